@@ -423,11 +423,17 @@ def test_a_cuda_that_is_opened_by_name_alone_counts_as_authored(workshop: Worksh
 
 
 @pytest.mark.heavy
+def test_the_cuda_of_ptx_is_the_oldest_that_it_may_be(workshop: Workshop, served: Path) -> None:
+    done = workshop.run("lock", "compiled", *H100)
+
+    assert "Learned     compiled 30, CUDA 12.8 or newer: sm_80 compute_86" in done.err
+
+
 def test_a_library_that_is_opened_and_missing_is_added_where_no_torch_brings_it(
     workshop: Workshop,
 ) -> None:
     done = workshop.run("lock", "faster-whisper", "torch==2.15.0", *H100)
-    assert "built with CUDA 12; nvidia-cublas-cu12 provides the library that it loads" in done.err
+    assert "is for CUDA 12; nvidia-cublas-cu12 provides the library that it loads" in done.err
     found = locked(workshop, "faster-whisper", "torch==2.15.0", *H100)
     assert (found["ctranslate2"], found["torch"]) == ("4.8.5", "2.15.0+cu130")
     assert found["nvidia-cublas-cu12"] == "12.9.1.4"

@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 from gpuinstall.backend import CPU, Backend, known_backend
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.errors import InstallationError
-from gpuinstall.learned.row import LearnedRow
+from gpuinstall.learned.row import LearnedRow, at_least
 from gpuinstall.learned.store import LearnedStore, holds, now
 from gpuinstall.location import file_path
 from gpuinstall.units import readable
@@ -326,7 +326,7 @@ def _learned_text(row: LearnedRow) -> str:
     if row.package == "torch":
         name = f"{name} {row.backend}"
     elif row.cuda:
-        name = f"{name}, CUDA {row.cuda}"
+        name = f"{name}, {at_least('CUDA', row.cuda)}"
     part = "" if row.is_whole else " in the part that was read"
     return f"{name}: {code}{part} ({readable(row.bytes)})"
 

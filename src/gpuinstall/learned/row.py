@@ -268,12 +268,16 @@ def made_with(
 ) -> str:
     """Return what a package was made with, as a statement."""
     major, minor = made.toolkit or (0, 0)
-    # The names of libraries tell the major alone.
-    toolkit = f"{major}.{minor}" if minor else f"{major}"
-    if row.witness is None:
-        # Its METADATA may tell it, and no library.
-        return f"it is for {rules.software} {toolkit}"
-    return f"{row.witness} is built with {rules.software} {toolkit}"
+    toolkit = at_least(rules.software, f"{major}.{minor}")
+    # Its METADATA may tell it, and no library.
+    return f"{row.witness} is built with {toolkit}" if row.witness else f"it is for {toolkit}"
+
+
+def at_least(software: str, version: str) -> str:
+    """Return the version of a toolkit in words: the names of libraries tell its major alone, PTX one that has its ISA."""
+    if version.endswith(".0"):
+        return f"{software} {version.removesuffix('.0')}"
+    return f"{software} {version} or newer"
 
 
 def _libraries(requires: Iterable[str]) -> Iterator[tuple[str, str]]:

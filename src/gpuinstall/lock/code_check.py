@@ -175,8 +175,8 @@ class CodeCheck:
                 why = against(self.rows[wheel], self._build, self.around)
             if why:
                 package = f"{wheel.package} {wheel.version}"
-                if self.rows[wheel].loading == Loading.OPTIONAL.value:
-                    # Another one may have the code that this one lacks.
+                if not self._may_be_needed(wheel):
+                    # Another one may have what this one lacks.
                     package = f"a part of {package}"
                 reason = Reason(NO_CODE, f"{package} {why}")
                 rejected.append(Rejection(wheel, reason))

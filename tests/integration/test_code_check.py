@@ -12,7 +12,7 @@ from gpuinstall.words import machine_in_words
 from tests.lab.index import StandInIndex
 from tests.lab.native import native_library
 from tests.lab.releases import catalog_index
-from tests.lab.wheels import make_wheel
+from tests.lab.wheels import make_sdist, make_wheel
 from tests.lab.workshop import Workshop
 from tests.unit.wheels.made import fatbin
 
@@ -423,12 +423,6 @@ def test_a_cuda_that_is_opened_by_name_alone_counts_as_authored(workshop: Worksh
 
 
 @pytest.mark.heavy
-def test_the_cuda_of_ptx_is_the_oldest_that_it_may_be(workshop: Workshop, served: Path) -> None:
-    done = workshop.run("lock", "compiled", *H100)
-
-    assert "Learned     compiled 30, CUDA 12.8 or newer: sm_80 compute_86" in done.err
-
-
 def test_a_library_that_is_opened_and_missing_is_added_where_no_torch_brings_it(
     workshop: Workshop,
 ) -> None:
@@ -688,6 +682,27 @@ def test_symbols_of_what_is_opened_in_a_try_are_told_of(workshop: Workshop, serv
     assert (
         "a part of sampling 1.0 is incompatible with torch 2.15.0+cu130: its code works with "
         "torch 2.1 to 2.8; sampling goes on without it"
+    ) in " ".join(done.err.split())
+
+
+def test_the_cuda_of_ptx_is_the_oldest_that_it_may_be(workshop: Workshop) -> None:
+    done = workshop.run("lock", "compiled", *H100)
+
+    assert "Learned     compiled 30, CUDA 12.8 or newer: sm_80 compute_86" in done.err
+
+
+def test_an_sdist_may_require_the_package_for_the_cuda_of_torch(
+    workshop: Workshop, served: Path
+) -> None:
+    make_sdist(served / "simple", "quantum-python", "1.0")
+    make_wheel(served / "simple", "quantum-python-cu12", "1.0", TAGS)
+
+    done = workshop.run("lock", "quantum-python", *V100)
+
+    assert done.ok, done.err
+    assert (
+        "warning: quantum-python 1.0 is built from its sdist and may need quantum-python-cu12 1.0, "
+        "which its metadata does not require"
     ) in " ".join(done.err.split())
 
 

@@ -139,6 +139,7 @@ class CodeCheck:
         if self.around.gpus:
             pairs = self._read_rows.same_files()
             reasons += [Reason("same-files", str(pair)) for pair in pairs]
+        reasons += self._missing_parts()
         for found in self._other_majors:
             message = f"{found}: this fails unless the system has {found.library}"
             reasons.append(Reason("other-library", message))
@@ -152,13 +153,31 @@ class CodeCheck:
             if twin:
                 message += f"; {twin}"
             reasons.append(Reason("part-without-code", message))
-        for row in self.rows.values():
-            if not row.architectures and not row.is_whole:
+        rejected_wheels = {rejected.candidate for rejected in self.rejected}
+        for candidate, row in self.rows.items():
+            is_unread = not row.architectures and not row.is_whole
+            if is_unread and candidate not in rejected_wheels:
                 reasons.append(Reason("code-unread", _unread_text(row)))
             if row.opens and row.package in load_members().must_open:
                 message = f"{row.package} loads {row.opens[0]} {_BY_NAME}"
                 reasons.append(Reason("opens-libraries", message))
         return reasons
+
+    def _missing_parts(self) -> Iterator[Reason]:
+        """Yield that an sdist may need what is named after it and torch's CUDA: its build decides what it requires."""
+        toolkit = self._build.toolkit
+        if toolkit is None or not self.around.gpus:
+            return
+        for file in self._resolution.files:
+            part = f"{file.package}-cu{toolkit[0]}"
+            is_wheel = file.url.endswith(".whl")
+            if is_wheel or file.package not in self.roles.requested or part in self.around.versions:
+                continue
+            version = self.around.versions.get(file.package)
+            if any(wheel.version.public == version for wheel in self._older.listed(part)):
+                need = f"may need {part} {version}, which its metadata does not require"
+                message = f"{file.package} {version} is built from its sdist and {need}"
+                yield Reason("part-not-required", message)
 
     @property
     def rows(self) -> Mapping[Wheel, LearnedRow]:
@@ -210,6 +229,9 @@ class CodeCheck:
         if not is_named and row.package in self.roles.pinned:
             return False
         is_lacking = bool(without_code(row, self._build, self.around.gpus))
+        if row.package not in self.roles.requested and self._older.twin_text(wheel):
+            # The build of an sdist decides which of the two it requires.
+            return False
         is_read = not is_lacking or (row.is_whole and not row.unlinked)
         return is_read and row.loading == Loading.REQUIRED.value
 
@@ -466,7 +488,7 @@ class CodeCheck:
 
 def _unread_text(row: LearnedRow) -> str:
     package = f"{row.package} {row.version}"
-    read = f"the {readable(row.bytes)} of {readable(row.size)} that were read hold none"
+    read = f"the {readable(row.bytes)} that were read of it hold none"
     return f"whether {package} has code for these GPUs is not known: {read}"
 
 

@@ -721,7 +721,8 @@ def test_the_cuda_that_a_package_is_sorted_under_is_a_hint(
 
     assert done.ok, done.err
     assert (
-        "warning: tiling 2.0 does not run on driver 570.86.15: it is for CUDA 13, and"
+        "warning: tiling 2.0 may not run here: its classifiers name CUDA 13 alone, and CUDA 13.x needs "
+        "driver 580 or newer"
     ) in " ".join(done.err.split())
     assert locked(workshop, "tiling", *V100)["tiling"] == "2.0"
 

@@ -25,7 +25,6 @@ from gpuinstall.units import readable
 from gpuinstall.values import dataclass
 from gpuinstall.wheels.companions import load_members, read_package
 from gpuinstall.wheels.http_ranges import HttpRanges
-from gpuinstall.wheels.imports import Loading
 from gpuinstall.wheels.needs import classified_cuda, name_cuda, own_cuda, pinned_cuda
 from gpuinstall.wheels.ranges import FileRanges, Limits, WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
@@ -151,12 +150,8 @@ class Reader:
                 whole=whole,
             )
             code, needs = package.code, package.needs
-            loading = package.loading
             cuda = own_cuda(needs, code.opened, code.cuda) or pinned_cuda(requires)
-            if not (cuda or load_members().cuda(wheel.package, wheel.version)):
-                cuda = classified_cuda(map(str, metadata.get_all("Classifier", ())))
-                # What the makers sort a package under is a hint, for which nothing is refused.
-                loading = Loading.UNKNOWN if cuda else loading
+            classifiers = map(str, metadata.get_all("Classifier", ()))
             own_backend = Backend("cuda", cuda) if is_same_beside_every_torch and cuda else backend
             opens = {*needs.opened, *code.opened}.difference(needs.libraries)
             return replace(
@@ -168,7 +163,8 @@ class Reader:
                 is_whole=code.is_whole,
                 unlinked=code.unlinked,
                 cuda=cuda,
-                loading=loading.value,
+                sorted_under=classified_cuda(classifiers),
+                loading=package.loading.value,
                 needs=needs.libraries,
                 opens=tuple(sorted(opens)),
                 glibc=needs.glibc,

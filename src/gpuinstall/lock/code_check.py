@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.errors import NoBuildError
 from gpuinstall.finding import Reason, Rejection
-from gpuinstall.learned.row import misfit, without_code
+from gpuinstall.learned.row import hint_against, misfit, without_code
 from gpuinstall.lock.code_roles import PackageRoles
 from gpuinstall.lock.code_rows import CodeRows
 from gpuinstall.lock.code_rules import CodeSurroundings, against, lacking
@@ -158,6 +158,9 @@ class CodeCheck:
             is_unread = not row.architectures and not row.is_whole
             if is_unread and candidate not in rejected_wheels:
                 reasons.append(Reason("code-unread", _unread_text(row)))
+            hint = hint_against(row, self._build, self.around.gpus)
+            if hint and row.package in self.roles.requested:
+                reasons.append(Reason("driver-may-be-too-old", hint))
             if row.opens and row.package in load_members().must_open:
                 message = f"{row.package} loads {row.opens[0]} {_BY_NAME}"
                 reasons.append(Reason("opens-libraries", message))

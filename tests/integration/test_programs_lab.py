@@ -274,6 +274,25 @@ def test_what_the_newest_program_tells_of_torch_is_resolved_once_for_each_target
     assert len(commands) == len(targets)
 
 
+def test_the_torch_of_a_pinned_program_takes_two_runs_of_uv(
+    stand_in: StandInIndex, simple: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make_wheel(simple, "painter", "1.0.0", requires=["torch==2.13.0"])
+    make_wheel(simple, "painter", "2.0.0", requires=["torch"])
+    for name, value in {**stand_in.environment(), "UV_CACHE_DIR": str(tmp_path / "uv")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    request = Request(("painter==1.0",), python="3.12")
+    target = LockRequest.for_target(Target.parse("cu126"), request, frozen_catalog())
+    sources = read_sources(stand_in.torch_index, stand_in.environment(), tmp_path)
+    with open_session(sources, SilentReporter()) as session:
+        (found,) = resolve_locks([target], session)
+    assert found.versions["torch"] == "2.13.0+cu126"
+    assert len(session.uv_runs) == 2
+    reasons = [reason.message for reason in found.plan.reasons]
+    assert "painter 1.0 requires torch 2.13.0; without it torch 2.14.1 would run here" in reasons
+
+
 @pytest.mark.parametrize("silent", [False, True])
 def test_uv_asks_an_index_for_each_page_once_however_often_it_runs(
     stand_in: StandInIndex,

@@ -47,7 +47,7 @@ def who_requires_torch(
     requirements = {}
     for name in dependents:
         version = versions[name][0]
-        requirement = next(_requirements(account, name, version, of="torch"), None)
+        requirement = next(requirements_in(account, name, version, of="torch"), None)
         if requirement:
             requirements[name] = f"{name} {version} requires {requirement_in_words(requirement)}"
     requested = [program.name for program in programs]
@@ -89,7 +89,7 @@ def held_back(
         if version is None or not program.is_newer_than(version):
             continue
         account = obstacles.get(program.name, "")
-        requirements = _requirements(account, program.name, str(program.newest))
+        requirements = requirements_in(account, program.name, str(program.newest))
         # uv counts our own constraints as what a package depends on: what the lock meets stands against nothing.
         requirement = next((text for text in requirements if not _is_met(text, versions)), None)
         own = next((text for text in constraints if text.startswith(program.name)), None)
@@ -108,7 +108,7 @@ def shortened(account: str) -> str:
     return account if len(account) <= _LONGEST else f"{account[: _LONGEST - 1]}…"
 
 
-def _requirements(
+def requirements_in(
     account: str,
     name: str,
     version: str,

@@ -14,6 +14,7 @@ from packaging.version import Version
 from gpuinstall.catalog.pages import SourceRelease, misnamed_versions, parse_page, parse_sources
 from gpuinstall.errors import InstallationError, UsageError
 from gpuinstall.learned.reader import listed_metadata
+from gpuinstall.lock.obstacles import requirements_in
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import (
     ParsedRequirement,
@@ -189,6 +190,18 @@ def torch_requirements(
         return requirements
 
     return [*chain.from_iterable(side_by_side(requirements_of, list(programs)))]
+
+
+def pinned_torches(account: str, requirements: Iterable[str]) -> list[TorchRequirement]:
+    """Return what uv's account of a conflict says that pinned versions require of torch."""
+    found = []
+    for pin in map(parse_requirement, requirements):
+        for version in [each.version for each in pin.specifier or () if _is_exact(each)]:
+            for text in requirements_in(account, pin.name, version, of="torch"):
+                requirement = _torch_requirement(text)
+                if requirement:
+                    found.append(TorchRequirement(f"{pin.name} {version}", requirement))
+    return found
 
 
 def _torch_requirement(text: str) -> ParsedRequirement | None:

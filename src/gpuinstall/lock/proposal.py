@@ -27,6 +27,7 @@ from gpuinstall.lock.programs import (
     ListedProgram,
     TorchRequirement,
     list_programs,
+    pinned_torches,
     programs_first,
     torch_requirements,
 )
@@ -167,14 +168,32 @@ def _resolve_newest(
         first.choice.python,
         session.client,
     )
-    requests = _within_allowed_torch(requests, required)
-    resolve_one = partial(resolve, session=session, bounds=bounds)
+    answers = _resolve_within(requests, required, bounds, session)
+    accounts = [answer.why for answer in answers if isinstance(answer, Conflict)]
+    if accounts:
+        # The METADATA of what is pinned to one version was not asked for: uv has read it.
+        of_pinned = pinned_torches(accounts[0], first.request.requirements)
+        if not of_pinned:
+            return []
+        answers = _resolve_within(requests, [*required, *of_pinned], bounds, session)
     resolutions = []
-    for answer in side_by_side(resolve_one, requests, TARGETS_AT_ONCE):
+    for answer in answers:
         if isinstance(answer, Conflict) or _prereleases(answer.versions):
             return []
         resolutions.append(answer)
     return resolutions
+
+
+def _resolve_within(
+    requests: Requests,
+    required: Sequence[TorchRequirement],
+    bounds: Sequence[str],
+    session: Session,
+) -> list[Resolution | Conflict]:
+    """Resolve for every target within bounds, with the newest torch that programs allow."""
+    requests = _within_allowed_torch(requests, required)
+    resolve_one = partial(resolve, session=session, bounds=bounds)
+    return side_by_side(resolve_one, requests, TARGETS_AT_ONCE)
 
 
 def _within_allowed_torch(

@@ -186,8 +186,9 @@ class Reader:
         is_known = members.names(wheel.package) or members.cuda(wheel.package, wheel.version)
         if is_known or wheel.url.startswith("file:"):
             return True
-        metadata = listed_metadata(wheel.url, self.client)
-        return metadata is None or _may_have_code(wheel.package, metadata)
+        # Where a server does not tell METADATA apart, the end of the wheel has it: its libraries are not read for that.
+        metadata = listed_metadata(wheel.url, self.client) or self.open(wheel).metadata()
+        return _may_have_code(wheel.package, metadata)
 
     def _known_or_read(
         self,

@@ -20,7 +20,9 @@ from gpuinstall.threads import side_by_side
 from gpuinstall.wheels.companions import load_members
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from packaging.tags import Tag
 
     from gpuinstall.backend import Backend
     from gpuinstall.catalog import Build
@@ -64,7 +66,11 @@ class CodeRows:
         if self._session.sourcing.code_check is False or self._requested <= answered:
             return []
         files = [file for file in self._resolution.files if file.package not in answered]
-        return list(filter(None, map(_wheel, files)))
+        resolution = self._resolution
+        return installed_wheels(
+            filter(None, map(_wheel, files)),
+            resolution.target.tags(resolution.choice.python),
+        )
 
     def same_files(self) -> list[SameFiles]:
         """Return the wheels of which one overwrites the other."""
@@ -136,6 +142,26 @@ class CodeRows:
         if metadata is None:
             return []
         return list(map(str, metadata.get_all("Requires-Dist", ())))
+
+
+def installed_wheels(wheels: Iterable[Wheel], tags: Sequence[Tag]) -> list[Wheel]:
+    """Return of several wheels of a package, which a lock has for newer glibcs, the one that is installed.
+
+    Args:
+        wheels: Those of a lock.
+        tags: What fits its target, the best first.
+    """
+    ranks = {tag: rank for rank, tag in enumerate(tags)}
+
+    def rank_of(wheel: Wheel) -> int:
+        return min(ranks.get(tag, len(ranks)) for tag in wheel.tags)
+
+    best = dict[str, Wheel]()
+    for wheel in wheels:
+        other = best.get(wheel.package)
+        if other is None or rank_of(wheel) < rank_of(other):
+            best[wheel.package] = wheel
+    return list(best.values())
 
 
 def _has_own_code(wheel: Wheel, build: Build) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from contextlib import closing
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from posixpath import basename
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
@@ -38,6 +39,10 @@ _BEGINNING = 256 << 10
 _SMALL = 10 << 20
 """If the beginning tells nothing, files up to so many packed bytes are read whole."""
 _SMALL_INFLATED = 48 << 20
+_SMALL_ALONE = 4 << 20
+"""What one of them may have, inflated."""
+_TOGETHER = 6 << 20
+"""How many packed bytes of libraries that are no longer than a beginning are read at once."""
 _SMALL_IN_ALL = 32 << 20
 """How many packed bytes of such files are read of one wheel."""
 _REQUESTS = 38
@@ -342,12 +347,17 @@ def read_native(
     imports = {}
     unread = []
     budget = _SMALL_IN_ALL
+    members = _native_members(wheel, only)
     last_request = wheel.requests + _REQUESTS
-    for member in _native_members(wheel, only):
+    small_files = wheel.read_together(_small_names(members))
+    for member in members:
         elf = None
         path = member.filename
         is_tried = wheel.requests < last_request
-        if is_tried and path.endswith((".dll", ".pyd")):
+        if path in small_files:
+            elf = read_elf(small_files[path], whole=True)
+            opened[path] = frozenset(shared.opened_by(small_files[path]))
+        elif is_tried and path.endswith((".dll", ".pyd")):
             with closing(wheel.stream(path)) as pieces:
                 functions = imported_functions(pieces)
             if functions is not None:
@@ -366,6 +376,23 @@ def read_native(
         imports=imports,
         opened=opened,
         unread=tuple(sorted(unread)),
+    )
+
+
+def _small_names(members: Iterable[ZipInfo]) -> Iterator[str]:
+    """Yield the libraries that are read whole, with their neighbours: that takes fewer requests than their beginnings."""
+    left = _TOGETHER
+    for member in islice(filter(_is_small, members), _REQUESTS):
+        left -= member.compress_size
+        if left < 0:
+            return
+        yield member.filename
+
+
+def _is_small(member: ZipInfo) -> bool:
+    is_windows = member.filename.endswith((".dll", ".pyd"))
+    return (
+        not is_windows and member.compress_size <= _BEGINNING and member.file_size <= _SMALL_ALONE
     )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 _PIECE = 64 << 10
 _SMALL = 4 << 20
-_NEAR = 64 << 10
+_NEAR = 256 << 10
 """How many bytes between two files cost less than a request."""
 _HIGHEST_RATIO = 16
 """How much of the beginning of a file may inflate to; that of libraries does to eight times its size at most."""

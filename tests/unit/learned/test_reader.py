@@ -11,6 +11,7 @@ from packaging.version import Version
 
 from gpuinstall.backend import Backend
 from gpuinstall.catalog import Build, Wheel, load_catalog
+from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.row import misfit
 from gpuinstall.learned.store import LearnedStore
@@ -20,6 +21,7 @@ from gpuinstall.vendors import rules_for
 from gpuinstall.web import Client
 from gpuinstall.wheels.ranges import WheelError
 from gpuinstall.words import machine_in_words
+from tests.lab.index import Habits, StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.unit.learned.test_store import ROW
 
@@ -86,6 +88,20 @@ def test_a_torch_with_another_backend_inside_is_malformed(
 
 def test_an_xpu_torch_looks_like_one_for_the_cpu_inside(tmp_path: Path) -> None:
     assert read(tmp_path, "2.16.0+xpu", "cuda = None\nhip = None").backend == "xpu"
+
+
+def test_a_wheel_itself_says_whether_it_is_for_gpus_if_its_server_does_not(tmp_path: Path) -> None:
+    simple = tmp_path / "simple"
+    make_wheel(simple, "plain", "1.0", "cp312-cp312-manylinux_2_28_x86_64")
+    make_wheel(simple, "kernels", "1.0", "cp312-cp312-manylinux_2_28_x86_64", requires=["torch"])
+    with StandInIndex(tmp_path, Habits(metadata=False)) as index, Client() as client:
+        sources = read_sources(None, {"UV_DEFAULT_INDEX": index.default_index}, tmp_path)
+        reader = Reader(sources, client, LearnedStore(tmp_path / "learned"), SilentReporter())
+        answers = {}
+        for package in ("plain", "kernels"):
+            (wheel,) = default_wheels(sources, client, package)
+            answers[package] = reader.may_have_code(wheel)
+    assert answers == {"plain": False, "kernels": True}
 
 
 def test_a_package_without_gpu_code_runs_on_every_driver() -> None:

@@ -45,6 +45,8 @@ WHOLE = Limits(bytes=256 << 20, inflated=3 << 30)
 """How much of a wheel to read before it is said that it has no code for a GPU: some 10 s at 200 Mbit/s."""
 MOST_OF_A_LOCK = 384 << 20
 """How many bytes of wheels to read for one lock: beyond, only the tables of libraries and METADATA are read."""
+MOST_S_OF_A_LOCK = 1_200
+"""For how many seconds in all, of eight wheels side by side."""
 LEAST_OF_A_WHEEL = 8 << 20
 """How many of them are read of each wheel nevertheless."""
 _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
@@ -227,7 +229,8 @@ class Reader:
         if known and holds(known):
             return known
         limits = WHOLE if whole else Limits()
-        left = MOST_OF_A_LOCK - self.reading["bytes"]
+        is_late = self.reading["seconds"] > MOST_S_OF_A_LOCK
+        left = 0 if is_late else MOST_OF_A_LOCK - self.reading["bytes"]
         most = max(LEAST_OF_A_WHEEL, min(limits.bytes, left))
         limits = replace(limits, bytes=most)
         started = monotonic()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
+from gpuinstall.lock.programs import TorchRequirement, is_exact, torch_requirement
+from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.text import some
 
 if TYPE_CHECKING:
@@ -30,6 +32,18 @@ def required_torches(account: str) -> list[str]:
     )
 
 
+def pinned_torches(account: str, requirements: Iterable[str]) -> list[TorchRequirement]:
+    """Return what uv's account of a conflict says that pinned versions require of torch."""
+    found = []
+    for pin in map(parse_requirement, requirements):
+        for version in [each.version for each in pin.specifier or () if is_exact(each)]:
+            for text in _requirements(account, pin.name, version, of="torch"):
+                requirement = torch_requirement(text)
+                if requirement:
+                    found.append(TorchRequirement(f"{pin.name} {version}", requirement))
+    return found
+
+
 def who_requires_torch(
     versions: ResolvedVersions, obstacles: Mapping[str, str], programs: Sequence[ListedProgram]
 ) -> str:
@@ -47,7 +61,7 @@ def who_requires_torch(
     requirements = {}
     for name in dependents:
         version = versions[name][0]
-        requirement = next(requirements_in(account, name, version, of="torch"), None)
+        requirement = next(_requirements(account, name, version, of="torch"), None)
         if requirement:
             requirements[name] = f"{name} {version} requires {requirement_in_words(requirement)}"
     requested = [program.name for program in programs]
@@ -89,7 +103,7 @@ def held_back(
         if version is None or not program.is_newer_than(version):
             continue
         account = obstacles.get(program.name, "")
-        requirements = requirements_in(account, program.name, str(program.newest))
+        requirements = _requirements(account, program.name, str(program.newest))
         # uv counts our own constraints as what a package depends on: what the lock meets stands against nothing.
         requirement = next((text for text in requirements if not _is_met(text, versions)), None)
         own = next((text for text in constraints if text.startswith(program.name)), None)
@@ -108,7 +122,7 @@ def shortened(account: str) -> str:
     return account if len(account) <= _LONGEST else f"{account[: _LONGEST - 1]}…"
 
 
-def requirements_in(
+def _requirements(
     account: str,
     name: str,
     version: str,

@@ -14,6 +14,7 @@ from gpuinstall.lock.code_rules import against, has_symbols
 from gpuinstall.lock.library_majors import has_library, newest_first
 from gpuinstall.plan.requirement import marker_holds, parse_requirement
 from gpuinstall.text import some
+from gpuinstall.threads import side_by_side
 from gpuinstall.wheels.needs import name_for_cuda
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ Of more, halving reads one for each doubling, and the neighbours: 11 of 100, 14 
 
 NEIGHBOURS = 2
 """How many versions beside the one that halving finds are looked at too, on each side."""
+
+READ_AT_ONCE = 4
 
 
 class OlderVersions:
@@ -75,6 +78,7 @@ class OlderVersions:
         candidates = wheels
         # The CUDA of a package only grows: if the oldest and the middle one are beyond the driver, so are the others.
         samples = (wheels[-1], wheels[len(wheels) // 2]) if len(wheels) > 2 else ()
+        self._read_ahead(samples)
         if samples and all(map(self._is_beyond_driver, samples)):
             return None, False
         if not is_every_one:
@@ -87,14 +91,16 @@ class OlderVersions:
             )
             start = max(at - NEIGHBOURS, 0)
             candidates = wheels[start : at + NEIGHBOURS + 1]
-        for wheel in candidates:
-            serving = self.serving(wheel) or []
-            if not any(torch in {None, build.torch} for build in serving):
-                continue
-            older = self._rows.row(wheel, self._build.backend)
-            tells_as_much = not has_code and (older.toolkit or not has_cuda)
-            if older.architectures or tells_as_much:
-                return wheel.version, is_every_one and not self._unread
+        for wave in _waves(candidates):
+            self._read_ahead(wave)
+            for wheel in wave:
+                serving = self.serving(wheel) or []
+                if not any(torch in {None, build.torch} for build in serving):
+                    continue
+                older = self._rows.row(wheel, self._build.backend)
+                tells_as_much = not has_code and (older.toolkit or not has_cuda)
+                if older.architectures or tells_as_much:
+                    return wheel.version, is_every_one and not self._unread
         return None, is_every_one
 
     def newest_having(self, newest: Wheel, library: str) -> Version | None:
@@ -103,6 +109,16 @@ class OlderVersions:
             if has_library(self._rows.names_in(wheel), library):
                 return wheel.version
         return None
+
+    def _read_ahead(self, wheels: Sequence[Wheel]) -> None:
+        """Read wheels side by side, for whoever looks at them next."""
+
+        def read(wheel: Wheel) -> None:
+            # Why one cannot be read is remembered, and said if it is looked at.
+            with suppress(InstallationError):
+                self._rows.row(wheel, self._build.backend)
+
+        side_by_side(read, wheels, READ_AT_ONCE)
 
     def _is_too_new(self, wheel: Wheel) -> bool:
         """Whether a version has moved on: it does not run, and is not older than a GPU or than torch's CUDA."""
@@ -234,3 +250,13 @@ class OlderVersions:
         versions = some([str(version) for version in self._unread])
         *_, last = self._unread.values()
         return f" (unread: {versions}: {last})"
+
+
+def _waves(wheels: Sequence[Wheel]) -> Iterator[Sequence[Wheel]]:
+    """Yield the first wheel, the next two, the next four: the further the answer is, the more are read at once."""
+    start = 0
+    size = 1
+    while start < len(wheels):
+        yield wheels[start : start + size]
+        start += size
+        size *= 2

@@ -14,7 +14,6 @@ from packaging.version import Version
 from gpuinstall.catalog.pages import SourceRelease, misnamed_versions, parse_page, parse_sources
 from gpuinstall.errors import InstallationError, UsageError
 from gpuinstall.learned.reader import listed_metadata
-from gpuinstall.lock.obstacles import requirements_in
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.requirement import (
     ParsedRequirement,
@@ -177,7 +176,7 @@ def torch_requirements(
         requirements = []
         metadata = listed_metadata(file.url, client)
         for text in metadata.get_all("Requires-Dist", ()) if metadata else ():
-            requirement = _torch_requirement(str(text))
+            requirement = torch_requirement(str(text))
             if requirement is None:
                 continue
             marker = requirement.marker
@@ -192,19 +191,7 @@ def torch_requirements(
     return [*chain.from_iterable(side_by_side(requirements_of, list(programs)))]
 
 
-def pinned_torches(account: str, requirements: Iterable[str]) -> list[TorchRequirement]:
-    """Return what uv's account of a conflict says that pinned versions require of torch."""
-    found = []
-    for pin in map(parse_requirement, requirements):
-        for version in [each.version for each in pin.specifier or () if _is_exact(each)]:
-            for text in requirements_in(account, pin.name, version, of="torch"):
-                requirement = _torch_requirement(text)
-                if requirement:
-                    found.append(TorchRequirement(f"{pin.name} {version}", requirement))
-    return found
-
-
-def _torch_requirement(text: str) -> ParsedRequirement | None:
+def torch_requirement(text: str) -> ParsedRequirement | None:
     """Return a requirement of METADATA if it is one of torch by its version."""
     if not re.match(r"torch(?![\w.-])", text):
         return None
@@ -252,12 +239,13 @@ def _open_programs(requirements: Iterable[str], family: Collection[str]) -> list
         if is_by_address or requirement.name in family:
             continue
         specifiers = requirement.specifier or ()
-        if not any(map(_is_exact, specifiers)):
+        if not any(map(is_exact, specifiers)):
             programs.append(requirement)
     return programs
 
 
-def _is_exact(specifier: Specifier) -> bool:
+def is_exact(specifier: Specifier) -> bool:
+    """Whether it pins one version."""
     is_prefix = "*" in specifier.version
     return specifier.operator == "==" and not is_prefix
 

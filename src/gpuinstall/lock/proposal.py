@@ -18,6 +18,7 @@ from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.binding import bind, fitting
 from gpuinstall.lock.obstacles import (
     held_back,
+    pinned_torches,
     required_torches,
     requirement_in_words,
     shortened,
@@ -27,7 +28,6 @@ from gpuinstall.lock.programs import (
     ListedProgram,
     TorchRequirement,
     list_programs,
-    pinned_torches,
     programs_first,
     torch_requirements,
 )

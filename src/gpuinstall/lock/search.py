@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 
 RUNS_PER_TARGET = 64
 """How many runs of uv a search may cost for each target: each takes 0.1 to 2 seconds."""
+
+SEARCH_S = 240
+"""After how many seconds a search begins no further round."""
 
 EXTENSION_TORCHES = 3
 """How many versions of torch to try that requested extensions have files for."""
@@ -159,16 +163,21 @@ def search_locks(
         session: The clients of the run, which count the runs of uv.
         newest: Whether each target has its own newest torch.
     """
+    deadline = monotonic() + SEARCH_S
     last_run = len(session.uv_runs) + RUNS_PER_TARGET * len(requests)
     state: SearchState | Ended = _start(requests, session)
     rounds = 0
     while isinstance(state, SearchState):
         rounds += 1
         runs = len(session.uv_runs)
+        limit = ""
         if runs > last_run:
-            text = f"ended after {RUNS_PER_TARGET} runs of uv for each target"
-            session.reporter.detail("Search", text)
-            return _exhausted(state)
+            limit = f"{RUNS_PER_TARGET} runs of uv for each target"
+        elif monotonic() > deadline:
+            limit = f"{SEARCH_S} s"
+        if limit:
+            session.reporter.detail("Search", f"ended after {limit}")
+            return _exhausted(state, limit)
         proposal = _propose(state, session, newest=newest)
         if isinstance(proposal, RejectedTorch):
             state = state.rejecting(proposal)
@@ -340,19 +349,19 @@ def _last_moved(state: SearchState) -> SearchState | None:
     return step
 
 
-def _exhausted(state: SearchState) -> Ended:
-    """Return what is left of a search whose budget is spent."""
+def _exhausted(state: SearchState, limit: str) -> Ended:
+    """Return what is left of a search whose budget is spent: so many runs of uv, or seconds."""
     if state.answer:
         return list(state.answer)
     if state.exclusions:
-        return _without_code(state, "the older versions that were tried do not run here either")
+        tried = "the older versions that were tried do not run here either"
+        return _without_code(state, f"{tried}, and the search ended after {limit}")
     conflict = state.conflict or state.rejection
     if conflict:
         return conflict
-    budget = f"{RUNS_PER_TARGET} runs of uv for each target"
     error = NoBuildError(
         "search-ended",
-        f"no versions that go together were found in {budget}",
+        f"no versions that go together were found in {limit}",
         hint="Request versions that are known to go together",
     )
     return Conflict(error)

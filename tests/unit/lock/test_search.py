@@ -45,6 +45,19 @@ def test_a_search_beyond_its_budget_ends_with_what_it_knows(
     assert wrong == {}
 
 
+def test_a_search_beyond_its_time_says_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = cast("Session", SimpleNamespace(uv_runs=[], reporter=SilentReporter()))
+    state = SearchState((), exclusions=(NO_CODE,), rejection=CONFLICT)
+    monkeypatch.setattr(search, "_start", lambda _requests, _session: state)
+    monkeypatch.setattr(search, "SEARCH_S", -1)
+    ended = search_locks((), session)
+    assert isinstance(ended, Conflict)
+    assert ended.error.message == "kernels 2.0 has no code for V100"
+    assert ended.why == (
+        "the older versions that were tried do not run here either, and the search ended after -1 s"
+    )
+
+
 def _spending(session: Session, state: SearchState) -> SearchState:
     session.uv_runs.append("pip compile")
     return state

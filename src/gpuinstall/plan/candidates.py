@@ -33,10 +33,22 @@ _STAGES = (
 """The codes of the rules that do not depend on a GPU, in their order."""
 
 
+class JudgedBuild(NamedTuple):
+    """A build of a platform, with what the terms of a request say of it."""
+
+    build: Build
+    age: int
+    """The rank of its torch on the platform: 0 is the newest."""
+    python: str | Reason
+    """The Python to install it for, or why there is none to install it for."""
+
+
 class Candidate(NamedTuple):
     """A build that runs on at least one GPU (or on none, if none is given)."""
 
     build: Build
+    age: int
+    """The rank of its torch on the platform: 0 is the newest."""
     python: str
     codes: Codes = ()
     covers: GpuPositions = ()
@@ -58,6 +70,15 @@ class Candidate(NamedTuple):
         )
 
 
+class Verdict(NamedTuple):
+    """What the GPUs and their driver make of a build."""
+
+    codes: Codes = ()
+    covers: GpuPositions = ()
+    """The GPUs that it runs on."""
+    obstacle: Reason | None = None
+
+
 class NoCandidate(NamedTuple):
     """A request for which every build was rejected: the request, or the machine, has yet to be named as the cause."""
 
@@ -65,57 +86,17 @@ class NoCandidate(NamedTuple):
     rejected: tuple[RejectedBuild, ...]
 
 
-def judge_builds(
-    builds: Iterable[Build],
-    context: PlanContext,
-    judge_one: Callable[[Build, PlanContext], Candidate | RejectedBuild],
-) -> tuple[list[Candidate], list[RejectedBuild]]:
-    """Return the builds that run and those that are rejected, each in the order in which they came."""
-    candidates = []
-    rejected = []
-    for build in builds:
-        verdict = judge_one(build, context)
-        if isinstance(verdict, Candidate):
-            candidates.append(verdict)
-        else:
-            rejected.append(verdict)
-    return candidates, rejected
+@lru_cache
+def judged_builds(terms: Terms) -> tuple[JudgedBuild, ...]:
+    """Return the builds of a platform, the newest torch first, judged once for all GPUs and drivers."""
+    judged = []
+    for build in terms.builds:
+        python = _python_for(build, terms)
+        judged.append(JudgedBuild(build, terms.ages[build.torch], python))
+    return tuple(judged)
 
 
-def judge_build(build: Build, context: PlanContext) -> Candidate | RejectedBuild:
-    """Apply every rule to one build."""
-    python = _python_for(build, context)
-    if isinstance(python, Reason):
-        return Rejection(build, python)
-    if not context.gpus:
-        return Candidate(build, python)
-    codes = codes_of(build, context)
-    covers = context.positions_with(codes)
-    obstacle = context.rules.against_driver(build) if covers else missing_code(codes, context)
-    if obstacle:
-        return Rejection(build, obstacle)
-    return Candidate(build, python, codes, covers)
-
-
-def judge_request(build: Build, context: PlanContext) -> Candidate | RejectedBuild:
-    """Apply the rules that do not depend on a GPU's code."""
-    python = _python_for(build, context)
-    if isinstance(python, Reason):
-        return Rejection(build, python)
-    return Candidate(build, python)
-
-
-def _python_for(build: Build, context: PlanContext) -> str | Reason:
-    python = _python_of_request(build, context.terms)
-    # The rule on builds that were never read comes last.
-    if isinstance(python, Reason) or not build.unread:
-        return python
-    return is_read(build, context) or python
-
-
-@lru_cache(maxsize=10_000)
-def _python_of_request(build: Build, terms: Terms) -> str | Reason:
-    """Apply the rules that depend on neither GPU nor driver, once for all machines of the terms."""
+def _python_for(build: Build, terms: Terms) -> str | Reason:
     reason = broken_rule(build, terms)
     if reason:
         return reason
@@ -123,6 +104,55 @@ def _python_of_request(build: Build, terms: Terms) -> str | Reason:
     if isinstance(python, Reason):
         return python
     return lists_code(build, terms) or python
+
+
+def judge_builds(
+    builds: Iterable[JudgedBuild],
+    context: PlanContext,
+    verdict_on: Callable[[Build], Verdict],
+) -> tuple[list[Candidate], list[RejectedBuild]]:
+    """Return the builds that run and those that are rejected, each in the order in which they came."""
+    candidates = []
+    rejected = []
+    for build, age, python in builds:
+        if isinstance(python, Reason):
+            rejected.append(Rejection(build, python))
+            continue
+        verdict = verdict_on(build)
+        obstacle = is_read(build, context) or verdict.obstacle
+        if obstacle:
+            rejected.append(Rejection(build, obstacle))
+        else:
+            candidates.append(Candidate(build, age, python, verdict.codes, verdict.covers))
+    return candidates, rejected
+
+
+def judge_of(context: PlanContext) -> Callable[[Build], Verdict]:
+    """Return the function that applies the rules of the GPUs and their driver, to builds of one make once."""
+    make_of = context.rules.make
+    verdicts: dict[object, Verdict] = {}
+
+    def verdict_on(build: Build) -> Verdict:
+        make = make_of(build)
+        if make not in verdicts:
+            verdicts[make] = _judge(build, context)
+        return verdicts[make]
+
+    return verdict_on
+
+
+def _judge(build: Build, context: PlanContext) -> Verdict:
+    if not context.gpus:
+        return Verdict()
+    codes = codes_of(build, context)
+    covers = context.positions_with(codes)
+    obstacle = context.rules.against_driver(build) if covers else missing_code(codes, context)
+    return Verdict(codes, covers, obstacle)
+
+
+def accept(_build: Build) -> Verdict:
+    """Return the verdict where no GPU is to be served."""
+    return Verdict()
 
 
 def closest(rejected: Iterable[RejectedBuild], rules: Rules) -> RejectedBuild | None:
@@ -137,9 +167,9 @@ def closest(rejected: Iterable[RejectedBuild], rules: Rules) -> RejectedBuild | 
 
 def preferred(candidates: list[Candidate], context: PlanContext) -> Candidate:
     """Return the best of candidates that stand in the order of the catalogue, the newest torch first."""
-    torch = candidates[0].build.torch
+    age = candidates[0].age
     # What a maker prefers takes a while to find out.
-    newest = [candidate for candidate in candidates if candidate.build.torch == torch]
+    newest = [candidate for candidate in candidates if candidate.age == age]
     return min(newest, key=lambda candidate: preference_key(candidate, context))
 
 
@@ -147,9 +177,9 @@ def preference_key(candidate: Candidate, context: PlanContext) -> SortKey:
     """Sort candidates: the newest torch, then the backend that the request prefers, then as the maker prefers."""
     build = candidate.build
     return (
-        context.terms.ages[build.torch],
+        candidate.age,
         build.backend != context.demand.preferred_backend,
-        maker_key(candidate, context),
+        context.preference(build.toolkit, candidate.codes),
     )
 
 

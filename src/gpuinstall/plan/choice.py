@@ -9,12 +9,13 @@ from gpuinstall.backend import CPU
 from gpuinstall.finding import Reason, Rejection
 from gpuinstall.plan.candidates import (
     NoCandidate,
+    accept,
     first_for_programs,
     gpus_key,
     gpus_to_serve,
-    judge_build,
     judge_builds,
-    judge_request,
+    judge_of,
+    judged_builds,
     preference_key,
 )
 from gpuinstall.plan.compat import with_compat_fix
@@ -149,8 +150,10 @@ def _outcome_for_gpus(context: PlanContext) -> Plan | Rejected | NoCandidate:
 
 def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
     kind = context.rules.kind
-    builds = [build for build in context.terms.builds if build.backend.kind == kind]
-    candidates, rejected = judge_builds(builds, context, judge_build)
+    builds = [
+        judged for judged in judged_builds(context.terms) if judged.build.backend.kind == kind
+    ]
+    candidates, rejected = judge_builds(builds, context, judge_of(context))
     cover = gpus_to_serve((candidate.covers for candidate in candidates), context)
     fitting = [candidate for candidate in candidates if candidate.covers == cover]
     fitting.sort(key=lambda candidate: preference_key(candidate, context))
@@ -184,14 +187,15 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
 
 def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     """Choose the newest build for the CPU, or, if no source has one, the default index's build for GPUs."""
-    builds = [build for build in context.terms.builds if build.backend == CPU]
-    candidates, rejected = judge_builds(builds, context, judge_request)
+    all_builds = judged_builds(context.terms)
+    builds = [judged for judged in all_builds if judged.build.backend == CPU]
+    candidates, rejected = judge_builds(builds, context, accept)
     codes = {rejection.reason.code for rejection in rejected}
     is_requested = bool(context.demand.backends)
     # A CPU build that was requested by name is not replaced.
     if not candidates and not is_requested and codes <= _NO_FAULT_OF_THE_MACHINE:
-        builds = [build for build in context.terms.builds if build.on_default_index]
-        candidates, _ = judge_builds(builds, context, judge_request)
+        builds = [judged for judged in all_builds if judged.build.on_default_index]
+        candidates, _ = judge_builds(builds, context, accept)
     best = first_for_programs(candidates, context)
     if best is None:
         return NoCandidate(context, tuple(rejected))
@@ -199,7 +203,7 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     reasons = (
         why,
         learned_reason(best, context),
-        newest_reason(best, rejected, context),
+        newest_reason(best, in_order(rejected, context), context),
         *held_back_programs(context),
     )
     judged = {rejection.candidate for rejection in rejected}

@@ -83,14 +83,14 @@ def learned_reason(best: Candidate, context: PlanContext) -> Reason | None:
 
 def newest_reason(
     best: Candidate,
-    rejected: Iterable[RejectedBuild],
+    rejected: tuple[RejectedBuild, ...],
     context: PlanContext,
 ) -> Reason:
     """Return that it is the newest torch, or what keeps a newer one away.
 
     The driver does if another driver would run a newer one, the chip if none would.
     """
-    newer = [rejection for rejection in rejected if rejection.candidate.torch > best.build.torch]
+    newer = _newer_than(best, rejected)
     unavailable = _newest_seen(best, newer, context)
     if unavailable:
         return unavailable
@@ -120,6 +120,16 @@ def newest_reason(
     if obstacle:
         return _newest_with_code(best, obstacle, _asked_for(coded), context)
     return _newest_requested(best, newer, context)
+
+
+def _newer_than(best: Candidate, rejected: tuple[RejectedBuild, ...]) -> list[RejectedBuild]:
+    """Return the builds of a newer torch, which come first in the order of the catalogue."""
+    newer = []
+    for rejection in rejected:
+        if rejection.candidate.torch <= best.build.torch:
+            break
+        newer.append(rejection)
+    return newer
 
 
 def _newest_seen(
@@ -222,12 +232,12 @@ def held_back_programs(context: PlanContext) -> list[Reason]:
 
 def _newer_driver(
     best: Candidate,
-    rejected: Iterable[RejectedBuild],
+    rejected: tuple[RejectedBuild, ...],
     context: PlanContext,
 ) -> Reason | None:
-    for rejection in rejected:
+    for rejection in _newer_than(best, rejected):
         build = rejection.candidate
-        if rejection.reason.code != "driver-too-old" or build.torch <= best.build.torch:
+        if rejection.reason.code != "driver-too-old":
             continue
         if all(isinstance(code, Code) for code in codes_of(build, context)):
             driver = context.rules.driver_for(build)
@@ -238,18 +248,18 @@ def _newer_driver(
 def _backend(
     best: Candidate,
     candidates: list[Candidate],
-    rejected: Iterable[RejectedBuild],
+    rejected: tuple[RejectedBuild, ...],
     context: PlanContext,
 ) -> Reason | None:
     torch = best.build.torch
     for rejection in rejected:
         build = rejection.candidate
-        if build.torch == torch and rejection.reason.code in _AGAINST_A_BACKEND:
+        if rejection.reason.code in _AGAINST_A_BACKEND and build.torch == torch:
             return Reason("backend", f"not {build.name}: {rejection.reason.message}")
     rivals = [
         other
         for other in candidates
-        if other is not best and other.build.torch == torch and other.covers == best.covers
+        if other is not best and other.age == best.age and other.covers == best.covers
     ]
     if not rivals:
         return None
@@ -276,7 +286,7 @@ def _other_gpus(
         cover = tuple(each for each in everywhere if context.architecture_names[each] != name)
         if cover:
             other = _best_for(cover, candidates, context)
-            if other.build.torch > best.build.torch:
+            if other.age < best.age:
                 gains.append((preference_key(other, context), -len(cover), cover))
     if not gains:
         return None
@@ -318,11 +328,12 @@ def reject_lesser(
 ) -> list[RejectedBuild]:
     """Reject the builds that run too: the programs want another torch or cannot have it, or the best is better."""
     older = Reason("older-torch", f"{best.build.name} fits too and is newer")
-    return [
-        Rejection(candidate.build, _why_lesser(candidate, best, context) or older)
-        for candidate in candidates
-        if candidate is not best
-    ]
+    rejected = []
+    for candidate in candidates:
+        if candidate is not best:
+            reason = _why_lesser(candidate, best, context) or older
+            rejected.append(Rejection(candidate.build, reason))
+    return rejected
 
 
 def _why_lesser(
@@ -331,16 +342,17 @@ def _why_lesser(
     context: PlanContext,
 ) -> Reason | None:
     """Return why a build is not the one; None if it is older."""
-    build = candidate.build
     constraints = context.program_constraints
-    tag = build.backend.tag
-    if constraints and build.torch > constraints.torch:
-        return Reason(HELD_BACK, constraints.why)
-    if constraints and build.torch == constraints.torch and tag in constraints.unserved:
-        return Reason("programs-conflict", constraints.unserved[tag])
+    if constraints:
+        build = candidate.build
+        tag = build.backend.tag
+        if build.torch > constraints.torch:
+            return Reason(HELD_BACK, constraints.why)
+        if build.torch == constraints.torch and tag in constraints.unserved:
+            return Reason("programs-conflict", constraints.unserved[tag])
     if candidate.covers != best.covers:
         return missing_code(candidate.codes, context) or _ELSEWHERE
-    if build.torch < best.build.torch:
+    if candidate.age > best.age:
         return None
     merit = _merit(candidate, best, context)
     return Reason("less-preferred", f"{best.build.name} is preferred: {merit}")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuinstall.api import Refusal, choose
 from gpuinstall.catalog import load_catalog
-from gpuinstall.plan.candidates import Candidate, judge_build
+from gpuinstall.plan.candidates import judge_of
 from gpuinstall.plan.context import PlanContext, terms_of
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.request import Request
@@ -68,11 +68,10 @@ def test_no_rule_rejects_what_is_chosen(
         parse_request(request, load_catalog().family, asked),
         rules_for(asked, load_catalog()),
     )
-    verdict = judge_build(
-        chosen.build, PlanContext(asked, terms_of(demand, asked, load_catalog()), rules, gpus)
-    )
+    context = PlanContext(asked, terms_of(demand, asked, load_catalog()), rules, gpus)
+    verdict = judge_of(context)(chosen.build)
 
-    assert isinstance(verdict, Candidate)
+    assert verdict.obstacle is None
     assert len(verdict.covers) == len(gpus)
     assert chosen.python in chosen.build.pythons
 

@@ -79,11 +79,16 @@ class NvidiaRules(Rules):
         chip = _chip(gpu)
         if chip is None:
             return self._unknown(gpu)
-        return self._driver.compat_fault(gpu.label, chip) or self._driver.ignores(
-            chip,
-            gpu.label,
-            self._majors(chip),
-        )
+        return self._driver_fault_of(chip, gpu.label)
+
+    @cached_property
+    def _driver_fault_of(self) -> Callable[[ComputeCapability, str], Finding | None]:
+        """Judge a kind of GPU; a machine has many of one, which are judged once."""
+        return cache(self._judge_gpu)
+
+    def _judge_gpu(self, chip: ComputeCapability, label: str) -> Finding | None:
+        fault = self._driver.compat_fault(label, chip)
+        return fault or self._driver.ignores(chip, label, self._majors(chip))
 
     def _unknown(self, gpu: Gpu) -> Finding:
         if self.machine.driver is None:
@@ -125,6 +130,10 @@ class NvidiaRules(Rules):
         if build.lists_no_code:
             return Code(chip.sm, "sass")
         return code_for(build, chip, self.catalog.drivers, self._driver.cuda)
+
+    def make(self, build: Build) -> object:
+        """Return the code, the toolkit and the libraries of a build."""
+        return build.code, build.toolkit, build.libraries, build.lists_no_code
 
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
         """Return where a build's SASS begins, if that is above a GPU."""

@@ -170,12 +170,9 @@ class Fields:
         key: str,
         kind: type[_Value],
     ) -> _Value | None:
-        value = self.body.get(key)
-        if value is None:
-            return None
-        # In Python, true is an integer.
-        is_other = kind is int and isinstance(value, bool)
-        if isinstance(value, kind) and not is_other:
+        value: _Value | None = self.body.get(key)
+        # Its very type: in Python, true is an integer.
+        if value is None or type(value) is kind:
             return value
         raise self.malformed(key, f"is {value!r}, not {_NAMES[kind]}")
 

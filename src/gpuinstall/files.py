@@ -52,13 +52,13 @@ _AT_ONCE = (
 )
 
 
-def open_regular(path: Path) -> IO[bytes]:
+def open_regular(path: Path | str) -> IO[bytes]:
     """Open a regular file to be read; raise OSError at once for one on which a reader waits for ever.
 
     Such are a pipe, a device, and a file of the kernel, which has no size and yet a text:
     ``/proc/kmsg`` waits for the next message.
     """
-    if not stat.S_ISREG(path.stat().st_mode):
+    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  a Path is made slower than it is looked at
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     descriptor = os.open(path, _AT_ONCE)
     try:
@@ -69,7 +69,7 @@ def open_regular(path: Path) -> IO[bytes]:
     return os.fdopen(descriptor, "rb")
 
 
-def _check_end(descriptor: int, path: Path) -> None:
+def _check_end(descriptor: int, path: Path | str) -> None:
     """Raise OSError for a file without a size that does not end at once."""
     if os.fstat(descriptor).st_size:
         return
@@ -108,7 +108,7 @@ def check_outside(path: Path, named_by: Path) -> None:
         )
 
 
-def read_document(path: Path, folder: Path | None = None) -> str:
+def read_document(path: Path | str, folder: Path | None = None) -> str:
     """Read a text; raise OSError if it is not a regular file, too large, or led out of ``folder`` by a link.
 
     Raise UnicodeDecodeError if it is not text.
@@ -116,18 +116,20 @@ def read_document(path: Path, folder: Path | None = None) -> str:
     return read_raw(path, folder).decode("utf-8-sig")
 
 
-def read_raw(path: Path, folder: Path | None = None) -> bytes:
+def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
     """The same, of any bytes."""
-    if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
+    if folder is not None and not Path(path).resolve().is_relative_to(folder.resolve()):
         raise OSError(errno.ELOOP, f"a link points outside {folder}", str(path))
     with open_regular(path) as file:
-        raw = file.read(DOCUMENT_BYTES + 1)
+        size = os.fstat(file.fileno()).st_size
+        # Not more than there is: room for the largest document takes longer to make than most take to read.
+        raw = file.read(min(size, DOCUMENT_BYTES) + 1)
     if len(raw) > DOCUMENT_BYTES:
         raise OSError(errno.EFBIG, f"it is larger than {DOCUMENT_BYTES // 1_000_000} MB", str(path))
     return raw
 
 
-def read_json(path: Path, folder: Path | None = None) -> Any:
+def read_json(path: Path | str, folder: Path | None = None) -> Any:
     """Read a JSON document as ``read_document`` does; raise ValueError if it is none."""
     return parse_json(read_document(path, folder))
 

@@ -27,6 +27,7 @@ E = TypeVar("E", "LockGroup", "UnservedNodes")
 RUN_SCHEMA = "gpuinstall.run/1"
 NODE_SCHEMA = "gpuinstall.node/1"
 NodeOutcome = Literal["started", "ok", "failed"]
+_OUTCOMES = get_args(NodeOutcome)
 MALFORMED = "record-malformed"
 Sha256 = NewType("Sha256", str)
 _WORD = re.compile(r"[A-Za-z0-9][\w.+!-]{0,199}", re.ASCII)
@@ -116,16 +117,15 @@ class NodeRecord:
         """Read a record, of the given step and node if any; raise MalformedError."""
         fields = Fields(document)
         fields.required("schema", (NODE_SCHEMA,))
-        if step:
-            fields.required("step", (step,))
-        if node:
-            fields.required("node", (node,))
-        status: Any = fields.required("status", get_args(NodeOutcome))
+        status: Any = fields.required("status", _OUTCOMES)
         data = fields.fields("data") or Fields({})
+        if not (step and node):
+            step = fields.needed("step", word)
+            node = fields.needed("node", node_name)
         return cls(
             run=fields.text("run") or "",
-            node=fields.needed("node", node_name),
-            step=fields.needed("step", word),
+            node=NodeName(fields.required("node", (node,))),
+            step=fields.required("step", (step,)),
             attempt=fields.number("attempt") or 1,
             status=status,
             code=fields.parsed("code", word),

@@ -18,7 +18,7 @@ from gpuinstall.errors import UsageError
 from gpuinstall.files import read_json, remove_path, write_atomically
 from gpuinstall.fleet.documents import MALFORMED, FleetRun, NodeRecord, WrittenPlan
 from gpuinstall.fleet.hostlist import NodeName, is_node_name, node_name
-from gpuinstall.folders import check_shared, inside
+from gpuinstall.folders import check_no_link, check_shared, inside
 from gpuinstall.shell import quoted
 from gpuinstall.values import dataclass
 
@@ -103,16 +103,16 @@ class RunFolder:
 
     def record(self, step: str, node: NodeName) -> NodeRecord | None:
         """Return the record of one node, that of a failure if it is malformed."""
-        return _record(self._file(step, node), node)
+        return _record(str(self.place(step)), step, node)
 
     def records(self, step: str, nodes: Iterable[NodeName]) -> Iterator[NodeRecord]:
         """Yield the records that some nodes have of a step."""
         names = self._names(step)
-        folder = self.place(step)
+        folder = str(self.place(step))
         for node in nodes:
             if node not in names:
                 continue
-            record = _record(folder / f"{node}.json", node)
+            record = _record(folder, step, node)
             if record:
                 yield record
 
@@ -163,10 +163,12 @@ class RunFolder:
         return self.place(step) / f"{node}.json"
 
 
-def _record(file: Path, node: NodeName) -> NodeRecord | None:
-    step = file.parent.name
+def _record(folder: str, step: str, node: NodeName) -> NodeRecord | None:
+    # Of hundreds of thousands: the making of a Path takes longer than the reading of a record.
+    file = f"{folder}/{node}.json"
     try:
-        return NodeRecord.read(read_json(inside(file.parent, file.name)), step, node)
+        check_no_link(file)
+        return NodeRecord.read(read_json(file), step, node)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -176,7 +178,7 @@ def _record(file: Path, node: NodeName) -> NodeRecord | None:
             step=step,
             status="failed",
             code=MALFORMED,
-            message=f"{step}/{file.name}: {_reason(error)}",
+            message=f"{step}/{node}.json: {_reason(error)}",
             exit_code=2,
         )
 

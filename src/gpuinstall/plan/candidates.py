@@ -70,7 +70,7 @@ class Candidate(NamedTuple):
         )
 
 
-class Verdict(NamedTuple):
+class GpuCover(NamedTuple):
     """What the GPUs and their driver make of a build."""
 
     codes: Codes = ()
@@ -109,7 +109,7 @@ def _python_for(build: Build, terms: Terms) -> str | Reason:
 def judge_builds(
     builds: Iterable[JudgedBuild],
     context: PlanContext,
-    verdict_on: Callable[[Build], Verdict],
+    cover_of: Callable[[Build], GpuCover],
 ) -> tuple[list[Candidate], list[RejectedBuild]]:
     """Return the builds that run and those that are rejected, each in the order in which they came."""
     candidates = []
@@ -118,41 +118,41 @@ def judge_builds(
         if isinstance(python, Reason):
             rejected.append(Rejection(build, python))
             continue
-        verdict = verdict_on(build)
-        obstacle = is_read(build, context) or verdict.obstacle
+        cover = cover_of(build)
+        obstacle = is_read(build, context) or cover.obstacle
         if obstacle:
             rejected.append(Rejection(build, obstacle))
         else:
-            candidates.append(Candidate(build, age, python, verdict.codes, verdict.covers))
+            candidates.append(Candidate(build, age, python, cover.codes, cover.covers))
     return candidates, rejected
 
 
-def judge_of(context: PlanContext) -> Callable[[Build], Verdict]:
+def judge_of(context: PlanContext) -> Callable[[Build], GpuCover]:
     """Return the function that applies the rules of the GPUs and their driver, to builds of one make once."""
     make_of = context.rules.make
-    verdicts: dict[object, Verdict] = {}
+    by_make: dict[object, GpuCover] = {}
 
-    def verdict_on(build: Build) -> Verdict:
+    def cover_of(build: Build) -> GpuCover:
         make = make_of(build)
-        if make not in verdicts:
-            verdicts[make] = _judge(build, context)
-        return verdicts[make]
+        if make not in by_make:
+            by_make[make] = _judge(build, context)
+        return by_make[make]
 
-    return verdict_on
+    return cover_of
 
 
-def _judge(build: Build, context: PlanContext) -> Verdict:
+def _judge(build: Build, context: PlanContext) -> GpuCover:
     if not context.gpus:
-        return Verdict()
+        return GpuCover()
     codes = codes_of(build, context)
     covers = context.positions_with(codes)
     obstacle = context.rules.against_driver(build) if covers else missing_code(codes, context)
-    return Verdict(codes, covers, obstacle)
+    return GpuCover(codes, covers, obstacle)
 
 
-def accept(_build: Build) -> Verdict:
-    """Return the verdict where no GPU is to be served."""
-    return Verdict()
+def cover_nothing(_build: Build) -> GpuCover:
+    """Return that no GPU is to be covered."""
+    return GpuCover()
 
 
 def closest(rejected: Iterable[RejectedBuild], rules: Rules) -> RejectedBuild | None:

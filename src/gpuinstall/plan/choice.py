@@ -9,7 +9,7 @@ from gpuinstall.backend import CPU
 from gpuinstall.finding import Reason, Rejection
 from gpuinstall.plan.candidates import (
     NoCandidate,
-    accept,
+    cover_nothing,
     first_for_programs,
     gpus_key,
     gpus_to_serve,
@@ -189,13 +189,13 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     """Choose the newest build for the CPU, or, if no source has one, the default index's build for GPUs."""
     all_builds = judged_builds(context.terms)
     builds = [judged for judged in all_builds if judged.build.backend == CPU]
-    candidates, rejected = judge_builds(builds, context, accept)
+    candidates, rejected = judge_builds(builds, context, cover_nothing)
     codes = {rejection.reason.code for rejection in rejected}
     is_requested = bool(context.demand.backends)
     # A CPU build that was requested by name is not replaced.
     if not candidates and not is_requested and codes <= _NO_FAULT_OF_THE_MACHINE:
         builds = [judged for judged in all_builds if judged.build.on_default_index]
-        candidates, _ = judge_builds(builds, context, accept)
+        candidates, _ = judge_builds(builds, context, cover_nothing)
     best = first_for_programs(candidates, context)
     if best is None:
         return NoCandidate(context, tuple(rejected))

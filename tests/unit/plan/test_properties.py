@@ -69,10 +69,10 @@ def test_no_rule_rejects_what_is_chosen(
         rules_for(asked, load_catalog()),
     )
     context = PlanContext(asked, terms_of(demand, asked, load_catalog()), rules, gpus)
-    verdict = judge_of(context)(chosen.build)
+    cover = judge_of(context)(chosen.build)
 
-    assert verdict.obstacle is None
-    assert len(verdict.covers) == len(gpus)
+    assert cover.obstacle is None
+    assert len(cover.covers) == len(gpus)
     assert chosen.python in chosen.build.pythons
 
 

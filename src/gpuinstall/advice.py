@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Container, Sequence
 from pathlib import Path
 
+from gpuinstall.regex import regex
 from gpuinstall.shell import joined, quoted
 from gpuinstall.text import without_logins
 from gpuinstall.values import dataclass
@@ -18,12 +19,12 @@ OURS = "gpuinstall"
 REQUIREMENTS = "requirements"
 """The argument of a command that takes requirements."""
 _OPERATORS = frozenset(("&&", "||", "|", ";"))
-_SAME = re.compile(
+_SAME = regex(
     r"^the same (?P<change>again|with(?:out)? \S.*?)(?P<note>   # .*)?(?:\n|\Z)", re.MULTILINE
 )
-_ADDITION = re.compile(r"with (?!\S+ in place of )((?P<option>--[\w-]+)|(?P<requirements>\S.*))")
-_OPTION = re.compile(r"(?<=\s)--[\w-]+")
-_IN_PLACE = re.compile(r"with (?P<new>\S+) in place of (?P<old>\S.*)")
+_ADDITION = regex(r"with (?!\S+ in place of )((?P<option>--[\w-]+)|(?P<requirements>\S.*))")
+_OPTION = regex(r"(?<=\s)--[\w-]+")
+_IN_PLACE = regex(r"with (?P<new>\S+) in place of (?P<old>\S.*)")
 
 
 @dataclass(frozen=True)

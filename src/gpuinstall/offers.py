@@ -11,12 +11,13 @@ from typing import Any
 
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import MOST_GPUS, Driver, Gpu, Machine
+from gpuinstall.regex import regex
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 SELLERS = ("runpod", "vast", "lambda", "skypilot", "dstack", "modal", "slurm", "htcondor")
 """Whose offers are read: as their pages, their commands and their names of GPUs have them."""
 
-_OFFER = re.compile(rf"(?is)(?:{'|'.join(SELLERS)}):\s*(?P<text>.+)")
+_OFFER = regex(rf"(?is)(?:{'|'.join(SELLERS)}):\s*(?P<text>.+)")
 _ARCHES = {
     "x86_64": "x86_64",
     "amd64": "x86_64",
@@ -27,20 +28,18 @@ _ARCHES = {
 }
 _VERSION = r"(?P<version>\d+(?:\.\d+)+|\d+)"
 _KEY = r"[\s:=><]*"
-_CUDA = re.compile(
+_CUDA = regex(
     rf"(?i)(?:(?:max|min)[\s_]*)?cuda(?:[\s_]*(?:max[\s_]*good|vers(?:ion)?))?{_KEY}{_VERSION}\+?"
 )
-_RUNTIME = re.compile(rf"(?i)MaxSupportedVersion{_KEY}(?P<number>\d{{5}})")
+_RUNTIME = regex(rf"(?i)MaxSupportedVersion{_KEY}(?P<number>\d{{5}})")
 """HTCondor's: 13000 is CUDA 13.0."""
-_DRIVER = re.compile(rf"(?i)driver(?:[\s_]*version)?{_KEY}{_VERSION}\+?")
-_GPU_KEY = re.compile(r"(?i)(?:gpu|accelerators?|devicename|gpu[\s_]*(?:name|type|id))\s*[:=]\s*")
-_TRAILING_COUNT = re.compile(r"(?P<name>.*[^\s:]):(?P<count>\d{1,2})")
+_DRIVER = regex(rf"(?i)driver(?:[\s_]*version)?{_KEY}{_VERSION}\+?")
+_GPU_KEY = regex(r"(?i)(?:gpu|accelerators?|devicename|gpu[\s_]*(?:name|type|id))\s*[:=]\s*")
+_TRAILING_COUNT = regex(r"(?P<name>.*[^\s:]):(?P<count>\d{1,2})")
 """SkyPilot and Modal: ``A100-80GB:8``."""
-_COUNT = re.compile(r"(?i)num_gpus\s*[:=]\s*(?P<count>\d{1,2})")
-_ARCH = re.compile(rf"(?i)(?:(?:cpu_)?arch(?:itecture)?\s*[:=]\s*)?(?P<arch>{'|'.join(_ARCHES)})")
-_ASIDE = re.compile(
-    r"(?i)\$.*|\w+\s*=.*|\w+:\s.*|[\d.,]+\s*(?:[kmgt]i?b|v?cpus?|cores?|hours?)\b.*"
-)
+_COUNT = regex(r"(?i)num_gpus\s*[:=]\s*(?P<count>\d{1,2})")
+_ARCH = regex(rf"(?i)(?:(?:cpu_)?arch(?:itecture)?\s*[:=]\s*)?(?P<arch>{'|'.join(_ARCHES)})")
+_ASIDE = regex(r"(?i)\$.*|\w+\s*=.*|\w+:\s.*|[\d.,]+\s*(?:[kmgt]i?b|v?cpus?|cores?|hours?)\b.*")
 """What no build depends on: a price, memory, processors, any other field."""
 _SHORTHAND = (
     (r"^gpu_(\d+)x_", r"\1x "),  # Lambda's types: gpu_8x_h100_sxm5

@@ -16,6 +16,7 @@ from gpuinstall.errors import UsageError
 from gpuinstall.files import check_outside, read_document
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.provenance import SourceSetting, is_known, source_setting
+from gpuinstall.regex import regex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,10 +34,10 @@ _FLAGS = frozenset(
     {"--no-index", "--require-hashes", "--pre", "--prefer-binary", "--no-build-isolation"}
 )
 """The options that take no value."""
-_PIP_PART = re.compile(r"(['\"]?)pip\1\s*:")
-_OTHER_YAML = re.compile(r"[{\[&*]|[\w-]+['\"]?\s*:(\s|$)")
-_QUOTED = re.compile(r"""(?P<mark>["'])(?P<path>[^"']+)(?P=mark)(?=\s|$)""")
-_COMMENT = re.compile(r"(?:^|\s)#.*")
+_PIP_PART = regex(r"(['\"]?)pip\1\s*:")
+_OTHER_YAML = regex(r"[{\[&*]|[\w-]+['\"]?\s*:(\s|$)")
+_QUOTED = regex(r"""(?P<mark>["'])(?P<path>[^"']+)(?P=mark)(?=\s|$)""")
+_COMMENT = regex(r"(?:^|\s)#.*")
 
 
 class Inclusion(NamedTuple):

@@ -296,20 +296,35 @@ def test_what_is_named_wrongly_is_refused_with_what_to_say(
 
 
 HEAVY = {
+    "asyncio",
     "concurrent.futures",
     "csv",
+    "ctypes",
+    "decimal",
     "email",
+    "gpuinstall.failures",
+    "gpuinstall.lock.lock",
+    "gpuinstall.probe",
+    "gpuinstall.session",
+    "gpuinstall.web",
     "hashlib",
     "http.client",
+    "logging",
+    "packaging.markers",
     "packaging.requirements",
+    "packaging.specifiers",
     "packaging.tags",
+    "packaging.utils",
     "pynvml",
+    "random",
     "requests",
     "rich",
     "socket",
     "ssl",
     "subprocess",
+    "tempfile",
     "urllib.request",
+    "zipfile",
 }
 
 
@@ -328,3 +343,21 @@ def test_nothing_heavy_is_imported_for_a_plan(tmp_path: Path, arguments: list[st
     )
 
     assert done.stderr == "[]\n"
+
+
+def test_hardly_anything_is_imported_for_a_command_that_run_has_checked(tmp_path: Path) -> None:
+    code = (
+        "import sys; before = set(sys.modules); import gpuinstall.__main__; "
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    imported = done.stdout.split()
+
+    assert [name for name in imported if name.startswith("gpuinstall.")] == [
+        "gpuinstall.__main__",
+        "gpuinstall.in_use",
+        "gpuinstall.receipt",
+    ]
+    assert not {"contextlib", "json", "pathlib", "re", "typing"}.intersection(imported)

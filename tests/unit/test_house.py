@@ -24,19 +24,19 @@ from tests.lab.source import (
 # ``python -m tests.lab.source`` prints those of today. The command line may use everything.
 ARROWS = """
 __main__ -> cli gpuinstall interruption receipt
-advice -> shell text values
+advice -> regex shell text values
 api -> cuda_compat environments install lock plan project reporter request verify
 backend ->
 catalog -> backend errors failures files location threads values versions web
 config -> errors files poetry request sourcing
 cuda_compat -> catalog environments errors files finding in_use probe shell units values vendors versions
 doctor -> advice backend environments errors extensions facts failures files finding learned lock plan probe process request requirements_file shell text uv values vendors verify
-environments -> errors files launcher location shell values
+environments -> errors files launcher location regex shell values
 errors -> finding text
 export -> backend catalog environments errors finding install lock machine marked_block request shell text units values vendors versions
 extensions -> catalog errors finding learned threads values vendors versions web
-facts -> failures files process reporter values
-failures -> finding values
+facts -> failures files process regex reporter values
+failures -> finding regex values
 fields ->
 files -> errors shell
 finding -> values
@@ -49,10 +49,10 @@ interruption ->
 launcher -> gpuinstall
 learned -> backend catalog errors files location plan threads units values vendors wheels
 location -> errors
-lock -> backend catalog environments errors extensions facts failures files finding interruption learned location machine plan poetry process provenance reporter requirements_file shell sources text threads units uv values vendors versions web wheels
+lock -> backend catalog environments errors extensions facts failures files finding interruption learned location machine plan poetry process provenance regex reporter requirements_file shell sources text threads units uv values vendors versions web wheels
 machine -> errors fields finding values versions
 marked_block ->
-offers -> catalog errors machine versions words
+offers -> catalog errors machine regex versions words
 page -> advice catalog machine plan request support versions
 patience -> errors
 plan -> backend catalog errors finding machine values vendors
@@ -64,9 +64,10 @@ proof_record -> errors files gpuinstall
 provenance ->
 pytest_plugin ->
 receipt -> errors files in_use
+regex ->
 reporter ->
 request -> backend sourcing values
-requirements_file -> errors files plan provenance
+requirements_file -> errors files plan provenance regex
 session -> files patience process sourcing uv values web
 shell -> text
 sources -> errors files location marked_block provenance units values
@@ -77,7 +78,7 @@ threads ->
 units ->
 uv -> process
 values ->
-vendors -> backend catalog facts failures finding machine process values versions
+vendors -> backend catalog facts failures finding machine process regex values versions
 verify -> backend catalog environments errors facts failures fields files finding learned patience process proof_record reporter shell values vendors
 versions ->
 web -> errors files gpuinstall interruption patience units values

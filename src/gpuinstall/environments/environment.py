@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion, Version
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.paths import environment_of, made_for, packages_folders
 from gpuinstall.files import parse_toml, read_document, read_json, write_atomically
+from gpuinstall.regex import regex
 from gpuinstall.shell import quoted
 from gpuinstall.values import dataclass
 
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
 
 MARKER_SCHEMA = "gpuinstall.environment/1"
 NAME = "gpuinstall.json"
-LOCK_NAME = re.compile(r"pylock\.(?:[\w-]+\.)*toml")
-_WORD = re.compile(r"[\w .+!-]{1,100}")
-_BACKEND = re.compile(r"cpu|cu\d+|rocm[\d.]+|xpu")
-_TOOLKIT = re.compile(r"^cuda\b[^=\n]*= *'(\d+)\.(\d+)", re.MULTILINE)
+LOCK_NAME = regex(r"pylock\.(?:[\w-]+\.)*toml")
+_WORD = regex(r"[\w .+!-]{1,100}")
+_BACKEND = regex(r"cpu|cu\d+|rocm[\d.]+|xpu")
+_TOOLKIT = regex(r"^cuda\b[^=\n]*= *'(\d+)\.(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)

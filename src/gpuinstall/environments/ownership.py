@@ -10,7 +10,6 @@ from __future__ import annotations
 import filecmp
 import json
 import os
-import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,12 +21,13 @@ from gpuinstall.environments.packages import file_size, read_packages
 from gpuinstall.environments.paths import packages_folders
 from gpuinstall.files import read_document
 from gpuinstall.location import file_path
+from gpuinstall.regex import regex
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-_COMMAND = re.compile(r"(bin|Scripts)/[^/]+")
-_COMPILED = re.compile(r"(?P<folder>.*/)?__pycache__/(?P<module>[^/.]+)\.[^/]+\.(pyc|nbi|nbc)")
+_COMMAND = regex(r"(bin|Scripts)/[^/]+")
+_COMPILED = regex(r"(?P<folder>.*/)?__pycache__/(?P<module>[^/.]+)\.[^/]+\.(pyc|nbi|nbc)")
 """What Python and Numba compile of a module, beside it."""
 
 MADE_FILES = (
@@ -39,8 +39,8 @@ MADE_FILES = (
 )
 """The paths that venv, virtualenv and uv write when they make an environment, as a pattern."""
 
-_MADE = re.compile(MADE_FILES)
-_IGNORE_ALL = re.compile(r"(#.*\n)*\*\n?")
+_MADE = regex(MADE_FILES)
+_IGNORE_ALL = regex(r"(#.*\n)*\*\n?")
 """The ``.gitignore`` that comes with an environment; one of the user's lists something."""
 
 

@@ -10,6 +10,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.files import DOCUMENT_BYTES, open_regular
+from gpuinstall.regex import regex
 from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
     from packaging.requirements import Requirement
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
-_VERSION = re.compile(r"[\w.+!]*")
-_NATIVE = re.compile(r"\.(?:so(?:\.[\d.]+)?|pyd|dll|dylib)\Z", re.IGNORECASE)
-_REQUIRES = re.compile(r"(?m)^Requires-Dist: *(.+)$")
-_OUTSIDE = re.compile(r"/|(.*/)?\.\.(/|$)")
+_NAME = regex(r"[a-z0-9][a-z0-9-]*")
+_VERSION = regex(r"[\w.+!]*")
+_NATIVE = regex(r"\.(?:so(?:\.[\d.]+)?|pyd|dll|dylib)\Z", re.IGNORECASE)
+_REQUIRES = regex(r"(?m)^Requires-Dist: *(.+)$")
+_OUTSIDE = regex(r"/|(.*/)?\.\.(/|$)")
 
 
 class RecordedFile(NamedTuple):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuinstall.environments.ownership import MADE_FILES
 from gpuinstall.files import open_regular
+from gpuinstall.regex import regex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -25,16 +26,16 @@ if TYPE_CHECKING:
 
     from gpuinstall.environments.packages import InstalledPackage, RecordedFile
 
-_OF_THE_ENVIRONMENT = re.compile(
+_OF_THE_ENVIRONMENT = regex(
     rf"{MADE_FILES}|gpuinstall\.json|pip\.(conf|ini)|constraints\.txt|pylock\.[^/]*toml",
     re.IGNORECASE,
 )
 """What the environment's making writes, and we."""
-_RECORD = re.compile(r"[^/]+\.(dist-info|egg-info|egg-link)")
-_SHIPPED_BY_MISTAKE = re.compile(
+_RECORD = regex(r"[^/]+\.(dist-info|egg-info|egg-link)")
+_SHIPPED_BY_MISTAKE = regex(
     r"(tests?|docs?|examples?|benchmarks|scripts|tools)/.*|[^/]+\.(md|rst|txt)|LICENSE.*"
 )
-_NAMESPACE = re.compile(rb"extend_path|declare_namespace")
+_NAMESPACE = regex(rb"extend_path|declare_namespace")
 _TOOLS = {
     "pip": "pip",
     "setuptools": "setuptools",

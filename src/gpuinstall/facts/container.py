@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 
 from gpuinstall.facts.source import Source, ThisMachine
+from gpuinstall.regex import regex
 from gpuinstall.values import dataclass
 
 JOBS = (
@@ -21,10 +21,10 @@ JOBS = (
 HOST_FILES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
 
 _ENGINES = (
-    ("kubernetes", re.compile(r"kubepods|/kubelet/pods/|kubernetes\.io")),
-    ("podman", re.compile(r"libpod|/containers/storage/|crio-")),
-    ("docker", re.compile(r"/docker/|docker-[0-9a-f]{12}|buildkit|/moby/|/containerd/")),
-    ("lxc", re.compile(r"/lxc/|lxc\.payload| - fuse\.lxcfs ")),
+    ("kubernetes", regex(r"kubepods|/kubelet/pods/|kubernetes\.io")),
+    ("podman", regex(r"libpod|/containers/storage/|crio-")),
+    ("docker", regex(r"/docker/|docker-[0-9a-f]{12}|buildkit|/moby/|/containerd/")),
+    ("lxc", regex(r"/lxc/|lxc\.payload| - fuse\.lxcfs ")),
 )
 _BY_MANAGER = {
     "docker": "docker",

@@ -13,14 +13,15 @@ from pathlib import Path
 
 from gpuinstall.facts.source import Source, ThisMachine, home_folder, json_or_none
 from gpuinstall.process import is_trusted
+from gpuinstall.regex import regex
 
 _FINAL = r"([0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
 """A released version, ``3.11`` or ``3.11.7``: no alpha and no release candidate."""
 
-_NAMED = re.compile(rf"^python{_FINAL}(?:\.exe)?$")
-_MANAGED = re.compile(rf"^cpython-{_FINAL}-")
-_CONDA = re.compile(rf"^python-{_FINAL}-.*\.json$")
-_FOLDER = re.compile(rf"^{_FINAL}$")
+_NAMED = regex(rf"^python{_FINAL}(?:\.exe)?$")
+_MANAGED = regex(rf"^cpython-{_FINAL}-")
+_CONDA = regex(rf"^python-{_FINAL}-.*\.json$")
+_FOLDER = regex(rf"^{_FINAL}$")
 
 
 def read_pythons(source: Source) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 from urllib.parse import quote, unquote
 
 from gpuinstall.files import parse_json, read_raw
+from gpuinstall.regex import regex
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.values import dataclass
 
@@ -46,17 +47,17 @@ _NUMBERS = "serial|board_id|board_part_number|chassis_serial_number|pdi"
 """The elements of nvidia-smi's XML that identify a card."""
 
 _REPLACEMENTS = (
-    (re.compile(rf"<({_NUMBERS})>[^<]*<"), r"<\1>removed<"),
+    (regex(rf"<({_NUMBERS})>[^<]*<"), r"<\1>removed<"),
     # The programs that run on a card.
     (
-        re.compile(r"<processes>.*?(?:</processes>|\Z)", re.DOTALL),
+        regex(r"<processes>.*?(?:</processes>|\Z)", re.DOTALL),
         "<processes></processes>",
     ),
     # What identifies a card in the kernel's topology of compute devices.
-    (re.compile(r"^(unique_id|hive_id) [0-9]+$", re.MULTILINE), r"\1 0"),
+    (regex(r"^(unique_id|hive_id) [0-9]+$", re.MULTILINE), r"\1 0"),
     # Who built the kernel, in its version.
-    (re.compile(r"\([\w.-]+@[\w.-]+\)"), "(builder@host)"),
-    (re.compile(r"(?<=/home/)[^/\s\"|:]+"), "user"),
+    (regex(r"\([\w.-]+@[\w.-]+\)"), "(builder@host)"),
+    (regex(r"(?<=/home/)[^/\s\"|:]+"), "user"),
 )
 """What is private on every machine, and what a recording has in its place, in the order of replacing."""
 

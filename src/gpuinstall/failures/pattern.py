@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cached_property
 
+from gpuinstall.regex import regex
 from gpuinstall.values import dataclass
 
 SHORTEST_SQUASHED = 10
@@ -12,7 +13,7 @@ SHORTEST_SQUASHED = 10
 # A word ends where other letters follow: 显卡RTX 5090上.
 FLAGS = re.MULTILINE | re.ASCII
 # Nothing repeats without end, so that no text can keep a pattern busy: a word, a path, a line's rest.
-_CHARACTERS = re.compile(r"(\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|\.)([*+]?)")
+_CHARACTERS = regex(r"(\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|\.)([*+]?)")
 _LONGEST = {
     r"\w": 24,
     r"\d": 24,
@@ -29,7 +30,7 @@ _SQUASHED = {
 }
 _VARIES = "\0"
 """Stands in a pattern for what differs from match to match."""
-_VARYING = re.compile(r"(?:\\[a-zA-Z]|.)(?:[?*]|\{[^}]*\}\??)|\\[a-zA-Z]|[\0.^$…+]")
+_VARYING = regex(r"(?:\\[a-zA-Z]|.)(?:[?*]|\{[^}]*\}\??)|\\[a-zA-Z]|[\0.^$…+]")
 # An escaped character is moved to these code points of no alphabet while the pattern is taken apart.
 _ESCAPED = 0xE000
 _UNESCAPED = {_ESCAPED + code: code for code in range(128)}

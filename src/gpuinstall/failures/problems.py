@@ -14,6 +14,7 @@ from gpuinstall.failures.table import (
     load_problems,
 )
 from gpuinstall.finding import Finding, Where
+from gpuinstall.regex import regex
 from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
@@ -25,22 +26,22 @@ ANYWHERE = "any"
 LINUX = "linux"
 
 _NOTE = "   #"
-_OF_THE_HOST = re.compile(
+_OF_THE_HOST = regex(
     r"""
     sudo\ (reboot|poweroff|modprobe|rmmod|dmesg|nvidia-|systemctl|update-)
     | [^:]*&&\ sudo\ reboot  # no prose, which has a colon before its command
     """,
     re.VERBOSE,
 )
-_OF_LINUX = re.compile(
+_OF_LINUX = regex(
     r"""
     sudo\ | env\ -u\ | ls\ -l\ / | cat\ / | export\ LD_LIBRARY
     | (?!.*Windows).*(\|\ grep|ldconfig|/etc/ld\.so|~/\.)  # in prose too, unless it speaks of Windows
     """,
     re.VERBOSE,
 )
-_UNSET = re.compile(r"unset ([A-Z_ ]+)\b")
-_EXPORT = re.compile(r"\bexport ([A-Z_]+)=(\S+)")
+_UNSET = regex(r"unset ([A-Z_ ]+)\b")
+_EXPORT = regex(r"\bexport ([A-Z_]+)=(\S+)")
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,11 @@ def known_catalog(
         store: What was learned; None: this user's own.
     """
     catalog = load_catalog()
-    shipped = set(map(_key, catalog.builds))
     rows = list((store or learned_store()).builds())
+    if not rows:
+        return catalog
     rows.sort(key=lambda row: row.learned, reverse=True)
+    shipped = set(map(_key, catalog.builds))
     new: dict[object, Build] = {}
     for row in rows:
         is_meant = torch_index is None or row.base in {None, torch_index}

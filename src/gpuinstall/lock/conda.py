@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.backend import known_backend
 from gpuinstall.catalog import authored
+from gpuinstall.regex import regex
 from gpuinstall.shell import joined
 from gpuinstall.text import some
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-_PACKAGE = re.compile(r"(?:\S+::)?([\w.-]+)\s*(.*)")
-_VERSION = re.compile(r"(==?)?\s*(\d[\w.]*?)(?:\.\*)?(?:(?:=|\s+)(\S+))?")
+_PACKAGE = regex(r"(?:\S+::)?([\w.-]+)\s*(.*)")
+_VERSION = regex(r"(==?)?\s*(\d[\w.]*?)(?:\.\*)?(?:(?:=|\s+)(\S+))?")
 
 
 class CondaRequest(NamedTuple):

@@ -19,6 +19,7 @@ from gpuinstall.facts.bus import normal_address
 from gpuinstall.facts.children import ask_children
 from gpuinstall.machine import MigDevice
 from gpuinstall.process import is_trusted
+from gpuinstall.regex import regex
 from gpuinstall.vendors.nvidia.libraries import NvmlFacts, NvmlGpu
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
@@ -40,11 +41,11 @@ KNOWN_PATHS = (
 )
 QUESTIONS = (["-q", "-x"], ["-L"], ["--query-gpu=compute_cap", "--format=csv,noheader"])
 
-_LOG = re.compile(r"<nvidia_smi_log>.*?</nvidia_smi_log>", re.DOTALL)
-_LISTED = re.compile(r"^GPU ([0-9]{1,4}): ")
-_SLICE = re.compile(r"^\s+MIG (\S+)\s+Device\s+[0-9]+: \(UUID: (MIG-[0-9a-zA-Z/-]+)\)")
-_CAPABILITY = re.compile(r"^([0-9]{1,2}\.[0-9])\s*$", re.MULTILINE)
-_REFUSED = re.compile(
+_LOG = regex(r"<nvidia_smi_log>.*?</nvidia_smi_log>", re.DOTALL)
+_LISTED = regex(r"^GPU ([0-9]{1,4}): ")
+_SLICE = regex(r"^\s+MIG (\S+)\s+Device\s+[0-9]+: \(UUID: (MIG-[0-9a-zA-Z/-]+)\)")
+_CAPABILITY = regex(r"^([0-9]{1,2}\.[0-9])\s*$", re.MULTILINE)
+_REFUSED = regex(
     r"Unable to determine the device handle for gpu ?(?:([0-9]{1,3}):? ?)?([0-9a-f]{4,8}:[0-9a-f:]+\.[0-7])?:? (.*)",
     re.IGNORECASE,
 )

@@ -25,7 +25,9 @@ $(SITE): $(READY) lockfiles/site.txt
 	.venv-dev/bin/uv pip install -q --python .venv-site/bin/python --require-hashes -r lockfiles/site.txt
 	@touch $@
 
-test: lint types test-only
+# mypy takes one processor and half a minute, in which the tests have the others.
+test: $(READY)
+	$(MAKE) -j 2 lint types test-only
 
 test-only: $(READY)
 	$(TESTS) -m "not heavy and not network"

@@ -32,7 +32,7 @@ from packaging.version import Version
 from tools.programs import stand_in_session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 PAGE = Path(__file__).parent.parent / "docs" / "evidence" / "unseen.md"
 SETS = Path(__file__).parent / "unseen"
@@ -210,21 +210,39 @@ def _public(version: str) -> Version:
     return Version(Version(version).public)
 
 
-def run(case: Case, torch_index: str, results: Path) -> Outcome:
+def run(case: Case, results: Path, lock: Callable[[Case], Outcome]) -> Outcome:
     """Return the result of a case, from its file if it has one."""
     file = results / f"{case.name}.json"
     if not file.exists():
-        outcome = _lock(case, torch_index)
+        outcome = lock(case)
         file.write_text(json.dumps(outcome.__dict__, indent=1), encoding="utf-8")
     return Outcome(**json.loads(file.read_text(encoding="utf-8")))
 
 
-def _lock(case: Case, torch_index: str) -> Outcome:
+def lock(
+    case: Case,
+    torch_index: str,
+    *,
+    module: str = "gpuinstall",
+    more_options: Sequence[str] = (),
+    more_variables: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Return what ``lock`` comes to, run in a folder of its own.
+
+    Args:
+        case: The request and the machine.
+        torch_index: The stand-in of torch's index.
+        module: What Python runs: another one may watch the command line.
+        more_options: Those of this case alone.
+        more_variables: Those of the environment that differ.
+    """
     machine = case.machine
     options = ["--gpu", machine.gpu, "--driver", machine.driver, "--glibc", machine.glibc]
     options += ["--python", PYTHON, "--torch-index", torch_index, "--no-progress"]
-    command = [sys.executable, "-m", "gpuinstall", "lock", *case.request.split(), *options]
+    options += more_options
+    command = [sys.executable, "-m", module, "lock", *case.request.split(), *options]
     variables = {**os.environ, "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull}
+    variables |= more_variables or {}
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -299,8 +317,8 @@ def main() -> None:
     with stand_in_session() as session, ThreadPoolExecutor(4) as pool:
         for name in names:
             cases = read_set(name)
-            index = session.sources.torch_index
-            outcomes = list(pool.map(partial(run, torch_index=index, results=results), cases))
+            lock_there = partial(lock, torch_index=session.sources.torch_index)
+            outcomes = list(pool.map(partial(run, results=results, lock=lock_there), cases))
             lines += page_of(name, cases, outcomes)
     PAGE.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
 

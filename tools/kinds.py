@@ -35,7 +35,8 @@ BEFORE = "876ae297"
 """The last commit without any of the rules."""
 LONGEST = 300
 """The letters of an answer that are shown."""
-OF_THE_STAND_IN = "can be installed only where"
+OF_THIS_PLACE = re.compile("can be installed only where|is unreachable")
+"""Warnings that are about the stand-in, or a network that lacks a maker's page."""
 
 
 class Example(NamedTuple):
@@ -120,7 +121,7 @@ def answer_in_words(example: Example, outcome: Outcome) -> str:
     warnings = [
         line
         for line in outcome.lines
-        if line.startswith("warning:") and OF_THE_STAND_IN not in line
+        if line.startswith("warning:") and not OF_THIS_PLACE.search(line)
     ]
     said = _shortened(warnings[0]) if warnings else ""
     rest = f" (and {len(warnings) - 1} more)" if warnings[1:] else ""
@@ -175,21 +176,22 @@ def _reading(outcome: Outcome) -> str:
 
 
 @contextmanager
-def page_of_files(names: Sequence[str]) -> Iterator[str]:
-    """Serve empty wheels under their makers' names; their METADATA has the version without its label."""
+def page_of_files(package: str, names: Sequence[str]) -> Iterator[str]:
+    """Serve empty wheels of a package under their maker's names; METADATA has the version without its label."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for filename in names:
-            package, version, tags = filename.removesuffix(".whl").split("-", 2)
+            _, version, tags = filename.removesuffix(".whl").split("-", 2)
             wheel = make_wheel(folder / "whl" / "files", package, version.partition("+")[0], tags)
             wheel.rename(wheel.with_name(filename))
         with StandInIndex(folder) as index:
-            yield f"{index.torch_index}/files/"
+            yield f"{index.torch_index}/files/{package}/"
 
 
 def answer_with(source: Path, example: Example, results: Path, torch_index: str) -> Answer:
     """Lock an example with the code of a folder, with an empty cache of wheels."""
-    with tempfile.TemporaryDirectory() as cache, page_of_files(example.files) as page:
+    pages = page_of_files(example.case.packages[0], example.files)
+    with tempfile.TemporaryDirectory() as cache, pages as page:
         variables = {"PYTHONPATH": f"{source / 'src'}:{ROOT}", "XDG_CACHE_HOME": cache}
         options = ["--extension-source", page] if example.files else []
         run_lock = partial(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from functools import wraps
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from requests.adapters import HTTPAdapter
 
@@ -26,7 +26,6 @@ def main() -> None:
     seconds: list[float] = []
     send = HTTPAdapter.send
 
-    @wraps(send)
     def counted(adapter: HTTPAdapter, request: PreparedRequest, **options: Any) -> Response:
         started = monotonic()
         response = send(adapter, request, **options)
@@ -42,8 +41,8 @@ def main() -> None:
             response.close = close_and_count  # type: ignore[method-assign]
         return response
 
-    HTTPAdapter.send = counted  # type: ignore[method-assign]
-    status = run_command_line(sys.argv[1:])
+    with patch.object(HTTPAdapter, "send", counted):
+        status = run_command_line(sys.argv[1:])
     megabytes = sum(lengths.values()) / 1e6
     print(  # noqa: T201
         f"{TITLE}{len(lengths)} wheels, {megabytes:.1f} MB in {len(seconds)} requests, {sum(seconds):.0f} s",

@@ -721,8 +721,8 @@ def test_the_cuda_that_a_package_is_sorted_under_is_a_hint(
 
     assert done.ok, done.err
     assert (
-        "warning: tiling 2.0 may not run here: its classifiers name CUDA 13 alone, and CUDA 13.x needs "
-        "driver 580 or newer"
+        "warning: tiling 2.0 may not run here: the lowest that its classifiers name is CUDA 13, and "
+        "CUDA 13.x needs driver 580 or newer"
     ) in " ".join(done.err.split())
     assert locked(workshop, "tiling", *V100)["tiling"] == "2.0"
 
@@ -956,3 +956,20 @@ def test_two_packages_that_write_the_same_files_take_another_torch(
     assert (
         "nvidia-cudnn-cu12 and nvidia-cudnn-cu13 write the same files; torch for another CUDA is taken"
     ) in done.err
+
+
+def test_packages_that_write_the_same_files_beside_every_torch_are_told(
+    workshop: Workshop, served: Path
+) -> None:
+    make_wheel(served / "simple", "nvidia-cudnn-cu13", "9.21.0.1", TAGS)
+    for name in ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"):
+        make_wheel(served / "simple", f"having-{name}", "1.0", requires=["torch", name])
+
+    words = ("having-nvidia-cudnn-cu12", "having-nvidia-cudnn-cu13")
+    done = workshop.run("lock", "torch==2.15.0", *words, *H100)
+
+    assert done.ok, done.err
+    assert (
+        "warning: nvidia-cudnn-cu12 and what torch has for its CUDA write the same files: "
+        "the one that is installed last counts"
+    ) in " ".join(done.err.split())

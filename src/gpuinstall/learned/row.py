@@ -273,7 +273,8 @@ def hint_against(row: LearnedRow, build: Build, gpus: RulesOfGpus) -> str:
         if refused:
             sorted_under = at_least(rules.software, row.sorted_under)
             package = f"{row.package} {row.version}"
-            return f"{package} may not run here: its classifiers name {sorted_under} alone, and {refused.message}"
+            lowest = f"the lowest that its classifiers name is {sorted_under}"
+            return f"{package} may not run here: {lowest}, and {refused.message}"
     return ""
 
 

@@ -15,6 +15,7 @@ from gpuinstall.lock.code_rules import CodeSurroundings, against, lacking
 from gpuinstall.lock.extras import MissingExtras, missing_extras, older_with_extras
 from gpuinstall.lock.library_majors import OtherMajor, other_majors
 from gpuinstall.lock.older_code import OlderVersions
+from gpuinstall.text import some
 from gpuinstall.units import readable
 from gpuinstall.vendors import rules_for
 from gpuinstall.wheels.companions import load_members
@@ -136,13 +137,27 @@ class CodeCheck:
     def remarks(self) -> list[Reason]:
         """Return warnings of parts that a program may do without on these GPUs, and of what opens libraries itself."""
         reasons = [Reason("no-such-extra", str(missing)) for missing in self._lacking_extras]
-        if self.around.gpus:
-            pairs = self._read_rows.same_files()
-            reasons += [Reason("same-files", str(pair)) for pair in pairs]
+        reasons += self._files_written_twice()
         reasons += self._missing_parts()
         for found in self._other_majors:
             message = f"{found}: this fails unless the system has {found.library}"
             reasons.append(Reason("other-library", message))
+        reasons += self._parts_without_code()
+        reasons += self._unproven_code()
+        return reasons
+
+    def _files_written_twice(self) -> Iterator[Reason]:
+        """Yield the packages that write the same files."""
+        if self.around.gpus:
+            for pair in self._read_rows.same_files():
+                yield Reason("same-files", str(pair))
+        if self._twins:
+            names = some([name for name, _ in self._twins])
+            message = f"{names} and what torch has for its CUDA write the same files"
+            yield Reason("same-files", f"{message}: the one that is installed last counts")
+
+    def _parts_without_code(self) -> Iterator[Reason]:
+        """Yield the parts that do not run here, with whether their packages need them."""
         for wheel in self.rejected:
             message = wheel.reason.message
             package = wheel.candidate.package
@@ -152,19 +167,20 @@ class CodeCheck:
             twin = self._older.twin_text(wheel.candidate)
             if twin:
                 message += f"; {twin}"
-            reasons.append(Reason("part-without-code", message))
-        rejected_wheels = {rejected.candidate for rejected in self.rejected}
-        for candidate, row in self.rows.items():
-            is_unread = not row.architectures and not row.is_whole
-            if is_unread and candidate not in rejected_wheels:
-                reasons.append(Reason("code-unread", _unread_text(row)))
+            yield Reason("part-without-code", message)
+
+    def _unproven_code(self) -> Iterator[Reason]:
+        """Yield what is not known of code, and what has to be done for it to load."""
+        rejected = {one.candidate for one in self.rejected}
+        for wheel, row in self.rows.items():
+            if not row.architectures and not row.is_whole and wheel not in rejected:
+                yield Reason("code-unread", _unread_text(row))
             hint = hint_against(row, self._build, self.around.gpus)
             if hint and row.package in self.roles.requested:
-                reasons.append(Reason("driver-may-be-too-old", hint))
+                yield Reason("driver-may-be-too-old", hint)
             if row.opens and row.package in load_members().must_open:
                 message = f"{row.package} loads {row.opens[0]} {_BY_NAME}"
-                reasons.append(Reason("opens-libraries", message))
-        return reasons
+                yield Reason("opens-libraries", message)
 
     def _missing_parts(self) -> Iterator[Reason]:
         """Yield that an sdist may need what is named after it and torch's CUDA: its build decides what it requires."""
@@ -448,18 +464,10 @@ class CodeCheck:
 
     def _colliding_twins(self, stuck: Collection[str]) -> list[Exclusion]:
         """Return the other builds of torch if two packages write the same files, one for each CUDA."""
-        versions = self._resolution.versions
         toolkit = self._build.toolkit
-        if toolkit is None:
-            return []
-        for name, version in versions.items():
-            stem, _, major = name.rpartition("-cu")
-            twin = f"{stem}-cu{toolkit[0]}"
-            program = f"{name} {version}"
-            is_other = major.isdecimal() and name != twin
-            if not is_other or program in stuck:
-                continue
-            if twin not in versions or not load_members().with_torch.fullmatch(name):
+        for name, twin in self._twins:
+            program = f"{name} {self._resolution.versions[name]}"
+            if program in stuck or toolkit is None:
                 continue
             runnable = self._resolution.plan.runnable
             same = set()
@@ -480,6 +488,20 @@ class CodeCheck:
             )
             return [exclusion]
         return []
+
+    @cached_property
+    def _twins(self) -> list[tuple[str, str]]:
+        """The libraries for another CUDA than torch's, each with the one that torch has of it."""
+        versions = self._resolution.versions
+        toolkit = self._build.toolkit
+        twins = []
+        for name in versions:
+            stem, _, major = name.rpartition("-cu")
+            twin = f"{stem}-cu{toolkit[0]}" if toolkit else name
+            is_other = major.isdecimal() and name != twin and twin in versions
+            if is_other and load_members().with_torch.fullmatch(name):
+                twins.append((name, twin))
+        return twins
 
     def _is_apart(self, package: str) -> bool:
         """Whether torch does not bring a package of libraries, in packages of their own or in its own folder."""

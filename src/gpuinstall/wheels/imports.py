@@ -17,6 +17,7 @@ from posixpath import basename
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.values import dataclass
+from gpuinstall.wheels.python_source import parse_source
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -189,7 +190,7 @@ class _Source:
     def parse(cls, path: str, data: bytes) -> _Source:
         """Return a module; one that is no Python has no statements."""
         try:
-            tree = ast.parse(data)
+            tree = parse_source(data)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             tree = ast.Module([], [])
         source = cls(path, tree)

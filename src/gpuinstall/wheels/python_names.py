@@ -6,6 +6,8 @@ import ast
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuinstall.wheels.python_source import parse_source
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -171,7 +173,7 @@ def _module_paths(members: Iterable[str]) -> set[str]:
 def _parse_bindings(text: str, package: str) -> Iterator[_Binding]:
     """Yield what a source binds; nothing if it is of a newer Python than this one."""
     with suppress(SyntaxError):
-        tree = ast.parse(text)
+        tree = parse_source(text)
         yield from _bindings(tree, package)
 
 

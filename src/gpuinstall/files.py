@@ -124,6 +124,9 @@ def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
         size = os.fstat(file.fileno()).st_size
         # Not more than there is: room for the largest document takes longer to make than most take to read.
         raw = file.read(min(size, DOCUMENT_BYTES) + 1)
+        if len(raw) > size:
+            # It has grown since.
+            raw += file.read(DOCUMENT_BYTES)
     if len(raw) > DOCUMENT_BYTES:
         raise OSError(errno.EFBIG, f"it is larger than {DOCUMENT_BYTES // 1_000_000} MB", str(path))
     return raw

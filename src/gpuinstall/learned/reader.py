@@ -332,15 +332,10 @@ def _learned_text(row: LearnedRow) -> str:
 
 
 def _is_complete(row: LearnedRow, *, whole: bool) -> bool:
-    """Whether a row has what this release would read.
-
-    False if an older one wrote it without the torch that it needs, or read a library that today's list does not name.
-    """
+    """Whether a row has what this release would read; False if it is of a library that today's list does not name."""
     members = load_members()
     if row.package == "torch":
         return True
-    if row.torch is None or row.loading is None:
-        return False
     if whole and not row.is_whole:
         return False
     if not row.witness or not members.names(row.package):

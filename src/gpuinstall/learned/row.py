@@ -43,6 +43,10 @@ _SHOWN = (
 """The fields that documents show as they are."""
 
 
+READING = 2
+"""The number of the rules by which wheels are read: each that finds another answer in the same wheel adds one."""
+
+
 @dataclass(frozen=True)
 class LearnedRow:
     """A wheel of torch, or of a package with GPU code beside the torch of ``backend``."""
@@ -98,14 +102,19 @@ class LearnedRow:
     metadata_version: str | None = None
     """The version in METADATA, if the name of the file says more: 2.8.3 of 2.8.3+cu12torch2.9."""
     torch: TorchNeeds | None = None
-    """Which torch its code loads beside; None if an older gpuinstall wrote the row."""
+    """Which torch its code loads beside."""
     loading: str | None = None
-    """Whether the package works without its native code, a ``Loading``; None if an older gpuinstall wrote the row."""
+    """Whether the package works without its native code, a ``Loading``."""
+
+    reading: int = READING
+    """The rules by which it was read."""
 
     @classmethod
     def parse(cls, text: str) -> LearnedRow:
-        """Read a row as TOML; raise ValueError or TypeError if it is none."""
+        """Read a row as TOML; raise ValueError or TypeError if it is none, or was read by other rules."""
         document = tomli.loads(text)
+        if document.get("reading") != READING:
+            raise ValueError("it was read by other rules")
         for key in _LISTS:
             document[key] = tuple(document.get(key, ()))
         if document.get("torch"):

@@ -67,6 +67,23 @@ def test_the_cuda_that_its_ptx_asks_of_the_driver_is_read_of_its_isa() -> None:
     assert read_companion(wheel, "xformers", "13.0").cuda == "12.8"
 
 
+@pytest.mark.parametrize("size", [7, 64, 10_000])
+def test_ptx_that_lies_in_a_library_as_text_is_its_code(size: int) -> None:
+    text = b"//\n.version 6.3\n.target sm_75\n.address_size 64\n.visible .entry add(\n"
+    newer = b".version 8.7\n.target sm_90a, debug\n.address_size 64\n"
+    data = filler(3000) + text + filler(500) + newer
+    pieces = [data[start : start + size] for start in range(0, len(data), size)]
+
+    code = read_fatbins(pieces)
+
+    assert (code.architectures, code.isa) == (("compute_75", "compute_90a"), (8, 7))
+
+
+def test_ptx_as_text_beside_containers_does_not_count() -> None:
+    text = b".version 8.7\n.target sm_90\n.address_size 64\n"
+    assert read_fatbins([text, BASE]).architectures == BASE_NAMES
+
+
 def test_ptx_of_parts_is_no_code_by_itself() -> None:
     part = fatbin((2, 80, 0), (1, 90, 0), options=b"--compile-only") * 3
 

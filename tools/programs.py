@@ -64,7 +64,7 @@ What the programs that people ask for come to, for Python {PYTHON} on Linux x86_
 that is chosen with them. uv's own answer is `uv pip compile` of the same words with the default index's torch: it looks
 at no GPU. torch's index is a stand-in: every build of the catalogue with the requirements of its release, and beside
 each the default index's own torchao, torchcodec, torchdata, torchtext and xformers. All else is the default index. Made by
-`python -m tools.programs`; the sentences are the plan's own. Sixty programs that no rule was made with are judged in
+`python -m tools.programs`; the sentences are the plan's own. Forty programs that no rule was made with are judged in
 [unseen.md](unseen.md).
 """
 

@@ -241,7 +241,7 @@ class OlderVersions:
             which = f"of {older} older versions, none that was looked at"
         else:
             which = "no older version that could be read" if self._unread else "no older version"
-        return f"{which} runs here either{self.but_for()}{following}"
+        return f"{which} is known to run here either{self.but_for()}{following}"
 
     def but_for(self) -> str:
         """Return the versions that could not be read, with the last reason; empty without any."""

@@ -354,7 +354,7 @@ def _exhausted(state: SearchState, limit: str) -> Ended:
     if state.answer:
         return list(state.answer)
     if state.exclusions:
-        tried = "the older versions that were tried do not run here either"
+        tried = "no older version that was tried is known to run here either"
         return _without_code(state, f"{tried}, and the search ended after {limit}")
     conflict = state.conflict or state.rejection
     if conflict:

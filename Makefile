@@ -6,8 +6,6 @@ READY := .venv-dev/ready
 SITE := .venv-site/ready
 TESTS := $(DEV) -m pytest -q -n auto --dist worksteal
 COMPILE := .venv-dev/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate
-BEFORE := f1b36d99
-SENTENCES := $(DEV) -m tools.sentences | sed -E 's/^[^ ]+: //' | sort -u
 # Hundreds of processes start in the tests: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -49,18 +47,14 @@ bench: $(READY)
 	$(DEV) -m compileall -q src
 	$(DEV) -m bench
 
-# What differs from the commit BEFORE: choices and locks, the way of an installation, sentences.
+# What differs from tools/baseline: choices and locks, the way of an installation.
 same: $(READY)
 	-$(DEV) -m tools.grid | diff tools/baseline/grid.txt -
 	-$(DEV) -m tools.trace | diff tools/baseline/trace.txt -
-	rm -rf .before && mkdir .before && git archive $(BEFORE) | tar -x -C .before
-	(cd .before && ../$(SENTENCES)) > .before/sentences.txt
-	-$(SENTENCES) | diff .before/sentences.txt -
 
 docs: $(READY)
 	$(DEV) -m tools.docs
-	$(DEV) -m tools.journeys
-	$(DEV) -m tools.screens
+	$(DEV) -m tools.picture
 
 site: $(SITE)
 	$(DEV) -m tools.site .venv-site/bin/sphinx-build

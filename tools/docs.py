@@ -26,7 +26,6 @@ from gpuinstall import Machine, Request, choose, load_catalog
 from gpuinstall.catalog.authored import TABLES
 from gpuinstall.cli.main import COMMANDS, entrance
 from gpuinstall.provenance import SETTING_RULES
-from tools.cards_page import cards_page
 from tools.checks import checks_page
 from tools.documents import with_documents
 from tools.failures_page import failures_page
@@ -70,7 +69,6 @@ def made() -> dict[str, str]:
     return {
         "docs/checks.md": checks_page(),
         "docs/commands.md": commands_page(),
-        "docs/evidence/cards.md": cards_page(),
         "docs/failures.md": failures_page(),
         "docs/support-table.md": support_page(load_catalog()),
         PAGE.relative_to(ROOT).as_posix(): man_page(),

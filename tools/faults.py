@@ -1,4 +1,4 @@
-"""Makes ``docs/evidence/faults.md``: faults drawn by a seed in the source of one commit, and the test that finds each.
+"""Makes ``FOLDER/faults.md``: faults drawn by a seed in the source of one commit, and the test that finds each.
 
 ``python -m tools.faults FOLDER [TESTS ...]`` changes src/gpuinstall of the clone that it runs in, which has to be
 committed, and restores it. First one run of TESTS (all of them) records which test reaches which place. Then each fault
@@ -30,7 +30,6 @@ from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "gpuinstall"
-PAGE = ROOT / "docs" / "evidence" / "faults.md"
 BASE = "9e94867d"
 SEED = 39
 COUNT = 60
@@ -479,7 +478,7 @@ def main() -> None:
         state.write_text(json.dumps(outcomes, indent=1), "utf-8")
     commit = git("rev-parse", "--short=8", "HEAD").decode().strip()
     (folder / f"{commit}.json").write_text(json.dumps(outcomes), "utf-8")
-    PAGE.write_text(page(faults, measured_outcomes(folder)), "utf-8")
+    (folder / "faults.md").write_text(page(faults, measured_outcomes(folder)), "utf-8")
 
 
 def present_faults(faults: Sequence[Place], sources: Mapping[str, str]) -> dict[int, Place]:

@@ -1,7 +1,7 @@
 """What is chosen and locked over a grid of machines and requests, a line each: ``python -m tools.grid``.
 
-A line has the choice, the codes of its reasons and warnings, and a digest of what was rejected; words may change
-(``tools.sentences``). ``make same`` compares with tools/baseline/grid.txt. The catalogue is the one that stands still,
+A line has the choice, the codes of its reasons and warnings, and a digest of what was rejected; words may change.
+``make same`` compares with tools/baseline/grid.txt. The catalogue is the one that stands still,
 the sources are a stand-in on loopback; ports are left out of what is printed.
 """
 

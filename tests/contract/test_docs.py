@@ -101,7 +101,7 @@ def test_the_line_without_make_runs_what_make_test_runs() -> None:
 
     assert tests is not None
     assert recipe is not None
-    page = (ROOT / "docs" / "proof.md").read_text(encoding="utf-8")
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert f".venv-dev/bin/python {tests[1]} {recipe[1]}\n" in page
 
 

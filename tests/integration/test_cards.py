@@ -1,4 +1,4 @@
-"""What each command says of odd machines, through the real command line: docs/evidence/cards.md has the same rows."""
+"""What each command says of odd machines, through the real command line."""
 
 from __future__ import annotations
 

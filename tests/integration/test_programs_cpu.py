@@ -1,7 +1,4 @@
-"""Real programs of the default index on the CPU: installed, locked, and the lock installed by plain uv and pip.
-
-docs/evidence/cpu.md shows what came of it once.
-"""
+"""Real programs of the default index on the CPU: installed, locked, and the lock installed by plain uv and pip."""
 
 from __future__ import annotations
 

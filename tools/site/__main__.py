@@ -24,8 +24,7 @@ SELECTOR = "select/index.html"
 """Where the selector page lies in the site."""
 _FILE_LINK = re.compile(r"\[[\w/-]+\.md\]\(([\w./-]+\.md)\)")
 """A link that is called by its file; in the site it is called by the page's title."""
-_PAGE = re.compile(r"\]\(([\w-]+|evidence/README)\.md\)")
-_EVIDENCE = "\n```{toctree}\n:hidden:\n:glob:\n\n**\n```\n"
+_PAGE = re.compile(r"\]\(([\w-]+)\.md\)")
 
 
 def main() -> int:
@@ -69,8 +68,6 @@ def stage(source: Path) -> None:
         home(readme.read_text(encoding="utf-8"), index.read_text(encoding="utf-8")),
         encoding="utf-8",
     )
-    with (source / "evidence" / "README.md").open("a", encoding="utf-8") as evidence:
-        evidence.write(_EVIDENCE)
     (source / "failures.md").write_text(failures_index(), encoding="utf-8")
     (source / "failures").mkdir()
     for name, text in failure_pages().items():

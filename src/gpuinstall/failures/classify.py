@@ -42,7 +42,7 @@ OVERRATED = 0.7
 """What is left of a lower share.
 
 On texts that took no part in the making 58 of 59 of the former were right, and 14 of 29 of the latter
-(docs/evidence/explain.md).
+(docs/evidence.md).
 """
 SURE_CONFIDENCE = 0.52
 """From which confidence on an answer leads its part of a log."""

@@ -8,7 +8,6 @@ import re
 import pytest
 import yaml
 from kubernetes_validate import validate  # type: ignore[import-untyped]
-from tools.needs import PAGE, decisions, offers
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import UsageError
@@ -225,11 +224,6 @@ def test_no_recorded_machine_is_let_in_for_what_a_tool_can_say() -> None:
     wrong = [one for one in judged if one.is_let_in and one.refusal]
     assert [one for one in wrong if one.is_sayable] == []
     assert {str(one.refusal) for one in wrong} <= HEALTH | PROPERTY_OF.keys()
-    assert decisions(judged) in PAGE.read_text("utf-8"), "run: python -m tools.needs"
-
-
-def test_the_page_has_the_wordings_that_are_read() -> None:
-    assert offers() in PAGE.read_text("utf-8"), "run: python -m tools.needs"
 
 
 def test_tools_that_can_say_all_decide_as_the_plan() -> None:

@@ -1,0 +1,26 @@
+"""docs/terminal.svg, which the README shows."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+
+from tools.picture import COMMANDS, PICTURE, settled
+
+
+def test_the_picture_shows_an_installation_and_a_refusal_and_loads_nothing() -> None:
+    text = PICTURE.read_text(encoding="utf-8")
+
+    assert [words for words in COMMANDS if escape(words.split()[-1]) not in text] == []
+    assert set(re.findall(r"https?://[^\s\"')<]+", text)) == {
+        "https://www.textualize.io",
+        "http://www.w3.org/2000/svg",
+    }
+    assert not re.search(r"@import|@font-face|xlink:href|<script|<image", text)
+
+
+def test_what_stays_on_a_screen_is_without_the_bars() -> None:
+    frames = "Download    a ━━   1 MB of 3 MB\n            1 MB/s, 2.0 s left"
+    raw = f"before\r\n{frames}\r\x1b[2K\x1b[1A\x1b[2KDownload    a ━━━\r\x1b[2Kafter\r\n"
+
+    assert settled(raw).split("\n") == ["before", "after"]

@@ -9,20 +9,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-PARTS = (
-    "start",
-    "install",
-    "change",
-    "lock",
-    "extensions",
-    "learn",
-    "bootstrap",
-    "verify",
-    "fleet",
-    "page",
-    "script",
-    "transfer",
-)
+PARTS = ("start", "install", "change", "lock")
 
 
 def main(names: list[str]) -> None:

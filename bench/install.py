@@ -1,4 +1,4 @@
-"""What an installation costs against the bare tools, on warm caches; what it transfers is measured by ``transfer``."""
+"""What an installation costs against the bare tools, on warm caches."""
 
 from __future__ import annotations
 

@@ -3,36 +3,45 @@
 A block that is made here is a ``console`` block below the line ``<!-- made by `make docs` -->``. In a table of GPUs
 the third column is filled: the build that ``| RTX 3090 (sm_86) | 610.43.02 | …`` gets. An example of docs/api.md is
 run for what it prints. The arrows of docs/architecture.md are those of the imports, the settings of docs/trust.md
-those of ``gpuinstall.provenance``. Of the largest files of the catalogue, what a plan reads in their place is made.
+those of ``gpuinstall.provenance``, the checks of docs/checks.md those of ``gpuinstall.verify``, the document of
+docs/documents.md a recorded one. Of the largest files of the catalogue, what a plan reads in their place is made.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from functools import partial
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import click
 import tomli
 from tests.lab.source import room_graph
 
-from gpuinstall import Machine, Request, choose, load_catalog
+from gpuinstall import Machine, Request, __version__, choose, load_catalog
 from gpuinstall.catalog.authored import TABLES
 from gpuinstall.cli.main import COMMANDS, entrance
+from gpuinstall.failures.table import load_advice, load_failures, load_lookalikes
 from gpuinstall.provenance import SETTING_RULES
-from tools.checks import checks_page
-from tools.documents import with_documents
-from tools.failures_page import failures_page
-from tools.man_page import PAGE, man_page
+from gpuinstall.verify.cover import load_rows
+from gpuinstall.verify.kernels import all_gpus, deep, programs, quick
 from tools.support_table import support_page
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpuinstall.failures.table import Failure
+
 ROOT = Path(__file__).resolve().parent.parent
+MAN_PAGE = ROOT / "prefix" / "share" / "man" / "man1" / "gpuinstall.1"
 SHOWN = re.compile(
     r"(?P<head><!-- made by `make docs` -->\n```console\n\$ (?P<command>.+)\n)(?P<output>(?:.*\n)*?)```"
 )
@@ -47,12 +56,25 @@ EXAMPLE = re.compile(
     r"<!-- printed by it, made by `make docs` -->\n```text\n)(?:.*\n)*?```"
 )
 
+DOCUMENT = re.compile(
+    r"(?P<head><!-- (?P<file>documents/[\w-]+\.json) -->\n```json\n)(?:.*\n)*?```"
+)
+CHECKS = re.compile(r"(?P<head><!-- (?P<kind>\w+) checks, made by `make docs` -->\n\n)(?:\|.*\n)*")
 SETTINGS = re.compile(r"(?P<head><!-- settings, made by `make docs` -->\n\n)(?:\|.*\n)*")
 
 PARSED = ("builds.toml", "drivers.toml", "gpus.toml")
 """The files of the catalogue that are parsed beforehand."""
 
 ARROWS = re.compile(r"(?P<head><!-- arrows, made by `make docs` -->\n```text\n)(?:.*\n)*?```")
+STATUS = re.compile(r"(\d+) \| ([^|]+?) \|")
+DEVICES = {"gpu": "GPU", "cuda": "GPU (CUDA, ROCm)", "cpu": "CPU", "mps": "Mac GPU", "all": "all"}
+KNOWN_FAILURES = """\
+# Known failures
+
+`gpuinstall explain` recognises these failures in a text, `gpuinstall doctor` and `gpuinstall verify` on a machine. Each
+stands here with what a program prints, its cause, and one fix; `gpuinstall explain F01` prints the fixes for your own
+system, with the words in braces filled in. Made from `src/gpuinstall/failures/data`.
+"""
 
 
 def main() -> None:
@@ -67,11 +89,10 @@ def main() -> None:
 def made() -> dict[str, str]:
     """Make the pages that are data written out."""
     return {
-        "docs/checks.md": checks_page(),
         "docs/commands.md": commands_page(),
         "docs/failures.md": failures_page(),
         "docs/support-table.md": support_page(load_catalog()),
-        PAGE.relative_to(ROOT).as_posix(): man_page(),
+        MAN_PAGE.relative_to(ROOT).as_posix(): man_page(),
         **dict(map(parsed_table, PARSED)),
     }
 
@@ -91,22 +112,54 @@ def parsed_table(name: str) -> tuple[str, str]:
 
 
 def commands_page() -> str:
-    """Write down what every command says of itself, and below groups such as ``export`` each of theirs."""
-    commands: list[tuple[str, ...]] = []
-    for name in COMMANDS:
-        commands.append((name,))
-        commands += [(name, subcommand) for subcommand in _subcommands(name)]
+    """Write down what every command says of itself, in a terminal of 80 columns, of which click leaves two empty."""
     text = "# Commands\n"
-    for words in commands:
-        text += f"\n```console\n$ gpuinstall {' '.join(words)} --help\n{_help(words)}\n```\n"
+    for words in _commands():
+        text += f"\n```console\n$ gpuinstall {' '.join(words)} --help\n{_help(words, 78)}\n```\n"
     return text
 
 
-def _help(words: tuple[str, ...]) -> str:
-    """Return what ``--help`` says in a terminal of 80 columns, of which click leaves two empty."""
+def man_page() -> str:
+    """Return the same for ``man gpuinstall``, with what README.md and docs/usage.md say of the whole, in man(7)."""
+    introduction = (ROOT / "README.md").read_text(encoding="utf-8").split("\n\n")[1]
+    lines = [
+        f'.TH GPUINSTALL 1 "" "gpuinstall {__version__}" "User Commands"',
+        ".SH NAME",
+        roff("gpuinstall - install the PyTorch build that runs on this machine's GPUs, prove it"),
+        ".SH DESCRIPTION",
+        roff(introduction.replace("\n", " ").replace("`", "")),
+        ".SH COMMANDS",
+    ]
+    for words in _commands():
+        # Beside the margin of man.
+        text = _help(words, 72)
+        lines += [f".SS gpuinstall {' '.join(words)}", ".nf", *map(roff, text.splitlines()), ".fi"]
+    lines.append(".SH EXIT STATUS")
+    usage = (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
+    statuses = STATUS.findall(usage[usage.index("## Exit status") :])
+    for status, meaning in sorted(statuses, key=lambda row: int(row[0])):
+        lines += [".TP", f".B {status}", roff(meaning)]
+    return "\n".join(lines) + "\n"
+
+
+def roff(text: str) -> str:
+    """Write text so that nothing in it is a request or an escape."""
+    safe = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
+    return f"\\&{safe}" if safe.startswith(".") else safe
+
+
+def _commands() -> Iterator[tuple[str, ...]]:
+    """Yield every command, and below groups such as ``export`` each of theirs."""
+    for name in COMMANDS:
+        yield (name,)
+        for subcommand in _subcommands(name):
+            yield name, subcommand
+
+
+def _help(words: tuple[str, ...], columns: int) -> str:
     command: click.Command = entrance
     context = click.Context(
-        command, info_name="gpuinstall", terminal_width=78, **entrance.context_settings
+        command, info_name="gpuinstall", terminal_width=columns, **entrance.context_settings
     )
     for word in words:
         if not isinstance(command, click.Group):
@@ -129,6 +182,52 @@ def _subcommands(name: str) -> list[str]:
     return command.list_commands(click.Context(command))
 
 
+def failures_page() -> str:
+    """Write the one page that has all failures."""
+    return _by_group(lambda failure: _entry(failure, "###"))
+
+
+def failures_index() -> str:
+    """Write the site's list that leads to the page of each failure, and the menu of these pages."""
+    pages = "\n".join(f"failures/{failure}" for failure in load_failures())
+    listed = _by_group(
+        lambda failure: f"- [{failure.id} {failure.title}](failures/{failure.id}.md)"
+    )
+    return f"---\nnosearch: true\n---\n{listed}\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
+
+
+def failure_pages() -> dict[str, str]:
+    """Return the site's page of each failure by its id."""
+    pages = {}
+    for failure in load_failures().values():
+        pages[failure.id] = f"{_entry(failure, '#')}\n[All failures](../failures.md)\n"
+    return pages
+
+
+def _by_group(write: Callable[[Failure], str]) -> str:
+    parts = [KNOWN_FAILURES]
+    failures = load_failures().values()
+    for group in dict.fromkeys(failure.group for failure in failures):
+        parts.append(f"## {group}\n")
+        parts += [write(failure) for failure in failures if failure.group == group]
+    parts += ["\n## What only looks like a GPU problem\n"]
+    parts += [f"- **{other.title}**: {other.why}" for other in load_lookalikes()]
+    parts += ["\n## Common advice that does not help\n"]
+    parts += [f"- *{advice.told}*: {advice.why}." for advice in load_advice().values()]
+    return "\n".join(parts) + "\n"
+
+
+def _entry(failure: Failure, heading: str) -> str:
+    """Return an entry with its first message and its most common fix."""
+    fixes = failure.fix.commands
+    platform = next((name for name in ("any", "linux") if name in fixes), next(iter(fixes), ""))
+    commands = "".join(f"- `{command}`\n" for command in fixes.get(platform, ()))
+    if not commands:
+        commands = f"- as for {' and '.join(failure.fix.like)}\n"
+    message = f"```text\n{failure.messages[0]}\n```"
+    return f"{heading} {failure.id} {failure.title}\n\n{message}\n\n{failure.cause}\n\n{commands}"
+
+
 def pages() -> list[Path]:
     """List the pages that may show a command's output."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -136,7 +235,8 @@ def pages() -> list[Path]:
 
 def refreshed(text: str) -> str:
     """Replace the output below each command by what the command says now, and what each GPU of a table gets."""
-    text = with_documents(text)
+    text = DOCUMENT.sub(lambda block: f"{block['head']}{document(block['file'])}\n```", text)
+    text = CHECKS.sub(lambda table: f"{table['head']}{checks(table['kind'])}", text)
     text = GETS.sub(
         lambda row: f"{row['head']}{choice_of(row['chips'], row['driver'])} |",
         text,
@@ -145,6 +245,38 @@ def refreshed(text: str) -> str:
     text = SETTINGS.sub(lambda table: f"{table['head']}{settings()}", text)
     text = EXAMPLE.sub(lambda example: f"{example['head']}{run(example['code'])}```", text)
     return SHOWN.sub(lambda shown: f"{shown['head']}{output(shown['command'])}```", text)
+
+
+def document(file: str) -> str:
+    """Return a recorded document as a reader sees it."""
+    recorded = json.loads((ROOT / "docs" / file).read_text(encoding="utf-8"))
+    return json.dumps(recorded, indent=1, ensure_ascii=False)
+
+
+def checks(kind: str) -> str:
+    """Write the table of the quick checks, of the deep ones, or of those of programs."""
+    if kind == "program":
+        rows = [_check(row.check, row) for row in programs.PROGRAMS]
+        for module, row in load_rows().items():
+            name = f"{module.replace('_', '-')}-{row['operation']}"
+            rows.append(_check_row(name, row["where"], row["says"], row.get("limit")))
+        rows.sort()
+    else:
+        tables = {"quick": quick.CHECKS, "deep": (*deep.CHECKS, *all_gpus.CHECKS)}
+        rows = [_check(check.name, check) for check in tables[kind]]
+    return "| check | on | shows | greatest error |\n|---|---|---|---|\n" + "".join(rows)
+
+
+def _check(name: str, check: Any) -> str:
+    function = check.run.func if isinstance(check.run, partial) else check.run
+    said = (inspect.getdoc(function) or "").splitlines()[0]
+    return _check_row(name, check.where, said, check.limit)
+
+
+def _check_row(name: str, where: str, said: str, limit: float | None) -> str:
+    devices = ", ".join(DEVICES[kind] for kind in where.split())
+    greatest_error = f"{limit:.1e}" if limit else ""
+    return f"| {name} | {devices} | {said.rstrip('.')} | {greatest_error} |\n"
 
 
 def settings() -> str:

@@ -1,64 +1,165 @@
-"""The JSON documents: recorded examples in docs/documents, and what each key means in docs/schemas.
+"""Record one real document of every command, into docs/documents; the driver and the index are the lab's stand-ins.
 
-A schema is written by hand. An object whose keys are data, or that another schema describes, has
-``additionalProperties``; of any other, every key that a command prints has its line. (A program that reads a document
-has to ignore the keys that it does not know.)
+``python -m tools.documents`` runs the commands on two RTX 4090s that the lab's driver plays, where a kernel fails in
+``verify`` and ``doctor``. What each key means stands in docs/schemas, which are written by hand: an object whose keys
+are data, or that another schema describes, has ``additionalProperties``; of any other, every key has its line. (A
+program that reads a document has to ignore the keys that it does not know.)
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+import sys
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
-EXAMPLE = re.compile(
-    r"(?P<head><!-- (?P<part>data of )?(?P<file>documents/[\w-]+\.json) -->\n```json\n)(?:.*\n)*?```"
+from tests.lab.driver import FakeDriver, FakeGpu, build, environment
+from tests.lab.index import StandInIndex
+from tests.lab.new_torch import make_new_torch
+from tests.lab.releases import LINUX, catalog_index
+from tests.lab.workshop import Workshop
+
+from gpuinstall import process, uv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+ROW = re.compile(r"^\|.*\(schemas/[\w-]+\.json\).*\(documents/[\w-]+\.json\)", re.MULTILINE)
+"""A row of docs/documents.md that has a recorded document."""
+PYTHON = ".".join(map(str, sys.version_info[:2]))
+RTX_4090 = FakeDriver((FakeGpu(), FakeGpu()), driver="535.183.01", cuda=12020)
+NO_KERNEL = "CUDA error: no kernel image is available for execution on the device"
+SLICES = ROOT / "tests" / "data" / "machines" / "kubernetes-a100-seven-slices"
+BROKEN = ROOT / "tests" / "data" / "machines" / "ubuntu-24.04-mismatch"
+RUN = ("--run-dir", "run")
+PREPARATION: tuple[tuple[str, ...], ...] = (
+    ("install", "torch==2.13.0", "--python", PYTHON),
+    ("lock", "torch", "--python", PYTHON, "--target", "cpu"),
+    ("fleet", "survey", "--engine", "local", *RUN),
 )
-KEYS = re.compile(
-    r"(?P<head><!-- keys of (?P<part>data in )?(?P<file>schemas/[\w-]+\.json)"
-    r"(?:, without those of (?P<other>schemas/[\w-]+\.json))? -->\n\n)(?:\|.*\n)*"
-)
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "probe": ("probe",),
+    "probe-slices": ("probe", "--machine", str(SLICES)),
+    "probe-refusing": ("probe", "--machine", str(BROKEN)),
+    "plan": ("plan", "torch", "torchvision", "--python", PYTHON),
+    "plan-refused": (
+        "plan",
+        "torch==2.15.0",
+        "--gpu",
+        "RTX 5090",
+        "--driver",
+        "570.86.15",
+        "--python",
+        PYTHON,
+    ),
+    "install-dry-run": ("install", "torch", "--upgrade", "--python", PYTHON, "--dry-run"),
+    "install": ("install", "torch", "--upgrade", "--python", PYTHON),
+    "install-into": ("install", "--into", "--venv", "app", "torch"),
+    "sync": ("sync",),
+    "verify": ("verify",),
+    "doctor": ("doctor",),
+    "explain": ("explain", f"RuntimeError: {NO_KERNEL}"),
+    "explain-other": (
+        "explain",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+    ),
+    "lock": (
+        "lock",
+        "torch",
+        "--python",
+        PYTHON,
+        "--target",
+        "cu126",
+        "--target",
+        "cpu",
+        "--upgrade",
+    ),
+    "lock-check": ("lock", "check", "torch", "numpy", "--target", "cpu"),
+    "lock-diff": ("lock", "diff", "pylock.cpu.toml", "pylock.cu126.toml"),
+    "lock-download": ("lock", "download", "wheels"),
+    "export": ("export", "requirements", "--lock", "pylock.cpu.toml", "-o", "cpu.txt"),
+    "shellenv": ("shellenv",),
+    "hook": ("hook", "uv", "--project", "--show"),
+    "table": ("table",),
+    "catalog-learn": (
+        "catalog",
+        "learn",
+        "torch==2.16.0",
+        "--platform",
+        "linux-x86_64",
+        "--backend",
+        "cu132",
+    ),
+    "catalog-list": ("catalog", "list", "--platform", "linux-x86_64", "--backend", "cu132"),
+    "catalog-show": ("catalog", "show", "torch==2.16.0", "--platform", "linux-x86_64"),
+    "node": ("node", "survey", *RUN),
+    "fleet-plan": ("fleet", "plan", "torch", "--python", PYTHON, *RUN),
+    "fleet-report": ("fleet", "up", "torch", "--python", PYTHON, "--resume", "--alone", *RUN),
+    "env-list": ("env", "list"),
+    "env-remove": ("env", "remove", "--yes"),
+}
+FAILING = {"verify", "doctor"}
 
 
-def with_documents(page: str) -> str:
-    """Return a page with the documents and the tables of keys that its comments name."""
-    return KEYS.sub(table_of_keys, EXAMPLE.sub(example, page))
+def main() -> None:
+    """Write every document."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, document in recorded(Path(folder)):
+            text = json.dumps(shortened(document), indent=2, ensure_ascii=False)
+            (DOCS / "documents" / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
 
 
-def example(block: re.Match[str]) -> str:
-    """Return a block with the document, or with its data alone."""
-    document = read(block["file"])
-    shown = document["data"] if block["part"] else document
-    return f"{block['head']}{json.dumps(shown, indent=1, ensure_ascii=False)}\n```"
+def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run every command in one project below ``folder``; yield its document without this machine's paths."""
+    (folder / "project").mkdir()
+    (folder / "failing.json").write_text(
+        json.dumps({"*": {"failed": {"matmul-float32": NO_KERNEL}}}), "utf-8"
+    )
+    wheels = catalog_index(
+        folder / "index", ["2.13.0", "2.14.1", "2.15.0"], platforms=[LINUX], pythons=[PYTHON]
+    )
+    make_new_torch(wheels, "cu132", python=PYTHON.replace(".", ""))
+    with StandInIndex(wheels) as index:
+        played = environment(RTX_4090, build(folder / "libraries"), folder)
+        (folder / "scratch").mkdir()
+        node = {"GPUINSTALL_NODE": "n1", "GPUINSTALL_SCRATCH": str(folder / "scratch")}
+        variables = {
+            **index.environment(),
+            **node,
+            **{name: played[name] for name in ("LAB_GPUS", "LD_LIBRARY_PATH")},
+        }
+        workshop = Workshop(folder / "project", folder / "caches", variables)
+        failing = Workshop(
+            workshop.folder,
+            workshop.caches,
+            {**variables, "LAB_VERDICT": str(folder / "failing.json")},
+        )
+        process.run(
+            uv.create(Path(sys.executable), workshop.folder / "app"), env=workshop.environment
+        )
+        for words in PREPARATION:
+            workshop.document(*words)
+        for name, words in COMMANDS.items():
+            printed = (failing if name in FAILING else workshop).run(*words, "--json").out
+            yield name, json.loads(_elsewhere(printed, folder, index))
 
 
-def table_of_keys(table: re.Match[str]) -> str:
-    """Return a table with the keys of the data that a schema describes, or with those of the envelope around it."""
-    others = keys_of(table["other"]) if table["other"] else {}
-    is_of_data = bool(table["part"])
-    lines = [f"{table['head']}| key | meaning |", "|---|---|"]
-    for key, meaning in keys_of(table["file"]).items():
-        if key.startswith("data.") != is_of_data or others.get(key) == meaning:
-            continue
-        name = key.removeprefix("data.")
-        lines.append(f"| `{name}` | {meaning} |")
-    return "\n".join(lines) + "\n"
-
-
-def keys_of(file: str) -> dict[str, str]:
-    """Return what each key means by a schema: ``data.gpus[].name``."""
-    return dict(_keys(read(file), ""))
-
-
-def _keys(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
-    for name, value in schema.get("properties", {}).items():
-        key = f"{path}.{name}".lstrip(".")
-        yield key, value["description"]
-        yield from _keys(value, key)
-        yield from _keys(value.get("items", {}), f"{key}[]")
+def shortened(value: Any, depth: int = 0) -> Any:
+    """Keep one entry of each list of objects, three of any other list, and of a document inside another its name."""
+    if isinstance(value, list):
+        return [
+            shortened(entry, depth + 1)
+            for entry in value[: 1 if any(isinstance(e, dict) for e in value) else 3]
+        ]
+    if not isinstance(value, dict):
+        return value
+    if depth > 1 and "schema" in value:
+        return {"schema": value["schema"]}
+    return {key: shortened(entry, depth + 1) for key, entry in value.items()}
 
 
 def unexplained(value: object, schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
@@ -84,16 +185,26 @@ def read(file: str) -> dict[str, Any]:
 
 
 def schemas_of_documents() -> dict[str, str]:
-    """Return the file of the schema for each recorded document: the one whose keys docs/documents.md shows next."""
+    """Return the file of the schema for each recorded document, by the table of docs/documents.md."""
     page = (DOCS / "documents.md").read_text(encoding="utf-8")
-    schemas: dict[str, str] = {}
-    schema = ""
-    # From the end: the table of keys stands below its documents.
-    for line in reversed(page.splitlines()):
-        keys = re.match(r"<!-- keys of (?:data in )?(schemas/[\w-]+\.json)", line)
-        document = re.match(r"<!-- (?:data of )?documents/([\w-]+)\.json", line)
-        if keys:
-            schema = keys[1]
-        if document:
-            schemas.setdefault(document[1], schema)
+    schemas = {}
+    for row in ROW.findall(page):
+        [schema] = re.findall(r"\((schemas/[\w-]+\.json)\)", row)
+        for name in re.findall(r"\(documents/([\w-]+)\.json\)", row):
+            schemas[name] = schema
     return schemas
+
+
+def _elsewhere(text: str, folder: Path, index: StandInIndex) -> str:
+    """Say the paths and addresses that a reader would have."""
+    text = text.replace(index.torch_index, "https://download.pytorch.org/whl")
+    text = re.sub(r"http://(127\.0\.0\.1|localhost):\d+", "https://index.example", text)
+    text = re.sub(r"(127\.0\.0\.1|localhost):\d+", "index.example", text)
+    text = text.replace(str(folder / "project"), "/home/me/project").replace(
+        str(folder), "/home/me"
+    )
+    return text.replace(str(ROOT), "/home/me/gpuinstall")
+
+
+if __name__ == "__main__":
+    main()

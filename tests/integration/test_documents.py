@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from check_jsonschema import main
 from click.testing import CliRunner
-from tools.documents import DOCS, read, schemas_of_documents, unexplained
-from tools.record_documents import COMMANDS, recorded
+from tools.documents import COMMANDS, DOCS, read, recorded, schemas_of_documents, unexplained
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +29,7 @@ def test_every_key_that_a_command_prints_has_a_meaning_in_the_docs(tmp_path: Pat
     )
     errors = {name: _against_schema(name, document, tmp_path) for name, document in printed.items()}
     assert {name: text for name, text in errors.items() if text} == {}, (
-        "python -m tools.record_documents; make docs"
+        "python -m tools.documents; make docs"
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gpuinstall import load_catalog
 from gpuinstall.page import selector_page
-from tools.failures_page import failure_pages, failures_index
+from tools.docs import failure_pages, failures_index
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "site"
@@ -58,7 +58,7 @@ def main() -> int:
 
 def stage(source: Path) -> None:
     """Write what Sphinx is given."""
-    shutil.copytree(ROOT / "docs", source, ignore=shutil.ignore_patterns("documents"))
+    shutil.copytree(ROOT / "docs", source)
     for place in source.rglob("*.md"):
         place.write_text(
             _FILE_LINK.sub(r"[](\1)", place.read_text(encoding="utf-8")), encoding="utf-8"

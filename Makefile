@@ -3,6 +3,7 @@ PYTHON ?= python3
 CARD_PYTHON ?= 3.12
 DEV := .venv-dev/bin/python
 READY := .venv-dev/ready
+HEAVY := .venv-dev/heavy
 SITE := .venv-site/ready
 TESTS := $(DEV) -m pytest -q -n auto --dist worksteal
 COMPILE := .venv-dev/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate
@@ -18,6 +19,10 @@ $(READY): lockfiles/development.txt pyproject.toml
 	$(DEV) -m tests.lab.environments
 	@touch $@
 
+$(HEAVY): $(READY) lockfiles/heavy.txt
+	.venv-dev/bin/uv pip install -q --python $(DEV) --require-hashes -r lockfiles/heavy.txt
+	@touch $@
+
 $(SITE): $(READY) lockfiles/site.txt
 	$(PYTHON) -m venv .venv-site
 	.venv-dev/bin/uv pip install -q --python .venv-site/bin/python --require-hashes -r lockfiles/site.txt
@@ -30,7 +35,7 @@ test: $(READY)
 test-only: $(READY)
 	$(TESTS) -m "not heavy and not network"
 
-test-all: lint types
+test-all: lint types $(HEAVY)
 	$(TESTS)
 
 lint: $(READY)
@@ -62,6 +67,7 @@ site: $(SITE)
 lockfiles: $(READY)
 	$(COMPILE) --python-version 3.10 pyproject.toml -o lockfiles/tool.txt
 	$(COMPILE) --python-version 3.10 pyproject.toml --group dev -o lockfiles/development.txt
+	$(COMPILE) --python-version 3.10 --group heavy -c lockfiles/development.txt -o lockfiles/heavy.txt
 	$(COMPILE) --python-version 3.10 --group site -o lockfiles/site.txt
 	grep -o '^uv==[0-9.]*' lockfiles/tool.txt | $(COMPILE) --python-version 3.8 - -o lockfiles/uv.txt
 	$(DEV) tools/uv_programs.py

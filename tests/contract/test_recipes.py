@@ -210,11 +210,10 @@ def test_the_job_starts_with_a_shell_that_can_read_its_script() -> None:
     assert (done.status, done.err) == (0, "")
 
 
-@pytest.mark.network
 @pytest.mark.heavy
 def test_kubernetes_schemas_accept_the_job() -> None:
-    tool = ("--from", "kubernetes-validate==1.37.0", "kubernetes-validate")
-    done = process.run([uv(), "tool", "run", *tool, "--strict", JOB], seconds=300)
+    tool = Path(sys.executable).with_name("kubernetes-validate")
+    done = process.run([tool, "--strict", JOB], seconds=60)
     assert done.ok, done.out + done.err
 
 

@@ -50,7 +50,7 @@ def test_no_file_names(text: str) -> None:
 
 
 def test_the_lockfiles_name_no_index_and_hash_everything() -> None:
-    for name in ("uv.txt", "tool.txt", "development.txt", "site.txt"):
+    for name in ("uv.txt", "tool.txt", "development.txt", "heavy.txt", "site.txt"):
         lines = (ROOT / "lockfiles" / name).read_text(encoding="utf-8").splitlines()
         pins = [line for line in lines if not line.startswith(" ")]
         assert all("==" in line and line.endswith("\\") for line in pins)
@@ -67,6 +67,7 @@ def test_every_dependency_is_pinned() -> None:
 
     assert names(tool) <= pinned("tool.txt")
     assert names(tool + groups["dev"]) <= pinned("development.txt"), "run: make lockfiles"
+    assert names(groups["heavy"]) <= pinned("heavy.txt"), "run: make lockfiles"
     assert names(groups["site"]) <= pinned("site.txt"), "run: make lockfiles"
 
 

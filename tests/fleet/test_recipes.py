@@ -73,6 +73,7 @@ def test_the_job_has_one_pod_on_each_node_and_no_rights() -> None:
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(sys.platform == "win32", reason="Ansible does not run on Windows")
 def test_ansible_takes_the_playbook(tmp_path: Path) -> None:
     words: list[str | Path] = [
@@ -87,6 +88,7 @@ def test_ansible_takes_the_playbook(tmp_path: Path) -> None:
     assert done.ok, done.err
 
 
+@pytest.mark.heavy
 def test_kubernetes_takes_the_job() -> None:
     done = process.run([TOOLS / "kubernetes-validate", "--strict", JOB], seconds=60)
 

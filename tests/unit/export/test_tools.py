@@ -7,7 +7,6 @@ import re
 
 import pytest
 import yaml
-from kubernetes_validate import validate  # type: ignore[import-untyped]
 
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import UsageError
@@ -146,8 +145,11 @@ def test_the_label_of_an_image_is_the_document() -> None:
     assert "download" not in document
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("target", ["cu126", "cu130"])
 def test_kubernetes_schemas_accept_the_affinity(target: str) -> None:
+    from kubernetes_validate import validate
+
     container = {"name": "torch", "image": "registry.example/torch"}
     spec = {"containers": [container], **yaml.safe_load(told("kubernetes", target))}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "torch"}, "spec": spec}

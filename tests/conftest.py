@@ -3,6 +3,7 @@
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.lab.fixtures", "tests.lab.index_fixtures", "tests.lab.advice"]
@@ -17,6 +18,7 @@ settings.register_profile(
 settings.load_profile("gpuinstall")
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are processors: a test of processes waits for a fifth of its time."""
     return (os.cpu_count() or 1) + 1

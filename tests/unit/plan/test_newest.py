@@ -53,7 +53,7 @@ def answers() -> list[tuple[Machine, Request, Plan]]:
     cards = [(name,) for name in CARDS] + list(combinations(CARDS, 2))
     points = list(product(cards, BRANCHES, SYSTEMS, REQUESTS))
     found = []
-    for names, driver, (os, arch), request in random.Random(7).sample(points, 2000):
+    for names, driver, (os, arch), request in random.Random(7).sample(points, 500):
         asked = machine(*names, driver=driver, os=os, arch=arch)
         plan = choose(asked, request, frozen_catalog())
         if isinstance(plan, Plan):
@@ -88,7 +88,7 @@ def test_where_the_driver_is_named_another_driver_gives_a_newer_torch() -> None:
         if best_with_any_driver(undriven(asked), request) <= torch(plan)
     ]
 
-    assert len(named) > 100
+    assert len(named) > 20
     assert false == []
 
 
@@ -111,7 +111,7 @@ def test_where_the_chip_is_named_no_newer_torch_has_code_for_it_whatever_the_dri
     named = saying("newest-with-code")
     plain = [answer for answer in named if "asked for" not in answer[2].reasons[0].message]
 
-    assert len(plain) > 100
+    assert len(plain) > 20
     for asked, _, plan in plain:
         assert best_with_any_driver(undriven(asked), Request()) <= torch(plan), plan.reasons[
             0

@@ -18,13 +18,15 @@ import tomli
 from packaging.requirements import Requirement
 
 from gpuinstall import load_catalog
-from gpuinstall.errors import InstallationError
-from gpuinstall.learned.newest import Place, learn
+from gpuinstall.catalog.listing import read_listing
+from gpuinstall.catalog.narrowing import listed_builds
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import learned_store
+from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.reporter import SilentReporter
 from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
+from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from gpuinstall.learned.row import LearnedRow
 
 DATA = Path(__file__).parent.parent / "src" / "gpuinstall" / "catalog" / "data" / "builds.toml"
-PLATFORMS = (Place("linux", "x86_64"), Place("linux", "aarch64"), Place("windows", "x86_64"))
+PLATFORMS = (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64"))
+AT_ONCE = 4
 SOURCE = "the list in torch's own library, read by range"
 
 
@@ -59,20 +62,27 @@ def main(words: Sequence[str]) -> None:
     with open_session(sources, SilentReporter()) as session:
         sources = replace(sources, default_index=session.default_index)
         reader = Reader(sources, session.client, learned_store(), SilentReporter())
-        for place in PLATFORMS:
-            rows += _learned(release, place, catalog, reader)
+        for os_name, arch in PLATFORMS:
+            rows += learn(release, os_name, arch, catalog, reader)
     new = additions(rows, catalog)
     sys.stdout.write(str(new))
     if "--write" in words and new.builds:
         DATA.write_text(extended(DATA.read_text("utf-8"), new), encoding="utf-8")
 
 
-def _learned(release: str, place: Place, catalog: Catalog, reader: Reader) -> list[LearnedRow]:
-    try:
-        return learn(release, place, catalog, reader)
-    except InstallationError as error:
-        sys.stderr.write(f"{place.os} {place.arch}: {error.message}\n")
-        return []
+def learn(release: str, os: str, arch: str, catalog: Catalog, reader: Reader) -> list[LearnedRow]:
+    """Read the newest release of torch that satisfies a requirement, every build of one platform."""
+    requirement = parse_requirement(release)
+    backends = {build.backend for build in catalog.builds_for(os, arch)}
+    tags = [backend.tag for backend in sorted(backends)]
+    listing = read_listing(reader.sources, reader.client, tags, ("torch",))
+    listed = listed_builds(catalog.builds, listing, os, arch)
+    builds = [build for build in listed if requirement.allows(build.torch)]
+    if not builds:
+        sys.stderr.write(f"{os} {arch}: no source lists a wheel of {release}\n")
+    newest = max((build.torch for build in builds), default=None)
+    to_read = [build for build in builds if build.torch == newest]
+    return side_by_side(reader.torch, to_read, AT_ONCE)
 
 
 def additions(rows: Iterable[LearnedRow], catalog: Catalog) -> Additions:

@@ -18,8 +18,6 @@ from gpuinstall.text import visible
 ShellName = Literal["sh", "bash", "zsh", "fish", "nu", "powershell", "cmd"]
 Shell = Literal["sh", "bash", "zsh", "fish", "powershell"]
 """The shells that variables are written for."""
-COMPLETED = ("bash", "zsh", "fish")
-"""The shells that completion is written for."""
 _PLAIN = re.compile(r"(?!=)[\w@%+=:,./-]+", re.ASCII)
 _PLAIN_ON_WINDOWS = re.compile(r"[\w.:\\/+=-]+", re.ASCII)
 
@@ -115,16 +113,6 @@ def on_path(folder: str, shell: ShellName) -> str:
             return f"$env:PATH = {word} + [IO.Path]::PathSeparator + $env:PATH"
         case _:
             return f"export PATH={word}:$PATH"
-
-
-def start_files(home: Path) -> dict[str, Path]:
-    """Return the file that each shell reads as it starts; of other shells it lies anywhere."""
-    return {
-        "bash": home / ".bashrc",
-        "zsh": home / ".zshrc",
-        "sh": home / ".profile",
-        "fish": home / ".config/fish/config.fish",
-    }
 
 
 def assignments(variables: Mapping[str, str | None], shell: Shell) -> str:

@@ -9,7 +9,8 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpu_names import counted_names, find_gpu
 from gpuinstall.errors import UsageError
 from gpuinstall.machine import Driver, Gpu, Machine
-from gpuinstall.support import known_drivers, leave_out_empty, merge_equal_neighbours, support_of
+from gpuinstall.plan.drivers import driver_ranges
+from gpuinstall.request import Request
 from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 _CUDA = re.compile(
@@ -42,15 +43,26 @@ def machine_in_words(
     Raises:
         UsageError: Nothing has one of the names, or the driver is missing.
     """
-    system, processor = platform_in_words(gpus, driver, os, arch)
+    machine = described_machine(gpus, driver, os, arch, glibc)
+    if driver is None and requires_driver(machine):
+        raise _driver_missing(machine)
+    return machine
+
+
+def described_machine(
+    gpus: tuple[str, ...],
+    driver: str | None = None,
+    os: str | None = None,
+    arch: str | None = None,
+    glibc: str | None = None,
+) -> Machine:
+    """Return a machine as ``machine_in_words`` does, without a driver if none is given."""
+    system, processor = _platform_in_words(gpus, driver, os, arch)
     cards: list[Gpu] = []
     for words in gpus:
         for name in counted_names(words):
             cards.append(gpu_in_words(name, len(cards)))
     machine = Machine(system, processor, gpus=tuple(cards))
-    needs_driver = not all(card.architecture for card in cards)
-    if driver is None and needs_driver and system != "macos":
-        raise _driver_missing(machine)
     if glibc:
         if system != "linux" or not re.fullmatch(r"2\.\d{1,2}", glibc):
             raise UsageError(
@@ -66,6 +78,11 @@ def machine_in_words(
     return replace(machine, driver=_driver(driver)) if driver else machine
 
 
+def requires_driver(machine: Machine) -> bool:
+    """Whether what runs on the GPUs depends on the driver."""
+    return machine.os != "macos" and not all(gpu.architecture for gpu in machine.gpus)
+
+
 def _driver(text: str) -> Driver:
     """Read a driver, and the forward-compatibility package above it if that is given."""
     compat = _COMPAT.fullmatch(text.strip().lower())
@@ -79,7 +96,7 @@ def _driver(text: str) -> Driver:
     )
 
 
-def platform_in_words(
+def _platform_in_words(
     gpus: tuple[str, ...],
     driver: str | None,
     os: str | None,
@@ -178,22 +195,15 @@ def _driver_missing(machine: Machine) -> UsageError:
     catalog = load_catalog()
     labels = ", ".join(gpu.label for gpu in machine.gpus)
     message = f"--gpu requires --driver: what runs on {labels} depends on it"
-    table = merge_equal_neighbours(
-        leave_out_empty(support_of(catalog, machine, known_drivers(catalog)))
-    )
-    if not table.rows:
+    ranges = driver_ranges(machine, catalog, Request())
+    if not ranges:
         return UsageError("driver-missing", message, hint="No known build of torch runs on it")
     recommended = catalog.drivers.recommended_branch
-    lines = []
-    is_served = False
-    for drivers, build in zip(table.drivers, table.rows[0].builds, strict=True):
-        lines.append(f"Driver {drivers:<9} torch {build}")
-        branches = [int(branch) for branch in drivers.split("–")]
-        if branches[0] <= recommended <= branches[-1]:
-            is_served = True
+    is_served = any(row.first <= recommended <= row.last for row in ranges)
     # The recommended branch if it runs a build, else the newest that does.
-    to_get = recommended if is_served else branches[-1]
-    advice = (
+    to_get = recommended if is_served else ranges[-1].last
+    lines = [
         f"Add --driver with the version that nvidia-smi shows; for a new installation, get {to_get}"
-    )
-    return UsageError("driver-missing", message, hint="\n".join([advice, *lines]))
+    ]
+    lines += [f"Driver {row.branches:<9} torch {row.build}" for row in ranges]
+    return UsageError("driver-missing", message, hint="\n".join(lines))

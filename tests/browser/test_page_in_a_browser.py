@@ -8,32 +8,23 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import pytest
+from tools.site.selector import PACKAGES, kinds_of_gpus, selector_page
 
-from gpuinstall.page.answers import PACKAGES, PLATFORMS, kinds_of_gpus
 from tests.frozen import frozen_catalog
-from tests.lab.axe import axe, serious
 from tests.lab.browser import CHROMIUM, Browser, browser
 from tests.lab.forked import gpuinstall
-from tests.lab.selector import SMALL, Visit, any_visit, small_page
+from tests.lab.shared import once
+from tests.unit.test_selector import SMALL, Visit, any_visit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
-
-    from gpuinstall.page.answers import Platform
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
 ]
 TAB, ENTER = ("Tab", 9), ("Enter", 13)
-STATES = (
-    "",
-    "gpu=GeForce+RTX+4090&driver=535.183.01",
-    "gpu=GeForce+RTX+4090",
-    "gpu=GeForce+GTX+980&driver=595.1",
-)
-"""Nothing, an answer, what depends on the driver, and a refusal."""
 SHOW = """(hashes) => hashes.map((hash) => {
   document.getElementById("questions").reset();
   location.hash = hash; readAddress();
@@ -45,7 +36,11 @@ SHOW = """(hashes) => hashes.map((hash) => {
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_page(tmp_path_factory)
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "index.html").write_text(selector_page(frozen_catalog(), SMALL), encoding="utf-8")
+
+    return once(tmp_path_factory, "page", make) / "index.html"
 
 
 @pytest.fixture(scope="module")
@@ -70,21 +65,20 @@ def address(visit: Visit) -> str:
     )
 
 
-def shown(page: Browser, addresses: Sequence[str]) -> list[dict[str, Any]]:
+def shown(page: Browser, addresses: list[str]) -> list[dict[str, Any]]:
     answers: list[dict[str, Any]] = page.run(f"({SHOW})({json.dumps(addresses)})")
     return answers
 
 
-def wrong_answers(page: Browser, platforms: Sequence[Platform], count: int) -> list[str]:
-    """Ask the page and ``gpuinstall plan --json`` for the same random machines."""
+def test_random_machines_are_answered_as_plan_answers_them(opened: Browser) -> None:
     chance = random.Random(16)
     kinds = kinds_of_gpus(frozen_catalog())
-    drawn = (any_visit(platforms, chance) for _ in range(count))
+    drawn = (any_visit(chance) for _ in range(60))
     # The page knows Apple's GPUs in Macs alone.
     visits = [visit for visit in drawn if kinds[visit.kind].os in {None, visit.platform.os}]
     wrong = []
     for visit, answer in zip(
-        visits, shown(page, [address(visit) for visit in visits]), strict=True
+        visits, shown(opened, [address(visit) for visit in visits]), strict=True
     ):
         words = ["plan", *PACKAGES[visit.packages], "--machine", "-", "--json"]
         document = json.loads(gpuinstall(*words, text=json.dumps(visit.machine.to_dict())).out)
@@ -95,22 +89,7 @@ def wrong_answers(page: Browser, platforms: Sequence[Platform], count: int) -> l
         pins = " ".join(build["requirements"]) if build else ""
         if answer["title"] != title or pins not in " ".join(answer["commands"]):
             wrong.append(address(visit))
-    return wrong
-
-
-def test_random_machines_are_answered_as_plan_answers_them(opened: Browser) -> None:
-    assert wrong_answers(opened, SMALL, 60) == []
-
-
-@pytest.mark.heavy
-def test_the_command_writes_the_page_for_all_systems(started: Browser, tmp_path: Path) -> None:
-    done = gpuinstall("page", "-o", str(tmp_path / "new"), "--json", seconds=600)
-    place = tmp_path / "new" / "index.html"
-    data = json.loads(done.out)["data"]
-    assert (done.status, data) == (0, {"path": str(place), "bytes": place.stat().st_size})
-
-    started.open(place.as_uri())
-    assert wrong_answers(started, PLATFORMS, 500) == []
+    assert wrong == []
 
 
 def test_a_card_is_found_by_the_name_that_people_use(opened: Browser) -> None:
@@ -191,34 +170,3 @@ def test_nothing_is_asked_of_anyone(opened: Browser, place: Path) -> None:
     assert {request.partition("#")[0] for request in opened.requests} - {"about:blank"} == {
         place.as_uri()
     }
-
-
-def test_a_phone_needs_no_sideways_scrolling_and_everything_has_a_name(opened: Browser) -> None:
-    opened.width(360)
-    shown(opened, ["gpu=GeForce+RTX+4090&driver=570.86.15"])
-
-    assert opened.run("document.documentElement.scrollWidth") <= 360
-    nameless = """[...document.querySelectorAll('input, select, button')].filter((each) =>
-      !each.labels?.length && !each.textContent.trim()).map((each) => each.outerHTML)"""
-    assert opened.run(nameless) == []
-
-
-@pytest.mark.network
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("pixels", [360, 1600])
-def test_a_checker_of_accessibility_finds_nothing_serious(
-    started: Browser,
-    place: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    scheme: str,
-    pixels: int,
-) -> None:
-    script = axe(tmp_path_factory)
-    started.scheme(scheme)
-    started.width(pixels)
-    found = {}
-    for state in STATES:
-        started.open(f"{place.as_uri()}#{state}")
-        found[state] = serious(started, script)
-
-    assert [state for state in STATES if found[state]] == []

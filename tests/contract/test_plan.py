@@ -258,7 +258,6 @@ def test_no_visible_gpu_is_no_silent_cpu_build(visible: str) -> None:
     "arguments",
     [
         ["--driver", "580"],
-        ["--gpu", "RTX 4090"],
         ["--os", "windows"],
         ["--machine", "-", *GTX_1080],
     ],
@@ -267,13 +266,14 @@ def test_half_a_machine_in_words_or_two_machines_are_exit_2(arguments: list[str]
     assert plan(*arguments)["exit_code"] == 2
 
 
-@pytest.mark.parametrize("gpu", ["RTX 5090", "5090", "sm_120"])
-def test_a_gpu_without_its_driver_is_answered_with_the_drivers_that_work(gpu: str) -> None:
-    error = plan("--gpu", gpu)["errors"][0]
+def test_without_a_driver_the_newest_is_assumed_and_what_older_ones_give_is_shown() -> None:
+    done = gpuinstall("plan", "--gpu", "GTX 1080")
 
-    assert error["code"] == "driver-missing"
-    assert "get 580" in error["hint"]
-    assert "570–575   torch 2.13.0+cu129" in error["hint"]
+    assert "driver 580 is assumed, the newest that drives GeForce GTX 1080" in done.out
+    assert done.out.splitlines()[-1] == "  driver 450–520 gives torch 2.7.1+cu118"
+    document = plan("--gpu", "RTX 5090", "--gpu", "V100")
+    assert [row["first"] for row in document["data"]["drivers"]] == [570, 575]
+    assert document["data"]["reasons"][-1]["code"] == "driver-assumed"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from tests.hostile.servers import MANNERS, PLACES, spoil
 from tests.lab.driver import FakeDriver
+from tests.lab.new_torch import make_new_torch
 from tests.lab.pace import within
 from tests.lab.workshop import Workshop
 
@@ -68,9 +69,11 @@ def test_parts_of_a_wheel_that_come_too_slowly_end_by_the_same_limits(
         host.respond = _slow_parts(host.respond, MANNERS[manner])
     limits = {"GPUINSTALL_SILENCE": "1", "GPUINSTALL_FLOOR": "1000"}
     workshop = Workshop(tmp_path, tmp_path / "caches", stand_in.environment() | limits)
+    make_new_torch(stand_in.folder, "cu132")
     with within(20):
-        done = workshop.run("catalog", "learn", "torch==2.14.1", "--backend", "cpu")
-    assert done.status == 4, done.out + done.err
+        done = workshop.run("plan", "--live", "--gpu", "RTX 4090", "--driver", "615")
+    assert done.status == 0, done.out + done.err
+    assert "2.16.0+cu132 is on the index" in done.out
     assert any(asked.range for asked in stand_in.log)
 
 

@@ -410,7 +410,7 @@ def test_one_that_an_extra_brings_is_taken_beside_the_torch_that_the_program_wan
 def test_what_a_program_can_use_is_offered_in_one_line(workshop: Workshop) -> None:
     done = workshop.run("lock", "transformers", *RTX_3090)
     assert "transformers can use mamba-ssm, causal-conv1d" in " ".join(done.err.split())
-    assert done.err.count("gpuinstall extensions") == 1
+    assert done.err.count("gpuinstall plan --live") == 1
 
 
 def test_one_that_was_not_named_never_moves_torch_and_nobody_is_asked(

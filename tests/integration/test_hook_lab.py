@@ -10,8 +10,7 @@ import pytest
 
 from gpuinstall import process, uv
 from tests.integration.test_install_lab import RTX_4090
-from tests.integration.test_run_lab import NO_GPU, RTX_5090
-from tests.lab.cases import mostly_heavy
+from tests.integration.test_run_lab import RTX_5090
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -166,33 +165,8 @@ def test_plain_pip_takes_builds_that_run_here_and_keeps_what_it_was_told(
     assert [entry.name for entry in file.parent.iterdir()] == ["pip.conf"]
 
 
-@pytest.mark.parametrize("tool", mostly_heavy(["pip", "uv"], ["uv"]))
-def test_a_hook_of_one_folder_lies_in_it_alone_and_leaves_nothing(
-    workshop: Workshop, venv: Path, play: Play, tool: str
-) -> None:
-    play(NO_GPU)
-    before = {*workshop.folder.iterdir(), *venv.iterdir()}
-    workshop.document("hook", tool, "--project")
-    assert not settings(workshop, "").exists()
-    if tool == "uv":
-        installed = plain_uv(workshop, "pip", "install", "torch")
-    else:  # as in a shell where the environment is active
-        installed = process.run(
-            [sys.executable, "-m", "pip", "--python", venv / "bin" / "python", "install", "torch"],
-            env={**workshop.environment, "PIP_CONFIG_FILE": str(venv / "pip.conf")},
-        )
-    assert installed.ok, installed.err
-    assert workshop.python("import torch; print(torch.__version__)") == "2.15.0+cpu", (
-        "and no gigabytes of CUDA"
-    )
-    workshop.document("hook", tool, "--project", "--remove")
-    assert {*workshop.folder.iterdir(), *venv.iterdir()} == before
-
-
 @pytest.mark.heavy
-def test_what_stands_there_already_is_left_and_the_lines_are_shown_instead(
-    workshop: Workshop, play: Play
-) -> None:
+def test_what_stands_there_already_is_left(workshop: Workshop, play: Play) -> None:
     play(RTX_4090)
     for name, text in (
         ("uv/uv.toml", "[pip]\nno-deps = true\n"),
@@ -205,14 +179,6 @@ def test_what_stands_there_already_is_left_and_the_lines_are_shown_instead(
         refused = workshop.document("hook", tool, exit_code=2)
         assert refused["errors"][0]["code"] == "hook-taken"
         assert file.read_text() == text
-        assert f"{mirror(workshop)}/cu126" in workshop.run("hook", tool, "--show").out
-    (workshop.folder / "pyproject.toml").write_text("[tool.uv]\npackage = false\n")
-    hidden = workshop.document("hook", "uv", "--project", exit_code=2)
-    assert hidden["errors"][0]["code"] == "hook-hides"
-    assert (
-        workshop.document("hook", "pip", "--project", exit_code=2)["errors"][0]["code"]
-        == "environment-missing"
-    )
 
 
 def test_a_driver_on_which_nothing_runs_writes_no_hook(workshop: Workshop, play: Play) -> None:

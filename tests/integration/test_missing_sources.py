@@ -124,8 +124,3 @@ def test_a_backend_that_the_torch_index_does_not_list_is_not_called_an_index_wit
     assert done.status == 3
     assert "lists no torch for cu999" in done.err
     assert "lists no torch:" not in done.err
-
-
-@pytest.mark.parametrize("missing", ["nothing"], indirect=True)
-def test_a_platform_without_builds_for_gpus_can_be_asked_about_a_wheel(workshop: Workshop) -> None:
-    assert workshop.run("catalog", "learn", "vllm", "--platform", "macos-arm64").status == 0

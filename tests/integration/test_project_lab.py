@@ -174,7 +174,6 @@ def packages(folder: Path) -> list[str]:
             ("plan", "--live"),
             ("lock",),
             ("install", "--dry-run"),
-            ("catalog", "learn", "torch", "--backend", "cpu"),
             ("shellenv",),
             ("export", "uv"),
             ("doctor",),

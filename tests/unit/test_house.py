@@ -40,7 +40,7 @@ failures -> finding regex values
 fields ->
 files -> errors shell
 finding -> values
-fleet -> backend catalog environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell sourcing support text values verify words
+fleet -> backend catalog environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell sourcing text values verify words
 folders -> errors shell
 gpuinstall ->
 in_use ->
@@ -52,8 +52,6 @@ location -> errors
 lock -> backend catalog environments errors extensions facts failures files finding interruption learned location machine plan poetry process provenance regex reporter requirements_file shell sources text threads units uv values vendors versions web wheels
 machine -> errors fields finding values versions
 marked_block ->
-offers -> catalog errors machine regex versions words
-page -> advice catalog machine plan request support versions
 patience -> errors
 plan -> backend catalog errors finding machine values vendors
 poetry ->
@@ -72,7 +70,6 @@ session -> files patience process sourcing uv values web
 shell -> text
 sources -> errors files location marked_block provenance units values
 sourcing -> values
-support -> catalog machine plan request versions
 text ->
 threads ->
 units ->
@@ -83,7 +80,7 @@ verify -> backend catalog environments errors facts failures fields files findin
 versions ->
 web -> errors files gpuinstall interruption patience units values
 wheels -> errors finding interruption patience values
-words -> catalog errors machine support versions
+words -> catalog errors machine plan request versions
 """  # noqa: E501
 
 # What decides touches nothing of the world, whatever it imports; the rooms and modules by their dotted names.
@@ -175,8 +172,6 @@ MAY_NAME_MAKERS = {
         "intel",
         "jetson",
     },  # keys and values of the Machine document
-    "offers": {"cuda", "nvidia"},  # what an offer says of a machine, and whose labels a node has
-    "page": {"tegra"},  # the chips of the catalogue's table
     "plan": {
         "cuda",
         "ptx",
@@ -187,7 +182,6 @@ MAY_NAME_MAKERS = {
         "hip",
         "nvidia",
     },  # the kernel's files and the variables that say which GPUs there are
-    "support": {"sass", "tegra"},  # the table of one maker's drivers
     "verify.kernels": {"cuda", "hip", "mps", "rocm", "xpu"},  # torch's own names for devices
     "versions": {"cuda"},  # CudaVersion
     "wheels": {"cuda", "hip"},  # torch's own names for what a build was made with

@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 
 from gpuinstall import load_catalog
-from gpuinstall.page import selector_page
 from tools.docs import failure_pages, failures_index
+from tools.site.selector import selector_page
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "site"

@@ -148,6 +148,11 @@ class Drivers:
     server_l4t: int
     """The release of Jetson Linux from which on a Jetson runs the wheels for servers."""
 
+    @property
+    def versions(self) -> list[DriverVersion]:
+        """Every branch as a driver of its newest release, ascending."""
+        return [DriverVersion.parse(str(branch)) for branch, _ in self.branches]
+
     def branch(self, version: DriverVersion) -> tuple[int, CudaVersion] | None:
         """Return a release's branch and the CUDA that it reports; None before the first branch."""
         for branch, cuda in reversed(self.branches):

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.catalog import authored
 from gpuinstall.versions import ComputeCapability
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog.drivers import Drivers
 
 _Row = Mapping[str, Any]
 
@@ -66,6 +69,12 @@ def load_gpus() -> dict[str, Any]:
 def products() -> tuple[Product, ...]:
     """Return every product: from the PCI list, the product lines, and the chips themselves."""
     return tuple(parse_products(load_gpus()))
+
+
+def card_capabilities(drivers: Drivers) -> list[ComputeCapability]:
+    """Return every compute capability that a product has, ascending; not those of Jetsons before Thor."""
+    capabilities = {product.capability for product in products()}
+    return sorted(capabilities.difference(drivers.tegra))
 
 
 @cache

@@ -19,7 +19,7 @@ from gpuinstall.request import Request
 from gpuinstall.shell import quoted
 from gpuinstall.sources import OFFICIAL
 from gpuinstall.sources.configuration import pip_words
-from gpuinstall.sources.configuration_files import PIP_NAME, own_file
+from gpuinstall.sources.configuration_files import own_file
 from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
@@ -38,48 +38,30 @@ BOUND = "gpuinstall-constraints.txt"
     "hook", help="Make plain pip or uv install builds that run here, in other environments too."
 )
 @click.argument("tool", type=click.Choice(TOOLS))
-@click.option(
-    "--user/--project",
-    "user",
-    default=True,
-    help="For this user (the default), or for this folder.",
-)
 @click.option("--remove", is_flag=True, help="Remove exactly what an earlier call wrote.")
-@click.option("--show", is_flag=True, help="Print the lines instead of writing them.")
-@options.venv
 @options.torch_source
 @framed("hook")
 def command(
     terminal: Terminal,
     tool: str,
     *,
-    user: bool,
     remove: bool,
-    show: bool,
-    venv: Path,
     sourcing: Sourcing,
 ) -> Outcome:
-    """Write the hook, print it, or take it out."""
-    # What a project chooses is not for all that the user does.
-    folder = Path.home() if user else Path.cwd()
+    """Write the hook, or take it out."""
+    file = own_file(tool, os.environ)
     text = constraint = ""
-    with options.open_folder(sourcing, terminal, folder=folder, venv=venv) as project:
-        file = _file(tool, project, user=user)
+    # What a project chooses is not for all that the user does.
+    with options.open_folder(sourcing, terminal, folder=Path.home()) as project:
         if remove:
-            status = _remove(tool, file)
+            status = _remove(file)
         else:
-            index = project.catalog.torch_index if user else project.sources.torch_index
-            hook = _hook(project, index)
+            hook = _hook(project, project.catalog.torch_index)
             constraint = hook.bound
-            before = None if show else _text(file)
-            pages = () if show else _uv_pages(tool, hook, project)
-            text = _hooked(tool, file, before, hook, pages or hook.pages)
-            if show:
-                status = "shown"
-            elif text == before:
-                status = "unchanged"
-            else:
-                status = "written"
+            before = _text(file)
+            pages = _uv_pages(tool, hook, project)
+            text = _hooked(tool, file, before, hook, pages)
+            status = "unchanged" if text == before else "written"
             _warn_of_rivals(tool, hook, terminal)
             if status == "written":
                 _write(tool, file, hook, pages)
@@ -90,57 +72,39 @@ def command(
         "text": text,
         "bound": constraint,
     }
-
-    def show_hook(screen: Terminal) -> None:
-        if not show:
-            screen.field("Hook", f"{file}: {status}")
-            return
-        block = f"# {file}\n{text}"
-        if tool == "pip":
-            block += f"\n# {file.with_name(BOUND)}\n{constraint}\n"
-        screen.block(block)
-
-    return Outcome(data, show_hook)
+    return Outcome(data, lambda screen: screen.field("Hook", f"{file}: {status}"))
 
 
 def refresh(project: Project) -> list[str] | None:
-    """Write the hooks of this user and this folder again, if the driver or the GPUs have changed since.
+    """Write the hooks of this user again, if the driver or the GPUs have changed since.
 
     Returns:
         The files that were looked at; None if one could not be written, so that the next command tries again.
     """
     files = []
     has_failed = False
-    for user in (True, False):
-        for tool in TOOLS:
-            file = _file(tool, project, user=user)
-            files.append(str(file))
-            # A command for another machine changes nothing here.
-            if project.settings.machine:
-                continue
-            try:
-                _refresh_one(tool, file, project, user=user)
-            except GpuInstallError as error:
-                has_failed = True
-                project.reporter.warn(f"the hook in {file} was not updated: {error.message}")
+    for tool in TOOLS:
+        file = own_file(tool, os.environ)
+        files.append(str(file))
+        # A command for another machine changes nothing here.
+        if project.settings.machine:
+            continue
+        try:
+            _refresh_one(tool, file, project)
+        except GpuInstallError as error:
+            has_failed = True
+            project.reporter.warn(f"the hook in {file} was not updated: {error.message}")
     return None if has_failed else files
 
 
-def _refresh_one(tool: str, file: Path, project: Project, *, user: bool) -> None:
+def _refresh_one(tool: str, file: Path, project: Project) -> None:
     note = _note(file, _text(file) or "")
     if note is None or note.startswith(fingerprint(project.machine)):
         return
-    torch_index = note.split()[1] if user else project.sources.torch_index
-    hook = _hook(project, torch_index)
+    hook = _hook(project, note.split()[1])
     _write(tool, file, hook, _uv_pages(tool, hook, project))
     text = f"{file}: {hook.build.name} now, because the driver or the GPUs changed"
     project.reporter.step("Hook", text)
-
-
-def _file(tool: str, project: Project, *, user: bool) -> Path:
-    if user:
-        return own_file(tool, os.environ)
-    return project.folder / "uv.toml" if tool == "uv" else project.paths.venv / PIP_NAME
 
 
 def _hook(project: Project, torch_index: str) -> Hook:
@@ -174,11 +138,7 @@ def _warn_of_rivals(tool: str, hook: Hook, terminal: Terminal) -> None:
 
 
 def _hooked(tool: str, file: Path, before: str | None, hook: Hook, pages: Sequence[str]) -> str:
-    """Return the text of a file with the hook in it.
-
-    Raises:
-        UsageError: if the file would hide a project's settings.
-    """
+    """Return the text of a file with the hook in it."""
     is_new = before is None or _is_new(file, before)
     plain = _unhooked(file, before)
     if tool == "pip":
@@ -186,45 +146,16 @@ def _hooked(tool: str, file: Path, before: str | None, hook: Hook, pages: Sequen
         links = pip_words(os.environ, file, plain, "find-links")
         bound = file.with_name(BOUND).as_uri()
         return hook.in_pip(plain, (*constraints, bound), links, new=is_new)
-    if not plain and "[tool.uv" in (_text(file.with_name("pyproject.toml")) or ""):
-        raise UsageError(
-            "hook-hides",
-            f"{file} would hide the [tool.uv] of the pyproject.toml beside it",
-            hint="gpuinstall hook uv --user   # or: gpuinstall export uv",
-        )
     return hook.in_uv(plain, pages, new=is_new)
 
 
 def _write(tool: str, file: Path, hook: Hook, pages: Sequence[str]) -> None:
-    """Write a hook into a file as it is now.
-
-    Raises:
-        UsageError: if the folder has no place of its own for it.
-    """
-    _check_links(tool, file)
+    """Write a hook into a file as it is now."""
     if tool == "pip":
-        if file != own_file(tool, os.environ) and not file.with_name("pyvenv.cfg").is_file():
-            raise UsageError(
-                "environment-missing",
-                f"{file.parent} is not an environment",
-                hint="uv venv --seed",
-            )
         bound = file.with_name(BOUND)
         # Before the file that names it, which is never without it.
         _edit(bound, lambda before: _bounded(bound, hook, before))
     _edit(file, lambda before: _hooked(tool, file, before, hook, pages))
-
-
-def _check_links(tool: str, file: Path) -> None:
-    """Raise UsageError if a file of the folder's hook is a link: the folder may come from a stranger."""
-    if file == own_file(tool, os.environ):
-        return
-    for path in (file, file.with_name(BOUND)):
-        if path.is_symlink():
-            raise UsageError(
-                "link-elsewhere",
-                f"{path} is a link, and its target may belong to others",
-            )
 
 
 def _bounded(file: Path, hook: Hook, before: str | None) -> str:
@@ -238,11 +169,10 @@ def _bounded(file: Path, hook: Hook, before: str | None) -> str:
     return with_block(_unhooked(file, before), -1, hook.note, [hook.bound])
 
 
-def _remove(tool: str, file: Path) -> str:
+def _remove(file: Path) -> str:
     """Take out what we wrote; return what was done."""
     if _note(file, _text(file) or "") is None:
         return "unchanged"
-    _check_links(tool, file)
     _edit(file, lambda before: _removed(file, before))
     bound = file.with_name(BOUND)
     if _note(bound, _text(bound) or "") is not None:
@@ -306,8 +236,7 @@ def _note(file: Path, text: str) -> str | None:
         raise _broken(file, error) from None
     # `pip config set` writes the file again without its comments.
     if note is None and file.with_name(BOUND).absolute().as_uri() in text:
-        level = "--user" if file == own_file("pip", os.environ) else "--site"
-        unset = f"pip config {level} unset install"
+        unset = "pip config --user unset install"
         raise UsageError(
             "hook-changed",
             f"{file} was left unchanged: the markers of the hook in it are gone",

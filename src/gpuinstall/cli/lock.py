@@ -13,7 +13,7 @@ from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.errors import LockError, NoBuildError, UsageError
 from gpuinstall.project import lock_requests, open_project
-from gpuinstall.shell import joined
+from gpuinstall.shell import joined, quoted
 from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
@@ -188,7 +188,6 @@ _SELECTED = {
         "targets",
         multiple=True,
         metavar="T",
-        shell_complete=options.target_names,
         help="Lock for cu126, cu130-windows-x86_64, …",
     ),
     "machines": click.option(
@@ -380,7 +379,7 @@ def cover_command(
             raise NoBuildError(
                 "no-build",
                 "no build of torch runs on any GPU of this range",
-                hint="gpuinstall table",
+                hint=_hint_of_drivers(described.gpu),
             )
         requests = tuple(lock_request(group, plan, request, catalog) for group in plan.groups)
         _check_labels([request.label for request in requests])
@@ -409,6 +408,11 @@ def cover_command(
         "unserved": uncovered,
     }
     return written._replace(data=data, show=show)
+
+
+def _hint_of_drivers(gpus: tuple[str, ...]) -> str | None:
+    """Return the command that tells which drivers run what on a GPU."""
+    return f"gpuinstall plan --gpu {quoted(gpus[0])}" if gpus else None
 
 
 def _check_labels(labels: list[str]) -> None:

@@ -42,7 +42,7 @@ COMMAND_GROUPS: dict[str, dict[str, str]] = {
         "lock": "Lock the exact files for each kind of machine.",
         "sync": "Install exactly the lock that fits this machine.",
         "export": "Write a lock for other tools: pip, conda, uv projects, Docker.",
-        "hook": "Make plain uv and pip install builds that run here, everywhere or in one folder.",
+        "hook": "Make plain uv and pip install builds that run here.",
         "shellenv": "Make plain uv and pip in this shell keep the same build.",
     },
     "Fleets": {
@@ -51,13 +51,8 @@ COMMAND_GROUPS: dict[str, dict[str, str]] = {
     },
     "More": {
         "probe": "Show your GPUs, driver and system.",
-        "table": "Show which PyTorch runs on which GPU and driver.",
-        "extensions": "Show which prebuilt files of flash-attn and others load here.",
-        "page": "Write an HTML page that shows which PyTorch runs on which GPU.",
-        "catalog": "Show the known builds, and read unknown ones from their wheels.",
         "env": "List and remove the environments made by gpuinstall.",
-        "self": "Show, update or remove gpuinstall itself.",
-        "completion": "Set up TAB completion in your shell.",
+        "self": "Remove gpuinstall itself.",
     },
 }
 """What each command does, in the order and under the headings of ``gpuinstall --help``."""
@@ -262,7 +257,6 @@ def _decided(word: str, command: str, arguments: list[str]) -> list[str]:
 def _show_path(arguments: list[str]) -> None:
     """Write where bootstrap.py has put the command and how it comes onto PATH, if it is not there."""
     from gpuinstall.cli.self import path_line
-    from gpuinstall.launcher import command_file
 
     is_quiet = not {"-q", "--quiet", "--json", "--json-events"}.isdisjoint(arguments)
     line = path_line()
@@ -270,7 +264,6 @@ def _show_path(arguments: list[str]) -> None:
         return
     screen = terminal_class(events=False)()
     screen.step("PATH", line)
-    screen.step("", f"{quoted(command_file())} self path --write   # for every new shell")
 
 
 def _missing_folder(error: Exception) -> UsageError | None:

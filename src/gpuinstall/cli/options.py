@@ -21,75 +21,12 @@ from gpuinstall.requirements_file import RequirementsFile, group_path, read_requ
 from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
 
-    from click.shell_completion import CompletionItem
-
-    from gpuinstall.catalog import Build
     from gpuinstall.reporter import Reporter
-
-    Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 PATH = click.Path(path_type=Path)
-
-
-def _completion(values: Callable[[], Iterable[str]], *, anywhere: bool = False) -> Completion:
-    """Return what completes the value of an option, for click; ``anywhere``: by any part of it."""
-
-    def complete(
-        _context: click.Context,
-        _option: click.Parameter,
-        typed: str,
-    ) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
-
-        word = typed.lower().strip("'\"")
-        items = []
-        for value in values():
-            place = value.lower().find(word)
-            if place == 0 or (place > 0 and anywhere):
-                items.append(CompletionItem(value))
-        return items
-
-    return complete
-
-
-def _gpu_names() -> Iterable[str]:
-    from gpuinstall.catalog.gpus import other_chips, products
-
-    names = [product.name for product in products()]
-    for chip in other_chips():
-        names.extend(chip.products)
-    return dict.fromkeys(names)
-
-
-def _backend_tags() -> Iterable[str]:
-    return sorted({build.backend.tag for build in _builds()})
-
-
-def _target_names() -> Iterable[str]:
-    """Return the kinds of machine to lock for."""
-    from gpuinstall.lock.target import Target
-
-    targets = [Target(build.backend.tag, build.os, build.arch) for build in _builds()]
-    return sorted(set(map(str, targets)))
-
-
-def _builds() -> Iterator[Build]:
-    """Return the builds of every maker that can be installed."""
-    from gpuinstall.catalog import load_catalog
-
-    catalog = load_catalog()
-    for kind in catalog.further:
-        catalog = catalog.serving(kind)
-    return (build for build in catalog.builds if build.absent is None)
-
-
-gpu_names = _completion(_gpu_names, anywhere=True)
-backend_tags = _completion(_backend_tags)
-target_names = _completion(_target_names)
 
 
 def bundled(name: str, kind: Callable[..., Any], options: Mapping[str, Decorator]) -> Decorator:
@@ -133,7 +70,6 @@ only = click.option(
 venv = click.option(
     "--venv",
     metavar="DIR",
-    # Not click.Path, which would complete names of files too.
     type=Path,
     default=".venv",
     envvar="GPUINSTALL_VENV",
@@ -195,16 +131,11 @@ fetching = bundled("sourcing", Sourcing, _FETCHING)
 """Gives a command that only fetches the options of Sourcing that it obeys."""
 torch_source = bundled("sourcing", Sourcing, _TORCH_INDEX)
 """Gives a command that only names PyTorch's index that option of Sourcing."""
-extension_search = bundled(
-    "sourcing", Sourcing, {"extension_sources": extension_sources, **_TORCH_INDEX}
-)
-"""Gives a command that looks for prebuilt extensions the options of Sourcing for them."""
 _MACHINE_WORDS = {
     "gpu": click.option(
         "--gpu",
         multiple=True,
         metavar="NAME",
-        shell_complete=gpu_names,
         help='Plan for a GPU by its name, such as "RTX 5090".',
     ),
     "driver": click.option(
@@ -225,9 +156,8 @@ _MACHINE_WORDS = {
 _MACHINE = {
     "machine": click.option(
         "--machine",
-        metavar="FILE|OFFER",
-        help="Plan for a recorded machine (probe --json, or a Kubernetes node's labels; - is stdin),"
-        ' or an offer: "runpod:NVIDIA L4, CUDA 12.8".',
+        metavar="FILE",
+        help="Plan for a recorded machine (probe --json; - is stdin).",
     ),
     **_MACHINE_WORDS,
 }
@@ -275,7 +205,6 @@ _REQUEST: dict[str, Decorator] = {
         "--backend",
         envvar="GPUINSTALL_BACKEND",
         metavar="TAG",
-        shell_complete=backend_tags,
         help="Force a build: cu126 (CUDA 12.6), cpu, …",
     ),
     "gpus": click.option(
@@ -477,12 +406,7 @@ def read_other_machine(selected: MachineOptions, reporter: Reporter) -> Machine 
 
 
 def read_machine_file(name: str, reporter: Reporter) -> Machine:
-    """Return the machine of a document, of stdin (``-``), of a recorded machine's folder, or of an offer."""
-    from gpuinstall.offers import machine_of_offer
-
-    machine = machine_of_offer(name)
-    if machine:
-        return machine
+    """Return the machine of a document, of stdin (``-``), or of a recorded machine's folder."""
     if name != "-" and Path(name).is_dir():
         from gpuinstall.probe import read_recording
 
@@ -496,12 +420,8 @@ def read_machine_document(name: str) -> Machine:
     Raises:
         UsageError: if it cannot be read.
     """
-    from gpuinstall.offers import labels_in, machine_of_labels
-
     try:
-        document = parse_json(_read_document(name))
-        labels = labels_in(document)
-        return machine_of_labels(labels) if labels else Machine.from_dict(document)
+        return Machine.from_dict(parse_json(_read_document(name)))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
         source = "stdin" if name == "-" else name

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from gpuinstall.backend import CPU
-from gpuinstall.catalog import Catalog
+from gpuinstall.catalog import Catalog, load_catalog
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.cli.terminal import Terminal, columns
-from gpuinstall.errors import InstallationError
+from gpuinstall.errors import InstallationError, NoBuildError
 from gpuinstall.finding import Reason
 from gpuinstall.machine import Machine
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.compat import compat_offer, with_compat_reason
+from gpuinstall.plan.drivers import DriverRange, driver_ranges
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.project import Project
 from gpuinstall.request import Request
+from gpuinstall.units import readable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gpuinstall.extensions.choice import ExtensionChoice, ExtensionFit
+    from gpuinstall.extensions.rows import Extension
+
+    ExtensionChoices = Sequence[tuple[Extension, ExtensionChoice]]
 
 
 @click.command("plan", help="Choose the build for a machine and explain why; change nothing.")
@@ -32,7 +43,6 @@ from gpuinstall.request import Request
 @click.option(
     "--why",
     metavar="TAG",
-    shell_complete=options.backend_tags,
     help="Explain why a backend, a torch version or a build was rejected.",
 )
 @options.cuda_compat
@@ -49,17 +59,27 @@ def command(
     live: bool,
 ) -> Outcome:
     """Plan."""
+    assumed = _assumed_driver(machine)
+    if assumed:
+        machine = machine._replace(driver=str(assumed))
     with options.open_requested(request, machine, terminal) as project:
         selected_machine = project.machine
         requested = project.request_for(project.read_folder_request().listed)
         if cuda_compat:
             offer = compat_offer(selected_machine, requested, project.catalog, choose)
             selected_machine = offer.machine if offer else selected_machine
+        details = _Details()
         if live:
-            plan = _live_plan(project, selected_machine, requested)
+            plan, choices = _live_plan(project, selected_machine, requested, everything=everything)
+            details = _Details(choices)
         else:
             plan = _choose(selected_machine, requested, project.catalog)
             plan = _with_warning_of_programs(plan)
+            if assumed:
+                ranges = driver_ranges(selected_machine, project.catalog, requested)
+                details = _Details(drivers=ranges)
+    if assumed:
+        plan = replace(plan, reasons=(*plan.reasons, _assumption(selected_machine)))
 
     def show(screen: Terminal) -> None:
         if why is not None:
@@ -68,12 +88,57 @@ def command(
             _show_rejected(plan, selected_machine, screen)
         else:
             _show_plan(plan, selected_machine, screen)
+        details.show(screen, everything=everything)
 
+    data = {**plan.to_dict(), **details.to_dict()}
     if isinstance(plan, Plan):
         status: Status = "partial" if plan.status == "partial" else "success"
-        return Outcome(plan.to_dict(), show, status=status)
+        return Outcome(data, show, status=status)
     error = plan.error(selected_machine)
-    return Outcome(plan.to_dict(), show, exit_code=error.exit_code, errors=(error_entry(error),))
+    return Outcome(data, show, exit_code=error.exit_code, errors=(error_entry(error),))
+
+
+class _Details(NamedTuple):
+    """What a plan shows beside the build."""
+
+    extensions: ExtensionChoices = ()
+    """The prebuilt files of the extensions that were requested."""
+    drivers: Sequence[DriverRange] = ()
+    """What each driver gives, if the machine's was not told."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as documents have it."""
+        return {
+            "extensions": [_extension_row(*choice) for choice in self.extensions],
+            "drivers": [row._asdict() for row in self.drivers],
+        }
+
+    def show(self, terminal: Terminal, *, everything: bool) -> None:
+        """Write the files, and what older drivers give, the newest first."""
+        for extension, choice in self.extensions:
+            _show_extension(extension, choice, terminal, everything=everything)
+        for row in reversed(self.drivers[:-1]):
+            terminal.line(f"  driver {row.branches} gives torch {row.build}")
+
+
+def _assumed_driver(selected: options.MachineOptions) -> int | None:
+    """Return the newest driver branch that drives every GPU that is named without a driver; None if none is needed."""
+    if not selected.gpu or selected.driver or selected.machine:
+        return None
+    from gpuinstall.words import described_machine, requires_driver
+
+    machine = described_machine(selected.gpu, None, *selected[3:])
+    if not requires_driver(machine):
+        return None
+    ranges = driver_ranges(machine, load_catalog(), Request())
+    return ranges[-1].last if ranges else None
+
+
+def _assumption(machine: Machine) -> Reason:
+    gpus = ", ".join(gpu.label for gpu in machine.gpus)
+    driver = machine.driver.version if machine.driver else None
+    message = f"driver {driver} is assumed, the newest that drives {gpus}: --driver gives another"
+    return Reason("driver-assumed", message)
 
 
 def _show_plan(plan: Plan | Rejected, machine: Machine, terminal: Terminal) -> None:
@@ -195,10 +260,24 @@ def _with_warning_of_programs(plan: Plan | Rejected) -> Plan | Rejected:
     return replace(plan, warnings=(*plan.warnings, Reason("programs-not-looked-at", message)))
 
 
-def _live_plan(project: Project, machine: Machine, request: Request) -> Plan | Rejected:
-    """Choose as install does: from what the sources list today, with the programs resolved."""
+def _live_plan(
+    project: Project,
+    machine: Machine,
+    request: Request,
+    *,
+    everything: bool,
+) -> tuple[Plan | Rejected, ExtensionChoices]:
+    """Choose as install does: from what the sources list today, with the programs resolved.
+
+    Args:
+        project: The folder.
+        machine: The machine to choose for.
+        request: What is requested.
+        everything: Whether a refusal names every file of an extension that was rejected.
+    """
     from gpuinstall.learned.live import learned_catalog
     from gpuinstall.lock.making import resolve_locks
+    from gpuinstall.lock.prebuilt import prebuilt_choices
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.reporter import SilentReporter
 
@@ -214,11 +293,80 @@ def _live_plan(project: Project, machine: Machine, request: Request) -> Plan | R
     plan = choose(machine, request, catalog)
     # If a source does not answer, resolving the request tells whether that is the reason.
     if isinstance(plan, Rejected) and plan.error_class is not InstallationError:
-        return plan
+        return plan, ()
     lock_request = LockRequest(
         machine,
         request,
         project.catalog,
         builds_here=project.settings.machine is None,
     )
-    return resolve_locks([lock_request], session)[0].plan
+    try:
+        plan = resolve_locks([lock_request], session)[0].plan
+    except NoBuildError as refusal:
+        if everything and refusal.code == "no-prebuilt-extension":
+            choices = prebuilt_choices(lock_request, session)
+            refusal.why = "\n".join(_rejected_files(choices)) or refusal.why
+        raise
+    return plan, prebuilt_choices(lock_request, session, plan.choice.build)
+
+
+def _rejected_files(choices: ExtensionChoices) -> Iterator[str]:
+    for _, choice in choices:
+        for rejection in choice.rejected:
+            yield f"{rejection.candidate[0].wheel.filename}: {rejection.reason.message}"
+
+
+def _show_extension(
+    extension: Extension,
+    choice: ExtensionChoice,
+    terminal: Terminal,
+    *,
+    everything: bool,
+) -> None:
+    """Write which prebuilt file of an extension is taken and, on request, why not the others."""
+    if choice.fit is None:
+        return
+    file, _, row = choice.fit
+    code = " ".join(row.architectures) or "GPU architectures not listed"
+    size = readable(row.size)
+    terminal.prose(f"  file   {file.wheel.filename} ({size}) from {file.source.id}: {code}", 9)
+    rejected = list(_rejected_files([(extension, choice)]))
+    if everything:
+        for line in rejected:
+            terminal.prose(f"  not    {line}", 9)
+    elif rejected:
+        text = f"  more   --all shows the {len(rejected)} rejected files of {extension.name}"
+        terminal.prose(text, 9)
+
+
+def _extension_row(extension: Extension, choice: ExtensionChoice) -> dict[str, Any]:
+    rejected = []
+    for rejection in choice.rejected:
+        file, build = rejection.candidate
+        rejected.append(
+            {
+                "file": file.wheel.filename,
+                "source": file.source.id,
+                "torch": build.name,
+                **rejection.reason._asdict(),
+            }
+        )
+    return {
+        "name": extension.name,
+        "fit": choice.fit and _fit_row(choice.fit),
+        "rejected": rejected,
+    }
+
+
+def _fit_row(fit: ExtensionFit) -> dict[str, Any]:
+    wheel = fit.file.wheel
+    return {
+        "version": str(wheel.version),
+        "source": fit.file.source.id,
+        "file": wheel.filename,
+        "url": wheel.url,
+        "sha256": wheel.sha256,
+        "size": fit.row.size,
+        "torch": fit.build.name,
+        "read": fit.row.to_dict(),
+    }

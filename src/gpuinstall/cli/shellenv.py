@@ -13,10 +13,12 @@ from gpuinstall.backend import known_backend
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.location import Location
-from gpuinstall.shell import Shell, assignments, joined, quoted
+from gpuinstall.shell import Shell, assignments
 from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.sources import Sources
     from gpuinstall.sources.sources import FolderSetting
@@ -85,33 +87,28 @@ def command(terminal: Terminal, venv: Path, shell: Shell, sourcing: Sourcing) ->
             backend = lock_request.choice.build.backend.tag
         else:
             backend = marker.backend
-    guard = folder / CONSTRAINTS
-    is_guarded = marker is not None and guard.is_file()
     values: dict[str, str | None] = {}
-    values |= variables(backend, sources, guard if is_guarded else None)
     if marker and Path("pyproject.toml").is_file():
-        # uv run would sync the project's own lock, with another torch.
+        values |= variables(backend, sources, None)
+        # uv run would sync the project's own lock, with another torch. Its lock is made for every machine: no
+        # constraint of this environment can hold there.
         values["UV_NO_SYNC"] = "1"
         values["UV_PROJECT_ENVIRONMENT"] = str(folder)
+    else:
+        guard = folder / CONSTRAINTS
+        values |= variables(backend, sources, guard if marker and guard.is_file() else None)
+    values = {**_ended(os.environ), **values}
     constraints = os.environ.get("UV_CONSTRAINT", "").split()
-    users_constraints = [name for name in constraints if not _is_own_guard(name)]
-    is_set_up = users_constraints != constraints
-    if is_set_up:
-        ended = [name for name in _OWN_VARIABLES if name in os.environ]
-        values = {**dict.fromkeys(ended), **values}
-    own_guard = values.get("UV_CONSTRAINT")
-    if own_guard and own_guard not in users_constraints:
-        users_constraints.append(own_guard)
-    if is_set_up or own_guard:
+    if constraints or "UV_CONSTRAINT" in values:
         # Those that the user has set go on counting.
+        users_constraints = [name for name in constraints if not _is_own_guard(name)]
+        own_guard = values.get("UV_CONSTRAINT")
+        if own_guard and own_guard not in users_constraints:
+            users_constraints.append(own_guard)
         values["UV_CONSTRAINT"] = " ".join(users_constraints) or None
     for omission in omissions(backend, sources):
         terminal.warn(omission)
     text = assignments(values, shell)
-    if is_guarded:
-        text += functions(folder, shell)
-    elif is_set_up:
-        text += _NO_FUNCTIONS.get(shell, _NO_FUNCTIONS["sh"])
     data = {
         "shell": shell,
         "backend": backend,
@@ -119,6 +116,20 @@ def command(terminal: Terminal, venv: Path, shell: Shell, sourcing: Sourcing) ->
         "text": text,
     }
     return Outcome(data, lambda screen: screen.block(text))
+
+
+def _ended(environ: Mapping[str, str]) -> dict[str, str | None]:
+    """Return what this shell was set up with for another project, to be ended: none of it is the user's own."""
+    from gpuinstall.environments.environment import read_marker
+
+    constraints = environ.get("UV_CONSTRAINT", "").split()
+    project = environ.get("UV_PROJECT_ENVIRONMENT")
+    is_set_up = any(map(_is_own_guard, constraints)) or (
+        project is not None and read_marker(Path(project)) is not None
+    )
+    if not is_set_up:
+        return {}
+    return dict.fromkeys(name for name in _OWN_VARIABLES if name in environ)
 
 
 def _is_own_guard(name: str) -> bool:
@@ -195,60 +206,3 @@ def _setting_of_folder(value: str, sources: Sources) -> FolderSetting | None:
         if setting.value and Location.parse(setting.value) == address:
             return setting
     return None
-
-
-# An alias of the same name would be a syntax error at the function, and the variables would stay without it.
-_UV_IN_SH = """\
-unalias uv uvx pipx 2>/dev/null || :
-uv() {{
-    case "${{1-}}" in
-        pip) env -u UV_TORCH_BACKEND uv "$@" ;;
-        add|remove) env -u UV_CONSTRAINT uv "$@" && (cd {folder} && {install}) ;;
-        sync) shift; env -u UV_CONSTRAINT uv lock && (cd {folder} && {install} "$@") ;;
-        *) env -u UV_CONSTRAINT uv "$@" ;;
-    esac
-}}
-uvx() {{ env -u UV_CONSTRAINT uvx "$@"; }}
-pipx() {{ env -u UV_CONSTRAINT pipx "$@"; }}
-"""
-_UV_IN_FISH = """\
-function uv
-    switch "$argv[1]"
-        case pip
-            env -u UV_TORCH_BACKEND uv $argv
-        case add remove
-            env -u UV_CONSTRAINT uv $argv
-            and sh -c 'cd "$1" && shift && exec "$@"' sh {folder} {install}
-        case sync
-            env -u UV_CONSTRAINT uv lock
-            and sh -c 'cd "$1" && shift && exec "$@"' sh {folder} {install} $argv[2..]
-        case '*'
-            env -u UV_CONSTRAINT uv $argv
-    end
-end
-function uvx
-    env -u UV_CONSTRAINT uvx $argv
-end
-function pipx
-    env -u UV_CONSTRAINT pipx $argv
-end
-"""
-_NO_FUNCTIONS = {
-    "sh": "unset -f uv uvx pipx 2>/dev/null || :\n",
-    "fish": "functions -e uv uvx pipx\n",
-    "powershell": "",
-}
-
-
-def functions(venv: Path, shell: Shell) -> str:
-    """Return the functions by which uv keeps the environment's torch; none for PowerShell, which gets variables alone.
-
-    No variable of uv's is for one of its commands alone, and each needs another: ``uv pip`` the constraints, by which
-    a project's lock, made for every machine, cannot be resolved; a tool's own environment, which pipx too has uv make,
-    the backend; a project's environment our ``install`` of what uv has locked, since uv would replace torch.
-    """
-    form = {"powershell": "", "fish": _UV_IN_FISH}.get(shell, _UV_IN_SH)
-    words = ["gpuinstall", "install"]
-    if venv.name != ".venv":
-        words += ["--venv", str(venv)]
-    return form.format(folder=quoted(venv.parent, shell), install=joined(words, shell))

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 @click.option(
     "--target",
     metavar="T",
-    shell_complete=options.target_names,
     help="The lock to install: cu126, cpu, … (default: the one that fits).",
 )
 @options.wheels

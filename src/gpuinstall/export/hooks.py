@@ -168,7 +168,7 @@ def _check(
         if code == "hook-taken":
             cause = "already has a setting of its own there"
             message = f"{tool}'s configuration {cause}; it was left unchanged"
-            hint = f"gpuinstall hook {tool} --show   # prints the lines to add by hand"
+            hint = f"Take that setting out of it\ngpuinstall hook {tool}"
         else:
             message = f"{tool} cannot read its own configuration; it was left unchanged"
             hint = _SHOW_CONFIGURATION[tool]

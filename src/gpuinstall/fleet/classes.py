@@ -12,12 +12,11 @@ from typing import Any
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from gpuinstall.catalog import Catalog
-from gpuinstall.catalog.gpus import other_chips, series_of
+from gpuinstall.catalog.gpus import card_capabilities, other_chips, series_of
 from gpuinstall.errors import UsageError
 from gpuinstall.fleet.documents import UnservedNodes
 from gpuinstall.fleet.hostlist import NodeName
 from gpuinstall.machine import MAKERS_WITH_FACTS, Driver, Gpu, Machine
-from gpuinstall.support import capabilities_by_kind, known_drivers
 from gpuinstall.values import dataclass
 from gpuinstall.words import gpu_in_words
 
@@ -186,7 +185,7 @@ def _branches(drivers: str, catalog: Catalog) -> list[Driver]:
             message,
             hint=hint,
         ) from None
-    branches = [version for version in known_drivers(catalog) if str(version) in wanted]
+    branches = [version for version in catalog.drivers.versions if str(version) in wanted]
     return [Driver(version, found_via="words") for version in branches]
 
 
@@ -213,7 +212,7 @@ def _gpus(names: Sequence[str], catalog: Catalog) -> Iterator[Gpu]:
         yield from _known_gpus(catalog)
         return
     series = {}
-    for capability in capabilities_by_kind(catalog).values():
+    for capability in card_capabilities(catalog.drivers):
         for name in series_of(str(capability)):
             series[name.lower()] = capability
     for name in names:
@@ -230,7 +229,7 @@ def _gpus(names: Sequence[str], catalog: Catalog) -> Iterator[Gpu]:
 
 
 def _known_gpus(catalog: Catalog) -> Iterator[Gpu]:
-    for capability in capabilities_by_kind(catalog).values():
+    for capability in card_capabilities(catalog.drivers):
         name = "/".join(series_of(str(capability))) or capability.sm
         yield Gpu(
             0,

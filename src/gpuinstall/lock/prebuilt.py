@@ -71,18 +71,48 @@ def with_prebuilt(requests: Sequence[LockRequest], session: Session) -> Prebuilt
     Raise NoBuildError if there is none, unless extensions may be compiled: then it is left to be built from source.
     """
     prebuilt = Prebuilt(list(requests))
+    for extension, requirement in _requested_extensions(requests, session):
+        for position in range(len(requests)):
+            prebuilt = _with_extension(extension, requirement, prebuilt, position, session)
+    return prebuilt
+
+
+def _requested_extensions(
+    requests: Sequence[LockRequest],
+    session: Session,
+) -> Iterator[tuple[Extension, ParsedRequirement]]:
+    """Yield the extensions that are requested and that a source may have prebuilt files of."""
     for text in requests[0].request.requirements:
         requirement = parse_requirement(text)
         if requirement.url:
             continue
         extension = extension_row(requirement.name, session)
-        if not any(source.url for source in extension.sources):
-            continue
-        if not _is_served(extension, requests, session):
-            continue
-        for position in range(len(requests)):
-            prebuilt = _with_extension(extension, requirement, prebuilt, position, session)
-    return prebuilt
+        has_source = any(source.url for source in extension.sources)
+        if has_source and _is_served(extension, requests, session):
+            yield extension, requirement
+
+
+def prebuilt_choices(
+    request: LockRequest,
+    session: Session,
+    build: Build | None = None,
+) -> list[tuple[Extension, ExtensionChoice]]:
+    """Return the prebuilt file of each requested extension, and why not the others.
+
+    Args:
+        request: What is requested.
+        session: What the sources have said.
+        build: The torch that was chosen; None if none was.
+    """
+    choices = []
+    for extension, requirement in _requested_extensions([request], session):
+        choice = choose_prebuilt(extension, request, session, requirement)
+        if build and choice.fit and choice.fit.build != build:
+            # What else was requested took another torch.
+            beside = _only(request, {build.name})
+            choice = choose_prebuilt(extension, beside, session, requirement)
+        choices.append((extension, choice))
+    return choices
 
 
 def _with_extension(
@@ -277,7 +307,7 @@ def optional_extensions(resolution: Resolution) -> str | None:
     if not extensions:
         return None
     users_text = ", ".join(sorted(programs))
-    command = f"gpuinstall extensions {' '.join(extensions)}"
+    command = f"gpuinstall plan --live {' '.join(extensions)}"
     return f"{users_text} can use {', '.join(extensions)}; what fits here: {command}"
 
 
@@ -299,7 +329,7 @@ def check_compiling(
     if known and not known.compiles:
         return
     if session.sourcing.build_extensions and not extension.unclaimed:
-        session.reporter.warn(f"no prebuilt file of {name} runs here: gpuinstall extensions {name}")
+        session.reporter.warn(f"no prebuilt file of {name} runs here")
         return
     needs = ""
     if known:
@@ -339,7 +369,7 @@ def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
         lines.append(f"{file.wheel.filename} {row.reason.message}")
     more = len(rows) - REASONS
     if more > 0:
-        lines.append(f"{more} other reasons: gpuinstall extensions {extension.name} --all")
+        lines.append(f"{more} other reasons: gpuinstall plan --live --all {extension.name}")
     return "\n".join(lines)
 
 

@@ -240,7 +240,7 @@ def _unlisted_package(failure: _Failure) -> Diagnosis | None:
             "extension-unlisted",
             f"{package} is taken from {sources or 'no source'} alone, and only if it is requested by name",
             why=failure.cause,
-            hint=f"gpuinstall extensions {package}   # what fits here",
+            hint=f"gpuinstall plan --live --all {package}   # what fits here",
         )
     return Conflict(error)
 

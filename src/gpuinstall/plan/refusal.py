@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Build
     from gpuinstall.errors import GpuInstallError
+    from gpuinstall.machine import Machine
     from gpuinstall.plan.context import PlanContext
     from gpuinstall.plan.demand import Demand
     from gpuinstall.plan.requirement import ParsedRequirement
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 
 _LIMITS_ABOVE = {"==", "~=", "<", "<="}
-_TABLE = "gpuinstall table   # which PyTorch runs on which GPU and driver"
 RELAX = "the same with --relax"
 CPU_INSTEAD = "the same with --backend cpu   # the CPU build instead"
 _CPU_BUILD = """\
@@ -90,6 +90,7 @@ def explain(
 
 def with_cpu_build(
     refusal: Rejected,
+    machine: Machine,
     request: Request,
     attempt: Attempt,
 ) -> Rejected:
@@ -100,7 +101,12 @@ def with_cpu_build(
     if isinstance(for_cpu, Plan) and for_cpu.choice.build.backend == CPU:
         fixes = [refusal.fix, CPU_INSTEAD] if refusal.fix else [CPU_INSTEAD]
         return replace(refusal, fix="\n".join(fixes))
-    return replace(refusal, fix=refusal.fix or _TABLE)
+    if refusal.fix:
+        return refusal
+    codes = [gpu.code_name for gpu in machine.gpus if gpu.code_name]
+    return replace(
+        refusal, fix=f"gpuinstall plan --gpu '{codes[0]}'   # what it runs" if codes else None
+    )
 
 
 def _constraints(request: Request) -> list[str]:

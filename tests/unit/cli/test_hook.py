@@ -190,26 +190,6 @@ def test_a_login_of_a_private_file_stays_private(home: Path, text: str | None) -
     assert file.stat().st_mode & 0o077 == 0
 
 
-def test_no_link_of_a_folder_is_followed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    elsewhere = home / "elsewhere"
-    venv = Path(".venv")
-    venv.mkdir()
-    (venv / "pyvenv.cfg").touch()
-    (venv / "gpuinstall-constraints.txt").symlink_to(elsewhere)
-    assert run_command_line(["hook", "pip", "--project", "--json"]) == 2
-    assert error(capsys)["code"] == "link-elsewhere"
-    assert not elsewhere.exists()
-
-    assert run_command_line(["hook", "uv"]) == 0
-    own = home / "uv" / "uv.toml"
-    Path("uv.toml").symlink_to(own)
-    text = own.read_text()
-    capsys.readouterr()
-    assert run_command_line(["hook", "uv", "--project", "--remove", "--json"]) == 2
-    assert error(capsys)["code"] == "link-elsewhere"
-    assert own.read_text() == text
-
-
 @pytest.mark.parametrize("name", ["pip.conf", ""])
 def test_a_relative_file_of_pip_is_hooked(
     home: Path, monkeypatch: pytest.MonkeyPatch, name: str

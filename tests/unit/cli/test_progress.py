@@ -6,21 +6,11 @@ from io import StringIO
 
 import pytest
 
-from gpuinstall.catalog import load_catalog
 from gpuinstall.cli import progress
 from gpuinstall.cli.events import EventTerminal
 from gpuinstall.cli.progress import Drawing, Tally, short
-from gpuinstall.cli.table import show_table
 from gpuinstall.cli.terminal import Terminal, columns, folded
 from gpuinstall.errors import UsageError
-from gpuinstall.support import (
-    capabilities_by_kind,
-    known_drivers,
-    label_of_kind,
-    leave_out_empty,
-    merge_equal_neighbours,
-    support,
-)
 from tests.lab.screen import screen
 
 WHEELS = {
@@ -123,35 +113,6 @@ def test_a_wheel_is_called_by_its_package_and_version() -> None:
     names = [short(name, 24) for name in WHEELS]
     assert names == ["torch 2.14.1+cu126", "nvidia-cudnn-cu12 9.14.…", "sympy 1.14.0"]
     assert short("GPU 0", 24) == "GPU 0"
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_table_fits_the_terminal_with_a_line_for_each_gpu(width: int) -> None:
-    catalog = load_catalog()
-    shown = merge_equal_neighbours(
-        leave_out_empty(
-            support(
-                catalog, "linux", "x86_64", capabilities_by_kind(catalog), known_drivers(catalog)
-            )
-        )
-    )
-    names = [label_of_kind(row.kind) for row in shown.rows]
-    with screen(width) as (stream, drawn):
-        show_table(shown, names, (), catalog.date, Terminal(out=stream))
-    lines = [line.rstrip() for line in drawn if line.strip()]
-    assert max(map(len, lines)) <= width
-    text = " ".join(lines)
-    assert text.startswith(
-        f"Newest PyTorch by GPU and driver: Linux x86_64, as of {catalog.date} GPU"
-    )
-    assert text.endswith("cu126 is PyTorch for CUDA 12.6, and so on; – nothing runs")
-    table = [line for line in lines if line.startswith(("GPU", *names))]
-    assert len(table) % (1 + len(names)) == 0
-    assert [line.split("  ")[0] for line in table[1 : 1 + len(names)]] == names
-    assert "RTX 40 (8.9)" in names
-    piped = StringIO()
-    show_table(shown, names, (), catalog.date, Terminal(out=piped))
-    assert len(piped.getvalue().splitlines()) == 4 + len(shown.rows)
 
 
 def test_a_long_line_is_folded_behind_commas_and_dots_and_a_command_stays_whole() -> None:

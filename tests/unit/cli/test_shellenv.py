@@ -2,17 +2,16 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpuinstall.cli.main import run_command_line
-from gpuinstall.cli.shellenv import functions
 from tests.unit.cli.test_uv_variables import FOR_VARIANTS
 from tests.unit.install.environments import make_environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -37,11 +36,10 @@ def test_it_is_the_environments_decision(folder: Path, capsys: pytest.CaptureFix
     constraints = folder / ".venv" / "constraints.txt"
     constraints.touch()
     assert run_command_line(["shellenv"]) == 0
-    assert capsys.readouterr().out.splitlines()[:4] == [
+    assert capsys.readouterr().out.splitlines() == [
         "export UV_TORCH_BACKEND=cu126",
         "export NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION=12.6",
         f"export UV_CONSTRAINT={constraints.as_uri()}",
-        "unalias uv uvx pipx 2>/dev/null || :",
     ]
 
 
@@ -82,17 +80,17 @@ def test_what_was_set_for_another_project_ends_without_an_environment(
     guard.touch()
     monkeypatch.setenv("UV_NO_SYNC", "1")
     ended = {
-        "sh": ["unset UV_NO_SYNC", "unset -f uv uvx pipx 2>/dev/null || :"],
-        "fish": ["set -e UV_NO_SYNC", "functions -e uv uvx pipx"],
-        "powershell": ["$env:UV_NO_SYNC = $null"],
+        "sh": "unset UV_NO_SYNC",
+        "fish": "set -e UV_NO_SYNC",
+        "powershell": "$env:UV_NO_SYNC = $null",
     }
     wrong = {}
-    for shell, lines in ended.items():
+    for shell, line in ended.items():
         monkeypatch.setenv("UV_CONSTRAINT", f"/srv/mine.txt {guard.as_uri()}")
         assert run_command_line(["shellenv", "--venv", "none", "--shell", shell, "--json"]) == 0
         document = data(capsys)
         constraint = document["variables"]["UV_CONSTRAINT"]
-        if constraint != "/srv/mine.txt" or not {*lines} <= {*document["text"].splitlines()}:
+        if constraint != "/srv/mine.txt" or line not in document["text"].splitlines():
             wrong[shell] = document
         removed = (folder / "removed" / "constraints.txt").as_uri()
         monkeypatch.setenv("UV_CONSTRAINT", f"{guard.as_uri()} {removed}")
@@ -101,41 +99,24 @@ def test_what_was_set_for_another_project_ends_without_an_environment(
             wrong[f"{shell}, alone"] = document
         monkeypatch.setenv("UV_CONSTRAINT", "/srv/mine.txt")
         assert run_command_line(["shellenv", "--venv", "none", "--shell", shell, "--json"]) == 0
-        if not {*lines}.isdisjoint(data(capsys)["text"].splitlines()):
+        if line in data(capsys)["text"].splitlines():
             wrong[f"{shell}, not set up before"] = document
     assert wrong == {}
 
 
-def test_uv_add_installs_in_a_folder_whose_name_ends_in_a_line_break(folder: Path) -> None:
-    place = folder / "project\n\n"
-    (place / "env\n").mkdir(parents=True)
-    for name, line in {"uv": ":", "gpuinstall": 'printf "%s|%s|" "$PWD" "$3"'}.items():
-        (folder / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
-        (folder / name).chmod(0o755)
-    text = functions(place / "env\n", "sh")
-    environ = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["sh", "-c", f"{text}\nuv add six"],
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    where, venv, _ = done.stdout.split("|")
-    assert (Path(where), Path(venv)) == (place, place / "env\n"), done.stderr
-
-
-@pytest.mark.skipif(not shutil.which("bash"), reason="no bash here")
-@pytest.mark.parametrize("name", ["uv", "uvx", "pipx"])
-def test_an_alias_does_not_prevent_the_functions(name: str) -> None:
-    text = functions(Path("project", ".venv"), "sh")
-    script = (
-        f'shopt -s expand_aliases\nalias {name}="command {name}"\neval "$1"\ntype -t uv uvx pipx'
-    )
-    done = subprocess.run(
-        ["bash", "-c", script, "bash", text], capture_output=True, text=True, check=False
-    )
-    assert done.stdout.split() == ["function"] * 3, done.stderr
+def test_a_project_gets_no_constraints_and_the_next_folder_none_of_its_variables(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / ".venv" / "constraints.txt").touch()
+    (folder / "pyproject.toml").touch()
+    assert run_command_line(["shellenv", "--json"]) == 0
+    project = data(capsys)["variables"]
+    own = {"UV_NO_SYNC": "1", "UV_PROJECT_ENVIRONMENT": str(folder / ".venv")}
+    assert project == {"UV_TORCH_BACKEND": "cu126", **FOR_VARIANTS, **own}
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    assert run_command_line(["shellenv", "--venv", "none", "--json"]) == 0
+    assert data(capsys)["variables"].items() >= dict.fromkeys(own).items()
 
 
 @pytest.mark.usefixtures("folder")

@@ -1,0 +1,124 @@
+"""The selector page of the site: its answers are those of ``choose``, found in the document that it embeds."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+from tools.site.selector import (
+    DRIVER,
+    PACKAGES,
+    PLATFORMS,
+    Platform,
+    answer_of,
+    driver_borders,
+    kinds_of_gpus,
+    selector_page,
+)
+
+from gpuinstall.api import choose
+from gpuinstall.machine import Driver, Machine
+from gpuinstall.request import Request
+from gpuinstall.versions import DriverVersion
+from tests.frozen import frozen_catalog
+
+SMALL = (PLATFORMS[0], PLATFORMS[-1])
+"""Linux and macOS: what seconds are enough for."""
+
+
+class Visit(NamedTuple):
+    """What a visitor chooses."""
+
+    platform: Platform
+    kind: int
+    """The position of a kind of GPU."""
+    driver: DriverVersion | None
+    packages: int
+    """The position of a choice of packages."""
+
+    @property
+    def machine(self) -> Machine:
+        """The machine of such a visitor."""
+        kind = kinds_of_gpus(frozen_catalog())[self.kind]
+        gpu = kind.gpu and replace(kind.gpu, name=kind.cards[0])
+        return self.platform.machine(gpu, Driver(self.driver) if self.driver else None)
+
+
+def any_visit(chance: random.Random) -> Visit:
+    """Return a random choice: a driver is at, just below or somewhere above a border, or a branch alone."""
+    platform = chance.choice(SMALL)
+    kinds = kinds_of_gpus(frozen_catalog())
+    kind = chance.randrange(len(kinds))
+    driver = None
+    if kinds[kind].needs_driver and platform.os != "macos":
+        first = chance.choice(driver_borders(platform, frozen_catalog()))
+        branch = max(first[0], 390)
+        releases = [
+            (branch, *first[1:]),
+            (branch, *first[1:], 5),
+            (branch, 99),
+            (branch - 1, 40),
+            (branch,),
+        ]
+        parts = chance.choice(releases)
+        driver = DriverVersion(parts, ".".join(map(str, parts)))
+    return Visit(platform, kind, driver, chance.randrange(len(PACKAGES)))
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return selector_page(frozen_catalog(), SMALL)
+
+
+def shown(text: str, visit: Visit) -> dict[str, Any]:
+    """Return what the page shows for a visit, as its script finds it, with the names filled in."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found
+    document = json.loads(found[1])
+    platform = next(row for row in document["platforms"] if row["key"] == visit.platform.key)
+    ranges = platform["ranges"][visit.kind]
+    answers = ranges[0][1]
+    if ranges[0][0] is not None:
+        parts = visit.driver.parts if visit.driver else ()
+        newest = (*parts, float("inf")) if len(parts) == 1 else parts
+        answers = next(found for first, found in reversed(ranges) if tuple(first) <= newest)
+    card = document["kinds"][visit.kind]["cards"][0]
+    answer = json.dumps(document["answers"][answers[visit.packages]])
+    filled: dict[str, Any] = json.loads(
+        answer.replace("{card}", card).replace(DRIVER, str(visit.driver))
+    )
+    return filled
+
+
+def planned(visit: Visit) -> dict[str, Any]:
+    """Return what the page has to show for a visit, by asking ``choose`` for its machine."""
+    packages = PACKAGES[visit.packages]
+    plan = choose(visit.machine, Request(packages), frozen_catalog())
+    answer: dict[str, Any] = json.loads(json.dumps(answer_of(plan, packages, frozen_catalog())))
+    return answer
+
+
+def test_the_page_answers_as_choose_does(text: str) -> None:
+    chance = random.Random(15)
+    visits = [any_visit(chance) for _ in range(300)]
+
+    assert [visit for visit in visits if shown(text, visit) != planned(visit)] == []
+
+
+def test_the_page_asks_nothing_of_anyone_and_allows_only_its_own_script(text: str) -> None:
+    outside = re.findall(r"""<[^>]*\s(?:src|href|action|style|on\w+)=["'](?!#)([^"']*)""", text)
+
+    assert outside == ["../support-table.html"]
+    assert "default-src 'none'; style-src 'sha256-" in text
+    assert not re.search(r"innerHTML|fetch\(|XMLHttpRequest|import\(|eval\(|url\(", text)
+
+
+def test_nothing_in_the_catalogue_ends_the_script(text: str) -> None:
+    hostile = replace(frozen_catalog(), date="</script><b>")
+
+    assert "</script><b>" not in selector_page(hostile, ())
+    assert text.count("</script>") == 2

@@ -1,0 +1,217 @@
+"""The selector page: what ``choose`` answers for every kind of GPU, platform and driver, in one file to open or to host."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gpuinstall.catalog.gpus import card_capabilities, other_chips, products
+from gpuinstall.machine import Driver, Environment, Gpu, Machine
+from gpuinstall.plan import Rejected, choose
+from gpuinstall.request import Request
+from gpuinstall.versions import DriverVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.plan import Plan
+
+PARTS = Path(__file__).parent / "page"
+PACKAGES = (("torch", "torchvision"), ("torch", "torchvision", "torchaudio"))
+"""The requests of the page; page.js relies on torch as the first."""
+CARD = "{card}"
+"""Stands for the card's name in a text; page.js fills it in, by this name."""
+DRIVER = "{driver}"
+"""Stands for the driver's version. Without it, equal answers for two drivers would differ in their text."""
+
+
+class Platform(NamedTuple):
+    """A system that the page asks for."""
+
+    key: str
+    """The word for it in the page's address. That of macOS is ``Kind.os`` too: page.js compares them."""
+    name: str
+    os: str
+    arch: str
+    wsl: bool = False
+
+    def machine(self, gpu: Gpu | None, driver: Driver | None = None) -> Machine:
+        """Return a machine with this system."""
+        return Machine(
+            self.os,
+            self.arch,
+            environment=Environment(wsl=self.wsl),
+            driver=driver,
+            gpus=(gpu,) if gpu else (),
+        )
+
+
+PLATFORMS = (
+    Platform("linux", "Linux", "linux", "x86_64"),
+    Platform("windows", "Windows", "windows", "x86_64"),
+    Platform("wsl", "Windows with WSL", "linux", "x86_64", wsl=True),
+    Platform("linux-arm", "Linux on ARM (Grace, DGX Spark)", "linux", "aarch64"),
+    Platform("macos", "macOS", "macos", "arm64"),
+)
+
+
+class Kind(NamedTuple):
+    """GPUs with the same answers: those of a compute capability, or a chip of another maker."""
+
+    code: str
+    """The name of the code that they run, such as ``sm_89``; empty for no GPU at all."""
+    cards: tuple[str, ...]
+    gpu: Gpu | None = None
+    """One of them, whose name is a placeholder."""
+    os: str | None = None
+    """The only system that has them."""
+
+    @property
+    def needs_driver(self) -> bool:
+        """Whether the answer depends on the driver."""
+        return self.gpu is not None and self.gpu.compute_capability is not None
+
+
+def kinds_of_gpus(catalog: Catalog) -> list[Kind]:
+    """Return every kind: by capability, the highest first; by chip; and no GPU."""
+    kinds = []
+    for capability in reversed(card_capabilities(catalog.drivers)):
+        cards = {product.name for product in products() if product.capability == capability}
+        gpu = Gpu(0, CARD, compute_capability=capability)
+        kinds.append(Kind(capability.sm, tuple(sorted(cards)), gpu))
+    for chip in other_chips():
+        gpu = Gpu(0, CARD, vendor=chip.maker, architecture=chip.architecture)
+        cards_of_chip = chip.products or (chip.architecture,)
+        kinds.append(Kind(chip.architecture, cards_of_chip, gpu, chip.os))
+    return [*kinds, Kind("", ("No GPU",))]
+
+
+def selector_page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> str:
+    """Return the page for a catalogue; asking ``choose`` for all answers takes half a minute."""
+    style = (PARTS / "page.css").read_text("utf-8").strip()
+    script = (PARTS / "page.js").read_text("utf-8").strip()
+    policy = (
+        "default-src 'none'",
+        f"style-src {_csp_source(style)}",
+        f"script-src {_csp_source(script)}",
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
+    document = json.dumps(page_data(catalog, platforms), separators=(",", ":"), ensure_ascii=False)
+    text_at = {
+        "POLICY": "; ".join(policy),
+        "STYLE": style,
+        "SCRIPT": script,
+        "DATE": escape(catalog.date),
+        # "</script>" in an answer would end the element; JSON may write "<" as \u003c.
+        "DATA": document.replace("<", "\\u003c"),
+    }
+    # Every second piece is a name, written ``@NAME@``; in a text that is put in, an @ means nothing.
+    pieces = (PARTS / "page.html").read_text("utf-8").strip().split("@")
+    pieces[1::2] = [text_at[name] for name in pieces[1::2]]
+    return "".join(pieces) + "\n"
+
+
+def _csp_source(text: str) -> str:
+    """Return what allows one style or script in a Content-Security-Policy: the exact text between its tags."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def page_data(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> dict[str, Any]:
+    """Return the document that the page embeds and page.js reads.
+
+    An answer stands once, in ``answers``; elsewhere its position there stands for it. A platform has for each kind the
+    ranges of drivers with one answer for each of ``packages``: the first driver (null: any), and the answers from there
+    on::
+
+        {"packages": [["torch", "torchvision"], ["torch", "torchvision", "torchaudio"]],
+         "kinds": [{"code": "sm_89", "cards": ["RTX 4090"], "os": null}],
+         "platforms": [{"key": "linux", "name": "Linux", "ranges": [[[[0, 0], [0, 1]], [[525, 0], [2, 3]]]]}],
+         "answers": [{"title": "No build fits", "reasons": []}]}
+    """
+    kinds = kinds_of_gpus(catalog)
+    positions: dict[str, int] = {}
+    rows = []
+    for platform in platforms:
+        # Each kind on each platform, also if it cannot be there: page.js finds it by its position.
+        ranges = [_ranges(platform, kind, catalog, positions) for kind in kinds]
+        rows.append({"key": platform.key, "name": platform.name, "ranges": ranges})
+    return {
+        "packages": PACKAGES,
+        "kinds": [{"code": kind.code, "cards": kind.cards, "os": kind.os} for kind in kinds],
+        "platforms": rows,
+        "answers": [json.loads(answer) for answer in positions],
+    }
+
+
+def _ranges(
+    platform: Platform,
+    kind: Kind,
+    catalog: Catalog,
+    positions: dict[str, int],
+) -> list[tuple[tuple[int, ...] | None, list[int]]]:
+    """Return the first driver of each range with the same answers, and these by position; a new one gets the next."""
+    borders: list[tuple[int, ...] | None] = [None]
+    if kind.needs_driver and platform.os != "macos":
+        borders = [*driver_borders(platform, catalog)]
+    ranges: list[tuple[tuple[int, ...] | None, list[int]]] = []
+    for border in borders:
+        driver = Driver(DriverVersion(border, DRIVER)) if border else None
+        numbers = []
+        for packages in PACKAGES:
+            plan = choose(platform.machine(kind.gpu, driver), Request(packages), catalog)
+            answer = json.dumps(answer_of(plan, packages, catalog))
+            numbers.append(positions.setdefault(answer, len(positions)))
+        if not ranges or ranges[-1][1] != numbers:
+            ranges.append((border, numbers))
+    return ranges
+
+
+def driver_borders(platform: Platform, catalog: Catalog) -> list[tuple[int, ...]]:
+    """Return the first drivers of which a rule may judge otherwise than of older ones, ascending."""
+    tables = catalog.drivers
+    borders = set()
+    for floor in (*tables.floors.values(), *tables.first_drivers.values()):
+        is_windows = platform.wsl or platform.os == "windows"
+        borders.add((floor.windows if is_windows else floor.linux).parts)
+    branches = [branch for branch, _ in tables.branches]
+    ended = [row.last_branch for row in tables.generations if row.last_branch is not None]
+    # One past the last branch with some support, and past the newest one known: the first without it.
+    branches += [branch + 1 for branch in (*ended, tables.partially_supported.last, branches[-1])]
+    # (branch, 0), because (branch,) means the branch's newest release; (0, 0) is before every driver.
+    borders.update((branch, 0) for branch in (0, *branches))
+    return sorted(borders)
+
+
+def answer_of(plan: Plan | Rejected, packages: Sequence[str], catalog: Catalog) -> dict[str, Any]:
+    """Return what the page shows for a plan, with placeholders for the card and the driver."""
+    # Several reasons can share a message: the first counts.
+    reasons = list(dict.fromkeys(reason.message for reason in plan.reasons))
+    if isinstance(plan, Rejected):
+        command = f"gpuinstall install {' '.join(packages)}"
+        fixes = (plan.fix or "").replace("the same with", command)
+        # page.js takes an answer without requirements for a rejection.
+        return {
+            "title": "No build fits",
+            "reasons": reasons,
+            "notes": fixes.splitlines(),
+            "requirements": [],
+        }
+    build = plan.choice.build
+    evidence = catalog.serving(build.backend.kind).evidence
+    sources = [f"{source} ({date})" for source, date in map(evidence.__getitem__, build.evidence)]
+    return {
+        "title": f"{build.name} · Python {plan.choice.python}",
+        "reasons": reasons,
+        "notes": [warning.message for warning in plan.warnings],
+        "python": plan.choice.python,
+        "index_url": plan.choice.index or "",
+        "requirements": plan.choice.requirements,
+        "source": "; ".join(sources),
+    }

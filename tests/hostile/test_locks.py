@@ -84,7 +84,7 @@ def test_a_lock_sealed_anew_is_seen_by_what_the_sources_hold_and_sync_takes_noth
     if kind.sealed_too:
         path.write_text(tomli_w.dumps(tampered(original, name, seal=True)), encoding="utf-8")
         here.document("lock", "--check", exit_code=6)
-    path.write_text(tomli_w.dumps(tampered(original, name)), encoding="utf-8")
+    path.write_text(tomli_w.dumps(tampered(original, name, seal=True)), encoding="utf-8")
     done = here.run("sync", "--target", "cu126")
     assert "Traceback" not in done.err
     assert done.status in ({4, 6} if kind.refused else {0, 2, 3, 4, 6}), done.err

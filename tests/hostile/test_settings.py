@@ -6,6 +6,7 @@ import hashlib
 import json
 import sys
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,7 @@ import tomli
 
 from gpuinstall import process
 from gpuinstall.lock.lock import render, sealed
-from tests.hostile.settings import KEYS, SPELLINGS, TORCH, Evil
+from tests.hostile.settings import FILES, KEYS, SPELLINGS, TORCH, Evil
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver
 from tests.lab.workshop import Workshop
@@ -61,6 +62,27 @@ def test_the_source_of_torch_is_named_with_its_file_also_when_nothing_else_is_sa
         assert any(
             line.startswith("Torch ") and f"as find-links in {file} says" in line for line in said
         ), done.err
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("file", "key", "spelling"), list(product(FILES, KEYS, SPELLINGS)))
+def test_a_source_of_a_stranger_is_named_in_any_file_and_not_asked_without_trust(
+    here: Workshop, evil: Evil, file: str, key: str, spelling: str
+) -> None:
+    # The index of the test stands for the user's own, which would come before.
+    own = {"UV_DEFAULT_INDEX": ""} if key == "index-url" else {}
+    fresh = replace(here, variables={**here.variables, **own})
+    path = evil.choose(fresh, file, key, spelling)
+    words = ("lock", "--upgrade", "-q", "--target", "cpu", f"torch=={TORCH}")
+
+    done = fresh.run(*words)
+    evil.host.log.clear()
+    wary = replace(fresh, variables={**fresh.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
+    refused = wary.run(*words)
+
+    assert any(f"as {name} says" in done.err for name in (path, path.resolve())), done.err
+    assert "secret" not in done.err
+    assert (refused.status, evil.host.log) == (2, [])
 
 
 @pytest.mark.heavy

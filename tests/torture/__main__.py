@@ -11,16 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.files import remove_path
-from tests.hostile.escapes import PAYLOADS, SOURCES
-from tests.hostile.family import NAMES
-from tests.hostile.locks import KINDS as LOCKS
-from tests.hostile.run_folders import ATTACKS as RUN_FOLDERS
-from tests.hostile.shells import HERE
-from tests.hostile.shells import NAMES as HOSTILE
-from tests.hostile.test_repositories import REPOSITORIES
-from tests.lab.clone import ROOT
 from tests.torture import (
-    attacks,
     deaths,
     hooks,
     owned,
@@ -34,13 +25,9 @@ from tests.torture.bounded import Peak
 from tests.torture.place import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.torture.bounded import Case
-
-
-SHELL_LINES = len(HERE) * len(HOSTILE) * 10
-"""For each shell: its own five texts, and five that are written for no shell in particular."""
 
 
 class Part(NamedTuple):
@@ -80,39 +67,6 @@ PARTS = {
         len(wheels.KINDS),
         f"{len(wheels.KINDS)} kinds of wheel that torch demands × an environment of ours and of others",
     ),
-    "family": Part(
-        attacks.family,
-        len(NAMES),
-        f"{len(NAMES)} of PyTorch's names on the default index × wheel and source × demanded by torch and by a program",
-    ),
-    "repositories": Part(
-        attacks.repositories, len(REPOSITORIES), f"{len(REPOSITORIES)} repositories of strangers"
-    ),
-    "locks": Part(
-        attacks.locks,
-        len(LOCKS),
-        f"{len(LOCKS)} altered locks × checked, sealed anew and checked, synced from a cache",
-    ),
-    "run-folders": Part(
-        attacks.run_folders,
-        sum(len(attack.commands) for attack in RUN_FOLDERS.values()),
-        f"{len(RUN_FOLDERS)} kinds of run folder that others may write to × the commands that are run there",
-    ),
-    "escapes": Part(
-        attacks.escapes,
-        len(SOURCES) * len(PAYLOADS),
-        f"{len(SOURCES)} places that a text comes from × {len(PAYLOADS)} that deceive, as a terminal shows them",
-    ),
-    "shells": Part(
-        attacks.shells,
-        SHELL_LINES,
-        f"lines that are printed for a shell, of {len(HOSTILE)} names, run",
-    ),
-    "settings": Part(
-        surroundings.settings,
-        len(surroundings.SETTINGS),
-        f"{len(surroundings.SETTINGS)} settings of strangers that choose a source × named, refused without trust",
-    ),
     "signals": Part(
         surroundings.signals,
         500,
@@ -147,26 +101,6 @@ PARTS = {
     "readers": Part(readers.readers, 300, "damaged documents for five minutes for each reader"),
 }
 
-PAGE = ROOT / "docs" / "evidence" / "torture.md"
-HEAD = """\
-# Attacks
-
-What `python -m tests.torture --write` printed (`make torture` does the same without this page), on Linux x86_64 with
-two cores that others used too, over loopback alone, without a GPU. An attack is broken where the run did not end within
-its time, ended with a status that it should not have, left something half done or a traceback, touched what is not
-its own, or where a process of ours or uv took more than 300 MB. uv is another program. It may hold 200 MB more than
-twice what it has read from files and written to them, and 500 MB at most; then our watch ends it. What a server sends
-is in no file until uv has put it into its cache, so an answer without an end stands out. The sound requests that were
-tried against a real index (Linux, uv 0.13.8: apache-airflow[all], torch with vllm, ray[all] with transformers[all] and
-mlflow, and, stopped after at most 70 s, old releases of airflow and awscli with boto3 and s3fs; most from an empty
-cache, some from a full one, one from pages of HTML) were 6 to 68 MB above twice that, with up to 307 MB in all: awscli
-most of all, whose old wheels are read by range. With uv's own 50 answers at once it is 150 MB for that, so uv is told
-16.
-
-| part | what | attacks | broken | ours | uv | the longest | in all | date |
-|---|---|---|---|---|---|---|---|---|
-"""
-
 
 class Came(NamedTuple):
     """What came of a part."""
@@ -181,7 +115,7 @@ class Came(NamedTuple):
         return [case for case in self.cases if _fault(case)]
 
     def lines(self) -> Iterator[str]:
-        """A row of the page's table, and a line for each reader."""
+        """A row of a table, and a line for each reader."""
         peak = Peak()
         for case in self.cases:
             peak |= case.peak
@@ -208,22 +142,13 @@ def main() -> int:
     parser.add_argument(
         "--share", type=float, default=1.0, help="how much of each part, up to 1 (all of it)"
     )
-    parser.add_argument(
-        "--write",
-        action="store_true",
-        help=f"put the rows into {PAGE.name}, beside those of other parts",
-    )
     options = parser.parse_args()
-    if options.write and options.share < 1:
-        parser.error("the page is of all of a part")
     folder, broken = Path(tempfile.mkdtemp(prefix="torture-")), 0
     try:
         place = Place.prepare(folder)
         for name in options.parts or PARTS:
             came = _attack(place, name, options.share)
             broken += len(came.broken)
-            if options.write:
-                _write(came.lines(), name)
     finally:
         remove_path(folder)  # deeper than Python's own would go
     return 1 if broken else 0
@@ -249,20 +174,6 @@ def _attack(place: Place, name: str, share: float) -> Came:
 def _say(*lines: str) -> None:
     sys.stdout.writelines(f"{line}\n" for line in lines)
     sys.stdout.flush()
-
-
-def _write(lines: Iterable[str], name: str) -> None:
-    """Put a part's lines into the page, in the place of those that it has of it."""
-    there = PAGE.read_text("utf-8").removeprefix(HEAD).splitlines() if PAGE.exists() else []
-    found = {
-        part: [line for line in there if line.startswith((f"| {part} |", f"- {part}:"))]
-        for part in PARTS
-    }
-    found[name] = list(lines)
-    said = [line for part in PARTS for line in found[part]]
-    rows = [line for line in said if line.startswith("|")]
-    others = [line for line in said if not line.startswith("|")]
-    PAGE.write_text(HEAD + "\n".join([*rows, *(["", *others] if others else []), ""]), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What lies around a run: a stranger's settings, signals, full disks, environments of others, remotes and clocks."""
+"""What lies around a run: signals, full disks, environments of others, remotes and clocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from gpuinstall import process, uv
 from tests.frozen import GPUINSTALL
-from tests.hostile.settings import FILES, KEYS, SPELLINGS, TORCH, Evil
 from tests.hostile.test_surroundings import small_disk
 from tests.lab.clone import ROOT
 from tests.torture.bounded import Case, Peak, highest, judged, run
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from tests.lab.workshop import Workshop
     from tests.torture.place import Place
 
-SETTINGS = tuple(product(FILES, KEYS, SPELLINGS))
 ENDED_S = 20.0
 """What a run may take to end after a signal."""
 SIZES = ("0", "4k", "16k", "64k", "256k")
@@ -63,35 +61,6 @@ STARTS = {
     "import time\n    time.sleep(999)\n",
 }
 """What the ``sitecustomize`` of an environment does that others made."""
-
-
-def settings(place: Place, count: int) -> Iterator[Case]:
-    """A stranger's settings choose a source: it is named with its file, and is not asked without trust."""
-    with place.served() as (index, here):
-        evil = Evil.beside(index)
-        for file, key, spelling in islice(SETTINGS, count):
-            variables = dict(here.variables) | (
-                {"UV_DEFAULT_INDEX": ""} if key == "index-url" else {}
-            )
-            fresh = replace(here, variables=variables)
-            path = evil.choose(fresh, file, key, spelling)
-            words = ("lock", "--upgrade", "-q", "--target", "cpu", f"torch=={TORCH}")
-            ended = gpuinstall(fresh, *words)
-            named = any(f"as {name} says" in ended.err for name in (path, path.resolve()))
-            faults = [
-                "" if named else "it was not named",
-                "a password was" if "secret" in ended.err else "",
-            ]
-            evil.host.log.clear()
-            wary = replace(fresh, variables={**variables, "GPUINSTALL_TRUST_FOLDER": "0"})
-            refused = gpuinstall(wary, *words)
-            faults += ["asked without trust" if evil.host.log or refused.status != 2 else ""]
-            path.unlink()
-            (here.folder / "pylock.cpu.toml").unlink(missing_ok=True)
-            yield judged(
-                f"{key} of {file}, {spelling}", ended, {0, 3, 4}, ", ".join(filter(None, faults))
-            )
-        evil.host.close()
 
 
 def signals(place: Place, times: int) -> Iterator[Case]:

@@ -57,7 +57,6 @@ def install(
     venv: str | Path,
     request: Request = FOLDERS_OWN,
     *,
-    machine: Machine | None = None,
     upgrade: bool = False,
     replacing: bool = False,
     reporter: Reporter = SILENT,
@@ -66,8 +65,8 @@ def install(
 
     A request is the whole one; without one it is that of the folder, as ``gpuinstall install`` reads it there. A lock
     there that fits stays, unless ``upgrade`` is set, and so does the backend that the environment was made with.
-    ``machine`` is another one to install for, which proves nothing here. ``replacing`` lets packages and folders be
-    replaced that are not ours. Raise a GpuInstallError, and leave what is there as it was.
+    ``replacing`` lets packages and folders be replaced that are not ours. Raise a GpuInstallError, and leave what is
+    there as it was.
     """
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.install import install as installation
@@ -78,7 +77,6 @@ def install(
     settings = Settings(
         request,
         only=bool(request.requirements),
-        machine=machine,
         venv=paths.venv,
     )
     with open_project(paths.folder, settings, reporter) as project:
@@ -89,7 +87,6 @@ def install_into(
     python: str | Path,
     request: Request = TORCH,
     *,
-    machine: Machine | None = None,
     reporter: Reporter = SILENT,
 ) -> IntoResult:
     """Put what is asked for into the environment of an interpreter that others made, proven on the GPUs.
@@ -97,13 +94,12 @@ def install_into(
     Raise a GpuInstallError, and leave the environment as it was.
     """
     from gpuinstall.install import into
-    from gpuinstall.install.options import InstallOptions
     from gpuinstall.project import Settings, open_project
 
     path = Path(python).absolute()
-    settings = Settings(request, machine=machine)
+    settings = Settings(request)
     with open_project(path.parent, settings, reporter) as project:
-        return into.install_into(project, path, InstallOptions())
+        return into.install_into(project, path)
 
 
 def lock(

@@ -1,8 +1,7 @@
 """Which folder of the cache a running program uses, so that nobody removes it meanwhile.
 
 A file in the folder is locked by ``run`` and stays locked by the program that it becomes, until that
-ends, however it ends. The file's time is when the folder was used last. This module is imported
-before all that takes long to import.
+ends, however it ends. This module is imported before all that takes long to import.
 """
 
 from __future__ import annotations
@@ -39,10 +38,6 @@ def hold(folder: str) -> bool:
     if not _lies_in(folder, descriptor):
         os.close(descriptor)
         return False
-    try:
-        os.utime(descriptor)
-    except OSError:  # a file system without times, or with another owner: it is older than it looks
-        pass
     _descriptors[folder] = _kept_open(descriptor)
     return True
 
@@ -79,16 +74,6 @@ def hold_alone(folder: str) -> int | None:
         return descriptor
     os.close(descriptor)
     return None
-
-
-def last_use(folder: str) -> float:
-    """Return when a folder was used last, in seconds since the epoch; 0 if it is gone."""
-    for path in (os.path.join(folder, IN_USE), folder):
-        try:
-            return os.lstat(path).st_mtime
-        except OSError:
-            continue
-    return 0.0
 
 
 def _open(folder: str) -> int | None:

@@ -67,9 +67,6 @@ class Settings:
     without: tuple[str, ...] = ()
     """Packages to take out."""
 
-    declared: bool = True
-    """Whether the files of the folder say what it asks for."""
-
     machine: Machine | None = None
     """Another one than this."""
 
@@ -345,9 +342,7 @@ class Project:
         keep_taken(self.compat_libraries, self.paths.folder)
 
     def here(self, request: Request) -> Machine | None:
-        """Return this machine, where kernels run; None if it is for another, or if GPUs are requested that it lacks."""
-        if self.settings.machine:
-            return None
+        """Return this machine, where kernels run; None if GPUs are requested that it lacks."""
         if request.is_for_gpus and not self.machine.gpus:
             return None
         return self.machine
@@ -380,17 +375,15 @@ class Project:
         """The lock of the project's own tool, if it counts."""
         from gpuinstall.lock.team_lock import team_lock_in
 
-        if self.settings.only or not self.settings.declared:
+        if self.settings.only:
             return None
         return team_lock_in(self.folder)
 
     @cached_property
     def declaration(self) -> Declaration:
         """What a file of the folder asks for: its settings, its project, a list of requirements; or nothing."""
-        from gpuinstall.lock.declaration import Declaration, read_declaration
+        from gpuinstall.lock.declaration import read_declaration
 
-        if not self.settings.declared:
-            return Declaration()
         return read_declaration(self.folder, self.config.requirements)
 
     @cached_property
@@ -471,7 +464,7 @@ class Project:
         request = FolderRequest()
         if not settings.only:
             declaration = self._declaration_beside(recorded)
-            request = recorded.declaring(declaration, forget=not settings.declared)
+            request = recorded.declaring(declaration)
         request = request.adding(self._added_by_hand, self._added_files)
         if settings.without and not settings.only:
             request = request.without(settings.without)
@@ -599,8 +592,7 @@ class Project:
 
         Raise UsageError for a path of this machine that does not exist.
         """
-        configured = self.config.requirements if self.settings.declared else None
-        requirements = listed.requirements or configured or ("torch",)
+        requirements = listed.requirements or self.config.requirements or ("torch",)
         request = self.settings.request
         running = () if self.settings.machine else (RUNNING_PYTHON,)
         return replace(

@@ -70,7 +70,7 @@ _BUILT = "torch and its companions are never built; request the package by the U
 _BY_URL = "a requirement by URL: name @ https://…"
 _FIRST_INDEX = "remove it; a name that an index lists comes from it alone"
 _NAME_IT = "name it by [[tool.uv.index]] or UV_INDEX"
-_OVERRIDES = "list what to install: [tool.gpuinstall] requirements = […], or --no-project"
+_OVERRIDES = "list what to install: [tool.gpuinstall] requirements = […]"
 
 TEAM_LOCK = "uv.lock, poetry.lock, pdm.lock, Pipfile.lock"
 

@@ -90,7 +90,7 @@ def test_commands_that_resolve_or_install_take_the_same_sourcing() -> None:
 
 
 def test_help_explains_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--json", "--quiet", "--verbose", "--no-progress", "--color")
+    options = ("--json", "--quiet", "--verbose", "--json-events")
     wrong = {}
     for command in words():
         status = run_command_line([*command, "--help"])

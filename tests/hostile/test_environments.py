@@ -107,7 +107,7 @@ def test_a_proven_environment_of_a_stranger_is_built_anew_and_not_run(
 ) -> None:
     for words in (("probe",), ("plan",), ("install", "--dry-run"), ("env", "list")):
         victim.document(*words)
-    refused = victim.document("install", "--rollback", exit_code=2)["errors"][0]
+    refused = victim.document("env", "rollback", exit_code=2)["errors"][0]
     assert refused["code"] == "not-made-here"
     done = victim.run("install")
     assert done.status == 0, done.err

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and pipes
 INSTALL, SYNC, ROLLBACK, REMOVE = (
     "install --offline",
     "sync --offline",
-    "install --rollback",
+    "env rollback",
     "env remove --yes",
 )
 BACK = (ROLLBACK, INSTALL, REMOVE)

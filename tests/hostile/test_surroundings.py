@@ -360,7 +360,9 @@ def test_an_environment_can_be_removed_from_a_full_disk(
                 )
             (paths.venv / "notes.txt").write_text("mine")
             fill(disk)
-            removed = remove(paths, 0, SilentReporter(), previous_only=False, with_packages=True)
+            removed = remove(
+                paths, SilentReporter(), wait=0, previous_only=False, with_packages=True
+            )
             assert list(removed) == [paths.venv], name
             assert [path.name for path in paths.venv.iterdir()] == ["notes.txt"], name
             assert not paths.work.exists()
@@ -394,7 +396,7 @@ def test_an_environment_that_is_a_mount_point_is_refused(here: Workshop) -> None
 def test_an_environment_in_a_lower_layer_is_left_as_it_was_and_nothing_is_left_beside_it(
     here: Workshop, tmp_path: Path
 ) -> None:
-    assert here.run("install", "torch==2.13.0", "--no-keep").status == 0
+    assert here.run("install", "torch==2.13.0").status == 0
     for name in ("upper", "work", "image"):
         (tmp_path / name).mkdir()
     layers = f"redirect_dir=off,lowerdir={here.folder},upperdir={tmp_path / 'upper'},workdir={tmp_path / 'work'}"

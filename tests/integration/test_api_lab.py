@@ -109,7 +109,8 @@ def test_a_failure_names_its_log_and_the_log_has_the_commands(
         json.dumps({"*": {"failed": {"matmul-float32": "CUDA error: an illegal memory access"}}})
     )
     monkeypatch.setenv("LAB_VERDICT", str(told))
-    failed = workshop.run("install", "--no-fallback")
+    monkeypatch.setenv("GPUINSTALL_FALLBACK", "0")
+    failed = workshop.run("install")
     assert failed.status == 5
     [log] = (workshop.caches / "state" / "gpuinstall" / "log").glob("*.log")
     assert re.search(r"^  log   \S*\.log$", failed.err, re.MULTILINE)

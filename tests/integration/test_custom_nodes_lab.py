@@ -152,6 +152,12 @@ def into(application: Application, *words: str) -> Finished:
     return application.workshop.run("install", *words, "--into", "--python", python)
 
 
+def rolled_back(application: Application) -> Finished:
+    """Run ``env rollback --into`` for the environment of the application."""
+    python = str(application.python)
+    return application.workshop.run("env", "rollback", "--into", "--python", python)
+
+
 CLONE_BY_PIP = pytest.param("clone", "pip", id="pip")
 CLONE_BY_UV = pytest.param("clone", "uv pip", id="uv")
 CONDA_BY_PIP = pytest.param("conda", "pip", id="conda's pip")
@@ -181,7 +187,7 @@ def test_lines_of_a_node_keep_the_build_and_its_guard_is_undone_to_the_byte(
         installed = application.manager(installer, line)
         assert installed.ok, installed.out + installed.err
     assert application.torch() == "2.13.0+cu126"
-    undone = into(application, "--rollback")
+    undone = rolled_back(application)
     assert undone.status == 0, undone.out + undone.err
     assert application.contents(passed=("painter_models", "cowsay")) == before
 
@@ -203,7 +209,7 @@ def test_a_build_that_was_replaced_past_the_guard_is_repaired_and_the_repair_und
     assert application.torch() == "2.13.0+cu126"
     assert not application.manager(installer, "torch!=2.13.0").ok
 
-    undone = into(application, "--rollback")
+    undone = rolled_back(application)
     assert undone.status == 0, undone.out + undone.err
     assert application.torch() == other
     assert application.contents() == before

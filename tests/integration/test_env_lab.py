@@ -58,6 +58,21 @@ def test_environments_are_listed_from_anywhere_and_removed_with_their_previous_o
     assert elsewhere.document("env", "list")["data"] == {"environments": []}
 
 
+@pytest.mark.heavy
+def test_previous_environments_are_pruned_from_anywhere_if_that_is_confirmed(
+    workshop: Workshop,
+) -> None:
+    assert workshop.document("env", "prune")["data"] == {"removed": []}
+    workshop.document("install", "torch==2.13.0")
+    workshop.document("install", "torch==2.14.1")
+    elsewhere = replace(workshop, folder=workshop.folder.parent)
+    assert code(elsewhere, "prune") == "not-confirmed"
+    removed = elsewhere.document("env", "prune", "--yes")["data"]["removed"]
+    previous = workshop.folder / ".venv.gpuinstall" / "previous"
+    assert [entry["path"] for entry in removed] == [str(previous)]
+    assert workshop.entries() == {".venv", "pylock.cu130.toml"}
+
+
 def test_only_what_is_ours_is_removed(workshop: Workshop) -> None:
     thesis = workshop.folder / "thesis"
     (thesis / "conda-meta").mkdir(parents=True)

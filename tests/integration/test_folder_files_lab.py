@@ -115,7 +115,7 @@ def test_doctor_calls_no_environment_healthy_that_lacks_what_the_file_asks_for(
     workshop: Workshop,
 ) -> None:
     write(workshop, "requirements.txt", "numpy\n")
-    workshop.document("install", "--no-project", "torch")
+    workshop.document("install", "--only", "torch")
     assert "cowsay" not in names(workshop)
     findings = {
         one["code"]: one["title"] for one in workshop.document("doctor")["data"]["findings"]
@@ -229,7 +229,6 @@ def test_an_environment_of_conda_is_a_request(workshop: Workshop, play: Play) ->
 def test_plan_reads_what_was_asked_for_before(workshop: Workshop) -> None:
     workshop.document("lock", "torch==2.13.0", "numpy")
     assert workshop.document("plan")["data"]["build"]["torch"] == "2.13.0"
-    assert workshop.document("plan", "--no-project")["data"]["build"]["torch"] == "2.13.0"
     shutil.rmtree(workshop.folder)
     workshop.folder.mkdir()
     assert workshop.document("plan")["data"]["build"]["torch"] != "2.13.0"
@@ -267,9 +266,7 @@ def test_the_active_environment_is_named_with_the_line_that_means_it(workshop: W
         "doctor": f"gpuinstall doctor --venv {theirs}",
         "install": f"gpuinstall install --into --venv {theirs}",
     }
-    said = {
-        command: " ".join(active.run(command, "--no-progress").err.split()) for command in lines
-    }
+    said = {command: " ".join(active.run(command).err.split()) for command in lines}
     assert {
         command
         for command, line in lines.items()

@@ -90,14 +90,15 @@ def test_a_project_is_installed_where_it_lies_checked_and_left_alone(workshop: W
 def test_a_branch_that_moves_is_pinned_to_its_commit(
     workshop: Workshop, tmp_path: Path, form: str
 ) -> None:
+    (workshop.folder / "pyproject.toml").unlink()
     first = make_repository(tmp_path / "tool", "tool")
-    done = workshop.run("lock", "--no-project", "torch", form.format(tmp_path / "tool"))
+    done = workshop.run("lock", "torch", form.format(tmp_path / "tool"))
     assert done.status == 0, done.err
     assert packages(workshop)["tool"]["vcs"]["commit-id"] == first
     assert f"no hash pins tool (commit {first[:12]} of file://" in done.out
     (tmp_path / "tool" / "tool.py").write_text("HERE = 2\n", encoding="utf-8")
     commit(tmp_path / "tool")
-    workshop.document("lock", "--check", "--no-project", "torch", form.format(tmp_path / "tool"))
+    workshop.document("lock", "--check", "torch", form.format(tmp_path / "tool"))
     workshop.document("sync")
     assert workshop.python("import tool; print(tool.SAID.count('='))") == "5"
 
@@ -114,11 +115,11 @@ def test_a_project_in_a_folder_of_a_repository_is_found(workshop: Workshop, tmp_
 def test_a_wheel_by_address_and_one_by_its_path_are_hashed(
     workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path
 ) -> None:
+    (workshop.folder / "pyproject.toml").unlink()
     make_wheel(stand_in_folder / "simple", "parrot", "2.0")
     make_wheel(workshop.folder / "dist", "owl", "3.0")
     done = workshop.run(
         "lock",
-        "--no-project",
         "torch",
         f"parrot @ {stand_in.default.url}/files/parrot-2.0-py3-none-any.whl",
         "./dist/owl-3.0-py3-none-any.whl",

@@ -172,7 +172,7 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
     )
     assert undone.status == 0, undone.err
     assert files(environment) == before
-    assert workshop.run("install", "--rollback", "--into", "--venv", environment.name).status == 2
+    assert workshop.run("env", "rollback", "--into", "--venv", environment.name).status == 2
 
 
 @pytest.mark.heavy
@@ -216,7 +216,7 @@ def test_plain_pip_keeps_the_build_until_the_change_is_undone(
     moved = workshop.run(*into[:-1], "torch==2.13.0")
     assert moved.status == 0, moved.err
     assert "torch==2.13.0+cu126\n" in (environment / "constraints.txt").read_text()
-    assert workshop.run("install", "--rollback", "--into", "--venv", environment.name).status == 0
+    assert workshop.run("env", "rollback", "--into", "--venv", environment.name).status == 0
     assert "torch==2.14.1+cu126\n" in (environment / "constraints.txt").read_text()
 
 
@@ -252,7 +252,7 @@ def test_uv_in_the_folder_of_a_custom_node_keeps_the_build_until_the_change_is_u
     refused = uv_pip(workshop, node, "torch==2.12.0")
     assert "torch==2.13.0+cu126" in refused.err
     assert uv_pip(workshop, node, "cowsay").ok
-    assert workshop.run("install", "--rollback", "--into").status == 0
+    assert workshop.run("env", "rollback", "--into").status == 0
     assert not (comfyui / "uv.toml").exists()
     assert not (comfyui / "venv" / "pip.conf").exists()
 

@@ -146,9 +146,7 @@ def test_a_radeon_gets_a_proven_rocm_environment_that_only_a_proven_one_replaces
         == "2.14.1+rocm7.2"
     )
     assert here.document("verify")["data"]["status"] == "passed"
-    assert (
-        here.document("install", "--rollback")["data"]["environment"]["torch"] == "2.13.0+rocm7.2"
-    )
+    assert here.document("env", "rollback")["data"]["environment"]["torch"] == "2.13.0+rocm7.2"
     installs_plainly(here, "pylock.rocm7-2.toml", "2.13.0+rocm7.2")
 
 

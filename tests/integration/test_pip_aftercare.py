@@ -188,6 +188,6 @@ def test_gpuinstall_itself_is_not_held_by_what_a_shell_knows(workshop: Workshop)
 @pytest.mark.heavy
 def test_the_constraints_hold_after_a_roll_back(workshop: Workshop) -> None:
     workshop.document("install", "torch==2.13.0", "--backend", "cpu", "--python", PYTHON)
-    workshop.document("install", "--rollback")
+    workshop.document("env", "rollback")
     assert torch_in(workshop) == "2.14.1+cpu"
     assert not pip(workshop, "install", "torch==2.13.0").ok

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.in_use import IN_USE
 from tests.integration.test_install_lab import RTX_4090
 from tests.integration.test_run_lab import RTX_5090
 from tests.lab.environments import put_package
@@ -129,8 +128,9 @@ def test_the_environment_of_a_script_that_runs_stays(workshop: Workshop, play: P
     with workshop.start("run", "wait.py") as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "started\n"
-        os.utime(venv.parent / IN_USE, (0, 0))
         assert workshop.run("run", "train.py").status == 0
+        kept = workshop.run("env", "prune", "--yes")
+        assert f"{venv.parent} stays: it is in use" in kept.err
         play(RTX_5090)
         with workshop.start("run", "wait.py") as other:
             assert other.stdout is not None
@@ -140,9 +140,7 @@ def test_the_environment_of_a_script_that_runs_stays(workshop: Workshop, play: P
         assert (torch, Path(place).name) == ("2.13.0+cu130", ".venv")
         assert Path(place) != venv, "another card: the environment that runs stays as it is"
         assert running.stdout.readline().split() == ["2.13.0+cu126", "[]", str(venv)]
-    os.utime(venv.parent / IN_USE, (0, 0))
-    done = workshop.run("run", "--with", "cowsay", "train.py")
-    assert f"{venv.parent.name}, a script's environment that was not used for long" in done.err
+    assert f"Removed     {venv.parent}," in workshop.run("env", "prune", "--yes").out
     assert not venv.parent.exists()
 
 

@@ -62,7 +62,7 @@ def test_install_upgrade_rollback_and_run_leave_nothing_behind(workshop: Worksho
     assert (workshop.folder / ".venv" / "pip.ini").is_file()
     workshop.document("install", "torch==2.14.1")
     assert (torch_in(workshop), leftovers(workshop)) == ("2.14.1", set())
-    workshop.document("install", "--rollback")
+    workshop.document("env", "rollback")
     assert (torch_in(workshop), leftovers(workshop)) == ("2.13.0", set())
     done = workshop.run("run", "python", "-c", "import sys; print(sys.prefix)")
     assert done.out.strip() == str(workshop.folder / ".venv"), (
@@ -115,7 +115,7 @@ def test_of_a_previous_environment_in_use_nothing_is_removed_and_the_new_one_is_
         assert {path.relative_to(previous) for path in previous.rglob("*")} == files
     assert workshop.python("import numpy, torch; print(torch.__version__)") == "2.14.1+cu126"
     assert "numpy" in workshop.lock("pylock.cu126.toml")
-    workshop.document("install", "--rollback")
+    workshop.document("env", "rollback")
     assert (torch_in(workshop), leftovers(workshop)) == ("2.14.1", set())
     assert "numpy" not in workshop.lock("pylock.cu126.toml")
 

@@ -71,7 +71,6 @@ class Workshop:
             "XDG_CACHE_HOME": str(self.caches / "xdg"),
             "UV_CACHE_DIR": str(self.caches / "uv"),
             "XDG_STATE_HOME": str(self.caches / "state"),
-            "JUPYTER_DATA_DIR": str(self.caches / "jupyter"),
             **self.variables,
         }
 

@@ -101,7 +101,7 @@ def faults(place: Place, times: int) -> Iterator[Case]:
             counted = _failing(here, call, 10**9)
             total = int(counted.err.rpartition("calls: ")[2] or 0)
             for position in sorted({1 + round(step * total / times) for step in range(times)}):
-                gpuinstall(here, "install", "torch==2.13.0", "--no-keep")
+                gpuinstall(here, "install", "torch==2.13.0")
                 ended = _failing(here, call, position)
                 held = held_torch(here)
                 yield judged(

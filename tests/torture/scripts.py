@@ -1,8 +1,7 @@
-"""Scripts that are started at once, killed, and removed as unused at any moment: every other one runs to its end."""
+"""Scripts that are started at once, killed, and pruned at any moment: every other one runs to its end."""
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -10,18 +9,16 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuinstall.in_use import IN_USE
 from tests.frozen import GPUINSTALL
 from tests.torture.bounded import Case, judged
 from tests.torture.place import gpuinstall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.lab.workshop import Workshop
     from tests.torture.place import Place
@@ -31,7 +28,7 @@ KILLED = 2
 """How many further scripts of each round are killed."""
 SECONDS = 500.0
 """What a run may take that shares two cores with nine others."""
-EVERY_S = 0.02
+EVERY_S = 0.2
 VERSIONS = ("2.13.0", "2.14.1")
 SCRIPT = """\
 # /// script
@@ -46,7 +43,7 @@ print(torch.__version__, "whole" if pathlib.Path(torch.__file__).exists() else "
 
 
 def scripts(place: Place, rounds: int) -> Iterator[Case]:
-    """Start scripts together, while all their environments look unused and some runs are killed."""
+    """Start scripts together, while all environments are pruned and some runs are killed."""
     chance = random.Random(5)
     with place.served() as (_, here):
         names = [_write(here, number) for number in range(AT_ONCE + KILLED)]
@@ -71,7 +68,7 @@ def _round(
     order = chance.sample(range(len(names)), len(names))
     start = partial(gpuinstall, here, "run", seconds=SECONDS)
     with (
-        _unused(here.caches / "xdg" / "gpuinstall" / "scripts"),
+        _pruned(here),
         ThreadPoolExecutor(AT_ONCE) as threads,
     ):
         ends = {which: threads.submit(start, names[which]) for which in order[:AT_ONCE]}
@@ -85,17 +82,15 @@ def _round(
 
 
 @contextmanager
-def _unused(folder: Path) -> Iterator[None]:
-    """Have every environment in a folder look as if nobody had used it for years: each run removes what it may."""
+def _pruned(here: Workshop) -> Iterator[None]:
+    """Remove what may be removed, again and again."""
     is_over = threading.Event()
 
-    def age() -> None:
+    def prune() -> None:
         while not is_over.wait(EVERY_S):
-            for file in folder.glob(f"*/{IN_USE}"):
-                with suppress(OSError):  # it has just been removed
-                    os.utime(file, (0, 0))
+            gpuinstall(here, "env", "prune", "--yes")
 
-    thread = threading.Thread(target=age)
+    thread = threading.Thread(target=prune)
     thread.start()
     try:
         yield

@@ -31,7 +31,7 @@ catalog -> backend errors failures files location threads values versions web
 config -> errors files poetry request sourcing
 cuda_compat -> catalog environments errors files finding in_use probe shell units values vendors versions
 doctor -> advice backend environments errors extensions facts failures files finding learned lock plan probe process request requirements_file shell text uv values vendors verify
-environments -> errors files launcher location regex shell values
+environments -> errors files location regex shell values
 errors -> finding text
 export -> backend catalog environments errors finding install lock machine marked_block request shell text units values vendors versions
 extensions -> catalog errors finding learned threads values vendors versions web

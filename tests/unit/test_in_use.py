@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.in_use import IN_USE, claim, hold, hold_alone, last_use, share
+from gpuinstall.in_use import IN_USE, claim, hold, hold_alone, share
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,14 +39,6 @@ def test_a_folder_is_held_until_the_program_that_the_process_became_ends(tmp_pat
 
 def test_a_folder_that_is_removed_in_the_moment_is_not_held(tmp_path: Path) -> None:
     assert not hold(str(tmp_path / "gone"))
-
-
-def test_the_time_of_the_last_use_is_kept(tmp_path: Path) -> None:
-    (tmp_path / IN_USE).touch(0o600)
-    os.utime(tmp_path / IN_USE, (1, 1))
-    assert last_use(str(tmp_path)) == 1
-    assert hold(str(tmp_path))
-    assert time.time() - last_use(str(tmp_path)) < 60
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder"])

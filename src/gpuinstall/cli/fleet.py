@@ -280,7 +280,7 @@ class StepView:
         self._last = (step, progress)
         if terminal.quiet:
             return
-        if terminal.bars and terminal.err.isatty():
+        if terminal.err.isatty():
             self._draw(f"{step} {len(states) - running}/{len(states)}", states)
             return
         now = time.monotonic()

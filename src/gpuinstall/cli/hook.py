@@ -86,9 +86,6 @@ def refresh(project: Project) -> list[str] | None:
     for tool in TOOLS:
         file = own_file(tool, os.environ)
         files.append(str(file))
-        # A command for another machine changes nothing here.
-        if project.settings.machine:
-            continue
         try:
             _refresh_one(tool, file, project)
         except GpuInstallError as error:

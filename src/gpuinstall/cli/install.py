@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 import click
 
@@ -20,10 +19,9 @@ from gpuinstall.cli.hook import refresh
 from gpuinstall.cli.outcome import Outcome, framed, is_confirmed
 from gpuinstall.cli.probe import counted, machine_line
 from gpuinstall.environments.application import find_application
-from gpuinstall.environments.jupyter import PACKAGE, kernel_folder, kernel_name
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.errors import UsageError
-from gpuinstall.project import Project, Settings, open_project
+from gpuinstall.project import Project, open_project
 from gpuinstall.shell import activation, joined, parent_program, quoted, this_shell
 from gpuinstall.units import display_path, duration, readable
 
@@ -54,51 +52,37 @@ _NEEDED_NEXT = (
 )
 @options.request_options
 @options.only
-@options.machine_options
 @options.compat_options
 @options.venv
 @install_options.into
-@install_options.dry_run_option
-@options.upgrade
-@options.upgrade_package
-@click.option("--rollback", is_flag=True, help="Go back to the previous environment and its lock.")
 @click.option(
     "--repair", is_flag=True, help="With --into: bring back the builds that were proven there."
 )
-@install_options.jupyter
-@click.option(
-    "--fallback/--no-fallback", default=True, help="If a kernel fails, try the next build."
-)
-@install_options.changing("replace", "verify", "keep", "wait", "yes")
+@install_options.dry_run_option
+@options.upgrade
+@options.upgrade_package
+@install_options.replace
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before a larger download.")
 @framed("install")
 def command(
     terminal: Terminal,
     request: options.RequestOptions,
-    machine: options.MachineOptions,
     compat: options.CompatOptions,
     *,
     only: bool,
     venv: Path,
     into: bool,
+    repair: bool,
     dry_run: bool,
     upgrade: bool,
     packages: tuple[str, ...],
-    rollback: bool,
-    repair: bool,
-    jupyter: bool,
-    fallback: bool,
-    changing: dict[str, Any],
+    replace: bool,
+    yes: bool,
 ) -> Outcome:
     """Install."""
-    from gpuinstall.install.options import ATTEMPTS, InstallOptions
+    from gpuinstall.install.options import InstallOptions
     from gpuinstall.plan.requirement import normalised
 
-    changes = {
-        "--only": only,
-        "--replace": changing["replace"],
-        "--upgrade": upgrade,
-        "--upgrade-package": bool(packages),
-    }
     if repair and not into:
         raise UsageError(
             "options-apart",
@@ -106,44 +90,36 @@ def command(
             hint="gpuinstall install --repair --into\n"
             "gpuinstall doctor --fix   # for an environment of gpuinstall",
         )
-    if rollback:
-        installs = {
-            "a requirement": request.has_requirements,
-            "--dry-run": dry_run,
-            "--jupyter": jupyter,
-            "--repair": repair,
-            "--cuda-compat": compat.source is not None,
-        }
-        _check_alone("--rollback", installs | changes)
-        with open_project(Path.cwd(), Settings(venv=venv), terminal) as project:
-            going_back = InstallOptions(wait=changing["wait"])
-            if into:
-                return _restore_files(_find_interpreter(request.python, venv), project, going_back)
-            return _restore_environment(project, going_back)
     if compat.source is not None:
         _check_compat(into=into, dry_run=dry_run)
     python = None
     if into:
+        changes = {
+            "--only": only,
+            "--replace": replace,
+            "--upgrade": upgrade,
+            "--upgrade-package": bool(packages),
+        }
         _check_alone("--into", changes)
-        if jupyter:
-            raise _no_kernel_into(request.python, venv)
-        python = _find_interpreter(request.python, venv)
+        python = interpreter_of_others(request.python, venv)
         request = request._replace(python=None)
     elif _is_path(request.python):
         raise _not_ours(request.python)
-    if jupyter:
-        request = request._replace(requirements=(*request.requirements, PACKAGE))
-    settings = options.read_settings(request, machine, terminal)
-    settings = replace(settings, only=only, anew=only, venv=venv, cuda_compat=compat.source)
+    settings = dataclasses.replace(
+        options.read_settings(request),
+        only=only,
+        anew=only,
+        venv=venv,
+        cuda_compat=compat.source,
+    )
     with open_project(Path.cwd(), settings, terminal) as project:
         if python is not None:
-            return _change_into(project, python, changing, dry_run=dry_run, repair=repair)
+            return _change_into(project, python, dry_run=dry_run, repair=repair)
         selected = InstallOptions(
+            replace=replace,
             upgrade=upgrade,
             moving=tuple(map(normalised, packages)),
-            jupyter=jupyter,
-            attempts=ATTEMPTS if fallback else 1,
-            **changing,
+            yes=yes,
         )
         return carry_out(project, selected, dry_run=dry_run)
 
@@ -175,7 +151,7 @@ def _is_path(python: str | None) -> TypeGuard[str]:
     return python is not None and not _VERSION.fullmatch(python)
 
 
-def _find_interpreter(python: str | None, venv: Path) -> Path:
+def interpreter_of_others(python: str | None, venv: Path) -> Path:
     """Return the interpreter that ``--python`` or ``--venv`` selects.
 
     Raises:
@@ -195,17 +171,6 @@ def _find_interpreter(python: str | None, venv: Path) -> Path:
         "environment-missing",
         f"there is no environment at {venv}",
         hint="Use another with --python PATH or --venv DIR",
-    )
-
-
-def _no_kernel_into(python: str | None, venv: Path) -> UsageError:
-    """Return the error for ``--jupyter --into``, with the commands that make a kernel there."""
-    program = quoted(python if _is_path(python) else str(interpreter(venv)))
-    return UsageError(
-        "jupyter-elsewhere",
-        "--jupyter works only in environments made by gpuinstall",
-        hint=f"{program} -m pip install ipykernel\n"
-        f"{program} -m ipykernel install --user --name NAME",
     )
 
 
@@ -275,7 +240,7 @@ def _install_confirmed(project: Project, selected: InstallOptions) -> InstallRes
     except UsageError as error:
         if error.code != UNCONFIRMED or not is_confirmed(f"{error.message}. Download it?"):
             raise
-        return install(project, replace(selected, yes=True))
+        return install(project, dataclasses.replace(selected, yes=True))
 
 
 def show_dry_run(project: Project, selected: InstallOptions) -> Outcome:
@@ -338,9 +303,7 @@ def show_installed(
         terminal.field("Cache", " and ".join(map(display_path, result.caches)))
     if result.previous:
         previous = f"{display_path(result.previous)}, {readable(result.previous_bytes)}"
-        terminal.field("Previous", f"{previous}; undo: {_undo(result.paths)}")
-    if (kernel_folder(venv) / "kernel.json").exists():
-        terminal.field("Jupyter", f"the kernel {kernel_name(venv)}")
+        terminal.field("Previous", f"{previous}; undo: {undo_command(result.paths)}")
     match result.action:
         case Action.NOTHING:
             cost = "already up to date"
@@ -353,7 +316,7 @@ def show_installed(
         place = "" if venv == Path.cwd() / ".venv" else f" --venv {quoted(venv)}"
         terminal.field("Ready", f"gpuinstall run{place} python   {cost}")
         return
-    terminal.field("Ready", f"{_ready(venv)}   {cost}")
+    terminal.field("Ready", f"{activation_command(venv)}   {cost}")
 
 
 def _proof(result: InstallResult) -> str:
@@ -373,13 +336,13 @@ def _cost(result: InstallResult | IntoResult) -> str:
     return f"{duration(result.seconds)}, {size} fetched"
 
 
-def _undo(paths: EnvironmentPaths) -> str:
+def undo_command(paths: EnvironmentPaths) -> str:
     """Return the command that exchanges an environment for its previous one."""
     place = "" if paths.venv == Path.cwd() / ".venv" else f" --venv {quoted(paths.venv)}"
-    return f"gpuinstall install --rollback{place}"
+    return f"gpuinstall env rollback{place}"
 
 
-def _ready(venv: Path) -> str:
+def activation_command(venv: Path) -> str:
     """Return the line that activates an environment in the shell that we were called from."""
     path = str(venv)
     if venv.is_relative_to(Path.cwd()):
@@ -388,104 +351,20 @@ def _ready(venv: Path) -> str:
     return activation(path, shell, windows=(venv / "Scripts").is_dir())
 
 
-def _restore_environment(project: Project, selected: InstallOptions) -> Outcome:
-    """Exchange an environment for the one that it has replaced."""
-    from gpuinstall.environments.environment import installed_packages, read_marker
-    from gpuinstall.environments.ownership import is_environment
-    from gpuinstall.install.swap import size_of
-    from gpuinstall.install.transaction import OwnPlace, roll_back
-    from gpuinstall.lock.lock import compare_versions
-
-    start = monotonic()
-    roll_back(OwnPlace(project, selected))
-    paths = project.paths
-    marker = read_marker(paths.venv)
-    changes = compare_versions(installed_packages(paths.previous), installed_packages(paths.venv))
-    label = "Changes"
-    for line in map(str, changes or ["no version changes"]):
-        project.reporter.step(label, line)
-        label = ""
-    data = {
-        "plan": None,
-        "lock": marker and {"path": str(paths.folder / marker.lock), "sha256": marker.lock_sha256},
-        "environment": {
-            "path": str(paths.venv),
-            "python": marker and marker.python,
-            "torch": marker and marker.torch,
-            "backend": marker and marker.backend,
-        },
-        "previous": {"path": str(paths.previous), "bytes": size_of(paths.previous)},
-        "verdict": marker and marker.verdict,
-        "bytes": 0,
-        "seconds": round(monotonic() - start, 3),
-    }
-
-    def show(screen: Terminal) -> None:
-        venv = display_path(paths.venv)
-        if marker:
-            screen.field("Environment", f"{venv} · torch {marker.torch} · Python {marker.python}")
-            screen.field("Lock", f"{marker.lock}, restored")
-        else:
-            screen.field("Environment", f"{venv}, as it was before; gpuinstall did not make it")
-        screen.field("Undo", _undo(paths))
-        if is_environment(paths.venv):
-            screen.field("Ready", _ready(paths.venv))
-
-    return Outcome(data, show)
-
-
-def _restore_files(python: Path, project: Project, selected: InstallOptions) -> Outcome:
-    """Bring back the files that were replaced in an existing environment."""
-    from gpuinstall.install.foreign import inspect_foreign
-    from gpuinstall.install.transaction import ForeignPlace, roll_back
-    from gpuinstall.lock.lock import compare_versions
-
-    before = inspect_foreign(python)
-    roll_back(ForeignPlace(before, project, selected))
-    environment = inspect_foreign(before.python)
-    changes = compare_versions(before.versions, environment.versions)
-    torch = environment.versions.get("torch", "")
-    data = {
-        "plan": None,
-        "environment": {
-            "path": str(environment.prefix),
-            "python": environment.version,
-            "torch": torch,
-            "backend": torch.partition("+")[2],
-            "status": "changed",
-        },
-        "changes": [change._asdict() for change in changes],
-        "verdict": None,
-        "bytes": 0,
-    }
-
-    def show(screen: Terminal) -> None:
-        for change in changes:
-            screen.field("Change", str(change))
-        versions = f"torch {torch or 'none'} · Python {environment.version}"
-        place = display_path(environment.prefix)
-        screen.field("Environment", f"{place} · {versions}, as it was before")
-
-    return Outcome(data, show)
-
-
 def _change_into(
     project: Project,
     python: Path,
-    changing: Mapping[str, Any],
     *,
     dry_run: bool,
     repair: bool,
 ) -> Outcome:
     from gpuinstall.install.into import dry_run_into, install_into
-    from gpuinstall.install.options import InstallOptions
 
     project.reporter.step("Machine", machine_line(project.machine))
     if dry_run:
         result = dry_run_into(project, python, repair=repair)
     else:
-        selected = InstallOptions(keep=changing["keep"], wait=changing["wait"])
-        result = install_into(project, python, selected, repair=repair)
+        result = install_into(project, python, repair=repair)
     return Outcome(result.to_dict(), lambda screen: _show_into(screen, result))
 
 
@@ -503,7 +382,7 @@ def _show_into(terminal: Terminal, result: IntoResult) -> None:
     terminal.field("Proof", str(result.verdict["status"]))
     if result.previous:
         size = readable(size_of(result.previous))
-        undo = f"gpuinstall install --rollback --into --python {python}"
+        undo = f"gpuinstall env rollback --into --python {python}"
         remark = f"the files before, {size}, stay until the next change"
         terminal.field("Undo", f"{undo}   # {remark}")
     if result.uv_guard:

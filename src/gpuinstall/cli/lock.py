@@ -114,7 +114,7 @@ class LockScope(NamedTuple):
         """Open the folder of the locks with its own request, or with a script's."""
         request = self.request
         if script is None:
-            settings = options.read_settings(request, options.MachineOptions(), terminal)
+            settings = options.read_settings(request)
             return open_project(Path.cwd(), replace(settings, only=self.only), terminal)
         from gpuinstall.install.scripts import Script, read_script
 
@@ -125,7 +125,7 @@ class LockScope(NamedTuple):
         request = request._replace(
             requirements=block.requirements, python=request.python or block.python
         )
-        settings = options.read_settings(request, options.MachineOptions(), terminal)
+        settings = options.read_settings(request)
         settings = replace(
             settings,
             request=replace(settings.request, constraints=block.constraints),

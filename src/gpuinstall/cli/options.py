@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -215,12 +216,6 @@ _REQUEST: dict[str, Decorator] = {
         is_flag=True,
         help="If this machine cannot have what is requested, take what is nearest to it.",
     ),
-    "declared": click.option(
-        "--project/--no-project",
-        "declared",
-        default=True,
-        help="Include this folder's requirements, or not.",
-    ),
 }
 
 
@@ -247,7 +242,6 @@ class RequestOptions(NamedTuple):
     backend: str | None = None
     gpus: str | None = None
     relax: bool = False
-    declared: bool = True
     sourcing: Sourcing = Sourcing()
 
     @property
@@ -327,7 +321,13 @@ def open_requested(
     Raises:
         UsageError: if a file, the machine or a path is malformed.
     """
-    return open_project(Path.cwd(), read_settings(request, machine, reporter), reporter)
+    settings = read_settings(request)
+    if machine.gpu:
+        # A machine in words has a Python like this one's.
+        like_here = replace(settings.request, preferred_pythons=(RUNNING_PYTHON,))
+        settings = replace(settings, request=like_here)
+    settings = replace(settings, machine=read_other_machine(machine, reporter))
+    return open_project(Path.cwd(), settings, reporter)
 
 
 def open_folder(
@@ -342,11 +342,11 @@ def open_folder(
     return open_project(folder or Path.cwd(), settings, reporter)
 
 
-def read_settings(request: RequestOptions, machine: MachineOptions, reporter: Reporter) -> Settings:
-    """Return what the command line says of a run.
+def read_settings(request: RequestOptions) -> Settings:
+    """Return what the command line requests of a run.
 
     Raises:
-        UsageError: if a file, the machine or a path is malformed.
+        UsageError: if a file or a path is malformed.
     """
     editables = [f"-e {folder}" for folder in request.editables]
     return Settings(
@@ -355,14 +355,10 @@ def read_settings(request: RequestOptions, machine: MachineOptions, reporter: Re
             python=request.python,
             backend=request.backend,
             gpus=_gpu_indices(request.gpus),
-            # A machine in words has a Python like this one's.
-            preferred_pythons=(RUNNING_PYTHON,) if machine.gpu else (),
             relax=request.relax,
             sourcing=request.sourcing,
         ),
-        machine=read_other_machine(machine, reporter),
         files=request.read_files(),
-        declared=request.declared,
     )
 
 

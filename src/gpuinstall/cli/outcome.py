@@ -38,19 +38,6 @@ _OUTPUT_OPTIONS = (
         is_flag=True,
         help="Print the commands that run, and lists in full.",
     ),
-    click.option(
-        "--progress/--no-progress",
-        default=True,
-        envvar="GPUINSTALL_PROGRESS",
-        help="Show progress bars.",
-    ),
-    click.option(
-        "--color",
-        type=click.Choice(["auto", "always", "never"]),
-        default="auto",
-        envvar="GPUINSTALL_COLOR",
-        help="When to use colour.",
-    ),
 )
 
 
@@ -82,16 +69,12 @@ def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
             json_events: bool,
             quiet: bool,
             verbose: bool,
-            progress: bool,
-            color: Any,
             **kwargs: Any,
         ) -> int:
             terminal = terminal_class(events=json_events)(
                 as_json=as_json or json_events,
                 quiet=quiet,
                 verbose=verbose,
-                bars=progress,
-                color=color,
                 log=RunLog(name, sys.argv[1:]) if name in LOGGED else None,
             )
             if verbose:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -20,7 +19,7 @@ from gpuinstall.sourcing import Sourcing
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @options.venv
 @install_options.dry_run_option
-@install_options.changing("replace", "keep", "wait")
+@install_options.replace
 @options.sourcing
 @framed("remove")
 def command(
@@ -29,7 +28,7 @@ def command(
     names: tuple[str, ...],
     venv: Path,
     dry_run: bool,
-    changing: dict[str, Any],
+    replace: bool,
     sourcing: Sourcing,
 ) -> Outcome:
     """Remove packages."""
@@ -37,4 +36,4 @@ def command(
 
     settings = Settings(Request((), sourcing=sourcing), without=names, venv=venv)
     with open_project(Path.cwd(), settings, terminal) as project:
-        return carry_out(project, InstallOptions(**changing), dry_run=dry_run)
+        return carry_out(project, InstallOptions(replace=replace), dry_run=dry_run)

@@ -242,10 +242,9 @@ def _install(project: Project, *, lock_hint: str) -> None:
     """Install in the cache; ``lock_hint`` makes a malformed lock again, if there is such a command."""
     from gpuinstall.install.install import install
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.install.scripts import remove_unused_scripts
 
     try:
-        install(project, InstallOptions(keep=False))
+        install(project, InstallOptions())
     except UsageError as error:
         error.hint = _way_round(error, project.paths) or error.hint
         raise
@@ -254,7 +253,6 @@ def _install(project: Project, *, lock_hint: str) -> None:
             error.hint = lock_hint
         raise
     share(str(project.paths.folder))
-    remove_unused_scripts(project.reporter)
 
 
 def _way_round(error: UsageError, paths: EnvironmentPaths) -> str | None:

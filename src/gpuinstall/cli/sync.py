@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 @click.command("sync", help="Install exactly the lock that fits this machine.")
-@options.machine_options
 @options.compat_options
 @options.venv
 @click.option(
@@ -34,19 +33,18 @@ if TYPE_CHECKING:
 )
 @options.wheels
 @install_options.dry_run_option
-@install_options.changing("replace", "verify", "keep", "wait")
+@install_options.replace
 @options.sourcing
 @framed("sync")
 def command(
     terminal: Terminal,
-    machine: options.MachineOptions,
     compat: options.CompatOptions,
     *,
     venv: Path,
     target: str | None,
     wheels: Path | None,
     dry_run: bool,
-    changing: dict[str, Any],
+    replace: bool,
     sourcing: Sourcing,
 ) -> Outcome:
     """Sync."""
@@ -62,13 +60,12 @@ def command(
     request = Request(
         () if of_team else ("torch",),
         backend=selected_target.backend if selected_target else None,
-        sourcing=replace(sourcing, wheels=wheels),
+        sourcing=dataclasses.replace(sourcing, wheels=wheels),
     )
     settings = Settings(
         request,
         only=not of_team,
         anew=not of_team,
-        machine=options.read_other_machine(machine, terminal),
         venv=venv,
         cuda_compat=compat.source,
     )
@@ -83,7 +80,7 @@ def command(
             target=str(selected_target) if selected_target else None,
             restoring=True,
             attempts=1,
-            **changing,
+            replace=replace,
         )
         if dry_run:
             return show_dry_run(project, selected)

@@ -11,7 +11,7 @@ import re
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from gpuinstall.advice import in_full
 from gpuinstall.cli.run_log import RunLog, in_a_line
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from gpuinstall.finding import Finding
     from gpuinstall.process import Finished
     from gpuinstall.reporter import Progress, Unit
-
-Color = Literal["auto", "always", "never"]
 
 _STYLES = {
     "": "0",
@@ -70,8 +68,6 @@ class Terminal:
     as_json: bool = False
     quiet: bool = False
     verbose: bool = False
-    bars: bool = True
-    color: Color = "auto"
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
     log: RunLog | None = None
@@ -86,9 +82,7 @@ class Terminal:
         return not self.verbose and self.err.isatty()
 
     def colored(self, stream: TextIO) -> bool:
-        """Whether ``stream`` gets colour: the option decides, then NO_COLOR, then FORCE_COLOR, then a terminal."""
-        if self.color != "auto":
-            return self.color == "always"
+        """Whether ``stream`` gets colour: NO_COLOR decides, then FORCE_COLOR, then whether it is a terminal."""
         if os.environ.get("NO_COLOR"):
             return False
         return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
@@ -228,7 +222,7 @@ class Terminal:
         from gpuinstall.cli.progress import Tally, lines
 
         tally = Tally(parts, unit)
-        if self.bars and self.err.isatty() and not self.live:
+        if self.err.isatty() and not self.live:
             return self._drawn(label, tally)
         return lines(label, tally, self.step)
 

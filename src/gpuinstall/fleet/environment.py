@@ -74,13 +74,11 @@ def install_group(
         ),
         only=True,
         anew=True,
-        declared=False,
         venv=place / ".venv",
     )
     options = InstallOptions(
         locked=True,
         target=lock.target,
-        keep=False,
         attempts=1,
     )
     # The home folder: no settings of the run folder count.

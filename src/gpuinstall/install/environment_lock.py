@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.reporter import Reporter
 
+WAIT_S = 600.0
+"""How long a run waits for another, which may be fetching some 3 GB: at 50 Mbit/s, eight minutes."""
 _OWNER = "owner"
 """The file that names the run that works there."""
 
@@ -33,8 +35,8 @@ _KEPT = ("lock", ".gitignore")
 @contextmanager
 def environment_lock(
     paths: EnvironmentPaths,
-    wait: float,
     reporter: Reporter,
+    wait: float = WAIT_S,
 ) -> Iterator[bool]:
     """Hold the environment for one run, and yield whether it had to wait for another.
 
@@ -49,7 +51,7 @@ def environment_lock(
     made = [folder for folder in paths.work.parents if not folder.exists()]
     try:
         try:
-            has_waited = _acquire(guard, paths, wait, reporter)
+            has_waited = _acquire(guard, paths, reporter, wait)
             # On a full disk those who wait read of "another run".
             with suppress(OSError):
                 owner = f"process {os.getpid()} since {time.strftime('%H:%M:%S')}"
@@ -85,8 +87,8 @@ def is_idle(paths: EnvironmentPaths) -> bool:
 def _acquire(
     guard: FileLock,
     paths: EnvironmentPaths,
-    wait: float,
     reporter: Reporter,
+    wait: float,
 ) -> bool:
     """Lock the guard; return whether another run had it."""
     if _try(guard, paths, 0):
@@ -98,7 +100,7 @@ def _acquire(
             raise InstallationError(
                 "busy",
                 f"{paths.venv} is still in use by {_owner(paths)}",
-                hint="the same with --wait 1800   # or wait for it to end",
+                hint="Wait for it to end; then run this command again",
             )
     return True
 

@@ -25,8 +25,6 @@ from gpuinstall.environments.packages import top_packages
 from gpuinstall.environments.paths import EnvironmentPaths, interpreter, packages_folders
 from gpuinstall.environments.records import was_made_here
 from gpuinstall.errors import LockError, UsageError
-from gpuinstall.facts.host import read_host
-from gpuinstall.facts.source import ThisMachine
 from gpuinstall.files import own_cache_folder
 from gpuinstall.lock.folder_request import read_own_lock
 from gpuinstall.proof_record import read_proof_record
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.lock.lock import Lock
     from gpuinstall.machine import Machine
-    from gpuinstall.project import Project
     from gpuinstall.proof_record import ProofRecord
 
 
@@ -298,22 +295,4 @@ def check_replaceable(paths: EnvironmentPaths) -> None:
             "mount-point",
             f"{venv} is a mount point, which cannot be replaced atomically",
             hint=f"gpuinstall install --venv {quoted(venv / 'env')}",
-        )
-
-
-def check_platform(project: Project) -> None:
-    """Check that the machine that is meant has the system that we run on.
-
-    Raises:
-        UsageError: it has another.
-    """
-    machine = project.settings.machine
-    if machine is None:
-        return
-    host = read_host(ThisMachine())
-    if (machine.os, machine.arch) != (host.os, host.arch):
-        raise UsageError(
-            "other-platform",
-            f"an environment for {machine.os} {machine.arch} cannot be made on {host.os} {host.arch}",
-            hint="gpuinstall lock   # locks it here; gpuinstall sync installs it there",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic
@@ -9,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from gpuinstall import uv
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.jupyter import settle_kernel
 from gpuinstall.errors import MachineError, NoBuildError
 from gpuinstall.facts.pythons import find_python
 from gpuinstall.install.environment_lock import is_idle
-from gpuinstall.install.inspection import check_platform, check_replaceable, inspect_environment
+from gpuinstall.install.inspection import check_replaceable, inspect_environment
 from gpuinstall.install.options import Action, InstallOptions, InstallResult, InstallState
 from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
 from gpuinstall.install.proof import KernelFailedError, catalog_without, preflighted
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.project import Project
 
+FALLBACK = "GPUINSTALL_FALLBACK"
+"""The variable that forbids, as ``0``, to try another build if a kernel fails."""
+
 
 def install(
     project: Project,
@@ -47,10 +50,9 @@ def install(
     start = monotonic()
     paths = project.paths
     check_replaceable(paths)
-    check_platform(project)
-    place = OwnPlace(project, options)
+    place = OwnPlace(project)
     try:
-        with locked_state(place, catalog) as locked:
+        with locked_state(place, options, catalog) as locked:
             state, priced = _priced(locked, project)
             priced.announce(project.session, yes=options.yes)
             fit = priced.make_lock(state, project)
@@ -66,7 +68,6 @@ def install(
         return replace(_install_next(failed, state, project), seconds=monotonic() - start)
     is_built = action is Action.BUILD
     previous = paths.previous if is_built and paths.has_previous else None
-    settle_kernel(paths.venv, installation.fit.lock.versions, wanted=options.jupyter)
     return InstallResult(
         paths=paths,
         machine=state.request.machine,
@@ -94,7 +95,6 @@ def dry_run(
     from gpuinstall.lock.resolver import ResolverProject
 
     check_replaceable(project.paths)
-    check_platform(project)
     priced = _price(read_state(project, options), project)
     python = priced.choice.python
     commands: list[list[str]] = []
@@ -109,22 +109,26 @@ def dry_run(
 
 
 @contextmanager
-def locked_state(place: OwnPlace, catalog: Catalog | None) -> Iterator[InstallState]:
+def locked_state(
+    place: OwnPlace,
+    options: InstallOptions,
+    catalog: Catalog | None,
+) -> Iterator[InstallState]:
     """Yield what there is; if something is to change, hold the environment, look again, and prove the driver."""
     project = place.project
-    state = read_state(project, place.options, catalog)
+    state = read_state(project, options, catalog)
     if state.action is Action.NOTHING and is_idle(project.paths):
         yield state
         return
     with place.held() as has_waited:
         # Every run that changes an environment gives it another marker.
         if has_waited or read_marker(project.paths.venv) != state.existing.marker:
-            state = read_state(project, place.options, catalog, again=True)
+            state = read_state(project, options, catalog, again=True)
         if not state.existing.made_here:
             project.reporter.warn(
                 f"{project.paths.venv} was not made on this machine; rebuilding it"
             )
-        if state.action is not Action.NOTHING and not state.is_driver_proven:
+        if state.action is not Action.NOTHING and not state.existing.is_proven:
             state = _with_preflight(state, project)
         yield state
 
@@ -185,7 +189,7 @@ def read_state(
 def _priced(state: InstallState, project: Project) -> tuple[InstallState, PricedLock]:
     """Choose and price; prove the driver first after all if kernels have to run: another torch is to be installed."""
     priced = _price(state, project)
-    if state.action is Action.NOTHING or not state.is_driver_proven:
+    if state.action is Action.NOTHING or not state.existing.is_proven:
         return state, priced
     marker = state.existing.marker
     changed = {change.package for change in priced.changes}
@@ -236,7 +240,7 @@ def _install_next(
         KernelFailedError: there is none, or none is to be tried.
     """
     options = state.options
-    if options.attempts <= 1:
+    if options.attempts <= 1 or os.environ.get(FALLBACK) == "0":
         raise failed
     catalog = catalog_without(state.request.catalog, failed.build, failed.verdict)
     if catalog is None:

@@ -19,7 +19,7 @@ from gpuinstall.environments.guard import (
 )
 from gpuinstall.errors import InstallationError, NoBuildError, UsageError
 from gpuinstall.install.foreign import ENVIRONMENT_NAMES, ForeignEnvironment, inspect_foreign
-from gpuinstall.install.options import Action, InstallOptions
+from gpuinstall.install.options import Action
 from gpuinstall.install.priced_lock import PricedLock
 from gpuinstall.install.proof import preflighted
 from gpuinstall.install.space import price_files
@@ -62,7 +62,7 @@ class IntoResult:
     """What was to be fetched."""
     seconds: float
     previous: Path | None = None
-    """The files that were replaced, which wait for ``--rollback``."""
+    """The files that were replaced, which wait for ``env rollback``."""
     guard: Path | None = None
     """The constraints by which plain pip there keeps the builds."""
     uv_guard: Path | None = None
@@ -85,7 +85,6 @@ class IntoResult:
 def install_into(
     project: Project,
     python: Path,
-    options: InstallOptions,
     *,
     repair: bool = False,
 ) -> IntoResult:
@@ -97,7 +96,6 @@ def install_into(
     Args:
         project: What to install, and from where.
         python: The interpreter.
-        options: How; ``keep`` and ``wait`` count.
         repair: Bring back the builds that were proven there before.
 
     Raises:
@@ -108,7 +106,7 @@ def install_into(
     start = monotonic()
     request, reporter = project.request, project.reporter
     here = project.here(request)
-    place = ForeignPlace(inspect_foreign(python), project, options)
+    place = ForeignPlace(inspect_foreign(python), project)
     with place.held():
         if finish_undo(place.environment):
             reporter.step("Put back", "the changes of a run that was killed")
@@ -132,8 +130,6 @@ def install_into(
             is_guarded = _write_guard(environment, fit, project)
         uv_guard = renew_uv_guard(environment.prefix)
         record = find_undo(environment)
-        if record and not options.keep:
-            record.discard()
     return IntoResult(
         environment=environment,
         fit=fit,
@@ -141,7 +137,7 @@ def install_into(
         verdict=installation.verdict,
         bytes=priced.bill.fetch,
         seconds=monotonic() - start,
-        previous=record.saved if record and options.keep else None,
+        previous=record.saved if record else None,
         guard=environment.prefix / CONSTRAINTS if is_guarded else None,
         uv_guard=uv_guard,
     )

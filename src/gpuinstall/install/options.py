@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 3
 """How many builds are tried if kernels fail: each may cost 3 GB."""
-WAIT_S = 600.0
-"""The other run may be fetching some 3 GB, which at 50 Mbit/s takes eight minutes."""
 
 
 class Action(Enum):
@@ -58,16 +56,8 @@ class InstallOptions:
     """Whether every version may move."""
     moving: tuple[str, ...] = ()
     """The packages whose versions may move."""
-    verify: bool = False
-    """Whether to prove again what is proven."""
-    keep: bool = True
-    """Whether to keep what is replaced."""
-    jupyter: bool = False
-    """Whether to make a Jupyter kernel of the environment."""
     attempts: int = ATTEMPTS
     """How many builds to try if kernels fail."""
-    wait: float = WAIT_S
-    """The seconds to wait for another run."""
     yes: bool = True
     """Whether to download also what is large because a source is unreachable."""
 
@@ -154,16 +144,9 @@ class InstallState:
         intact = self.existing.intact_lock
         if fit is None or intact is None or intact.sha256 != fit.lock.sha256:
             return Action.BUILD
-        if self.options.verify:
-            return Action.VERIFY
         if self.here is None or self.existing.is_proven:
             return Action.NOTHING
         return Action.VERIFY
-
-    @property
-    def is_driver_proven(self) -> bool:
-        """Whether kernels have run here, and run again only if that is requested."""
-        return self.existing.is_proven and not self.options.verify
 
     @cached_property
     def judged(self) -> tuple[Fit | Rejection[Lock], ...]:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from gpuinstall.cuda_compat.libraries import libraries_beside, remove_libraries
 from gpuinstall.environments.environment import added_packages, read_marker
-from gpuinstall.environments.jupyter import remove_kernel
 from gpuinstall.environments.ownership import compiled_paths
-from gpuinstall.environments.records import forget
-from gpuinstall.errors import InstallationError, UsageError
+from gpuinstall.environments.paths import EnvironmentPaths
+from gpuinstall.environments.records import forget, remembered, was_at
+from gpuinstall.errors import GpuInstallError, InstallationError, UsageError
 from gpuinstall.files import is_folder, remove_file
 from gpuinstall.in_use import hold_alone
 from gpuinstall.install.disposal import dispose
-from gpuinstall.install.environment_lock import environment_lock, is_idle
+from gpuinstall.install.environment_lock import WAIT_S, environment_lock, is_idle
 from gpuinstall.install.inspection import check_replaceable
-from gpuinstall.install.scripts import script_environments
+from gpuinstall.install.scripts import cached_folders, remove_cached, script_environments
 from gpuinstall.install.swap import size_of
 from gpuinstall.text import some
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.cuda_compat.libraries import CompatLibraries
-    from gpuinstall.environments.paths import EnvironmentPaths
     from gpuinstall.reporter import Reporter
 
 
@@ -37,11 +36,11 @@ _ROOM = 1_000_000
 
 def remove(
     paths: EnvironmentPaths,
-    wait: float,
     reporter: Reporter,
     *,
     previous_only: bool,
     with_packages: bool = False,
+    wait: float = WAIT_S,
 ) -> dict[Path, int]:
     """Remove an environment of ours and the previous one, or that alone; locks stay.
 
@@ -50,10 +49,10 @@ def remove(
 
     Args:
         paths: the environment.
-        wait: the seconds to wait for another run.
         reporter: is told what of the user's was found, and where it is now.
         previous_only: removes only the previous environment.
         with_packages: also removes packages that the user added.
+        wait: the seconds to wait for another run.
 
     Returns:
         The bytes of each folder that was removed.
@@ -68,7 +67,7 @@ def remove(
         for folder in removed:
             for path in compiled_paths(folder):
                 remove_file(folder / path)
-    with _unused(paths), environment_lock(paths, wait, reporter):
+    with _unused(paths), environment_lock(paths, reporter, wait):
         removed = find_removable(paths, previous_only=previous_only, with_packages=with_packages)
         libraries = None if previous_only else _libraries_of_last(paths)
         for folder in removed:
@@ -78,8 +77,38 @@ def remove(
                 dispose(folder, paths, reporter, leave_user_files=folder != paths.previous)
     if not previous_only:
         forget(paths.venv)
-        remove_kernel(paths.venv)
     return removed
+
+
+def find_prunable() -> dict[Path, int]:
+    """Return the bytes of each folder that ``prune`` removes."""
+    folders = [*cached_folders(), *(paths.previous for paths in _replaced())]
+    return {folder: size_of(folder) for folder in folders}
+
+
+def prune(reporter: Reporter) -> dict[Path, int]:
+    """Remove the environments in the cache, and the previous ones that this user has replaced; return their bytes.
+
+    What is in use stays, and is named.
+    """
+    removed = {}
+    for folder in cached_folders():
+        size = size_of(folder)
+        if remove_cached(folder, reporter):
+            removed[folder] = size
+    for paths in _replaced():
+        with suppress(GpuInstallError):
+            removed |= remove(paths, reporter, previous_only=True, wait=0)
+    for folder in find_prunable():
+        reporter.warn(f"{folder} stays: it is in use, or has files of yours")
+    return removed
+
+
+def _replaced() -> list[EnvironmentPaths]:
+    """Return this user's environments, but for those in the cache, that have a previous one."""
+    cache = script_environments()
+    own = [EnvironmentPaths(venv) for venv in remembered() if not venv.is_relative_to(cache)]
+    return [paths for paths in own if paths.has_previous and was_at(paths.venv, paths.previous)]
 
 
 def find_removable(
@@ -113,7 +142,7 @@ def find_removable(
         raise UsageError(
             "users-packages",
             f"{venv} has packages that are not in its lock: {some(packages)}",
-            hint="the same with --yes   # removes them too",
+            hint="Run it again with --yes: it removes them too",
             data={"packages": list(packages)},
         )
     folders = [folder for folder in (venv, paths.previous) if is_folder(folder)]
@@ -142,7 +171,7 @@ def _unused(paths: EnvironmentPaths) -> Iterator[None]:
         raise InstallationError(
             "busy",
             f"a program runs in {paths.venv}",
-            hint="the same again   # once it has ended",
+            hint="Wait for it to end; then run this command again",
         )
     try:
         yield

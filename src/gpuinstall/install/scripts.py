@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,10 +21,9 @@ from gpuinstall.files import (
     remove_file,
     write_atomically,
 )
-from gpuinstall.in_use import IN_USE, hold_alone, last_use
+from gpuinstall.in_use import IN_USE, hold_alone
 from gpuinstall.install.disposal import dispose
 from gpuinstall.install.environment_lock import environment_lock
-from gpuinstall.install.swap import size_of
 from gpuinstall.lock.declaration import locks_in, parse_project
 from gpuinstall.lock.lock import read_lock_text
 from gpuinstall.lock.project_sources import configured_sources
@@ -39,10 +37,6 @@ if TYPE_CHECKING:
     from gpuinstall.provenance import SourceSetting
     from gpuinstall.reporter import Reporter
 
-UNUSED_S = 14 * 24 * 3600
-"""An environment that was not used for longer is removed."""
-MOST_SCRIPT_BYTES = 20_000_000_000
-"""While all have more, the oldest is removed."""
 _BLOCK = re.compile(r"(?m)^# /// script\s*$\s(?P<toml>(?:^#(?:| .*)$\s)+)^# ///\s*$")
 """As PEP 723 has it."""
 
@@ -199,24 +193,8 @@ def _malformed(file: Path, reason: str) -> UsageError:
     return UsageError("script-malformed", f"{file}: its inline metadata cannot be read: {reason}")
 
 
-def remove_unused_scripts(reporter: Reporter) -> None:
-    """Remove the environments of scripts that were not used for long, or the oldest of too many bytes.
-
-    One that a program uses stays, and what cannot be removed is left to another run.
-    """
-    with suppress(OSError):
-        folders = filter(is_folder, script_environments().iterdir())
-        unused = sorted(folders, key=lambda folder: last_use(str(folder)))
-        sizes = {folder: size_of(folder / ".venv") for folder in unused}
-        for folder in unused:
-            is_old = time.time() - last_use(str(folder)) > UNUSED_S
-            is_too_much = sum(sizes.values()) > MOST_SCRIPT_BYTES
-            if (is_old or is_too_much) and _remove_unused(folder, reporter):
-                del sizes[folder]
-
-
-def _remove_unused(folder: Path, reporter: Reporter) -> bool:
-    """Remove one folder, if no program uses it; return whether it is gone."""
+def remove_cached(folder: Path, reporter: Reporter) -> bool:
+    """Remove one environment in the cache, unless a program uses it; return whether it is gone."""
     descriptor = hold_alone(str(folder))
     if descriptor is None:
         return False
@@ -226,12 +204,10 @@ def _remove_unused(folder: Path, reporter: Reporter) -> bool:
             if read_marker(paths.venv) is None:
                 # It is the user's.
                 return False
-            with environment_lock(paths, 0, reporter):
+            with environment_lock(paths, reporter, wait=0):
                 dispose(paths.venv, paths, reporter)
                 dispose(paths.previous, paths, reporter)
             forget(paths.venv)
-            text = f"{folder.name}, a script's environment that was not used for long"
-            reporter.step("Removed", text)
         for file in (*locks_in(folder), folder / IN_USE):
             remove_file(file)
         folder.rmdir()
@@ -241,6 +217,13 @@ def _remove_unused(folder: Path, reporter: Reporter) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def cached_folders() -> list[Path]:
+    """Return the folder of each environment in the cache."""
+    with suppress(FileNotFoundError):
+        return sorted(filter(is_folder, script_environments().iterdir()))
+    return []
 
 
 def script_environments() -> Path:

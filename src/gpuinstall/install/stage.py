@@ -82,8 +82,6 @@ def build(
     fit: Fit,
     priced: PricedLock,
     project: Project,
-    *,
-    keep_proof: bool,
 ) -> Installation:
     """Build an environment of a lock at ``paths.staging``, with what the existing one has of it already.
 
@@ -91,7 +89,6 @@ def build(
         fit: The lock, and its plan.
         priced: What has to be fetched, and what stays as it is.
         project: The run.
-        keep_proof: Whether the proof of the existing environment may count for the new one.
 
     Raises:
         InstallationError: also if what uv has put there is damaged or lacks a library.
@@ -138,7 +135,7 @@ def build(
         installed += f", {len(new)} of them new"
     session.reporter.step("Installed", installed, monotonic() - start)
     earlier = None
-    if priced.existing and is_clone and keep_proof:
+    if priced.existing and is_clone:
         earlier = priced.existing.proof
     return Installation(fit, paths.staging, interpreter(paths.staging), earlier=earlier)
 

@@ -57,8 +57,6 @@ class _Journal(NamedTuple):
     """The id of the newcomer's marker."""
     newcomer: str
     """The name of its folder."""
-    keep: bool
-    """Whether what it replaces is kept."""
 
 
 @defer_interrupts()
@@ -66,8 +64,6 @@ def swap_in(
     paths: EnvironmentPaths,
     newcomer: Path,
     reporter: Reporter,
-    *,
-    keep: bool = True,
 ) -> None:
     """Put ``newcomer`` (staging or previous) in the environment's place.
 
@@ -75,7 +71,7 @@ def swap_in(
         InstallationError: it may not be put there; the environment is as it was.
     """
     marker = read_marker(newcomer)
-    journal = _Journal(marker.id if marker else None, newcomer.name, keep)
+    journal = _Journal(marker.id if marker else None, newcomer.name)
     # From here on the next run knows what to look for; killed before, it finds only a staging folder to remove.
     write_atomically(paths.journal, json.dumps(journal._asdict()))
     remember_replaced(paths.venv)
@@ -96,7 +92,7 @@ def swap_in(
             hint="gpuinstall install --venv DIR   # another folder",
         ) from None
     try:
-        _finish(paths, newcomer, reporter, keep=keep)
+        _finish(paths, newcomer, reporter)
     except OSError as error:
         raise unwritable(paths.previous, error) from None
 
@@ -105,7 +101,7 @@ def finish_swap(paths: EnvironmentPaths, reporter: Reporter) -> None:
     """Finish or undo what a run that died has begun, and clear away what it was building."""
     journal = _read_journal(paths)
     if journal and _is_exchanged(paths, journal):
-        _finish(paths, paths.work / journal.newcomer, reporter, keep=journal.keep)
+        _finish(paths, paths.work / journal.newcomer, reporter)
     if is_folder(paths.aside) and not os.path.lexists(paths.venv):
         paths.aside.rename(paths.venv)
     # After an exchange the old environment may lie where the new one was built; now it is the previous one.
@@ -140,8 +136,6 @@ def _finish(
     paths: EnvironmentPaths,
     newcomer: Path,
     reporter: Reporter,
-    *,
-    keep: bool,
 ) -> None:
     """Settle an exchange that has happened; every step may be taken again after a kill, and the journal goes last."""
     publish_lock(paths)
@@ -149,9 +143,7 @@ def _finish(
     if is_folder(replaced) and replaced != paths.previous:
         dispose(paths.previous, paths, reporter)
         replaced.rename(paths.previous)
-    if not keep:
-        dispose(paths.previous, paths, reporter)
-    elif paths.has_previous:
+    if paths.has_previous:
         users = left_paths(paths.previous, paths.venv)
         if users:
             text = f"{some(users)}, which no installer wrote, with the replaced environment: in {paths.previous}"

@@ -7,9 +7,9 @@
     verify   kernels run, unless the last proof covers all that they would show
     commit   the two change places in one stroke   the record says that the new files are proven
     abort    what was built is removed             the new files go, and the old ones come back
-    restore  the two change places again           the same, for a change that was proven
+    back     the two change places again           the same, for a change that was proven
 
-What was before is kept for ``restore`` until the next change. A run that is killed on the way leaves a record, by
+What was before is kept for ``roll_back`` until the next change. A run that is killed on the way leaves a record, by
 which the next one finishes the change or aborts it: ``swap`` and ``undo`` tell how.
 """
 
@@ -22,15 +22,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpuinstall import uv
-from gpuinstall.environments.environment import Marker, fingerprint, installed_packages, read_marker
+from gpuinstall.environments.environment import Marker, fingerprint, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file, renew_uv_guard
-from gpuinstall.environments.jupyter import settle_kernel
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import remember, was_at
 from gpuinstall.errors import InstallationError, UsageError
 from gpuinstall.files import unwritable
-from gpuinstall.install.environment_lock import environment_lock
+from gpuinstall.install.environment_lock import WAIT_S, environment_lock
 from gpuinstall.install.inspection import proof_file
 from gpuinstall.install.options import Action
 from gpuinstall.install.proof import Installation, check_written_files, verify
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from gpuinstall.install.foreign import ForeignEnvironment
-    from gpuinstall.install.options import InstallOptions
     from gpuinstall.install.priced_lock import PricedLock
     from gpuinstall.lock.fit import Fit
     from gpuinstall.machine import Machine
@@ -93,26 +91,15 @@ def transact(
     return installation
 
 
-def roll_back(place: InstallPlace) -> None:
-    """Bring back what was before the last change.
-
-    Raises:
-        UsageError: there is nothing to go back to, or it is not this user's.
-    """
-    with place.held():
-        place.restore()
-
-
 @dataclass(frozen=True)
 class OwnPlace:
     """An environment of ours, which another one replaces."""
 
     project: Project
-    options: InstallOptions
 
     def held(self) -> AbstractContextManager[bool]:
         """Hold it for one run; yield whether another run had it before."""
-        return environment_lock(self.project.paths, self.options.wait, self.project.reporter)
+        return environment_lock(self.project.paths, self.project.reporter)
 
     def present(self, fit: Fit) -> Installation:
         """Return it as it is."""
@@ -123,7 +110,7 @@ class OwnPlace:
         """Build another one beside it."""
         from gpuinstall.install.stage import build  # which takes long to load
 
-        return build(fit, priced, self.project, keep_proof=not self.options.verify)
+        return build(fit, priced, self.project)
 
     def commit(self, installation: Installation, here: Machine | None) -> None:
         """Keep the proof, and put what was built in its place."""
@@ -141,7 +128,7 @@ class OwnPlace:
             from gpuinstall.install.bytecode import keep_bytecode
 
             keep_bytecode(venv, proof.packages)
-        swap_in(paths, venv, self.project.reporter, keep=self.options.keep)
+        swap_in(paths, venv, self.project.reporter)
 
     def _marker(self, installation: Installation) -> Marker:
         lock = installation.fit.lock
@@ -161,12 +148,19 @@ class OwnPlace:
         """Remove what was built; what has taken its place already stays."""
         finish_swap(self.project.paths, self.project.reporter)
 
-    def restore(self) -> None:
+    def roll_back(self, *, replace: bool) -> None:
         """Exchange it, and its lock, for the previous one, whoever made that.
+
+        Args:
+            replace: Whether what is in its place now may be an environment that others made.
 
         Raises:
             UsageError: there is none, or this user has replaced neither it nor what is in its place.
         """
+        with self.held():
+            self._exchange(replace=replace)
+
+    def _exchange(self, *, replace: bool) -> None:
         paths = self.project.paths
         venv = paths.venv
         if not paths.has_previous:
@@ -178,15 +172,15 @@ class OwnPlace:
                 why="it may have come with the folder, and would run unproven",
                 hint="gpuinstall sync   # makes one from the lock",
             )
-        if read_marker(venv) is None and os.path.lexists(venv) and not was_at(venv, venv):
+        is_strange = read_marker(venv) is None and os.path.lexists(venv) and not was_at(venv, venv)
+        if is_strange and not replace:
             # It would become the previous one, which the next change deletes.
             raise UsageError(
                 "not-ours",
                 f"{venv} was not made by gpuinstall, which leaves it where it is",
-                hint=f"mv {quoted(venv)} {quoted(f'{venv}.other')}   # then the same again",
+                hint="Run it again with --replace",
             )
         swap_in(paths, paths.previous, self.project.reporter)
-        settle_kernel(venv, installed_packages(venv), wanted=False)
 
 
 @dataclass(frozen=True)
@@ -195,7 +189,6 @@ class ForeignPlace:
 
     environment: ForeignEnvironment
     project: Project
-    options: InstallOptions
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -209,12 +202,12 @@ class ForeignPlace:
         path = undo_folder(self.environment).with_suffix(".lock")
         guard = FileLock(path)
         try:
-            guard.acquire(timeout=self.options.wait)
+            guard.acquire(timeout=WAIT_S)
         except Timeout:
             raise InstallationError(
                 "busy",
                 f"another run is using {self.environment.prefix}",
-                hint="the same with --wait 1800   # or wait for it to end",
+                hint="Wait for it to end; then run this command again",
             ) from None
         except OSError as error:
             raise unwritable(path, error) from None
@@ -268,7 +261,7 @@ class ForeignPlace:
         return self.present(fit)
 
     def commit(self, _installation: Installation, _here: Machine | None) -> None:
-        """Keep what was moved away for ``restore``."""
+        """Keep what was moved away for ``roll_back``."""
         record = find_undo(self.environment)
         if record and record.state == "saved":
             record.keep(self.project.reporter)
@@ -278,16 +271,16 @@ class ForeignPlace:
         if finish_undo(self.environment):
             self.project.reporter.warn("the environment was restored")
 
-    def restore(self) -> None:
+    def roll_back(self) -> None:
         """Undo the last change, or the one that a killed run has left.
 
         Raises:
             UsageError: there is none, or something else has changed its packages since.
         """
-        environment = self.environment
-        if not finish_undo(environment):
-            self._undo_last_change()
-        renew_uv_guard(environment.prefix)
+        with self.held():
+            if not finish_undo(self.environment):
+                self._undo_last_change()
+            renew_uv_guard(self.environment.prefix)
 
     def _undo_last_change(self) -> None:
         environment = self.environment

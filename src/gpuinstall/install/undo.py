@@ -5,7 +5,7 @@
     saving     the files of the packages that change are being moved away
     saved      all are moved; whatever lies at the new packages' files now is ours to remove
     restoring  it has been removed; the old files are being moved back
-    proven     the new packages stay; what was moved away waits for ``--rollback``, or goes with the next change
+    proven     the new packages stay; what was moved away waits for ``env rollback``, or goes with the next change
 
 The record says which of these it is, so that the next run can put back what a run that was killed has left. It lies
 in the environment, which may come from a stranger: only one whose paths the user's state folder vouches for is obeyed.
@@ -191,18 +191,6 @@ class UndoRecord:
             _copy(self.root / name, self.saved / name)
         extended.at("proven")
 
-    def discard(self) -> None:
-        """Let go of what was saved: the change can no longer be undone."""
-        remove_path(self.discarded)
-        # In one step: a run that is killed leaves the record with all that it has saved, or no record.
-        self.folder.rename(self.discarded)
-        remove_path(self.discarded)
-
-    @property
-    def discarded(self) -> Path:
-        """Where the folder waits to be removed."""
-        return _discarded(self.folder)
-
 
 def undo_folder(environment: ForeignEnvironment) -> Path:
     """Return the folder of the record, on the file system of the packages."""
@@ -295,7 +283,6 @@ def finish_undo(environment: ForeignEnvironment) -> bool:
         UsageError: another user's run has left it, or it is unknown whose.
     """
     record = _read_record(environment)
-    remove_path(_discarded(undo_folder(environment)))
     if record and record.state == "proven":
         if record.is_ours:
             remove_path(record.earlier)
@@ -345,10 +332,6 @@ def _read_record(environment: ForeignEnvironment) -> UndoRecord | None:
 
 def _earlier(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.earlier")
-
-
-def _discarded(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.discarded")
 
 
 def _restore_earlier(folder: Path) -> None:

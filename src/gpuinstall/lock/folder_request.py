@@ -66,18 +66,13 @@ class FolderRequest:
     def declaring(
         self,
         declared: Declaration,
-        *,
-        forget: bool = False,
     ) -> FolderRequest:
         """Return what the folder says today in place of what it said; beside it stays what was added by hand.
 
         Args:
             declared: What it says today. A line that is new there stands for what was added of the same name.
-            forget: Whether nothing is left of what any file of the folder said.
         """
         replaced = {*PROJECT_FILES, declared.file}
-        if forget:
-            replaced.update(DECLARING)
         lines = self._lines_of(replaced)
         rest = self._without(lines)
         requirements = canonical(declared.whole.requirements)

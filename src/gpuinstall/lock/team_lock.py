@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 PIPENV_LOCK = "Pipfile.lock"
 _LOCKS = ("uv.lock", "poetry.lock", "pdm.lock")
-_REPAIR = "Repair it\nthe same with --no-project   # without the folder's requirements"
 
 
 def team_lock_in(folder: Path) -> Path | None:
@@ -138,7 +137,7 @@ def _pipenv_rows(document: Table) -> Iterator[Table]:
 
 def _malformed(path: Path, error: Exception) -> UsageError:
     message = f"{path.name} is malformed: {' '.join(str(error).split())}"
-    return UsageError("team-lock-malformed", message, hint=_REPAIR)
+    return UsageError("team-lock-malformed", message, hint="Repair it")
 
 
 def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:

@@ -76,7 +76,7 @@ def test_every_command_says_what_it_does_and_takes_the_output_options(
     for words in commands(name):
         assert run_command_line([*words, "--help"]) == 0
         out = capsys.readouterr().out
-        for option in ("--json", "--quiet", "--verbose", "--progress / --no-progress", "--color"):
+        for option in ("--json", "--quiet", "--verbose", "--json-events"):
             assert option in out
 
 

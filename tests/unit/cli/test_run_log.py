@@ -25,9 +25,10 @@ def text(log: RunLog) -> str:
     return log.path.read_text(encoding="utf-8")
 
 
-def test_programs_their_errors_and_what_was_said_are_kept() -> None:
+def test_programs_their_errors_and_what_was_said_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
     log = RunLog("install", ["install", "torch"])
-    terminal = Terminal(quiet=False, log=log, color="always")
+    terminal = Terminal(quiet=False, log=log)
     with heard_by(terminal):
         process.run([sys.executable, "-c", "import sys; sys.exit('broken')"])
     terminal.warn("careful")

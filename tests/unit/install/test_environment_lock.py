@@ -23,7 +23,7 @@ class Listener(SilentReporter):
 
 def test_a_run_leaves_nothing_behind(tmp_path: Path) -> None:
     paths = EnvironmentPaths.at(tmp_path / "a" / ".venv")
-    with environment_lock(paths, 0, SilentReporter()):
+    with environment_lock(paths, SilentReporter(), wait=0):
         assert paths.guard.exists()
         assert not is_idle(paths)
     assert list(tmp_path.iterdir()) == []
@@ -32,7 +32,7 @@ def test_a_run_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_a_previous_environment_stays_and_git_does_not_see_it(tmp_path: Path) -> None:
     paths = EnvironmentPaths.at(tmp_path / ".venv")
-    with environment_lock(paths, 0, SilentReporter()):
+    with environment_lock(paths, SilentReporter(), wait=0):
         paths.previous.mkdir()
     assert {entry.name for entry in paths.work.iterdir()} == {"previous", ".gitignore", "lock"}
     assert (paths.work / ".gitignore").read_text(encoding="utf-8") == "*\n"
@@ -54,7 +54,7 @@ def test_a_folder_in_the_place_of_a_file_of_ours_is_not_removed(tmp_path: Path, 
     paths = EnvironmentPaths.at(tmp_path / ".venv")
     (paths.work / name).mkdir(parents=True)
     (paths.work / name / "mine").touch()
-    with suppress(InstallationError), environment_lock(paths, 0, SilentReporter()):
+    with suppress(InstallationError), environment_lock(paths, SilentReporter(), wait=0):
         pass
     assert (paths.work / name / "mine").exists()
 
@@ -63,7 +63,7 @@ def test_what_a_run_has_begun_is_cleared_away_however_it_ends(tmp_path: Path) ->
     paths = EnvironmentPaths.at(tmp_path / ".venv")
 
     def interrupted() -> None:
-        with environment_lock(paths, 0, SilentReporter()):
+        with environment_lock(paths, SilentReporter(), wait=0):
             paths.staging.mkdir()
             paths.private_lock.touch()
             raise KeyboardInterrupt
@@ -76,9 +76,9 @@ def test_what_a_run_has_begun_is_cleared_away_however_it_ends(tmp_path: Path) ->
 def test_the_second_run_says_for_whom_it_waits_and_gives_up(tmp_path: Path) -> None:
     paths, listener = EnvironmentPaths.at(tmp_path / ".venv"), Listener()
     with (
-        environment_lock(paths, 0, SilentReporter()),
+        environment_lock(paths, SilentReporter(), wait=0),
         pytest.raises(InstallationError) as caught,
-        environment_lock(paths, 0.2, listener),
+        environment_lock(paths, listener, wait=0.2),
     ):
         pass
     assert caught.value.code == "busy"
@@ -92,7 +92,7 @@ def test_the_second_run_goes_on_when_the_first_has_ended(tmp_path: Path) -> None
     entered, leave, order = threading.Event(), threading.Event(), list[str]()
 
     def first() -> None:
-        with environment_lock(paths, 0, SilentReporter()):
+        with environment_lock(paths, SilentReporter(), wait=0):
             entered.set()
             leave.wait(10)
             order.append("first")
@@ -101,7 +101,7 @@ def test_the_second_run_goes_on_when_the_first_has_ended(tmp_path: Path) -> None
     thread.start()
     entered.wait(10)
     threading.Timer(0.2, leave.set).start()
-    with environment_lock(paths, 10, SilentReporter()):
+    with environment_lock(paths, SilentReporter(), wait=10):
         order.append("second")
     thread.join()
     assert order == ["first", "second"]
@@ -111,7 +111,9 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(InstallationError) as caught,
-        environment_lock(EnvironmentPaths.at(tmp_path / "file" / ".venv"), 0, SilentReporter()),
+        environment_lock(
+            EnvironmentPaths.at(tmp_path / "file" / ".venv"), SilentReporter(), wait=0
+        ),
     ):
         pass
     assert caught.value.code == "not-writable"
@@ -123,7 +125,7 @@ def test_a_place_that_takes_no_folder_is_a_fault_and_no_reason_to_wait() -> None
     listener = Listener()
     with (
         pytest.raises(InstallationError, match="cannot be written"),
-        environment_lock(EnvironmentPaths.at(Path("/proc/env")), 60, listener),
+        environment_lock(EnvironmentPaths.at(Path("/proc/env")), listener, wait=60),
     ):
         pass
     assert listener.waits == []

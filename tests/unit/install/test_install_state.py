@@ -87,9 +87,6 @@ EXAMPLES = {
     "its own lock alone, and only the folder's count": Example(
         environment(NEWER), "refused", InstallOptions(locked=True)
     ),
-    "proven, and to be proven again": Example(
-        environment(NEWER, NEWER), "its own", InstallOptions(verify=True), Action.VERIFY
-    ),
     "proven on another machine": Example(
         environment(NEWER, NEWER, is_proven=False), "its own", action=Action.VERIFY
     ),

@@ -30,11 +30,11 @@ def test_the_environment_of_a_script_that_runs_is_not_removed(
     make_environment(paths.venv, "script")
     with running_in(paths.folder):
         with pytest.raises(InstallationError, match="a program runs in") as raised:
-            remove(paths, 0, SilentReporter(), previous_only=False, with_packages=True)
+            remove(paths, SilentReporter(), wait=0, previous_only=False, with_packages=True)
         assert raised.value.code == "busy"
         assert name_of(paths.venv) == "script"
 
-    remove(paths, 0, SilentReporter(), previous_only=False, with_packages=True)
+    remove(paths, SilentReporter(), wait=0, previous_only=False, with_packages=True)
 
     assert not paths.venv.exists()
 

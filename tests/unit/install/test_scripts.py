@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,16 +12,14 @@ from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.environments.records import remember
 from gpuinstall.errors import LockError
 from gpuinstall.in_use import IN_USE, hold
-from gpuinstall.install import scripts
 from gpuinstall.install.environment_lock import environment_lock
-from gpuinstall.install.scripts import Script, remove_unused_scripts
+from gpuinstall.install.removal import prune
+from gpuinstall.install.scripts import Script
 from gpuinstall.reporter import SilentReporter
 from tests.unit.install.environments import lock_text, make_environment
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-DAY = 24 * 3600
 
 
 @pytest.fixture
@@ -32,8 +29,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "gpuinstall" / "scripts"
 
 
-def make_unused(cache: Path, name: str, days: float, size: int = 0) -> Path:
-    """Make a script's environment that was used some days ago."""
+def make_cached(cache: Path, name: str) -> Path:
+    """Make a script's environment; return its folder."""
     venv = cache / name / ".venv"
     venv.parent.mkdir(parents=True)
     make_environment(venv, name)
@@ -41,10 +38,8 @@ def make_unused(cache: Path, name: str, days: float, size: int = 0) -> Path:
     torch = venv / "lib" / "python3.12" / "site-packages" / "torch-2.14.1.dist-info"
     (torch / "RECORD").write_text("torch/lib.so,,\ntorch-2.14.1.dist-info/RECORD,,\n")
     (torch.parent / "torch").mkdir()
-    (torch.parent / "torch" / "lib.so").write_bytes(bytes(size))
-    in_use = venv.parent / IN_USE
-    in_use.touch()
-    os.utime(in_use, (time.time() - days * DAY,) * 2)
+    (torch.parent / "torch" / "lib.so").write_bytes(b"")
+    (venv.parent / IN_USE).touch()
     return venv.parent
 
 
@@ -52,38 +47,26 @@ def names(cache: Path) -> set[str]:
     return {folder.name for folder in cache.iterdir()}
 
 
-def test_what_was_unused_for_14_days_goes_and_what_is_in_use_stays(cache: Path) -> None:
-    for name, days in {"old": 15, "recent": 13}.items():
-        make_unused(cache, name, days)
-    running = make_unused(cache, "running", 0)
+def test_what_lies_in_the_cache_is_removed_but_what_is_in_use_stays(cache: Path) -> None:
+    make_cached(cache, "idle")
+    running = make_cached(cache, "running")
     assert hold(str(running))
-    os.utime(running / IN_USE, (0, 0))
-    installing = EnvironmentPaths(make_unused(cache, "installing", 99) / ".venv")
+    installing = EnvironmentPaths(make_cached(cache, "installing") / ".venv")
     (cache / "failed").mkdir()
-    os.utime(cache / "failed", (0, 0))
-    with environment_lock(installing, 0, SilentReporter()):
-        remove_unused_scripts(SilentReporter())
-    assert names(cache) == {"recent", "running", "installing"}
+    with environment_lock(installing, SilentReporter(), wait=0):
+        removed = prune(SilentReporter())
+    assert set(removed) == {cache / "idle", cache / "failed"}
+    assert names(cache) == {"running", "installing"}
 
 
-def test_a_file_of_the_user_in_an_unused_environment_is_kept(cache: Path) -> None:
-    folder = make_unused(cache, "old", 15)
+def test_a_file_of_the_user_in_the_cache_is_kept(cache: Path) -> None:
+    folder = make_cached(cache, "old")
     (folder / ".venv" / "notes.txt").write_text("mine")
-    remove_unused_scripts(SilentReporter())
+    prune(SilentReporter())
     assert [path.relative_to(folder).parts[::2] for path in folder.rglob("*.txt")] == [
         (".venv.kept", "notes.txt")
     ]
     assert not (folder / ".venv").exists()
-
-
-def test_the_oldest_go_while_all_have_too_many_bytes(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scripts, "MOST_SCRIPT_BYTES", 250_000)
-    for days in range(4):
-        make_unused(cache, str(days), days, size=100_000)
-    remove_unused_scripts(SilentReporter())
-    assert names(cache) == {"0", "1"}
 
 
 @pytest.mark.usefixtures("cache")
@@ -138,9 +121,9 @@ def test_every_name_of_a_script_has_a_place(cache: Path, tmp_path: Path) -> None
 
 
 def test_an_environment_that_is_not_ours_stays(cache: Path) -> None:
-    folder = make_unused(cache, "the user's", 30)
+    folder = make_cached(cache, "the user's")
     (folder / ".venv" / "gpuinstall.json").unlink()
 
-    remove_unused_scripts(SilentReporter())
+    prune(SilentReporter())
 
     assert (folder / ".venv" / "lib").exists()

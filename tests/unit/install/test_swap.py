@@ -94,12 +94,6 @@ def test_an_environment_of_links_to_the_same_torch_waits_for_the_next_change(
     assert not replaced.spare.exists(), "without a previous environment nothing is left behind"
 
 
-def test_none_is_kept_where_none_is_wanted(replaced: EnvironmentPaths) -> None:
-    swap_in(replaced, replaced.staging, SilentReporter(), keep=False)
-    assert name_of(replaced.venv) == "new"
-    assert not replaced.previous.exists()
-
-
 @pytest.mark.usefixtures("either_way")
 def test_going_back_exchanges_environment_and_lock_and_again_goes_forth(
     replaced: EnvironmentPaths,

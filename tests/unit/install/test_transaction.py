@@ -11,9 +11,8 @@ import pytest
 from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.environments.records import forget, remember
 from gpuinstall.errors import UsageError
-from gpuinstall.install.options import InstallOptions
 from gpuinstall.install.swap import swap_in
-from gpuinstall.install.transaction import OwnPlace, roll_back
+from gpuinstall.install.transaction import OwnPlace
 from gpuinstall.project import Project, Settings
 from gpuinstall.reporter import SilentReporter
 from tests.unit.install.environments import make_environment, name_of
@@ -34,22 +33,23 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EnvironmentPaths:
 
 def own_place(paths: EnvironmentPaths) -> OwnPlace:
     project = Project(paths.folder, Settings(venv=paths.venv), SilentReporter(), ExitStack())
-    return OwnPlace(project, InstallOptions(wait=0))
+    return OwnPlace(project)
 
 
-def test_what_gpuinstall_did_not_make_is_not_replaced(paths: EnvironmentPaths) -> None:
+def test_what_gpuinstall_did_not_make_is_replaced_only_if_told(paths: EnvironmentPaths) -> None:
     paths.venv.mkdir()
     (paths.venv / "pyvenv.cfg").touch()
 
     with pytest.raises(UsageError) as raised:
-        roll_back(own_place(paths))
+        own_place(paths).roll_back(replace=False)
 
-    assert (raised.value.code, raised.value.hint) == (
-        "not-ours",
-        f"mv {paths.venv} {paths.venv}.other   # then the same again",
-    )
+    assert (raised.value.code, raised.value.hint) == ("not-ours", "Run it again with --replace")
     assert (paths.venv / "pyvenv.cfg").exists()
     assert name_of(paths.previous) == "previous"
+
+    own_place(paths).roll_back(replace=True)
+    assert name_of(paths.venv) == "previous"
+    assert (paths.previous / "pyvenv.cfg").exists()
 
 
 def test_what_others_made_comes_back_and_goes_again(
@@ -63,11 +63,11 @@ def test_what_others_made_comes_back_and_goes_again(
     remember(paths.venv, "ours")
     swap_in(paths, paths.staging, SilentReporter())
 
-    roll_back(own_place(paths))
+    own_place(paths).roll_back(replace=False)
     assert {path.name for path in paths.venv.iterdir()} == {"bin", "thesis.txt"}
     assert name_of(paths.previous) == "ours"
 
-    roll_back(own_place(paths))
+    own_place(paths).roll_back(replace=False)
     assert name_of(paths.venv) == "ours"
     assert {path.name for path in paths.previous.iterdir()} == {"bin", "thesis.txt"}
 
@@ -81,12 +81,12 @@ def test_a_previous_that_came_with_the_folder_is_refused(paths: EnvironmentPaths
             make_environment(paths.previous, marker)
 
         with pytest.raises(UsageError) as raised:
-            roll_back(own_place(paths))
+            own_place(paths).roll_back(replace=False)
 
         assert raised.value.code == "not-made-here", marker
 
 
 def test_the_previous_comes_back_to_an_empty_place(paths: EnvironmentPaths) -> None:
-    roll_back(own_place(paths))
+    own_place(paths).roll_back(replace=False)
 
     assert name_of(paths.venv) == "previous"

@@ -16,9 +16,9 @@ from gpuinstall.errors import GpuInstallError, InstallationError, UsageError
 from gpuinstall.files import remove_path
 from gpuinstall.install import undo
 from gpuinstall.install.foreign import ForeignEnvironment
-from gpuinstall.install.options import Action, InstallOptions
+from gpuinstall.install.options import Action
 from gpuinstall.install.priced_lock import PricedLock
-from gpuinstall.install.transaction import ForeignPlace, roll_back, transact
+from gpuinstall.install.transaction import ForeignPlace, transact
 from gpuinstall.install.undo import (
     UNDO_SCHEMA,
     UndoRecord,
@@ -153,7 +153,7 @@ def test_what_is_proven_stays_and_is_undone_when_that_is_asked(
 def place_of(environment: ForeignEnvironment) -> ForeignPlace:
     settings = Settings(machine=Machine("linux", "x86_64", "glibc", "2.36"))
     project = Project(environment.root, settings, SilentReporter(), ExitStack())
-    return ForeignPlace(environment, project, InstallOptions(wait=0))
+    return ForeignPlace(environment, project)
 
 
 def test_a_failing_transaction_puts_back_what_was_there(
@@ -176,11 +176,11 @@ def test_rolling_back_restores_files_once(environment: ForeignEnvironment, wheel
     before = tree(environment)
     changed(environment, wheel)
 
-    roll_back(place_of(environment))
+    place_of(environment).roll_back()
     assert tree(environment) == before
 
     with pytest.raises(UsageError) as refused:
-        roll_back(place_of(environment))
+        place_of(environment).roll_back()
     assert refused.value.code == "no-previous"
 
 
@@ -244,29 +244,6 @@ def test_a_kill_while_the_record_goes_is_no_strangers_change(
 
     assert not finish_undo(environment), "everything was put back before"
     assert tree(environment) == before
-
-
-def test_a_kill_while_what_was_saved_is_let_go_leaves_no_half_of_it(
-    environment: ForeignEnvironment, wheel: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = changed(environment, wheel)
-    own = record.folder.relative_to(environment.root).as_posix()
-    packages = {name: text for name, text in tree(environment).items() if not name.startswith(own)}
-
-    def dying(path: Path) -> None:
-        if path == record.discarded and path.exists():
-            remove_path(path / "saved")
-            raise KeyboardInterrupt
-        remove_path(path)
-
-    with monkeypatch.context() as context:
-        context.setattr(undo, "remove_path", dying)
-        with pytest.raises(KeyboardInterrupt):
-            record.discard()
-
-    assert find_undo(environment) is None, "half of it could not be put back"
-    assert not finish_undo(environment)
-    assert tree(environment) == packages
 
 
 def test_a_change_by_another_program_is_not_undone(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 from gpuinstall import process
-from gpuinstall.export.dockerfile import AnyImage
 from gpuinstall.uv import uv
-from tests.unit.export.locks import cuda_lock
 
 RECIPES = Path(__file__).resolve().parents[2] / "docs" / "recipes"
 SKYPILOT = """
@@ -26,11 +23,6 @@ DSTACK = """
 import sys, yaml
 from dstack._internal.core.models.configurations import parse_apply_configuration
 print(*parse_apply_configuration(yaml.safe_load(open(sys.argv[1]))).commands)
-"""
-RUNPOD = """
-import json, sys
-from runpod.api.mutations.templates import generate_pod_template
-print(generate_pod_template(**json.load(open(sys.argv[1]))))
 """
 APPTAINER = """
 import sys
@@ -58,15 +50,9 @@ print(stage.fromHeader, stage.cmd or stage.entrypoint)
             "dstack.yml",
             "gpuinstall run --any --venv /opt/torch/.venv jupyter lab",
         ),
-        (
-            "runpod==1.12.0",
-            RUNPOD,
-            "runpod-template.json",
-            'imageName: "registry.example/torch-any:1"',
-        ),
         ("spython==0.3.14", APPTAINER, "apptainer.def", "registry.example/torch-any:1"),
     ],
-    ids=["skypilot", "dstack", "runpod", "apptainer"],
+    ids=["skypilot", "dstack", "apptainer"],
 )
 def test_the_tools_own_parser_reads_the_template(
     package: str, program: str, recipe: str, shown: str
@@ -94,34 +80,6 @@ def test_kubernetes_schemas_accept_the_pod() -> None:
     tool = Path(sys.executable).with_name("kubernetes-validate")
     done = process.run([tool, "--strict", RECIPES / "kubernetes-pod.yml"], seconds=60)
     assert done.ok, done.out + done.err
-
-
-@pytest.mark.network
-@pytest.mark.heavy
-def test_the_dev_containers_cli_reads_the_devcontainer(tmp_path: Path) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("no npm here")
-    image = AnyImage.of([cuda_lock("cu126"), cuda_lock("cu130")])
-    for name, text in (
-        ("Dockerfile", image.dockerfile()),
-        (".devcontainer/devcontainer.json", image.devcontainer()),
-    ):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    tool = (
-        npm,
-        "exec",
-        "--yes",
-        "--",
-        "@devcontainers/cli@0.89.0",
-        "read-configuration",
-        "--docker-path",
-        "/bin/true",
-    )
-    done = process.run([*tool, "--workspace-folder", tmp_path], cwd=tmp_path, seconds=300)
-    assert done.ok, done.out + done.err
-    assert '"postStartCommand":["gpuinstall","run","--any"' in done.out
 
 
 def test_a_template_sets_the_machine_up_in_one_line() -> None:

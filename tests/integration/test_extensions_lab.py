@@ -143,6 +143,27 @@ def test_the_newest_extension_comes_first_then_torch_and_its_file_is_locked_with
     assert workshop.run("lock", "--check").ok
 
 
+def test_a_plan_tells_which_file_is_taken_and_why_not_the_others(
+    workshop: Workshop, extensions: ExtensionIndex, tmp_path: Path
+) -> None:
+    done = workshop.run("plan", "--live", "--all", ENTRY, *RTX_3090)
+    assert done.ok, done.err
+    said = " ".join(done.out.split())
+    assert "file flash_attn-2.8.3+cu.12.6.torch.2.10-" in said
+    (found,) = workshop.document("plan", "--live", ENTRY, *RTX_3090)["data"]["extensions"]
+    assert (found["name"], found["fit"]["torch"]) == (ENTRY, "2.10.0+cu126")
+    assert (found["fit"]["source"], len(found["fit"]["sha256"])) == ("astral", 64)
+
+    good = library(tmp_path, FROM_2_10)
+    names = [
+        extensions.add("cu126", "mamba-ssm", "cu.12.6.torch.2.9", good, version=f"2.{minor}.1")
+        for minor in range(5)
+    ]
+    refused = workshop.run("plan", "--live", "--all", "mamba-ssm", *RTX_3090)
+    assert refused.status == 3
+    assert [name for name in names if name not in refused.err] == []
+
+
 @pytest.mark.heavy
 def test_exports_name_the_file_of_an_extension_by_its_address(workshop: Workshop) -> None:
     assert workshop.run("lock", ENTRY, *RTX_3090).ok
@@ -151,7 +172,7 @@ def test_exports_name_the_file_of_an_extension_by_its_address(workshop: Workshop
         for file in read_lock(workshop.folder / "pylock.cu126.toml").files
         if file.package == ENTRY
     )
-    for format_ in ("requirements", "conda", "pixi", "sbom"):
+    for format_ in ("requirements", "conda", "pixi"):
         assert file.url in workshop.document("export", format_)["data"]["text"], format_
     assert workshop.run("export", "requirements", "-o", "requirements.txt").ok
     words = [

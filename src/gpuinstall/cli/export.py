@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.export.formats import FORMATS, ExportFormat
 from gpuinstall.export.pins import local_folders
-from gpuinstall.export.tools import MACHINE_TOOLS, parse_features, words_for
+from gpuinstall.export.tools import MACHINE_TOOLS, words_for
 from gpuinstall.files import read_document, write_in_place
 from gpuinstall.shell import quoted
 from gpuinstall.sourcing import Sourcing
@@ -66,7 +67,7 @@ def _add(format_: ExportFormat) -> None:
             locks = list(map(read_lock, _find_locks()))
             return _outcome("pixi", pixi_workspace(locks, other_sources, load_catalog()), output)
         lock = _read_lock(path)
-        folders = {} if format_.has_folders else local_folders(lock)
+        folders = local_folders(lock)
         for name, words in folders.items():
             terminal.warn(
                 f"{name} is left out, as no hash pins a folder: pip install --no-deps {words}"
@@ -114,9 +115,6 @@ for written in FORMATS:
     metavar="IMAGE@sha256:…",
     help="Pin a base image by its digest.",
 )
-@click.option(
-    "--devcontainer", is_flag=True, help="Write the devcontainer.json for that Dockerfile instead."
-)
 @framed("export")
 def _dockerfile(
     terminal: Terminal,
@@ -129,7 +127,6 @@ def _dockerfile(
     at_start: bool,
     wheels: bool,
     proof: bool,
-    devcontainer: bool,
 ) -> Outcome:
     from gpuinstall.export import dockerfile as docker
 
@@ -141,11 +138,7 @@ def _dockerfile(
         if image.left_out:
             names = ", ".join(lock.name for lock in image.left_out)
             terminal.warn(f"left out, for another platform: {names}")
-        if devcontainer:
-            text = image.devcontainer()
-        else:
-            text = image.dockerfile(extras, pinned, _lines_of_machines(image.locks, terminal))
-        return _outcome("dockerfile", text, output)
+        return _outcome("dockerfile", image.dockerfile(extras, pinned), output)
     if at_start or wheels or "ssh" in extras:
         raise UsageError(
             "any-missing",
@@ -153,35 +146,8 @@ def _dockerfile(
             hint="the same with --any",
         )
     lock = _read_lock(path)
-    if devcontainer:
-        text = docker.devcontainer(lock)
-    else:
-        text = docker.dockerfile(
-            lock,
-            jupyter="jupyter" in extras,
-            proof=proof,
-            pinned=pinned,
-            needs=_lines_of_machines([lock], terminal),
-        )
+    text = docker.dockerfile(lock, jupyter="jupyter" in extras, proof=proof, pinned=pinned)
     return _outcome("dockerfile", text, output)
-
-
-def _lines_of_machines(locks: Iterable[Lock], terminal: Terminal) -> str:
-    """Return the lines of a Dockerfile that say which machines it is for; nothing if that is any, or of two makers."""
-    from gpuinstall.export.image_needs import oci
-    from gpuinstall.export.needs import machine_needs
-
-    locks = list(locks)
-    if any(lock.cuda_compat for lock in locks):
-        # The libraries in the image serve hosts with older drivers, which the variable would refuse.
-        return ""
-    try:
-        needs = machine_needs(locks, load_catalog())
-    except UsageError as error:
-        terminal.warn(f"the image does not say which machines it is for: {error.message}")
-        return ""
-    # With a lock for the CPU, the image runs anywhere.
-    return oci(needs[0], {}) if len(needs) == 1 and needs[0].maker else ""
 
 
 @command.command("uv", help="Add a dependency group for each backend to pyproject.toml.")
@@ -236,7 +202,7 @@ def _uv(
 @click.option(
     "--for",
     "tool_name",
-    type=click.Choice([tool.name for tool in MACHINE_TOOLS]),
+    type=click.Choice(list(MACHINE_TOOLS)),
     help="In the words of this tool: a machine for any of the locks.",
 )
 @click.option(
@@ -262,6 +228,7 @@ def _needs(
     from gpuinstall.export.needs_text import describe
     from gpuinstall.lock.lock import read_lock
 
+    features = _parse_features(pairs)
     locks = [read_lock(path) for path in paths or _find_locks()]
     for lock in locks:
         if lock.cuda_compat:
@@ -277,21 +244,32 @@ def _needs(
             text = describe(needs)
         else:
             needs = [_needs_for_gpus(machine_needs(locks, project.catalog))]
-            text = _words_for(tool_name, needs[0], pairs)
+            text = words_for(tool_name, needs[0], features)
     outcome = _outcome(tool_name or "needs", text, output)
     outcome.data["needs"] = [one.to_dict() for one in needs]
     return outcome
 
 
-def _words_for(name: str, needs: MachineNeeds, pairs: tuple[str, ...]) -> str:
-    tool = next(tool for tool in MACHINE_TOOLS if tool.name == name)
-    if pairs and not tool.needs_features:
-        raise UsageError(
-            "features-unused",
-            f"{tool.title} has its own names for GPUs: --feature is for Slurm",
-            hint=f"gpuinstall export needs --for {name}",
-        )
-    return words_for(tool, needs, parse_features(pairs))
+def _parse_features(pairs: Iterable[str]) -> dict[str, str]:
+    """Return a site's own names of GPUs with what they execute, of ``a100=8.0`` or ``big="RTX 4090"``.
+
+    Raises:
+        UsageError: if a pair is malformed, or no GPU has the name.
+    """
+    from gpuinstall.catalog.gpu_names import find_gpu
+
+    features = {}
+    for pair in pairs:
+        name, _, text = pair.partition("=")
+        if not (name and text):
+            message = f"{pair!r} is not a feature with what its GPUs execute"
+            raise UsageError("feature-malformed", message, hint="the same with --feature a100=8.0")
+        if re.fullmatch(r"\d+\.\d", text):
+            features[name] = text
+        else:
+            gpu = find_gpu(text)
+            features[name] = str(gpu.capability or gpu.architecture)
+    return features
 
 
 def _needs_for_gpus(needs: list[MachineNeeds]) -> MachineNeeds:

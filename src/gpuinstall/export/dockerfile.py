@@ -1,4 +1,4 @@
-"""Dockerfiles, and the devcontainer.json that uses them: an image of one lock, or of several.
+"""Dockerfiles: an image of one lock, or of several.
 
 No GPU is needed to build either. The image of several takes at its start the environment whose lock
 runs on the host.
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 UV = "0.13.8"
 HOME = "/home/app"
 VENV = f"{HOME}/.venv"
-"""In the user's home, which dev containers give to their user, whatever its number is."""
 FOLDER = "/opt/torch"
 """Where an image of several locks has its environments."""
 CACHE = f"{HOME}/.cache"
@@ -52,12 +51,10 @@ def dockerfile(
     jupyter: bool = False,
     proof: bool = False,
     pinned: Sequence[str] = (),
-    needs: str = "",
 ) -> str:
     """Return a Dockerfile for the folder that holds ``lock``.
 
     Args:
-        needs: The lines that say which machines the image is for.
         proof: Whether kernels run whenever a container starts.
         pinned: Images by digest, ``IMAGE@sha256:…``.
 
@@ -79,7 +76,6 @@ def dockerfile(
         needs=access["needs"],
         visible=access["environment"],
         extra=parts["jupyter"].format(venv=VENV) if jupyter else "",
-        machines=needs,
         proof=_proof(backend) if proof else "",
         command=parts["serve" if jupyter else "show"],
         **_bases(lock, backend),
@@ -132,57 +128,6 @@ def with_pinned(text: str, references: Iterable[str]) -> str:
             flags=re.MULTILINE,
         )
     return text
-
-
-def devcontainer(lock: Lock) -> str:
-    """Return a ``.devcontainer/devcontainer.json`` for the Dockerfile in the folder above it."""
-    access = image_parts()["access"][served_backend(lock).kind]
-    if access["group"]:
-        cause = "a devcontainer cannot name the group that opens the GPUs, docker run can"
-        hint = "gpuinstall export dockerfile"
-        raise UsageError(
-            "not-exportable",
-            f"{lock.name}: {cause}",
-            hint=hint,
-        )
-    settings = {**_gpu_settings([access["run"]]), "remoteUser": "app"}
-    return _devcontainer(f"torch {lock.versions.get('torch')}", platform_of(lock), settings)
-
-
-def _gpu_settings(options: Iterable[str]) -> dict[str, Any]:
-    """Return how a dev container gets the GPUs that options of ``docker run`` would give it.
-
-    NVIDIA's are optional, so that it starts without one too: the tool adds ``--gpus all`` where there is one
-    (devcontainers/spec docs/specs/gpu-host-requirement.md).
-    """
-    words = [word for option in dict.fromkeys(options) for word in option.split()]
-    settings: dict[str, Any] = {}
-    if "--gpus" in words:
-        settings["hostRequirements"] = {"gpu": "optional"}
-        position = words.index("--gpus")
-        del words[position : position + 2]
-    if words:
-        settings["runArgs"] = words
-    return settings
-
-
-def _devcontainer(
-    name: str,
-    platform: str,
-    settings: dict[str, Any],
-) -> str:
-    python = {"python.defaultInterpreterPath": f"{VENV}/bin/python"}
-    document = {
-        "name": name,
-        "build": {
-            "dockerfile": "../Dockerfile",
-            "context": "..",
-            "options": ["--platform", platform],
-        },
-        **settings,
-        "customizations": {"vscode": {"settings": python}},
-    }
-    return json.dumps(document, indent=2) + "\n"
 
 
 def platform_of(lock: Lock) -> str:
@@ -320,14 +265,12 @@ class AnyImage(NamedTuple):
         self,
         extras: Collection[str] = (),
         pinned: Iterable[str] = (),
-        needs: str = "",
     ) -> str:
         """Return the Dockerfile.
 
         Args:
             extras: ``jupyter`` and ``ssh``.
             pinned: Images by digest.
-            needs: The lines that say which machines the image is for.
 
         Raises:
             UsageError: if a lock does not hold the JupyterLab that is to be served.
@@ -349,7 +292,6 @@ class AnyImage(NamedTuple):
             packages=parts["ssh"].format(home=HOME) if "ssh" in extras else "",
             visible="".join(way["environment"] for way in access),
             locks=" ".join(lock.name for lock in self.locks),
-            machines=needs,
             content=self._content(),
             entry=json.dumps(self.entry),
             command=parts["serving"]["-".join(sorted(extras)) or "show"],
@@ -396,25 +338,6 @@ class AnyImage(NamedTuple):
         copy = f'mkdir -p "$0" && cp {FOLDER}/pylock.*.toml "$0"'
         script = f'{copy} && {start} --venv "$0/.venv" "$@"'
         return ["sh", "-c", script, f"{CACHE}/torch-{digest[:12]}"]
-
-    def devcontainer(self) -> str:
-        """Return ``.devcontainer/devcontainer.json``: each start links the host's environment."""
-        access = image_parts()["access"]
-        options = [access[served_backend(lock).kind]["run"] for lock in self.locks]
-        settings = {
-            **_gpu_settings(options),
-            "mounts": [f"source=torch-any,target={CACHE},type=volume"],
-            "remoteUser": "app",
-            "postStartCommand": [
-                *self.entry,
-                "sh",
-                "-c",
-                f'ln -sfn "$VIRTUAL_ENV" {VENV}',
-            ],
-            "remoteEnv": {"PATH": f"{VENV}/bin:${{containerEnv:PATH}}"},
-        }
-        name = f"torch {self.locks[-1].versions.get('torch')}, chosen at start"
-        return _devcontainer(name, self.platform, settings)
 
 
 def _may_be_for_linux(lock: Lock) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
+from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.requirements import Requirement
 
@@ -23,8 +22,6 @@ from gpuinstall.text import visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from packaging.pylock import Package
-
     from gpuinstall.lock.lock import Lock
 
 
@@ -39,8 +36,6 @@ class ExportFormat(NamedTuple):
 
     It raises UsageError if the lock does not say enough.
     """
-    has_folders: bool = False
-    """Whether it names also the packages that are in folders."""
 
 
 def requirements(lock: Lock, family: Collection[str]) -> str:
@@ -142,39 +137,6 @@ def pixi(lock: Lock, family: Collection[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def sbom(lock: Lock, _family: Collection[str]) -> str:
-    """Return CycloneDX 1.6: each package with its version, its files and their sha256."""
-    root = {"type": "application", "name": name_for_others(lock), "bom-ref": lock.name}
-    document = {
-        "bomFormat": "CycloneDX",
-        "specVersion": "1.6",
-        "version": 1,
-        "metadata": {"component": root},
-        "components": [_component(package) for package in lock.pylock.packages],
-    }
-    return json.dumps(document, indent=2) + "\n"
-
-
-def _component(package: Package) -> dict[str, Any]:
-    version = str(package.version or "")
-    purl = f"pkg:pypi/{package.name}"
-    if version:
-        purl += f"@{quote(version)}"
-    references = []
-    for file in (*(package.wheels or ()), package.sdist, package.archive):
-        if file and file.url and "sha256" in file.hashes:
-            digest = {"alg": "SHA-256", "content": file.hashes["sha256"]}
-            references.append({"type": "distribution", "url": file.url, "hashes": [digest]})
-    return {
-        "type": "library",
-        "name": package.name,
-        "version": version,
-        "bom-ref": purl,
-        "purl": purl,
-        "externalReferences": references,
-    }
-
-
 FORMATS = (
     ExportFormat(
         "constraints",
@@ -187,6 +149,5 @@ FORMATS = (
         requirements,
     ),
     ExportFormat("conda", "Write conda's environment.yml, its pip section with hashes.", conda),
-    ExportFormat("sbom", "Write a bill of materials, CycloneDX 1.6.", sbom, has_folders=True),
     ExportFormat("pixi", "Write pixi's pixi.toml, the versions as locked.", pixi),
 )

@@ -30,7 +30,7 @@ from gpuinstall.vendors import VENDORS
 from gpuinstall.versions import CudaVersion, DriverVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from packaging.tags import Tag
 
@@ -119,15 +119,6 @@ class MachineNeeds:
         """Every kind of GPU that runs one of the locks under some driver, in their order."""
         served = {code for gpus in self.gpus for code in gpus.codes}
         return tuple(code for code in self.known_codes if code in served)
-
-    def limited_to(self, codes: Collection[str]) -> MachineNeeds:
-        """Return it for some kinds of GPU alone."""
-        gpus = []
-        for one in self.gpus:
-            left = tuple(code for code in one.codes if code in codes)
-            if left:
-                gpus.append(replace(one, codes=left))
-        return replace(self, gpus=tuple(gpus))
 
     @property
     def disk(self) -> int | None:

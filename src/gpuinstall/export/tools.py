@@ -1,232 +1,122 @@
-"""The tools that rent or schedule GPU machines, each with what it can say of one: a row, and a small pure function.
+"""What schedulers and brokers are told of the machine that locks need: one table, a tool's words for each property. Pure.
 
-What a tool cannot say stands above its words as a comment, with the command that finds it out when a program starts.
+What a tool has no words for stands above them as a comment, with the command that finds it out when a program starts.
 """
 
 from __future__ import annotations
 
-import re
-from enum import Enum
-from functools import cache
+import json
 from importlib.resources import files
-from textwrap import wrap
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 import tomli
 
-from gpuinstall.catalog.gpu_names import find_gpu
 from gpuinstall.errors import UsageError
-from gpuinstall.export import brokers, clusters, image_needs
+from gpuinstall.shell import quoted
+from gpuinstall.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from gpuinstall.export.needs import MachineNeeds
 
-    Names = Mapping[str, str]
-
-_CHECK = "gpuinstall run --any COMMAND"
-
-
-class Property(Enum):
-    """What a lock may need of a machine."""
-
-    ARCH = "the processor"
-    GLIBC = "glibc"
-    GPUS = "the GPUs"
-    DRIVER = "the driver"
-    """Its branch at least, or the CUDA that the branch reports."""
-    RELEASE = "the release of the driver"
-    LAST_DRIVER = "the last driver"
-
-
-_ARCH, _GLIBC, _GPUS = Property.ARCH, Property.GLIBC, Property.GPUS
-_DRIVER, _RELEASE, _LAST = Property.DRIVER, Property.RELEASE, Property.LAST_DRIVER
-
-
-class Tool(NamedTuple):
-    """A tool that is told which machine to take."""
-
-    name: str
-    """As on the command line."""
-
-    title: str
-    """As people call it."""
-
-    write: Callable[[MachineNeeds, Names], str]
-    """Takes what the locks need, and what the GPUs execute by the tool's own names for them, if it has such names."""
-
-    says: Mapping[str, frozenset[Property]]
-    """What it can say, for each maker whose GPUs it can ask for."""
-
-    needs_features: bool = False
-    """Whether a site names its GPUs itself."""
+MACHINE_TOOLS: dict[str, dict[str, str]] = {
+    "slurm": {"GPU": "#SBATCH --gres=gpu:1\n#SBATCH --constraint={features}\n"},
+    "kubernetes": {
+        "processor": """\
+        - matchExpressions:
+            - {{key: kubernetes.io/arch, operator: In, values: ["{node_arch}"]}}
+""",
+        "GPU": """\
+            - {{key: nvidia.com/gpu.compute.major, operator: In, values: ["{major}"]}}
+            - {{key: nvidia.com/gpu.compute.minor, operator: In, values: {minors}}}
+""",
+        "driver": """\
+            - {{key: nvidia.com/cuda.driver-version.major, operator: Gt, values: ["{below}"]}}
+            - {{key: nvidia.com/cuda.driver-version.major, operator: Lt, values: ["{end}"]}}
+""",
+    },
+    "skypilot": {"GPU": "resources:\n  accelerators: {{{counts}}}\n"},
+    "dstack": {
+        "processor": "resources:\n  cpu: {{arch: {arch}}}\n",
+        "GPU": "  gpu: {{vendor: {maker}, name: [{names}], count: 1}}\n",
+    },
+}
+"""The words of each tool for what it can be told; those of Kubernetes once for each kind of node."""
+_AFFINITY = """\
+# In the container: resources: {limits: {nvidia.com/gpu: 1}}
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+"""
 
 
-_NAMES_ONLY = frozenset({_GPUS})
-
-MACHINE_TOOLS = (
-    Tool(
-        "runpod",
-        "RunPod",
-        brokers.runpod,
-        {"nvidia": frozenset({_GPUS, _DRIVER, _LAST}), "amd": _NAMES_ONLY},
-    ),
-    Tool(
-        "vast",
-        "vast.ai",
-        brokers.vast,
-        {"nvidia": frozenset({_ARCH, _GPUS, _DRIVER, _RELEASE, _LAST})},
-    ),
-    Tool("skypilot", "SkyPilot", brokers.skypilot, {"nvidia": _NAMES_ONLY}),
-    Tool(
-        "dstack",
-        "dstack",
-        brokers.dstack,
-        {"nvidia": frozenset({_ARCH, _GPUS}), "amd": frozenset({_ARCH, _GPUS})},
-    ),
-    Tool("modal", "Modal", brokers.modal, {"nvidia": _NAMES_ONLY}),
-    Tool(
-        "kubernetes",
-        "Kubernetes",
-        clusters.kubernetes,
-        {
-            "nvidia": frozenset({_ARCH, _GPUS, _DRIVER, _RELEASE, _LAST}),
-            "amd": frozenset({_ARCH, _GPUS}),
-            "intel": frozenset({_ARCH, _GPUS}),
-        },
-    ),
-    Tool(
-        "slurm",
-        "Slurm",
-        clusters.slurm,
-        {"nvidia": _NAMES_ONLY, "amd": _NAMES_ONLY, "intel": _NAMES_ONLY},
-        needs_features=True,
-    ),
-    Tool(
-        "htcondor",
-        "HTCondor",
-        clusters.htcondor,
-        {"nvidia": frozenset({_ARCH, _GPUS, _DRIVER, _LAST})},
-    ),
-    Tool(
-        "oci",
-        "an OCI image",
-        image_needs.oci,
-        {
-            "nvidia": frozenset({_GPUS, _DRIVER, _RELEASE, _LAST}),
-            "amd": frozenset(),
-            "intel": frozenset(),
-        },
-    ),
-)
-
-
-def words_for(tool: Tool, needs: MachineNeeds, features: Names) -> str:
+def words_for(tool: str, needs: MachineNeeds, features: Mapping[str, str]) -> str:
     """Return what to tell a tool so that it takes a machine on which a lock runs.
 
     Args:
         tool: The tool.
         needs: What the locks need.
-        features: A site's own names of GPUs, and what they execute.
+        features: A site's own names of GPUs and what they execute, which are all that Slurm knows.
 
     Raises:
-        UsageError: if the tool has no words for such machines, or none of its GPUs runs a lock.
+        UsageError: if no GPU that the tool has words for runs a lock.
     """
-    maker = needs.maker
-    if needs.os != "linux" or maker is None:
-        reason = "needs no GPU" if maker is None else f"is for {needs.os}, and {tool.title} is not"
-        raise _not_exportable(f"{', '.join(needs.locks)} {reason}")
-    if tool.needs_features and not features:
+    words = MACHINE_TOOLS[tool]
+    names = [name for name, code in (features or names_of(tool)).items() if code in needs.codes]
+    has_labels = tool == "kubernetes" and needs.maker == "nvidia"
+    if needs.os != "linux" or not (names or has_labels):
         raise UsageError(
-            "features-missing",
-            f"each {tool.title} site has its own names for GPUs: --feature tells them",
-            hint="sinfo --format='%f %G'   # shows those of the nodes\nthe same with --feature a100=8.0",
+            "not-exportable",
+            f"no GPU that {tool} has words for runs {', '.join(needs.locks)}",
+            hint="the same with --feature a100=8.0"
+            if tool == "slurm"
+            else "gpuinstall export needs",
         )
-    if maker not in tool.says:
-        raise _not_exportable(f"{tool.title} has no words for GPUs of {maker}")
-    known = features or names_of(tool.name)
-    names = {name: code for name, code in known.items() if code in needs.codes}
-    if names:
-        needs = needs.limited_to(names.values())
-    text = tool.write(needs, names)
-    if not text:
-        raise _not_exportable(f"no GPU that {tool.title} offers runs {', '.join(needs.locks)}")
-    lines: list[str] = []
-    for remark in _remarks(tool, needs):
-        lines += wrap(remark, 116, initial_indent="# ", subsequent_indent="# ")
-    return "\n".join(lines) + f"\n{text}"
+    values = {
+        "maker": needs.maker,
+        "names": ", ".join(names),
+        "counts": ", ".join(f"{name}: 1" for name in names),
+        "features": quoted("|".join(names)),
+        "arch": "x86" if needs.arch == "x86_64" else "arm",
+        "node_arch": "amd64" if needs.arch == "x86_64" else "arm64",
+    }
+    text = f"# A machine for {visible(' or '.join(needs.locks))}.\n"
+    text += f"# {tool} has no words for: {'; '.join(_unsaid(words, needs))}.\n"
+    text += "# A start with this finds it out: gpuinstall run --any COMMAND\n"
+    form = "".join(words.values())
+    if not has_labels:
+        return text + form.format(**values)
+    nodes = [form.format(**values, **node) for node in _nodes(needs)]
+    return "".join([text, _AFFINITY, *nodes])
 
 
-def _not_exportable(message: str) -> UsageError:
-    return UsageError("not-exportable", message, hint="gpuinstall export needs")
-
-
-def _remarks(tool: Tool, needs: MachineNeeds) -> Iterator[str]:
-    """Yield what stands above the words of a tool."""
-    builds = [
-        f"{lock} (torch {torch})" for lock, torch in zip(needs.locks, needs.torch, strict=True)
-    ]
-    yield f"For {tool.title}: a machine for {' or '.join(builds)}."
-    unsaid = "; ".join(unsaid_needs(tool, needs))
-    if unsaid:
-        yield f"It has no words for {unsaid}."
-        yield f"What it cannot say is checked by a start with: {_CHECK}"
-
-
-def unsaid_needs(tool: Tool, needs: MachineNeeds) -> Iterator[str]:
-    """Yield what locks need and a tool has no word for."""
-    says = tool.says.get(str(needs.maker), frozenset())
-    if _ARCH not in says:
+def _unsaid(words: Mapping[str, str], needs: MachineNeeds) -> Iterator[str]:
+    if "processor" not in words:
         yield f"the processor, {needs.arch}"
-    if needs.glibc and _GLIBC not in says:
+    if needs.glibc:
         yield f"glibc {needs.glibc} or newer"
-    if _GPUS not in says:
-        yield f"the GPUs, {', '.join(needs.codes)}"
     for gpus in needs.gpus:
-        whose = f"for {', '.join(gpus.codes)}"
-        if gpus.driver and _DRIVER not in says:
-            yield f"driver {gpus.drivers}, {whose}"
-            continue
-        if gpus.driver and len(gpus.driver.parts) > 1 and _RELEASE not in says:
-            yield f"driver {gpus.driver}, for which CUDA {gpus.cudas[0]} stands, {whose}"
-        if gpus.last_branch and _LAST not in says:
-            yield f"driver {gpus.last_branch} at most, {whose}"
+        # Of a driver, the branch alone is a number that can be compared.
+        if gpus.driver and ("driver" not in words or len(gpus.driver.parts) > 1):
+            yield f"driver {gpus.drivers}, for {', '.join(gpus.codes)}"
 
 
-@cache
-def names_of(tool: str) -> Mapping[str, str]:
+def _nodes(needs: MachineNeeds) -> Iterator[dict[str, Any]]:
+    """Yield what a node may be, by the major of its GPUs and their drivers: all labels of one have to hold."""
+    for gpus in needs.gpus:
+        for major, codes in groupby(gpus.codes, key=lambda code: code.partition(".")[0]):
+            yield {
+                "major": major,
+                "minors": json.dumps([code.partition(".")[2] for code in codes]),
+                "below": gpus.driver.branch - 1 if gpus.driver else 0,
+                "end": gpus.before or 10_000,
+            }
+
+
+def names_of(tool: str) -> dict[str, str]:
     """Return what the GPUs of a tool execute by the tool's own names for them; nothing if it has none."""
     table = tomli.loads((files("gpuinstall.export") / "data" / "gpu_names.toml").read_text("utf-8"))
-    row = table.get(tool, {"names": []})
-    meanings = row.get("means", {})
-    codes = {}
-    for name in (*row["names"], *meanings):
-        codes[name] = code_of_gpu(meanings.get(name, name))
-    return codes
-
-
-def code_of_gpu(name: str) -> str:
-    """Return what the GPU of a name executes: ``8.9``, or its maker's own name, ``gfx942``; raise UsageError."""
-    gpu = find_gpu(name)
-    return str(gpu.capability or gpu.architecture)
-
-
-def parse_features(pairs: Iterable[str]) -> dict[str, str]:
-    """Return a site's own names of GPUs with what they execute, of ``a100=8.0`` or ``big="RTX 4090"``.
-
-    Raises:
-        UsageError: if a pair is malformed, or no GPU has the name.
-    """
-    features = {}
-    for pair in pairs:
-        name, equals, gpu = pair.partition("=")
-        if not (name and equals and gpu):
-            raise UsageError(
-                "feature-malformed",
-                f"{pair!r} is not a feature with what its GPUs execute",
-                hint="the same with --feature a100=8.0",
-            )
-        is_code = re.fullmatch(r"\d+\.\d|gfx\w+|xe [\d.]+", gpu)
-        features[name] = gpu if is_code else code_of_gpu(gpu)
-    return features
+    return dict(table.get(tool, {}))

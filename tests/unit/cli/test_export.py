@@ -111,11 +111,9 @@ def test_without_a_pyproject_there_is_nothing_to_patch(capsys: pytest.CaptureFix
 
 
 @pytest.mark.usefixtures("folder")
-def test_jupyter_and_the_devcontainer_are_to_be_had(capsys: pytest.CaptureFixture[str]) -> None:
+def test_jupyter_is_to_be_had(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["export", "dockerfile", "--with", "jupyter"]) == 0
     assert "jupyterlab" in capsys.readouterr().out
-    assert run_command_line(["export", "dockerfile", "--devcontainer"]) == 0
-    assert json.loads(capsys.readouterr().out)["build"]["dockerfile"] == "../Dockerfile"
 
 
 def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(

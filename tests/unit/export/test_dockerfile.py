@@ -9,7 +9,7 @@ import pytest
 
 from gpuinstall import process
 from gpuinstall.errors import UsageError
-from gpuinstall.export.dockerfile import UV, devcontainer, dockerfile
+from gpuinstall.export.dockerfile import UV, dockerfile
 from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import cpu_lock, cuda_lock, dockerfile_findings, lock, source, wheel
 
@@ -137,14 +137,12 @@ def test_the_image_is_built_for_the_locks_platform() -> None:
     arm = cuda_lock("cu130-linux-aarch64")
     assert "docker build --platform linux/amd64 " in TEXTS["cuda"]
     assert "docker build --platform linux/arm64 " in dockerfile(arm)
-    assert json.loads(devcontainer(arm))["build"]["options"] == ["--platform", "linux/arm64"]
 
 
 @pytest.mark.parametrize("target", ["cu130-windows-x86_64", "cpu-macos-arm64"])
 def test_a_lock_for_another_system_is_refused(target: str) -> None:
-    for written in (dockerfile, devcontainer):
-        with pytest.raises(UsageError, match="is not for Linux"):
-            written(lock(target, wheel("torch", "2.14.1")))
+    with pytest.raises(UsageError, match="is not for Linux"):
+        dockerfile(lock(target, wheel("torch", "2.14.1")))
 
 
 @pytest.mark.parametrize(
@@ -166,14 +164,3 @@ def test_a_lock_for_another_system_is_refused(target: str) -> None:
 def test_a_package_that_the_image_cannot_have_is_refused_by_name(mine: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"mine in pylock\.cpu\.toml"):
         dockerfile(lock("cpu", wheel("torch", "2.14.1+cpu"), mine))
-
-
-def test_the_devcontainer_builds_that_dockerfile_and_starts_without_a_gpu_too() -> None:
-    document = json.loads(devcontainer(cuda_lock()))
-    assert (document["build"]["dockerfile"], document["build"]["context"]) == (
-        "../Dockerfile",
-        "..",
-    )
-    assert document["hostRequirements"] == {"gpu": "optional"}
-    assert document["remoteUser"] == "app"
-    assert "hostRequirements" not in json.loads(devcontainer(cpu_lock()))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.export.dockerfile import devcontainer, dockerfile
+from gpuinstall.export.dockerfile import dockerfile
 from gpuinstall.export.formats import conda, pixi, requirements
 from gpuinstall.export.uv_project import groups, patched
 from tests.unit.export.locks import FAMILY, cpu_lock, cuda_lock, source
@@ -28,7 +28,6 @@ TEXTS = {
         cuda_lock("cu126", source("flash-attn", "2.9")), jupyter=True
     ),
     "Dockerfile.proven": dockerfile(cuda_lock(), proof=True),
-    "devcontainer.json": devcontainer(cuda_lock()),
 }
 
 

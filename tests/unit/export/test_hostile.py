@@ -8,7 +8,7 @@ import pytest
 import tomli
 
 from gpuinstall.errors import GpuInstallError
-from gpuinstall.export.dockerfile import AnyImage, devcontainer, dockerfile
+from gpuinstall.export.dockerfile import AnyImage, dockerfile
 from gpuinstall.export.formats import FORMATS
 from gpuinstall.export.uv_project import groups, patched
 from gpuinstall.lock.lock import parse, render
@@ -95,13 +95,9 @@ ADDRESSED, NAMED = frozenset({"folder"}), frozenset({"file name"})
 WRITTEN = {
     **{form.name: Written(lambda lock, form=form: form.write(lock, FAMILY)) for form in FORMATS},  # type: ignore[misc]
     "dockerfile": Written(lambda lock: dockerfile(lock, jupyter=True, proof=True), NAMED),
-    "devcontainer": Written(devcontainer, NAMED),
     "image": Written(lambda lock: AnyImage.of([lock]).dockerfile(("ssh",)), NAMED | ADDRESSED),
     "image with wheels": Written(
         lambda lock: AnyImage.of([lock], wheels=True).dockerfile(), NAMED | ADDRESSED
-    ),
-    "image as a devcontainer": Written(
-        lambda lock: AnyImage.of([lock]).devcontainer(), NAMED | ADDRESSED
     ),
     "uv": Written(lambda lock: patched(PROJECT, groups([lock], FAMILY), INDEX)),
 }
@@ -120,7 +116,7 @@ def test_no_text_of_a_lock_begins_a_line_or_leaves_its_quotes(name: str) -> None
             except GpuInstallError:
                 continue
             raw = [line for line in written.split("\n") if not line.isprintable()]
-            more = name not in {"sbom", "dockerfile"} and written.count("\n") > sound
+            more = name != "dockerfile" and written.count("\n") > sound
             commands = [
                 line
                 for line in written.split("\n")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import tomli
 
+from gpuinstall.facts.pythons import find_python
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
@@ -191,6 +192,19 @@ def test_the_build_that_was_asked_for_stays_too(workshop: Workshop) -> None:
     assert workshop.document("install", "rich")["data"]["environment"]["backend"] == "cpu"
     assert workshop.document("install", "--upgrade")["data"]["environment"]["backend"] == "cpu"
     assert workshop.document("install")["data"]["environment"]["status"] == "none"
+
+
+def test_another_python_takes_the_same_request(workshop: Workshop) -> None:
+    if not find_python("3.12"):
+        pytest.skip("no Python 3.12 here")
+    workshop.document("install", "torch==2.14.1", "numpy", "--python", "3.11")
+    before = versions(workshop)
+
+    made = workshop.document("install", "--python", "3.12")["data"]
+
+    assert made["environment"]["python"] == "3.12"
+    assert versions(workshop) == before
+    assert workshop.python("import numpy, sys; print(sys.version_info[:2])") == "(3, 12)"
 
 
 @pytest.mark.heavy

@@ -380,16 +380,6 @@ def test_the_newest_is_not_said_where_not_every_newer_one_was_looked_at(workshop
 
 
 @pytest.mark.heavy
-def test_a_search_beyond_a_dozen_versions_goes_by_halves(
-    workshop: Workshop, index: StandInIndex
-) -> None:
-    index.forget()
-    locked(workshop, "many", *V100)
-    read = {asked.path for asked in index.log if asked.range}
-    assert len(read) <= 10
-
-
-@pytest.mark.heavy
 def test_the_search_by_halves_goes_on_below_ptx_that_the_driver_does_not_compile(
     workshop: Workshop,
 ) -> None:
@@ -575,23 +565,6 @@ def test_a_part_that_nobody_asked_for_is_warned_of(workshop: Workshop) -> None:
     (warning,) = plan["warnings"]
     assert warning["code"] == "part-without-code"
     assert warning["message"].startswith("strange-kernels 1.0 has no code for V100")
-
-
-@pytest.mark.heavy
-def test_torch_and_its_companions_are_answered_for_by_the_catalogue(
-    workshop: Workshop, index: StandInIndex
-) -> None:
-    locked(workshop, "torch", "torchvision", *V100)
-    assert [asked.path for asked in index.log if asked.range] == []
-
-
-def test_a_package_without_gpu_code_is_read_once_for_its_glibc(
-    workshop: Workshop, index: StandInIndex
-) -> None:
-    assert locked(workshop, "plain", *V100)["plain"] == "1.0"
-    index.forget()
-    assert locked(workshop, "plain", *V100)["plain"] == "1.0"
-    assert [asked.path for asked in index.log if asked.range] == []
 
 
 @pytest.mark.heavy

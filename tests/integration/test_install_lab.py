@@ -15,7 +15,6 @@ from base64 import b64encode
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,10 +30,9 @@ from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tests.lab.fixtures import Play
-    from tests.lab.host import Host
 
 RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
 GTX_1080 = FakeDriver(
@@ -108,52 +106,6 @@ def test_what_was_fetched_is_kept_once_by_uv_and_serves_another_environment_offl
     assert (error["code"], error["hint"]) == ("offline", "gpuinstall install --venv third --json")
     assert workshop.document("install", "--venv", "third")["data"]["bytes"] > 0
     assert wheels_sent_once(stand_in)
-
-
-@pytest.mark.heavy
-def test_files_come_at_the_same_time_whether_or_not_their_hashes_are_known(
-    workshop: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
-    play(RTX_4090)
-    another, waited = Event(), []
-
-    def held_up(body: bytes) -> Iterator[bytes]:
-        yield body[:1]
-        waited.append(another.wait(20))
-        yield body[1:]
-
-    def told(body: bytes) -> Iterator[bytes]:
-        another.set()
-        yield body
-
-    for host, sign, pieces in (
-        (stand_in.r2, "/torch-", held_up),
-        (stand_in.default, "/numpy-", told),
-    ):
-        in_pieces(host, sign, pieces)
-    done = workshop.run("install", "torch==2.14.1", "numpy")
-    assert done.status == 0, done.err
-    assert waited == [True]
-    assert re.search(r"^Fetched     6 files, .* at .*/s", done.err, re.MULTILINE)
-
-
-def in_pieces(host: Host, sign: str, pieces: Callable[[bytes], Iterator[bytes]]) -> None:
-    """Let a host send the wheels whose addresses hold ``sign`` in their own time."""
-    respond = host.respond
-
-    def answer(path: str, headers: dict[str, str]) -> Answer:
-        found = respond(path, headers)
-        return replace(found, pieces=pieces) if sign in path and path.endswith(".whl") else found
-
-    host.respond = answer
-
-
-@pytest.mark.heavy
-def test_a_gtx_1080_on_driver_580_gets_cu126_and_not_the_newest_tag(
-    workshop: Workshop, play: Play
-) -> None:
-    play(GTX_1080)
-    assert workshop.document("install")["data"]["environment"]["torch"] == "2.14.1+cu126"
 
 
 def test_a_second_run_asks_nobody_and_proves_nothing_again(

@@ -7,8 +7,6 @@ import sys
 from base64 import b64encode
 from collections import Counter
 from dataclasses import replace
-from functools import partial
-from threading import Barrier
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +21,6 @@ from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from tests.lab.fixtures import Play
@@ -101,42 +98,6 @@ def test_what_torch_itself_demands_is_at_hand_when_uv_is_asked(
         each.path == "/simple/triton/" and "uv/" in each.headers["user-agent"]
         for each in stand_in.log
     )
-
-
-def test_all_pages_are_asked_for_at_the_same_time_and_each_once(
-    bench: Workshop, stand_in: StandInIndex
-) -> None:
-    together = Barrier(5)
-    for host in (stand_in.torch, stand_in.default):
-        host.respond = partial(_together, together, host.respond)
-    bench.document(
-        "lock",
-        "torch",
-        "--target",
-        "cu126",
-        "--target",
-        "cu130",
-        "--target",
-        "cu130-windows-x86_64",
-    )
-    pages = Counter(
-        each.path for each in stand_in.log if each.path.endswith(("/torch/", "/triton/"))
-    )
-    listed = {
-        f"/whl/{tag}/{package}/" for tag in ("cu126", "cu130") for package in ("torch", "triton")
-    }
-    assert pages == dict.fromkeys((*listed, "/simple/torch/"), 1)
-
-
-def _together(
-    barrier: Barrier,
-    respond: Callable[[str, dict[str, str]], Answer],
-    path: str,
-    headers: dict[str, str],
-) -> Answer:
-    if path.endswith(("/torch/", "/triton/")):
-        barrier.wait(5)
-    return respond(path, headers)
 
 
 def test_what_the_hashes_cost_is_said_before_they_are_fetched(bench: Workshop) -> None:

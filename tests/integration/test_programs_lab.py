@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpuinstall import process
-from gpuinstall.lock import resolver
 from gpuinstall.lock.lock import parse
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest
@@ -28,10 +24,8 @@ from tests.lab.wheels import make_sdist, make_wheel
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from gpuinstall.process import Finished
     from tests.lab.fixtures import Play
     from tests.lab.index import StandInIndex
 
@@ -242,38 +236,6 @@ def test_a_program_that_only_an_older_cuda_serves_is_the_same_with_a_newer_drive
         assert (found["singer"], found["torch"]) == ("2.0", "2.14.1+cu126"), machine
 
 
-@pytest.mark.parametrize("torch", ["torch", "torch==2.13.0"])
-def test_what_the_newest_program_tells_of_torch_is_resolved_once_for_each_target(
-    stand_in: StandInIndex,
-    simple: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    torch: str,
-) -> None:
-    make_wheel(simple, "painter", "1.0", requires=["torch==2.13.0"])
-    make_wheel(simple, "painter", "2.0", requires=[torch])
-    for name, value in {**stand_in.environment(), "UV_CACHE_DIR": str(tmp_path / "uv")}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    commands = []
-
-    def run(command: Sequence[str], **options: Any) -> Finished:
-        commands.append(command)
-        return process.run(command, **options)
-
-    monkeypatch.setattr(resolver, "process", SimpleNamespace(run=run))
-    request = Request(("painter",), python="3.12")
-    targets = [
-        LockRequest.for_target(Target.parse(text), request, frozen_catalog())
-        for text in ("cu126", "cpu")
-    ]
-    sources = read_sources(stand_in.torch_index, stand_in.environment(), tmp_path)
-    with open_session(sources, SilentReporter()) as session:
-        found = resolve_locks(targets, session)
-    assert [resolution.versions["painter"] for resolution in found] == ["2.0", "2.0"]
-    assert len(commands) == len(targets)
-
-
 def test_the_torch_of_a_pinned_program_takes_two_runs_of_uv(
     stand_in: StandInIndex, simple: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -291,36 +253,6 @@ def test_the_torch_of_a_pinned_program_takes_two_runs_of_uv(
     assert len(session.uv_runs) == 2
     reasons = [reason.message for reason in found.plan.reasons]
     assert "painter 1.0 requires torch 2.13.0; without it torch 2.14.1 would run here" in reasons
-
-
-@pytest.mark.parametrize("silent", [False, True])
-def test_uv_asks_an_index_for_each_page_once_however_often_it_runs(
-    stand_in: StandInIndex,
-    simple: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    silent: bool,
-) -> None:
-    make_wheel(simple, "singer", "1.0")
-    make_wheel(simple, "painter", "1.0", requires=["singer"])
-    make_wheel(simple, "painter", "2.0", requires=["singer>1.0"])
-    stand_in.habits = replace(stand_in.habits, silent=silent)
-    for name, value in {**stand_in.environment(), "UV_CACHE_DIR": str(tmp_path / "uv")}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    request = Request(("painter",), python="3.12")
-    target = LockRequest.for_target(Target.parse("cu126"), request, frozen_catalog())
-    sources = read_sources(stand_in.torch_index, stand_in.environment(), tmp_path)
-    with open_session(sources, SilentReporter()) as session:
-        resolve_locks([target], session)
-    assert len(session.uv_runs) > 1
-    paths = Counter(
-        request.path
-        for request in stand_in.default.log
-        if request.headers["user-agent"].startswith("uv/")
-    )
-    assert paths["/simple/singer/"] == 1
-    assert [path for path, count in paths.items() if count > 1] == []
 
 
 @pytest.mark.heavy

@@ -19,13 +19,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from gpuinstall import process, uv
-from tests.integration.test_install_lab import RTX_4090, in_pieces, leftovers
+from tests.integration.test_install_lab import RTX_4090, leftovers
 from tests.lab.host import Answer, Host
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.lab.fixtures import Play
@@ -71,6 +71,17 @@ def make_environment(workshop: Workshop) -> Path:
     )
     assert made.ok, made.err
     return venv
+
+
+def in_pieces(host: Host, sign: str, pieces: Callable[[bytes], Iterator[bytes]]) -> None:
+    """Let a host send the wheels whose addresses hold ``sign`` in their own time."""
+    respond = host.respond
+
+    def answer(path: str, headers: dict[str, str]) -> Answer:
+        found = respond(path, headers)
+        return replace(found, pieces=pieces) if sign in path and path.endswith(".whl") else found
+
+    host.respond = answer
 
 
 @pytest.mark.heavy

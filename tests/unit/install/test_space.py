@@ -125,23 +125,6 @@ class Hosts:
         return Head(1000)
 
 
-def test_the_size_of_a_wheel_that_is_here_is_asked_for_once(tmp_path: Path) -> None:
-    hosts = Hosts()
-    session = cast(
-        "Session", SimpleNamespace(client=hosts, cache=AnswerCache(tmp_path / "ours", FileHash))
-    )
-    for _ in range(2):
-        assert sizes((TORCH, NUMPY), {NUMPY.url: 100}, {TORCH, NUMPY}, session) == {
-            TORCH: 1000,
-            NUMPY: 100,
-        }
-    assert hosts.asked == [TORCH.url]
-    assert sizes((TORCH,), {}, (), session) == {TORCH: 1000}
-    assert hosts.asked == [TORCH.url] * 2, (
-        "whoever has a file that is to be fetched is asked whether he is there"
-    )
-
-
 @pytest.mark.parametrize("text", ["", "[]", '{"1": "many"}'])
 def test_a_damaged_record_of_sizes_counts_for_nothing(tmp_path: Path, text: str) -> None:
     session = cast(

@@ -111,17 +111,3 @@ def test_a_package_without_gpu_code_runs_on_every_driver() -> None:
 
     assert misfit(pure, CU130, gpus) is None
     assert misfit(replace(pure, cuda="13.0"), CU130, gpus) is not None
-
-
-def test_a_wheel_that_cannot_be_read_is_read_once_in_a_run(tmp_path: Path) -> None:
-    wheel = torch_wheel(tmp_path, "2.16.0+cu130", "cuda = None\nhip = None")
-    build = replace(CU130, unread=(wheel,))
-    with Client() as client:
-        sources = read_sources(None, {}, tmp_path)
-        reader = Reader(sources, client, LearnedStore(tmp_path / "learned"), SilentReporter())
-        with pytest.raises(WheelError) as first:
-            reader.torch(build)
-        (tmp_path / wheel.filename).unlink()
-        with pytest.raises(WheelError) as second:
-            reader.torch(build)
-    assert second.value is first.value

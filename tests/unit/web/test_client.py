@@ -8,7 +8,6 @@ import socket
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier
 from typing import TYPE_CHECKING
 
 import pytest
@@ -64,10 +63,6 @@ def _nobody() -> str:
         return f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def _ignore(_count: int) -> None:
-    """Count nothing."""
-
-
 def test_page_is_read_as_utf8_under_our_own_name(host: Host, client: Client) -> None:
     page = client.page(f"{host.url}/page/")
     assert page is not None
@@ -82,32 +77,6 @@ def test_page_that_we_hold_is_only_asked_whether_it_still_holds(host: Host, tmp_
             assert page is not None
             assert page.text == "Fenêtre"
     assert [(asked.status, asked.sent > 0) for asked in host.log] == [(200, True), (304, False)]
-
-
-def test_page_is_asked_for_once_in_a_run(host: Host, client: Client) -> None:
-    assert client.page(f"{host.url}/page/") == client.page(f"{host.url}/page/")
-    assert client.page(f"{host.url}/nothing/") is client.page(f"{host.url}/nothing/") is None
-    assert len(host.log) == 2
-
-
-def test_page_is_asked_for_once_by_all_threads(host: Host, client: Client) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        assert len(set(pool.map(client.page, [f"{host.url}/page/"] * 8))) == 1
-    assert len(host.log) == 1
-
-
-def test_first_requests_to_a_host_go_together(client: Client) -> None:
-    together = Barrier(4)
-
-    def respond(_path: str, _headers: dict[str, str]) -> Answer:
-        together.wait(5)
-        return Answer(200, b"page", "text/html")
-
-    host = Host("slow", respond)
-    with ThreadPoolExecutor(4) as pool:
-        pages = list(pool.map(client.page, [f"{host.url}/{number}/" for number in range(4)]))
-    host.close()
-    assert [page and page.text for page in pages] == ["page"] * 4
 
 
 def test_page_that_may_not_be_stored_is_read_again(host: Host, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from tests.lab.releases import LINUX, catalog_index
 from tests.lab.workshop import Workshop
 
 from gpuinstall import process, uv
+from gpuinstall.probe import read_recording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,16 +36,15 @@ RTX_4090 = FakeDriver((FakeGpu(), FakeGpu()), driver="535.183.01", cuda=12020)
 NO_KERNEL = "CUDA error: no kernel image is available for execution on the device"
 SLICES = ROOT / "tests" / "data" / "machines" / "kubernetes-a100-seven-slices"
 BROKEN = ROOT / "tests" / "data" / "machines" / "ubuntu-24.04-mismatch"
-RUN = ("--run-dir", "run")
 PREPARATION: tuple[tuple[str, ...], ...] = (
     ("install", "torch==2.13.0", "--python", PYTHON),
     ("lock", "torch", "--python", PYTHON, "--target", "cpu"),
-    ("fleet", "survey", "--engine", "local", *RUN),
+    ("probe", "--record", "records"),
 )
 COMMANDS: dict[str, tuple[str, ...]] = {
     "probe": ("probe",),
-    "probe-slices": ("probe", "--machine", str(SLICES)),
-    "probe-refusing": ("probe", "--machine", str(BROKEN)),
+    "probe-slices": ("probe", "--machine", "slices.json"),
+    "probe-refusing": ("probe", "--machine", "broken.json"),
     "plan": ("plan", "torch", "torchvision", "--python", PYTHON),
     "plan-refused": (
         "plan",
@@ -84,9 +84,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "export": ("export", "requirements", "--lock", "pylock.cpu.toml", "-o", "cpu.txt"),
     "shellenv": ("shellenv",),
     "hook": ("hook", "uv"),
-    "node": ("node", "survey", *RUN),
-    "fleet-plan": ("fleet", "plan", "torch", "--python", PYTHON, *RUN),
-    "fleet-report": ("fleet", "up", "torch", "--python", PYTHON, "--resume", "--alone", *RUN),
+    "report": ("report", "records"),
     "env-list": ("env", "list"),
     "env-remove": ("env", "remove", "--yes"),
 }
@@ -113,8 +111,7 @@ def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     make_new_torch(wheels, "cu132", python=PYTHON.replace(".", ""))
     with StandInIndex(wheels) as index:
         played = environment(RTX_4090, build(folder / "libraries"), folder)
-        (folder / "scratch").mkdir()
-        node = {"GPUINSTALL_NODE": "n1", "GPUINSTALL_SCRATCH": str(folder / "scratch")}
+        node = {"GPUINSTALL_NODE": "n1"}
         variables = {
             **index.environment(),
             **node,
@@ -129,6 +126,9 @@ def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         process.run(
             uv.create(Path(sys.executable), workshop.folder / "app"), env=workshop.environment
         )
+        for name, recording in {"slices": SLICES, "broken": BROKEN}.items():
+            machine = json.dumps(read_recording(recording).to_dict())
+            (workshop.folder / f"{name}.json").write_text(machine, "utf-8")
         for words in PREPARATION:
             workshop.document(*words)
         for name, words in COMMANDS.items():

@@ -84,7 +84,7 @@ class LockError(GpuInstallError):
 
 
 class SomeNodesError(GpuInstallError):
-    """Some nodes of a fleet are proven, and others are not."""
+    """Some nodes have failed, or have no record."""
 
     exit_code = 7
 

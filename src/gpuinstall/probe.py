@@ -12,7 +12,7 @@ from gpuinstall.facts.bus import PciDevice, read_adapters, read_pci
 from gpuinstall.facts.container import read_container, read_wsl
 from gpuinstall.facts.host import PLATFORM, is_told, read_folders, read_host, read_missing_libraries
 from gpuinstall.facts.pythons import read_pythons
-from gpuinstall.facts.source import Recorder, Recording, Source, ThisMachine, own_words
+from gpuinstall.facts.source import Recording, Source, ThisMachine
 from gpuinstall.facts.steps import MachineFacts, Step, take
 from gpuinstall.failures.problems import finding_for
 from gpuinstall.machine import Environment, Machine
@@ -144,27 +144,6 @@ def _moved(problem: Finding, first: int) -> Finding:
     return replace(problem, gpus=tuple(gpus))
 
 
-def record_machine(folder: Path, reporter: Reporter | None = None) -> Machine:
-    """Read this machine and write down what was read, nvidia-smi included, without serials, host and user names."""
-    is_empty = folder.is_dir() and not any(folder.iterdir())
-    if folder.exists() and not is_empty:
-        raise UsageError(
-            "folder-not-empty",
-            f"{folder} is not empty",
-            hint="the same with --record DIR   # a new one",
-        )
-    this_machine = ThisMachine(reporter or SilentReporter())
-    recorder = Recorder(folder, own_words(), this_machine)
-    try:
-        return read_machine(source=recorder)
-    except OSError as error:
-        raise UsageError(
-            "recording-not-written",
-            f"the recording cannot be written: {error.strerror}: {error.filename}",
-            hint="the same with --record DIR   # a folder that you can write to",
-        ) from None
-
-
 def read_recording(folder: Path, reporter: Reporter | None = None) -> Machine:
     """Return a recorded machine.
 
@@ -176,7 +155,6 @@ def read_recording(folder: Path, reporter: Reporter | None = None) -> Machine:
         raise UsageError(
             "recording-malformed",
             f"{folder} holds no recorded machine",
-            hint="gpuinstall probe --record DIR   # makes one",
         )
     return read_machine(reporter, recording)
 

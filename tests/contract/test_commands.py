@@ -81,8 +81,6 @@ def test_commands_that_resolve_or_install_take_the_same_sourcing() -> None:
         "lock",
         "lock check",
         "lock cover",
-        "fleet plan",
-        "fleet up",
     )
     sourcing = {field.name for field in fields(Sourcing)} - {"wheels"}  # a folder of one machine
     missing = {command: sourcing - options_of(*command.split()) for command in commands}

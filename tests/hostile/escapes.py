@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.frozen import GPUINSTALL
-from tests.hostile import run_folders
 from tests.hostile.repository import LOCK
 from tests.lab.driver import FakeDriver, FakeGpu, environment
 from tests.lab.screen import opened, shown
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from tests.torture.bounded import Case, Ended
 
 COLUMNS, LINES = 150, 120
+MACHINE = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64"}
 FIRST, FORGED = "the line above all", "FORGED"
 PAYLOADS = {
     "erases its line": f"\x1b[2K\r{FORGED}",
@@ -66,26 +66,19 @@ def put(path: str, form: str) -> Callable[[Repository, str], object]:
     )
 
 
-def in_record(**fields: str) -> Callable[[Repository, str], object]:
+def in_record(**error: str) -> Callable[[Repository, str], object]:
     def write(repository: Repository, text: str) -> None:
-        run_folders.prepare(repository)
-        told = {key: value.format(text=text) for key, value in fields.items()}
-        record = run_folders.record("n1", "survey", {}) | {
-            "status": "failed",
-            "code": "a-code",
-            "message": "",
-        }
-        run_folders.write(repository, "survey/n1.json", record | told)
+        errors = [{key: value.format(text=text) for key, value in error.items()}]
+        document = {"exit_code": 8, "errors": errors}
+        record = {"node": "n1", "command": "sync", "machine": None, "document": document}
+        repository.write("n1.sync.json", json.dumps(record))
 
     return write
 
 
-def in_plan(key: str) -> Callable[[Repository, str], object]:
-    def write(repository: Repository, text: str) -> None:
-        run_folders.prepare(repository)
-        run_folders.altered("plan.json", run_folders.PLAN, key, f"a {text}")(repository)
-
-    return write
+def named_record(repository: Repository, text: str) -> None:
+    name = text.replace("/", "-")
+    repository.write(f"{name}.sync.json", "{}")
 
 
 def in_machine(key: str) -> Callable[[Repository, str], object]:
@@ -96,10 +89,10 @@ def in_machine(key: str) -> Callable[[Repository, str], object]:
             "compute_capability": "8.0",
             "memory_mib": 81920,
         }
-        machine: dict[str, Any] = {**run_folders.MACHINE, "glibc": "2.36", "gpus": [gpu]}
+        machine: dict[str, Any] = {**MACHINE, "glibc": "2.36", "gpus": [gpu]}
         (gpu if key in gpu else machine)[key] = f"A {text}"
         machine["driver"] = {"version": "580.95.05", "cuda": "13.0"}
-        run_folders.write(repository, "machine.json", machine)
+        repository.write("machine.json", json.dumps(machine))
 
     return write
 
@@ -113,7 +106,7 @@ def notebook(repository: Repository, text: str) -> None:
     told = f"CUDA error: no kernel image is available for execution {text}"
     output = {"output_type": "error", "traceback": [told]}
     cell = {"cell_type": "code", "execution_count": 1, "source": text, "outputs": [output]}
-    run_folders.write(repository, "train.ipynb", {"cells": [cell]})
+    repository.write("train.ipynb", json.dumps({"cells": [cell]}))
 
 
 SOURCES = {
@@ -148,11 +141,9 @@ SOURCES = {
         lambda repository, text: repository.lock(f"url = {toml(f'https://x.example/{text}')}"),
         "export requirements",
     ),
-    "a record's message": Source(in_record(message="{text}"), "fleet report --run-dir ."),
-    "a record's hint": Source(in_record(hint="{text}", message="a"), "fleet report --run-dir ."),
-    "a record's name": Source(in_record(node="{text}"), "fleet report --run-dir ."),
-    "a plan's lock": Source(in_plan("locks.0.name"), "fleet report --run-dir ."),
-    "a plan's word": Source(in_plan("apart"), "fleet report --run-dir ."),
+    "a record's message": Source(in_record(message="{text}"), "report ."),
+    "a record's hint": Source(in_record(hint="{text}", message="a"), "report ."),
+    "a record's name": Source(named_record, "report ."),
     "a machine's GPU": Source(in_machine("name"), "plan --machine machine.json"),
     "a machine's system": Source(in_machine("distribution"), "plan --machine machine.json"),
     "a machine's word": Source(in_machine("os"), "plan --machine machine.json"),

@@ -9,11 +9,6 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.doctor.damage import leftovers
 from gpuinstall.doctor.evidence import DoctorEvidence, EnvironmentContents
-from gpuinstall.errors import GpuInstallError
-from gpuinstall.fleet.hostlist import expand
-from gpuinstall.fleet.reconcile import NodeState
-from gpuinstall.fleet.report import FleetReport, ReportRow, scontrol_lines
-from gpuinstall.fleet.run_folder import RunFolder
 from gpuinstall.shell import activation, assignments, joined, on_path, quoted
 from tests.torture.bounded import run
 
@@ -59,7 +54,7 @@ NAMES = (
     "$HOME",
     "#",
 )
-"""Of files, folders, nodes, packages and runs."""
+"""Of files, folders and packages."""
 
 
 def printed(name: str, shell: Shell | None) -> Iterator[tuple[str, str]]:
@@ -77,12 +72,6 @@ def printed(name: str, shell: Shell | None) -> Iterator[tuple[str, str]]:
         evidence, "contents", EnvironmentContents(leftovers=(Path("nowhere", f"~{place}"),))
     )
     yield "what doctor removes", next(iter(leftovers(evidence))).fix or ""
-    bad = ReportRow(expand("n[1-2]"), {"survey": NodeState("failed", "a-code", name)})
-    yield "what drains nodes", "\n".join(scontrol_lines(FleetReport((bad,)), name, drain=True))
-    try:
-        RunFolder(Path("nowhere") / place).read()
-    except GpuInstallError as error:
-        yield "what begins a run", (error.hint or "").partition("   ")[0]
 
 
 def tried(
@@ -90,7 +79,7 @@ def tried(
 ) -> str:
     """Run a line in a shell, in a folder of its own; say what is not as it should be."""
     folder.mkdir(parents=True)
-    for name in ("scontrol", "gpuinstall", "rm", "uv"):
+    for name in ("gpuinstall", "rm", "uv"):
         stub = folder / "bin" / name
         stub.parent.mkdir(exist_ok=True)
         stub.write_text("#!/bin/sh\n", encoding="utf-8")

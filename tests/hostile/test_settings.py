@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
-import tomli
 
 from gpuinstall import process
-from gpuinstall.lock.lock import render, sealed
 from tests.hostile.settings import FILES, KEYS, SPELLINGS, TORCH, Evil
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver
@@ -212,11 +208,6 @@ def test_an_address_in_the_metadata_of_a_script_is_named_or_refused(
     ("before", "words"),
     [
         ("lock --target cpu", "export uv"),
-        pytest.param(
-            "fleet survey --engine local --run-dir run",
-            "fleet plan --run-dir run",
-            marks=pytest.mark.heavy,
-        ),
         pytest.param("probe", "catalog learn torch", marks=pytest.mark.heavy),
         ("probe", "doctor"),
     ],
@@ -230,61 +221,3 @@ def test_every_command_that_asks_sources_names_those_of_a_stranger(
     here.run(*before.split())
     file = evil.choose(here, "uv.toml", "find-links", "with a slash")
     assert f"as {file} says: a source of torch" in here.run(*words.split(), "-q").err
-
-
-@pytest.mark.heavy
-def test_a_lock_that_others_left_in_a_run_folder_is_made_again_and_its_hosts_are_not_asked(
-    here: Workshop, evil: Evil
-) -> None:
-    here.run("fleet", "survey", "--engine", "local", "--run-dir", "run")
-    run = here.folder / "run"
-    assert here.run("fleet", "plan", "--run-dir", "run").status == 0
-    plan, [lock] = run / "plan.json", (run / "locks").rglob("pylock.*.toml")
-    before = lock.read_text(encoding="utf-8")
-
-    def forge() -> None:
-        """Take torch from the stranger, and say in the plan that this is its lock."""
-        document = tomli.loads(before)
-        for package in document["packages"]:
-            for wheel in package["wheels"] if package["name"] == "torch" else ():
-                name = wheel["url"].rpartition("/")[2]
-                wheel |= {
-                    "url": f"{evil.host.url}/whl/{name}",
-                    "hashes": {"sha256": "0" * 63 + "1"},
-                }
-        lock.write_text(render(sealed(document)), encoding="utf-8")
-        altered = json.loads(plan.read_text(encoding="utf-8"))
-        altered["locks"][0]["sha256"] = hashlib.sha256(lock.read_bytes()).hexdigest()
-        plan.write_text(json.dumps(altered), encoding="utf-8")
-
-    forge()
-    again = here.run("fleet", "plan", "--run-dir", "run")
-    assert again.status == 0, again.err
-    assert evil.host.url not in lock.read_text(encoding="utf-8")
-    forge()
-    installed = here.run("fleet", "install", "--run-dir", "run")
-    assert installed.status == 6, installed.err
-    assert "is not one of the configured sources" in installed.err
-    assert evil.host.log == []
-
-
-@pytest.mark.heavy
-def test_settings_that_others_left_in_a_run_folder_count_on_no_node(
-    here: Workshop, evil: Evil
-) -> None:
-    here.run("fleet", "survey", "--engine", "local", "--run-dir", "run")
-    assert here.run("fleet", "plan", "--run-dir", "run").status == 0
-    run = here.folder / "run"
-    node = next((run / "survey").glob("*.json")).stem
-    for file, mode in (("uv.toml", "node"), ("[tool.uv]", "shared")):
-        strange = evil.choose(replace(here, folder=run), file, "find-links", "with a slash")
-        within = replace(
-            here, folder=run, variables={**here.variables, "GPUINSTALL_SCRATCH": str(here.folder)}
-        )
-        done = within.run(
-            "node", "install", "--node", node, "--run-dir", ".", "--mode", mode, "--build"
-        )
-        assert done.status == 0, done.err + done.out
-        assert strange.name not in done.err
-        assert evil.host.log == []
-        strange.unlink()

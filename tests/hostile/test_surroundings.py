@@ -144,7 +144,6 @@ def test_programs_of_a_folder_on_path_that_everybody_can_write_to_are_not_run(
         "probe",
         "doctor",
         "lock --target cpu",
-        "fleet survey --run-dir run --engine slurm",
         "self update",
     ):
         careful.started(*words.split())

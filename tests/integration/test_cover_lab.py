@@ -1,4 +1,4 @@
-"""``gpuinstall lock --cover``: the locks that serve a range of GPUs and drivers, written and priced."""
+"""``gpuinstall lock cover``: the locks that serve a range of GPUs and drivers, written and priced."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import pytest
 
 from gpuinstall.api import choose
 from gpuinstall.catalog import load_catalog
-from gpuinstall.fleet.classes import classes_in
-from gpuinstall.fleet.fleet_plan import plan_fleet
 from gpuinstall.lock.lock import read_lock
+from gpuinstall.lock.ranges import cover_range, machines_in
 from gpuinstall.probe import read_recording
 from gpuinstall.request import Request
 from gpuinstall.words import machine_in_words
@@ -38,38 +37,25 @@ def test_the_locks_of_a_range_are_written_and_it_is_said_what_each_serves_and_ad
 ) -> None:
     (tmp_path / "project").mkdir()
     workshop = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
-    words = ("lock", "torch", "--cover", *CARDS, "--driver", ">=470")
+    words = ("lock", "cover", "torch", *CARDS, "--driver", ">=470")
 
     fewest = workshop.document(*words)["data"]
     assert [row["target"] for row in fewest["cover"]] == ["cu118"]
     assert fewest["unserved"] == "RTX 40, H800 with driver 470–515"
-    each = workshop.document(*words, "--per-target", "newest")["data"]
-    assert [(row["target"], row["torch"]) for row in each["locks"]] == [
-        ("cu118", "2.7.1+cu118"),
-        ("cu126", "2.14.1+cu126"),
-        ("cu132", "2.15.0+cu132"),
-    ]
-    assert [row["serves"].rpartition(" ")[2] for row in each["cover"]] == [
-        "520",
-        "525–575",
-        "580–615",
-    ]
-    assert all(0 < row["added"] <= row["bytes"] for row in each["cover"])
-    done = workshop.run(*words, "--per-target", "newest")
-    assert "Serves      cu126: RTX 30, RTX 40, A800, H800 with driver 525–575 (" in done.out
+    assert all(0 < row["added"] <= row["bytes"] for row in fewest["cover"])
+    done = workshop.run(*words)
+    assert (
+        "Serves      cu118: RTX 30, A800 with driver 470–615; RTX 40, H800 with driver 520"
+        in done.out
+    )
     assert "Uncovered   no build runs on RTX 40, H800 with driver 470–515" in done.out
 
 
-def test_a_range_without_gpus_and_one_torch_too_many_are_refused(
-    stand_in: StandInIndex, tmp_path: Path
-) -> None:
+def test_a_range_without_gpus_is_refused(stand_in: StandInIndex, tmp_path: Path) -> None:
     workshop = Workshop(tmp_path, tmp_path / "caches", stand_in.environment())
     assert (
-        "lock cover requires either --gpu or --all-supported" in workshop.run("lock", "--cover").err
+        "lock cover requires either --gpu or --all-supported" in workshop.run("lock", "cover").err
     )
-    refused = workshop.run("lock", "--cover", "--all-supported", "--per-target", "newest")
-    assert refused.status == 3
-    assert "two versions of torch for cu118" in refused.err
 
 
 @pytest.mark.heavy
@@ -78,8 +64,8 @@ def test_the_locks_that_cover_everything_are_made_and_each_recorded_machine_take
 ) -> None:
     catalog, folder = load_catalog(), tmp_path / "project"
     request = Request(python="3.12")
-    groups = plan_fleet(classes_in((), None, "x86_64", catalog), request, catalog).groups
-    builds = {group.build.backend.tag: group.build for group in groups}
+    locks_to_make = cover_range(machines_in((), None, "x86_64", catalog), request, catalog).locks
+    builds = {lock.build.backend.tag: lock.build for lock in locks_to_make}
     for tag, build in builds.items():
         held = modules(build.name, tag)
         make_wheel(tmp_path / "served" / "whl" / tag, "torch", build.name, TAGS, modules=held)
@@ -87,7 +73,7 @@ def test_the_locks_that_cover_everything_are_made_and_each_recorded_machine_take
     folder.mkdir()
     with StandInIndex(tmp_path / "served") as index:
         workshop = Workshop(folder, tmp_path / "caches", index.environment())
-        data = workshop.document("lock", "torch", "--cover", "--all-supported", "--python", "3.12")[
+        data = workshop.document("lock", "cover", "torch", "--all-supported", "--python", "3.12")[
             "data"
         ]
 

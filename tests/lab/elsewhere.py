@@ -10,14 +10,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.facts.source import Recorder, Recording, ThisMachine, own_words, recorded_name
+from gpuinstall.facts.source import Recording, ThisMachine, recorded_name
 from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.facts.source import Access
-    from gpuinstall.reporter import Reporter
 
 FOLDER = "LAB_MACHINE"
 KFD_VERSION = (1, 17)
@@ -40,14 +39,10 @@ def overlay() -> None:
     from gpuinstall import probe
     from gpuinstall.vendors.amd import prober
 
-    def record_overlaid(folder: Path, reporter: Reporter) -> Recorder:
-        return Recorder(folder, own_words(), Overlaid(reporter))
-
     def kfd_version(path: str = prober.KFD) -> tuple[int, int]:  # noqa: ARG001
         return KFD_VERSION
 
     vars(probe)["ThisMachine"] = Overlaid
-    vars(probe)["recorder"] = record_overlaid
     if _played().access(prober.KFD):
         prober.kfd_version = kfd_version
 

@@ -76,9 +76,6 @@ class Workshop:
 
     def run(self, *arguments: str) -> Finished:
         """Run ``gpuinstall`` with ``arguments``, on the catalogue that stands still."""
-        # A fleet starts on its nodes what it was started as itself.
-        if arguments[0] == "fleet":
-            return self.started(*arguments)
         return gpuinstall(*arguments, env=self.environment, cwd=self.folder)
 
     def started(self, *arguments: str) -> Finished:

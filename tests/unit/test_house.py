@@ -40,18 +40,17 @@ failures -> finding regex values
 fields ->
 files -> errors shell
 finding -> values
-fleet -> backend catalog environments errors facts fields files folders gpuinstall install lock machine plan probe process project request shell sourcing text values verify words
-folders -> errors shell
 gpuinstall ->
 in_use ->
-install -> catalog cuda_compat environments errors facts failures fields files finding folders in_use interruption learned lock plan probe process proof_record provenance request shell text threads units uv values verify web wheels
+install -> catalog cuda_compat environments errors facts failures fields files finding in_use interruption learned lock plan probe process proof_record provenance request shell text threads units uv values verify web wheels
 interruption ->
 launcher -> gpuinstall
 learned -> backend catalog errors files location plan threads units values vendors wheels
 location -> errors
-lock -> backend catalog environments errors extensions facts failures files finding interruption learned location machine plan poetry process provenance regex reporter requirements_file shell sources text threads units uv values vendors versions web wheels
+lock -> backend catalog environments errors extensions facts failures files finding interruption learned location machine plan poetry process provenance regex reporter requirements_file shell sources text threads units uv values vendors versions web wheels words
 machine -> errors fields finding values versions
 marked_block ->
+node_records -> errors fields files machine reporter shell text values
 patience -> errors
 plan -> backend catalog errors finding machine values vendors
 poetry ->
@@ -88,9 +87,6 @@ PURE = [
     "backend",
     "errors",
     "finding",
-    "fleet.fleet_plan",
-    "fleet.reconcile",
-    "fleet.search",
     "machine",
     "plan",
     "request",
@@ -148,7 +144,6 @@ MAY_NAME_MAKERS = {
         "xpu",
     },  # the kinds of images that a Dockerfile makes; what other tools call machines
     "environments": {"cuda"},  # a key of the Machine document
-    "fleet": {"cuda"},  # torch's own name of a device
     "extensions": {
         "cuda"
     },  # what the names of files say, and torch's word for what a build was made with
@@ -190,7 +185,7 @@ MAY_NAME_MAKERS = {
 
 
 # Programs that run alone in another interpreter, with nothing of ours to import: each has its own names.
-ALONE = re.compile(r"gpuinstall\.(verify\.kernels|fleet\.collective|.*_child\b)")
+ALONE = re.compile(r"gpuinstall\.(verify\.kernels|.*_child\b)")
 ENTRANCES = {"command", "main"}
 """What a command, or a program, is called by whoever starts it."""
 

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from gpuinstall.cli.options import read_machine_document
+from gpuinstall.cli.options import read_machine_file
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import DOCS, Terminal, page_of
 from gpuinstall.errors import UsageError
@@ -91,7 +91,7 @@ def command(
     words = _words(Path(venv).absolute()) if venv else {}
     source = _read_text(text)
     transcript = Transcript(source.text)
-    origin = read_machine_document(machine) if machine else None
+    origin = read_machine_file(machine) if machine else None
     here = _here()
     requested = requested_failure(source.text, origin, here=here, placeholders=words)
     if requested:

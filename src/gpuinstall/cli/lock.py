@@ -12,6 +12,7 @@ import click
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
 from gpuinstall.errors import LockError, NoBuildError, UsageError
+from gpuinstall.node_records import recorded_machines
 from gpuinstall.project import lock_requests, open_project
 from gpuinstall.shell import joined, quoted
 from gpuinstall.sourcing import Sourcing
@@ -136,8 +137,14 @@ class LockScope(NamedTuple):
 
     def read_machines(self, terminal: Terminal) -> list[Machine]:
         """Return the machines that are selected, by files and in words."""
-        machines = [options.read_machine_file(name, terminal) for name in self.machines]
-        described = options.read_other_machine(self.described, terminal)
+        machines: list[Machine] = []
+        for name in self.machines:
+            folder = Path(name)
+            if folder.is_dir():
+                machines += recorded_machines(folder, terminal)
+            else:
+                machines.append(options.read_machine_file(name))
+        described = options.read_other_machine(self.described)
         if described:
             machines.append(described)
         return machines
@@ -194,8 +201,8 @@ _SELECTED = {
         "--machine",
         "machines",
         multiple=True,
-        metavar="FILE",
-        help="Lock for recorded machines (probe --json).",
+        metavar="FILE|DIR",
+        help="Lock for the machine of a document (probe --json), or those in a folder of records.",
     ),
 }
 _UPDATE = {
@@ -359,9 +366,7 @@ def cover_command(
     update: LockUpdate,
 ) -> Outcome:
     """Write the fewest locks for a range of GPUs and drivers, and tell what each adds to those before it."""
-    from gpuinstall.fleet.classes import classes_in, spanned
-    from gpuinstall.fleet.fleet_plan import plan_fleet
-    from gpuinstall.fleet.locks import lock_request
+    from gpuinstall.lock.ranges import cover_range, machines_in, spanned
 
     described = scope.described
     if bool(described.gpu) == all_supported:
@@ -373,23 +378,24 @@ def cover_command(
     with scope.open(terminal) as project:
         catalog, declared = project.catalog, project.read_folder_request()
         request = project.request_for(declared.listed)
-        classes = classes_in(described.gpu, described.driver, described.arch or "x86_64", catalog)
-        plan = plan_fleet(classes, request, catalog, newest=update.newest)
-        if not plan.groups:
+        arch = described.arch or "x86_64"
+        machines = machines_in(described.gpu, described.driver, arch, catalog)
+        cover = cover_range(machines, request, catalog)
+        if not cover.locks:
             raise NoBuildError(
                 "no-build",
                 "no build of torch runs on any GPU of this range",
                 hint=_hint_of_drivers(described.gpu),
             )
-        requests = tuple(lock_request(group, plan, request, catalog) for group in plan.groups)
+        requests = tuple(lock.request(request, catalog) for lock in cover.locks)
         _check_labels([request.label for request in requests])
         selected = update.options_for(project.folder, requests, declared)
-        has_several_torches = len({group.build.torch for group in plan.groups}) > 1
-        written = _write(selected._replace(newest=has_several_torches), project.session)
+        # The builds of a cover may be of several torches.
+        written = _write(selected._replace(newest=True), project.session)
         paths = [Path(entry["path"]) for entry in written.data["locks"]]
-        ranges = [spanned(classes[position] for position in group.classes) for group in plan.groups]
+        ranges = [spanned(lock.machines) for lock in cover.locks]
         rows = _cover_rows(paths, ranges, project.session)
-    uncovered = spanned(classes[position] for position in plan.uncovered)
+    uncovered = spanned(cover.unserved)
 
     def show(screen: Terminal) -> None:
         from gpuinstall.units import readable
@@ -422,7 +428,7 @@ def _check_labels(labels: list[str]) -> None:
         raise NoBuildError(
             "targets-disagree",
             f"this range requires two versions of torch for {label}; a folder holds one lock for each",
-            hint="Leave out --per-target newest, or name fewer GPUs",
+            hint="Name fewer GPUs, or a narrower --driver",
         )
 
 

@@ -45,12 +45,9 @@ COMMAND_GROUPS: dict[str, dict[str, str]] = {
         "hook": "Make plain uv and pip install builds that run here.",
         "shellenv": "Make plain uv and pip in this shell keep the same build.",
     },
-    "Fleets": {
-        "fleet": "Install and verify on every node of a cluster, through Slurm or Ray.",
-        "node": "Run one step of a fleet on this node.",
-    },
     "More": {
         "probe": "Show your GPUs, driver and system.",
+        "report": "Show what became of the nodes that recorded a command.",
         "env": "List and remove the environments made by gpuinstall.",
         "self": "Remove gpuinstall itself.",
     },

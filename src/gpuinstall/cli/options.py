@@ -326,7 +326,7 @@ def open_requested(
         # A machine in words has a Python like this one's.
         like_here = replace(settings.request, preferred_pythons=(RUNNING_PYTHON,))
         settings = replace(settings, request=like_here)
-    settings = replace(settings, machine=read_other_machine(machine, reporter))
+    settings = replace(settings, machine=read_other_machine(machine))
     return open_project(Path.cwd(), settings, reporter)
 
 
@@ -378,7 +378,7 @@ def _gpu_indices(gpus: str | None) -> tuple[str, ...] | None:
     return tuple(indices)
 
 
-def read_other_machine(selected: MachineOptions, reporter: Reporter) -> Machine | None:
+def read_other_machine(selected: MachineOptions) -> Machine | None:
     """Return the machine that the command line selects; None if that is this one.
 
     Raises:
@@ -391,7 +391,7 @@ def read_other_machine(selected: MachineOptions, reporter: Reporter) -> Machine 
                 "machine-twice",
                 "--machine cannot be combined with --gpu, --driver, --os and --arch",
             )
-        return read_machine_file(file, reporter)
+        return read_machine_file(file)
     if selected.gpu:
         from gpuinstall.words import machine_in_words
 
@@ -401,16 +401,7 @@ def read_other_machine(selected: MachineOptions, reporter: Reporter) -> Machine 
     return None
 
 
-def read_machine_file(name: str, reporter: Reporter) -> Machine:
-    """Return the machine of a document, of stdin (``-``), or of a recorded machine's folder."""
-    if name != "-" and Path(name).is_dir():
-        from gpuinstall.probe import read_recording
-
-        return read_recording(Path(name), reporter)
-    return read_machine_document(name)
-
-
-def read_machine_document(name: str) -> Machine:
+def read_machine_file(name: str) -> Machine:
     """Return the machine of a document, or of stdin (``-``).
 
     Raises:

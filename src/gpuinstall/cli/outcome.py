@@ -6,6 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, ParamSpec
 
 import click
@@ -14,6 +15,7 @@ from gpuinstall.cli.run_log import LOGGED, RunLog
 from gpuinstall.cli.terminal import OutputError, Terminal, hint_of, page_of
 from gpuinstall.errors import GpuInstallError
 from gpuinstall.finding import Finding
+from gpuinstall.node_records import RECORDING_COMMANDS, this_node, write_record
 from gpuinstall.text import MOST_NAMES
 
 P = ParamSpec("P")
@@ -38,6 +40,12 @@ _OUTPUT_OPTIONS = (
         is_flag=True,
         help="Print the commands that run, and lists in full.",
     ),
+)
+_RECORD_OPTION = click.option(
+    "--record",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write a record of this node into DIR, for gpuinstall report.",
 )
 
 
@@ -69,6 +77,7 @@ def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
             json_events: bool,
             quiet: bool,
             verbose: bool,
+            record: Path | None = None,
             **kwargs: Any,
         ) -> int:
             terminal = terminal_class(events=json_events)(
@@ -81,8 +90,16 @@ def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
                 MOST_NAMES.set(sys.maxsize)
             with _programs_followed_by(terminal):
                 try:
-                    return present(terminal, name, function(terminal, *args, **kwargs))
+                    # Before the work: a record that cannot be named is no reason to do it twice.
+                    node = this_node() if record else ""
+                    outcome = function(terminal, *args, **kwargs)
+                    if record:
+                        document = document_of(name, outcome)
+                        write_record(record, node, name, terminal.machines, document)
+                    return present(terminal, name, outcome)
                 except GpuInstallError as error:
+                    if record:
+                        _record_failure(record, name, terminal, error)
                     return fail(terminal, name, error)
                 except Exception:
                     import traceback
@@ -90,7 +107,8 @@ def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
                     terminal.record(traceback.format_exc())
                     raise
 
-        for option in reversed(_OUTPUT_OPTIONS):
+        recording = (_RECORD_OPTION,) if name in RECORDING_COMMANDS else ()
+        for option in reversed((*recording, *_OUTPUT_OPTIONS)):
             call = option(call)
         return call
 
@@ -114,34 +132,47 @@ def _programs_followed_by(terminal: Terminal) -> AbstractContextManager[None]:
     return heard_by(terminal)
 
 
+def document_of(name: str, outcome: Outcome) -> dict[str, Any]:
+    """Return the JSON document of a command that ended."""
+    exit_code = outcome.exit_code
+    status = outcome.status or ("error" if exit_code else "success")
+    errors = list(outcome.errors)
+    return {**_head(name, status, exit_code), "data": outcome.data, "errors": errors}
+
+
+def document_of_error(name: str, error: GpuInstallError) -> dict[str, Any]:
+    """Return the JSON document of a command that an error ended."""
+    document = _head(name, "error", error.exit_code)
+    # What could still be made of the command's data.
+    if error.data is not None:
+        document["data"] = error.data
+    return {**document, "errors": [error_entry(error)]}
+
+
 def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
     """Print the outcome of a command, as a document or for a person; return its exit status."""
-    exit_code = outcome.exit_code
     if terminal.as_json:
-        status = outcome.status or ("error" if exit_code else "success")
-        terminal.document(
-            {
-                **_head(name, status, exit_code),
-                "data": outcome.data,
-                "errors": list(outcome.errors),
-            }
-        )
-    elif not terminal.quiet or name not in LOGGED or exit_code:
+        terminal.document(document_of(name, outcome))
+    elif not terminal.quiet or name not in LOGGED or outcome.exit_code:
         outcome.show(terminal)
-    return exit_code
+    return outcome.exit_code
 
 
 def fail(terminal: Terminal, name: str, error: GpuInstallError) -> int:
     """Print an error, as a document or for a person; return its exit status."""
     if terminal.as_json and not isinstance(error, OutputError):
-        document = _head(name, "error", error.exit_code)
-        # What could still be made of the command's data.
-        if error.data is not None:
-            document["data"] = error.data
-        terminal.document({**document, "errors": [error_entry(error)]})
+        terminal.document(document_of_error(name, error))
     else:
         terminal.fault(error)
     return error.exit_code
+
+
+def _record_failure(folder: Path, name: str, terminal: Terminal, error: GpuInstallError) -> None:
+    try:
+        document = document_of_error(name, error)
+        write_record(folder, this_node(), name, terminal.machines, document)
+    except GpuInstallError as unwritten:
+        terminal.warn(f"no record was written: {unwritten.message}")
 
 
 def _head(name: str, status: Status, exit_code: int) -> dict[str, Any]:

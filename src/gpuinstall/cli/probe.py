@@ -13,7 +13,7 @@ from gpuinstall.advice import OURS, in_full
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, Status, finding_entries, framed
 from gpuinstall.cli.terminal import Terminal
-from gpuinstall.errors import MachineError, UsageError
+from gpuinstall.errors import MachineError
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.request import Request
@@ -24,33 +24,21 @@ from gpuinstall.request import Request
     help="Show this machine's GPUs and driver, where each fact comes from, and any problem.",
 )
 @click.option(
-    "--record",
-    type=options.PATH,
-    metavar="DIR",
-    help="Record everything that is read in DIR.",
-)
-@click.option(
     "--machine",
     metavar="FILE",
-    help="Read a Machine document (- is stdin) or a recorded machine's folder.",
+    help="Read a Machine document (- is stdin).",
 )
 @framed("probe")
-def command(terminal: Terminal, record: Path | None, machine: str | None) -> Outcome:
+def command(terminal: Terminal, machine: str | None) -> Outcome:
     """Probe."""
-    if record is not None and machine is not None:
-        raise UsageError(
-            "usage", "--record records this machine and cannot be combined with --machine"
-        )
     from gpuinstall.cuda_compat.trial import machine_beside
-    from gpuinstall.probe import record_machine
 
-    if record is not None:
-        probed = record_machine(record, terminal)
-    elif machine is not None:
-        probed = options.read_machine_file(machine, terminal)
+    if machine is not None:
+        probed = options.read_machine_file(machine)
     else:
         with machine_beside(Path.cwd(), terminal) as here:
             probed = here.machine
+    terminal.machines.append(probed)
     machine_refusals = refusals(probed)
     faults = probed.refusing or machine_refusals
     status: Status | None = None
@@ -58,7 +46,7 @@ def command(terminal: Terminal, record: Path | None, machine: str | None) -> Out
         status = "partial"
     return Outcome(
         probed.to_dict(),
-        lambda screen: show(screen, probed.with_problems(machine_refusals), record),
+        lambda screen: show(screen, probed.with_problems(machine_refusals)),
         exit_code=MachineError.exit_code if faults else 0,
         errors=finding_entries(faults),
         status=status,
@@ -80,7 +68,7 @@ def refusals(machine: Machine) -> tuple[Finding, ...]:
     return (replace(error.finding, fixes=tuple(advice.splitlines())),)
 
 
-def show(terminal: Terminal, machine: Machine, record: Path | None) -> None:
+def show(terminal: Terminal, machine: Machine) -> None:
     """Write the machine for a person."""
     terminal.field("Machine", machine_line(machine))
     for label, text in facts(machine):
@@ -89,9 +77,6 @@ def show(terminal: Terminal, machine: Machine, record: Path | None) -> None:
         terminal.line()
         terminal.line(terminal.headline(problem))
         terminal.rows([("why", problem.why), ("seen", problem.evidence), ("do", problem.fix)])
-    if record is not None:
-        terminal.line()
-        terminal.field("Recorded", f"{record}, without serial numbers, host and user names")
 
 
 def machine_line(machine: Machine) -> str:

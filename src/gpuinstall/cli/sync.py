@@ -70,6 +70,7 @@ def command(
         cuda_compat=compat.source,
     )
     with open_project(Path.cwd(), settings, terminal) as project:
+        terminal.machines.append(project.machine)
         terminal.step("Machine", machine_line(project.machine))
         if selected_target:
             _check_platform(selected_target, project.machine)

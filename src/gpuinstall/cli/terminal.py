@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.cli.progress import Tally
     from gpuinstall.finding import Finding
+    from gpuinstall.machine import Machine
     from gpuinstall.process import Finished
     from gpuinstall.reporter import Progress, Unit
 
@@ -75,6 +76,8 @@ class Terminal:
     """Where bars are drawn just now."""
     warned: set[str] = field(default_factory=set)
     """The warnings that were written."""
+    machines: list[Machine] = field(default_factory=list)
+    """The machine, once the command has read it."""
 
     @property
     def is_brief(self) -> bool:

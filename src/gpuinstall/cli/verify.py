@@ -92,6 +92,7 @@ def command(
     folder = target.parent.parent
     with machine_beside(folder.parent, terminal) as here:
         machine = here.machine
+        terminal.machines.append(machine)
         origin = read_origin(folder, machine)
         _warn_of_other_gpus(terminal, machine, origin.gpus)
         if not python:

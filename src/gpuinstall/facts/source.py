@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import platform
 import re
@@ -214,77 +213,6 @@ class Recording:
         with suppress(OSError):
             return read_raw(self.folder / name, self.folder).decode("utf-8", "replace")
         return None
-
-
-@dataclass(frozen=True)
-class Recorder:
-    """This machine, every answer of which is also written into ``folder``."""
-
-    folder: Path
-    private: PrivateWords
-    machine: ThisMachine = field(default_factory=ThisMachine)
-
-    def text(self, path: str, most: int = -1) -> str | None:
-        """Return a file."""
-        return self._recorded(recorded_name(path), self.machine.text(path, most))
-
-    def names(self, path: str, start: str = "") -> tuple[str, ...]:
-        """List a folder; its files are noted empty until they are read."""
-        names = self.machine.names(path, start)
-        for name in names:
-            file = recorded_name(f"{path}/{name}")
-            is_noted = (self.folder / file).exists()
-            if not is_noted and not self.machine.is_folder(f"{path}/{name}"):
-                self._recorded(file, "")
-        return names
-
-    def link(self, path: str) -> str | None:
-        """Return where a link points."""
-        return self._recorded(recorded_name(path), self.machine.link(path))
-
-    def access(self, path: str) -> Access | None:
-        """Try a device node."""
-        access = self.machine.access(path)
-        self._recorded(recorded_name(path), access)
-        return access
-
-    def variable(self, name: str) -> str | None:
-        """Return an environment variable."""
-        value = self.machine.variable(name)
-        if value is None:
-            return None
-        file = self.folder / ENVIRONMENT
-        variables = {}
-        if file.exists():
-            variables = json.loads(file.read_text(encoding="utf-8"))
-        variables[name] = value
-        text = json.dumps(variables, indent=1, sort_keys=True)
-        self._recorded(ENVIRONMENT, f"{text}\n")
-        return value
-
-    def answer(self, name: str, ask: Callable[[], str]) -> str:
-        """Ask."""
-        answer = self.machine.answer(name, ask)
-        self._recorded(name, answer)
-        return answer
-
-    def wait(self, text: str) -> None:
-        """Report it to whoever runs the probe."""
-        self.machine.wait(text)
-
-    def _recorded(self, name: str, text: str | None) -> str | None:
-        """Write a text, if there is one, and return it."""
-        if text is None:
-            return None
-        file = self.folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        # The lines end as the machine ends them.
-        file.write_text(
-            scrubbed(text, self.private),
-            encoding="utf-8",
-            newline="",
-        )
-        return text
 
 
 def recorded_name(path: str) -> str:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.environments.environment import packages_called
 from gpuinstall.environments.packages import bytecode_of
-from gpuinstall.errors import InstallationError
 from gpuinstall.files import own_cache_folder, remove_path
-from gpuinstall.folders import own_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -32,8 +31,10 @@ def keep_bytecode(venv: Path, names: Collection[str]) -> None:
     """Keep the bytecode of packages of an environment; a cache that cannot be written is no fault."""
     if os.name != "posix":
         return
-    with suppress(OSError, InstallationError):
-        root = own_folder(_root())
+    with suppress(OSError):
+        root = _root()
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_private(root)
         for package in packages_called(names, venv):
             _link_compiled(package, package.record.parent, _folder(package))
         folders = root.glob(f"*-{'[0-9a-f]' * 32}")
@@ -47,8 +48,8 @@ def link_bytecode(venv: Path, names: Collection[str]) -> None:
     if os.name != "posix":
         return
     # What Python runs comes from no folder that another user can write to.
-    with suppress(OSError, InstallationError):
-        own_folder(_root(), make=False)
+    with suppress(OSError):
+        _check_private(_root())
         for package in packages_called(names, venv):
             kept = _folder(package)
             if kept.is_dir():
@@ -58,6 +59,14 @@ def link_bytecode(venv: Path, names: Collection[str]) -> None:
 
 def _root() -> Path:
     return own_cache_folder() / "bytecode"
+
+
+def _check_private(folder: Path) -> None:
+    """Raise PermissionError for a folder that another user can write to."""
+    status = folder.lstat()
+    is_private = not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if not (stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and is_private):
+        raise PermissionError(f"{folder} is not this user's alone")
 
 
 def _folder(package: InstalledPackage) -> Path:

@@ -1,4 +1,4 @@
-"""Wheels that were compiled here, kept for the next environment and, in a fleet's run folder, for the other nodes.
+"""Wheels that were compiled here, kept for the next environment.
 
 One lies below a folder of what it was compiled from, beside and for, in one that is named by its SHA-256.
 """

@@ -183,7 +183,7 @@ def terms_of(
 ) -> Terms:
     """Return the terms of a demand on a platform, the same for every machine of it.
 
-    A page, a table and a fleet ask for hundreds of GPUs and drivers; what depends on neither is judged once.
+    A table asks for hundreds of GPUs and drivers; what depends on neither is judged once.
     """
     return Terms(demand, platform, catalog)
 

@@ -16,10 +16,7 @@ mount --rbind /dev m/dev
 export DEBIAN_FRONTEND=noninteractive
 chroot m apt-get update -qq
 install() { chroot m apt-get install -y -qq --no-install-recommends "$@"; }
-install slurmctld slurmd slurm-client munge squashfs-tools environment-modules > "$1/apt.log" 2>&1
-# Debian's two programs for modules exclude each other as packages, but share no file: Lmod is unpacked beside the other.
-install lua-filesystem lua-json lua-posix lua-term lua5.3 tcl >> "$1/apt.log" 2>&1
-chroot m sh -c 'cd /tmp && apt-get download -qq lmod && dpkg -x lmod_*.deb / && rm lmod_*.deb' >> "$1/apt.log" 2>&1
+install slurmctld slurmd slurm-client munge > "$1/apt.log" 2>&1
 dd if=/dev/urandom of=m/etc/munge/munge.key bs=1 count=1024 2> /dev/null
 chroot m chown munge: /etc/munge/munge.key
 chmod 400 m/etc/munge/munge.key

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.facts.source import Recorder, Recording, private_words, recorded_name, scrubbed
+from gpuinstall.facts.source import Recording, private_words, recorded_name, scrubbed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,24 +14,22 @@ if TYPE_CHECKING:
 PRIVATE = private_words("gpu-07.cluster.example", "ada", "/home/ada")
 
 
-def test_what_was_read_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "real" / "0000:01:00.0").mkdir(parents=True)
-    (tmp_path / "real" / "0000:01:00.0" / "vendor").write_text("0x10de\n", encoding="utf-8")
-    (tmp_path / "real" / "driver").symlink_to("../../bus/pci/drivers/nvidia")
-    (tmp_path / "real" / "node").write_text("", encoding="utf-8")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    root = str(tmp_path / "real")
-    recorder, recording = Recorder(tmp_path / "recorded", ()), Recording(tmp_path / "recorded")
-    for source in (recorder, recording):
-        assert source.names(root) == ("0000:01:00.0", "driver", "node") or source is recording
-        assert source.text(f"{root}/0000:01:00.0/vendor") == "0x10de\n"
-        assert source.text(f"{root}/missing") is None
-        assert source.link(f"{root}/driver") == "../../bus/pci/drivers/nvidia"
-        assert source.access(f"{root}/node") == "open"
-        assert source.access(f"{root}/missing") is None
-        assert source.variable("CUDA_VISIBLE_DEVICES") == "0"
-        assert source.variable("SLURM_JOB_ID") is None
-        assert source.answer("nvml.txt", lambda: "status 0\n") == "status 0\n"
+def test_a_recording_reads_as_the_machine_did(tmp_path: Path) -> None:
+    device = tmp_path / "sys" / "bus" / "0000%3A01%3A00.0"
+    device.mkdir(parents=True)
+    (device / "vendor").write_text("0x10de\n", encoding="utf-8")
+    (tmp_path / "sys" / "driver").write_text("../../bus/pci/drivers/nvidia", encoding="utf-8")
+    (tmp_path / "sys" / "node").write_text("denied", encoding="utf-8")
+    (tmp_path / "environment.json").write_text('{"CUDA_VISIBLE_DEVICES": "0"}', encoding="utf-8")
+    recording = Recording(tmp_path)
+
+    assert recording.names("/sys/bus") == ("0000:01:00.0",)
+    assert recording.text("/sys/bus/0000:01:00.0/vendor") == "0x10de\n"
+    assert recording.text("/sys/missing") is None
+    assert recording.link("/sys/driver") == "../../bus/pci/drivers/nvidia"
+    assert recording.access("/sys/node") == "denied"
+    assert recording.variable("CUDA_VISIBLE_DEVICES") == "0"
+    assert recording.variable("SLURM_JOB_ID") is None
 
 
 def test_an_answer_that_was_not_recorded_is_empty_and_nobody_is_asked(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ import pytest
 from gpuinstall.api import choose
 from gpuinstall.catalog import load_catalog
 from gpuinstall.errors import GpuInstallError, NoBuildError
-from gpuinstall.fleet.classes import classes_in
-from gpuinstall.fleet.fleet_plan import plan_fleet
 from gpuinstall.install.start import environment_to_start
+from gpuinstall.lock.ranges import cover_range, machines_in
 from gpuinstall.lock.target import Target
 from gpuinstall.probe import read_recording
 from gpuinstall.project import Settings, open_project
@@ -27,23 +26,15 @@ if TYPE_CHECKING:
 RECORDED = sorted((Path(__file__).parents[2] / "data" / "machines").iterdir())
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(False, id="the fewest"),
-        pytest.param(True, id="each driver's newest", marks=pytest.mark.heavy),
-    ],
-)
-def image(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, list[Build], str]:
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Build], str]:
     """A folder with a lock for each build of the cover, from driver 525 on."""
     catalog, folder = load_catalog(), tmp_path_factory.mktemp("locks")
-    classes = classes_in((), ">=525", "x86_64", catalog)
-    groups = plan_fleet(classes, Request(), catalog, newest=request.param).groups
-    python = groups[0].python
-    for group in groups:
-        build = group.build
+    machines = machines_in((), ">=525", "x86_64", catalog)
+    covering = cover_range(machines, Request(), catalog).locks
+    python = covering[0].python
+    builds = [cover.build for cover in covering]
+    for build in builds:
         tags = f"cp{python.replace('.', '')}-cp{python.replace('.', '')}-manylinux_2_28_x86_64"
         held = lock(
             str(Target(build.backend.tag)),
@@ -51,7 +42,7 @@ def image(
             python=python,
         )
         (folder / held.name).write_text(held.text, encoding="utf-8")
-    return folder, [group.build for group in groups], python
+    return folder, builds, python
 
 
 def entered(folder: Path, machine: Machine) -> str:

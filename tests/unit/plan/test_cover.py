@@ -1,4 +1,4 @@
-"""The fewest builds that serve several machines; that no smaller set does is a property in fleet/test_plan."""
+"""The fewest builds that serve several machines."""
 
 from __future__ import annotations
 

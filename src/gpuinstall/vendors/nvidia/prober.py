@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.facts.bus import OTHER_BRIDGE
 from gpuinstall.facts.children import run_children, time_limit
-from gpuinstall.facts.source import Recorder
 from gpuinstall.facts.steps import Step
 from gpuinstall.finding import CheckResult
 from gpuinstall.vendors.nvidia import linux
@@ -113,11 +112,10 @@ def _fabric(source: Source, evidence: NvidiaEvidence) -> linux.Fabric | None:
 
 
 def _nvml_or_smi(source: Source, evidence: NvidiaEvidence) -> NvmlFacts:
-    """Return NVML's answer, or nvidia-smi's if neither library could answer; a recording has both."""
-    is_needed = _needs_smi(evidence)
-    if is_needed or isinstance(source, Recorder):
+    """Return NVML's answer, or nvidia-smi's if neither library could answer."""
+    if _needs_smi(evidence):
         answer = ask_smi(source, evidence.shown or 1)
-        if is_needed and answer.error:
+        if answer.error:
             return answer
     return evidence.nvml
 

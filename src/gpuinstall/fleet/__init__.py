@@ -1,1 +1,0 @@
-"""Many machines, by the engine that is already there: work for each node, a plan, records."""

@@ -1,0 +1,79 @@
+"""Ranges of GPUs and drivers: the machines that stand for them, the fewest locks, what no lock serves."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.errors import UsageError
+from gpuinstall.lock.ranges import RangeCover, cover_range, machines_in, spanned
+from gpuinstall.request import Request
+
+NAMES = ("RTX 30", "RTX 40", "A800")
+
+
+def covered(*names: str, drivers: str | None = None, request: Request | None = None) -> RangeCover:
+    catalog = load_catalog()
+    machines = machines_in(names, drivers, "x86_64", catalog)
+    return cover_range(machines, request or Request(), catalog)
+
+
+def test_a_series_is_every_card_of_its_code_under_each_branch() -> None:
+    machines = machines_in(NAMES, ">=525,<590", "x86_64", load_catalog())
+
+    assert spanned(machines) == "RTX 30, RTX 40, A800 with driver 525–580"
+    capabilities = {str(machine.gpus[0].compute_capability) for machine in machines}
+    assert capabilities == {"8.6", "8.9", "8.0"}
+
+
+def test_a_number_is_one_branch() -> None:
+    machines = machines_in(["A800"], "570", "x86_64", load_catalog())
+
+    assert spanned(machines) == "A800 with driver 570"
+
+
+def test_the_fewest_locks_serve_a_range() -> None:
+    cover = covered(*NAMES, drivers=">=470")
+
+    assert [lock.build.backend.tag for lock in cover.locks] == ["cu118"]
+    assert spanned(cover.locks[0].machines) == (
+        "RTX 30, A800 with driver 470–615; RTX 40 with driver 520–615"
+    )
+
+
+def test_cards_that_share_no_build_have_a_lock_each() -> None:
+    cover = covered("GTX 1080", "RTX 5090", drivers="580")
+
+    cards = {lock.build.backend.tag: spanned(lock.machines) for lock in cover.locks}
+    assert cards == {
+        "cu126": "GeForce GTX 1080 with driver 580",
+        "cu130": "GeForce RTX 5090 with driver 580",
+    }
+
+
+def test_what_no_build_runs_on_is_named_by_gpu_and_driver() -> None:
+    cover = covered("RTX 40", drivers=">=470,<530")
+
+    assert spanned(cover.unserved) == "RTX 40 with driver 470–515"
+
+
+def test_every_known_gpu_is_served_under_some_driver_or_named() -> None:
+    catalog = load_catalog()
+    machines = machines_in((), None, "x86_64", catalog)
+    cover = cover_range(machines, Request(), catalog)
+
+    served = sum(len(lock.machines) for lock in cover.locks)
+    assert served + len(cover.unserved) == len(machines)
+    assert {lock.build.backend.kind for lock in cover.locks} == {"cuda", "rocm", "xpu"}
+
+
+def test_the_locks_have_the_requested_python() -> None:
+    cover = covered("RTX 40", drivers="580", request=Request(python="3.11"))
+
+    assert [lock.python for lock in cover.locks] == ["3.11"]
+
+
+@pytest.mark.parametrize("drivers", ["new", ">=", "470-580"])
+def test_a_malformed_range_is_refused(drivers: str) -> None:
+    with pytest.raises(UsageError, match="not a range of driver branches"):
+        machines_in(["RTX 30"], drivers, "x86_64", load_catalog())

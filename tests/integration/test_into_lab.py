@@ -287,6 +287,20 @@ def test_settings_of_uv_that_others_wrote_stay_as_they_are(
     assert "constraints.txt" in offered(done, "Guard")
 
 
+def test_a_pip_configuration_of_the_users_stays_as_it_is(workshop: Workshop, comfyui: Path) -> None:
+    """It says nothing but what a guard says too."""
+    text = "[install]\nconstraint = file:///srv/team/constraints.txt\n"
+    file = comfyui / "venv" / "pip.conf"
+    file.write_text(text)
+
+    done = workshop.run("install", "--into", "torch==2.13.0")
+
+    assert done.status == 0, done.err
+    assert file.read_text() == text
+    assert not (comfyui / "venv" / "constraints.txt").exists()
+    assert "pip.conf is not gpuinstall's" in " ".join(done.err.split())
+
+
 @pytest.mark.usefixtures("comfyui")
 def test_a_repair_of_what_was_never_proven_is_refused(workshop: Workshop) -> None:
     refused = workshop.document("install", "--repair", "--into", exit_code=2)

@@ -159,7 +159,7 @@ def test_every_command_of_uv_keeps_torch_in_a_project(workshop: Workshop, shell:
 
 
 @pytest.mark.heavy
-def test_the_line_in_pip_conf_lifts_it(workshop: Workshop) -> None:
+def test_without_pip_conf_pip_takes_any_torch(workshop: Workshop) -> None:
     (workshop.folder / ".venv" / "pip.conf").unlink()
     done = pip(workshop, "install", "--no-deps", "torch==2.13.0")
     assert done.ok, done.err

@@ -24,8 +24,7 @@ CONSTRAINTS = "constraints.txt"
 UV_SETTINGS = "uv.toml"
 """What uv reads in the folder that it is run in, or in the nearest one above."""
 GUARD_FILES = (CONSTRAINTS, "pip.conf", "pip.ini")
-_OWN_CONSTRAINTS = re.compile(r"# The builds that go with \S+ \(([0-9a-f]{8})\)\. .*\n")
-_OWN_CONFIGURATION = re.compile(r"\[install\]\nconstraint = (?:\S+ )*file:\S+\n")
+_HEAD = re.compile(r"# The builds that go with \S+ \(([0-9a-f]{8})\)\. .*\n")
 
 
 @dataclass(frozen=True)
@@ -108,13 +107,13 @@ def write_guard(
         constraints: Further constraints files, the user's own, which pip would pass over otherwise.
     """
     text = "".join(f"{line}\n" for line in lines)
-    lift = f"{pip_configuration()} beside this file names it; to lift it, delete that line."
+    lift = f"{pip_configuration()} beside this file names it; to lift it, delete that file."
     write_atomically(built / CONSTRAINTS, _headed(text, source, lift))
     section = pip_section((*constraints, (final / CONSTRAINTS).as_uri()))
     configuration = "\n".join([*section, ""])
     write_atomically(
         built / pip_configuration(),
-        configuration,
+        _headed(configuration, source, "To lift them, delete this file."),
         # An address in the user's own file may have a login that no other user can read.
         is_private=has_login(configuration.encode()),
     )
@@ -177,10 +176,8 @@ def is_own_guard_file(file: Path) -> bool:
     """Whether a file is as the guard writes it, and not edited since."""
     with suppress(OSError, ValueError):
         text = read_document(file, file.parent)
-        head = _OWN_CONSTRAINTS.match(text)
-        if head:
-            return head[1] == _checksum(text[head.end() :])
-        return _OWN_CONFIGURATION.fullmatch(text) is not None
+        head = _HEAD.match(text)
+        return head is not None and head[1] == _checksum(text[head.end() :])
     return False
 
 

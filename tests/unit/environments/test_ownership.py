@@ -153,6 +153,12 @@ def test_what_gpuinstall_writes_is_the_users_after_an_edit(tmp_path: Path) -> No
     assert user_paths(venv) == ("constraints.txt", "pip.conf", "pylock.mine.toml")
 
 
+def test_a_pip_configuration_like_gpuinstalls_is_the_users(tmp_path: Path) -> None:
+    venv = make_environment(tmp_path / ".venv", "ours")
+    (venv / "pip.conf").write_text("[install]\nconstraint = file:///srv/team.txt\n")
+    assert user_paths(venv) == ("pip.conf",)
+
+
 @pytest.mark.skipif(os.getuid() == 0, reason="root reads every folder")
 def test_a_folder_that_cannot_be_read_is_the_users(venv: Path) -> None:
     (venv / "locked").mkdir(mode=0)

@@ -19,7 +19,8 @@ from packaging.requirements import Requirement
 
 from gpuinstall import load_catalog
 from gpuinstall.catalog.listing import read_listing
-from gpuinstall.catalog.narrowing import listed_builds
+from gpuinstall.catalog.narrowing import narrowed
+from gpuinstall.errors import InstallationError
 from gpuinstall.learned.reader import Reader
 from gpuinstall.learned.store import learned_store
 from gpuinstall.plan.requirement import parse_requirement
@@ -71,17 +72,23 @@ def main(words: Sequence[str]) -> None:
 
 
 def learn(release: str, os: str, arch: str, catalog: Catalog, reader: Reader) -> list[LearnedRow]:
-    """Read the newest release of torch that satisfies a requirement, every build of one platform."""
+    """Read the builds of one platform that the catalogue lacks, of the newest release that satisfies a requirement."""
     requirement = parse_requirement(release)
+    verified = [build for build in catalog.builds if build.confidence != "unverified"]
     backends = {build.backend for build in catalog.builds_for(os, arch)}
     tags = [backend.tag for backend in sorted(backends)]
-    listing = read_listing(reader.sources, reader.client, tags, ("torch",))
-    listed = listed_builds(catalog.builds, listing, os, arch)
-    builds = [build for build in listed if requirement.allows(build.torch)]
-    if not builds:
-        sys.stderr.write(f"{os} {arch}: no source lists a wheel of {release}\n")
-    newest = max((build.torch for build in builds), default=None)
-    to_read = [build for build in builds if build.torch == newest]
+    try:
+        listing = read_listing(reader.sources, reader.client, tags, ("torch",))
+    except InstallationError as error:
+        sys.stderr.write(f"{os} {arch}: {error.message}\n")
+        return []
+    builds = [
+        build
+        for build in narrowed(verified, listing, os, arch)
+        if build.platform == f"{os}_{arch}" and not build.absent
+    ]
+    newest = max((build.torch for build in builds if requirement.allows(build.torch)), default=None)
+    to_read = [build for build in builds if build.torch == newest and build.unread]
     return side_by_side(reader.torch, to_read, AT_ONCE)
 
 

@@ -208,7 +208,6 @@ def test_an_address_in_the_metadata_of_a_script_is_named_or_refused(
     ("before", "words"),
     [
         ("lock --target cpu", "export uv"),
-        pytest.param("probe", "catalog learn torch", marks=pytest.mark.heavy),
         ("probe", "doctor"),
     ],
 )

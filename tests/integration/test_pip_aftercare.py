@@ -141,12 +141,11 @@ def test_every_command_of_uv_keeps_torch_in_a_project(workshop: Workshop, shell:
     project = '[project]\nname = "p"\nversion = "1"\nrequires-python = "=={}.*"\ndependencies = ["torch==2.14.1"]\n'
     (workshop.folder / "pyproject.toml").write_text(project.format(PYTHON), encoding="utf-8")
     for command, expected in (
-        ("uv add cowsay", "2.14.1+cpu True True"),
-        ("uv sync", "2.14.1+cpu True True"),
+        ("uv add cowsay && gpuinstall install", "2.14.1+cpu True True"),
         ("uv run python -c 'import torch, cowsay'", "2.14.1+cpu True True"),
         ("uvx --from filelock python -c 'import filelock'", "2.14.1+cpu True True"),
         ("uv pip install numpy && uv pip uninstall numpy", "2.14.1+cpu True True"),
-        ("uv remove cowsay", "2.14.1+cpu True False"),
+        ("uv remove cowsay && gpuinstall install", "2.14.1+cpu True False"),
     ):
         done = in_shell(workshop, command, shell)
         assert done.ok, (command, done.out + done.err)

@@ -88,23 +88,6 @@ def narrowed(
     return (*other_platforms, *as_listed, *_unknown(new, os, arch))
 
 
-def listed_builds(
-    builds: Iterable[Build],
-    listing: Listing,
-    os: str,
-    arch: str,
-) -> tuple[Build, ...]:
-    """Return every build that the sources list for a platform, as if none were known.
-
-    Args:
-        builds: Those that are known.
-    """
-    platform = f"{os}_{arch}"
-    known = [build for build in builds if build.platform == platform]
-    listed = _by_build(listing.wheels, known, os, arch)
-    return tuple(_unknown(listed, os, arch))
-
-
 def offered(
     listing: Listing,
     os: str,

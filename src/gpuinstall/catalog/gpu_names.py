@@ -1,4 +1,4 @@
-"""A GPU found by its name, as people, shops, ``nvidia-smi``, MIG, vGPU and cluster labels write it.
+"""A GPU found by its name, as people, shops, ``nvidia-smi``, MIG and vGPU write it.
 
 A name is read exactly, or as the same model in another form (laptop, PCIe, 80 GB), or as part of
 longer names; if those run different code it is ambiguous, never guessed. Each maker's names are
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     _Words = tuple[str, ...]
 
 FORM = re.compile(
-    r"sxm\d*|pcie|hbm\d*e?|nvl\d*|\d+gb?|laptop|mobile|notebook|with|maxq|design|gpu|shared|"
+    r"sxm\d*|pcie|hbm\d*e?|nvl\d*|\d+gb?|laptop|mobile|notebook|with|maxq|design|gpu|"
     r"graphics|device|developer|kit|module|nvgpu"
 )
 """The words of a name that tell one form of a model from another."""

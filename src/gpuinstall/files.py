@@ -603,7 +603,7 @@ def unwritable(path: Path, error: OSError) -> InstallationError:
     hint = f"ls -ld {quoted(path.parent)}; df -h {quoted(path.parent)}"
     if os.name == "nt":
         hint = (
-            "the same again   # once nothing there is in use"
+            "Run it again once nothing there is in use"
             if isinstance(error, PermissionError)
             else ""
         )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpuinstall.errors import UsageError
 
 SILENCE, FLOOR = "GPUINSTALL_SILENCE", "GPUINSTALL_FLOOR"
-MORE_TIME = f"the same again\nFor a slow server, allow more time: {SILENCE} (seconds), {FLOOR} (bytes a second)"
+MORE_TIME = f"Run it again\nFor a slow server, allow more time: {SILENCE} (seconds), {FLOOR} (bytes a second)"
 """What to do about a server that was too slow."""
 UV_DOWNLOADS = "UV_CONCURRENT_DOWNLOADS"
 

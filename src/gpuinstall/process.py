@@ -73,7 +73,7 @@ def watched(
         more = f"{SILENCE} (seconds) gives a server more time, {UV_DOWNLOADS}=4 takes less memory"
         why, hint = (
             "a package index answers too slowly, or endlessly",
-            f"the same again\nOr use another index; {more}",
+            f"Run it again\nOr use another index; {more}",
         )
         raise InstallationError(
             "standstill",

@@ -68,7 +68,7 @@ def described_machine(
             raise UsageError(
                 "glibc-malformed",
                 f"{glibc!r} is no glibc of {system}",
-                hint="the same with --glibc 2.35",
+                hint="Run it again with --glibc 2.35",
             )
         machine = replace(
             machine,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.advice import in_full
+from gpuinstall.advice import for_install, for_options
 from gpuinstall.cli.main import COMMANDS, entrance
 from tests.lab.advice import judged
 
@@ -125,11 +125,11 @@ def texts(folder: Path = SOURCE) -> frozenset[str]:
 
 
 def changes(folder: Path = SOURCE) -> set[str]:
-    """Each line in the source that says what to change of the command that was run."""
+    """Each line in the source that says with which option to run the command again."""
     return {
         line
         for text in texts(folder)
-        for line in re.findall(r"(?m)^the same (?:again|with(?:out)? \S.*)", text)
+        for line in re.findall(r"(?m)^Run it again with --\S.*", text)
     }
 
 
@@ -158,12 +158,12 @@ def test_an_option_in_a_sentence_is_one_of_ours() -> None:
 def test_what_a_plan_advises_is_an_option_of_install_too() -> None:
     # The doctor and the page give it for "install", whatever command was run.
     lines = changes(SOURCE / "plan")
-    assert "the same with --backend cpu   # the CPU build instead" in lines
+    assert "Run it again with --backend cpu: the CPU build instead" in lines
     options = known("install")
     named = {
         option
         for line in lines
-        for option in re.findall(r"(?<= )--[a-z][a-z-]*", line.partition("   #")[0])
+        for option in re.findall(r"(?<= )--[a-z][a-z-]*", line.partition(": ")[0])
     }
     assert named - options == set()
 
@@ -192,18 +192,16 @@ def _needed(parameter: click.Parameter) -> list[str]:
     return [value] if isinstance(parameter, click.Argument) else [parameter.opts[0], value]
 
 
-def test_what_the_same_with_a_change_becomes_runs_for_every_command() -> None:
+def test_what_is_advised_in_place_of_a_command_runs_again_is_one_to_install() -> None:
     lines = changes()
+    assert "Run it again with --into: torch is installed into it, and the rest stays" in lines
+    options = known("install")
+    kept = [line for line in lines if for_options(line, options)]
+    written = [command for line in kept for command in for_install(line)]
+    assert {line: fault for line in written if (fault := judged(line))} == {}
+
+
+def test_every_command_is_judged_as_it_is_typed() -> None:
     assert {
-        "the same again",
-        "the same with --into   # installs torch into it, and keeps the rest",
-    } <= lines
-    wrong = {}
-    for words, command in commands():
-        assert judged(shlex.join(words)) is None
-        options = [option for parameter in command.params for option in parameter.opts]
-        for line in lines:
-            written = in_full(line, words, options)
-            if fault := judged(written):
-                wrong[written] = fault
-    assert wrong == {}
+        shlex.join(words): fault for words, _ in commands() if (fault := judged(shlex.join(words)))
+    } == {}

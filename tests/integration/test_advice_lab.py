@@ -1,4 +1,4 @@
-"""What a failed command advises, pasted as it stands: the rest of the command is kept, and it works."""
+"""What a failed command advises works: pasted as it stands, or as the change of the command that it names."""
 
 from __future__ import annotations
 
@@ -56,23 +56,22 @@ def test_advice_that_is_pasted_mends_what_it_is_about(
     play(GTX_980_ON_590)
 
     *_, for_cpu = advised(workshop, "install torch --backend cu126 --no-code-check", 8)
-    assert pasted(workshop, for_cpu) == "gpuinstall install torch --no-code-check --backend cpu"
+    assert for_cpu == "Run it again with --backend cpu: the CPU build instead"
+    pasted(workshop, "gpuinstall install torch --no-code-check --backend cpu")
 
     typo = "install scpy --backend cpu --no-code-check"
     (online,) = advised(workshop, f"{typo} --offline", 4)
-    assert online == f"gpuinstall {typo}", "offline, no name can be confirmed"
+    assert online == "Run it again without --offline", "offline, no name can be confirmed"
     (likely,) = advised(workshop, typo, 4)
-    assert pasted(workshop, likely) == "gpuinstall install scipy --backend cpu --no-code-check"
+    assert likely == "Write scipy in place of scpy"
+    pasted(workshop, "gpuinstall install scipy --backend cpu --no-code-check")
 
     (respelled, *_) = advised(workshop, "lock torch=2.10.0 --gpu A100 --driver 580.95.05", 2)
-    assert (
-        pasted(workshop, respelled) == "gpuinstall lock torch==2.10.0 --gpu A100 --driver 580.95.05"
-    )
-    for lock in workshop.folder.glob("pylock.cu*.toml"):
-        lock.unlink()
+    assert respelled == "Write torch==2.10.0 in place of torch=2.10.0"
 
     (newest,) = advised(workshop, "install numpy==99.0 --backend cpu", 3)
-    assert pasted(workshop, newest) == "gpuinstall install numpy --backend cpu"
+    assert newest == "Write numpy in place of numpy==99.0"
+    pasted(workshop, "gpuinstall install numpy --backend cpu")
     assert installed_packages(venv).keys() >= {"torch", "scipy", "numpy"}
 
     make_wheel(simple, "fleeting", "1.0")

@@ -400,7 +400,7 @@ def test_a_machine_that_must_be_mended_is_refused_before_any_download(
     play(replace(RTX_4090, cu_init=999, nvml_init=0))
     done = workshop.run("install")
     assert done.status == 8, done.err
-    assert "--backend cpu   # the CPU build instead" in done.err
+    assert "--backend cpu: the CPU build instead" in done.err
     assert done.err.count("--backend cpu") == 1
     assert stand_in.log == []
     assert workshop.entries() == set()

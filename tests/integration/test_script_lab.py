@@ -167,7 +167,7 @@ def test_what_is_the_users_in_a_script_s_environment_stays_until_told(
 
     (venv / "gpuinstall.json").unlink()
     refused = workshop.run("run", "train.py")
-    assert f"mv {venv} {venv}.other   # then the same again" in refused.err
+    assert f"mv {venv} {venv}.other   # then run it again" in refused.err
 
 
 @pytest.mark.heavy

@@ -132,10 +132,7 @@ def test_nothing_is_compiled_unasked_and_what_it_takes_is_said(
         "install", "torch==2.14.1", "flash-attn", "--backend", "cu126", exit_code=3
     )["errors"][0]
     assert error["code"] == "no-prebuilt-extension"
-    command = (
-        "gpuinstall install torch==2.14.1 flash-attn --backend cu126 --json --build-extensions"
-    )
-    assert f"{command}   # with nvcc of CUDA 12.6, a C++ compiler" in error["hint"]
+    assert "Run it again with --build-extensions: with nvcc of CUDA 12.6" in error["hint"]
     assert "9 GB of memory for each job" in error["hint"]
     assert stand_in.sent() == {}
 
@@ -157,8 +154,8 @@ def test_from_cuda_13_on_the_compiler_can_be_had_as_a_wheel(workshop: Workshop) 
     error = workshop.document("install", "torch", "flash-attn", "--backend", "cu130", exit_code=3)[
         "errors"
     ][0]
-    command = "gpuinstall install torch flash-attn --backend cu130 --json"
-    assert f"{command} 'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-cccl==13.0.*' " in error["hint"]
+    wheels = "'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-cccl==13.0.*'"
+    assert f"Request {wheels} too: " in error["hint"]
 
 
 @pytest.mark.heavy

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.lab.fixtures import Play
     from tests.lab.index import StandInIndex
 
-AGAIN = "   # once nothing there is in use"
+AGAIN = "Run it again once nothing there is in use"
 SLEEP = "print(flush=True); import time; time.sleep(600)"
 
 
@@ -81,11 +81,11 @@ def test_an_environment_in_use_stays_as_it_is_and_can_be_replaced_and_removed_af
     with running(venv / "Scripts" / "python.exe", workshop.folder):
         refused = error(workshop, "install", "torch==2.14.1")
     assert refused["message"] == f"{venv} cannot be written: Access is denied"
-    assert refused["hint"] == f"gpuinstall install torch==2.14.1 --json{AGAIN}"
+    assert refused["hint"] == AGAIN
     assert (torch_in(workshop), workshop.lock("pylock.cu126.toml")) == ("2.13.0", lock)
     assert workshop.entries() == {".venv", "pylock.cu126.toml"}
     with running(Path(sys.executable), venv / "Lib"):
-        assert error(workshop, "env", "remove", "--yes")["hint"].endswith(AGAIN)
+        assert error(workshop, "env", "remove", "--yes")["hint"] == AGAIN
     assert torch_in(workshop) == "2.13.0"
     workshop.document("env", "remove", "--yes")
     # The links by which this system plays Windows' layout are in no RECORD.

@@ -1,4 +1,4 @@
-"""What is advised can be pasted: commands are written out, and what was typed is in them."""
+"""What is advised is a command that can be pasted, or a sentence that says what to change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.advice import in_full
+from gpuinstall.advice import for_install, for_options
 from gpuinstall.errors import UsageError
 from gpuinstall.failures.table import load_failures
 from gpuinstall.lock.package_names import LEAST_LIKENESS, known_names
@@ -19,123 +19,28 @@ from gpuinstall.text import some
 from tests.lab.advice import judged
 
 ROOT = Path(__file__).resolve().parents[2]
-LINE = [
-    "gpuinstall",
-    "install",
-    "torch>=2.9",
-    "--offline",
-    "--torch-index",
-    "https://ann:secret@index.example/whl",
-]
+REFUSED = """\
+sudo reboot
+Run it again with --backend cpu: the CPU build instead
+Run it again with --backend cpu --torch-index https://index.example/whl: another index that has it
+Run it again without --python 3.8"""
 
 
-@pytest.mark.parametrize(
-    ("hint", "command"),
-    [
-        (
-            "the same with --replace   # afresh",
-            "gpuinstall install 'torch>=2.9' --offline --torch-index https://index.example/whl --replace   # afresh",
-        ),
-        (
-            "the same without --offline",
-            "gpuinstall install 'torch>=2.9' --torch-index https://index.example/whl",
-        ),
-        (
-            "the same again",
-            "gpuinstall install 'torch>=2.9' --offline --torch-index https://index.example/whl",
-        ),
-        ("df -h\nthe same packages", "df -h\nthe same packages"),
-    ],
-)
-def test_a_command_that_is_to_be_run_again_is_written_out_without_a_password(
-    hint: str, command: str
-) -> None:
-    assert in_full(hint, LINE) == command
+def test_advice_with_an_option_that_the_command_lacks_is_left_out() -> None:
+    lines = REFUSED.splitlines()
+    assert for_options(REFUSED, {"--backend", "--torch-index"}).splitlines() == lines
+    assert for_options(REFUSED, {"--backend"}).splitlines() == [*lines[:2], lines[3]]
+    assert for_options(REFUSED, {"--any"}).splitlines() == [lines[0], lines[3]]
 
 
-def test_a_change_of_the_command_keeps_the_rest_of_it() -> None:
-    line = "gpuinstall install torch==9.9 Transfomers[torch]>=4 --backend cu130 --python=3.8 --index-strategy x"
-    kept = "--python=3.8 --index-strategy x"
-    rest = f"torch==9.9 'Transfomers[torch]>=4' --backend cu130 {kept}"
-    changes = {
-        "with --backend cpu": f"torch==9.9 'Transfomers[torch]>=4' {kept} --backend cpu",
-        "with --python 3.12": "torch==9.9 'Transfomers[torch]>=4' --backend cu130 --index-strategy x --python 3.12",
-        "with --yes": f"{rest} --yes",
-        "with torchtriton": f"{rest} torchtriton",
-        "without --python 3.8": "torch==9.9 'Transfomers[torch]>=4' --backend cu130 --index-strategy x",
-        "without --backend cu130": f"torch==9.9 'Transfomers[torch]>=4' {kept}",
-        "without transfomers": f"torch==9.9 --backend cu130 {kept}",
-        "without torch==9.9": f"'Transfomers[torch]>=4' --backend cu130 {kept}",
-        "with torch in place of torch ==9.9": f"torch 'Transfomers[torch]>=4' --backend cu130 {kept}",
-        "with transformers in place of transfomers": f"torch==9.9 'transformers[torch]>=4' --backend cu130 {kept}",
-    }
-    written = {change: in_full(f"the same {change}", line.split()) for change in changes}
-    expected = {change: f"gpuinstall install {words}" for change, words in changes.items()}
-    assert {change: words for change, words in written.items() if words != expected[change]} == {}
-
-
-def test_a_change_that_the_command_does_not_hold_is_a_sentence() -> None:
-    lines = {
-        "the same without torch==9.9   # torch 2.15.0": "Without torch==9.9: torch 2.15.0",
-        "the same with transformers in place of transfomers": "Write transformers in place of transfomers",
-        "the same without --offline": "Without --offline",
-    }
-    assert {line: in_full(line, ["gpuinstall", "install"]) for line in lines} == lines
-
-
-def test_an_option_is_put_where_the_command_reads_it_and_left_out_where_it_has_none() -> None:
-    run = ["gpuinstall", "run", "--any", "train.py", "--lr", "1"]
-    assert in_full("the same with --wait 9", run) == "gpuinstall run --wait 9 --any train.py --lr 1"
-    assert (
-        in_full("the same with --yes", ["gpuinstall", "install", "--", "a"])
-        == "gpuinstall install --yes -- a"
+def test_advice_for_another_command_is_one_to_install() -> None:
+    install = "gpuinstall install --venv 'my env'"
+    assert for_install(REFUSED, ("--venv", "my env")) == (
+        "sudo reboot",
+        f"{install} --backend cpu   # the CPU build instead",
+        f"{install} --backend cpu --torch-index https://index.example/whl   # another index that has it",
+        "Without --python 3.8",
     )
-    assert (
-        in_full("sudo reboot\nthe same with --backend cpu", run, {"--any", "--wait"})
-        == "sudo reboot"
-    )
-    assert (
-        in_full("the same with --backend cpu\nsudo reboot", run, {"--any", "--wait"})
-        == "sudo reboot"
-    )
-    assert (
-        in_full("the same with --any --backend cpu\nsudo reboot", run, {"--any", "--wait"})
-        == "sudo reboot"
-    )
-
-
-def test_a_package_is_added_as_the_command_takes_it() -> None:
-    hint = "the same with torchtriton   # from the default index"
-    cases = {
-        "install torch": (
-            "requirements",
-            "gpuinstall install torch torchtriton   # from the default index",
-        ),
-        "run --with six a.py": (
-            "--with",
-            "gpuinstall run --with torchtriton --with six a.py   # from the default index",
-        ),
-        "sync": ("--wait", "Request torchtriton too: from the default index"),
-    }
-    written = {
-        line: in_full(hint, ["gpuinstall", *line.split()], {option})
-        for line, (option, _) in cases.items()
-    }
-    assert written == {line: expected for line, (_, expected) in cases.items()}
-
-
-def test_several_packages_are_added_each_as_one_word() -> None:
-    hint = "the same with 'nvcc==13.0.*' 'crt==13.0.*'"
-    cases = {
-        "lock torch": ("requirements", "gpuinstall lock torch 'nvcc==13.0.*' 'crt==13.0.*'"),
-        "run a.py": ("--with", "gpuinstall run --with 'nvcc==13.0.*' --with 'crt==13.0.*' a.py"),
-        "sync": ("--wait", "Request 'nvcc==13.0.*' 'crt==13.0.*' too"),
-    }
-    written = {
-        line: in_full(hint, ["gpuinstall", *line.split()], {option})
-        for line, (option, _) in cases.items()
-    }
-    assert written == {line: expected for line, (_, expected) in cases.items()}
 
 
 def test_names_beyond_six_are_a_number() -> None:
@@ -147,9 +52,9 @@ def test_names_beyond_six_are_a_number() -> None:
 @pytest.mark.parametrize(
     ("typed", "likely"),
     [
-        ("torch=2.9", "gpuinstall lock torch==2.9 --os linux"),
-        ("torch[opt]=2.9.*", "gpuinstall lock 'torch[opt]==2.9.*' --os linux"),
-        ("pytorch >=2.9", "gpuinstall lock 'torch>=2.9' --os linux"),
+        ("torch=2.9", "torch==2.9"),
+        ("torch[opt]=2.9.*", "torch[opt]==2.9.*"),
+        ("pytorch >=2.9", "torch>=2.9"),
     ],
 )
 def test_a_requirement_in_conda_s_spelling_is_answered_with_the_right_one(
@@ -157,8 +62,7 @@ def test_a_requirement_in_conda_s_spelling_is_answered_with_the_right_one(
 ) -> None:
     with pytest.raises(UsageError) as caught:
         parse_requirement(typed)
-    line = ["gpuinstall", "lock", typed, "--os", "linux"]
-    assert in_full(caught.value.hint or "", line) == likely
+    assert caught.value.hint == f"Write {likely} in place of {typed}"
 
 
 class Index:
@@ -186,7 +90,7 @@ def test_a_package_that_is_not_found_is_answered_with_the_likely_name() -> None:
     errors = {name: explain_failure(message.format(name), (), Index()) for name in names}
     hints = {name: getattr(error, "hint", None) for name, error in errors.items()}
     assert hints == {
-        name: f"the same with {likely} in place of {name}" if likely else "Check the name"
+        name: f"Write {likely} in place of {name}" if likely else "Check the name"
         for name, likely in names.items()
     }
     assert getattr(explain_failure(message.format("trch")), "hint", None) == "Check the name", (
@@ -206,9 +110,9 @@ def test_a_version_that_is_not_there_is_answered_with_the_newest() -> None:
     assert said == [
         (
             "numpy 99.0 does not exist; the newest is 2.5",
-            "the same with numpy in place of numpy==99.0",
+            "Write numpy in place of numpy==99.0",
         ),
-        ("there is no numpy>=99; the newest is 2.5", "the same with numpy in place of numpy>=99"),
+        ("there is no numpy>=99; the newest is 2.5", "Write numpy in place of numpy>=99"),
     ]
 
 

@@ -24,7 +24,7 @@ from tests.lab.source import (
 # ``python -m tests.lab.source`` prints those of today. The command line may use everything.
 ARROWS = """
 __main__ -> cli gpuinstall interruption receipt
-advice -> regex shell text values
+advice -> regex shell values
 api -> cuda_compat environments install lock plan project reporter request verify
 backend ->
 catalog -> backend errors failures files location threads values versions web

@@ -212,7 +212,7 @@ def test_a_malformed_line_of_the_folder_is_named_with_its_file_and_number(tmp_pa
         UsageError, match=r"in\.txt, line 4: 'numpy=2' is not a requirement"
     ) as raised:
         read_requirements(tmp_path / "in.txt")
-    assert raised.value.hint == "the same with numpy==2 in place of numpy=2"
+    assert raised.value.hint == "Write numpy==2 in place of numpy=2"
 
 
 def test_a_malformed_setup_cfg_is_not_repeated(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpuinstall.advice import for_install
 from gpuinstall.catalog.gpus import card_capabilities, other_chips, products
 from gpuinstall.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.plan import Rejected, choose
@@ -194,13 +195,11 @@ def answer_of(plan: Plan | Rejected, packages: Sequence[str], catalog: Catalog) 
     # Several reasons can share a message: the first counts.
     reasons = list(dict.fromkeys(reason.message for reason in plan.reasons))
     if isinstance(plan, Rejected):
-        command = f"gpuinstall install {' '.join(packages)}"
-        fixes = (plan.fix or "").replace("the same with", command)
         # page.js takes an answer without requirements for a rejection.
         return {
             "title": "No build fits",
             "reasons": reasons,
-            "notes": fixes.splitlines(),
+            "notes": list(for_install(plan.fix or "", packages)),
             "requirements": [],
         }
     build = plan.choice.build

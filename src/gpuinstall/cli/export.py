@@ -143,7 +143,7 @@ def _dockerfile(
         raise UsageError(
             "any-missing",
             "--at-start, --wheels and --with ssh require --any",
-            hint="the same with --any",
+            hint="Run it again with --any",
         )
     lock = _read_lock(path)
     text = docker.dockerfile(lock, jupyter="jupyter" in extras, proof=proof, pinned=pinned)
@@ -263,7 +263,9 @@ def _parse_features(pairs: Iterable[str]) -> dict[str, str]:
         name, _, text = pair.partition("=")
         if not (name and text):
             message = f"{pair!r} is not a feature with what its GPUs execute"
-            raise UsageError("feature-malformed", message, hint="the same with --feature a100=8.0")
+            raise UsageError(
+                "feature-malformed", message, hint="Run it again with --feature a100=8.0"
+            )
         if re.fullmatch(r"\d+\.\d", text):
             features[name] = text
         else:
@@ -280,7 +282,7 @@ def _needs_for_gpus(needs: list[MachineNeeds]) -> MachineNeeds:
         raise UsageError(
             "several-machines",
             f"the locks are for different machines: {'; '.join(groups)}",
-            hint=f"the same with --lock {quoted(for_gpus[0].locks[0])}",
+            hint=f"Run it again with --lock {quoted(for_gpus[0].locks[0])}",
         )
     return for_gpus[0]
 
@@ -317,7 +319,7 @@ def _read_lock(path: Path | None) -> Lock:
             raise UsageError(
                 "several-locks",
                 f"several locks: {names}",
-                hint=f"the same with --lock {quoted(path)}",
+                hint=f"Run it again with --lock {quoted(path)}",
             )
     return read_lock(path)
 

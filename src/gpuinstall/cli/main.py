@@ -136,13 +136,13 @@ def run_command_line(arguments: list[str]) -> int:
         interrupt = stop.__cause__ or stop  # click makes an Abort of each KeyboardInterrupt
         if isinstance(interrupt, TransferInterrupted):
             fault.why = interrupt.kept
-            fault.hint = "the same again"
+            fault.hint = "Run it again"
     except Exception as error:
         known = _missing_folder(error) or _exhausted(error) or _unusable(error)
         if known is None and not {"--verbose", "-v"}.isdisjoint(arguments):
             raise
         message = f"a bug in gpuinstall: {type(error).__name__}: {error}"
-        hint = "the same with --verbose   # shows where; please report it"
+        hint = "Run it again with --verbose: shows where; please report it"
         fault = known or InternalError("internal", message, hint=hint)
     return _fail(arguments, fault)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from gpuinstall.advice import OURS, in_full
+from gpuinstall.advice import for_install
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, Status, finding_entries, framed
 from gpuinstall.cli.terminal import Terminal
@@ -64,8 +64,7 @@ def refusals(machine: Machine) -> tuple[Finding, ...]:
     if isinstance(plan, Plan) or plan.error_class is not MachineError:
         return ()
     error = plan.error(machine)
-    advice = in_full(error.hint or "", (OURS, "install"))
-    return (replace(error.finding, fixes=tuple(advice.splitlines())),)
+    return (replace(error.finding, fixes=for_install(error.hint or "")),)
 
 
 def show(terminal: Terminal, machine: Machine) -> None:

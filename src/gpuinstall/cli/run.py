@@ -262,13 +262,13 @@ def _way_round(error: UsageError, paths: EnvironmentPaths) -> str | None:
     """
     venv = quoted(paths.venv)
     if error.code == "not-ours":
-        return f"mv {venv} {quoted(f'{paths.venv}.other')}   # then the same again"
+        return f"mv {venv} {quoted(f'{paths.venv}.other')}   # then run it again"
     if error.code == "users-packages" and error.data:
         versions = [package.replace(" ", "==") for package in error.data["packages"]]
         options = " ".join(f"--with {quoted(version)}" for version in versions)
         return (
-            f"the same with {options}   # in another environment\n"
-            f"gpuinstall env remove --venv {venv} --yes   # without them; then the same again"
+            f"Run it again with {options}: in another environment\n"
+            f"gpuinstall env remove --venv {venv} --yes   # without them; then run it again"
         )
     return None
 

@@ -132,4 +132,4 @@ def _check_inputs(folder: Path, target: Target | None) -> None:
                 continue
             message = f"{lock.name} is stale: {reason.message}"
             command = command_again({reason.code}, lock.requirements_files, lock.inputs)
-            raise LockError("lock-stale", message, hint=f"{command}   # then the same again")
+            raise LockError("lock-stale", message, hint=f"{command}   # then run it again")

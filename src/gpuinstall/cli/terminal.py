@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, TextIO
 
-from gpuinstall.advice import in_full
+from gpuinstall.advice import for_options
 from gpuinstall.cli.run_log import RunLog, in_a_line
 from gpuinstall.errors import GpuInstallError, InternalError
 from gpuinstall.shell import joined
@@ -286,19 +286,17 @@ def _failure_mark(identity: str | None) -> str:
 
 
 def hint_of(error: GpuInstallError) -> str | None:
-    """Return what to do about an error, with the command line that was run in place of "the same"."""
+    """Return what to do about an error that the command which was run can be told."""
     import click
 
-    if not error.hint:
-        return None
+    hint = error.hint or ""
     context = click.get_current_context(silent=True)
-    options: list[str] | None = None
     if context:
-        options = []
+        options: list[str] = []
         for parameter in context.command.params:
-            # "--no-code-check" is the second name of "--code-check".
-            options += [*parameter.opts, *parameter.secondary_opts]
-    return in_full(error.hint, ["gpuinstall", *sys.argv[1:]], options) or None
+            options += parameter.opts
+        hint = for_options(hint, options)
+    return hint or None
 
 
 def page_of(identity: str) -> str:

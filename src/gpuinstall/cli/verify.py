@@ -80,7 +80,7 @@ def command(
         raise UsageError(
             "usage",
             "--against and --save require --bench",
-            hint="the same with --bench",
+            hint="Run it again with --bench",
         )
     earlier = _read_bench(Path(against)) if against else None
     # Refused before the minutes of measuring that could not be written after them.

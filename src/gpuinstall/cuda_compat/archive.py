@@ -330,7 +330,7 @@ def _unreadable(archive: Path, address: str) -> InstallationError:
     other = f"mkdir {folder} && tar --zstd -xf {path} -C {folder}"
     steps = [
         commands.get(archive.suffix, other),
-        f"the same with --cuda-compat-from {folder}",
+        f"Run it again with --cuda-compat-from {folder}",
     ]
     if address:
         steps.insert(0, f"curl -fLo {path} {quoted(address)}")

@@ -119,7 +119,7 @@ def unpacking_folder(environments: Path) -> Iterator[Path]:
             "others-libraries",
             f"{place} was not made by gpuinstall for this user",
             why="the libraries would take its place",
-            hint=f"mv {quoted(place)} {quoted(environments / 'cuda-compat.others')}\nthe same again",
+            hint=f"mv {quoted(place)} {quoted(environments / 'cuda-compat.others')}\nRun it again",
         )
     remove_abandoned(environments)
     work = environments / f"{COMPAT_FOLDER}-{os.urandom(4).hex()}"

@@ -88,7 +88,7 @@ def find_archive(
     raise InstallationError(
         "cuda-compat-not-listed",
         f"no manifest lists cuda-compat for linux {arch}: {', '.join(manifests) or 'none is known'}",
-        hint="the same with --cuda-compat-from PATH   # a deb, an rpm, a tar or a folder",
+        hint="Run it again with --cuda-compat-from PATH: a deb, an rpm, a tar or a folder",
     )
 
 
@@ -148,7 +148,7 @@ def fetch_libraries(archive: CompatArchive, folder: Path, session: Session) -> C
             "hash-mismatch",
             f"{archive.address} is not the file that was listed",
             evidence=f"sha256 {sha256}, not {archive.sha256}",
-            hint="the same again",
+            hint="Run it again",
         )
     address = "" if archive.is_local else archive.address
     unpack_libraries(path, folder, address=address)

@@ -105,11 +105,11 @@ def _archive(
 
 
 def _unusable(reason: Reason, request: CompatRequest) -> MachineError:
-    option = "--cuda-compat-from *" if request.given else "--cuda-compat"
+    option = "--cuda-compat-from" if request.given else "--cuda-compat"
     return MachineError(
         "cuda-compat-unusable",
         f"cuda-compat is not used here: {reason.message}",
-        hint=f"the same without {option}",
+        hint=f"Run it again without {option}",
     )
 
 

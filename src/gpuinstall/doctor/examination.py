@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuinstall.advice import OURS, Advice, in_full
+from gpuinstall.advice import OURS, Advice, for_install
 from gpuinstall.doctor import application, damage, environment, project
 from gpuinstall.doctor.add_ons import read_add_ons
 from gpuinstall.doctor.evidence import (
@@ -211,8 +211,7 @@ def refused_request(
     if isinstance(plan, Plan):
         return
     error = plan.error(machine)
-    advice = in_full(error.hint or "", (OURS, "install", *words))
-    finding = replace(error.finding, fixes=tuple(advice.splitlines()))
+    finding = replace(error.finding, fixes=for_install(error.hint or "", words))
     if isinstance(error, MachineError):
         yield finding
     else:

@@ -56,9 +56,9 @@ class EnvironmentPaths:
                 place = venv.resolve()
                 if not place.is_relative_to(venv.parent.resolve()):
                     message = f"{venv} is a link to {place}"
-                    hint = f"the same with --venv {quoted(place)}   # if that is meant"
+                    hint = f"Run it again with --venv {quoted(place)} if that is meant"
                     if not is_named:
-                        hint = f"rm {quoted(venv)}   # the link alone; then the same again"
+                        hint = f"rm {quoted(venv)}   # the link alone; then run it again"
                     raise UsageError(
                         "link-elsewhere",
                         message,

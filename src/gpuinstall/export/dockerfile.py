@@ -105,7 +105,7 @@ def with_pinned(text: str, references: Iterable[str]) -> str:
         form = _PINNED.fullmatch(reference)
         if form is None:
             message = f"{reference} is not an image with a digest"
-            hint = "the same with --pin python:3.12-slim-bookworm@sha256:…"
+            hint = "Run it again with --pin python:3.12-slim-bookworm@sha256:…"
             raise UsageError(
                 "pin-malformed",
                 message,

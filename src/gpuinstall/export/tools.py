@@ -71,7 +71,7 @@ def words_for(tool: str, needs: MachineNeeds, features: Mapping[str, str]) -> st
         raise UsageError(
             "not-exportable",
             f"no GPU that {tool} has words for runs {', '.join(needs.locks)}",
-            hint="the same with --feature a100=8.0"
+            hint="Run it again with --feature a100=8.0"
             if tool == "slurm"
             else "gpuinstall export needs",
         )

@@ -116,7 +116,7 @@ def patched(
             f"pyproject.toml cannot be patched: {cause}",
             hint="Write [dependency-groups], [tool.uv], [tool.uv.sources] and [[tool.uv.index]] as "
             "tables of their own, each package's source as one line of [tool.uv.sources]\n"
-            "the same again",
+            "Run it again",
         ) from None
     return text
 

@@ -137,7 +137,7 @@ def inspect_foreign(python: Path) -> ForeignEnvironment:
         raise UsageError(
             "ours",
             f"{environment.prefix} was made by gpuinstall, which replaces it completely",
-            hint="the same without --into",
+            hint="Run it again without --into",
         )
     if environment.kind == "system":
         raise UsageError(

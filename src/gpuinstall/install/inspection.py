@@ -192,13 +192,15 @@ class ExistingEnvironment:
         venv = self.paths.venv
         files = user_paths(venv)
         hints = [
-            "the same with --venv DIR   # another folder",
-            f"the same with --replace   # replaces it; the old one is kept in {self.paths.previous}",
+            "Run it again with --venv DIR: another folder",
+            f"Run it again with --replace: the old one is kept in {self.paths.previous}",
         ]
         kind = "not ours"
         if is_environment(venv):
             kind = "an environment gpuinstall did not make"
-            hints.insert(1, "the same with --into   # installs torch into it, and keeps the rest")
+            hints.insert(
+                1, "Run it again with --into: torch is installed into it, and the rest stays"
+            )
         return UsageError(
             "not-ours",
             f"{venv} is {kind}",
@@ -218,7 +220,7 @@ class ExistingEnvironment:
             "users-packages",
             f"{venv} has packages that are not in its lock: {some(extra)}",
             why="pip or uv installed them; a new environment would not have them",
-            hint=f"the same with --replace   # without them; they stay in {self.paths.previous}\n"
+            hint=f"Run it again with --replace: without them; they stay in {self.paths.previous}\n"
             f"{install}   # with them, at these versions",
             data={"packages": list(extra)},
         )

@@ -230,5 +230,5 @@ class InstallState:
             if lock.cuda_compat and misfit.reason.code.startswith("driver-too-old"):
                 package = f"cuda-compat {lock.cuda_compat.get('driver', '')}"
                 option = "--cuda-compat" if "url" in lock.cuda_compat else "--cuda-compat-from PATH"
-                yield f"the same with {option}   # {package}, with which {lock.name} was made"
+                yield f"Run it again with {option}: {package}, with which {lock.name} was made"
                 return

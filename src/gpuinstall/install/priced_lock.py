@@ -135,8 +135,8 @@ class PricedLock:
                 UNCONFIRMED,
                 f"{download}: the index of the CPU build, {silent.host}, is unreachable",
                 why=silent.why,
-                hint="the same again   # when it is reachable\n"
-                "the same with --yes   # downloads it all the same",
+                hint="Run it again when it is reachable\n"
+                "Run it again with --yes: it is downloaded all the same",
             )
 
     def make_lock(self, state: InstallState, project: Project) -> Fit:

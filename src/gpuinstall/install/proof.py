@@ -125,7 +125,7 @@ def check_links(
                 "library-not-loadable",
                 fault.reason.message,
                 id="F56",
-                hint=f"the same with {fault.provider}" if fault.provider else None,
+                hint=f"Request {fault.provider} too" if fault.provider else None,
             )
 
 

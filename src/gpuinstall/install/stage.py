@@ -243,7 +243,7 @@ def _check_torch(venv: Path) -> None:
             "cache-damaged",
             damage,
             why="uv's cache has the same damaged file: environments share the cache's files",
-            hint=f"{clean}   # then the same again",
+            hint=f"{clean}   # then run it again",
         )
 
 

@@ -299,7 +299,7 @@ def finish_undo(environment: ForeignEnvironment) -> bool:
             "others-change",
             f"{folder} holds a change that was not finished, which this user did not begin here",
             why="its record may name any file of the environment as one to remove",
-            hint=f"{move}   # keeps the files that it has moved away\nthe same again",
+            hint=f"{move}   # keeps the files that it has moved away\nRun it again",
         )
     _restore_earlier(folder)
     return False

@@ -45,7 +45,7 @@ _MAY_LOAD = {
     Loading.UNKNOWN: "whether {} needs it is not known",
 }
 NO_CODE = "no-code-in-package"
-HINT = "the same with --no-code-check   # install it anyway"
+HINT = "Run it again with --no-code-check: install it anyway"
 
 
 class Exclusion(NamedTuple):

@@ -243,7 +243,7 @@ def with_requested_files(
             raise UsageError(
                 "hash-not-chosen",
                 f"{place}: no file of {name} {version} for this machine has the hash that is given there",
-                hint="the same again   # after removing the hash there",
+                hint="Run it again after removing the hash there",
             )
         packages.append(narrowed)
     return {**document, "packages": packages}

@@ -343,8 +343,8 @@ def check_compiling(
         lines = build_needs(known, site, here=request.builds_here)
         needs = ", ".join(lines)
     hints = [
-        f"the same with --build-extensions   # {needs or 'compiles it from its sdist'}",
-        f"the same with --extension-source https://index.example/{name}/   # a page that has it",
+        f"Run it again with --build-extensions: {needs or 'compiles it from its sdist'}",
+        f"Run it again with --extension-source https://index.example/{name}/: a page that has it",
     ]
     if extension.unclaimed:
         del hints[0]

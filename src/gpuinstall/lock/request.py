@@ -218,7 +218,7 @@ def agree_on_torch(
                 return agreed
     if newest:
         message = "no Python version has the newest torch of every target"
-        raise NoBuildError("no-common-python", message, hint="the same with --python 3.12")
+        raise NoBuildError("no-common-python", message, hint="Run it again with --python 3.12")
     raise _disagreement(requests)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 SDIST = "its sdist"
 NO_WHEEL = "has no wheel for this machine, and --only-binary allows nothing else"
-WITH_SOURCES = "the same without --only-binary   # or request another version"
+WITH_SOURCES = "Run it again without --only-binary, or request another version"
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ def _compiler_hint(
     lines = []
     wheels = toolchain.wheels(version)
     if wheels:
-        lines.append(f"the same with {joined(wheels)}   # {toolchain.compiler} as a wheel")
+        lines.append(f"Request {joined(wheels)} too: {toolchain.compiler} as a wheel")
     fix = toolchain.fix(version, site.machine)
     if fix:
         lines.append(fix)

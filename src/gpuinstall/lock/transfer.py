@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
 
 
-_REMAKE = "the same with --upgrade   # makes the lock again\ngpuinstall lock --upgrade   # makes every lock here again"
+_REMAKE = "Run it again with --upgrade: it makes the lock again\ngpuinstall lock --upgrade   # makes every lock here again"
 _SIGNS = (
     ("No space left", "no-space", "no space left on the disk", "df -h"),
     (
@@ -39,7 +39,7 @@ _SIGNS = (
         ONLINE,
     ),
     ("os error 13", "not-writable", "uv has no permission to write there", "ls -ld ."),
-    ("error sending request", "network", "a file could not be downloaded", "the same again"),
+    ("error sending request", "network", "a file could not be downloaded", "Run it again"),
     ("HTTP status", "file-gone", "a locked file is no longer at its URL", _REMAKE),
 )
 """What uv writes if it fails, with the code, the message and the hint of our error."""

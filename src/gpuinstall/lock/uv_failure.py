@@ -39,7 +39,7 @@ _NETWORK = (
     "timed out",
     "tls handshake",
 )
-ONLINE = "the same without --offline"
+ONLINE = "Run it again without --offline"
 _ELSEWHERE = "export UV_CACHE_DIR=/path/to/folder   # another folder"
 _ROOM = "export UV_CACHE_DIR=/path/to/folder   # on another disk, or free some space"
 _OF_THE_WORLD = (
@@ -158,7 +158,7 @@ def _undeclared_torch(failure: _Failure) -> Diagnosis | None:
         "build-needs-torch",
         f"the dependencies of {package} are known only when it is built, and its setup imports torch",
         why="uv builds it in isolation, without torch",
-        hint=f"the same without {package}\n{build}   {tools}",
+        hint=f"Run it again without {package}\n{build}   {tools}",
         id="F73",
     )
 
@@ -231,7 +231,7 @@ def _unlisted_package(failure: _Failure) -> Diagnosis | None:
         FAMILY_UNLISTED,
         f"{package} is a PyTorch package, and no source of PyTorch has it",
         why=failure.cause,
-        hint=f"the same with {package}   # takes it from the default index",
+        hint=f"Request {package} too: it comes from the default index",
     )
     extensions = load_extensions()
     if package in extensions.unclaimed:
@@ -272,7 +272,7 @@ def _unknown_package(failure: _Failure) -> Diagnosis | None:
     return InstallationError(
         "package-not-found",
         f"the index has no package called {package}",
-        hint=f"the same with {likely} in place of {package}" if likely else "Check the name",
+        hint=f"Write {likely} in place of {package}" if likely else "Check the name",
     )
 
 
@@ -305,7 +305,7 @@ def version_not_found(
     error = NoBuildError(
         "version-not-found",
         f"{message}; the newest is {newest}",
-        hint=f"the same with {package} in place of {requirement}",
+        hint=f"Write {package} in place of {requirement}",
     )
     return Conflict(error)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Choose = Callable[[Machine, Request, Catalog], object]
     """What a request comes to: a Plan, or something else if no build serves it."""
 
-COMPAT = "the same with --cuda-compat"
+COMPAT = "Run it again with --cuda-compat"
 _DRIVER_TOO_OLD = {"driver-too-old", "driver-too-old-for-ptx"}
 
 
@@ -87,6 +87,6 @@ def with_compat_fix(
     offer = compat_offer(machine, request, catalog, choose)
     if offer is None:
         return refusal
-    fix = f"{COMPAT}   # torch {offer.plan.choice.build.name} with {offer.package}, without root"
+    fix = f"{COMPAT}: torch {offer.plan.choice.build.name} with {offer.package}, without root"
     fixes = [fix, refusal.fix] if refusal.fix else [fix]
     return replace(refusal, fix="\n".join(fixes))

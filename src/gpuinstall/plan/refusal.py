@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 
 _LIMITS_ABOVE = {"==", "~=", "<", "<="}
-RELAX = "the same with --relax"
-CPU_INSTEAD = "the same with --backend cpu   # the CPU build instead"
+RELAX = "Run it again with --relax"
+CPU_INSTEAD = "Run it again with --backend cpu: the CPU build instead"
 _CPU_BUILD = """\
 Try again when the index of the CPU build is reachable
-the same with --backend cpu --torch-index https://index.example/whl   # another index that has it
-the same with --backend cu126   # for a machine with GPUs elsewhere, whose backend it is"""
+Run it again with --backend cpu --torch-index https://index.example/whl: another index that has it
+Run it again with --backend cu126: for a machine with GPUs elsewhere, whose backend it is"""
 _MIRROR = """\
 Try again when its index is reachable
-the same with --torch-index https://index.example/whl   # a mirror of it"""
+Run it again with --torch-index https://index.example/whl: a mirror of it"""
 
 
 def explain(
@@ -73,13 +73,13 @@ def explain(
     if not request.relax:
         relaxed = nearest_request(request, unserved.context.catalog, attempt)
         if relaxed:
-            fixes.append(f"{RELAX}   # torch {relaxed.torch}, the nearest that runs here")
+            fixes.append(f"{RELAX}: torch {relaxed.torch}, the nearest that runs here")
     for culprit in culprits:
         outcome = attempt(_weakened(request, [culprit]))
         if isinstance(outcome, Plan):
             build = outcome.choice.build
             change = _change(culprit, build, request, unserved.context)
-            fixes.append(f"{change}   # torch {build.name}, Python {outcome.choice.python}")
+            fixes.append(f"{change}: torch {build.name}, Python {outcome.choice.python}")
     return refused(
         unserved.context,
         (reason,),
@@ -287,19 +287,19 @@ def _change(
 ) -> str:
     """Return how to request ``build`` by taking back ``words``, which stand in its way."""
     if words == f"Python {request.python}":
-        return f"the same without --python {request.python}"
+        return f"Run it again without --python {request.python}"
     if words == f"backend {request.backend}":
-        return f"the same without --backend {request.backend}"
+        return f"Run it again without --backend {request.backend}"
     if words == _allowed(request):
         return f"Without {words}"
     cuda_name = context.terms.cuda_names.get(words)
     if cuda_name and build.toolkit:
         other = cuda_name.names.get(build.toolkit[0])
         if other:
-            return f"the same with {other} in place of {words}"
+            return f"Write {other} in place of {words}"
     if parse_requirement(words).name == "torch":
-        return f"the same with torch in place of {words}"
-    return f"the same without {words}"
+        return f"Write torch in place of {words}"
+    return f"Run it again without {words}"
 
 
 def _fix(nearest: RejectedBuild, context: PlanContext) -> str | None:
@@ -338,4 +338,4 @@ def _other_python(pythons: Sequence[str], demand: Demand) -> str | None:
     if not wheels:
         return None
     nearest = min(wheels, key=distance)
-    return f"the same with --python {nearest}   # a Python that it has wheels for"
+    return f"Run it again with --python {nearest}: a Python that it has wheels for"

@@ -128,7 +128,7 @@ def parse_requirement(text: str) -> ParsedRequirement:
         raise UsageError(
             "requirement-misnamed",
             "the package is called torch, not pytorch",
-            hint=f"the same with torch{rest} in place of {stripped}",
+            hint=f"Write torch{rest} in place of {stripped}",
         )
     is_file = stripped.endswith((".whl", ".tar.gz", ".zip"))
     # Most requirements are a name, for which no parser has to be imported.
@@ -218,7 +218,7 @@ def _parse_named(text: str) -> ParsedRequirement:
         malformed = _malformed(text, "requirement", str(error).splitlines()[0])
         single = re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([\w.+*!-]+)", text.strip())
         if single:
-            malformed.hint = f"the same with {single[1]}=={single[2]} in place of {text.strip()}"
+            malformed.hint = f"Write {single[1]}=={single[2]} in place of {text.strip()}"
         raise malformed from None
     url = parsed.url
     return ParsedRequirement(

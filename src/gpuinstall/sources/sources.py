@@ -475,7 +475,7 @@ def torch_index_of(requested: str | None) -> str:
     if not requested:
         return OFFICIAL
     if not re.match(r"https?://[^/]", requested):
-        hint = "the same with --torch-index https://index.example/whl   # the URL above <backend>/<package>/"
+        hint = "Run it again with --torch-index https://index.example/whl: the URL above <backend>/<package>/"
         raise UsageError("torch-index", f"the torch index {requested!r} is not a URL", hint=hint)
     return _without_login(requested.rstrip("/"))
 

@@ -167,7 +167,7 @@ class KernelRun:
             raise InstallationError(
                 "environment-gone",
                 f"{place} was removed while its kernels ran",
-                hint="the same again",
+                hint="Run it again",
             )
         reports = []
         for finished in ended:

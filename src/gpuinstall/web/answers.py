@@ -50,7 +50,7 @@ class Cause(NamedTuple):
     hint: str
 
 
-OFFLINE = Cause("this run is offline", "the same without --offline")
+OFFLINE = Cause("this run is offline", "Run it again without --offline")
 
 
 class UnreachableError(InstallationError):
@@ -278,7 +278,7 @@ def _transfer(url: str, patience: Patience) -> Iterator[None]:
         raise InstallationError(
             "transfer",
             message,
-            hint="the same again",
+            hint="Run it again",
         ) from error
 
 

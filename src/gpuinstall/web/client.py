@@ -336,5 +336,5 @@ def _check_length(
         raise InstallationError(
             "length",
             message,
-            hint="the same again",
+            hint="Run it again",
         )

@@ -149,7 +149,7 @@ class HttpRanges:
         return WheelError(
             "transfer",
             f"the download of a wheel from {_host(self._url)} was interrupted",
-            hint="the same again",
+            hint="Run it again",
         )
 
 

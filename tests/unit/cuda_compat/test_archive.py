@@ -107,7 +107,7 @@ def test_zstd_is_read_or_the_command_for_it_is_named(
     command, again = (error.hint or "").splitlines()
     assert command.startswith("dpkg-deb -x" if kind == ".deb" else "mkdir cuda-compat && unzip -p")
     assert str(archive) in shlex.split(command), "it is quoted"
-    assert again == "the same with --cuda-compat-from cuda-compat"
+    assert again == "Run it again with --cuda-compat-from cuda-compat"
 
 
 @pytest.mark.skipif(bool(READS_ZSTD), reason="this Python reads zstd")
@@ -123,7 +123,7 @@ def test_zstd_of_a_download_is_downloaded_for_its_command(
     assert (caught.value.hint or "").splitlines() == [
         "curl -fLo compat.deb 'https://index.example/a b/compat.deb'",
         "dpkg-deb -x compat.deb cuda-compat",
-        "the same with --cuda-compat-from cuda-compat",
+        "Run it again with --cuda-compat-from cuda-compat",
     ]
 
 

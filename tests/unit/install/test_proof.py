@@ -107,7 +107,7 @@ def test_a_named_package_whose_library_is_nowhere_is_refused_with_the_command_th
         "needs libcublas.so.12, which is neither in the environment nor on the system"
         in refused.value.message
     )
-    assert refused.value.hint == "the same with nvidia-cublas-cu12"
+    assert refused.value.hint == "Request nvidia-cublas-cu12 too"
     assert len(linked(tmp_path, "faster-whisper")) == 1
 
 

@@ -65,7 +65,7 @@ def test_one_of_pytorchs_packages_that_no_source_has_is_named_with_the_way_to_as
     )
     error = conflict(said, {"torchtriton", "torchdata"})
     assert (error.code, error.exit_code) == ("family-unlisted", 4)
-    assert (error.hint or "").startswith("the same with torchtriton ")
+    assert (error.hint or "").startswith("Request torchtriton too:")
     assert conflict(said, {"torchdata"}).code == "requirements-conflict"
 
 

@@ -70,7 +70,7 @@ def test_a_refusal_for_the_driver_s_sake_names_it_first() -> None:
 
     assert isinstance(refusal, Rejected)
     assert (refusal.fix or "").splitlines()[:2] == [
-        "the same with --cuda-compat   # torch 2.15.0+cu130 with cuda-compat 13.0, without root",
+        "Run it again with --cuda-compat: torch 2.15.0+cu130 with cuda-compat 13.0, without root",
         "Update the NVIDIA driver to 580 or newer",
     ]
 

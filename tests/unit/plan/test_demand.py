@@ -102,7 +102,7 @@ def test_the_package_is_called_torch(text: str, instead: str) -> None:
 
     assert (caught.value.code, caught.value.hint) == (
         "requirement-misnamed",
-        f"the same with {instead}",
+        f"Write {instead}",
     )
 
 

@@ -45,9 +45,7 @@ def test_a_name_of_a_cuda_that_does_not_run_here_is_refused_with_the_name_that_d
     assert isinstance(refusal, Refusal)
     assert refusal.exit_code == 3
     assert refusal.reasons[0].message.startswith(f"{requirement} ")
-    assert f"the same with {name} in place of {requirement}   # torch 2.14.1+cu126" in str(
-        refusal.fix
-    )
+    assert f"Write {name} in place of {requirement}: torch 2.14.1+cu126" in str(refusal.fix)
 
 
 @pytest.mark.parametrize(

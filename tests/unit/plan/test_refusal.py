@@ -66,7 +66,7 @@ def test_another_python_is_advised_by_the_nearest_that_works(
     assert (made.exit_code, made.reasons[0].code) == (3, "python-unsupported")
     assert (made.fix or "").splitlines()[
         0
-    ] == f"the same with --python {nearest}   # a Python that it has wheels for"
+    ] == f"Run it again with --python {nearest}: a Python that it has wheels for"
     assert choose(
         machine("RTX 4090"), Request(requirements, python=nearest), frozen_catalog()
     ).choice
@@ -203,9 +203,9 @@ def test_a_version_that_does_not_exist_is_said_not_to() -> None:
     assert {
         text: plan.reasons[0].message.partition(" (as of")[0] for text, plan in made.items()
     } == messages
-    assert {(plan.fix or "").partition("   #")[0] for plan in made.values()} == {
-        "the same with torch in place of torch==9.9",
-        "the same with torch in place of torch>=9",
+    assert {(plan.fix or "").partition(": ")[0] for plan in made.values()} == {
+        "Write torch in place of torch==9.9",
+        "Write torch in place of torch>=9",
     }
 
 

@@ -107,14 +107,14 @@ def test_no_torch_serves_what_another_limit_excludes() -> None:
 def test_a_refusal_offers_the_nearest_torch_and_not_the_cpu() -> None:
     rejected = choose(NEW_CARD, Request(("torch==2.0.1", "torchvision==0.15.2")), frozen_catalog())
 
-    assert rejected.fix == "the same with --relax   # torch 2.7.1, the nearest that runs here"
+    assert rejected.fix == "Run it again with --relax: torch 2.7.1, the nearest that runs here"
 
 
 def test_a_refusal_of_an_old_driver_names_the_driver_before_another_torch() -> None:
     rejected = choose(OLD_DRIVER, Request(("torch>=2.15",)), frozen_catalog())
 
     assert (rejected.fix or "").splitlines()[:3] == [
-        "the same with --cuda-compat   # torch 2.15.0+cu130 with cuda-compat 13.0, without root",
+        "Run it again with --cuda-compat: torch 2.15.0+cu130 with cuda-compat 13.0, without root",
         "Update the NVIDIA driver to 580 or newer",
-        "the same with --relax   # torch 2.14.1, the nearest that runs here",
+        "Run it again with --relax: torch 2.14.1, the nearest that runs here",
     ]

@@ -105,7 +105,7 @@ def test_a_chip_is_never_served_by_the_code_of_its_relatives() -> None:
     plan = choose(amd("gfx1031"), Request(), frozen_catalog())
 
     assert (plan.exit_code, plan.reasons[0].code) == (3, "no-build-ever")
-    assert plan.fix == "the same with --backend cpu   # the CPU build instead"
+    assert plan.fix == "Run it again with --backend cpu: the CPU build instead"
 
 
 def test_a_kernel_far_from_the_rocm_is_a_warning_and_prefers_an_older_one() -> None:

@@ -109,6 +109,7 @@ class Reader:
                 pythons=build.pythons,
                 glibc=build.glibc,
                 source=build.listed_at,
+                index=None if build.listed_at else self.sources.default_index,
                 labelled=build.labelled,
             )
 
@@ -204,7 +205,7 @@ class Reader:
 
         One without a hash is asked after a day whether it is still the same.
         """
-        place = (wheel.sha256 or wheel.url, key, whole)
+        place = (wheel.url, key, whole)
         if place not in self.rows:
             try:
                 self.rows[place] = self._recalled_or_read(wheel, row_of, key, whole=whole)

@@ -77,6 +77,7 @@ class LearnedRow:
     unlinked: tuple[str, ...] = ()
     """The code of parts, which a driver would have to link to run it."""
     sha256: str | None = None
+    """What its page claims: the file was not read as a whole."""
     etag: str | None = None
     """Without a sha256 it tells, with the size, whether the file is still the same."""
     requires: tuple[str, ...] = ()
@@ -89,6 +90,8 @@ class LearnedRow:
     """Those that it has wheels for."""
     source: str = ""
     """The address or the folder that lists it; empty: the default index."""
+    index: str | None = None
+    """The default index that listed it, if it is not the tools' own."""
     labelled: bool = False
     """Whether its version names the backend."""
 
@@ -166,8 +169,8 @@ class LearnedRow:
 
     @property
     def base(self) -> str | None:
-        """The torch index that it was found on; None: the default index."""
-        return self.source.removesuffix(f"/{self.backend}") or None
+        """The torch index that it was found on, or the default index if it is not the tools' own."""
+        return self.index or self.source.removesuffix(f"/{self.backend}") or None
 
     @property
     def toolkit(self) -> tuple[int, int] | None:

@@ -41,7 +41,9 @@ def known_catalog(
     rows = list((store or learned_store()).builds())
     if not rows:
         return catalog
-    rows.sort(key=lambda row: row.learned, reverse=True)
+    # The official index counts before any other.
+    official = {None, catalog.torch_index}
+    rows.sort(key=lambda row: (row.base in official, row.learned), reverse=True)
     shipped = set(map(_key, catalog.builds))
     new: dict[object, Build] = {}
     for row in rows:
@@ -62,7 +64,7 @@ def _key(build: Build) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class LearnedStore:
-    """Rows by the hash of their files, or by address if the index gives no hash.
+    """Rows by the address of their files: any page can claim the hash of a file that lies elsewhere.
 
     Those of torch lie apart. A store that cannot be read or written is no fault.
     """
@@ -80,11 +82,9 @@ class LearnedStore:
     def known(self, wheel: Wheel, backend: str) -> LearnedRow | None:
         """Return what a wheel said beside the torch of ``backend``."""
         row = self._read(self._file(wheel, backend))
-        if row is None:
-            return None
-        if (row.sha256 or row.url) != (wheel.sha256 or wheel.url):
-            return None
-        return row
+        if row and (row.url, row.sha256) == (wheel.url, wheel.sha256):
+            return row
+        return None
 
     def keep(
         self,
@@ -115,15 +115,14 @@ class LearnedStore:
         """Return a name that tells a user what it is, and that no two wheels share."""
         import hashlib
 
-        address = wheel.sha256 or wheel.url
-        key = hashlib.sha256(address.encode()).hexdigest()[:16]
+        key = hashlib.sha256(wheel.url.encode()).hexdigest()[:16]
         folder = "builds" if wheel.package == "torch" else "companions"
         name = f"{wheel.package}-{wheel.version.public}-{backend}-{key}.toml"
         return self.folder / folder / name
 
 
 def holds(row: LearnedRow) -> bool:
-    """Whether a row needs no look at its file: it has a hash, or is a day old at most."""
+    """Whether a row needs no look at its file: its page names a hash, or it is a day old at most."""
     if row.sha256 is not None:
         return True
     age = datetime.now(timezone.utc) - datetime.fromisoformat(row.learned)

@@ -86,6 +86,18 @@ def test_a_torch_with_another_backend_inside_is_malformed(
         read(tmp_path, f"2.16.0+{label}", versions)
 
 
+def test_a_file_elsewhere_that_claims_the_same_hash_is_another(tmp_path: Path) -> None:
+    answers = []
+    with Client(logins={}) as client:
+        for place, cuda in (("stranger", "12.6"), ("genuine", "13.0")):
+            wheel = torch_wheel(tmp_path / place, "2.16.0", f"cuda = '{cuda}'\nhip = None")
+            wheel = replace(wheel, sha256="a" * 64)
+            store = LearnedStore(tmp_path / "learned")
+            reader = Reader(read_sources(None, {}, tmp_path), client, store, SilentReporter())
+            answers.append(reader.torch(replace(CU130, unread=(wheel,))).cuda)
+    assert answers == ["12.6", "13.0"]
+
+
 def test_an_xpu_torch_looks_like_one_for_the_cpu_inside(tmp_path: Path) -> None:
     assert read(tmp_path, "2.16.0+xpu", "cuda = None\nhip = None").backend == "xpu"
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from packaging.utils import parse_wheel_filename
 
-from gpuinstall.catalog import Wheel
+from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.learned.row import LearnedRow
-from gpuinstall.learned.store import LearnedStore, holds, now
+from gpuinstall.learned.store import LearnedStore, holds, known_catalog, now
 from gpuinstall.wheels.needs import TorchNeeds
 
 if TYPE_CHECKING:
@@ -84,6 +84,8 @@ def test_a_row_is_found_again_by_its_own_wheel_alone(tmp_path: Path, sha256: str
     assert list(store.builds()) == [row]
     assert store.known(own, "cu132") is None
     assert store.known(wheel("b" * 64), "cu140") is None
+    elsewhere = replace(own, url=f"https://other.example/{NAME}")
+    assert store.known(elsewhere, "cu140") is None
     assert list(store.companions()) == []
 
 
@@ -120,6 +122,38 @@ def test_a_row_without_a_hash_holds_for_a_day() -> None:
     assert not holds(replace(ROW, learned=yesterday))
     assert not holds(replace(ROW, learned=tomorrow))
     assert holds(replace(ROW, learned=yesterday, sha256="a" * 64))
+
+
+OFFICIAL = load_catalog().torch_index
+OTHER = "https://index.example/simple"
+
+
+@pytest.mark.parametrize("requested", [None, OFFICIAL])
+@pytest.mark.parametrize("stranger", [ROW, replace(ROW, source="", index=OTHER)])
+def test_another_index_says_nothing_of_the_official_build(
+    tmp_path: Path, stranger: LearnedRow, requested: str | None
+) -> None:
+    store = LearnedStore(tmp_path)
+    store.keep(replace(stranger, learned=now()), wheel(), "cu140")
+    own = replace(
+        ROW,
+        architectures=("sm_90",),
+        url=f"{OFFICIAL}/cu140/{NAME}",
+        source=f"{OFFICIAL}/cu140",
+    )
+    store.keep(own, replace(wheel(), url=own.url), "cu140")
+
+    builds = known_catalog(requested, store).builds
+    (build,) = (build for build in builds if build.learned)
+
+    assert build.code == ("sm_90",)
+
+
+def test_what_a_folders_default_index_lists_is_not_the_official_index(tmp_path: Path) -> None:
+    store = LearnedStore(tmp_path)
+    row = replace(ROW, source="", index=OTHER)
+    store.keep(row, wheel(), "cu140")
+    assert not [build for build in known_catalog(OFFICIAL, store).builds if build.learned]
 
 
 def test_a_store_that_cannot_be_written_is_no_fault(tmp_path: Path) -> None:

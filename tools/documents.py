@@ -115,6 +115,8 @@ def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         variables = {
             **index.environment(),
             **node,
+            # The hook is written for the user.
+            "XDG_CONFIG_HOME": str(folder / "settings"),
             **{name: played[name] for name in ("LAB_GPUS", "LD_LIBRARY_PATH")},
         }
         workshop = Workshop(folder / "project", folder / "caches", variables)

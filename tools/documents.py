@@ -83,10 +83,11 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "lock-download": ("lock", "download", "wheels"),
     "export": ("export", "requirements", "--lock", "pylock.cpu.toml", "-o", "cpu.txt"),
     "shellenv": ("shellenv",),
-    "hook": ("hook", "uv"),
     "report": ("report", "records"),
     "env-list": ("env", "list"),
     "env-remove": ("env", "remove", "--yes"),
+    # Last, for what it writes is read by every command after it.
+    "hook": ("hook", "uv"),
 }
 FAILING = {"verify", "doctor"}
 
@@ -111,7 +112,7 @@ def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     make_new_torch(wheels, "cu132", python=PYTHON.replace(".", ""))
     with StandInIndex(wheels) as index:
         played = environment(RTX_4090, build(folder / "libraries"), folder)
-        node = {"GPUINSTALL_NODE": "n1"}
+        node = {"GPUINSTALL_NODE": "n1", "XDG_CONFIG_HOME": str(folder / "settings")}
         variables = {
             **index.environment(),
             **node,

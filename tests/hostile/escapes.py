@@ -191,7 +191,7 @@ SOURCES = {
             lock_text()
             + f"[tool.gpuinstall.requirements-files]\n{toml(f'a {text}.txt')} = [{toml(text)}]\n",
         ),
-        "lock --check --offline",
+        "lock check --offline",
     ),
 }
 

@@ -50,7 +50,7 @@ def test_what_torch_demands_comes_from_the_index_of_torch_whatever_the_default_i
     assert all(
         f"/whl/{TAG}/" in wheel["url"] for name in names for wheel in packages[name]["wheels"]
     )
-    here.document("lock", "--check")
+    here.document("lock", "check")
     here.document("install", "--dry-run", "--backend", TAG)
     assert attack.asked(names) == []
     assert not attack.mark.exists()

@@ -80,10 +80,10 @@ def test_a_lock_sealed_anew_is_seen_by_what_the_sources_hold_and_sync_takes_noth
     play(A100)
     kind, path = KINDS[name], here.folder / LOCK
     original = tomli.loads(here.lock(LOCK))
-    here.document("lock", "--check")
+    here.document("lock", "check")
     if kind.sealed_too:
         path.write_text(tomli_w.dumps(tampered(original, name, seal=True)), encoding="utf-8")
-        here.document("lock", "--check", exit_code=6)
+        here.document("lock", "check", exit_code=6)
     path.write_text(tomli_w.dumps(tampered(original, name, seal=True)), encoding="utf-8")
     done = here.run("sync", "--target", "cu126")
     assert "Traceback" not in done.err

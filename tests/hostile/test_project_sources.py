@@ -196,7 +196,7 @@ def test_an_index_of_a_file_counts_for_every_later_command(
     assert locked.status == 0, locked.err
     assert "Ignored" in locked.err
     assert "line 2: the build of torch is chosen here" in " ".join(locked.err.split())
-    checked = here.document("lock", "--check", "--offline", "--target", "cpu")
+    checked = here.document("lock", "check", "--offline", "--target", "cpu")
     assert checked["status"] == "success", checked
     assert here.run(*LOCK, "cowsay").status == 0
     assert here.run(*LOCK, "--upgrade").status == 0
@@ -207,9 +207,7 @@ def test_an_index_of_a_file_counts_for_every_later_command(
     assert here.run("install", "-q", "filelock").status == 0
     assert here.python("import importlib.metadata as m; print(m.version('ours'))") == "1.0"
     file.write_text("ours\n", encoding="utf-8")
-    stale = here.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0][
-        "reasons"
-    ]
+    stale = here.document("lock", "check", "--offline", exit_code=6)["data"]["locks"][0]["reasons"]
     assert f"- --extra-index-url {company.index}" in stale[0]["message"]
     file.unlink()
     refused = here.document("lock", "--upgrade", exit_code=2)["errors"][0]

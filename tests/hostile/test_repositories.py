@@ -250,7 +250,7 @@ REPOSITORIES = {
     "lock that is a link": Hostile(linked_lock, (SYNC,), "points outside"),
     "lock that is a pipe": Hostile(
         lambda repository: repository.fifo(LOCK),
-        (SYNC, "lock --check --offline"),
+        (SYNC, "lock check --offline"),
         "not a regular file",
     ),
     "lock that is a device": Hostile(

@@ -300,7 +300,7 @@ def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written
         here = Workshop(tmp_path / "project", tmp_path / "caches", variables)
         runs = [
             here.run(*words, "--verbose")
-            for words in (("install",), ("lock", "--check"), ("env", "list"))
+            for words in (("install",), ("lock", "check"), ("env", "list"))
         ]
         assert [done.status for done in runs] == [0, 0, 0], runs[0].err
         assert not any(SECRET in done.out + done.err for done in runs)

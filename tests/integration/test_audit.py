@@ -71,7 +71,7 @@ def test_what_is_known_of_locked_versions_is_named_by_lock(service: str, tmp_pat
     # uv asks the index of the locks too, which no name server knows.
     variables = {"GPUINSTALL_ADVISORY_SERVICE": service, "UV_HTTP_RETRIES": "0"}
     workshop = Workshop(tmp_path, tmp_path / "caches", variables)
-    document = workshop.document("lock", "--audit", exit_code=6)
+    document = workshop.document("lock", "audit", exit_code=6)
     [row] = document["data"]["vulnerabilities"]
     assert (row["lock"], row["dependency"]["name"], row["fix_versions"]) == (
         "pylock.cu126.toml",
@@ -82,13 +82,13 @@ def test_what_is_known_of_locked_versions_is_named_by_lock(service: str, tmp_pat
         ("torch", "2.14.1")
     }, "without +cu126"
     (tmp_path / cuda_lock().name).unlink()
-    assert "1 lock, no known vulnerabilities" in workshop.run("lock", "--audit").out
+    assert "1 lock, no known vulnerabilities" in workshop.run("lock", "audit").out
 
 
 def test_where_no_service_is_reachable_it_says_what_uv_says(tmp_path: Path) -> None:
     (tmp_path / cpu_lock().name).write_text(cpu_lock().text, encoding="utf-8")
     nowhere = {"GPUINSTALL_ADVISORY_SERVICE": "http://127.0.0.1:9/", "UV_HTTP_RETRIES": "0"}
-    done = Workshop(tmp_path, tmp_path / "caches", nowhere).run("lock", "--audit")
+    done = Workshop(tmp_path, tmp_path / "caches", nowhere).run("lock", "audit")
     assert done.status == 4
     assert "error: uv could not audit pylock.cpu.toml" in done.err
     assert "error sending request" in done.err

@@ -550,13 +550,11 @@ def test_a_command_of_ours_is_run_and_no_package_of_its_name_is_fetched(
     doctor = equipped.run(
         interpreter("3.12"), clone / "bootstrap.py", "probe", "--json", settings=UNREACHABLE
     )
-    mistyped = equipped.run(
-        interpreter("3.12"), clone / "bootstrap.py", "doctr", settings=UNREACHABLE
+    misplaced = equipped.run(
+        interpreter("3.12"), clone / "bootstrap.py", "torch", "doctor", settings=UNREACHABLE
     )
 
     assert json.loads(doctor.stdout)["command"] == "probe"
-    assert mistyped.returncode == 2
-    line = next(
-        line for line in mistyped.stderr.splitlines() if line.endswith(" doctor   # the command")
-    )
-    assert os.access(shlex.split(line, comments=True)[-2], os.X_OK), "it is run as it is pasted"
+    assert misplaced.returncode == 2
+    line = next(line for line in misplaced.stderr.splitlines() if line.endswith("   # the command"))
+    assert os.access(shlex.split(line, comments=True)[-3], os.X_OK), "it is run as it is pasted"

@@ -140,7 +140,7 @@ def test_the_newest_extension_comes_first_then_torch_and_its_file_is_locked_with
     )
     (file,) = (file for file in lock.files if file.package == ENTRY)
     assert file.url.startswith(f"{extensions.url}/artifacts/{file.sha256}/")
-    assert workshop.run("lock", "--check").ok
+    assert workshop.run("lock", "check").ok
 
 
 def test_a_plan_tells_which_file_is_taken_and_why_not_the_others(
@@ -288,7 +288,7 @@ def test_a_file_whose_metadata_has_the_version_alone_is_locked_as_uv_and_pip_tak
     assert done.ok, done.err
     lock = read_lock(workshop.folder / "pylock.cu126.toml")
     assert lock.versions[ENTRY] == "2.9.0+cu12torch2.13cxx11abitrue"
-    assert workshop.run("lock", "--check", *source).ok
+    assert workshop.run("lock", "check", *source).ok
     (package,) = (one for one in lock.pylock.packages if one.name == ENTRY)
     assert package.wheels is None
     assert package.archive
@@ -369,7 +369,7 @@ def test_a_file_that_is_replaced_under_its_name_is_refused_until_an_upgrade(
         page.add(name, library(tmp_path, FROM_2_10, needs=CU12), "second")
         again = workshop.run("lock", "einops", *source, *RTX_3090, "--json")
         if again.ok:
-            again = workshop.run("lock", "--download", "files", "--json")
+            again = workshop.run("lock", "download", "files", "--json")
         assert json.loads(again.out)["errors"][0]["code"] == code
         assert workshop.run("lock", "--upgrade", *source, *RTX_3090).ok
         (file,) = (

@@ -128,7 +128,7 @@ def test_a_line_that_comes_or_goes_in_the_file_comes_and_goes(workshop: Workshop
     write(workshop, "requirements.txt", "numpy\ncowsay\n")
     workshop.document("lock")
     write(workshop, "requirements.txt", "numpy\n")
-    checked = workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0]
+    checked = workshop.document("lock", "check", "--offline", exit_code=6)["data"]["locks"][0]
     assert checked["reasons"][0]["code"] == "inputs-changed"
     workshop.document("lock", "torch<2.15")
     assert "cowsay" not in names(workshop)
@@ -152,7 +152,7 @@ def test_a_project_that_is_a_package_is_installed_where_it_lies(workshop: Worksh
         workshop.folder / "our_thing.py"
     )
     assert workshop.document("install")["data"]["environment"]["status"] == "none"
-    assert workshop.document("lock", "--check", "--offline")["status"] == "success"
+    assert workshop.document("lock", "check", "--offline")["status"] == "success"
 
 
 @pytest.mark.heavy
@@ -177,10 +177,10 @@ def test_a_project_of_setup_py_is_installed_with_the_file_beside_it(
         module
     )
     assert workshop.document("install")["data"]["environment"]["status"] == "none"
-    assert workshop.document("lock", "--check", "--offline")["status"] == "success"
+    assert workshop.document("lock", "check", "--offline")["status"] == "success"
     assert "request-unmet" not in workshop.run("doctor").out
     make_setup_project(workshop.folder, "old-thing", "filelock")
-    stale = workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0]
+    stale = workshop.document("lock", "check", "--offline", exit_code=6)["data"]["locks"][0]
     assert [reason["code"] for reason in stale["reasons"]] == ["inputs-changed"]
     assert workshop.document("sync", exit_code=6)["errors"][0]["code"] == "lock-stale"
     assert workshop.document("install")["data"]["lock"]["changes"]
@@ -223,7 +223,7 @@ def test_an_environment_of_conda_is_a_request(workshop: Workshop, play: Play) ->
     lock = tomli.loads(workshop.lock("pylock.cu126.toml"))
     assert lock["tool"]["gpuinstall"]["inputs"] == ["torch==2.14.*", "torchvision", "numpy"]
     assert lock["requires-python"] == "==3.11.*"
-    assert workshop.document("lock", "--check", "--offline")["status"] == "success"
+    assert workshop.document("lock", "check", "--offline")["status"] == "success"
 
 
 def test_plan_reads_what_was_asked_for_before(workshop: Workshop) -> None:
@@ -250,7 +250,7 @@ def test_a_file_of_another_form_is_named_with_r(workshop: Workshop, name: str) -
     (other / name).write_text(forms[name], encoding="utf-8")
     workshop.document("lock", "-r", f"there/{name}")
     assert "numpy" in names(workshop)
-    assert workshop.document("lock", "--check", "--offline")["status"] == "success"
+    assert workshop.document("lock", "check", "--offline")["status"] == "success"
 
 
 @pytest.mark.heavy

@@ -271,12 +271,12 @@ def test_locks_that_disagree_are_stale_and_made_again_for_the_newest_request(
     done = workshop.run("install", "rich")
     behind = "warning: pylock.cpu.toml: made for another request or other versions; update them with: gpuinstall lock"
     assert behind in done.err.splitlines()
-    checked = workshop.document("lock", "--check", exit_code=6)
+    checked = workshop.document("lock", "check", exit_code=6)
     stale = {lock["target"]: lock for lock in checked["data"]["locks"]}
     assert (stale["cu126"]["status"], stale["cpu"]["status"]) == ("fresh", "stale")
     assert stale["cpu"]["reasons"][0]["code"] == "inputs-changed"
     assert [error["hint"] for error in checked["errors"]] == ["gpuinstall lock"]
-    assert workshop.run("lock", "--check").out.splitlines()[-1] == "  do    gpuinstall lock"
+    assert workshop.run("lock", "check").out.splitlines()[-1] == "  do    gpuinstall lock"
     assert "first: gpuinstall lock" in workshop.run("doctor").out.splitlines()
     other = "pylock.cpu.toml was made for torch numpy, but the request is now torch numpy rich; gpuinstall lock updates it"
     assert (
@@ -286,7 +286,7 @@ def test_locks_that_disagree_are_stale_and_made_again_for_the_newest_request(
     assert "warning" not in workshop.run("sync").err
     workshop.document("lock")
     assert inputs(workshop, "pylock.cpu.toml") == ["torch", "numpy", "rich"]
-    assert workshop.document("lock", "--check")["status"] == "success"
+    assert workshop.document("lock", "check")["status"] == "success"
     assert behind in workshop.run("remove", "rich").err
     workshop.document("lock")
     assert inputs(workshop, "pylock.cpu.toml") == ["torch", "numpy"]
@@ -298,16 +298,14 @@ def test_versions_that_differ_between_locks_are_found(workshop: Workshop, simple
     workshop.document("lock", "torch==2.14.1", "numpy", "--target", "cu126", "--target", "cpu")
     later = release(workshop, simple, ("numpy", "2.4.0"))
     later.document("lock", "--upgrade", "--target", "cpu")
-    found = later.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"]
+    found = later.document("lock", "check", "--offline", exit_code=6)["data"]["locks"]
     reasons = {reason["code"]: reason["message"] for lock in found for reason in lock["reasons"]}
     assert reasons.keys() == {"versions-differ"}
     assert "numpy" in reasons["versions-differ"]
     assert "disagree" in later.run("doctor").out
-    assert (
-        later.run("lock", "--check", "--offline").out.splitlines()[-1] == "  do    gpuinstall lock"
-    )
+    assert later.run("lock", "check", "--offline").out.splitlines()[-1] == "  do    gpuinstall lock"
     later.document("lock")
-    assert later.document("lock", "--check", "--offline")["status"] == "success"
+    assert later.document("lock", "check", "--offline")["status"] == "success"
 
 
 def test_a_lock_that_no_target_names_any_more_is_said_and_removed_when_told(
@@ -322,12 +320,12 @@ def test_a_lock_that_no_target_names_any_more_is_said_and_removed_when_told(
     told = workshop.run("lock")
     assert "pylock.cu126.toml is for none of the targets" in told.err
     assert "gpuinstall lock --prune" in told.err
-    stale = workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"]
+    stale = workshop.document("lock", "check", "--offline", exit_code=6)["data"]["locks"]
     assert [reason["code"] for lock in stale for reason in lock["reasons"]] == ["no-target"]
     data = workshop.document("lock", "--prune")["data"]
     assert data["removed"] == [str(workshop.folder / "pylock.cu126.toml")]
     assert workshop.entries() == {"pylock.cpu.toml", "pylock.theirs.toml", "pyproject.toml"}
-    assert workshop.document("lock", "--check", "--offline")["status"] == "success"
+    assert workshop.document("lock", "check", "--offline")["status"] == "success"
 
 
 def test_an_index_that_does_not_answer_is_the_fault_and_not_the_targets(

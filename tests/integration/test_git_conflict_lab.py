@@ -76,7 +76,7 @@ def test_a_conflict_is_named_and_lock_takes_both_requests(workshop: Workshop) ->
         package["name"] for package in tomli.loads(workshop.lock("pylock.cu126.toml"))["packages"]
     }
     assert held >= {"torch", "numpy", "cowsay"}
-    assert workshop.document("lock", "--check", "--offline")["status"] == "success"
+    assert workshop.document("lock", "check", "--offline")["status"] == "success"
     assert git(workshop, "commit", "-q", "-m", "both").ok
 
 
@@ -85,12 +85,12 @@ def test_the_merge_driver_leaves_no_conflict_and_nothing_lost(workshop: Workshop
     ours, theirs = workshop.folder / "ours.toml", workshop.folder / "theirs.toml"
     ours.write_text(workshop.lock(LOCK), encoding="utf-8")
     theirs.write_bytes(git(workshop, "show", f"colleague:{LOCK}").out.encode())
-    workshop.document("lock", "--merge", "ours.toml", "theirs.toml")
+    workshop.document("lock", "merge", "ours.toml", "theirs.toml")
     (workshop.folder / LOCK).write_bytes(ours.read_bytes())
     (workshop.folder / "pylock.cu126.toml").unlink()
     assert inputs(workshop) == {"torch==2.13.0", "numpy", "cowsay"}
     assert (
-        workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0]["status"]
+        workshop.document("lock", "check", "--offline", exit_code=6)["data"]["locks"][0]["status"]
         == "stale"
     )
     workshop.document("install")

@@ -73,7 +73,7 @@ def test_a_project_is_installed_where_it_lies_checked_and_left_alone(workshop: W
     assert again["data"]["environment"]["status"] == "none"
     assert workshop.document("sync")["data"]["environment"]["status"] == "none"
     assert (
-        workshop.document("lock", "--check", "torch", "-e", ".")["data"]["locks"][0]["status"]
+        workshop.document("lock", "check", "torch", "-e", ".")["data"]["locks"][0]["status"]
         == "fresh"
     )
     shutil.rmtree(workshop.folder / ".venv")
@@ -98,7 +98,7 @@ def test_a_branch_that_moves_is_pinned_to_its_commit(
     assert f"no hash pins tool (commit {first[:12]} of file://" in done.out
     (tmp_path / "tool" / "tool.py").write_text("HERE = 2\n", encoding="utf-8")
     commit(tmp_path / "tool")
-    workshop.document("lock", "--check", "torch", form.format(tmp_path / "tool"))
+    workshop.document("lock", "check", "torch", form.format(tmp_path / "tool"))
     workshop.document("sync")
     assert workshop.python("import tool; print(tool.SAID.count('='))") == "5"
 
@@ -180,7 +180,7 @@ def test_constraints_hold_for_torch_and_for_what_turns_up(
     found = packages(workshop)
     assert (found["torch"]["version"], found["cowsay"]["version"]) == ("2.13.0+cpu", "6.1")
     assert "never-there" not in found
-    check = ("lock", "--check", "torch", ".", "-c", "only.txt")
+    check = ("lock", "check", "torch", ".", "-c", "only.txt")
     assert workshop.document(*check)["data"]["locks"][0]["status"] == "fresh"
     (workshop.folder / "only.txt").write_text("torch<2.13\n", encoding="utf-8")
     assert workshop.document(*check, exit_code=6)["data"]["locks"][0]["status"] == "stale"
@@ -208,7 +208,7 @@ def test_a_dependency_group_is_asked_for_by_its_name_and_watched(workshop: Works
     assert packages(workshop)["torch"]["version"] == "2.14.1+cpu"
     make_project(workshop.folder, "our-thing", pyproject=group.replace("numpy", "cowsay"))
     assert (
-        workshop.document("lock", "--check", exit_code=6)["data"]["locks"][0]["reasons"][0]["code"]
+        workshop.document("lock", "check", exit_code=6)["data"]["locks"][0]["reasons"][0]["code"]
         == "inputs-changed"
     )
     assert (

@@ -224,12 +224,10 @@ def test_check_says_fresh_or_stale_and_why(
 ) -> None:
     workshop.document("lock", "torch", "--target", "cu126")
     stand_in.forget()
-    assert (
-        workshop.document("lock", "--check", "--offline")["data"]["locks"][0]["status"] == "fresh"
-    )
+    assert workshop.document("lock", "check", "--offline")["data"]["locks"][0]["status"] == "fresh"
     assert stand_in.log == []
-    assert workshop.document("lock", "--check")["data"]["locks"][0]["status"] == "fresh"
-    other = workshop.document("lock", "--check", "--offline", "torch", "numpy", exit_code=6)
+    assert workshop.document("lock", "check")["data"]["locks"][0]["status"] == "fresh"
+    other = workshop.document("lock", "check", "--offline", "torch", "numpy", exit_code=6)
     assert other["data"]["locks"][0]["reasons"][0]["code"] == "inputs-changed"
     (stand_in_folder / "simple" / "filelock-3.20.0-py3-none-any.whl").unlink()
     make_wheel(
@@ -239,11 +237,11 @@ def test_check_says_fresh_or_stale_and_why(
         modules={"filelock/__init__.py": "import os"},
     )
     fresh = replace(workshop, caches=workshop.folder.parent / "fresh")
-    changed = fresh.document("lock", "--check", exit_code=6)
+    changed = fresh.document("lock", "check", exit_code=6)
     assert changed["data"]["locks"][0]["reasons"][0]["code"] == "hash-differs"
     (stand_in_folder / "simple" / "filelock-3.20.0-py3-none-any.whl").unlink()
     gone = replace(workshop, caches=workshop.folder.parent / "gone").document(
-        "lock", "--check", exit_code=6
+        "lock", "check", exit_code=6
     )
     assert gone["data"]["locks"][0]["reasons"][0]["code"] == "withdrawn"
     assert gone["errors"][0]["code"] == "lock-stale"
@@ -257,11 +255,9 @@ def test_check_reads_the_requirements_files_again_that_an_installation_was_made_
     file = workshop.folder / "requirements.txt"
     file.write_text("torch\n", encoding="utf-8")
     workshop.document("install", "-r", "requirements.txt")
-    assert (
-        workshop.document("lock", "--check", "--offline")["data"]["locks"][0]["status"] == "fresh"
-    )
+    assert workshop.document("lock", "check", "--offline")["data"]["locks"][0]["status"] == "fresh"
     file.write_text("torch\ncowsay\n", encoding="utf-8")
-    stale = workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0]
+    stale = workshop.document("lock", "check", "--offline", exit_code=6)["data"]["locks"][0]
     assert [reason["code"] for reason in stale["reasons"]] == ["inputs-changed"]
 
 
@@ -272,7 +268,7 @@ def test_check_names_what_a_lock_lacks_of_what_its_packages_demand(workshop: Wor
     kept = [package for package in packages if not package.startswith('name = "filelock"')]
     assert len(kept) == len(packages) - 1
     lock.write_text("[[packages]]\n".join((head, *kept)), encoding="utf-8")
-    stale = workshop.document("lock", "--check", exit_code=6)["data"]["locks"][0]
+    stale = workshop.document("lock", "check", exit_code=6)["data"]["locks"][0]
     assert [reason["code"] for reason in stale["reasons"]] == ["edited", "incomplete"]
     assert stale["reasons"][1]["message"] == "filelock, required by its packages, is missing"
 
@@ -286,10 +282,10 @@ def test_check_reads_the_requirements_files_again_that_a_lock_was_made_from(
     words = ("lock", "numpy", "-r", "requirements.txt", "--target", "cpu")
     workshop.document(*words)
     before = lock.read_text(encoding="utf-8")
-    assert workshop.document("lock", "--check")["data"]["locks"][0]["status"] == "fresh"
+    assert workshop.document("lock", "check")["data"]["locks"][0]["status"] == "fresh"
     assert workshop.document(*words)["data"]["locks"][0]["status"] == "unchanged"
     file.write_text("torch\ncowsay\n", encoding="utf-8")
-    stale = workshop.document("lock", "--check", "--offline", exit_code=6)
+    stale = workshop.document("lock", "check", "--offline", exit_code=6)
     assert stale["data"]["locks"][0]["reasons"] == [
         {"code": "inputs-changed", "message": "requirements.txt has changed since it was made"}
     ]
@@ -301,23 +297,21 @@ def test_check_reads_the_requirements_files_again_that_a_lock_was_made_from(
         "pylock.cpu.toml is stale: requirements.txt has changed since it was made",
     )
     file.unlink()
-    gone = workshop.document("lock", "--check", "--offline", exit_code=6)
+    gone = workshop.document("lock", "check", "--offline", exit_code=6)
     assert [reason["code"] for reason in gone["data"]["locks"][0]["reasons"]] == ["inputs-gone"]
     assert (
         gone["errors"][0]["hint"] == "gpuinstall lock --only torch numpy   # or put the file back"
     )
-    assert (
-        workshop.document("lock", "torch", "numpy", "--check", "--offline")["status"] == "success"
-    )
+    assert workshop.document("lock", "check", "torch", "numpy", "--offline")["status"] == "success"
     only = ("lock", "--only", "torch", "numpy", "--target", "cpu")
     assert workshop.document(*only)["data"]["locks"][0]["status"] == "written"
-    assert workshop.document("lock", "--check", "--offline")["status"] == "success"
+    assert workshop.document("lock", "check", "--offline")["status"] == "success"
     file.write_text("torch\n", encoding="utf-8")
     workshop.document(*words)
     assert lock.read_text(encoding="utf-8") == before
     file.write_text("torch\ncowsay\n", encoding="utf-8")
     workshop.document("lock", "-r", "requirements.txt")
-    assert workshop.document("lock", "--check", "--offline")["status"] == "success"
+    assert workshop.document("lock", "check", "--offline")["status"] == "success"
 
 
 def test_a_lock_with_odd_evidence_is_one_whose_making_is_unknown(workshop: Workshop) -> None:
@@ -330,7 +324,7 @@ def test_a_lock_with_odd_evidence_is_one_whose_making_is_unknown(workshop: Works
         )
         assert odd != text
         lock.write_text(odd, encoding="utf-8")
-        (stale,) = workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"]
+        (stale,) = workshop.document("lock", "check", "--offline", exit_code=6)["data"]["locks"]
         assert {reason["code"] for reason in stale["reasons"]} == {"edited"}
         assert (
             workshop.document("lock", "torch", "--target", "cpu")["data"]["locks"][0]["status"]
@@ -346,22 +340,22 @@ def test_a_damaged_lock_is_refused_and_made_again_as_its_error_says(
     lock.write_bytes(damage)
     for words in (
         ("lock", "--target", "cpu"),
-        ("lock", "--check"),
+        ("lock", "check"),
         ("sync",),
-        ("lock", "--download", "wheels"),
+        ("lock", "download", "wheels"),
     ):
         assert (
             "gpuinstall lock --upgrade"
             in workshop.document(*words, exit_code=6)["errors"][0]["hint"]
         )
     workshop.document("lock", "--target", "cpu", "--upgrade")
-    assert workshop.document("lock", "--check", "--offline")["status"] == "success"
+    assert workshop.document("lock", "check", "--offline")["status"] == "success"
 
 
 def test_a_lock_under_a_name_that_is_no_targets_cannot_be_fresh(workshop: Workshop) -> None:
     workshop.document("lock", "torch", "--target", "cpu")
     (workshop.folder / "pylock.cpu.toml").rename(workshop.folder / "pylock.prod.toml")
-    (lock,) = workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"]
+    (lock,) = workshop.document("lock", "check", "--offline", exit_code=6)["data"]["locks"]
     assert [reason["code"] for reason in lock["reasons"]] == ["misnamed"]
 
 
@@ -383,9 +377,7 @@ def test_a_lock_with_a_package_that_no_hash_pins_is_not_synced(
     assert not (workshop.folder / ".venv").exists()
 
 
-@pytest.mark.parametrize(
-    "words", [("lock",), ("lock", "--check"), ("lock", "--check", "--offline")]
-)
+@pytest.mark.parametrize("words", [("lock",), ("lock", "check"), ("lock", "check", "--offline")])
 def test_a_malformed_requirement_is_named_beside_a_lock_too(
     workshop: Workshop, words: tuple[str, ...]
 ) -> None:
@@ -408,7 +400,7 @@ def test_only_the_named_package_moves(
         before.read_text(encoding="utf-8").replace("torch==2.13.0", "torch"), encoding="utf-8"
     )
     later.document(*words)
-    changes = later.document("lock", "--diff", str(tmp_path / before.name), str(before))["data"][
+    changes = later.document("lock", "diff", str(tmp_path / before.name), str(before))["data"][
         "changes"
     ]
     assert [(change["package"], change["kind"], change["new"]) for change in changes] == [

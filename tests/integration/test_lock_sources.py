@@ -179,7 +179,7 @@ def test_a_lock_from_the_default_index_alone_is_fresh_and_can_be_shared(bench: W
     silent = replace(bench, variables={**bench.variables, **SILENT})
     made = silent.document("lock", "torch", "--target", "cu132")["data"]["locks"][0]
     assert made["torch"] == "2.15.0"
-    assert silent.document("lock", "--check")["data"]["locks"][0]["status"] == "fresh"
+    assert silent.document("lock", "check")["data"]["locks"][0]["status"] == "fresh"
 
 
 @pytest.mark.heavy
@@ -187,10 +187,10 @@ def test_a_build_that_the_catalogue_knows_not_to_run_on_a_declared_machine_is_st
     bench: Workshop,
 ) -> None:
     bench.document("lock", "torch==2.14.1", "--target", "cu130")
-    words = ("lock", "--check", "--offline", "--gpu", "GTX 1080", "--driver", "580")
+    words = ("lock", "check", "--offline", "--gpu", "GTX 1080", "--driver", "580")
     reasons = bench.document(*words, exit_code=6)["data"]["locks"][0]["reasons"]
     assert "sm_61" in reasons[0]["message"]
-    fits = ("lock", "--check", "--offline", "--gpu", "A100", "--driver", "580")
+    fits = ("lock", "check", "--offline", "--gpu", "A100", "--driver", "580")
     assert bench.document(*fits)["data"]["locks"][0]["status"] == "fresh"
 
 
@@ -227,7 +227,7 @@ def test_two_files_of_one_name_are_both_brought_for_machines_without_a_network(
         tag = wheel.name.removeprefix("triton-3.8.0-").removesuffix(".whl")
         make_wheel(wheel.parent, "triton", "3.8.0", tag, modules={"triton/cu126.py": ""})
     bench.document("lock", "torch==2.14.1", "--target", "cu126", "--target", "cu130")
-    files = bench.document("lock", "--download", str(tmp_path / "wheels"))["data"]["files"]
+    files = bench.document("lock", "download", str(tmp_path / "wheels"))["data"]["files"]
     assert len([name for name in files if "triton" in name]) == 2
     stand_in.forget()
     words = ("--offline", "--wheels", str(tmp_path / "wheels"))
@@ -248,9 +248,9 @@ def test_files_are_brought_only_into_a_folder_and_only_as_they_were_locked(
     here = replace(bench, variables=wheels)
     here.document("lock", "torch==2.14.1", "--target", "cpu")
     (bench.folder / "file").write_text("in the way", encoding="utf-8")
-    blocked = here.document("lock", "--download", "file", exit_code=4)["errors"][0]
+    blocked = here.document("lock", "download", "file", exit_code=4)["errors"][0]
     assert blocked["code"] == "not-writable"
-    assert here.document("lock", "--download", "wheels")["data"]["files"]
+    assert here.document("lock", "download", "wheels")["data"]["files"]
     torch = next(
         (stand_in_folder / "whl" / "cpu").glob(
             f"torch-2.14.1+cpu-cp{PYTHON.replace('.', '')}-*x86_64.whl"
@@ -260,12 +260,12 @@ def test_files_are_brought_only_into_a_folder_and_only_as_they_were_locked(
     torch.unlink()
     torch.write_bytes(b"another")
     assert (
-        here.document("lock", "--download", "wheels", exit_code=4)["errors"][0]["code"]
+        here.document("lock", "download", "wheels", exit_code=4)["errors"][0]["code"]
         == "hash-mismatch"
     )
     torch.unlink()
     assert (
-        here.document("lock", "--download", "wheels", exit_code=4)["errors"][0]["code"]
+        here.document("lock", "download", "wheels", exit_code=4)["errors"][0]["code"]
         == "file-unreadable"
     )
     assert not (bench.folder / "wheels" / torch.name).exists()
@@ -274,7 +274,7 @@ def test_files_are_brought_only_into_a_folder_and_only_as_they_were_locked(
         re.sub('sha256 = "(.{64})"', r'sha512 = "\1\1"', lock.read_text("utf-8"), count=1), "utf-8"
     )
     assert (
-        here.document("lock", "--download", "wheels", exit_code=6)["errors"][0]["code"]
+        here.document("lock", "download", "wheels", exit_code=6)["errors"][0]["code"]
         == "lock-unhashed"
     )
 
@@ -350,13 +350,13 @@ def test_a_project_is_locked_with_its_dependencies_its_dev_group_and_its_targets
     assert [lock["target"] for lock in bench.document("lock")["data"]["locks"]] == ["cu126", "cpu"]
     names = {package["name"] for package in tomli.loads(bench.lock("pylock.cpu.toml"))["packages"]}
     assert names >= {"torch", "numpy", "cowsay"}
-    assert bench.document("lock", "--check", "--offline")["status"] == "success"
+    assert bench.document("lock", "check", "--offline")["status"] == "success"
     assert {lock["status"] for lock in bench.document("lock")["data"]["locks"]} == {"unchanged"}
     project.write_text(PROJECT.replace('"numpy"', '"numpy>=2"'), encoding="utf-8")
-    stale = bench.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"]
+    stale = bench.document("lock", "check", "--offline", exit_code=6)["data"]["locks"]
     assert [lock["reasons"][0]["code"] for lock in stale] == ["inputs-changed", "inputs-changed"]
     (bench.folder / "pylock.cpu.toml").unlink()
-    missing = bench.document("lock", "--check", "--offline", exit_code=6)["errors"][0]
+    missing = bench.document("lock", "check", "--offline", exit_code=6)["errors"][0]
     assert (missing["code"], "pylock.cpu.toml" in missing["message"]) == ("lock-missing", True)
     project.write_text(f'{PROJECT}requirements = ["torch==2.13.0"]\n', encoding="utf-8")
     assert {
@@ -370,7 +370,7 @@ def test_a_project_that_asks_for_no_torch_gets_one(bench: Workshop) -> None:
         '[project]\nname = "ours"\ndependencies = ["cowsay"]\n', "utf-8"
     )
     assert bench.document("lock", "--target", "cpu")["data"]["locks"][0]["torch"] == "2.15.0+cpu"
-    assert bench.document("lock", "--check", "--offline")["status"] == "success"
+    assert bench.document("lock", "check", "--offline")["status"] == "success"
 
 
 @pytest.mark.parametrize(
@@ -382,9 +382,9 @@ def test_a_project_that_asks_for_no_torch_gets_one(bench: Workshop) -> None:
         (("--offline", "--target", "cpu"), "unreachable", 4),
         (("--target", "cu999"), "", 3),
         (("--target", "cu126-macos-arm64"), "", 3),
-        (("--diff", "a.toml", "b.toml"), "lock-missing", 6),
-        (("--check",), "lock-missing", 6),
-        (("--download", "wheels"), "lock-missing", 6),
+        (("diff", "a.toml", "b.toml"), "lock-missing", 6),
+        (("check",), "lock-missing", 6),
+        (("download", "wheels"), "lock-missing", 6),
         (("--upgrade-package", "cowsay", "--target", "cpu"), "not-locked", 2),
         (("no-such-thing", "--target", "cpu"), "package-not-found", 4),
         (

@@ -257,7 +257,7 @@ def test_a_folder_of_wheels_serves_without_a_network(
     team: Workshop, stand_in: StandInIndex, play: Play, tmp_path: Path
 ) -> None:
     play(A100)
-    files = team.document("lock", "--download", str(tmp_path / "wheels"))["data"]["files"]
+    files = team.document("lock", "download", str(tmp_path / "wheels"))["data"]["files"]
     assert {path.name for path in (tmp_path / "wheels").iterdir()} == set(files)
     stand_in.forget()
     elsewhere = replace(team, caches=tmp_path / "empty")

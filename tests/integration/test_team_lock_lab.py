@@ -85,13 +85,13 @@ def test_every_version_of_uvs_lock_stays_and_torch_is_for_this_machine(
 def test_a_uv_lock_that_has_moved_on_is_followed_by_the_next_sync(workshop: Workshop) -> None:
     workshop.document("sync")
     locked(workshop, "--upgrade-package", "numpy")
-    stale = workshop.document("lock", "--check", "--offline", exit_code=6)["data"]["locks"][0][
+    stale = workshop.document("lock", "check", "--offline", exit_code=6)["data"]["locks"][0][
         "reasons"
     ][0]
     assert "other versions in the project's own lock" in stale["message"]
     assert workshop.document("sync")["data"]["environment"]["status"] == "built"
     assert (versions(workshop)["numpy"], versions(workshop)["markdown"]) == ("2.4.0", "3.9")
-    assert workshop.document("lock", "--check", "--offline")["status"] == "success"
+    assert workshop.document("lock", "check", "--offline")["status"] == "success"
 
 
 def test_a_file_that_the_teams_lock_does_not_list_is_refused(workshop: Workshop) -> None:

@@ -191,7 +191,7 @@ def clocks(place: Place, count: int) -> Iterator[Case]:
                 "install",
                 "install torch==2.14.1",
                 "sync",
-                "lock --check",
+                "lock check",
                 "doctor",
                 "env list",
                 "plan",

@@ -18,7 +18,7 @@ from gpuinstall.shell import joined, quoted
 from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from gpuinstall.cli.terminal import Terminal
@@ -50,9 +50,8 @@ class LockCommands(click.Group):
             UsageError: for a subcommand in another place, which is never taken for a package; ``--`` stands before a
                 package of that name.
         """
-        line = subcommand_line(args, self.commands)
-        if line is not None:
-            name, rest = line
+        if args and args[0] in self.commands:
+            name, *rest = args
             return self.commands[name].make_context(f"{info_name} {name}", rest, parent, **extra)
         context = super().make_context(info_name, list(args), parent, **extra)
         requirements = context.params.get("requirements") or [""]
@@ -80,22 +79,6 @@ class LockCommands(click.Group):
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Return the words of the usage line: a subcommand is not required."""
         return click.Command.collect_usage_pieces(self, ctx)
-
-
-def subcommand_line(args: Sequence[str], names: Container[str]) -> tuple[str, list[str]] | None:
-    """Return the subcommand that a line of ``lock`` begins with, or has as an option, and the rest of the line."""
-    if args and args[0] in names:
-        return args[0], list(args[1:])
-    for position, word in enumerate(args):
-        if word == "--":
-            break
-        # Subcommands were options once, and go on working: ``--check``, ``--download=DIR``.
-        option, equals, value = word.partition("=")
-        name = option.removeprefix("--")
-        if name != option and name in names:
-            values = [value] if equals else []
-            return name, [*values, *args[:position], *args[position + 1 :]]
-    return None
 
 
 class LockScope(NamedTuple):

@@ -173,16 +173,28 @@ def handed_over(arguments: list[str]) -> list[str]:
     """Return the command line for what bootstrap.py was given: one of ours, else ``install``.
 
     Raises:
-        UsageError: for a bare word that is a command in the wrong place, or looks like one that was mistyped: it is
-            never taken for a package.
+        UsageError: for a bare word that is a command in the wrong place: it is never taken for a package.
     """
     if arguments and arguments[0] in {*COMMANDS, "help", "-V", "--version"}:
         return arguments
     for word in _requirements(arguments):
-        command = likely_command(word)
-        if command:
-            return _decided(word, command, arguments)
+        if word.lower() in COMMANDS:
+            raise _misplaced(word, arguments)
     return ["install", *arguments]
+
+
+def _misplaced(word: str, arguments: list[str]) -> UsageError:
+    from gpuinstall.cli.self import program_name
+
+    rest = list(arguments)
+    rest.remove(word)
+    program = program_name()
+    return UsageError(
+        "command-or-package",
+        f"{word} is a command, and comes first: no package of that name is installed",
+        hint=f"{program} {joined([word.lower(), *rest])}   # the command\n"
+        f"{program} {joined(['install', *arguments])}   # a package of that name",
+    )
 
 
 def _requirements(arguments: list[str]) -> list[str]:
@@ -195,60 +207,11 @@ def _requirements(arguments: list[str]) -> list[str]:
     return []
 
 
-def likely_command(word: str) -> str | None:
-    """Return the command that a bare word is, or is one letter away from."""
-    word = word.lower()
-    if word in COMMANDS:
-        return word
-    return next((command for command in COMMANDS if _is_near(word, command)), None)
-
-
-def _is_near(word: str, command: str) -> bool:
-    """Whether one letter is changed, left out or added, or two are exchanged."""
-    shorter, longer = sorted((word, command), key=len)
-    if len(longer) - len(shorter) > 1:
-        return False
-    start = 0
-    while start < len(shorter) and shorter[start] == longer[start]:
-        start += 1
-    rest = shorter[start:]
-    longer_rest = longer[start:]
-    if len(rest) < len(longer_rest):
-        return rest == longer_rest[1:]
-    exchanged = rest[1::-1] + rest[2:]
-    return rest[1:] == longer_rest[1:] or exchanged == longer_rest
-
-
 def suggestion(word: str) -> str | None:
     """Return the command that a user who typed ``word`` is likely to have meant."""
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(word, COMMANDS, 1)), None)
-
-
-def _decided(word: str, command: str, arguments: list[str]) -> list[str]:
-    """Ask whether a word is a command.
-
-    Raises:
-        UsageError: with both command lines, if the answer is no or nobody can answer.
-    """
-    from gpuinstall.cli.self import program_name
-
-    rest = list(arguments)
-    rest.remove(word)
-    command_line = [command, *rest]
-    likeness = "is a command" if word == command else f"looks like the command {command}"
-    can_ask = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
-    question = f"{word} {likeness}. Run gpuinstall {joined(command_line)}?"
-    if can_ask and click.confirm(question, default=True, err=True):
-        return command_line
-    program = program_name()
-    raise UsageError(
-        "command-or-package",
-        f"{word} {likeness}: no package of that name is installed",
-        hint=f"{program} {joined(command_line)}   # the command\n"
-        f"{program} {joined(['install', *arguments])}   # a package of that name",
-    )
 
 
 def _show_path(arguments: list[str]) -> None:

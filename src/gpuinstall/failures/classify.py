@@ -161,7 +161,6 @@ def requested_failure(
     if number is None:
         return None
     identity = f"F{number['number']:0>2}"
-    identity = table.load_aliases().get(identity, identity)
     failure = table.load_failures().get(identity)
     if failure is None:
         return None

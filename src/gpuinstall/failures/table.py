@@ -117,8 +117,6 @@ class Failure:
     """The codes under which it is reported: ``[[failure.problem]]``."""
     sources: tuple[str, ...]
     """Threads (owner/repository#number) or addresses."""
-    aliases: tuple[str, ...] = ()
-    """The ids of entries that were found to be the same cause."""
     unless: tuple[str, ...] = ()
     """The circumstances and observations that rule it out."""
     advice: tuple[str, ...] = ()
@@ -201,15 +199,6 @@ def load_failures() -> Mapping[str, Failure]:
     # F9 stands before F10.
     failures.sort(key=lambda failure: (len(failure.id), failure.id))
     return {failure.id: failure for failure in failures}
-
-
-@cache
-def load_aliases() -> Mapping[str, str]:
-    """Return under which id the cause of an entry that is no more is found."""
-    aliases: dict[str, str] = {}
-    for failure in load_failures().values():
-        aliases |= dict.fromkeys(failure.aliases, failure.id)
-    return aliases
 
 
 @cache

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.frozen import GPUINSTALL
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 START = (
     "run",
     "--any",
-    "--allow-cpu",
     "--no-proof",
     "--install",
     "--replace",
@@ -45,7 +45,8 @@ THROUGH = 10
 def starts(place: Place, times: int) -> Iterator[Case]:
     """End runs with SIGKILL at random moments, each after the user has put a file somewhere."""
     chance = random.Random(1)
-    with place.served() as (_, here):
+    with place.served() as (_, served):
+        here = replace(served, variables={**served.variables, "GPUINSTALL_ALLOW_CPU": "1"})
         locks = []
         for version in ("2.13.0", "2.14.1"):
             gpuinstall(here, "lock", f"torch=={version}", "--target", "cpu")

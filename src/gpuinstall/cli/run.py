@@ -61,12 +61,6 @@ if TYPE_CHECKING:
 )
 @options.wheels
 @click.option(
-    "--allow-cpu",
-    is_flag=True,
-    envvar="GPUINSTALL_ALLOW_CPU",
-    help="With --any: without a GPU, use the CPU.",
-)
-@click.option(
     "--with",
     "extra",
     multiple=True,
@@ -86,7 +80,6 @@ def command(
     missing: bool,
     replacing: bool,
     wheels: Path | None,
-    allow_cpu: bool,
     sourcing: Sourcing,
 ) -> Outcome:
     """Run a command in the environment, without activating it."""
@@ -121,7 +114,6 @@ def command(
                 proof=proof,
                 installing=missing,
                 replacing=replacing,
-                allow_cpu=allow_cpu,
             )
         else:
             paths = project.paths

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from gpuinstall.machine import Machine
     from gpuinstall.project import Project
 
+ALLOW_CPU = "GPUINSTALL_ALLOW_CPU"
+"""The variable that lets ``run --any`` take a lock for the CPU if none for GPUs runs."""
+
 
 def environment_to_start(
     project: Project,
@@ -28,7 +32,6 @@ def environment_to_start(
     proof: bool = True,
     installing: bool = False,
     replacing: bool = False,
-    allow_cpu: bool = False,
 ) -> tuple[EnvironmentPaths, list[str]]:
     """Choose among the environments of a folder by the rules of ``sync``, and prove the one that is chosen.
 
@@ -38,7 +41,6 @@ def environment_to_start(
             user's cache.
         installing: Whether to bring an environment that is not there.
         replacing: Whether to bring it also in place of what is not ours.
-        allow_cpu: Whether to take a lock for the CPU if none for GPUs runs.
 
     Returns:
         The environment, and the files by which it was chosen and found proven; none of these if there is more to do or
@@ -54,13 +56,13 @@ def environment_to_start(
     # Whatever lies at .venv itself stays there: it is not the environment that is started.
     state = read_state(project, replace(locked, replace=True))
     machine = state.request.machine
-    fit = _fit(state, allow_cpu=allow_cpu)
+    fit = _fit(state)
     existing = inspect_environment(_paths(fit, project), machine)
     action = _action(existing, fit, proof=proof)
     if action is Action.VERIFY:
         machine = preflighted(machine, state.here, state.request.request, reporter)
         request = replace(state.request, machine=machine)
-        fit = _fit(replace(state, request=request), allow_cpu=allow_cpu)
+        fit = _fit(replace(state, request=request))
         existing = inspect_environment(_paths(fit, project), machine)
         action = _action(existing, fit, proof=proof)
     warnings = fit.plan.warnings if fit.plan.status != "cpu" else ()
@@ -152,9 +154,10 @@ def _action(
     return Action.VERIFY if proof and not existing.is_proven else Action.NOTHING
 
 
-def _fit(state: InstallState, *, allow_cpu: bool) -> Fit:
+def _fit(state: InstallState) -> Fit:
     """Return the lock that runs here, one for the CPU only if that is allowed; raise the refusal."""
     fit, request = state.fit, state.request
+    allow_cpu = os.environ.get(ALLOW_CPU, "0") not in {"", "0"}
     if allow_cpu and fit is None:
         for_cpu = replace(request, request=replace(request.request, backend="cpu"))
         fit = replace(state, request=for_cpu).fit
@@ -171,7 +174,7 @@ def _fit(state: InstallState, *, allow_cpu: bool) -> Fit:
         "there is no GPU in this machine or container",
         evidence=evidence,
         hint="docker run --gpus all …   # gives a container its GPUs\n"
-        "export GPUINSTALL_ALLOW_CPU=1   # for the CPU",
+        f"export {ALLOW_CPU}=1   # for the CPU",
     )
 
 

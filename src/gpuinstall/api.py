@@ -145,7 +145,7 @@ def verify(
     path = Path(venv_or_python).absolute()
     python = interpreter(path) if path.is_dir() else path
     venv = python.parent.parent
-    with machine_beside(venv.parent, reporter) as here:
+    with machine_beside(venv.parent, reporter, starts=True) as here:
         origin = read_origin(venv, here.machine)
         return verify_environment(
             python,

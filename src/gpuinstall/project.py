@@ -79,6 +79,9 @@ class Settings:
     cuda_compat: str | None = None
     """The archive of forward-compatibility libraries to put above the driver; empty: NVIDIA's, or the locks'."""
 
+    starts: bool = False
+    """Whether the environment is started."""
+
 
 @contextmanager
 def open_project(
@@ -302,7 +305,11 @@ class Project:
 
         given = self.settings.cuda_compat
         if not given:
-            beside = machine_beside(self.paths.folder, self.reporter)
+            beside = machine_beside(
+                self.paths.folder,
+                self.reporter,
+                starts=self.settings.starts,
+            )
             here = self.resources.enter_context(beside)
             if given is None or here.libraries:
                 return here

@@ -81,9 +81,7 @@ def test_the_newest_torch_runs_on_an_old_driver(
     play: Play,
 ) -> None:
     refused = workshop.run("install", "torch>=2.15")
-    assert "do gpuinstall install 'torch>=2.15' --cuda-compat # torch 2.15.0+cu130" in said_by(
-        refused
-    )
+    assert "do Run it again with --cuda-compat: torch 2.15.0+cu130" in said_by(refused)
     mirrored = {**workshop.variables, "GPUINSTALL_CUDA_COMPAT_FROM": nvidia.manifest}
     done = replace(workshop, variables=mirrored).run("install", "--cuda-compat")
 
@@ -144,7 +142,7 @@ def _check_a_colleague(
     shutil.copy(workshop.folder / LOCK, theirs.folder)
     refused = theirs.run("sync")
     assert refused.status != 0
-    assert "gpuinstall sync --cuda-compat # cuda-compat 580.95.05, with which" in said_by(refused)
+    assert "Run it again with --cuda-compat: cuda-compat 580.95.05, with which" in said_by(refused)
     done = theirs.run("sync", "--cuda-compat")
     assert done.status == 0, done.err
     assert f"{nvidia.url}/redist/cuda_compat" in said_by(done)
@@ -217,6 +215,35 @@ def test_a_folder_of_others_in_the_place_of_the_libraries_stays(
 
     assert refused["errors"][0]["code"] == "others-libraries"
     assert (users / "notes.txt").exists()
+
+
+@pytest.mark.parametrize("keeps_record", [False, True])
+def test_libraries_of_others_in_the_same_place_are_not_loaded(
+    workshop: Workshop, tmp_path: Path, *, keeps_record: bool
+) -> None:
+    """A home that outlives the folder: the record names the archive's hash, which everybody knows."""
+    own = str(make_libraries(tmp_path / "580"))
+    assert workshop.run("install", "--cuda-compat-from", own).status == 0
+    folder = workshop.folder / ".cuda-compat"
+    record = json.loads((folder / "cuda-compat.json").read_text())
+    loaded_by = tmp_path / "loaded"
+    opening = f'FILE *file = fopen("{loaded_by}", "w"); if (file) fclose(file);'
+    loading = f"int cuInit(unsigned flags) {{ (void)flags; {opening} return 0; }}"
+    strangers = make_libraries(tmp_path / "stranger", fault=loading)
+    shutil.rmtree(folder)
+    shutil.copytree(strangers, folder, symlinks=True)
+    if not keeps_record:
+        record = {key: record[key] for key in ("driver", "sha256", "address", "path")}
+    (folder / "cuda-compat.json").write_text(json.dumps(record))
+
+    wrong = []
+    for command in ("probe", "plan", "lock", "doctor"):
+        said = said_by(workshop.run(command))
+        if "cuda-compat off: libcuda 580.95.05 in" not in said or loaded_by.exists():
+            wrong.append((command, said, loaded_by.exists()))
+            loaded_by.unlink(missing_ok=True)
+
+    assert wrong == []
 
 
 def test_what_a_killed_run_leaves_goes_with_the_next(workshop: Workshop, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ api -> cuda_compat environments install lock plan project reporter request verif
 backend ->
 catalog -> backend errors failures files location threads values versions web
 config -> errors files poetry request sourcing
-cuda_compat -> catalog environments errors files finding in_use probe shell units values vendors versions
+cuda_compat -> catalog environments errors files finding in_use probe proof_record shell units values vendors versions
 doctor -> advice backend environments errors extensions facts failures files finding learned lock plan probe process request requirements_file shell text uv values vendors verify
 environments -> errors files location regex shell values
 errors -> finding text

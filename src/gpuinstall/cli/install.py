@@ -111,6 +111,7 @@ def command(
         anew=only,
         venv=venv,
         cuda_compat=compat.source,
+        starts=True,
     )
     with open_project(Path.cwd(), settings, terminal) as project:
         if python is not None:

@@ -104,7 +104,13 @@ def command(
     if extra and not several:
         paths, evidence = _environment_with(extra, folder, terminal, sourcing)
         _become(command_words, paths, None, evidence)
-    settings = Settings(Request((), sourcing=sourcing), only=True, anew=True, venv=venv)
+    settings = Settings(
+        Request((), sourcing=sourcing),
+        only=True,
+        anew=True,
+        venv=venv,
+        starts=True,
+    )
     with open_project(folder if several else Path.cwd(), settings, terminal) as project:
         if several:
             from gpuinstall.install.start import environment_to_start

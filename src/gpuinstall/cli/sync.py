@@ -68,6 +68,7 @@ def command(
         anew=not of_team,
         venv=venv,
         cuda_compat=compat.source,
+        starts=True,
     )
     with open_project(Path.cwd(), settings, terminal) as project:
         terminal.machines.append(project.machine)

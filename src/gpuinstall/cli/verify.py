@@ -90,7 +90,7 @@ def command(
         name_active("verify", venv, terminal)
     target = _find_interpreter(python, venv)
     folder = target.parent.parent
-    with machine_beside(folder.parent, terminal) as here:
+    with machine_beside(folder.parent, terminal, starts=True) as here:
         machine = here.machine
         terminal.machines.append(machine)
         origin = read_origin(folder, machine)

@@ -6,7 +6,8 @@ import json
 import os
 import re
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from gpuinstall.files import (
     write_atomically,
 )
 from gpuinstall.in_use import hold_alone
+from gpuinstall.proof_record import file_stamp
 from gpuinstall.shell import quoted
 from gpuinstall.values import dataclass
 from gpuinstall.vendors.nvidia.libraries import COMPAT_FOLDER
@@ -46,6 +48,8 @@ class CompatLibraries:
     """The archive's, if others can reach it."""
     path: str
     """The folder."""
+    id: str = ""
+    """What no stranger knows: a random number, which this user's state has too."""
 
     def __str__(self) -> str:
         return f"cuda-compat {self.driver}"
@@ -72,9 +76,10 @@ def keep_libraries(libraries: CompatLibraries, folder: Path) -> CompatLibraries:
     Raises:
         InstallationError: They cannot be moved or recorded.
     """
-    kept = CompatLibraries(**{**asdict(libraries), "path": str(folder)})
+    kept = replace(libraries, path=str(folder), id=os.urandom(16).hex())
     write_atomically(libraries.record, json.dumps(asdict(kept)))
-    vouch(folder, kept.sha256 or kept.driver)
+    vouch(folder, kept.id)
+    vouch(folder, _stamped(kept.id, libraries.folder))
     try:
         # Programs that run go on with the files that they have mapped.
         remove_path(folder)
@@ -93,9 +98,20 @@ def kept_libraries(folder: Path) -> CompatLibraries | None:
     """Return the libraries in a folder; None if there are none that this user has put there."""
     with suppress(OSError, ValueError, TypeError):
         libraries = CompatLibraries(**read_json(folder / RECORD, folder))
-        if libraries.folder == folder and is_vouched(folder, libraries.sha256 or libraries.driver):
+        if libraries.folder == folder and is_vouched(folder, libraries.id):
             return libraries
     return None
+
+
+def are_as_unpacked(libraries: CompatLibraries) -> bool:
+    """Whether every file is the very one that was unpacked; in an image that was moved none is."""
+    return is_vouched(libraries.folder, _stamped(libraries.id, libraries.folder))
+
+
+def _stamped(number: str, folder: Path) -> str:
+    """Return the id of libraries with what tells each file of them from another."""
+    stamps = [f"{file.name}:{file_stamp(str(file))}" for file in sorted(folder.iterdir())]
+    return f"{number}:{sha256(repr(stamps).encode()).hexdigest()}"
 
 
 def remove_libraries(libraries: CompatLibraries) -> None:

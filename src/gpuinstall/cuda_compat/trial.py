@@ -10,13 +10,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.drivers import load_drivers
-from gpuinstall.cuda_compat.libraries import CompatLibraries, libraries_beside
+from gpuinstall.cuda_compat.libraries import (
+    CompatLibraries,
+    are_as_unpacked,
+    libraries_beside,
+)
 from gpuinstall.environments.environment import fingerprint
 from gpuinstall.environments.records import is_vouched, remember
 from gpuinstall.finding import Reason
 from gpuinstall.probe import preflight, read_machine
 from gpuinstall.vendors.nvidia.compat import compat_rejection
-from gpuinstall.vendors.nvidia.libraries import ask_libcuda_in, with_compat
+from gpuinstall.vendors.nvidia.libraries import COMPAT_FOLDER, ask_libcuda_in, with_compat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +57,12 @@ def _set(folders: str | None) -> None:
 
 
 @contextmanager
-def machine_beside(folder: Path, reporter: Reporter) -> Iterator[MachineHere]:
+def machine_beside(
+    folder: Path,
+    reporter: Reporter,
+    *,
+    starts: bool = False,
+) -> Iterator[MachineHere]:
     """Yield this machine, with the libraries that lie in a folder of environments if they count here.
 
     Children load them first until it ends.
@@ -61,9 +70,11 @@ def machine_beside(folder: Path, reporter: Reporter) -> Iterator[MachineHere]:
     Args:
         folder: The folder.
         reporter: Is told why they do not count.
+        starts: Whether environments of the folder are started: their libraries may have come with them, in an image.
     """
     libraries = libraries_beside(folder)
-    if libraries is None:
+    if libraries is None or not (starts or are_as_unpacked(libraries)):
+        _say_stranger(folder / COMPAT_FOLDER, reporter)
         yield MachineHere(read_machine(reporter))
         return
     with loaded_first(None):
@@ -82,6 +93,18 @@ def machine_beside(folder: Path, reporter: Reporter) -> Iterator[MachineHere]:
             yield MachineHere(other, libraries)
 
 
+def _say_stranger(folder: Path, reporter: Reporter) -> None:
+    """Report libraries that are not loaded, by the release that the name of their file has."""
+    if not folder.is_dir():
+        return
+    from gpuinstall.cuda_compat.archive import library_version  # which takes long to load
+
+    version = library_version(folder)
+    if version:
+        text = f"off: libcuda {version} in {folder} was not unpacked there for this user"
+        reporter.step("cuda-compat", text)
+
+
 def machine_with(
     libraries: CompatLibraries,
     machine: Machine,
@@ -95,7 +118,7 @@ def machine_with(
         return reason
     with loaded_first(libraries.folder):
         other = read_machine(reporter)
-        identity = f"{libraries.sha256 or libraries.driver}:{fingerprint(other)}"
+        identity = f"{libraries.id}:{fingerprint(other)}"
         if is_vouched(libraries.record, identity):
             return other
         proof = preflight(other, reporter)

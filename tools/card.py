@@ -241,7 +241,7 @@ def interrupted(*_: object) -> None:
 
 def take_steps(card: Card) -> None:
     """Take the steps in the order of their worth."""
-    card.tool("probe", "probe", "--record", EVIDENCE / "machine")
+    card.tool("probe", "probe")
     card.tool("preflight", "doctor", "--venv", FOLDER / "none", expected="exit 5, no environment")
     if card.python:
         card.program("torch", FACTS)
@@ -250,7 +250,6 @@ def take_steps(card: Card) -> None:
         card.tool("doctor", "doctor", "--venv", card.python.parent.parent)
         put_into_a_copy(card, verified)
     card.tool("plan", "plan", "torch")
-    card.tool("probe of the recording", "probe", "--machine", EVIDENCE / "machine")
     query = "--query-gpu=name,uuid,driver_version,compute_cap,memory.total"
     card.run("nvidia-smi", "nvidia-smi", query, "--format=csv,noheader")
     card.run("nvidia-smi -q", "nvidia-smi", "-q", "-x")

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from tests.lab.driver import FakeDriver, FakeGpu, build, environment
 from tests.lab.index import StandInIndex
 from tests.lab.new_torch import make_new_torch
+from tests.lab.recorded import read_recording
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.workshop import Workshop
 
 from gpuinstall import process, uv
-from gpuinstall.probe import read_recording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -22,7 +22,7 @@ _SYSTEMS = ("linux", "windows", "macos")
 ARCHITECTURES = ("x86_64", "aarch64", "arm64")
 LIBRARIES = ("glibc", "musl")
 CONTAINERS = ("docker", "podman", "kubernetes", "apptainer", "lxc")
-MAKERS_WITH_FACTS = ("amd", "intel", "apple")
+MAKERS_WITH_FACTS = ("amd", "apple")
 """Those whose facts of a machine stand under their name; NVIDIA's are ``driver``."""
 MOST_GPUS = 1024  # a limit on what a document may make us do; no machine has so many
 

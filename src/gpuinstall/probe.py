@@ -7,12 +7,11 @@ from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gpuinstall.errors import UsageError
 from gpuinstall.facts.bus import PciDevice, read_adapters, read_pci
 from gpuinstall.facts.container import read_container, read_wsl
-from gpuinstall.facts.host import PLATFORM, is_told, read_folders, read_host, read_missing_libraries
+from gpuinstall.facts.host import read_folders, read_host, read_missing_libraries
 from gpuinstall.facts.pythons import read_pythons
-from gpuinstall.facts.source import Recording, Source, ThisMachine
+from gpuinstall.facts.source import Source, ThisMachine
 from gpuinstall.facts.steps import MachineFacts, Step, take
 from gpuinstall.failures.problems import finding_for
 from gpuinstall.machine import Environment, Machine
@@ -23,7 +22,6 @@ from gpuinstall.vendors.probers import MAKERS, PROBERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
     from typing import Any
 
     from gpuinstall.finding import Finding
@@ -142,21 +140,6 @@ def numbered(
 def _moved(problem: Finding, first: int) -> Finding:
     gpus = [gpu + first for gpu in problem.gpus]
     return replace(problem, gpus=tuple(gpus))
-
-
-def read_recording(folder: Path, reporter: Reporter | None = None) -> Machine:
-    """Return a recorded machine.
-
-    Raises:
-        UsageError: The folder holds none.
-    """
-    recording = Recording(folder)
-    if not is_told(recording.answer(PLATFORM, str)):
-        raise UsageError(
-            "recording-malformed",
-            f"{folder} holds no recorded machine",
-        )
-    return read_machine(reporter, recording)
 
 
 def preflight(machine: Machine, reporter: Reporter) -> Preflight:

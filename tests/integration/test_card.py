@@ -158,12 +158,8 @@ def test_after_each_step_the_evidence_so_far_is_whole(tmp_path: Path, python: Pa
     page = (folder / "evidence" / "card.md").read_text(encoding="utf-8")
     shown = evidence(folder)
     probe = json.loads((folder / "evidence" / "00-probe.json").read_text(encoding="utf-8"))
-    platform = json.loads(
-        (folder / "evidence" / "machine" / "platform.json").read_text(encoding="utf-8")
-    )
 
     assert run.returncode == 0, page
-    assert platform["release"] == "4.4.0"
     assert probe["data"]["driver"]["version"] == "580.159.03"
     assert probe["data"]["problems"] == []
     assert shown["preflight"][1] == "GPU 0 proven, expected exit 5, no environment"

@@ -10,10 +10,10 @@ from gpuinstall.api import choose
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.lock.ranges import cover_range, machines_in
-from gpuinstall.probe import read_recording
 from gpuinstall.request import Request
 from gpuinstall.words import machine_in_words
 from tests.lab.index import StandInIndex
+from tests.lab.recorded import read_recording
 from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop

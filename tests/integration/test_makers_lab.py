@@ -1,24 +1,22 @@
 """The whole pipeline for other makers' GPUs: real uv and pip, real HTTP, their files played, a torch that is a stub.
 
-No card was at hand: what the kernel and Level Zero say is played (``tests/lab/elsewhere.py``, a compiled loader).
+No card was at hand: what the kernel says is played (``tests/lab/elsewhere.py``).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections import defaultdict
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall import process, uv
 from tests.frozen import frozen_catalog
-from tests.lab.driver import COMPILE, FakeDriver, FakeGpu
+from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.elsewhere import lay
 from tests.lab.index import StandInIndex
 from tests.lab.recorded import PCI, bus, card
@@ -29,6 +27,7 @@ from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.lab.fixtures import Play
 
@@ -80,15 +79,12 @@ def index(tmp_path: Path) -> Iterator[StandInIndex]:
         yield host
 
 
-@pytest.fixture(scope="session")
-def level_zero(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with a loader of Level Zero."""
-    if shutil.which("cc") is None:
-        pytest.skip("no C compiler (cc) to build the loader")
-    folder = tmp_path_factory.mktemp("level-zero")
-    source = Path(__file__).parents[1] / "lab" / "fake_level_zero.c"
-    done = process.run([*COMPILE, "-o", str(folder / "libze_loader.so.1"), str(source)])
-    assert done.ok, done.err
+@pytest.fixture
+def loader(tmp_path: Path) -> Path:
+    """A folder with Level Zero's loader, whose name is all that is looked for."""
+    folder = tmp_path / "level-zero"
+    folder.mkdir()
+    (folder / "libze_loader.so.1").touch()
     return folder
 
 
@@ -151,25 +147,18 @@ def test_a_radeon_gets_a_proven_rocm_environment_that_only_a_proven_one_replaces
 
 
 def test_an_arc_gets_a_proven_xpu_environment(
-    workshop: Workshop, play: Play, tmp_path: Path, level_zero: Path
+    workshop: Workshop, play: Play, tmp_path: Path, loader: Path
 ) -> None:
     played = play(NO_NVIDIA)
-    folders = os.pathsep.join((str(level_zero), played["LD_LIBRARY_PATH"]))
-    arc = {
-        "LD_LIBRARY_PATH": folders,
-        "LAB_LEVEL_ZERO": f"0 Intel(R)_Arc(TM)_B580_Graphics|8086|e20b|{0x05004004}|0|{12 << 30}",
-    }
-    here = replace(
-        workshop, variables={**workshop.variables, **arc, **lay(tmp_path / "machine", ARC_B580)}
-    )
+    folders = os.pathsep.join((str(loader), played["LD_LIBRARY_PATH"]))
+    arc = {"LD_LIBRARY_PATH": folders, **lay(tmp_path / "machine", ARC_B580)}
+    here = replace(workshop, variables={**workshop.variables, **arc})
     machine = here.document("probe")["data"]
     data = here.document("install")["data"]
 
-    assert [
-        (gpu["name"], gpu["architecture"], gpu["memory_mib"], gpu["found_via"])
-        for gpu in machine["gpus"]
-    ] == [("Intel Arc B580 Graphics", "xe 20.1.4", 12 << 10, "level-zero")]
-    assert machine["intel"] == {"level_zero": "1.13"}
+    assert [(gpu["name"], gpu["architecture"], gpu["found_via"]) for gpu in machine["gpus"]] == [
+        ("Intel Battlemage", "xe 20.1", "pci")
+    ]
     assert (data["environment"]["torch"], data["verdict"]["status"]) == ("2.14.1+xpu", "passed")
     assert here.entries() == {".venv", "pylock.xpu.toml"}
     image = here.run("export", "dockerfile", "--lock", "pylock.xpu.toml").out
@@ -179,19 +168,16 @@ def test_an_arc_gets_a_proven_xpu_environment(
 
 
 @pytest.mark.heavy
-def test_an_arc_whose_level_zero_shows_nothing_downloads_nothing(
-    workshop: Workshop, index: StandInIndex, play: Play, tmp_path: Path, level_zero: Path
+def test_an_arc_without_level_zero_downloads_nothing(
+    workshop: Workshop, index: StandInIndex, play: Play, tmp_path: Path
 ) -> None:
-    played = play(NO_NVIDIA)
-    folders = os.pathsep.join((str(level_zero), played["LD_LIBRARY_PATH"]))
-    broken = {"LD_LIBRARY_PATH": folders, "LAB_LEVEL_ZERO": "0x78000001"}
+    play(NO_NVIDIA)
     here = replace(
-        workshop, variables={**workshop.variables, **broken, **lay(tmp_path / "machine", ARC_B580)}
+        workshop, variables={**workshop.variables, **lay(tmp_path / "machine", ARC_B580)}
     )
     (error,) = here.document("install", exit_code=8)["errors"]
 
-    assert error["code"] == "level-zero-without-gpu"
-    assert "zeInitDrivers: 0x78000001" in error["message"]
+    assert error["code"] == "level-zero-missing"
     assert index.sent() == {}
 
 
@@ -219,19 +205,15 @@ def test_a_mixed_machine_has_an_environment_for_each_maker(
     assert here.document("verify", "--venv", "amd/.venv")["data"]["status"] == "passed"
 
 
-def test_one_command_records_a_card_of_each_maker_and_the_recording_is_the_same_machine(
-    workshop: Workshop, play: Play, tmp_path: Path, level_zero: Path
+def test_one_command_lists_a_card_of_each_maker(
+    workshop: Workshop, play: Play, tmp_path: Path
 ) -> None:
-    played = play(NO_NVIDIA)
-    arc = {
-        "LD_LIBRARY_PATH": os.pathsep.join((str(level_zero), played["LD_LIBRARY_PATH"])),
-        "LAB_LEVEL_ZERO": f"0 Intel(R)_Arc(TM)_B580_Graphics|8086|e20b|{0x05004004}|0|{12 << 30}",
-    }
+    play(NO_NVIDIA)
     both = lay(tmp_path / "machine", {**RX_7900_XTX, **ARC_B580})
-    here = replace(workshop, variables={**workshop.variables, **arc, **both})
+    here = replace(workshop, variables={**workshop.variables, **both})
     data = here.document("probe")["data"]
 
-    assert {gpu["architecture"] for gpu in data["gpus"]} == {"gfx1100", "xe 20.1.4"}
+    assert {gpu["architecture"] for gpu in data["gpus"]} == {"gfx1100", "xe 20.1"}
 
 
 def test_locks_for_all_makers_lie_beside_each_other_and_uv_takes_a_macs_for_a_mac(

@@ -169,7 +169,7 @@ def test_the_health_of_the_others_is_told_when_a_card_is_lost_and_the_library_ta
     play: PlayOther, capfd: pytest.CaptureFixture[str]
 ) -> None:
     play(driver=FakeDriver((FakeGpu(), FakeGpu(nvml_error=15), FakeGpu())), nvml=CHATTER)
-    assert sorted(NvidiaProber().health(3)) == [0, 2]
+    assert sorted(NvidiaProber().health()) == [0, 2]
     assert capfd.readouterr().out == ""
 
 

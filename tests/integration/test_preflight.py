@@ -225,7 +225,7 @@ def test_a_library_that_crashes_for_every_card_is_a_problem_of_the_machine(play:
 def test_a_card_that_hangs_is_ended_and_reported_and_the_others_are_proven(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuinstall.vendors.nvidia.preflight.time_limit", lambda _gpus: 2.0)
+    monkeypatch.setattr("gpuinstall.vendors.nvidia.preflight.DRIVER_SECONDS", 2.0)
     with within(5):
         result = run(play, FakeDriver((H200, replace(H200, cuda_hang_s=60))))
     assert one(result) == ("driver-hangs", "F08", True, (1,))
@@ -235,7 +235,7 @@ def test_a_card_that_hangs_is_ended_and_reported_and_the_others_are_proven(
 def test_after_three_seconds_it_says_once_what_it_waits_for(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuinstall.vendors.nvidia.preflight.time_limit", lambda _gpus: 3.5)
+    monkeypatch.setattr("gpuinstall.vendors.nvidia.preflight.DRIVER_SECONDS", 3.5)
     driver, reporter = FakeDriver((H200, H200), cu_hang_s=60), Waits()
     play(driver)
     result = preflight(machine(driver), reporter)

@@ -1,4 +1,4 @@
-"""Machines with odd cards, each described once and played by libcuda, NVML, sysfs, /proc, /dev and nvidia-smi alike.
+"""Machines with odd cards, each described once and played by libcuda, NVML, sysfs, /proc and /dev alike.
 
 The command line runs on one in a mount namespace of its own, with the small torch, which opens its GPU through the
 played libcuda.
@@ -13,9 +13,8 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tests.lab.driver import FakeDriver, environment, uuid_of
-from tests.lab.recorded import bus, card, module
-from tests.lab.smi_table import Shown, as_log
+from tests.lab.driver import FakeDriver, environment
+from tests.lab.recorded import card, module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from tests.lab.workshop import Workshop
 
 COVERED = ("/sys/bus/pci/devices", "/sys/module", "/proc/driver")
-SMI_ERRORS = {15: "GPU is lost", 16: "GPU requires reset"}
-"""nvidia-smi's words for errors of NVML."""
 COMMANDS = {
     "probe": "probe --json",
     "preflight": "doctor --venv {folder}/none --json",
@@ -108,16 +105,7 @@ def run_on(
     place: Place, folder: Path, libraries: Path, commands: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a shell on a machine; its ``$1`` is the folder that holds the machine's files."""
-    smi = folder / "bin" / "nvidia-smi"
-    smi.parent.mkdir()
-    (folder / "smi.txt").write_text(_smi_log(place.driver), encoding="utf-8")
-    smi.write_text(f'#!/bin/sh\n[ "$1" = -q ] && exec cat {folder}/smi.txt\n', encoding="utf-8")
-    smi.chmod(0o755)
-    variables = {
-        **environment(place.driver, libraries, folder),
-        **place.variables,
-        "PATH": f"{smi.parent}:{os.environ['PATH']}",
-    }
+    variables = {**environment(place.driver, libraries, folder), **place.variables}
     return run_over(folder, {**_files_of(place.driver), **place.files}, commands, variables)
 
 
@@ -153,27 +141,6 @@ def _files_of(driver: FakeDriver) -> dict[str, str]:
         if not dict(gpu.more).get("nvml_pci"):
             files |= card(index + 1, gpu.pci)
     return files
-
-
-def _smi_log(driver: FakeDriver) -> str:
-    """Return what nvidia-smi prints: the cards that NVML reaches, and a line for each other."""
-    reached = []
-    refused = []
-    for index, gpu in enumerate(driver.gpus):
-        address = bus(index + 1)
-        if gpu.nvml_error:
-            reason = SMI_ERRORS.get(gpu.nvml_error, "Unknown Error")
-            refused.append(f"Unable to determine the device handle for gpu {address}: {reason}")
-            continue
-        shown = Shown(
-            name=gpu.name,
-            bus_id=f"0000{address}",
-            uuid=gpu.uuid or uuid_of(index),
-            memory=f"{gpu.memory_mib} MiB" if gpu.memory_mib else "N/A",
-        )
-        reached.append(shown)
-    cuda = f"{driver.cuda // 1000}.{driver.cuda % 1000 // 10}"
-    return "\n".join([*as_log(driver.driver, cuda, reached), *refused, ""])
 
 
 def told(documents: Mapping[str, Any]) -> dict[str, str]:

@@ -10,8 +10,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.facts.source import Recording, ThisMachine, recorded_name
+from gpuinstall.facts.source import ThisMachine
 from gpuinstall.values import dataclass
+from tests.lab.recorded import Recording, recorded_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,11 +63,6 @@ class Overlaid(ThisMachine):
         """Return what both have in a folder."""
         names = {*super().names(path, start), *_played().names(path, start)}
         return tuple(sorted(names))
-
-    def is_folder(self, path: str) -> bool:
-        """Whether it is a folder of either."""
-        played = _played().folder / recorded_name(path)
-        return super().is_folder(path) or played.is_dir()
 
     def link(self, path: str) -> str | None:
         """Return where a played link points, else the machine's own."""

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 
-from gpuinstall.facts.source import Recording, recorded_name
+from gpuinstall.facts.source import Access, ThisMachine, json_or_none
+from gpuinstall.files import read_raw
+from gpuinstall.probe import read_machine
+from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from gpuinstall.machine import Machine
+
+ENVIRONMENT = "environment.json"
+"""The file of a recording with the environment variables that were read."""
 
 PCI = "/sys/bus/pci/devices"
 UBUNTU = 'NAME="Ubuntu"\nVERSION_ID="22.04"\nID=ubuntu\nID_LIKE=debian\n'
@@ -19,6 +29,70 @@ RTX_4090 = "10de:2684"
 H200 = "10de:2335"
 GTX_1080 = "10de:1b80"
 RTX_5090 = "10de:2b85"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recorded machine.
+
+    The folder holds its files below their own paths, and one file for each answer. A link is a file that holds its
+    target, a device node one that holds ``open`` or ``denied``; characters that a file system may refuse are
+    percent-encoded.
+    """
+
+    folder: Path
+
+    def text(self, path: str, most: int = -1) -> str | None:  # noqa: ARG002
+        """Return a file."""
+        return self._read(recorded_name(path))
+
+    def names(self, path: str, start: str = "") -> tuple[str, ...]:
+        """List a folder."""
+        recorded = self.folder / recorded_name(path)
+        names = map(unquote, ThisMachine().names(str(recorded)))
+        return tuple(sorted(name for name in names if name.startswith(start)))
+
+    def link(self, path: str) -> str | None:
+        """Return where a link pointed."""
+        target = self.text(path)
+        return None if target is None else target.strip()
+
+    def access(self, path: str) -> Access | None:
+        """Return what a device node allowed."""
+        state = self.text(path)
+        if state is None:
+            return None
+        return "denied" if state.strip() == "denied" else "open"
+
+    def variable(self, name: str) -> str | None:
+        """Return an environment variable."""
+        variables = json_or_none(self._read(ENVIRONMENT) or "")
+        if not isinstance(variables, dict):
+            return None
+        value = variables.get(name)
+        return None if value is None else str(value)
+
+    def answer(self, name: str, ask: Callable[[], str]) -> str:  # noqa: ARG002
+        """Return what was answered; empty if it was not recorded."""
+        return self._read(name) or ""
+
+    def wait(self, text: str) -> None:
+        """Wait for nothing."""
+
+    def _read(self, name: str) -> str | None:
+        with suppress(OSError):
+            return read_raw(self.folder / name, self.folder).decode("utf-8", "replace")
+        return None
+
+
+def recorded_name(path: str) -> str:
+    """Return the file of a recording that stands for ``path``."""
+    return quote(path.lstrip("/"), safe="/+-._~@")
+
+
+def read_recording(folder: Path) -> Machine:
+    """Return the machine that was recorded in a folder."""
+    return read_machine(source=Recording(folder))
 
 
 def recording(folder: Path, *parts: Mapping[str, str], **variables: str) -> Recording:

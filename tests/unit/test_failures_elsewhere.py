@@ -29,10 +29,8 @@ from gpuinstall.process import Finished
 from gpuinstall.request import Request
 from gpuinstall.sources import read_sources
 from gpuinstall.vendors.nvidia.preflight import judge_trial, problems_of
-from gpuinstall.vendors.nvidia.smi import parse_smi
 from tests.frozen import frozen_catalog
 from tests.lab.recorded import healthy, recording
-from tests.lab.smi_table import as_xml
 from tests.unit.doctor.evidence import found as found_in
 from tests.unit.doctor.evidence import holding
 from tests.unit.lock.wheels_here import torch
@@ -376,7 +374,6 @@ ELSEWHERE = {"plan": PLAN, "sources and lock": SOURCES, "preflight": PREFLIGHT, 
 
 # No failure of a machine: facts that others read wrong, read right by the tests below.
 READ_RIGHT = {
-    "F21": "both headers of nvidia-smi are read",
     "F22": "a toolkit, nvcc and CUDA_HOME have no part in a choice",
 }
 
@@ -402,14 +399,6 @@ def test_a_failure_is_recognised_and_its_healthy_counterpart_does_not_show_it(
             wrong[entry] = (sick, healthy_codes)
 
     assert wrong == {}
-
-
-def test_the_header_of_nvidia_smi_610_is_read() -> None:
-    (before, after) = (
-        parse_smi(as_xml(f"| NVIDIA-SMI 1.2 {words}: 13.3 |")).cuda
-        for words in ("CUDA Version", "CUDA UMD Version")
-    )
-    assert str(before) == str(after) == "13.3"
 
 
 def test_a_toolkit_on_the_machine_changes_no_choice(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ node_records -> errors fields files machine reporter shell text values
 patience -> errors
 plan -> backend catalog errors finding machine values vendors
 poetry ->
-probe -> errors facts failures machine reporter vendors
+probe -> facts failures machine reporter vendors
 process -> errors interruption patience
 project -> config cuda_compat environments errors files learned location lock plan provenance reporter request requirements_file session sources sourcing text values
 proof_record -> errors files gpuinstall
@@ -74,7 +74,7 @@ threads ->
 units ->
 uv -> process
 values ->
-vendors -> backend catalog facts failures finding machine process regex values versions
+vendors -> backend catalog facts failures finding machine process values versions
 verify -> backend catalog environments errors facts failures fields files finding learned patience process proof_record reporter shell values vendors
 versions ->
 web -> errors files gpuinstall interruption patience units values
@@ -133,7 +133,13 @@ MAY_NAME_MAKERS = {
     "project": {"cuda", "nvidia"},  # the option that takes it
     "request": {"cuda"},  # what a lock records of it
     "cli": {"cuda"},  # what is shown of a driver, and a key of the catalogue's documents
-    "doctor": {"cuda", "nvidia", "rocm"},  # the variables and packages of a person's environment
+    "doctor": {
+        "cuda",
+        "jetson",
+        "nvidia",
+        "rocm",
+        "tegra",
+    },  # the variables and packages of a person's environment; names that accounts come with
     "export": {
         "amd",
         "cuda",
@@ -147,7 +153,7 @@ MAY_NAME_MAKERS = {
     "extensions": {
         "cuda"
     },  # what the names of files say, and torch's word for what a build was made with
-    "facts": {"cuda", "jetson", "nvidia", "tegra"},  # words that a recording keeps
+    "facts": {"cuda"},  # the variable of CUDA's kernel cache
     "failures": {"cuda", "jetson"},  # the conditions of entries
     "install": {"cuda"},  # the option with which a lock's libraries are taken
     "learned": {
@@ -164,7 +170,6 @@ MAY_NAME_MAKERS = {
         "amd",
         "apple",
         "cuda",
-        "intel",
         "jetson",
     },  # keys and values of the Machine document
     "plan": {

@@ -91,14 +91,6 @@ def counted_names(name: str) -> list[str]:
     return [name[count.end() :]] * int(count["count"])
 
 
-def capability_of(name: str) -> ComputeCapability | None:
-    """Return what the GPUs of a name can execute; None if it is unknown or ambiguous."""
-    try:
-        return find_gpu(name).capability
-    except (NoBuildError, UsageError):
-        return None
-
-
 @cache
 def find_gpu(name: str) -> NamedGpu:
     """Return the GPU of a name; with the name as written if several run the same code.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import platform
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gpuinstall.facts.source import own_words, scrubbed
+from gpuinstall.facts.source import home_folder
 from gpuinstall.text import visible
 
 if TYPE_CHECKING:
@@ -14,6 +17,28 @@ if TYPE_CHECKING:
 
     from gpuinstall.doctor.examination import Examination
     from gpuinstall.finding import Finding
+
+PUBLIC = {
+    "/root",
+    "root",
+    "localhost",
+    "linux",
+    "debian",
+    "ubuntu",
+    "fedora",
+    "rocky",
+    "arch",
+    "nixos",
+    "nvidia",
+    "tegra",
+    "jetson",
+    "cuda",
+    "docker",
+}
+"""Names that many machines and accounts come with: they identify no user, and the facts themselves contain them."""
+
+PrivateWords = tuple[tuple[str, str], ...]
+"""The words that must not leave a machine, each with the one that replaces it."""
 
 # Four numbers alone are a version (nvidia-cudnn-cu12 9.10.2.21): an address has a port or a word before it.
 _ADDRESS = r"\b\d{1,3}(?:\.\d{1,3}){3}\b"
@@ -75,4 +100,51 @@ def without_secrets(text: str) -> str:
     """Return a text without passwords, tokens, addresses, GPU serials and the names of home folders."""
     for pattern, stand_in in _SECRETS:
         text = pattern.sub(stand_in, text)
+    return text
+
+
+def own_words() -> PrivateWords:
+    """Return the words that must not leave this machine."""
+    user = ""
+    with suppress(KeyError, OSError, ImportError):
+        user = getpass.getuser()
+    return private_words(
+        platform.node(),
+        user,
+        str(home_folder()),
+    )
+
+
+def private_words(
+    host: str,
+    user: str,
+    home: str,
+) -> PrivateWords:
+    """Return the words that must not leave a machine.
+
+    Args:
+        host: Its name, with or without the domain.
+        user: The name of the user's account.
+        home: The path of the user's folder.
+    """
+    words = (
+        # Before the user's name, which it contains.
+        (home, "/home/user"),
+        (host, "host"),
+        (host.partition(".")[0], "host"),
+        (user, "user"),
+    )
+    private = []
+    for word, replacement in words:
+        # One or two letters stand in many texts without being the name.
+        if len(word) > 2 and word not in PUBLIC:
+            private.append((word, replacement))
+    return tuple(private)
+
+
+def scrubbed(text: str, private: PrivateWords) -> str:
+    """Return a text without these words."""
+    for word, replacement in private:
+        whole_word = rf"(?<!\w){re.escape(word)}(?!\w)"
+        text = re.sub(whole_word, replacement, text)
     return text

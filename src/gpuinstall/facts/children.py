@@ -17,17 +17,11 @@ if TYPE_CHECKING:
 
     Command = tuple[Sequence[str], Mapping[str, str]]
 
+DRIVER_SECONDS = 60.0
+"""What a driver may take: eight cards that start anew without persistence were seen to take 25 s."""
 NOTICE_AFTER = 3.0
 """Seconds without an answer after which a person is told what is waited for: a healthy driver answers in one."""
 _GRACE = 1.0  # for a child that is killed to be collected: one that sleeps in the kernel never is
-
-
-def time_limit(gpus: int) -> float:
-    """Return the seconds that a driver may take: 10 for each GPU, which starts anew without persistence.
-
-    25 s were seen for 8.
-    """
-    return max(5.0, 10.0 * gpus)
 
 
 def run_children(
@@ -94,33 +88,21 @@ def _join(threads: Sequence[Thread], deadline: float) -> None:
         thread.join(max(0.0, deadline - monotonic()))
 
 
-def ask_children(
-    source: Source,
-    who: str,
-    gpus: int,
-    *commands: Command,
-) -> tuple[Finished, ...]:
-    """Run children that have time for so many GPUs, and write what is waited for after the first three seconds."""
-    limit = time_limit(gpus)
-    message = f"waiting for {who}, up to {limit:.0f} s"
-    return run_children(
-        commands,
-        limit,
-        waiting=lambda: source.wait(message),
-    )
-
-
 def ask_child(
     source: Source,
     name: str,
     who: str,
-    gpus: int,
     command: Command,
 ) -> Finished | None:
     """Run a child, or read what it answered on a recorded machine; None if it was not run there."""
 
     def ask() -> str:
-        (finished,) = ask_children(source, who, gpus, command)
+        message = f"waiting for {who}, up to {DRIVER_SECONDS:.0f} s"
+        (finished,) = run_children(
+            [command],
+            DRIVER_SECONDS,
+            waiting=lambda: source.wait(message),
+        )
         return f"status {finished.status}\n{finished.out}"
 
     return parse_child(source.answer(name, ask))

@@ -147,12 +147,6 @@ def parse_platform(text: str) -> dict[str, str]:
     return {key: value for key, value in document.items() if isinstance(value, str)}
 
 
-def is_told(text: str) -> bool:
-    """Whether Python's platform module named a system that is known and its architecture."""
-    answers = parse_platform(text)
-    return answers.get("system") in _SYSTEMS and bool(answers.get("machine"))
-
-
 def true_architecture(
     machine: str,
     system: str,

@@ -169,8 +169,8 @@ class Prober(ABC, Generic[Evidence]):
             return None
         return f"not assigned to this job: {variables[0]}={devices}"
 
-    def health(self, gpus: int) -> Mapping[int, GpuHealth]:
-        """Ask the maker's library about its GPUs' health, by their indices; ``gpus`` decides how long it may take."""
+    def health(self) -> Mapping[int, GpuHealth]:
+        """Ask the maker's library about its GPUs' health, by their indices."""
         return {}
 
 

@@ -185,5 +185,5 @@ def read_health(targets: Sequence[DeviceTarget]) -> dict[int, GpuHealth]:
     health: dict[int, GpuHealth] = {}
     for prober in PROBERS:
         if prober.vendor in makers:
-            health |= prober.health(len(targets))
+            health |= prober.health()
     return health

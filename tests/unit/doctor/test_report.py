@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.doctor.report import without_secrets
-from gpuinstall.facts.source import own_words, scrubbed
+from gpuinstall.doctor.report import own_words, private_words, scrubbed, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -69,3 +68,19 @@ def test_a_user_whom_the_system_does_not_know_has_no_words_to_take_out(
         Path.home()
 
     assert scrubbed("/srv/project/.venv", own_words()) == "/srv/project/.venv"
+
+
+def test_names_are_taken_out_as_whole_words() -> None:
+    private = private_words("gpu-07.cluster.example", "ada", "/home/ada")
+    text = "/home/ada/.local/lib ada@gpu-07 gpu-07.cluster.example canada"
+    assert scrubbed(text, private) == "/home/user/.local/lib user@host host canada"
+
+
+def test_the_administrators_own_name_says_nothing() -> None:
+    assert private_words("gpu-07", "root", "/root") == (("gpu-07", "host"), ("gpu-07", "host"))
+
+
+@pytest.mark.parametrize("name", ["ubuntu", "nvidia", "jetson"])
+def test_a_name_that_images_come_with_leaves_the_facts_as_they_are(name: str) -> None:
+    facts = "ID=ubuntu\nnvidia,tegra234\n../drivers/nvidia\nupdates/dkms/nvidia.ko\njetson\n"
+    assert scrubbed(facts, private_words(name, name, f"/home/{name}")) == facts

@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.bus import read_pci
-from gpuinstall.facts.source import Recording
 from tests.lab.elsewhere import lay
+from tests.lab.recorded import Recording
 
 if TYPE_CHECKING:
     from pathlib import Path

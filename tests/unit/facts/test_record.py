@@ -1,4 +1,4 @@
-"""A recording: what was read is written down, and nothing that names the machine or its user."""
+"""A recording of the tests reads as the machine did."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.facts.source import Recording, private_words, recorded_name, scrubbed
+from tests.lab.recorded import Recording, recorded_name
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-PRIVATE = private_words("gpu-07.cluster.example", "ada", "/home/ada")
 
 
 def test_a_recording_reads_as_the_machine_did(tmp_path: Path) -> None:
@@ -44,46 +42,6 @@ def test_names_that_some_file_systems_refuse_are_encoded() -> None:
         recorded_name("/sys/bus/pci/devices/0000:01:00.0/class")
         == "sys/bus/pci/devices/0000%3A01%3A00.0/class"
     )
-
-
-def test_serials_and_names_are_taken_out() -> None:
-    text = (
-        "\t\t<serial>1562721004031</serial>\n"
-        "\t\t<board_part_number>692-2G506-0200-003</board_part_number>\n"
-        "\t\t<uuid>GPU-7fdaf0a5-179b-f636-d15d-daf243e3ff16</uuid>\n"
-        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (root@gpu-07)\n"
-        "/home/ada/.local/lib ada@gpu-07 gpu-07.cluster.example canada\n"
-    )
-    assert scrubbed(text, PRIVATE) == (
-        "\t\t<serial>removed</serial>\n"
-        "\t\t<board_part_number>removed</board_part_number>\n"
-        "\t\t<uuid>GPU-7fdaf0a5-179b-f636-d15d-daf243e3ff16</uuid>\n"
-        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (builder@host)\n"
-        "/home/user/.local/lib user@host host canada\n"
-    )
-
-
-def test_what_runs_on_the_cards_and_whose_it_is_is_taken_out() -> None:
-    process = "<process_info>\n<pid>4711</pid>\n<process_name>/home/bob/secret/python</process_name>\n</process_info>"
-    text = f"<gpu>\n<processes>\n{process}\n</processes>\n</gpu>\n<gpu>\n<processes>\n{process}"
-    assert (
-        scrubbed(text, ())
-        == "<gpu>\n<processes></processes>\n</gpu>\n<gpu>\n<processes></processes>"
-    )
-    assert (
-        scrubbed("LD_LIBRARY_PATH=/home/bob/lib:/home/eve", ())
-        == "LD_LIBRARY_PATH=/home/user/lib:/home/user"
-    )
-
-
-def test_the_administrators_own_name_says_nothing() -> None:
-    assert private_words("gpu-07", "root", "/root") == (("gpu-07", "host"), ("gpu-07", "host"))
-
-
-@pytest.mark.parametrize("name", ["ubuntu", "nvidia", "jetson"])
-def test_a_name_that_images_come_with_leaves_the_facts_as_they_are(name: str) -> None:
-    facts = "ID=ubuntu\nnvidia,tegra234\n../drivers/nvidia\nupdates/dkms/nvidia.ko\njetson\n"
-    assert scrubbed(facts, private_words(name, name, f"/home/{name}")) == facts
 
 
 @pytest.mark.parametrize("text", ["", "x", "[]", "[" * 100_000, '{"CUDA_VISIBLE_DEVICES": null}'])

@@ -13,10 +13,10 @@ from gpuinstall.errors import GpuInstallError, NoBuildError
 from gpuinstall.install.start import environment_to_start
 from gpuinstall.lock.ranges import cover_range, machines_in
 from gpuinstall.lock.target import Target
-from gpuinstall.probe import read_recording
 from gpuinstall.project import Settings, open_project
 from gpuinstall.request import Request
 from gpuinstall.words import machine_in_words
+from tests.lab.recorded import read_recording
 from tests.unit.export.locks import lock, wheel
 
 if TYPE_CHECKING:

@@ -61,12 +61,7 @@ ARC = card(3, "8086:e20b", "xe") | {
     f"{PCI}/{bus(3)}/drm/renderD130/dev": "226:130\n",
     "/dev/dri/renderD130": "open\n",
 }
-NO_LEVEL_ZERO = {
-    "level-zero.txt": 'status 0\n{"library": null, "error": "libze_loader.so.1: No such file"}\n'
-}
-LEVEL_ZERO = {
-    "level-zero.txt": 'status 0\n{"library": "libze_loader.so.1", "status": 0, "devices": []}\n'
-}
+LEVEL_ZERO = {"/usr/lib/x86_64-linux-gnu/libze_loader.so.1": ""}
 
 
 class Made(NamedTuple):
@@ -240,13 +235,6 @@ MADE: dict[str, tuple[Made, ...]] = {
             healthy() | DOCKER | nvml(init=999) | libcuda(init=999), "gpu-withdrawn-from-container"
         ),
     ),
-    "F31": (
-        Made(
-            card(1) | module() | NO_DRIVER | {"nvidia-smi.xml": "ERR!\n"},
-            "smi-unreadable",
-            blocking=False,
-        ),
-    ),
     "F39": (
         Made(
             card(1, RTX_5090) | module("550.144.03") | nvml() | libcuda(init=100),
@@ -319,8 +307,7 @@ MADE: dict[str, tuple[Made, ...]] = {
         ),
     ),
     "F115": (
-        Made(NO_DRIVER | ARC | NO_LEVEL_ZERO, "level-zero-missing", gpus=(0,)),
-        Made(NO_DRIVER | ARC | LEVEL_ZERO, "level-zero-without-gpu", gpus=(0,)),
+        Made(NO_DRIVER | ARC, "level-zero-missing", gpus=(0,)),
         Made(
             NO_DRIVER | ARC | LEVEL_ZERO | {"/dev/dri/renderD130": "denied\n"},
             "render-not-permitted",

@@ -80,28 +80,11 @@ def test_a_job_without_a_card_on_a_node_full_of_them_is_a_machine_without_a_gpu(
     ]
 
 
-def test_a_job_that_was_given_a_card_which_the_driver_does_not_list_has_a_broken_one(
+def test_a_container_with_a_node_of_a_card_that_the_driver_does_not_list_has_a_broken_one(
     tmp_path: Path,
 ) -> None:
-    machine = probed(tmp_path, healthy(1), card(2), nodes(2), **SLURM)
+    machine = probed(tmp_path, healthy(1), card(2), nodes(2), POD)
     assert [(problem.code, problem.gpus) for problem in machine.problems] == [("gpu-lost", (1,))]
-
-
-def test_the_minor_number_of_the_driver_counts_before_the_place_on_the_bus(tmp_path: Path) -> None:
-    folder = "/proc/driver/nvidia/gpus"
-    minors = {
-        f"{folder}/{bus(1)}/information": "Device Minor: \t 1\n",
-        f"{folder}/{bus(2)}/information": "Device Minor: \t 0\n",
-    }
-    machine = probed(
-        tmp_path,
-        healthy(1),
-        card(2),
-        {"/dev/nvidia0": "denied\n", "/dev/nvidia1": "open\n"},
-        minors,
-        **SLURM,
-    )
-    assert [problem.code for problem in machine.problems] == ["gpu-not-ours"]
 
 
 def test_a_container_without_any_card_is_a_machine_without_a_gpu(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.errors import UsageError
-from gpuinstall.probe import read_recording
+from tests.lab.recorded import read_recording
 
 MACHINES = Path(__file__).parents[2] / "data" / "machines"
 FOLDERS = sorted(folder for folder in MACHINES.iterdir() if folder.is_dir())
@@ -30,17 +29,3 @@ def test_a_recorded_machine_names_its_source(folder: Path) -> None:
     assert source.startswith(
         ("https://github.com/", "Recorded by gpuinstall", "Measured for this project")
     )
-
-
-def test_a_folder_that_holds_no_recording_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds no recorded machine"):
-        read_recording(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "[" * 100_000, '{"system": "Plan 9", "machine": "x"}', '{"system": "Linux"}']
-)
-def test_a_recording_of_no_known_system_is_a_usage_error(tmp_path: Path, text: str) -> None:
-    (tmp_path / "platform.json").write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError, match="holds no recorded machine"):
-        read_recording(tmp_path)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuinstall.facts import bus, children, container, host, pythons
 from gpuinstall.process import Finished
-from gpuinstall.vendors.nvidia import evidence, libraries, linux, notes, smi
+from gpuinstall.vendors.nvidia import evidence, libraries, linux, notes
 from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:
@@ -23,23 +23,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 
-SMI = """<?xml version="1.0" ?>
-<nvidia_smi_log>
-<driver_version>610.43.02</driver_version>
-<cuda_version>13.3</cuda_version>
-<gpu id="00000000:63:00.0"><product_name>NVIDIA B200</product_name><uuid>GPU-7fdaf0a5</uuid>
-<mig_mode><current_mig>Enabled</current_mig></mig_mode>
-<pci><pci_bus_id>00000000:63:00.0</pci_bus_id><pci_device_id>290110DE</pci_device_id></pci>
-<fb_memory_usage><total>183359 MiB</total></fb_memory_usage></gpu>
-</nvidia_smi_log>
-GPU 0: NVIDIA B200 (UUID: GPU-7fdaf0a5)
-  MIG 1g.10gb     Device  0: (UUID: MIG-feb88891)
-10.0
-Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost
-"""
-
 PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "nvidia-smi": (smi.parse_smi, SMI),
     "proc version": (
         linux.parse_proc_version,
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun",
@@ -61,15 +45,10 @@ PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
         container.has_host_files,
         "636 620 254:1 /docker/containers/4c01/hosts /etc/hosts rw - ext4 /dev/vda1 rw\n",
     ),
-    "fabric log": (
-        linux.parse_fabric_log,
-        "[Nov 20 2026 07:14:03] [ERROR] [tid 812] request failed\n",
-    ),
     "cgroup": (container.engine_of, "0::/kubepods/besteffort\n"),
     "systemd container": (container.manager_of, "lxc\n"),
     "device tree": (evidence.parse_compatible, "nvidia,p3737\0nvidia,tegra234\0"),
     "tegra release": (evidence.parse_l4t, "# R36 (release), REVISION: 4.0, GCID: 1"),
-    "gpu information": (linux.parse_minor, "Device Minor: \t 3\n"),
     "pythons": (pythons.parse_pythons, '["3.11.7", "3.12"]'),
     "folders": (host.parse_folders, '{"cache": {"free": 7, "writable": true}}'),
     "adapters": (

@@ -64,7 +64,7 @@ class AmdRules(Rules):
     no_code_causes = ("F79", "F79")
     driver_reasons = ("split-packages",)
     architecture_source = "the kernel's topology"
-    not_proven = "builds for AMD's GPUs are not proven on a GPU yet: verify decides (please send probe --record)"
+    not_proven = "builds for AMD's GPUs are not proven on a GPU yet: verify decides (please send probe --json)"
 
     @property
     def driver(self) -> str:

@@ -37,7 +37,7 @@ class AppleRules(Rules):
     no_code_causes = ("F33", "F33")
     driver_reasons = ("macos-too-old",)
     architecture_source = "macOS"
-    not_proven = "the build for macOS runs on the GPU by MPS, not proven on a Mac yet: verify decides (send probe --record)"
+    not_proven = "the build for macOS runs on the GPU by MPS, not proven on a Mac yet: verify decides (send probe --json)"
 
     @property
     def driver(self) -> str:

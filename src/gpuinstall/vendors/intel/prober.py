@@ -1,62 +1,35 @@
-"""Intel's half of the probe: Level Zero's GPUs, else what the bus shows of chips that torch has builds for.
-
-Level Zero is asked in a child (``level_zero_child``); its GPUs keep its own order.
-"""
+"""Intel's half of the probe: what the bus shows of chips that torch has builds for, and what programs need for them."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuinstall.catalog import authored
 from gpuinstall.facts.bus import DEVICES, PciDevice
-from gpuinstall.facts.children import ask_child, death, last_answer
 from gpuinstall.facts.source import Access, Source
 from gpuinstall.facts.steps import MachineFacts, Step
 from gpuinstall.failures.problems import finding_for
 from gpuinstall.finding import Finding
 from gpuinstall.machine import Gpu
-from gpuinstall.process import Finished
 from gpuinstall.values import dataclass
 from gpuinstall.vendors import PCI_IDS
-from gpuinstall.vendors.intel.rules import XeChip, architecture_of, chip_at, intel_chip
-from gpuinstall.vendors.prober import Prober, VendorFindings, withheld_cards, without_trademarks
+from gpuinstall.vendors.intel.rules import XeChip, chip_at
+from gpuinstall.vendors.prober import Prober, VendorFindings, withheld_cards
 
 INTEL_ON_PCI = 0x8086
-WINDOWS_DRIVER = "iigd"
-GPUS = 2
-"""The number of GPUs that Level Zero is given time for."""
-_CHILD = Path(__file__).with_name("level_zero_child.py")
-
-
-class LevelZeroGpu(NamedTuple):
-    """One GPU as Level Zero sees it."""
-
-    name: str
-    vendor: int
-    device: int
-    ip: int
-    """The version of its architecture as a number; 0 if the driver does not tell it."""
-    integrated: bool
-    memory_bytes: int
-
-
-@dataclass(frozen=True)
-class LevelZero:
-    """What Level Zero answered."""
-
-    was_asked: bool = False
-    has_library: bool = False
-    api: str | None = None
-    """The version of the interface that a driver has."""
-    gpus: tuple[LevelZeroGpu, ...] = ()
-    error: str | None = None
-    """Why there is no answer, or what was refused."""
+LEVEL_ZERO = "libze_loader.so.1"
+"""Level Zero's, through which torch reaches the GPUs."""
+FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+    "/usr/local/lib64",
+    "/run/opengl-driver/lib",
+)
 
 
 class XeCard(NamedTuple):
@@ -73,7 +46,8 @@ class IntelEvidence:
     facts: MachineFacts = field(default_factory=MachineFacts)
     nodes: Mapping[str, Access | None] = field(default_factory=dict)
     """Whether the render nodes of Intel's cards may be opened, by the card's address."""
-    level_zero: LevelZero = field(default_factory=LevelZero)
+    has_loader: bool = True
+    """Whether Level Zero's loader is where the system's loader looks; True if nobody looked."""
 
     @property
     def cards(self) -> tuple[XeCard, ...]:
@@ -85,14 +59,6 @@ class IntelEvidence:
         if self._has_others:
             return tuple(card for card in cards if not card.chip.integrated)
         return cards
-
-    @property
-    def answering(self) -> tuple[LevelZeroGpu, ...]:
-        """The GPUs that Level Zero lists, in its own order, if torch has builds for one of them."""
-        gpus = tuple(gpu for gpu in self.level_zero.gpus if gpu.vendor == INTEL_ON_PCI)
-        is_useful = any(intel_chip(_chips(), architecture_of(gpu.ip)) for gpu in gpus)
-        draws_only = self._has_others and all(gpu.integrated for gpu in gpus)
-        return gpus if is_useful and not draws_only else ()
 
     @property
     def given(self) -> tuple[XeCard, ...]:
@@ -133,68 +99,13 @@ def _nodes(source: Source, evidence: IntelEvidence) -> dict[str, Access | None]:
     return access
 
 
-def _level_zero(source: Source, evidence: IntelEvidence) -> LevelZero:
-    if not _may_answer(evidence):
-        return LevelZero()
-    argv = [sys.executable, "-I", "-S", str(_CHILD)]
-    finished = ask_child(
-        source,
-        name="level-zero.txt",
-        who="Level Zero",
-        gpus=GPUS,
-        command=(argv, os.environ),
-    )
-    return _parse_level_zero(finished) if finished else LevelZero()
-
-
-def _may_answer(evidence: IntelEvidence) -> bool:
-    """Whether there is something to ask Level Zero about."""
-    facts = evidence.facts
-    drivers = facts.wsl.drivers if facts.wsl else ()
-    is_lent = any(name.lower().startswith(WINDOWS_DRIVER) for name in drivers)
-    # On Windows the bus is read only if no library answers.
-    return facts.host.os == "windows" or is_lent or bool(evidence.cards)
-
-
-def _parse_level_zero(finished: Finished) -> LevelZero:
-    """Return what the child answered, or how it ended."""
-    answer = last_answer(finished)
-    if answer is None:
-        return LevelZero(
-            was_asked=True,
-            has_library=True,
-            error=f"Level Zero {death(finished)}",
-        )
-    if not answer.get("library"):
-        return LevelZero(was_asked=True, error=str(answer.get("error")))
-    error = f"{answer['call']}: {int(answer['status']):#x}" if answer.get("call") else None
-    try:
-        gpus = tuple(map(_parse_gpu, answer.get("devices", ())))
-    except (AttributeError, KeyError, TypeError, ValueError):
-        error = "Level Zero's answer cannot be read"
-        return LevelZero(
-            was_asked=True,
-            has_library=True,
-            error=error,
-        )
-    return LevelZero(
-        was_asked=True,
-        has_library=True,
-        api=answer.get("api"),
-        gpus=gpus,
-        error=error,
-    )
-
-
-def _parse_gpu(body: Mapping[str, Any]) -> LevelZeroGpu:
-    return LevelZeroGpu(
-        name=str(body["name"]),
-        vendor=int(body["vendor"]),
-        device=int(body["device"]),
-        ip=int(body["ip"]),
-        integrated=bool(body["integrated"]),
-        memory_bytes=int(body["memory_bytes"]),
-    )
+def _has_loader(source: Source, evidence: IntelEvidence) -> bool:
+    # Windows' graphics driver has it.
+    if evidence.facts.host.os != "linux" or not evidence.cards:
+        return True
+    paths = (source.variable("LD_LIBRARY_PATH") or "").split(":")
+    folders = [*filter(None, paths), *FOLDERS]
+    return any(source.names(folder, LEVEL_ZERO) for folder in folders)
 
 
 class IntelProber(Prober[IntelEvidence]):
@@ -204,44 +115,27 @@ class IntelProber(Prober[IntelEvidence]):
     evidence = IntelEvidence
     steps = (
         Step("nodes", _nodes),
-        Step("level_zero", _level_zero),
+        Step("has_loader", _has_loader),
     )
     systems = frozenset({"linux", "windows"})
     job_variables = ("ZE_AFFINITY_MASK",)
 
     def answers(self, evidence: IntelEvidence) -> bool:
-        """Whether Level Zero lists a GPU that torch has builds for."""
-        return bool(evidence.answering)
+        """Whether the bus shows a GPU that torch has builds for."""
+        return bool(evidence.cards)
 
     def conclude(self, evidence: IntelEvidence) -> VendorFindings:
-        """Return the GPUs, Level Zero's if it answers, and what is wrong with them. Pure."""
-        gpus = [_level_zero_gpu(index, gpu) for index, gpu in enumerate(evidence.answering)]
-        if not gpus:
-            gpus = [_bus_gpu(index, card) for index, card in enumerate(evidence.given)]
-        api = evidence.level_zero.api
+        """Return the GPUs, and what is wrong with them. Pure."""
+        gpus = [_gpu(index, card) for index, card in enumerate(evidence.given)]
         return VendorFindings(
             gpus=tuple(gpus),
             faults=tuple(_faults(evidence)),
             notes=tuple(_notes(evidence)),
             shows_gpu=bool(gpus),
-            facts={"level_zero": api} if api and gpus else {},
         )
 
 
-def _level_zero_gpu(index: int, gpu: LevelZeroGpu) -> Gpu:
-    name = without_trademarks(gpu.name)
-    return Gpu(
-        index,
-        name=name if name.startswith("Intel") else f"Intel {name}",
-        pci_id=f"{gpu.vendor:04x}:{gpu.device:04x}",
-        memory_mib=None if gpu.integrated else gpu.memory_bytes >> 20 or None,
-        found_via="level-zero",
-        vendor="intel",
-        architecture=architecture_of(gpu.ip),
-    )
-
-
-def _bus_gpu(index: int, card: XeCard) -> Gpu:
+def _gpu(index: int, card: XeCard) -> Gpu:
     return Gpu(
         index,
         name=f"Intel {card.chip.name}",
@@ -253,18 +147,17 @@ def _bus_gpu(index: int, card: XeCard) -> Gpu:
 
 
 def _faults(evidence: IntelEvidence) -> Iterator[Finding]:
-    """Yield why Level Zero shows none of the GPUs that are there: without it torch runs on the CPU without a word."""
-    level_zero = evidence.level_zero
-    if not evidence.given or evidence.answering or not level_zero.was_asked:
+    """Yield why no program can use the GPUs that are there: torch would run on the CPU without a word."""
+    if not evidence.given:
         return
     addresses = [card.device.address for card in evidence.given]
     denied = [address for address in addresses if evidence.nodes.get(address) == "denied"]
-    if not level_zero.has_library:
+    if not evidence.has_loader:
         yield _fault(
             evidence,
             "level-zero-missing",
             message="Level Zero is not installed: no program can use the Intel GPU",
-            why=level_zero.error,
+            why=f"{LEVEL_ZERO} is in none of the system's folders",
         )
     elif denied:
         yield _fault(
@@ -273,14 +166,6 @@ def _faults(evidence: IntelEvidence) -> Iterator[Finding]:
             message=f"the render node of {' and '.join(denied)} may not be opened",
             why="Level Zero opens it",
         )
-    else:
-        error = f" ({level_zero.error})" if level_zero.error else ""
-        yield _fault(
-            evidence,
-            "level-zero-without-gpu",
-            message=f"Level Zero shows no GPU{error}",
-            why="its driver, Intel's compute runtime, is missing or older than the GPU",
-        )
 
 
 def _fault(
@@ -288,7 +173,7 @@ def _fault(
     code: str,
     *,
     message: str,
-    why: str | None,
+    why: str,
 ) -> Finding:
     cards = [
         f"{chip.name} ({device.id}) by {device.driver or 'no driver'}"
@@ -308,6 +193,6 @@ def _notes(evidence: IntelEvidence) -> Iterator[Finding]:
     """Yield the cards on the bus that a container or a job was not given."""
     given = evidence.given
     withheld = [card.device for card in evidence.cards if card not in given]
-    if withheld and not evidence.answering:
+    if withheld:
         cards = [f"Intel {device.id} at {device.address}" for device in withheld]
         yield withheld_cards(evidence.facts, cards, why="its render node is missing here")

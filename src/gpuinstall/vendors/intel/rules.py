@@ -54,16 +54,6 @@ def _chip(row: _Table) -> XeChip:
     )
 
 
-def architecture_of(ip_version: int) -> str | None:
-    """Return Level Zero's number as ``xe 20.1.0``: ten bits of architecture, eight of release, six of revision.
-
-    Source: the Level Zero extension ZE_extension_device_ip_version, and Intel's compute-runtime, hw_ip_version.h.
-    """
-    if not ip_version:
-        return None
-    return f"xe {ip_version >> 22}.{(ip_version >> 14) & 0xFF}.{ip_version & 0x3F}"
-
-
 class IntelRules(Rules):
     """The rules for one machine, by the rows of ``gpus_intel.toml``."""
 
@@ -71,13 +61,11 @@ class IntelRules(Rules):
     name = "Intel"
     kind = "xpu"
     software = "XPU"
-    architecture_source = "Level Zero"
-    not_proven = "builds for Intel's GPUs are not proven on a GPU yet: verify decides (please send probe --record)"
+    architecture_source = "the bus"
+    not_proven = "builds for Intel's GPUs are not proven on a GPU yet: verify decides (please send probe --json)"
 
-    @property
-    def driver(self) -> str:
-        """What programs compute through."""
-        return f"Level Zero {self.machine_fact('level_zero') or ''}".strip()
+    driver = "Level Zero"
+    """What programs compute through."""
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
         """Return the compiler's names for its chip."""

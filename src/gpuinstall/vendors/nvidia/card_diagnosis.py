@@ -92,7 +92,7 @@ def evidence_line(evidence: NvidiaEvidence) -> str:
         _kernel_module(evidence),
         _library(
             nvml,
-            name=nvml.library or nvml.by,
+            name=nvml.library or "nvml",
             count=len(nvml.gpus),
             refusal=f"NVML error {nvml.init}",
         ),

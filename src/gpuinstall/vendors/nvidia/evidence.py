@@ -121,19 +121,12 @@ class NvidiaEvidence:
     facts: MachineFacts = field(default_factory=MachineFacts)
     nodes: tuple[str, ...] = ()
     """The device nodes of cards."""
-    opened: frozenset[str] = frozenset()
-    """The addresses of the cards whose node may be opened, if not all cards are this process's."""
-    shown: int = 0
-    """The number of GPUs that files show."""
-    recounted: int = 0
-    """The number of GPUs about which a library must be asked again."""
     jetson: Jetson | None = None
     windows: LentByWindows | None = None
     toolkit: ToolkitVariables = field(default_factory=ToolkitVariables)
     visible: str | None = None
     """CUDA_VISIBLE_DEVICES."""
     nvml: NvmlFacts = field(default_factory=NvmlFacts)
-    """NVML's answer, or nvidia-smi's if NVML itself could not be asked."""
     cuda: LibcudaFacts = field(default_factory=LibcudaFacts)
     kernel: LinuxKernel = field(default_factory=LinuxKernel)
     refused: tuple[str, ...] = ()
@@ -198,12 +191,11 @@ class NvidiaEvidence:
     @cached_property
     def _given(self) -> set[str | None]:
         """The addresses of the cards that this process was given; the bus may show others."""
-        given: set[str | None] = {device.address for device in self.usable}
-        if self.facts.container.shares_the_bus:
-            given &= self.opened
-            given |= {gpu.bus_id for gpu in permitted(self.nvml).gpus}
-            given |= {device.bus_id for device in self.cuda.devices}
-        return given
+        # With a node for every card a container was given them all, also one that the driver has lost.
+        if not self.facts.container.shares_the_bus or len(self.nodes) >= len(self.usable):
+            return {device.address for device in self.usable}
+        listed = {gpu.bus_id for gpu in permitted(self.nvml).gpus}
+        return listed | {device.bus_id for device in self.cuda.devices}
 
     @property
     def fix_context(self) -> FixContext:

@@ -10,7 +10,6 @@ from gpuinstall.facts.bus import normal_address
 from gpuinstall.machine import Driver, Gpu, MigDevice
 from gpuinstall.vendors.nvidia.evidence import BusCard, NvidiaEvidence, drivers
 from gpuinstall.vendors.nvidia.libraries import CudaDevice, NvmlGpu, is_requested_compat
-from gpuinstall.versions import ComputeCapability
 
 
 class DetectedGpu(NamedTuple):
@@ -38,7 +37,7 @@ def driver_of(evidence: NvidiaEvidence) -> Driver | None:
     cuda = evidence.cuda.driver_version or evidence.nvml.cuda
     compat = is_requested_compat(evidence.cuda.path)
     if evidence.nvml.driver:
-        return Driver(evidence.nvml.driver, cuda, evidence.nvml.by, compat)
+        return Driver(evidence.nvml.driver, cuda, "nvml", compat)
     if module:
         return Driver(module.version, cuda, module.found_via, compat)
     if evidence.cuda.driver_version and evidence.shows_gpu:
@@ -65,7 +64,6 @@ def _nvml_gpu(evidence: NvidiaEvidence, nvml_gpu: NvmlGpu, address: str | None) 
     device = _device_of(evidence, nvml_gpu, address)
     # With MIG, CUDA's device is a slice of the card.
     whole = CudaDevice() if nvml_gpu.mig else device
-    name = nvml_gpu.name or device.name or (chip and chip.name)
     capabilities = (
         nvml_gpu.compute_capability,
         device.compute_capability,
@@ -74,15 +72,14 @@ def _nvml_gpu(evidence: NvidiaEvidence, nvml_gpu: NvmlGpu, address: str | None) 
     )
     gpu = Gpu(
         index=nvml_gpu.index,
-        name=name,
+        name=nvml_gpu.name or device.name or (chip and chip.name),
         uuid=_cuda_uuid(nvml_gpu.uuid) if nvml_gpu.uuid else whole.uuid,
         pci_id=nvml_gpu.pci_id or (card.device.id if card else None),
-        # nvidia-smi gives the name alone before R495.
-        compute_capability=next(filter(None, capabilities), None) or _capability_by_name(name),
+        compute_capability=next(filter(None, capabilities), None),
         memory_mib=nvml_gpu.memory_mib or _memory_mib(whole),
         mig=nvml_gpu.mig,
         mig_devices=nvml_gpu.slices,
-        found_via=evidence.nvml.by,
+        found_via="nvml",
     )
     return DetectedGpu(gpu, address)
 
@@ -106,13 +103,6 @@ def _cuda_uuid(uuid: str) -> str | None:
     Without the prefix CUDA reads an ordinal: ``54d0709b-…``, as a Jetson's NVML has it, is GPU 54.
     """
     return uuid if uuid.startswith("GPU-") else None
-
-
-def _capability_by_name(name: str | None) -> ComputeCapability | None:
-    # Loaded here: the table of names takes longer than all other steps, and hardly any machine needs it.
-    from gpuinstall.catalog.gpu_names import capability_of
-
-    return capability_of(name) if name else None
 
 
 def _cuda_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:

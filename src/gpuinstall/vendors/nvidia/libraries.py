@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from gpuinstall.facts.bus import normal_address
-from gpuinstall.facts.children import ask_child, death, last_answer, run_children, time_limit
+from gpuinstall.facts.children import DRIVER_SECONDS, ask_child, death, last_answer, run_children
 from gpuinstall.facts.container import JOBS
 from gpuinstall.facts.source import Source, json_or_none
 from gpuinstall.machine import Gpu, MigDevice
@@ -46,9 +46,6 @@ _VISIBLE_ENTRY = re.compile(r"([0-9]{1,9})|(?:GPU|MIG)-.+")
 NO_PERMISSION = 4
 PROHIBITED = 2
 VIRTUAL_GPU = 2
-
-SEVERAL_GPUS = 5
-"""The number of cards if nobody counts them: eight without persistence start within the seconds that five are given."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +107,8 @@ class NvmlGpu:
 
 @dataclass(frozen=True)
 class NvmlFacts:
-    """What NVML answered, or nvidia-smi in its place."""
+    """What NVML answered."""
 
-    by: str = "nvml"
-    """Who was asked."""
     library: str | None = None
     """The file loaded."""
     init: int | None = None
@@ -142,28 +137,26 @@ class NvmlFacts:
         return self.init == 0 and self.fault is None
 
 
-def ask_libcuda(source: Source, gpus: int) -> LibcudaFacts:
-    """Ask libcuda, which has time for so many cards; in a scheduler's job only about the cards given."""
+def ask_libcuda(source: Source) -> LibcudaFacts:
+    """Ask libcuda; in a scheduler's job only about the cards given."""
     environment = child_environment(os.environ, job_devices(os.environ))
     command = (libcuda_command("devices"), environment)
     finished = ask_child(
         source,
         name="libcuda.txt",
         who="libcuda",
-        gpus=gpus,
         command=command,
     )
     return parse_libcuda(finished) if finished else LibcudaFacts()
 
 
-def ask_nvml(source: Source, gpus: int) -> NvmlFacts:
-    """Ask NVML, which has time for so many cards."""
+def ask_nvml(source: Source) -> NvmlFacts:
+    """Ask NVML."""
     command = (nvml_command(), child_environment(os.environ))
     finished = ask_child(
         source,
         name="nvml.txt",
         who="NVML",
-        gpus=gpus,
         command=command,
     )
     return parse_nvml(finished) if finished else NvmlFacts()
@@ -272,7 +265,7 @@ def ask_libcuda_in(environments: Sequence[Mapping[str, str]]) -> list[LibcudaFac
     for environ in environments:
         environment = child_environment(environ, job_devices(environ))
         commands.append((libcuda_command("devices"), environment))
-    ended = run_children(commands, time_limit(SEVERAL_GPUS), waiting=lambda: None)
+    ended = run_children(commands, DRIVER_SECONDS, waiting=lambda: None)
     return list(map(parse_libcuda, ended))
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-from functools import cache
 from typing import TYPE_CHECKING
 
-from gpuinstall.facts.children import run_children, time_limit
-from gpuinstall.facts.source import Source, ThisMachine, recorded_name
+from gpuinstall.facts.source import Source, ThisMachine
 from gpuinstall.values import dataclass
 from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from gpuinstall.facts.container import Wsl
 
@@ -28,23 +24,13 @@ MODULES = ("/lib/modules", "/run/booted-system/kernel-modules/lib/modules")
 CHASSIS = "/sys/class/dmi/id/chassis_type"
 LAPTOPS = ("8", "9", "10", "14", "31", "32")
 
-CARDS = "/proc/driver/nvidia/gpus"
 SHARED = ("nvidiactl", "nvidia-uvm")
-OPEN_NODE = """
-import os, sys
-try:
-    os.open(sys.argv[1], os.O_RDWR | os.O_NONBLOCK)
-except PermissionError:
-    print("denied", flush=True)
-"""
 
 WSL_LIBRARIES = "/usr/lib/wsl/lib"
 LINUX_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/aarch64-linux-gnu")
 _OTHER_MAKERS = ("iigd", "igdlh", "ki", "u0", "c0", "amd", "ati")
 
 FABRIC_PID_FILE = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
-FABRIC_LOG = "/var/log/fabricmanager.log"
-FABRIC_LOG_BYTES = 65536
 
 
 @dataclass(frozen=True)
@@ -91,14 +77,12 @@ class Fabric:
     """The number on the bus."""
     running: bool = False
     """Whether the daemon that brings it up has left its process id."""
-    fault: str | None = None
-    """The last error of the daemon's log."""
 
     def __str__(self) -> str:
         """Return the fabric in a few words."""
         switches = f"{self.switches} NVSwitches" if self.switches else "no NVSwitch on the bus"
         daemon = f"nv-fabricmanager is {'running' if self.running else 'not running'}"
-        return " · ".join(filter(None, (switches, daemon, self.fault)))
+        return f"{switches} · {daemon}"
 
 
 def read_linux_kernel(source: Source, *, obstacles: bool) -> LinuxKernel:
@@ -177,50 +161,6 @@ def card_nodes(source: Source) -> tuple[str, ...]:
     return tuple(name for name in names if re.fullmatch(r"nvidia[0-9]{1,4}", name))
 
 
-def node_of(source: Source, address: str, ordinal: int) -> str | None:
-    """Return the node of a card; ``ordinal`` is the card's on the bus, from 0 up.
-
-    A container shows its own cards below /proc/driver/nvidia/gpus; elsewhere the minor number stands there.
-    """
-    addresses = source.names(CARDS)
-    if addresses and address not in addresses:
-        return None
-    minor = parse_minor(source.text(f"{CARDS}/{address}/information") or "")
-    return f"nvidia{ordinal if minor is None else minor}"
-
-
-def parse_minor(text: str) -> int | None:
-    """Return ``Device Minor: 3`` of the driver's information file."""
-    match = re.search(r"^Device Minor:\s*([0-9]{1,4})\s*$", text, re.MULTILINE)
-    return int(match[1]) if match else None
-
-
-def refused_cards(source: Source, nodes: Sequence[str]) -> frozenset[str]:
-    """Return the nodes of cards that this process may not open.
-
-    Opening one starts its card, and closing it waits for that and for its end, or for ever: each is opened by a child.
-    A denial comes before the card is touched: of what is not denied within the time of no card, no more is heard.
-    """
-
-    @cache
-    def states() -> dict[str, str]:
-        command = [sys.executable, "-I", "-S", "-c", OPEN_NODE]
-        children = [([*command, f"/dev/{node}"], os.environ) for node in nodes]
-        limit = time_limit(0)
-        waiting = f"the driver opens {len(nodes)} device nodes, up to {limit:.0f} s"
-        ended = run_children(children, limit, lambda: source.wait(waiting))
-        outputs = [finished.out.strip() for finished in ended]
-        return dict(zip(nodes, outputs, strict=True))
-
-    def is_refused(node: str) -> bool:
-        # A recorded machine has the answer: there no child is run.
-        name = recorded_name(f"/dev/{node}")
-        state = source.answer(name, lambda: states()[node] or "open")
-        return state.strip() == "denied"
-
-    return frozenset(filter(is_refused, nodes))
-
-
 def refused_nodes(source: Source) -> tuple[str, ...]:
     """Return, node by node, what keeps this process from the ones that every GPU program opens."""
     refused = []
@@ -254,16 +194,3 @@ def _linux_libcudas(source: Source) -> Iterator[str]:
         for name in source.names(folder, "libcuda.so."):
             if re.search(r"\.so\.[0-9]{3}\.", name):
                 yield f"{folder}/{name}"
-
-
-def read_fabric(source: Source, switches: int) -> Fabric:
-    """Return the daemon's traces; the log is root's on most machines."""
-    fault = parse_fabric_log(source.text(FABRIC_LOG, FABRIC_LOG_BYTES) or "")
-    return Fabric(switches, bool(source.text(FABRIC_PID_FILE)), fault)
-
-
-def parse_fabric_log(text: str) -> str | None:
-    """Return the last error: ``[Nov 20 2026 07:14:02] [ERROR] [tid 812] …``."""
-    line = r"^\[[^\]\n]*\] \[(?:ERROR|CRITICAL)\] (?:\[tid [0-9]+\] )?(.+)$"
-    errors = re.findall(line, text, re.MULTILINE)
-    return str(errors[-1]).strip() if errors else None

@@ -166,13 +166,6 @@ def _surroundings(evidence: NvidiaEvidence) -> Iterator[Finding]:
         )
     if not evidence.shows_gpu:
         return
-    if nvml.by == "nvidia-smi" and nvml.init is None and nvml.error:
-        yield _note(
-            evidence,
-            "smi-unreadable",
-            message="nvidia-smi printed nothing useful",
-            why=f"it printed: {nvml.error}",
-        )
     cache = evidence.facts.folders.get("kernel-cache")
     if cache and not cache.writable:
         yield _note(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.facts.children import death, last_answer, run_children, time_limit
+from gpuinstall.facts.children import DRIVER_SECONDS, death, last_answer, run_children
 from gpuinstall.failures.problems import FixContext
 from gpuinstall.values import dataclass
 from gpuinstall.vendors import vendor_of
@@ -76,17 +76,16 @@ class PreflightFinding:
 
 
 def run_preflight(machine: Machine, reporter: Reporter) -> Preflight:
-    """Run a kernel on every usable GPU at once, for at most 10 s for each.
+    """Run a kernel on every usable GPU at once.
 
     A machine with a blocking problem is not tried, nor are its GPUs with one, nor cards outside a scheduler's job.
     """
     planned = list(trials(machine, os.environ))
-    limit = time_limit(len(planned))
     command = libcuda_command("preflight", str(KERNEL))
     environments = [child_environment(os.environ, visible) for _, visible in planned]
     children = [(command, environment) for environment in environments]
-    waiting = f"the driver initialises its GPUs, up to {limit:.0f} s"
-    ended = run_children(children, limit, lambda: reporter.wait(waiting))
+    waiting = f"the driver initialises its GPUs, up to {DRIVER_SECONDS:.0f} s"
+    ended = run_children(children, DRIVER_SECONDS, lambda: reporter.wait(waiting))
     findings = []
     for (gpu, _), finished in zip(planned, ended, strict=True):
         findings.append(judge_trial(gpu, machine, finished))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.facts.bus import OTHER_BRIDGE
-from gpuinstall.facts.children import run_children, time_limit
+from gpuinstall.facts.children import DRIVER_SECONDS, run_children
 from gpuinstall.facts.steps import Step
 from gpuinstall.finding import CheckResult
 from gpuinstall.vendors.nvidia import linux
@@ -22,10 +22,7 @@ from gpuinstall.vendors.nvidia.evidence import (
 )
 from gpuinstall.vendors.nvidia.gpus import driver_of, list_gpus
 from gpuinstall.vendors.nvidia.libraries import (
-    SEVERAL_GPUS,
     JsonObject,
-    LibcudaFacts,
-    NvmlFacts,
     ask_libcuda,
     ask_nvml,
     is_visible,
@@ -35,7 +32,6 @@ from gpuinstall.vendors.nvidia.libraries import (
     permitted,
 )
 from gpuinstall.vendors.nvidia.notes import driver_notes
-from gpuinstall.vendors.nvidia.smi import ask_smi
 from gpuinstall.vendors.prober import GpuHealth, Preflight, Prober, VendorFindings
 
 if TYPE_CHECKING:
@@ -75,30 +71,6 @@ def _toolkit(source: Source, _: NvidiaEvidence) -> ToolkitVariables:
     )
 
 
-def _recounted(_: Source, evidence: NvidiaEvidence) -> int:
-    """Count the cards of a library that had time for one card, if there are more, which no file shows."""
-    if evidence.shown:
-        return 0
-    nvml = evidence.nvml
-    cuda = evidence.cuda
-    if nvml.fault == cuda.fault == "timeout" and nvml.init is None:
-        return SEVERAL_GPUS
-    gpus = max(nvml.count, len(cuda.devices))
-    return gpus if gpus > 1 else 0
-
-
-def _nvml_again(source: Source, evidence: NvidiaEvidence) -> NvmlFacts:
-    if evidence.recounted and evidence.nvml.fault == "timeout":
-        return ask_nvml(source, evidence.recounted)
-    return evidence.nvml
-
-
-def _cuda_again(source: Source, evidence: NvidiaEvidence) -> LibcudaFacts:
-    if evidence.recounted and evidence.cuda.fault == "timeout":
-        return ask_libcuda(source, evidence.recounted)
-    return evidence.cuda
-
-
 def _is_broken_on_linux(evidence: NvidiaEvidence) -> bool:
     works = evidence.nvml.works and evidence.cuda_works
     return evidence.facts.host.os == "linux" and not works
@@ -108,60 +80,21 @@ def _fabric(source: Source, evidence: NvidiaEvidence) -> linux.Fabric | None:
     if evidence.cuda.init != SYSTEM_NOT_READY:
         return None
     bridges = [device for device in evidence.facts.devices if device.kind == OTHER_BRIDGE]
-    return linux.read_fabric(source, sum(bridge.vendor == NVIDIA_ON_PCI for bridge in bridges))
+    return linux.Fabric(
+        switches=sum(bridge.vendor == NVIDIA_ON_PCI for bridge in bridges),
+        running=bool(source.text(linux.FABRIC_PID_FILE)),
+    )
 
 
-def _nvml_or_smi(source: Source, evidence: NvidiaEvidence) -> NvmlFacts:
-    """Return NVML's answer, or nvidia-smi's if neither library could answer."""
-    if _needs_smi(evidence):
-        answer = ask_smi(source, evidence.shown or 1)
-        if answer.error:
-            return answer
-    return evidence.nvml
-
-
-def _needs_smi(evidence: NvidiaEvidence) -> bool:
-    """Whether NVML was not there to answer, and nothing hung or crashed: what did is not asked again."""
-    if evidence.nvml.was_asked and evidence.nvml.fault != "missing":
-        return False
-    if evidence.cuda_works or evidence.cuda.fault in ("timeout", "crash"):
-        return False
-    return evidence.facts.host.os != "macos"
-
-
-def _given_nodes(source: Source, evidence: NvidiaEvidence) -> tuple[str, ...]:
-    """Return the nodes that a container or a job may open; a card that NVML has reached is not opened once more."""
-    if not evidence.facts.container.shares_the_bus:
-        return evidence.nodes
-    reached = {gpu.bus_id for gpu in evidence.nvml.gpus if gpu.error is None}
-    nodes = _nodes_by_address(source, evidence)
-    open_nodes = {node for address, node in nodes.items() if address in reached}
-    others = [node for node in evidence.nodes if node not in open_nodes]
-    refused = linux.refused_cards(source, others)
-    return tuple(node for node in evidence.nodes if node not in refused)
-
-
-def _opened(source: Source, evidence: NvidiaEvidence) -> frozenset[str]:
-    """Return the cards of a container or a job: those whose nodes it may open."""
-    if not evidence.facts.container.shares_the_bus:
-        return frozenset()
-    nodes = _nodes_by_address(source, evidence)
-    return frozenset(address for address, node in nodes.items() if node in evidence.nodes)
-
-
-def _nodes_by_address(source: Source, evidence: NvidiaEvidence) -> dict[str, str | None]:
-    nodes = {}
-    for ordinal, device in enumerate(evidence.usable):
-        nodes[device.address] = linux.node_of(source, device.address, ordinal)
-    return nodes
+def _own_nodes(_: Source, evidence: NvidiaEvidence) -> tuple[str, ...]:
+    """Return the nodes of this process's cards: a job sees those of the whole host, and NVML lists its own."""
+    container = evidence.facts.container
+    is_bare_job = container.engine is None and container.job is not None
+    return () if is_bare_job and evidence.nvml.works else evidence.nodes
 
 
 NVIDIA_STEPS: tuple[Step[NvidiaEvidence], ...] = (
     Step("nodes", lambda source, _: linux.card_nodes(source)),
-    Step(
-        "shown",
-        lambda _, evidence: max(len(evidence.usable), len(evidence.nodes)),
-    ),
     Step(
         "jetson",
         lambda source, evidence: read_jetson(source, evidence.facts.host.release),
@@ -172,19 +105,8 @@ NVIDIA_STEPS: tuple[Step[NvidiaEvidence], ...] = (
     ),
     Step("toolkit", _toolkit),
     Step("visible", lambda source, _: source.variable("CUDA_VISIBLE_DEVICES")),
-    Step(
-        "nvml",
-        lambda source, evidence: ask_nvml(source, evidence.shown or 1),
-        together=True,
-    ),
-    Step(
-        "cuda",
-        lambda source, evidence: ask_libcuda(source, evidence.shown or 1),
-        together=True,
-    ),
-    Step("recounted", _recounted),
-    Step("nvml", _nvml_again, together=True),
-    Step("cuda", _cuda_again, together=True),
+    Step("nvml", lambda source, _: ask_nvml(source), together=True),
+    Step("cuda", lambda source, _: ask_libcuda(source), together=True),
     Step(
         "kernel",
         lambda source, evidence: linux.read_linux_kernel(
@@ -199,9 +121,7 @@ NVIDIA_STEPS: tuple[Step[NvidiaEvidence], ...] = (
         ),
     ),
     Step("fabric", _fabric),
-    Step("nvml", _nvml_or_smi),
-    Step("nodes", _given_nodes),
-    Step("opened", _opened),
+    Step("nodes", _own_nodes),
 )
 
 
@@ -252,12 +172,12 @@ class NvidiaProber(Prober[NvidiaEvidence]):
             return None
         return f"not assigned to this job: CUDA_VISIBLE_DEVICES={given}"
 
-    def health(self, gpus: int) -> Mapping[int, GpuHealth]:
+    def health(self) -> Mapping[int, GpuHealth]:
         """Ask NVML about memory, clocks and link of every card; empty if it does not answer."""
         command = (nvml_command("health"), os.environ)
         (finished,) = run_children(
             [command],
-            seconds=time_limit(gpus),
+            seconds=DRIVER_SECONDS,
             waiting=lambda: None,
         )
         health = {}

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from gpuinstall.api import choose
-from gpuinstall.facts.source import scrubbed
 from gpuinstall.machine import Machine
 from gpuinstall.probe import read_machine
 from gpuinstall.request import Request
@@ -233,12 +232,6 @@ def test_on_windows_a_card_is_known_by_its_name_and_refused_with_the_way_to_amds
     assert tuple(gpu.architecture for gpu in machine.gpus) == chips
     assert outcome(plan) == comes_to
     assert ("rocm.docs.amd.com" in (plan.fix or "")) == bool(chips)
-
-
-def test_a_recording_does_not_hold_what_names_a_card() -> None:
-    text = "device_id 29711\nhive_id 12609507387757274807\nunique_id 1801979520617338022\n"
-
-    assert scrubbed(text, ()) == "device_id 29711\nhive_id 0\nunique_id 0\n"
 
 
 @pytest.mark.parametrize(

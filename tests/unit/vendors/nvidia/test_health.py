@@ -99,7 +99,7 @@ def test_each_fact_of_nvml_is_judged(play: Play) -> None:
     }
     play(FakeDriver(tuple(FakeGpu(more=tuple(fact.items())) for fact in facts.values())))
 
-    found = NvidiaProber().health(len(facts))
+    found = NvidiaProber().health()
 
     assert {
         name: ([check.message for check in card.checks if check.message], card.link_rate)
@@ -117,7 +117,7 @@ def test_each_fact_of_nvml_is_judged(play: Play) -> None:
 
 def test_nvml_is_asked_about_every_card(play: Play) -> None:
     play(FakeDriver((FakeGpu(), FakeGpu(more=(("ecc", 1),)))))
-    found = NvidiaProber().health(2)
+    found = NvidiaProber().health()
     assert [card.checks[0].message for card in found.values()] == [None, "ECC is on"]
     assert sorted(found) == [0, 1]
     assert [check.name for check in found[1].checks] == ["ecc", "clocks", "pcie-link"]
@@ -125,4 +125,4 @@ def test_nvml_is_asked_about_every_card(play: Play) -> None:
 
 def test_a_driver_without_nvml_leaves_the_checks_out(play: Play) -> None:
     play(FakeDriver((FakeGpu(),), nvml_init=18))
-    assert NvidiaProber().health(1) == {}
+    assert NvidiaProber().health() == {}

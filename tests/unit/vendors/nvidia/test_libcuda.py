@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.facts.children import time_limit
 from gpuinstall.process import Finished
 from gpuinstall.vendors.nvidia import libcuda_child
 from gpuinstall.vendors.nvidia.libcuda_child import Cuda, mapped
@@ -118,10 +117,6 @@ def test_the_childs_environment_holds_nothing_that_changes_cudas_answer() -> Non
     steady = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
     assert child_environment(misleading | kept) == kept | steady
     assert child_environment(misleading, "GPU-1") == steady | {"CUDA_VISIBLE_DEVICES": "GPU-1"}
-
-
-def test_a_driver_has_five_seconds_and_five_more_for_each_gpu() -> None:
-    assert (time_limit(0), time_limit(8)) == (5, 80)
 
 
 @pytest.mark.parametrize(

@@ -371,5 +371,5 @@ def test_a_setup_that_imports_torch_and_is_not_known_is_explained(
     error = workshop.document("lock", "torch", "odd @ ../odd", exit_code=4)["errors"][0]
     assert error["code"] == "build-needs-torch"
     without, build = error["hint"].splitlines()
-    assert without == "gpuinstall lock torch --json"
+    assert without == "Run it again without odd"
     assert "--no-build-isolation odd" in build

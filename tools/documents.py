@@ -79,7 +79,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "--upgrade",
     ),
     "lock-check": ("lock", "check", "torch", "numpy", "--target", "cpu"),
-    "lock-diff": ("lock", "diff", "pylock.cpu.toml", "pylock.cu126.toml"),
     "lock-download": ("lock", "download", "wheels"),
     "export": ("export", "requirements", "--lock", "pylock.cpu.toml", "-o", "cpu.txt"),
     "shellenv": ("shellenv",),

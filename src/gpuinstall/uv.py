@@ -266,20 +266,3 @@ def from_loopback(environ: Mapping[str, str], patience: Patience) -> dict[str, s
 def fetch_python(version: str) -> list[str]:
     """Fetch a managed CPython ``X.Y``."""
     return [str(uv()), "python", "install", "--no-bin", version]
-
-
-def audit_lock(service: str | None) -> list[str]:
-    """Audit the uv.lock of the working folder as it is; ``service`` is another than uv's own."""
-    command = [
-        str(uv()),
-        "audit",
-        "--quiet",
-        "--preview-features",
-        "audit-command,json-output",
-        "--frozen",
-        "--output-format",
-        "json",
-    ]
-    if service:
-        command += ["--service-url", service]
-    return command

@@ -10,7 +10,6 @@ import pytest
 import tomli
 
 from gpuinstall import process
-from tests.frozen import GPUINSTALL
 from tests.lab.driver import FakeDriver
 from tests.lab.projects import commit
 from tests.lab.workshop import Workshop
@@ -78,33 +77,3 @@ def test_a_conflict_is_named_and_lock_takes_both_requests(workshop: Workshop) ->
     assert held >= {"torch", "numpy", "cowsay"}
     assert workshop.document("lock", "check", "--offline")["status"] == "success"
     assert git(workshop, "commit", "-q", "-m", "both").ok
-
-
-@pytest.mark.heavy
-def test_the_merge_driver_leaves_no_conflict_and_nothing_lost(workshop: Workshop) -> None:
-    ours, theirs = workshop.folder / "ours.toml", workshop.folder / "theirs.toml"
-    ours.write_text(workshop.lock(LOCK), encoding="utf-8")
-    theirs.write_bytes(git(workshop, "show", f"colleague:{LOCK}").out.encode())
-    workshop.document("lock", "merge", "ours.toml", "theirs.toml")
-    (workshop.folder / LOCK).write_bytes(ours.read_bytes())
-    (workshop.folder / "pylock.cu126.toml").unlink()
-    assert inputs(workshop) == {"torch==2.13.0", "numpy", "cowsay"}
-    assert (
-        workshop.document("lock", "check", "--offline", exit_code=6)["data"]["locks"][0]["status"]
-        == "stale"
-    )
-    workshop.document("install")
-    assert workshop.python("import torch, numpy, cowsay; print('all')") == "all"
-
-
-@pytest.mark.heavy
-def test_the_driver_of_the_page_merges_without_a_conflict(workshop: Workshop) -> None:
-    """As docs/teams.md has it, with the command that stands for gpuinstall here."""
-    command = f"{shlex.join(GPUINSTALL)} lock --merge %A %B"
-    assert git(workshop, "config", "merge.gpuinstall.driver", command).ok
-    (workshop.folder / ".gitattributes").write_text(
-        "pylock.*.toml merge=gpuinstall\n", encoding="utf-8"
-    )
-    done = git(workshop, "merge", "-q", "colleague", "-m", "both")
-    assert done.ok, done.err
-    assert inputs(workshop) == {"torch==2.13.0", "numpy", "cowsay"}

@@ -12,7 +12,7 @@ import pytest
 import tomli
 
 from gpuinstall import process, uv
-from gpuinstall.lock.lock import parse
+from gpuinstall.lock.lock import compare_versions, parse
 from gpuinstall.lock.target import Target
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu
@@ -400,12 +400,9 @@ def test_only_the_named_package_moves(
         before.read_text(encoding="utf-8").replace("torch==2.13.0", "torch"), encoding="utf-8"
     )
     later.document(*words)
-    changes = later.document("lock", "diff", str(tmp_path / before.name), str(before))["data"][
-        "changes"
-    ]
-    assert [(change["package"], change["kind"], change["new"]) for change in changes] == [
-        ("numpy", "changed", "99.0")
-    ]
+    old = parse("x", (tmp_path / before.name).read_text(encoding="utf-8"))
+    changes = compare_versions(old.held, parse("x", before.read_text(encoding="utf-8")).held)
+    assert [str(change) for change in changes] == [f"~ numpy {old.versions['numpy']} -> 99.0"]
 
 
 @pytest.mark.heavy

@@ -119,7 +119,7 @@ def test_a_newer_torch_is_a_branch_and_a_request_that_lists_what_changes(
     assert call.startswith("pr create --head renew-torch-")
     changes = (runner.temporary / "changes.md").read_text()
     assert changes.startswith("### pylock.cu126.toml\n\n```text\n")
-    assert "~ torch 2.13.0+cu126 -> 2.14.1+cu126" in changes
+    assert ' name = "torch"\n-version = "2.13.0+cu126"\n+version = "2.14.1+cu126"\n' in changes
 
 
 @pytest.mark.heavy

@@ -442,42 +442,6 @@ def _cover_rows(paths: list[Path], ranges: list[str], session: Session) -> list[
     return rows
 
 
-@command.command("diff", help="Compare two locks.")
-@click.argument("old", type=options.PATH)
-@click.argument("new", type=options.PATH)
-@framed("lock")
-def diff_command(_terminal: Terminal, old: Path, new: Path) -> Outcome:
-    """Compare two locks."""
-    from gpuinstall.lock.lock import compare_locks, read_lock
-
-    changes = compare_locks(read_lock(old), read_lock(new))
-
-    def show(screen: Terminal) -> None:
-        for change in changes:
-            screen.line(str(change))
-        if not changes:
-            screen.line("the two locks are identical")
-
-    data = {"changes": [change._asdict() for change in changes]}
-    return Outcome(data, show)
-
-
-@command.command("merge", help="For git's merge driver: combine the requests of two locks in OURS.")
-@click.argument("ours", type=options.PATH)
-@click.argument("theirs", type=options.PATH)
-@framed("lock")
-def merge_command(_terminal: Terminal, ours: Path, theirs: Path) -> Outcome:
-    """Combine the requests of two locks."""
-    from gpuinstall.files import write_atomically
-    from gpuinstall.lock.lock import merge_requests, read_lock
-
-    lock = merge_requests(read_lock(ours), read_lock(theirs))
-    write_atomically(ours, lock.text)
-    text = f"{' '.join(lock.inputs)}; run gpuinstall lock to resolve them"
-    data = {"inputs": list(lock.inputs)}
-    return Outcome(data, lambda screen: screen.field("Merged", text))
-
-
 @command.command("download", help="Download every file of the locks into DIR.")
 @click.argument("folder", metavar="DIR", type=options.PATH)
 @options.fetching
@@ -492,35 +456,3 @@ def download_command(terminal: Terminal, folder: Path, *, sourcing: Sourcing) ->
     text = f"{len(names)} in {folder}, all hashes verified"
     data = {"folder": str(folder), "files": names}
     return Outcome(data, lambda screen: screen.field("Files", text))
-
-
-@command.command("audit", help="List known vulnerabilities in the locks; exit 6 if there are any.")
-@options.offline
-@framed("lock")
-def audit_command(terminal: Terminal, *, offline: bool) -> Outcome:
-    """Look for known vulnerabilities."""
-    from gpuinstall.lock.audit import advisories
-    from gpuinstall.lock.fit import read_locks
-
-    locks = read_locks(Path.cwd())
-    rows: list[dict[str, Any]] = []
-    with options.open_folder(Sourcing(offline=offline), terminal) as project:
-        for lock in locks:
-            rows += advisories(lock, project.session)
-    lines = []
-    for row in rows:
-        package = f"{row['dependency']['name']} {row['dependency']['version']}"
-        lines.append(f"{row['lock']}: {package}, {row['display_id']}: {row['summary']}")
-    errors = [LockError("vulnerable", line, hint="gpuinstall lock --upgrade") for line in lines]
-    plural = "s" if len(locks) > 1 else ""
-
-    def show(screen: Terminal) -> None:
-        for line in lines or [f"{len(locks)} lock{plural}, no known vulnerabilities"]:
-            screen.field("Audit", line)
-
-    return Outcome(
-        {"vulnerabilities": rows},
-        show,
-        exit_code=LockError.exit_code if errors else 0,
-        errors=tuple(map(error_entry, errors)),
-    )

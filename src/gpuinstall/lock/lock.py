@@ -470,7 +470,7 @@ class VersionChange(NamedTuple):
     """What became of one package."""
 
     package: str
-    kind: Literal["added", "removed", "changed", "other-file"]
+    kind: Literal["added", "removed", "changed"]
     old: str | None = None
     """Its version before."""
     new: str | None = None
@@ -481,23 +481,7 @@ class VersionChange(NamedTuple):
                 return f"+ {self.package} {self.new}".rstrip()
             case "removed":
                 return f"- {self.package} {self.old}".rstrip()
-            case "other-file":
-                return f"! {self.package} {self.new}: a different file of the same version"
         return f"~ {self.package} {self.old} -> {self.new}"
-
-
-def compare_locks(
-    old: Lock,
-    new: Lock,
-) -> tuple[VersionChange, ...]:
-    """Compare two locks package by package."""
-    changes = list(compare_versions(old.held, new.held))
-    for name, version in old.versions.items():
-        is_same = new.versions.get(name) == version
-        if is_same and old.hashes_by_package[name] != new.hashes_by_package[name]:
-            changes.append(VersionChange(name, "other-file", version, version))
-    changes.sort(key=lambda change: change.package)
-    return tuple(changes)
 
 
 def compare_versions(

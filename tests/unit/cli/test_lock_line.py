@@ -12,7 +12,6 @@ from gpuinstall.errors import UsageError
 NAMES = command.commands
 
 REFUSED = (
-    "diff a b --target cu126",
     "--check",
     "torch --download wheels",
     "check --upgrade",
@@ -23,7 +22,6 @@ REFUSED = (
     "cover",
     "cover --all-supported --script a.py",
     "--all-supported",
-    "merge a b torch",
     "download wheels torch",
     "download wheels --check",
 )
@@ -54,14 +52,7 @@ def test_a_subcommand_is_never_taken_for_a_package() -> None:
 def test_each_subcommand_has_only_options_that_it_reads() -> None:
     shared = {"as_json", "json_events", "quiet", "verbose", "help"}
     own = {name: {each.name for each in one.params} - shared for name, one in NAMES.items()}
-    assert {
-        name: names for name, names in own.items() if name in {"audit", "diff", "download", "merge"}
-    } == {
-        "audit": {"offline"},
-        "diff": {"old", "new"},
-        "download": {"folder", "torch_index", "offline"},
-        "merge": {"ours", "theirs"},
-    }
+    assert own["download"] == {"folder", "torch_index", "offline"}
     assert {"upgrade", "packages", "prune", "per_target"} & own["check"] == set()
     assert {"targets", "machines", "script"} & own["cover"] == set()
     assert isinstance(command, click.Group)

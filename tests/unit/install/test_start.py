@@ -1,4 +1,4 @@
-"""Every machine on record against the locks of ``lock --cover --all-supported``."""
+"""Every machine on record against the locks of ``lock cover --all-supported``."""
 
 from __future__ import annotations
 

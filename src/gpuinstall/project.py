@@ -159,18 +159,7 @@ class Project:
             or self.config.sourcing.only_binary
             or ":all:" in self.sources.only_binary
         )
-        code_check = chosen.code_check
-        if code_check is None:
-            code_check = self.settings.only or self._recorded.code_check
-            if not code_check:
-                self.reporter.warn(
-                    "the code check is off, as in the locks here; --code-check turns it on"
-                )
-        return replace(
-            chosen,
-            only_binary=only_binary,
-            code_check=code_check,
-        )
+        return replace(chosen, only_binary=only_binary)
 
     @staticmethod
     def pip_constraints(venv: Path) -> tuple[str, ...]:

@@ -50,6 +50,9 @@ class Request:
     targets: tuple[str, ...] = ()
     """What a project is locked for, such as ``cu126``; empty: what its locks are for, or this machine."""
 
+    newest_per_target: bool = False
+    """Whether each target has its own newest torch, if no version serves all."""
+
     relax: bool = False
     """Whether a request that cannot be met as it is written is met as near to its words as it can be."""
 

@@ -29,11 +29,5 @@ class Sourcing:
     only_binary: bool = False
     """Whether no package's own code runs while it is built."""
 
-    code_check: bool | None = None
-    """Whether each package needs code for the GPUs; None is what the locks of the folder were made with."""
-
-    build_extensions: bool = False
-    """Whether extensions without a prebuilt file are compiled."""
-
 
 DEFAULT_SOURCING = Sourcing()

@@ -131,42 +131,6 @@ def test_all_shows_a_refusal_after_what_was_passed_over(gpu: str, driver: str, r
     assert done.out.startswith("torch   backend") is rows
 
 
-@pytest.mark.parametrize(
-    ("question", "answer"),
-    [
-        ("cu132", "not torch 2.15.0+cu132: no code for sm_61"),
-        ("2.14.1+cu130", "not torch 2.14.1+cu130: no code for sm_61"),
-        ("2.9.1", "not torch 2.9.1+cu130"),
-        ("2.13", "not torch 2.13.0+cu132"),
-        ("2.1", "not torch 2.1.2+cu121"),
-        ("CU130", "not torch 2.15.0+cu130: no code for sm_61"),
-        ("2.13+CU130", "not torch 2.13.0+cu130"),
-        ("torch==2.13.*", "not torch 2.13.0+cu132"),
-        ("v2.14.1", "torch 2.14.1+cu126 is chosen"),
-        ("2.1x", "no such build for this platform: 2.1x"),
-        ("2.15.0", "not torch 2.15.0+cu132: no code for sm_61"),
-        ("cu126", "torch 2.14.1+cu126 is chosen"),
-        ("cu127", "no such build for this platform: cu127"),
-        ("cpu", "the CPU build is chosen only without a usable GPU"),
-    ],
-)
-def test_why_answers_the_one_question(question: str, answer: str) -> None:
-    assert gpuinstall("plan", *GTX_1080, "--why", question).out.startswith(answer)
-
-
-@pytest.mark.parametrize(
-    ("change", "answer"),
-    [
-        ({"gpus": []}, "not torch 2.15.0+cu132: there is no NVIDIA GPU here"),
-        ({"driver": None}, "no build was chosen: there is no NVIDIA driver"),
-    ],
-)
-def test_why_knows_a_build_where_none_is_looked_at(change: dict[str, Any], answer: str) -> None:
-    done = gpuinstall("plan", "--machine", "-", "--why", "cu132", text=json.dumps(A100 | change))
-
-    assert done.out.startswith(answer)
-
-
 def test_programs_are_said_not_to_have_been_looked_at() -> None:
     (warning,) = plan("torch", "torchvision", "triton", "vllm==0.9.1", *GTX_1080)["data"][
         "warnings"

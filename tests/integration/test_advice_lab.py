@@ -55,16 +55,16 @@ def test_advice_that_is_pasted_mends_what_it_is_about(
     venv = workshop.folder / ".venv"
     play(GTX_980_ON_590)
 
-    *_, for_cpu = advised(workshop, "install torch --backend cu126 --no-code-check", 8)
+    *_, for_cpu = advised(workshop, "install torch --backend cu126", 8)
     assert for_cpu == "Run it again with --backend cpu: the CPU build instead"
-    pasted(workshop, "gpuinstall install torch --no-code-check --backend cpu")
+    pasted(workshop, "gpuinstall install torch --backend cpu")
 
-    typo = "install scpy --backend cpu --no-code-check"
+    typo = "install scpy --backend cpu"
     (online,) = advised(workshop, f"{typo} --offline", 4)
     assert online == "Run it again without --offline", "offline, no name can be confirmed"
     (likely,) = advised(workshop, typo, 4)
     assert likely == "Write scipy in place of scpy"
-    pasted(workshop, "gpuinstall install scipy --backend cpu --no-code-check")
+    pasted(workshop, "gpuinstall install scipy --backend cpu")
 
     (respelled, *_) = advised(workshop, "lock torch=2.10.0 --gpu A100 --driver 580.95.05", 2)
     assert respelled == "Write torch==2.10.0 in place of torch=2.10.0"

@@ -124,6 +124,12 @@ def workshop(served: Path, extensions: ExtensionIndex, tmp_path: Path) -> Iterat
         yield Workshop(tmp_path / "project", tmp_path / "caches", index.environment() | mirror)
 
 
+def declare_source(workshop: Workshop, url: str) -> None:
+    """Let the folder name a further page of prebuilt extensions."""
+    text = f'[tool.gpuinstall]\nextension-sources = ["{url}"]\n'
+    (workshop.folder / "pyproject.toml").write_text(text, encoding="utf-8")
+
+
 def test_the_newest_extension_comes_first_then_torch_and_its_file_is_locked_with_its_hash(
     workshop: Workshop, extensions: ExtensionIndex
 ) -> None:
@@ -200,14 +206,14 @@ def test_a_lock_with_a_file_of_a_source_can_be_installed_and_of_a_strange_host_c
     workshop: Workshop,
 ) -> None:
     assert workshop.run("lock", ENTRY, *RTX_3090).ok
-    done = workshop.run("install", "--dry-run", *RTX_3090)
+    done = workshop.run("lock", "download", "files")
     assert done.ok, done.err
     elsewhere = {**workshop.variables, "GPUINSTALL_EXTENSION_INDEX": "http://127.0.0.1:9/simple"}
     strange = Workshop(
         workshop.folder, workshop.caches, {**elsewhere, "GPUINSTALL_TRUST_FOLDER": "0"}
     )
     assert (
-        strange.document("install", "--dry-run", *RTX_3090, exit_code=6)["errors"][0]["code"]
+        strange.document("lock", "download", "files", exit_code=6)["errors"][0]["code"]
         == "lock-source"
     )
 
@@ -241,7 +247,10 @@ def test_where_nothing_fits_each_candidate_is_named_with_its_reason(
     assert done.status == 3
     assert "error: no prebuilt file of mamba-ssm runs here" in said
     assert f"why {name} is for torch 2.9, not 2.1" in said
-    assert "--build-extensions # with nvcc of CUDA 12.6, a C++ compiler" in said
+    assert (
+        "--no-build-isolation mamba-ssm # compiles it, with nvcc of CUDA 12.6, a C++ compiler"
+        in said
+    )
 
 
 def test_mmcv_full_is_not_built_without_its_operators(workshop: Workshop) -> None:
@@ -267,11 +276,10 @@ def test_a_release_of_before_is_not_taken_where_there_are_final_ones(
 
 @pytest.mark.heavy
 def test_a_name_never_falls_through_to_the_default_index(workshop: Workshop) -> None:
-    for names in (["pyg-lib"], ["pyg-lib", "--build-extensions"]):
-        error = workshop.document("lock", *names, *RTX_3090, exit_code=3)["errors"][0]
-        assert error["code"] == "no-prebuilt-extension"
-        # It has no source to compile either.
-        assert error["hint"].endswith("# a page that has it")
+    error = workshop.document("lock", "pyg-lib", *RTX_3090, exit_code=3)["errors"][0]
+    assert error["code"] == "no-prebuilt-extension"
+    # It has no source to compile either.
+    assert error["hint"].startswith("Leave pyg-lib out")
     error = workshop.document("lock", "needy", *RTX_3090, exit_code=3)["errors"][0]
     assert error["code"] == "extension-unlisted"
     assert "pyg-lib is taken from pyg, astral alone" in error["message"]
@@ -283,12 +291,12 @@ def test_a_file_whose_metadata_has_the_version_alone_is_locked_as_uv_and_pip_tak
 ) -> None:
     name = "flash_attn-2.9.0+cu12torch2.13cxx11abiTRUE-cp312-cp312-linux_x86_64.whl"
     page.add(name, library(tmp_path, FROM_2_10, needs=CU12), plain=True)
-    source = ("--extension-source", page.url)
-    done = workshop.run("lock", ENTRY, *source, *RTX_3090)
+    declare_source(workshop, page.url)
+    done = workshop.run("lock", ENTRY, *RTX_3090)
     assert done.ok, done.err
     lock = read_lock(workshop.folder / "pylock.cu126.toml")
     assert lock.versions[ENTRY] == "2.9.0+cu12torch2.13cxx11abitrue"
-    assert workshop.run("lock", "check", *source).ok
+    assert workshop.run("lock", "check").ok
     (package,) = (one for one in lock.pylock.packages if one.name == ENTRY)
     assert package.wheels is None
     assert package.archive
@@ -316,11 +324,11 @@ def test_what_was_installed_of_such_a_file_is_not_taken_for_a_change_by_hand(
     built = native_library(tmp_path / "o.so", needs=[])
     name = f"kernelbox-1.0+cu12torch2.13-{python}-{python}-linux_x86_64.whl"
     page.add(name, built, plain=True)
-    source = ("--extension-source", page.url)
-    done = workshop.run("install", "kernelbox", *source)
+    declare_source(workshop, page.url)
+    done = workshop.run("install", "kernelbox")
     assert done.ok, done.err
     assert workshop.run("run", "true").ok
-    again = workshop.run("install", *source)
+    again = workshop.run("install")
     assert "up to date" in again.out, again.out
 
 
@@ -330,13 +338,11 @@ def test_a_source_that_is_named_is_asked_for_a_name_without_a_row(
 ) -> None:
     built = library(tmp_path, FROM_2_10, needs=CU12)
     page.add("einops-9.0-cp312-cp312-linux_x86_64.whl", built)
-    source = ("--extension-source", page.url)
-    done = workshop.run("lock", "einops", *source, *RTX_3090)
+    declare_source(workshop, page.url)
+    done = workshop.run("lock", "einops", *RTX_3090)
     assert done.ok, done.err
     lock = read_lock(workshop.folder / "pylock.cu126.toml")
     assert lock.versions["einops"] == "9.0"
-    again = workshop.run("install", "--dry-run", *source, *RTX_3090)
-    assert again.ok, again.err
 
 
 def test_a_source_that_is_named_leaves_pure_packages_alone_and_its_file_is_hashed_once(
@@ -347,7 +353,8 @@ def test_a_source_that_is_named_leaves_pure_packages_alone_and_its_file_is_hashe
         library(tmp_path, FROM_2_10, needs=CU12),
     )
     page.add("einops-9.0-py3-none-any.whl", None)
-    done = workshop.run("lock", ENTRY, "einops", "--extension-source", page.url, *RTX_3090)
+    declare_source(workshop, page.url)
+    done = workshop.run("lock", ENTRY, "einops", *RTX_3090)
     assert done.ok, done.err
     lock = read_lock(workshop.folder / "pylock.cu126.toml")
     assert (lock.versions[ENTRY], lock.versions["einops"]) == ("2.9.0+cu126torch2.13", "0.8")
@@ -364,14 +371,14 @@ def test_a_file_that_is_replaced_under_its_name_is_refused_until_an_upgrade(
         (workshop.folder / "pylock.cu126.toml").unlink(missing_ok=True)
         page.hashed = hashed
         page.add(name, library(tmp_path, FROM_2_10, needs=CU12), "first")
-        source = ("--extension-source", page.url)
-        assert workshop.run("lock", ENTRY, "flash-attn==2.9.0", *source, *RTX_3090).ok
+        declare_source(workshop, page.url)
+        assert workshop.run("lock", ENTRY, "flash-attn==2.9.0", *RTX_3090).ok
         page.add(name, library(tmp_path, FROM_2_10, needs=CU12), "second")
-        again = workshop.run("lock", "einops", *source, *RTX_3090, "--json")
+        again = workshop.run("lock", "einops", *RTX_3090, "--json")
         if again.ok:
             again = workshop.run("lock", "download", "files", "--json")
         assert json.loads(again.out)["errors"][0]["code"] == code
-        assert workshop.run("lock", "--upgrade", *source, *RTX_3090).ok
+        assert workshop.run("lock", "--upgrade", *RTX_3090).ok
         (file,) = (
             file
             for file in read_lock(workshop.folder / "pylock.cu126.toml").files
@@ -405,11 +412,12 @@ def test_a_source_that_the_folder_names_is_said_and_can_be_refused(
 
 
 def test_a_source_without_a_page_is_said(workshop: Workshop, page: Page) -> None:
-    words = ("lock", ENTRY, "--extension-source", f"{page.url}/nothing")
+    words = ("lock", ENTRY)
+    declare_source(workshop, f"{page.url}/nothing")
     assert (
         workshop.document(*words, *RTX_3090, exit_code=4)["errors"][0]["code"] == "extension-source"
     )
-    words = ("lock", ENTRY, "--extension-source", "here")
+    declare_source(workshop, "here")
     assert (
         workshop.document(*words, *RTX_3090, exit_code=2)["errors"][0]["code"] == "extension-source"
     )

@@ -123,10 +123,12 @@ def test_targets_that_have_no_torch_in_common_are_named_and_can_each_have_their_
     envelope = workshop.document(*words, exit_code=3)
     assert envelope["data"] == {"newest": {"cu118": "2.7.1", new: "2.15.0"}}
     assert envelope["errors"][0]["code"] == "targets-disagree"
-    assert "--per-target newest" in envelope["errors"][0]["hint"]
+    assert "per-target = " in envelope["errors"][0]["hint"]
     done = workshop.run(*words)
     assert "cu118 torch 2.7.1" in done.err
-    locks = workshop.document(*words, "--per-target", "newest")["data"]["locks"]
+    text = '[tool.gpuinstall]\nper-target = "newest"\n'
+    (workshop.folder / "pyproject.toml").write_text(text, encoding="utf-8")
+    locks = workshop.document(*words)["data"]["locks"]
     assert [lock["torch"] for lock in locks] == ["2.7.1+cu118", f"2.15.0+{new}"]
 
 

@@ -382,7 +382,6 @@ def test_a_project_that_asks_for_no_torch_gets_one(bench: Workshop) -> None:
         (("--offline", "--target", "cpu"), "unreachable", 4),
         (("--target", "cu999"), "", 3),
         (("--target", "cu126-macos-arm64"), "", 3),
-        (("diff", "a.toml", "b.toml"), "lock-missing", 6),
         (("check",), "lock-missing", 6),
         (("download", "wheels"), "lock-missing", 6),
         (("--upgrade-package", "cowsay", "--target", "cpu"), "not-locked", 2),

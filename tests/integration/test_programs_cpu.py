@@ -51,7 +51,7 @@ def test_an_extension_is_compiled_once_and_computes_what_torch_does(
             "MAX_JOBS": "2",
         }
         done = process.run(
-            [*GPUINSTALL, "install", name, *OPTIONS, "--build-extensions", "--json"],
+            [*GPUINSTALL, "install", name, *OPTIONS, "--json"],
             env={**os.environ, **own},
             cwd=folder,
             seconds=3600,

@@ -11,7 +11,7 @@ import pytest
 from gpuinstall import process
 from gpuinstall.files import sha256_of
 from tests.lab.driver import FakeDriver, FakeGpu
-from tests.lab.projects import make_sdist, make_silent_sdist
+from tests.lab.projects import make_sdist
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -49,7 +49,6 @@ def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play
         **stand_in.environment(),
         "PATH": f"{tmp_path / 'bin'}:/bin",
         "CUDA_HOME": str(tmp_path / "no-toolkit"),
-        "GPUINSTALL_BUILD_EXTENSIONS": "1",
     }
     return Workshop(folder, tmp_path / "caches", variables)
 
@@ -85,7 +84,10 @@ class Compiling:
         workshop = Workshop(
             self.workshop.folder, self.workshop.caches, {**self.workshop.variables, **own}
         )
-        done = workshop.run("install", "--only", f"torch=={torch}", package, "--backend", "cu126")
+        requirement = flash(workshop) if package == "flash-attn" else package
+        done = workshop.run(
+            "install", "--only", f"torch=={torch}", requirement, "--backend", "cu126"
+        )
         assert done.status == 0, done.err
         python = workshop.folder / venv / ".venv" / "bin" / "python"
         return process.run(
@@ -96,6 +98,12 @@ class Compiling:
     def log(self) -> list[str]:
         """A line for each compilation."""
         return self.file.read_text(encoding="utf-8").splitlines()
+
+
+def flash(workshop: Workshop) -> str:
+    """Return a requirement by address: a named extension is never compiled."""
+    files = workshop.variables["UV_DEFAULT_INDEX"].replace("/simple", "/files")
+    return f"flash-attn @ {files}/flash_attn-2.8.3.tar.gz"
 
 
 def with_nvcc(workshop: Workshop, release: str) -> Workshop:
@@ -113,26 +121,24 @@ def test_without_a_compiler_for_gpus_it_is_refused_before_anything_is_fetched(
     workshop: Workshop, stand_in: StandInIndex
 ) -> None:
     error = workshop.document(
-        "install", "torch==2.14.1", "flash-attn", "--backend", "cu126", exit_code=3
+        "install", "torch==2.14.1", flash(workshop), "--backend", "cu126", exit_code=3
     )["errors"][0]
     assert error["code"] == "toolkit-missing"
     assert "no nvcc" in error["message"]
     assert "cuda-toolkit-12-6" in error["hint"]
-    assert stand_in.sent() == {}
+    assert set(stand_in.sent()) == {"flash_attn-2.8.3.tar.gz"}
     assert not (workshop.folder / ".venv").exists()
 
 
-def test_nothing_is_compiled_unasked_and_what_it_takes_is_said(
+def test_an_extension_without_a_prebuilt_file_is_refused_with_the_command_that_compiles_it(
     workshop: Workshop, stand_in: StandInIndex
 ) -> None:
-    workshop = Workshop(
-        workshop.folder, workshop.caches, {**workshop.variables, "GPUINSTALL_BUILD_EXTENSIONS": ""}
-    )
     error = workshop.document(
         "install", "torch==2.14.1", "flash-attn", "--backend", "cu126", exit_code=3
     )["errors"][0]
     assert error["code"] == "no-prebuilt-extension"
-    assert "Run it again with --build-extensions: with nvcc of CUDA 12.6" in error["hint"]
+    command = "gpuinstall run python -m pip install --no-build-isolation flash-attn"
+    assert error["hint"].startswith(f"{command}   # compiles it, with nvcc of CUDA 12.6, a C++ ")
     assert "9 GB of memory for each job" in error["hint"]
     assert stand_in.sent() == {}
 
@@ -141,19 +147,19 @@ def test_an_nvcc_of_another_cuda_is_refused_with_both_versions(
     workshop: Workshop, stand_in: StandInIndex
 ) -> None:
     error = with_nvcc(workshop, "11.8").document(
-        "lock", "torch==2.14.1", "flash-attn", "--backend", "cu126", exit_code=3
+        "lock", "torch==2.14.1", flash(workshop), "--backend", "cu126", exit_code=3
     )["errors"][0]
     assert error["code"] == "toolkit-differs"
     assert "11.8" in error["message"]
     assert "12.6" in error["message"]
-    assert stand_in.sent() == {}
+    assert set(stand_in.sent()) == {"flash_attn-2.8.3.tar.gz"}
 
 
 @pytest.mark.heavy
 def test_from_cuda_13_on_the_compiler_can_be_had_as_a_wheel(workshop: Workshop) -> None:
-    error = workshop.document("install", "torch", "flash-attn", "--backend", "cu130", exit_code=3)[
-        "errors"
-    ][0]
+    error = workshop.document(
+        "install", "torch", flash(workshop), "--backend", "cu130", exit_code=3
+    )["errors"][0]
     wheels = "'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-cccl==13.0.*'"
     assert f"Request {wheels} too: " in error["hint"]
 
@@ -164,9 +170,9 @@ def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(
 ) -> None:
     workshop = with_nvcc(workshop, "12.4")
     workshop = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "MAX_JOBS": "3"})
-    done = workshop.run("install", "torch==2.14.1", "flash-attn", "--backend", "cu126")
+    done = workshop.run("install", "torch==2.14.1", flash(workshop), "--backend", "cu126")
     assert done.status == 0, done.err
-    assert "flash-attn 2.8.3 is built from its sdist, with nvcc of CUDA 12.6" in done.err
+    assert "flash-attn 2.8.3 is built from an archive, with nvcc of CUDA 12.6" in done.err
     assert "3 at once (MAX_JOBS)" in done.err
     assert workshop.python("import flash_attn; print(flash_attn.SAID.split()[0])") == "MAX_JOBS=3"
     assert all(f'name = "{tool}"' in workshop.lock("pylock.cu126.toml") for tool in TOOLS)
@@ -182,7 +188,9 @@ def test_what_was_built_is_kept_for_the_same_torch_and_gpus_and_built_anew_for_a
     def built(torch: str, jobs: str, venv: str) -> str:
         variables = {**workshop.variables, "MAX_JOBS": jobs, "GPUINSTALL_VENV": venv}
         other = Workshop(workshop.folder, workshop.caches, variables)
-        done = other.run("install", "--only", f"torch=={torch}", "flash-attn", "--backend", "cu126")
+        done = other.run(
+            "install", "--only", f"torch=={torch}", flash(workshop), "--backend", "cu126"
+        )
         assert done.status == 0, done.err
         said = process.run(
             [
@@ -216,7 +224,9 @@ def test_a_compiled_wheel_serves_the_next_environment_of_the_same_torch_and_gpus
 ) -> None:
     first, elsewhere = compiling.built("one"), compiling.beside("2", hidden=("c++", "nvcc"))
     assert first == compiling.log[0] == "torch 2.14.1+cu126 for 8.0"
-    said = elsewhere.run("install", "--only", "torch==2.14.1", "flash-attn", "--backend", "cu126")
+    said = elsewhere.run(
+        "install", "--only", "torch==2.14.1", flash(elsewhere), "--backend", "cu126"
+    )
     assert said.status == 0, said.err
     assert "flash-attn 2.8.3 was compiled before for torch 2.14.1+cu126 (cu126)" in said.err
     assert elsewhere.python("import flash_attn; print(flash_attn.SAID)") == first
@@ -272,7 +282,7 @@ def test_a_compiled_wheel_that_has_changed_is_not_taken(compiling: Compiling) ->
     (kept,) = folder.glob("*/*/*.whl")
     kept.write_bytes(kept.read_bytes()[:-1])
     done = compiling.beside("2").run(
-        "install", "--only", "torch==2.14.1", "flash-attn", "--backend", "cu126"
+        "install", "--only", "torch==2.14.1", flash(compiling.workshop), "--backend", "cu126"
     )
     assert done.status == 0, done.err
     assert "flash_attn-2.8.3-cp" in done.err
@@ -286,33 +296,10 @@ def test_a_compiled_wheel_that_has_changed_is_not_taken(compiling: Compiling) ->
 def test_compiled_wheels_in_a_folder_of_everybodys_are_refused(compiling: Compiling) -> None:
     compiling.built("one")
     (compiling.workshop.caches / "xdg" / "gpuinstall" / "compiled").chmod(0o777)
-    words = ("install", "--only", "torch==2.14.1", "flash-attn", "--backend", "cu126")
+    words = ("install", "--only", "torch==2.14.1", flash(compiling.workshop), "--backend", "cu126")
     error = compiling.beside("2").document(*words, exit_code=4)["errors"][0]
     assert error["code"] == "unsafe-cache"
     assert "gpuinstall/compiled" in error["message"]
-
-
-@pytest.mark.heavy
-def test_what_packages_of_pyg_require_is_known_without_their_setup(
-    workshop: Workshop, stand_in_folder: Path, tmp_path: Path
-) -> None:
-    make_wheel(stand_in_folder / "simple", "scipy", "1.17.0")
-    for name in ("torch-scatter", "torch-sparse", "torch-cluster"):
-        make_silent_sdist(
-            stand_in_folder / "simple", name, "2.1.2", ran=tmp_path / "ran", built_with=["torch"]
-        )
-    done = with_nvcc(workshop, "12.4").run(
-        "lock",
-        "torch==2.14.1",
-        "torch-scatter",
-        "torch-sparse",
-        "torch-cluster",
-        "--backend",
-        "cu126",
-    )
-    assert done.status == 0, done.err
-    assert not (tmp_path / "ran").exists()
-    assert 'name = "scipy"' in workshop.lock("pylock.cu126.toml")
 
 
 @pytest.mark.heavy
@@ -329,7 +316,7 @@ def test_the_compiler_that_a_wheel_brings_is_used(
         workshop.folder, workshop.caches, {**workshop.variables, "MAX_JOBS": "1"}
     )  # little memory
     done = workshop.run(
-        "install", "torch", "flash-attn", "nvidia-cuda-nvcc==13.0.*", "--backend", "cu130"
+        "install", "torch", flash(workshop), "nvidia-cuda-nvcc==13.0.*", "--backend", "cu130"
     )
     assert done.status == 0, done.err
     said = workshop.python("import flash_attn; print(flash_attn.SAID)")
@@ -339,9 +326,9 @@ def test_the_compiler_that_a_wheel_brings_is_used(
 def test_a_lock_for_other_machines_says_what_will_be_built_and_checks_nothing_here(
     workshop: Workshop,
 ) -> None:
-    done = workshop.run("lock", "torch==2.14.1", "flash-attn", "--target", "cu126")
+    done = workshop.run("lock", "torch==2.14.1", flash(workshop), "--target", "cu126")
     assert done.status == 0, done.err
-    assert "flash-attn 2.8.3 is built from its sdist" in done.err
+    assert "flash-attn 2.8.3 is built from an archive" in done.err
     refused = workshop.document("sync", exit_code=3)["errors"][0]
     assert refused["code"] == "toolkit-missing"
 
@@ -351,10 +338,10 @@ def test_code_for_gpus_is_not_built_beside_the_cpu_build(
 ) -> None:
     play(NOTHING)
     assert (
-        workshop.document("install", "torch", "flash-attn", exit_code=3)["errors"][0]["code"]
+        workshop.document("install", "torch", flash(workshop), exit_code=3)["errors"][0]["code"]
         == "build-needs-gpu"
     )
-    assert stand_in.sent() == {}
+    assert set(stand_in.sent()) == {"flash_attn-2.8.3.tar.gz"}
 
 
 def test_a_setup_that_imports_torch_and_is_not_known_is_explained(

@@ -168,7 +168,9 @@ class Yard:
     def make_locks(self) -> None:
         """Lock each target with its own newest torch."""
         targets = [word for target in TARGETS for word in ("--target", target)]
-        words = ["lock", "torch", "numpy", "--per-target", "newest", "--python", PYTHON, *targets]
+        words = ["lock", "torch", "numpy", "--python", PYTHON, *targets]
+        text = '[tool.gpuinstall]\nper-target = "newest"\n'
+        (self.folder / "pyproject.toml").write_text(text, encoding="utf-8")
         own = {
             "XDG_CACHE_HOME": str(self.folder / "cache"),
             "XDG_STATE_HOME": str(self.folder / "state"),

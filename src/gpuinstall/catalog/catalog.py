@@ -126,14 +126,6 @@ class Build:
         """Its operating system and processor as the catalogue names them: ``linux_x86_64``."""
         return f"{self.os}_{self.arch}"
 
-    def is_called(self, name: str) -> bool:
-        """Whether a name means this build: its backend, its torch (``2.13``: any 2.13) or both."""
-        if name == self.backend.tag:
-            return True
-        torch, _, backend = name.partition("+")
-        is_this_torch = f"{self.torch}.".startswith(f"{torch}.")
-        return is_this_torch and backend in {"", self.backend.tag}
-
     def index(self, base: str) -> str | None:
         """Return the address or the folder of its family; None for the default index.
 

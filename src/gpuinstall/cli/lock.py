@@ -136,15 +136,9 @@ class LockScope(NamedTuple):
 class LockUpdate(NamedTuple):
     """Which versions and which locks may change."""
 
-    per_target: str | None
     upgrade: bool
     packages: tuple[str, ...]
     prune: bool
-
-    @property
-    def newest(self) -> bool:
-        """Whether each target has its own newest torch."""
-        return self.per_target == "newest"
 
     def options_for(
         self,
@@ -162,7 +156,6 @@ class LockUpdate(NamedTuple):
             declared,
             upgrade=self.upgrade,
             moving=tuple(map(normalised, self.packages)),
-            newest=self.newest,
             prune=self.prune,
         )
 
@@ -189,11 +182,6 @@ _SELECTED = {
     ),
 }
 _UPDATE = {
-    "per_target": click.option(
-        "--per-target",
-        type=click.Choice(["newest"]),
-        help="Let each target have its own newest torch.",
-    ),
     "upgrade": options.upgrade,
     "packages": options.upgrade_package,
     "prune": click.option(
@@ -242,7 +230,9 @@ def command(
         declared = project.read_folder_request()
         request = project.request_for(declared.listed)
         requests = lock_requests(project, request, scope.targets, machines)
-        return _write(update.options_for(project.folder, requests, declared), project.session)
+        selected = update.options_for(project.folder, requests, declared)
+        selected = selected._replace(newest=project.config.newest_per_target)
+        return _write(selected, project.session)
 
 
 def _write(selected: LockOptions, session: Session) -> Outcome:

@@ -82,14 +82,6 @@ offline = click.option(
     envvar="GPUINSTALL_OFFLINE",
     help="Use no network.",
 )
-extension_sources = click.option(
-    "--extension-source",
-    "extension_sources",
-    multiple=True,
-    envvar="GPUINSTALL_EXTENSION_SOURCE",
-    metavar="URL",
-    help="Take prebuilt extensions (flash-attn, …) from this page too.",
-)
 wheels = click.option(
     "--wheels",
     metavar="DIR",
@@ -107,23 +99,11 @@ _TORCH_INDEX = {
 _FETCHING = {**_TORCH_INDEX, "offline": offline}
 _SOURCING = {
     **_FETCHING,
-    "code_check": click.option(
-        "--code-check/--no-code-check",
-        default=None,
-        help="Take only packages with code for the GPUs (reads wheels).",
-    ),
     "only_binary": click.option(
         "--only-binary",
         is_flag=True,
         envvar="GPUINSTALL_ONLY_BINARY",
         help="Use wheels only; run no package's build code.",
-    ),
-    "extension_sources": extension_sources,
-    "build_extensions": click.option(
-        "--build-extensions",
-        is_flag=True,
-        envvar="GPUINSTALL_BUILD_EXTENSIONS",
-        help="Compile extensions that have no prebuilt file for this machine.",
     ),
 }
 sourcing = bundled("sourcing", Sourcing, _SOURCING)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from gpuinstall.backend import CPU
 from gpuinstall.catalog import Catalog, load_catalog
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed
@@ -22,7 +20,6 @@ from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.compat import compat_offer, with_compat_reason
 from gpuinstall.plan.drivers import DriverRange, driver_ranges
 from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.project import Project
 from gpuinstall.request import Request
 from gpuinstall.units import readable
@@ -40,11 +37,6 @@ if TYPE_CHECKING:
 @options.request_options
 @options.machine_options
 @click.option("--all", "everything", is_flag=True, help="Show every rejected build, and why.")
-@click.option(
-    "--why",
-    metavar="TAG",
-    help="Explain why a backend, a torch version or a build was rejected.",
-)
 @options.cuda_compat
 @click.option("--live", is_flag=True, help="Ask the indexes what they list today, and resolve.")
 @framed("plan")
@@ -54,7 +46,6 @@ def command(
     machine: options.MachineOptions,
     *,
     everything: bool,
-    why: str | None,
     cuda_compat: bool,
     live: bool,
 ) -> Outcome:
@@ -82,9 +73,7 @@ def command(
         plan = replace(plan, reasons=(*plan.reasons, _assumption(selected_machine)))
 
     def show(screen: Terminal) -> None:
-        if why is not None:
-            screen.prose(answer(why, plan))
-        elif everything:
+        if everything:
             _show_rejected(plan, selected_machine, screen)
         else:
             _show_plan(plan, selected_machine, screen)
@@ -154,12 +143,7 @@ def _show_plan(plan: Plan | Rejected, machine: Machine, terminal: Terminal) -> N
     if len(choice.requirements) > 1:
         terminal.line(f"  with   {', '.join(choice.requirements[1:])}")
     if plan.rejected:
-        example = ""
-        for rejection in plan.rejected:
-            if rejection.reason.code not in NOT_THERE:
-                example = f", --why {rejection.candidate.backend} one of them"
-                break
-        text = f"  more   --all shows the {len(plan.rejected)} rejected builds{example}"
+        text = f"  more   --all shows the {len(plan.rejected)} rejected builds"
         terminal.prose(text, 9)
     for warning in plan.warnings:
         terminal.warn(warning.message)
@@ -191,25 +175,6 @@ def _show_rejected(plan: Plan | Rejected, machine: Machine, terminal: Terminal) 
         terminal.console(terminal.out).print(table)
     if isinstance(plan, Rejected):
         terminal.fault(plan.error(machine))
-
-
-def answer(question: str, plan: Plan | Rejected) -> str:
-    """Explain why a backend, a torch version or a build was rejected."""
-    # torch==2.13.*+CU130 is 2.13+cu130.
-    name = re.sub(r"\A\s*(torch)?[=\s]*v?|\s|\.\*", "", question.lower())
-    if isinstance(plan, Plan) and plan.choice.build.is_called(name):
-        reasons = "; ".join(reason.message for reason in plan.reasons)
-        return f"torch {plan.choice.build.name} is chosen: {reasons}"
-    rejected = [rejection for rejection in plan.rejected if rejection.candidate.is_called(name)]
-    if rejected:
-        # That a build does not exist explains least.
-        best = min(rejected, key=lambda rejection: rejection.reason.code in NOT_THERE)
-        return f"not torch {best.candidate.name}: {best.reason.message}"
-    if isinstance(plan, Rejected):
-        return f"no build was chosen: {plan.reasons[0].message}"
-    if name.endswith(CPU.tag) and plan.choice.build.backend != CPU:
-        return "the CPU build is chosen only without a usable GPU, or with --backend cpu"
-    return f"no such build for this platform: {question}"
 
 
 def _choose(machine: Machine, request: Request, catalog: Catalog) -> Plan | Rejected:

@@ -193,8 +193,6 @@ def _unlisted_change(lock: Lock, request: Request) -> str:
     """Return what has changed of the request, if its lines are the same."""
     if not has_same_build_files(lock, request.build_files_digest):
         return BUILD_FILES
-    if request.sourcing.code_check and not lock.code_check:
-        return "packages need code for the GPUs, which the lock was made without"
     if not has_same_preferences(lock, request):
         return "other versions in the project's own lock"
     return "other hashes of files"

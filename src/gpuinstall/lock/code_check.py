@@ -45,7 +45,11 @@ _MAY_LOAD = {
     Loading.UNKNOWN: "whether {} needs it is not known",
 }
 NO_CODE = "no-code-in-package"
-HINT = "Run it again with --no-code-check: install it anyway"
+
+
+def install_anyway(package: str) -> str:
+    """Return the command that installs a package that was refused."""
+    return f"gpuinstall run python -m pip install {package}   # installs it anyway, beside torch"
 
 
 class Exclusion(NamedTuple):
@@ -123,7 +127,7 @@ class CodeCheck:
                 NO_CODE,
                 certain[0].reason.message,
                 why=self._older.why_none(certain[0].candidate),
-                hint=HINT,
+                hint=install_anyway(certain[0].candidate.package),
             )
         return (
             helping

@@ -61,9 +61,9 @@ class CodeRows:
 
     @cached_property
     def _wheels(self) -> list[Wheel]:
-        """The wheels of the resolution, without those that torch's build answers for; none if they are not checked."""
+        """The wheels of the resolution, without those that torch's build answers for."""
         answered = set() if self._build.learned else PAIRED
-        if self._session.sourcing.code_check is False or self._requested <= answered:
+        if self._requested <= answered:
             return []
         files = [file for file in self._resolution.files if file.package not in answered]
         resolution = self._resolution

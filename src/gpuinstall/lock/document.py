@@ -235,8 +235,6 @@ def evidence_of(
         "requirements-files": dict(recorded.files),
     }
     evidence |= {key: value for key, value in optional.items() if value}
-    if request.sourcing.code_check is False:
-        evidence["code-check"] = False
     return evidence
 
 

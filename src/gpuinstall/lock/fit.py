@@ -255,8 +255,6 @@ def same_inputs(lock: Lock, request: Request) -> bool:
     """Whether a lock was made from the very requirements, as far as it says what it was made from."""
     if not lock.inputs:
         return True
-    if request.sourcing.code_check and not lock.code_check:
-        return False
     return (
         are_same(lock.inputs, request.requirements)
         and are_same(lock.constraints, request.constraints)

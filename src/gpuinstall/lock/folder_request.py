@@ -55,9 +55,6 @@ class FolderRequest:
     sources: Strings = ()
     """The settings of sources in the files when the locks were made."""
 
-    code_check: bool = True
-    """Whether each package needed code for the GPUs."""
-
     @property
     def listed(self) -> RequirementsFile:
         """What is asked for, and what is allowed of the rest."""
@@ -215,7 +212,6 @@ def recorded_request(folder: Path, own: Lock | None = None) -> FolderRequest:
         files=files,
         revision=revision,
         sources=_together(*(request.sources for request in newest)),
-        code_check=all(request.code_check for request in newest),
     )
 
 
@@ -243,7 +239,6 @@ def _request_of(lock: Lock) -> FolderRequest:
         files=lock.requirements_files,
         revision=lock.revision,
         sources=lock.sources,
-        code_check=lock.code_check,
     )
 
 

@@ -222,11 +222,6 @@ class Lock:
         return values if isinstance(values, list) else []
 
     @property
-    def code_check(self) -> bool:
-        """Whether each of its packages needed code for the GPUs."""
-        return self.evidence.get("code-check") is not False
-
-    @property
     def relaxed(self) -> dict[str, str]:
         """The requirements that it was asked not to hold to, by package."""
         values = self.evidence.get("relaxed")

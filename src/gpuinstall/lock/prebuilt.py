@@ -317,7 +317,7 @@ def check_compiling(
     request: LockRequest,
     session: Session,
 ) -> None:
-    """Raise NoBuildError if an extension without a file that fits cannot be compiled, or was not asked to be."""
+    """Raise NoBuildError, with the command that compiles it, for an extension without a file that fits."""
     name = extension.name
     known = known_builds().get(name)
     if choice.refusal:
@@ -327,9 +327,6 @@ def check_compiling(
             hint=f"Leave {name} out",
         )
     if known and not known.compiles:
-        return
-    if session.sourcing.build_extensions and not extension.unclaimed:
-        session.reporter.warn(f"no prebuilt file of {name} runs here")
         return
     needs = ""
     if known:
@@ -342,17 +339,17 @@ def check_compiling(
         )
         lines = build_needs(known, site, here=request.builds_here)
         needs = ", ".join(lines)
-    hints = [
-        f"Run it again with --build-extensions: {needs or 'compiles it from its sdist'}",
-        f"Run it again with --extension-source https://index.example/{name}/: a page that has it",
-    ]
+    hint = (
+        f"gpuinstall run python -m pip install --no-build-isolation {name}   "
+        f"# compiles it{f', {needs}' if needs else ''}, once torch is installed"
+    )
     if extension.unclaimed:
-        del hints[0]
+        hint = f"Leave {name} out: its name on the default index is nobody's"
     raise NoBuildError(
         "no-prebuilt-extension",
         f"no prebuilt file of {name} runs here",
         why=_why_none(extension, choice),
-        hint="\n".join(hints),
+        hint=hint,
     )
 
 

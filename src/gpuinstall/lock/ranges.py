@@ -151,6 +151,9 @@ def cover_range(
 ) -> RangeCover:
     """Return the fewest locks that serve every machine that any build runs on.
 
+    Each machine gets the newest torch that it would have alone, unless a target then had two: a folder holds one lock
+    for each target.
+
     Raises:
         NoBuildError: No Python has all the builds.
     """
@@ -162,12 +165,21 @@ def cover_range(
             unserved.append(machines[position])
         else:
             served.append(position)
-    cover = best_cover(serving_builds(machines, plans, catalog), served)
+    of_newest = [_of_newest_torch(plan) if isinstance(plan, Plan) else plan for plan in plans]
+    cover = best_cover(serving_builds(machines, of_newest, catalog), served)
+    targets = {(serving.build.backend, serving.build.platform) for serving in cover}
+    if len(targets) < len(cover):
+        cover = best_cover(serving_builds(machines, plans, catalog), served)
     locks: list[CoveringLock] = []
     if cover:
         python = _common_python(cover, machines, request, catalog)
         locks.extend(_locks(cover, python, machines, plans))
     return RangeCover(tuple(locks), tuple(unserved))
+
+
+def _of_newest_torch(plan: Plan) -> Plan:
+    torch = plan.choice.build.torch
+    return replace(plan, runnable=tuple(build for build in plan.runnable if build.torch == torch))
 
 
 def _locks(

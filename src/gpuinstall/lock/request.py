@@ -299,6 +299,6 @@ def _disagreement(requests: Requests) -> NoBuildError:
         "targets-disagree",
         "no torch version supports all of these targets",
         evidence=evidence,
-        hint="gpuinstall lock --per-target newest   # each gets its own newest torch",
+        hint='Set per-target = "newest" in [tool.gpuinstall]: each target gets its own newest torch',
         data={"newest": newest},
     )

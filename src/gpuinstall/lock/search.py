@@ -24,7 +24,7 @@ from packaging.version import Version
 
 from gpuinstall.errors import MachineError, NoBuildError
 from gpuinstall.finding import Reason
-from gpuinstall.lock.code_check import HINT, NO_CODE, CodeCheck, Exclusion
+from gpuinstall.lock.code_check import NO_CODE, CodeCheck, Exclusion, install_anyway
 from gpuinstall.lock.obstacles import shortened
 from gpuinstall.lock.prebuilt import with_dependencies, with_prebuilt, without_torch
 from gpuinstall.lock.programs import list_programs, names_programs
@@ -374,7 +374,7 @@ def _without_code(state: SearchState, why: str) -> Conflict:
             NO_CODE,
             f"{last.fault}; {last.remedy}" if last.remedy else last.fault,
             why=why,
-            hint=HINT,
+            hint=install_anyway(last.package),
         )
     )
 

@@ -16,7 +16,6 @@ REFUSED = (
     "torch --download wheels",
     "check --upgrade",
     "check --prune",
-    "check --per-target newest",
     "cover --target cu126 --gpu A100",
     "cover --gpu A100 --all-supported",
     "cover",
@@ -53,6 +52,6 @@ def test_each_subcommand_has_only_options_that_it_reads() -> None:
     shared = {"as_json", "json_events", "quiet", "verbose", "help"}
     own = {name: {each.name for each in one.params} - shared for name, one in NAMES.items()}
     assert own["download"] == {"folder", "torch_index", "offline"}
-    assert {"upgrade", "packages", "prune", "per_target"} & own["check"] == set()
+    assert {"upgrade", "packages", "prune"} & own["check"] == set()
     assert {"targets", "machines", "script"} & own["cover"] == set()
     assert isinstance(command, click.Group)

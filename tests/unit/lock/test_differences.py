@@ -2,8 +2,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpuinstall.lock.lock import Lock, parse
 from gpuinstall.lock.write import Written, differences
-from tests.unit.lock.test_compare import lock
+
+HEAD = 'lock-version = "1.0"\nrequires-python = "==3.12.*"\ncreated-by = "gpuinstall"\n'
+ENTRY = """
+[[packages]]
+name = "{name}"
+version = "{version}"
+[[packages.wheels]]
+url = "https://index.example/{name}-{version}-py3-none-any.whl"
+hashes = {{ sha256 = "{sha256}" }}
+"""
+
+
+def lock(target: str = "cpu", **versions: str) -> Lock:
+    entries = (
+        ENTRY.format(
+            name=name,
+            version=version.partition("#")[0],
+            sha256=(version.partition("#")[2] or "1") * 64,
+        )
+        for name, version in versions.items()
+    )
+    return parse(f"pylock.{target}.toml", HEAD + "".join(entries))
 
 
 def written(target: str, apart: dict[str, str] | None = None, **versions: str) -> Written:

@@ -32,13 +32,20 @@ def test_a_number_is_one_branch() -> None:
     assert spanned(machines) == "A800 with driver 570"
 
 
-def test_the_fewest_locks_serve_a_range() -> None:
-    cover = covered(*NAMES, drivers=">=470")
+def test_each_machine_gets_its_newest_torch() -> None:
+    cover = covered(*NAMES, drivers=">=525")
 
-    assert [lock.build.backend.tag for lock in cover.locks] == ["cu118"]
-    assert spanned(cover.locks[0].machines) == (
-        "RTX 30, A800 with driver 470–615; RTX 40 with driver 520–615"
-    )
+    assert {lock.build.backend.tag: spanned(lock.machines) for lock in cover.locks} == {
+        "cu126": "RTX 30, RTX 40, A800 with driver 525–575",
+        "cu132": "RTX 30, RTX 40, A800 with driver 580–615",
+    }
+
+
+def test_a_target_that_would_need_two_torches_has_one() -> None:
+    cover = covered()
+
+    targets = [(lock.build.backend.tag, lock.build.platform) for lock in cover.locks]
+    assert len(set(targets)) == len(targets)
 
 
 def test_cards_that_share_no_build_have_a_lock_each() -> None:

@@ -13,6 +13,7 @@ import uv
 
 from gpuinstall import process
 from gpuinstall.machine import Machine
+from gpuinstall.reporter import SilentReporter
 from gpuinstall.verify.bench import Bench, DeviceBench, Measurement
 from gpuinstall.verify.kernel_run import KERNELS
 from gpuinstall.verify.runner import verify_environment
@@ -71,6 +72,32 @@ def test_a_sound_environment_passes_quickly(torch: Path) -> None:
         "optimizer-step",
     } <= set(passed)
     assert sum(check.seconds for check in device.checks if check.name != "import") < 5 * slowness()
+
+
+class Listener(SilentReporter):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+def test_a_result_that_is_wrong_once_is_told(broken: Path) -> None:
+    wrong_once = "import torch; exp, calls = torch.Tensor.exp, []\n"
+    wrong_once += (
+        "torch.Tensor.exp = lambda x: (calls.append(x), exp(x) + 1.1e-4 * (len(calls) == 1))[1]\n"
+    )
+    rewrite(packages(broken) / "torch" / "_wrong_once.py", wrong_once)
+    init = packages(broken) / "torch" / "__init__.py"
+    rewrite(init, f"{init.read_text()}\nimport torch._wrong_once\n")
+    reporter = Listener()
+
+    verdict = verify_environment(broken / "bin" / "python", HERE, reporter=reporter)
+
+    assert verdict.status == "passed"
+    (warning,) = (text for text in reporter.warnings if "elementwise" in text)
+    assert warning.startswith("CPU: elementwise failed once (the result is off by 0.00011")
+    assert "pytorch#188792" in warning
 
 
 @pytest.mark.heavy

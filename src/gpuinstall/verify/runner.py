@@ -43,7 +43,7 @@ from gpuinstall.verify.kernels.main import table
 from gpuinstall.verify.verdict import MACHINE, Device, Verdict, VerifiedEnvironment
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from gpuinstall.catalog import Build
     from gpuinstall.finding import Finding
@@ -122,6 +122,7 @@ def verify_environment(
     devices = [
         diagnose(target, report, proof) for target, report in zip(targets, reports, strict=True)
     ]
+    _warn_of_unsteady(devices, reporter)
     devices = prove_programs(
         devices,
         targets,
@@ -238,6 +239,14 @@ def _missing_files(torch: FoundTorch) -> tuple[str, ...]:
             if package.name == "torch":
                 return package.lost
     return ()
+
+
+def _warn_of_unsteady(devices: Iterable[Device], reporter: Reporter) -> None:
+    """Warn of checks that failed once and then passed: what computes wrongly once may do so again."""
+    for device in devices:
+        for check in device.unsteady:
+            advice = ". ".join(map(str, check.fixes))
+            reporter.warn(f"{device.label}: {check.name} {check.message}. {advice}")
 
 
 def prove_programs(

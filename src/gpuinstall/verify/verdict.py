@@ -49,6 +49,11 @@ class Device:
                 groups.setdefault(check.id or check.message or "failed", []).append(check)
         return tuple(map(_fault, groups.values()))
 
+    @property
+    def unsteady(self) -> tuple[CheckResult, ...]:
+        """The checks that failed once and then passed."""
+        return tuple(check for check in self.checks if check.status == "passed" and check.fixes)
+
     def with_checks(self, checks: Iterable[CheckResult]) -> Device:
         """Return the same device with further checks."""
         return replace(self, checks=(*self.checks, *checks))

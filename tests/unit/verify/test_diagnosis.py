@@ -237,3 +237,16 @@ def test_the_fix_of_an_extension_names_it() -> None:
     record = CheckResult("torch-scatter-import", "failed", 0.1, "killed by SIGSEGV")
     (check,) = check_results(card("8.9"), KernelReport((record,), program="torch_scatter"), proof())
     assert str(check.fixes[0]).startswith("gpuinstall install torch torch-scatter ")
+
+
+def test_what_failed_once_says_what_is_worth_doing() -> None:
+    told = "failed once (off by 0.1), and passed when it was run again"
+    record = CheckResult("elementwise", "passed", 0.1, told, evidence="Wrong: off by 0.1")
+    advice = {}
+    for target in (card("8.9"), CPU):
+        device = diagnose(target, KernelReport((record,)), proof())
+        (check,) = device.unsteady
+        assert (device.status, device.faults, check.message) == ("passed", (), told)
+        advice[target.device] = str(check.fixes[0])
+    assert "undervolting" in advice["cuda"]
+    assert "pytorch#188792" in advice["cpu"]

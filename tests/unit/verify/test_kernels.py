@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -9,12 +10,13 @@ from gpuinstall.verify.kernels.context import (
     EPSILON,
     CheckContext,
     Skip,
+    Wrong,
     available_memory,
     supported,
     tolerance,
 )
 from gpuinstall.verify.kernels.deep import NO_KERNEL, NOT_HERE
-from gpuinstall.verify.kernels.main import table
+from gpuinstall.verify.kernels.main import Channel, table
 
 SIGNS = {"attention": NO_KERNEL, "sparse": NOT_HERE}
 
@@ -115,3 +117,38 @@ def test_only_a_cuda_card_has_a_compute_capability(
     card = CheckContext(torch_with(hip), device)
     assert card.capability == capability
     assert card.below(8, 0) is (capability is not None)
+
+
+class Told(Channel):
+    """A channel to nobody."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+
+    def send(self, **record: Any) -> None:
+        self.records.append(record)
+
+
+def attempted(*outcomes: Exception | None) -> tuple[str, str | None]:
+    """What a channel tells of a check that ends so, run after run."""
+    runs = iter(outcomes)
+
+    def run() -> None:
+        end = next(runs)
+        if end:
+            raise end
+
+    channel = Told()
+    channel.attempt("elementwise", run, repeat=True)
+    assert list(runs) == [], "not run as often"
+    return channel.records[-1]["status"], channel.records[-1]["message"]
+
+
+def test_a_check_that_fails_is_run_once_more() -> None:
+    off, other = Wrong("off by 0.1"), Wrong("off by 0.2")
+    again = "failed once (off by 0.1), and passed when it was run again"
+
+    assert attempted(off, None) == ("passed", again)
+    assert attempted(off, other) == ("failed", "off by 0.1")
+    assert attempted(off, Skip("no")) == ("failed", "off by 0.1")
+    assert attempted(None) == ("passed", None)

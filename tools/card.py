@@ -255,8 +255,7 @@ def take_steps(card: Card) -> None:
     card.run("nvidia-smi -q", "nvidia-smi", "-q", "-x")
     if card.python:
         provoke_messages(card)
-        bench = ("--bench", "--save", EVIDENCE / "bench.json")
-        card.tool("verify --bench", "verify", "--python", card.python, *bench, limit=BUDGET_S)
+        card.tool("verify --bench", "verify", "--python", card.python, "--bench", limit=BUDGET_S)
 
 
 def provide_tool(card: Card) -> None:

@@ -151,12 +151,6 @@ def test_an_environment_whose_python_was_removed_says_so(command: Command, tmp_p
     [
         (["--venv", "nowhere"], "there is no environment at nowhere"),
         (["--python", "no-such-python"], "no such interpreter: no-such-python"),
-        (["--save", "run.json"], "--against and --save require --bench"),
-        (
-            ["--bench", "--save", "no/run.json"],
-            "no/run.json is not a writable file",
-        ),
-        (["--bench", "--against", "no.json"], "no.json cannot be read: No such file or directory"),
     ],
 )
 def test_wrong_usage_is_one_clear_line(command: Command, words: list[str], message: str) -> None:

@@ -14,7 +14,6 @@ import uv
 from gpuinstall import process
 from gpuinstall.machine import Machine
 from gpuinstall.reporter import SilentReporter
-from gpuinstall.verify.bench import Bench, DeviceBench, Measurement
 from gpuinstall.verify.kernel_run import KERNELS
 from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import VERSION, copied, cpu_torch, packages, rewrite
@@ -127,25 +126,15 @@ def test_a_function_that_torch_compiled_is_right(torch: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_every_measurement_of_the_cpu_is_taken_saved_and_compared(
-    torch: Path, tmp_path: Path
-) -> None:
-    once = DeviceBench(0, "CPU", (Measurement("product-float32", 1e-9, "TFLOP/s"),), {})
-    (tmp_path / "before.json").write_text(json.dumps(Bench("2.0", (once,)).to_dict()))
-    words = ["--save", "now.json", "--against", "before.json", "--json"]
-    argv = [sys.executable, "-m", "gpuinstall", "verify", "--venv", str(torch), "--bench", *words]
+def test_every_measurement_of_the_cpu_is_taken(torch: Path) -> None:
+    argv = [sys.executable, "-m", "gpuinstall", "verify", "--venv", str(torch), "--bench", "--json"]
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}
-    data = json.loads(process.run(argv, env=alone, cwd=tmp_path).out)["data"]
-    (device,) = Bench.from_dict(data["bench"]).devices
-    assert device.left_out == {}
-    values = {measurement.name: measurement.value for measurement in device.measurements}
-    assert {"product-float32", "memory", "launch", "resnet50-float32", "data-loading"} <= set(
-        values
-    )
+    (device,) = json.loads(process.run(argv, env=alone).out)["data"]["bench"]["devices"]
+    values = {row["name"]: row["value"] for row in device["measurements"]}
+
+    assert device["left_out"] == {"resnet50": "torchvision is not installed"}
+    assert values.keys() == {"product-float32", "product-bfloat16", "memory"}
     assert all(value > 0 for value in values.values())
-    assert device.measurements[-1].settings is not None
-    assert [change["name"] for change in data["changes"]] == ["product-float32"]
-    assert json.loads((tmp_path / "now.json").read_text()) == data["bench"]
 
 
 @pytest.mark.heavy

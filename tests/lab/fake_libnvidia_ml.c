@@ -5,7 +5,7 @@
  * Card: name, uuid, cc, memory_mib (0: not supported, as on unified memory), pci, bus, mig, nvml_error (the answer to
  * every question), nvml_handle, nvml_name, nvml_uuid, nvml_pci, nvml_memory, nvml_capability, nvml_mode, nvml_mig_mode
  * (the answer to one), compute_mode, remap_pending, remap_failed, virtualization, licensed, ecc, uncorrected,
- * pages_pending, slowed, width, widest, generation (without a number: not supported), nvml_hidden (1: on the bus only).
+ * pages_pending, slowed, width, widest (without a number: not supported), nvml_hidden (1: on the bus only).
  * Slice: nvml_error (where its files were not given to this process).
  */
 #include <signal.h>
@@ -227,6 +227,3 @@ nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned *width)
     return counted_short(device, "widest", width);
 }
 
-nvmlReturn_t nvmlDeviceGetMaxPcieLinkGeneration(nvmlDevice_t device, unsigned *generation) {
-    return counted_short(device, "generation", generation);
-}

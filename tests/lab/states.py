@@ -20,7 +20,7 @@ H200 = FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335")
 RTX_5090 = FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32607, pci="10de:2b85")
 BARE = "54d0709b-558d-5a59-8e3a-0123456789ab"
 TEGRA = (("nvml_pci", 3), ("nvml_memory", 3))
-SPARK = (("nvml_memory", 3), ("width", 1), ("widest", 1), ("generation", 1))
+SPARK = (("nvml_memory", 3), ("width", 1), ("widest", 1))
 SLICES = (
     FakeSlice("MIG-11111111-0000-0000-0000-000000000001"),
     FakeSlice("MIG-11111111-0000-0000-0000-000000000002"),

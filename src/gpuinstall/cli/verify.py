@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,18 +19,17 @@ from gpuinstall.cli.probe import refusals
 from gpuinstall.environments.environment import read_marker, read_origin
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import LockError, MachineError, UsageError, VerificationError
-from gpuinstall.files import read_json, write_text
 from gpuinstall.verify.kernels.programs import PROGRAMS
 from gpuinstall.verify.runner import fail_devices, verify_environment
 from gpuinstall.verify.verdict import Device, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.finding import CheckResult, Finding
     from gpuinstall.machine import Machine
-    from gpuinstall.verify.bench import Bench, BenchChange, Measurement
+    from gpuinstall.verify.bench import Bench
     from gpuinstall.verify.verdict import VerifiedEnvironment
 
 STYLES = {
@@ -42,7 +40,6 @@ STYLES = {
 NOTABLE_CHECKS = ("ecc", "clocks", "pcie-link", "peer-to-peer", "compile", "build")
 """The checks whose message is shown also if they passed."""
 PROGRAM_CHECKS = {program.check for program in PROGRAMS}
-BAR = 24
 
 
 @click.command("verify")
@@ -56,9 +53,7 @@ BAR = 24
 @click.option(
     "--require-gpu", is_flag=True, help="Fail if no kernel ran on a GPU (for CI and cluster nodes)."
 )
-@click.option("--bench", is_flag=True, help="Measure speed, beside the GPU's published figures.")
-@click.option("--against", metavar="FILE", help="With --bench: compare with an earlier run.")
-@click.option("--save", metavar="FILE", help="With --bench: save the run for a later --against.")
+@click.option("--bench", is_flag=True, help="Measure products, copies and a ResNet-50.")
 @framed("verify")
 def command(
     terminal: Terminal,
@@ -68,24 +63,12 @@ def command(
     deep: bool,
     require_gpu: bool,
     bench: bool,
-    against: str | None,
-    save: str | None,
 ) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
     from gpuinstall.cuda_compat.trial import machine_beside
     from gpuinstall.environments.records import say_stranger
     from gpuinstall.verify.bench import bench_environment
 
-    if (against or save) and not bench:
-        raise UsageError(
-            "usage",
-            "--against and --save require --bench",
-            hint="Run it again with --bench",
-        )
-    earlier = _read_bench(Path(against)) if against else None
-    # Refused before the minutes of measuring that could not be written after them.
-    if save and (Path(save).is_dir() or not Path(save).absolute().parent.is_dir()):
-        raise UsageError("file-unwritable", f"{save} is not a writable file")
     if not python:
         name_active("verify", venv, terminal)
     target = _find_interpreter(python, venv)
@@ -116,22 +99,8 @@ def command(
         outcome = _outcome(verdict, machine, target)
         if bench:
             run = bench_environment(target, machine, for_cpu=origin.for_cpu, reporter=terminal)
-            if save:
-                document = json.dumps(run.to_dict(), indent=2)
-                write_text(Path(save), f"{document}\n")
-            outcome = _with_bench(outcome, run, earlier)
+            outcome = _with_bench(outcome, run)
         return outcome
-
-
-def _read_bench(path: Path) -> Bench:
-    from gpuinstall.verify.bench import Bench
-
-    try:
-        return Bench.from_dict(read_json(path))
-    except OSError as error:
-        raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise UsageError("bench-malformed", f"{path} is not a file written by --save") from None
 
 
 def _find_interpreter(python: str | None, venv: Path) -> Path:
@@ -284,52 +253,19 @@ def _show_fault(terminal: Terminal, fault: Finding) -> None:
         label = "or"
 
 
-def _with_bench(outcome: Outcome, run: Bench, earlier: Bench | None) -> Outcome:
-    from gpuinstall.verify.bench import compare
-
-    changes = compare(run, earlier) if earlier else ()
-    data: dict[str, Any] = {**outcome.data, "bench": run.to_dict()}
-    if earlier:
-        data["changes"] = [change.to_dict() for change in changes]
-
+def _with_bench(outcome: Outcome, run: Bench) -> Outcome:
     def show(terminal: Terminal) -> None:
         outcome.show(terminal)
         _show_bench(terminal, run)
-        if earlier:
-            _show_bench_changes(terminal, changes, earlier)
 
-    return outcome._replace(data=data, show=show)
+    return outcome._replace(data={**outcome.data, "bench": run.to_dict()}, show=show)
 
 
 def _show_bench(terminal: Terminal, bench: Bench) -> None:
     for device in bench.devices:
         terminal.line()
         terminal.field("Measured", f"{device.name}, torch {bench.torch}")
-        for measurement in device.measurements:
-            terminal.line(_measurement_line(measurement))
+        for row in device.measurements:
+            terminal.line(f"  {row.name:<24} {row.value:>10.4g} {row.unit}")
         for name, reason in device.left_out.items():
             terminal.line(f"  {name:<24} left out: {reason}")
-
-
-def _measurement_line(measurement: Measurement) -> str:
-    text = f"  {measurement.name:<24} {measurement.value:>10.4g} {measurement.unit:<8}"
-    if measurement.settings:
-        settings = [f"{key}={value}" for key, value in measurement.settings.items()]
-        return f"{text} with {', '.join(settings)}"
-    share = measurement.share
-    if share is None:
-        return text.rstrip()
-    filled = round(BAR * min(share, 1.0))
-    bar = "█" * filled + "░" * (BAR - filled)
-    return f"{text} {bar} {share:.0%} of {measurement.ceiling:.4g}"
-
-
-def _show_bench_changes(terminal: Terminal, changes: Sequence[BenchChange], earlier: Bench) -> None:
-    names = ", ".join(device.name for device in earlier.devices)
-    nothing = "" if changes else ": the two runs have no measurement in common"
-    terminal.line()
-    terminal.field("Against", f"{names}, torch {earlier.torch}{nothing}")
-    for change in changes:
-        values = f"{change.before:>10.4g} → {change.now:<10.4g} {change.unit:<8}"
-        text = f"  {change.name:<24} {values} {change.gain:+.0%}"
-        terminal.line(terminal.style(text, "red") if change.worse else text)

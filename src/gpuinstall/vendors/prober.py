@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from gpuinstall.facts.container import JOBS
 from gpuinstall.facts.steps import MachineFacts, Step, take
@@ -98,14 +98,6 @@ class Preflight:
         }
 
 
-class GpuHealth(NamedTuple):
-    """What is known of one GPU's health."""
-
-    checks: tuple[CheckResult, ...] = ()
-    link_rate: float | None = None
-    """The most that its link carries in one direction, in GB/s."""
-
-
 class Prober(ABC, Generic[Evidence]):
     """One maker's half of the probe."""
 
@@ -169,7 +161,7 @@ class Prober(ABC, Generic[Evidence]):
             return None
         return f"not assigned to this job: {variables[0]}={devices}"
 
-    def health(self) -> Mapping[int, GpuHealth]:
+    def health(self) -> Mapping[int, tuple[CheckResult, ...]]:
         """Ask the maker's library about its GPUs' health, by their indices."""
         return {}
 

@@ -13,9 +13,9 @@ from gpuinstall.verify.verdict import NO_GPU, THE_CPU
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from gpuinstall.finding import CheckResult
     from gpuinstall.machine import Gpu, Machine
     from gpuinstall.vendors import Vendor
-    from gpuinstall.vendors.prober import GpuHealth
 
 
 @dataclass(frozen=True)
@@ -179,10 +179,10 @@ def all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:
     )
 
 
-def read_health(targets: Sequence[DeviceTarget]) -> dict[int, GpuHealth]:
+def read_health(targets: Sequence[DeviceTarget]) -> dict[int, tuple[CheckResult, ...]]:
     """Return how the GPUs that are tried fare by their makers' own libraries, by their indices."""
     makers = {target.vendor for target in targets if target.on_gpu}
-    health: dict[int, GpuHealth] = {}
+    health: dict[int, tuple[CheckResult, ...]] = {}
     for prober in PROBERS:
         if prober.vendor in makers:
             health |= prober.health()

@@ -19,7 +19,6 @@ from gpuinstall.finding import CheckResult
 from gpuinstall.reporter import Reporter, SilentReporter
 from gpuinstall.shell import quoted
 from gpuinstall.vendors import VENDORS, vendor_of
-from gpuinstall.vendors.prober import GpuHealth
 from gpuinstall.verify.cover import installed_programs, load_rows
 from gpuinstall.verify.devices import (
     CPU_TARGET,
@@ -317,7 +316,7 @@ def _with_health(
     health = read_health(targets)
     examined = []
     for device in devices:
-        checks = health.get(device.index, GpuHealth()).checks
+        checks = health.get(device.index, ())
         examined.append(device.with_checks(_with_fix(check, proof) for check in checks))
     return examined
 

@@ -189,7 +189,6 @@ def describe_health(handle: Any) -> Answer:
         "rows": (nvml.nvmlDeviceGetRemappedRows, handle),
         "slowed": (nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle),
         "width": (nvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
-        "generation": (nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
         "widest": (nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
     }
     return {fact: ask(*question, refusals=()) for fact, question in questions.items()}

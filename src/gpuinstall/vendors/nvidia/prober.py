@@ -32,7 +32,7 @@ from gpuinstall.vendors.nvidia.libraries import (
     permitted,
 )
 from gpuinstall.vendors.nvidia.notes import driver_notes
-from gpuinstall.vendors.prober import GpuHealth, Preflight, Prober, VendorFindings
+from gpuinstall.vendors.prober import Preflight, Prober, VendorFindings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,16 +50,6 @@ SLOWED = {
     0x20: "heat (the driver's limit)",
     0x40: "heat (the hardware's limit)",
     0x80: "the power supply's brake",
-}
-
-# GB/s of one lane after line coding, by generation: PCI Express Base Specification
-LANE = {
-    1: 0.25,
-    2: 0.5,
-    3: 0.985,
-    4: 1.969,
-    5: 3.938,
-    6: 7.563,
 }
 
 
@@ -172,7 +162,7 @@ class NvidiaProber(Prober[NvidiaEvidence]):
             return None
         return f"not assigned to this job: CUDA_VISIBLE_DEVICES={given}"
 
-    def health(self) -> Mapping[int, GpuHealth]:
+    def health(self) -> Mapping[int, tuple[CheckResult, ...]]:
         """Ask NVML about memory, clocks and link of every card; empty if it does not answer."""
         command = (nvml_command("health"), os.environ)
         (finished,) = run_children(
@@ -187,16 +177,12 @@ class NvidiaProber(Prober[NvidiaEvidence]):
         return health
 
 
-def judge_health(card: JsonObject) -> GpuHealth:
+def judge_health(card: JsonObject) -> tuple[CheckResult, ...]:
     """Judge one card's facts: memory errors are a fault; ECC, slowed clocks and narrow links are worth a word."""
     # Beside the processor's memory there is no such link; NVML reports one of its first generation, one lane wide.
     if tuple(card.get("compute_capability") or ()) in drivers().unified_memory:
-        card = {**card, "width": None, "generation": None}
-    width = card.get("width")
-    lane = LANE.get(card.get("generation") or 0)
-    rate = lane * width if lane and width else None
-    checks = (_memory(card), _clocks(card), _link(card))
-    return GpuHealth(checks, rate)
+        card = {**card, "width": None}
+    return _memory(card), _clocks(card), _link(card)
 
 
 def _memory(card: JsonObject) -> CheckResult:

@@ -187,13 +187,7 @@ def _run_measure(
     measure: Measure,
     context: CheckContext,
 ) -> None:
-    value = measure.run(context)
-    measurement = value if isinstance(value, dict) else {"value": value}
-    channel.send(
-        measure=measure.name,
-        unit=measure.unit,
-        **measurement,
-    )
+    channel.send(measure=measure.name, value=measure.run(context), unit=measure.unit)
 
 
 def _run_checks(channel: Channel, context: CheckContext, work: str) -> None:

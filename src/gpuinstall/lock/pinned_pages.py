@@ -1,4 +1,4 @@
-"""What the index pages of pinned packages tell: when the versions came out, and which Pythons have wheels."""
+"""When pinned versions came out, as the pages of their indexes tell."""
 
 from __future__ import annotations
 
@@ -9,19 +9,15 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
-from gpuinstall.catalog.pages import parse_page
 from gpuinstall.errors import InstallationError
 from gpuinstall.files import parse_json
-from gpuinstall.plan.python import number
 from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from packaging.tags import Tag
     from packaging.version import Version
 
-    from gpuinstall.lock.request import LockRequest
     from gpuinstall.plan.requirement import ParsedRequirement
     from gpuinstall.session import Session
     from gpuinstall.web import Page
@@ -63,54 +59,6 @@ def release_day(page: Page, pin: ParsedRequirement) -> datetime | None:
             with suppress(ValueError):
                 days.append(datetime.fromisoformat(uploaded[:10]))
     return min(days, default=None)
-
-
-def python_with_wheels(
-    request: LockRequest,
-    pins: Sequence[ParsedRequirement],
-    date: str | None,
-    session: Session,
-) -> str:
-    """Return the Python for which most of the pinned versions have a wheel.
-
-    Of several it is the first by age, from the one that was chosen for the request and then the newest on.
-    """
-    tags_of_pins = []
-    for pin, page in _pages(pins, session):
-        tags: set[Tag] = set()
-        for wheel in parse_page(page):
-            if pin.allows(wheel.version):
-                tags |= wheel.tags
-        tags_of_pins.append(tags)
-
-    def served_pins(python: str) -> int:
-        usable = set(request.target.tags(python))
-        return sum(not usable.isdisjoint(tags) for tags in tags_of_pins)
-
-    choice = request.choice
-    # A free-threaded Python is never chosen unless it is requested.
-    pythons = [python for python in choice.build.pythons if not python.endswith("t")]
-    pythons.sort(key=number, reverse=True)
-    return max(by_age([choice.python, *pythons], date), key=served_pins)
-
-
-def by_age(pythons: Sequence[str], date: str | None) -> list[str]:
-    """Sort Pythons: those that were a year old at a date, in their order, then the others from the oldest on.
-
-    Wheels for a new Python come late, and packages without a version are as old as the date.
-    """
-    if date is None:
-        return list(pythons)
-    settled = []
-    newer = []
-    for python in pythons:
-        # Python 3.11 came in October 2022, each other as many years before or after it.
-        year_after = 2012 + number(python)[1]
-        if f"{year_after}-10-01" <= date:
-            settled.append(python)
-        else:
-            newer.append(python)
-    return [*settled, *sorted(newer, key=number)]
 
 
 def _is_exact(requirement: ParsedRequirement) -> bool:

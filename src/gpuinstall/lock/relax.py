@@ -17,8 +17,7 @@ from gpuinstall.finding import Reason
 from gpuinstall.lock.concessions import Compromise, Concessions, fewest_concessions
 from gpuinstall.lock.folder_project import read_folder_project
 from gpuinstall.lock.live import ask_live_index
-from gpuinstall.lock.lost_names import lost_names
-from gpuinstall.lock.pinned_pages import date_of_pins, python_with_wheels
+from gpuinstall.lock.pinned_pages import date_of_pins
 from gpuinstall.lock.request import LockRequest, agree_on_torch
 from gpuinstall.lock.uv_failure import Conflict, build_conflict
 from gpuinstall.plan import Rejected
@@ -92,9 +91,7 @@ def resolve_relaxed(
     if isinstance(answer, Conflict):
         raise answer.error
     why = rejected.reasons[0].message if rejected else ""
-    explained = [_explained(resolution, terms, compromise, why) for resolution in answer]
-    lost = lost_names(terms.moved, answer[0], session)
-    return [resolution.warned_of(lost) for resolution in explained]
+    return [_explained(resolution, terms, compromise, why) for resolution in answer]
 
 
 def relaxed_again(
@@ -135,16 +132,11 @@ class _Terms(NamedTuple):
     has_own_date: bool
     """Whether the user's own date counts instead."""
 
-    python: str | None
-    """The Python to try first."""
-
     def of(self, requests: Iterable[LockRequest], concessions: Concessions) -> list[LockRequest]:
         """Return requests without what is given up."""
         relaxed = []
         for request in requests:
             own = _without_versions(request.request, concessions.dropped)
-            if self.python:
-                own = replace(own, preferred_pythons=(self.python, *own.preferred_pythons))
             relaxed.append(replace(request, request=own))
         return relaxed
 
@@ -174,15 +166,11 @@ def _read_terms(
     date = None
     if own_date is None:
         date = date_of_pins(version_limits(request), session)
-    python = None
-    if request.python is None and not isinstance(relaxed.outcome, Rejected):
-        python = python_with_wheels(relaxed, pins, own_date or date, session)
     return _Terms(
         moved=tuple(map(parse_requirement, moved)),
         pins=tuple(pins),
         date=date,
         has_own_date=own_date is not None,
-        python=python,
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.errors import InstallationError, NoBuildError
 from gpuinstall.lock.concessions import Compromise, Concessions, fewest_concessions
-from gpuinstall.lock.pinned_pages import by_age, release_day
+from gpuinstall.lock.pinned_pages import release_day
 from gpuinstall.lock.uv_failure import Conflict, build_conflict
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.web import Page
@@ -140,19 +140,6 @@ def test_a_conflict_of_nothing_that_was_requested_is_the_answer() -> None:
     answer = fewest_concessions([], lambda _: conflict("torch"))
 
     assert isinstance(answer, Conflict)
-
-
-def test_a_python_that_was_new_at_the_date_comes_late() -> None:
-    pythons = ["3.11", "3.13", "3.12", "3.10", "3.9"]
-    rows = {
-        None: pythons,
-        "2023-01-17T00:00:00Z": ["3.10", "3.9", "3.11", "3.12", "3.13"],
-        "2023-10-01T00:00:00Z": ["3.11", "3.10", "3.9", "3.12", "3.13"],
-        "2019-05-01T00:00:00Z": ["3.9", "3.10", "3.11", "3.12", "3.13"],
-        "2025-01-01T00:00:00Z": ["3.11", "3.12", "3.10", "3.9", "3.13"],
-    }
-
-    assert {date: by_age(pythons, date) for date in rows} == rows
 
 
 def test_a_release_is_as_old_as_its_first_file() -> None:

@@ -45,7 +45,8 @@ _TEXT = re.compile(
 _LONGEST_BEGINNING = 128
 
 _TOKEN = rb"(?:(?:sm|compute)_(?:[2-9]\d|[1-3]\d\d)[af]?|gfx[1-9][0-9a-f]{2,3})"
-_FLAGS = re.compile(rb"%b(?: %b)*\0" % (_TOKEN, _TOKEN))
+_FLAGS = re.compile(rb"%b(?: %b){0,99}\0" % (_TOKEN, _TOKEN))
+"""No list is as long: a run without an end would be read once more from each of its names."""
 _SIGNS = (b"sm_", b"gfx", b"compute_")
 _SEPARATORS = b" ,;:/|="
 _LONGEST = 4096

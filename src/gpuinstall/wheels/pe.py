@@ -30,7 +30,8 @@ _MOST_SECTIONS = 96
 _RELOCATABLE = b"__nv_rel"
 """The section of the GPU code that was linked into that of another: nobody loads it, nor the PTX that it alone has."""
 _MOST_LIBRARIES = 1000
-_MOST_FUNCTIONS = 65_536
+_MOST_NAMES = 16 << 20
+"""How many bytes of names and of their addresses are read: rows may all lead to the same ones."""
 _LONGEST_NAME = 4096
 _BY_NUMBER = 1 << 63
 """The bit of a function that has a number and no name."""
@@ -189,6 +190,7 @@ def _read_tables(
 
 
 def _libraries(data: bytes, header: _Header) -> Iterator[tuple[str, frozenset[bytes]]]:
+    remaining = _MOST_NAMES
     for address, table in header.tables:
         start = header.place(address)
         for number in range(_MOST_LIBRARIES):
@@ -197,18 +199,25 @@ def _libraries(data: bytes, header: _Header) -> Iterator[tuple[str, frozenset[by
                 break
             name, functions = addresses if table.has_name_first else reversed(addresses)
             library = _text(data, header.place(name)).decode("ascii")
-            yield library, frozenset(_functions(data, header, functions))
+            names = set()
+            for function in _functions(data, header, functions):
+                remaining -= len(function) + 8
+                if remaining < 0:
+                    raise ValueError("it has too many names")
+                names.add(function)
+            yield library, frozenset(names - {b""})
 
 
 def _functions(data: bytes, header: _Header, address: int) -> Iterator[bytes]:
-    start = header.place(address)
-    for number in range(_MOST_FUNCTIONS):
-        [function] = struct.unpack_from("<Q", data, start + number * 8)
+    """Yield the name of each function; an empty one for a number."""
+    place = header.place(address)
+    while True:
+        [function] = struct.unpack_from("<Q", data, place)
         if not function:
             break
-        if not function & _BY_NUMBER:
-            # Two bytes before the name say where the library has it.
-            yield _text(data, header.place(function) + 2)
+        # Two bytes before the name say where the library has it.
+        yield b"" if function & _BY_NUMBER else _text(data, header.place(function) + 2)
+        place += 8
 
 
 def _text(data: bytes, start: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import struct
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -60,6 +61,19 @@ def test_a_dll_that_is_linked_to_nothing_is_one() -> None:
 @pytest.mark.parametrize("data", [b"", b"MZ", b"\x7fELF" + bytes(9000), bytes(9000)])
 def test_what_is_no_dll_tells_nothing(data: bytes) -> None:
     assert imported_functions([data]) is None
+
+
+def test_tables_that_all_lead_to_one_are_not_followed() -> None:
+    """A file of 130 kB with 100 MB of names."""
+    libraries: dict[str, list[str]] = {f"{number}.dll": [] for number in range(998)}
+    libraries["last.dll"] = [f"{number:04}{'f' * 96}" for number in range(999)]
+    dll = bytearray(make_dll(libraries))
+    rows = 0x400
+    [last] = struct.unpack_from("<I", dll, rows + 998 * 20)
+    for number in range(998):
+        struct.pack_into("<I", dll, rows + number * 20, last)
+
+    assert imported_functions([bytes(dll)]) is None
 
 
 def test_a_damaged_dll_is_no_error() -> None:

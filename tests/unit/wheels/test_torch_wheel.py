@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import zipfile
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.wheels.gpu_code import read_flags
 from gpuinstall.wheels.ranges import FileRanges, WheelError
 from gpuinstall.wheels.torch_wheel import WITNESSES, read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
+from tests.lab.pace import slowness
 from tests.unit.wheels.made import (
     CUDA_LIBRARY,
     FLAGS,
@@ -163,3 +166,9 @@ def test_a_wheel_has_one_metadata(files: dict[str, bytes]) -> None:
 def test_another_package_is_no_torch() -> None:
     with pytest.raises(WheelError, match=r"version\.py"):
         _read({"numpy/version.py": b""})
+
+
+def test_a_run_of_names_without_an_end_is_read_once() -> None:
+    began = monotonic()
+    assert read_flags([b"sm_90 " * 10_000]) == ()
+    assert monotonic() - began < 2 * slowness()

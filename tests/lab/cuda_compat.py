@@ -1,4 +1,4 @@
-"""cuda-compat for tests: compiled libcudas of several ages, in the archives that people have, and NVIDIA's host for them."""
+"""cuda-compat for tests: compiled libcudas of several ages, in tars, and NVIDIA's host for them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import io
 import json
 import lzma
 import shutil
-import struct
-import subprocess
 import tarfile
-import zipfile
 from typing import TYPE_CHECKING
 
 from tests.lab.driver import compiled
@@ -22,8 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DRIVER = "580.95.05"
-LIBRARIES = "usr/local/cuda-13.0/compat"
-"""Where the packages of distributions have them."""
 MANIFEST = "/redist/redistrib_13.0.0.json"
 ARCHIVE = "cuda_compat/linux-x86_64/cuda_compat-linux-x86_64-580.95.05_cuda13.0-archive.tar.xz"
 REFUSING = "int cuInit(unsigned flags) {{ (void)flags; return {}; }}"
@@ -76,72 +71,11 @@ def make_tar(libraries: Path, file: Path, prefix: str = "cuda_compat-archive/com
     return file
 
 
-def make_deb(libraries: Path, file: Path, compression: str = "xz") -> Path:
-    """Write a deb as NVIDIA's repositories have them."""
-    tree = file.with_suffix(".tree")
-    shutil.copytree(libraries, tree / LIBRARIES, symlinks=True)
-    control = tree / "DEBIAN/control"
-    control.parent.mkdir()
-    control.write_text(
-        "Package: cuda-compat-13-0\nVersion: 580.95.05\nArchitecture: amd64\n"
-        "Maintainer: Lab <lab@example.com>\nDescription: made for a test\n"
-    )
-    options = ["--root-owner-group", f"-Z{compression}"]
-    command = ["dpkg-deb", *options, "--build", str(tree), str(file)]
-    subprocess.run(command, check=True, capture_output=True)
-    return file
-
-
-def make_rpm(libraries: Path, file: Path) -> Path:
-    """Write an rpm: a lead, a signature, a header, and a compressed cpio archive."""
-    cpio = b"".join(
-        _cpio_entry(f"./{LIBRARIES}/{path.name}", *_content(path))
-        for path in sorted(libraries.iterdir())
-    )
-    cpio += _cpio_entry("TRAILER!!!", 0, b"")
-    lead = b"\xed\xab\xee\xdb\x03\x00" + bytes(90)
-    signature = _rpm_header(b"12345")
-    signature += bytes(-(len(lead) + len(signature)) % 8)
-    file.write_bytes(lead + signature + _rpm_header(b"a header") + lzma.compress(cpio))
-    return file
-
-
-def _content(path: Path) -> tuple[int, bytes]:
-    if path.is_symlink():
-        return 0o120777, str(path.readlink()).encode()
-    return 0o100755, path.read_bytes()
-
-
-def _rpm_header(store: bytes) -> bytes:
-    entry = struct.pack(">IIII", 1000, 7, 0, len(store))
-    return b"\x8e\xad\xe8\x01" + bytes(4) + struct.pack(">II", 1, len(store)) + entry + store
-
-
-def _cpio_entry(name: str, mode: int, content: bytes) -> bytes:
-    raw = name.encode() + b"\0"
-    numbers = [1, mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(raw), 0]
-    head = b"070701" + b"".join(b"%08x" % number for number in numbers) + raw
-    return head + bytes(-len(head) % 4) + content + bytes(-len(content) % 4)
-
-
-def make_conda(libraries: Path, file: Path) -> Path:
-    """Write conda's archive: a tar for ``.tar.bz2``, a zip of one that zstd has compressed for ``.conda``."""
-    if file.suffix == ".bz2":
-        return make_tar(libraries, file, "cuda-compat")
-    tar = make_tar(libraries, file.with_suffix(".tar"), "cuda-compat")
-    compressed = subprocess.run(["zstd", "-qc", str(tar)], check=True, capture_output=True).stdout
-    with zipfile.ZipFile(file, "w") as outer:
-        outer.writestr("metadata.json", '{"conda_pkg_format_version": 2}')
-        outer.writestr("pkg-cuda-compat-impl-580.95.05-0.tar.zst", compressed)
-    return file
-
-
-MAKERS: dict[str, Callable[[Path, Path], Path]] = {
-    "cuda-compat-13-0_580.95.05-1_amd64.deb": make_deb,
-    "cuda-compat-13-0-580.95.05-1.el8.x86_64.rpm": make_rpm,
-    "cuda_compat-linux-x86_64-580.95.05-archive.tar.xz": make_tar,
-    "cuda-compat-impl-580.95.05-0.tar.bz2": make_conda,
-}
+TARS = (
+    "cuda_compat-linux-x86_64-580.95.05-archive.tar.xz",
+    "cuda-compat-impl-580.95.05-0.tar.bz2",
+    "cuda-compat.tar",
+)
 
 
 class Redistributables(Host):

@@ -278,7 +278,7 @@ compat_options = bundled(
             "--cuda-compat-from",
             "place",
             metavar="PATH|URL",
-            help="The same, from a deb, an rpm, a tar, conda's archive, a folder or a manifest.",
+            help="The same, from a tar, a folder or a manifest.",
         ),
     },
 )

@@ -88,7 +88,7 @@ def find_archive(
     raise InstallationError(
         "cuda-compat-not-listed",
         f"no manifest lists cuda-compat for linux {arch}: {', '.join(manifests) or 'none is known'}",
-        hint="Run it again with --cuda-compat-from PATH: a deb, an rpm, a tar or a folder",
+        hint="Run it again with --cuda-compat-from PATH: a tar or a folder",
     )
 
 
@@ -151,7 +151,7 @@ def fetch_libraries(archive: CompatArchive, folder: Path, session: Session) -> C
             hint="Run it again",
         )
     address = "" if archive.is_local else archive.address
-    unpack_libraries(path, folder, address=address)
+    unpack_libraries(path, folder)
     version = library_version(folder)
     return CompatLibraries(
         driver=str(version or "of an unknown driver"),

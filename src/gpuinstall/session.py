@@ -6,12 +6,14 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.in_use import IN_USE, hold_alone
 from gpuinstall.patience import USUAL, Patience, read_patience
 from gpuinstall.sourcing import DEFAULT_SOURCING, Sourcing
 from gpuinstall.values import dataclass
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
     from gpuinstall.sources import Sources
     from gpuinstall.web import Client
     from gpuinstall.web.client import AnswerCache, FileHash, Page
+
+
+_SCRATCH = "gpuinstall-"
+_LEAST_AGE = 60
+"""In seconds."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +112,16 @@ def open_session(
     if find_program("keyring") is None:
         variables["UV_KEYRING_PROVIDER"] = "disabled"
     logins = dict(_with_passwords(sources.logins, variables))
-    scratch = Path(tempfile.mkdtemp(prefix="gpuinstall-"))
+    remove_abandoned_scratch()
+    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH))
+    # Until this run ends, or is killed, no other one takes the folder for abandoned.
+    descriptor = hold_alone(str(scratch))
     client = Client(
         sources.certificates, logins=logins, offline=sourcing.offline, patience=patience
     )
     with ExitStack() as resources:
+        if descriptor is not None:
+            resources.callback(os.close, descriptor)
         resources.callback(remove_path, scratch)
         resources.enter_context(client)
         if variables.pop("UV_NO_CACHE", "0").lower() not in {
@@ -136,6 +148,25 @@ def open_session(
             folder or Path.cwd(),
             sourcing,
         )
+
+
+def remove_abandoned_scratch() -> None:
+    """Remove the temporary folders of this user's runs that were killed; a run has locked its own."""
+    from gpuinstall.files import is_folder, is_of_this_user, remove_path
+
+    if os.name == "nt":  # which has no such locks
+        return
+    for mark in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*/{IN_USE}"):
+        scratch = mark.parent
+        with suppress(OSError):
+            # One that is being made is not locked yet.
+            is_new = time() - mark.lstat().st_mtime < _LEAST_AGE
+            if is_new or not is_folder(scratch) or not is_of_this_user(scratch):
+                continue
+            descriptor = hold_alone(str(scratch))
+            if descriptor is not None:
+                remove_path(scratch)
+                os.close(descriptor)
 
 
 def _with_passwords(

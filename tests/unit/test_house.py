@@ -65,7 +65,7 @@ regex ->
 reporter ->
 request -> backend sourcing values
 requirements_file -> errors files plan provenance regex
-session -> files patience process sourcing uv values web
+session -> files in_use patience process sourcing uv values web
 shell -> text
 sources -> errors files location marked_block provenance units values
 sourcing -> values

@@ -211,30 +211,8 @@ def restore_umask() -> None:
         os.umask(usual)
 
 
-def is_of_who_called_sudo(folder: Path) -> bool:
-    """Whether we are root, and a folder lies, or would lie, in the home of the user who called ``sudo``."""
-    caller = os.environ.get("SUDO_UID", "0")
-    if os.name != "posix" or os.getuid() != 0 or not caller.isdecimal():
-        return False
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    return there.stat().st_uid == int(caller) != 0
-
-
 def check_cache(folder: Path, reporter: Reporter) -> None:
-    """Make a cache; raise InstallationError for one that is not to be used; say whose it is if it is another's.
-
-    Such are one that everybody can write to, and one in the home of who called ``sudo``.
-    """
-    if is_of_who_called_sudo(folder):
-        message = f"this is root, and the cache {folder} is {os.environ.get('SUDO_USER', 'another user')}'s"
-        why = "that user could change what root installs from it, and could not remove what root leaves there"
-        hint = "Run it without sudo, or with root's own home: sudo -H gpuinstall"
-        raise InstallationError(
-            "others-home",
-            message,
-            why=why,
-            hint=hint,
-        )
+    """Make a cache; raise InstallationError if everybody can write to it; say whose it is if it is another's."""
     with suppress(InstallationError):  # who needs it says that it cannot be made
         make_private_folder(folder)
     try:

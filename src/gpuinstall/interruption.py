@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
-from contextlib import contextmanager, suppress
-from time import monotonic, sleep
+from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -27,42 +26,19 @@ class TransferInterrupted(KeyboardInterrupt):
 
 
 class _Run:
-    """What there is to end, whether it is to, and how many blocks want to be finished first.
-
-    ``lost`` is the pipe that tells of interrupts which may not have reached the main thread; ``handled`` that one did.
-    """
+    """What there is to end, whether it is to, and how many blocks want to be finished first."""
 
     programs: set[Popen[str]] = set()  # noqa: RUF012  a process is one run
     interrupted = False
-    handled = False
     unfinished = 0
-    lost = -1
 
 
 def install_handlers() -> None:
-    """Raise KeyboardInterrupt on the signals by which people, shells and schedulers end a program.
-
-    An interrupt is repeated until the main thread has it. It misses one that comes just before a call of the system
-    that waits, or at another thread, and Python drops what is raised where nobody could catch it: in ``__del__``, or
-    as a weak reference goes, which each import ends with.
-    """
+    """Raise KeyboardInterrupt on the signals by which people, shells and schedulers end a program."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         if number and signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP for us
             signal.signal(number, _interrupt)
-    if sys.platform != "win32":
-        from threading import Thread
-
-        with suppress(OSError, RuntimeError):  # limits of the shell
-            heard, _Run.lost = os.pipe()
-            Thread(
-                target=_repeat,
-                args=(heard,),
-                daemon=True,
-            ).start()
-            os.set_blocking(_Run.lost, False)
-            signal.set_wakeup_fd(_Run.lost, warn_on_full_buffer=False)
-            sys.unraisablehook = _raise_again
 
 
 def interrupted() -> bool:
@@ -121,34 +97,12 @@ def ending_with_us(program: Popen[str]) -> Iterator[None]:
         program.kill()
 
 
-def _interrupt(_number: int, frame: FrameType | None) -> None:
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
     """Kill at once what other threads wait for; they could not be told otherwise."""
     _Run.interrupted = True
     for program in tuple(_Run.programs):
         program.kill()
-    while frame:
-        if frame.f_code is _raise_again.__code__:
-            return  # Python drops what is raised there too; `_repeat` sends the interrupt once more.
-        frame = frame.f_back
-    _Run.handled = True
     _end_if_interrupted()
-
-
-def _repeat(heard: int) -> None:
-    from threading import main_thread
-
-    while number := os.read(heard, 1)[0]:
-        while number in {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} and not _Run.handled:
-            signal.pthread_kill(main_thread().ident or 0, number)
-            sleep(0.1)
-
-
-def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
-    if not isinstance(dropped.exc_value, KeyboardInterrupt):
-        sys.__unraisablehook__(dropped)
-        return
-    _Run.handled = False
-    os.write(_Run.lost, bytes([signal.SIGINT]))
 
 
 def _end_if_interrupted() -> None:

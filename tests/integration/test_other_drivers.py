@@ -110,24 +110,6 @@ def test_a_fact_that_nvml_refuses_takes_nothing_from_a_healthy_machine(
     assert described(machine) == WHOLE
 
 
-def test_memory_is_asked_for_in_its_newer_form_too(play: PlayOther) -> None:
-    newer = """
-    typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2_t;
-    int nvmlDeviceGetMemoryInfo_v2(void *card, memory_v2_t *memory) {
-        memory->total = 4096ull << 20;
-        return memory->version == 0x02000028 ? 0 : 25;
-    }"""
-    machine = play("nvmlDeviceGetMemoryInfo", nvml=newer)
-    assert [gpu.memory_mib for gpu in machine.gpus] == [4096, 4096]
-
-
-def test_an_old_nvml_is_initialized_by_its_older_name(play: PlayOther) -> None:
-    machine = play("nvmlInitWithFlags")
-    assert (machine.problems, described(machine)) == ((), WHOLE)
-    (problem,) = play("nvmlInitWithFlags", driver=FakeDriver((FakeGpu(),), nvml_init=18)).problems
-    assert problem.code == "driver-library-mismatch"
-
-
 def test_nvml_and_cuda_may_count_in_different_orders(play: PlayOther) -> None:
     backwards = """
     nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {

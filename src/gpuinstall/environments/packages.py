@@ -102,7 +102,7 @@ class InstalledPackage:
         head = _text(self.record / "METADATA").partition("\n\n")[0]
         requirements = []
         for text in _REQUIRES.findall(head):
-            with suppress(InvalidRequirement, RecursionError):
+            with suppress(InvalidRequirement):
                 requirements.append(Requirement(text))
         return tuple(requirements)
 

@@ -308,7 +308,7 @@ def _reject_by_torch(
 
 def _torch_pins(requires: Iterable[str]) -> Iterator[Requirement]:
     for text in requires:
-        with suppress(InvalidRequirement, RecursionError):
+        with suppress(InvalidRequirement):
             pin = Requirement(text)
             if pin.name == "torch" and pin.specifier and "extra" not in str(pin.marker):
                 yield pin

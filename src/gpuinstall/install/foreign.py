@@ -185,7 +185,7 @@ def _folder(text: str) -> Path:
 def _applicable(texts: Iterable[str]) -> Iterator[Requirement]:
     """Yield the requirements that hold here without an extra; none that is malformed."""
     for text in texts:
-        with suppress(InvalidRequirement, RecursionError):
+        with suppress(InvalidRequirement):
             requirement = Requirement(text)
             if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
                 yield requirement

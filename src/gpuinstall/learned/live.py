@@ -249,6 +249,6 @@ def _torch_requirements(wheel: Wheel, client: Client) -> list[str] | None:
 
 
 def _allows(requirement: str, torch: Version) -> bool:
-    with suppress(InvalidRequirement, RecursionError):
+    with suppress(InvalidRequirement):
         return Requirement(requirement).specifier.contains(torch, prereleases=True)
     return False

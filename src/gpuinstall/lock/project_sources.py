@@ -34,7 +34,6 @@ MALFORMED_TABLE = (
     TypeError,
     AttributeError,
     LookupError,
-    RecursionError,
 )
 """What reading a table of another form than the expected one raises."""
 

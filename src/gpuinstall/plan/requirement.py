@@ -212,8 +212,6 @@ def _parse_named(text: str) -> ParsedRequirement:
 
     try:
         parsed = Requirement(_without_blanks_in_path(text))
-    except RecursionError:
-        raise _malformed(text, "requirement", "it is nested too deep") from None
     except InvalidRequirement as error:
         malformed = _malformed(text, "requirement", str(error).splitlines()[0])
         single = re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([\w.+*!-]+)", text.strip())
@@ -269,8 +267,6 @@ def _parse_marker(text: str | None) -> Marker | None:
 
     try:
         return Marker(text) if text else None
-    except RecursionError:
-        raise _malformed(str(text), "marker", "it is nested too deep") from None
     except InvalidMarker as error:
         raise _malformed(str(text), "marker", str(error).splitlines()[0]) from None
 

@@ -271,16 +271,6 @@ def test_groups_and_extras_that_name_each_other_are_read_once() -> None:
     assert parse_project(pyproject).listed.requirements == ("rich", "scipy", "numpy", "pytest")
 
 
-@pytest.mark.parametrize(
-    ("dependencies", "message"),
-    [
-        (["numpy"] * 10_001, "pyproject.toml has more than 10,000 requirements"),
-        ([f"numpy; {'(' * 3000}"], "the project's dependencies or groups are malformed"),
-    ],
-)
-def test_a_project_beyond_every_bound_ends_with_a_plain_error(
-    dependencies: list[str], message: str
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_project({"project": {"dependencies": dependencies}})
-    assert message in str(caught.value)
+def test_a_project_with_more_requirements_than_are_read_ends_with_a_plain_error() -> None:
+    with pytest.raises(UsageError, match=r"pyproject\.toml has more than 10,000 requirements"):
+        parse_project({"project": {"dependencies": ["numpy"] * 10_001}})

@@ -36,7 +36,6 @@ import pynvml as nvml  # type: ignore[import-untyped]
 UNREACHED = (4, 6, 15, 16, 23, 999)
 GONE = (15, 16)
 NO_PERMISSION = 4
-FUNCTION_NOT_FOUND = 13
 
 Answer = dict[str, Any]
 
@@ -74,9 +73,6 @@ def initialize() -> bool:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
         status = error.value
-    if status == FUNCTION_NOT_FOUND:
-        # A driver before R387 has the older name alone.
-        status = int(nvml.nvmlLib.nvmlInit_v2())
     write_line(library=library_file() or (nvml.nvmlLib and "nvml"), init=status)
     return status == 0
 
@@ -164,9 +160,8 @@ def describe_slices(handle: Any) -> Answer:
 
 
 def memory_bytes(handle: Any) -> int | None:
-    """Return the memory of a card or a MIG device, by either form of the question."""
-    question = nvml.nvmlDeviceGetMemoryInfo
-    amounts = ask(question, handle) or ask(question, handle, nvml.nvmlMemory_v2)
+    """Return the memory of a card or a MIG device."""
+    amounts = ask(nvml.nvmlDeviceGetMemoryInfo, handle)
     return amounts and int(amounts.total)
 
 

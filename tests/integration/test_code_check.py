@@ -110,8 +110,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         make(
             folder, "wavering", str(number), {"wavering/o.so": (70,) if number in {2, 6} else (80,)}
         )
-    for number in range(1, 31):
-        make(folder, "many", str(number), {"many/o.so": (70, 80) if number <= 10 else (80,)})
     for version, code in (("0.0.29", (70, 80)), ("0.0.35", (80, 90))):
         kernels = fatbin(*((2, number, 0) for number in code)) * 3
         modules = {"xformers/_C.so": kernels}
@@ -257,7 +255,7 @@ def test_versions_that_cannot_be_read_are_passed_over_and_named(
     broken = {
         "torn": {9, 10, 11, 14, 16, 29},
         "shreds": set(range(1, 30)),
-    }  # by halves, 9 comes first
+    }
     for name, numbers in broken.items():
         for number in range(1, 31):
             code = {f"{name}/o.so": (70, 80) if number <= 10 else (80,)}
@@ -268,10 +266,13 @@ def test_versions_that_cannot_be_read_are_passed_over_and_named(
             wheel.rename(wheel.with_name(wheel.name.replace(".dev1", "")))
     done = workshop.run("lock", "torn", *V100)
     assert done.ok, done.err
-    assert "torn 8 runs here (unread: 11, 9, 10: METADATA names " in done.err.replace("\n  ", " ")
+    said = " ".join(done.err.split())
+    assert "torn 8 runs here (unread: 29, 16, 14, 11, 10, 9: METADATA names " in said
     refused = workshop.run("lock", "shreds", "--only", *V100)
     assert refused.status == 3
-    unread = "of 29 older versions, none that was looked at is known to run here either (unread: 1, 15, 7, 3, 2: "
+    unread = (
+        "none of 29 older versions runs here either (unread: 29, 28, 27, 26, 25, 24 and 23 more: "
+    )
     assert unread in " ".join(refused.err.split())
 
 
@@ -353,22 +354,6 @@ def test_a_gpu_that_was_taken_up_again_gets_the_newest_that_serves_it(workshop: 
     done = workshop.run("lock", "wavering", *V100)
     assert "wavering 6 is the newest that runs here" in done.err
     assert locked(workshop, "wavering", *V100)["wavering"] == "6"
-
-
-@pytest.mark.heavy
-def test_the_newest_is_not_said_where_not_every_newer_one_was_looked_at(workshop: Workshop) -> None:
-    done = workshop.run("lock", "many", *V100)
-    assert "many 10 runs here" in done.err
-    assert "many 10 is the newest" not in done.err
-    assert locked(workshop, "many", *V100)["many"] == "10"
-
-
-@pytest.mark.heavy
-def test_the_search_by_halves_goes_on_below_ptx_that_the_driver_does_not_compile(
-    workshop: Workshop,
-) -> None:
-    found = locked(workshop, "compiled", "--gpu", "H100", "--driver", "535.183.01")
-    assert found["compiled"] == "10"
 
 
 @pytest.mark.heavy

@@ -23,7 +23,7 @@ from gpuinstall.learned.store import LearnedStore, holds, now
 from gpuinstall.location import file_path
 from gpuinstall.units import readable
 from gpuinstall.values import dataclass
-from gpuinstall.wheels.companions import load_members, read_package
+from gpuinstall.wheels.companions import load_members, read_package, read_tables
 from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.needs import classified_cuda, name_cuda, own_cuda, pinned_cuda
 from gpuinstall.wheels.ranges import FileRanges, Limits, WheelError
@@ -53,6 +53,8 @@ _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
 """What the summary, the keywords or the classifiers of a package say that has code for them."""
 ANY_BACKEND = "any"
 """What stands for the backend in the name of a row that is the same beside every torch."""
+OF_TABLES = "tables"
+"""What stands for it in the name of a row of which no code was read."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,53 @@ class Reader:
         key = ANY_BACKEND if is_same_beside_every_torch else backend.tag
         row = self._known_or_read(wheel, row_of, key, whole=whole)
         # The store has what the wheel says; this is the wheel as seen beside ``backend``.
+        return replace(
+            row,
+            backend=backend.tag,
+            cuda=row.cuda or load_members().cuda(wheel.package, wheel.version),
+        )
+
+    def listed(self, wheel: Wheel, backend: Backend, platform: str) -> LearnedRow | None:
+        """Return what the name and the METADATA of a wheel say; None if its server does not tell METADATA apart."""
+        metadata = listed_metadata(wheel.url, self.client) if wheel.metadata else None
+        if metadata is None:
+            return None
+        requires = tuple(map(str, metadata.get_all("Requires-Dist", ())))
+        return LearnedRow(
+            package=wheel.package,
+            version=wheel.version.public,
+            backend=backend.tag,
+            platform=platform,
+            file=wheel.filename,
+            url=wheel.url,
+            size=0,
+            bytes=0,
+            requests=0,
+            learned=now(),
+            requires=requires,
+            cuda=load_members().cuda(wheel.package, wheel.version),
+        )
+
+    def tables(self, wheel: Wheel, backend: Backend, platform: str) -> LearnedRow:
+        """Read METADATA and the tables of one library of a wheel, some 0.3 MB.
+
+        Raises:
+            InstallationError: if it cannot be read or is malformed.
+        """
+
+        def row_of(opened: WheelReader) -> LearnedRow:
+            requires = tuple(map(str, opened.metadata().get_all("Requires-Dist", ())))
+            needs = read_tables(opened, wheel.package)
+            return replace(
+                _row(wheel, backend, platform, opened),
+                requires=requires,
+                # What METADATA pins counts only if the code, which is not read here, tells nothing.
+                cuda=own_cuda(needs, (), None),
+                needs=needs.libraries,
+                glibc=needs.glibc,
+            )
+
+        row = self._known_or_read(wheel, row_of, OF_TABLES)
         return replace(
             row,
             backend=backend.tag,

@@ -242,8 +242,10 @@ def misfit(
     if not row.architectures and not row.toolkit:
         return None
     served = tuple(gpus)
+    refused = refused_by_driver(row, build, served)
     without = without_code(row, build, served)
-    if without:
+    # A part of its code proves nothing, and the rest need not be read if the driver does not run it.
+    if without and (row.is_whole or not refused):
         names = " and ".join(dict.fromkeys(gpu.label for _, gpu in without))
         compiled = f"is compiled for {' '.join(row.architectures)}"
         if not row.is_whole:
@@ -256,8 +258,15 @@ def misfit(
         if row.unlinked:
             code += f", and its {' '.join(row.unlinked)} only for parts that the driver would have to link"
         return f"has no code for {names}: {code}"
+    return refused
+
+
+def refused_by_driver(row: LearnedRow, build: Build, gpus: RulesOfGpus) -> str | None:
+    """Return why a driver does not run the CUDA that a package is made with."""
+    if not row.architectures and not row.toolkit:
+        return None
     made = as_build(row, build)
-    for rules, _ in served:
+    for rules, _ in gpus:
         refused = rules.against_driver(made)
         if refused:
             cause = f"{made_with(row, made, rules)}, and {refused.message}"

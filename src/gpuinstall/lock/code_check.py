@@ -6,15 +6,18 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from packaging.version import Version
+
 from gpuinstall.errors import NoBuildError
 from gpuinstall.finding import Reason, Rejection
-from gpuinstall.learned.row import hint_against, misfit, without_code
+from gpuinstall.learned.row import hint_against, misfit, refused_by_driver, without_code
 from gpuinstall.lock.code_roles import PackageRoles
 from gpuinstall.lock.code_rows import CodeRows
 from gpuinstall.lock.code_rules import CodeSurroundings, against, lacking
 from gpuinstall.lock.extras import MissingExtras, missing_extras, older_with_extras
 from gpuinstall.lock.library_majors import OtherMajor, other_majors
 from gpuinstall.lock.older_code import OlderVersions
+from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.text import some
 from gpuinstall.units import readable
 from gpuinstall.vendors import rules_for
@@ -23,8 +26,6 @@ from gpuinstall.wheels.imports import Loading
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
-
-    from packaging.version import Version
 
     from gpuinstall.catalog import Build, Wheel
     from gpuinstall.learned.row import LearnedRow
@@ -66,8 +67,8 @@ class Exclusion(NamedTuple):
     remedy: str = ""
     """What is done about it, as a statement; empty if another build of torch is taken."""
 
-    is_older: bool = False
-    """Whether an older version is taken, which takes back what was done for newer ones."""
+    older: Version | None = None
+    """The older version that is taken, which takes back what was done for newer ones."""
 
     builds: frozenset[str] = frozenset()
     """The builds of torch that it may not take, by name; the constraint then keeps the program as new as it is."""
@@ -84,10 +85,24 @@ class Exclusion(NamedTuple):
     target: int = 0
     """The position of the target that it was found for."""
 
-    def reason(self, chosen: Build) -> Reason:
-        """Return what is told of it once a build of torch is chosen."""
+    def reason(self, chosen: Build, versions: Mapping[str, str]) -> Reason:
+        """Return what is told of it once a build of torch is chosen, and the version of every package."""
+        version = versions.get(self.package)
         remedy = self.remedy or f"{self.package} runs beside torch {chosen.name}"
+        if self.older and version is None:
+            remedy = "what requires it is taken in a version that does without it"
+        elif self.older and Version(str(version)).public != self.older.public:
+            remedy = f"{self.package} {version} is the newest that the other versions go with"
         return Reason(self.code, f"{self.fault}; {remedy}")
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it allows one version alone."""
+        return self.older is not None and "==" in self.constraint
+
+    def loosened(self) -> Exclusion:
+        """Return it for any version that is older than the one that it allows, with which nothing goes."""
+        return self._replace(constraint=f"{self.package}<{self.older}")
 
     def __str__(self) -> str:
         return f"{self.fault}; {self.remedy or 'other builds of torch are tried'}"
@@ -137,6 +152,17 @@ class CodeCheck:
             or self._colliding_twins(stuck)
             or self._part_exclusions(stuck)
         )
+
+    def placeholder(self) -> str | None:
+        """Return what was requested and came to a pre-release that nobody requested; None if nothing did."""
+        for requirement in map(parse_requirement, self._resolution.choice.requirements):
+            version = self._resolution.versions.get(requirement.name)
+            if version is None or not Version(version).is_prerelease:
+                continue
+            allows_early = requirement.specifier is not None and requirement.specifier.prereleases
+            if not allows_early and self._older.has_release(requirement.name):
+                return f"{requirement.name} {version}"
+        return None
 
     def remarks(self) -> list[Reason]:
         """Return warnings of parts that a program may do without on these GPUs, and of what opens libraries itself."""
@@ -228,14 +254,17 @@ class CodeCheck:
         """Read a library to its end if a refusal would rest on a part of it; return whether that gave a new row."""
         row = self.rows[wheel]
         may_exclude = self.roles.decides(wheel.package) and row.loading == Loading.REQUIRED.value
-        is_lacking = bool(without_code(row, self._build, self.around.gpus))
-        if row.is_whole or not may_exclude or not is_lacking:
+        if row.is_whole or not may_exclude or not self._is_lacking(row):
             return False
         return self._read_rows.read_to_the_end(wheel)
 
     def _excludes(self, rejected: Rejection[Wheel]) -> bool:
         """Whether something has to give way for a wheel; a library that its package does without only warns."""
         wheel = rejected.candidate
+        row = self.rows[wheel]
+        if not row.is_whole and self._is_lacking(row):
+            # What was read in part is not known.
+            return False
         return self.roles.decides(wheel.package) and self._may_be_needed(wheel)
 
     def _may_be_needed(self, wheel: Wheel) -> bool:
@@ -251,12 +280,18 @@ class CodeCheck:
         is_named = row.package in self.roles.requested or members.names(row.package)
         if not is_named and row.package in self.roles.pinned:
             return False
-        is_lacking = bool(without_code(row, self._build, self.around.gpus))
+        is_lacking = self._is_lacking(row)
         if row.package not in self.roles.requested and self._older.twin_text(wheel):
             # The build of an sdist decides which of the two it requires.
             return False
         is_read = not is_lacking or (row.is_whole and not row.unlinked)
         return is_read and row.loading == Loading.REQUIRED.value
+
+    def _is_lacking(self, row: LearnedRow) -> bool:
+        """Whether it is its code alone that a GPU has none of: the driver runs its CUDA."""
+        if refused_by_driver(row, self._build, self.around.gpus):
+            return False
+        return bool(without_code(row, self._build, self.around.gpus))
 
     def _exclusion(
         self,
@@ -313,20 +348,23 @@ class CodeCheck:
         """Return the newest older version that runs here, beside a certain torch or any, if there is one."""
         wheel = rejected.candidate
         package = wheel.package
-        older, is_newest = self._older.newest_running(wheel, torch)
+        older = self._older.newest_running(wheel, torch)
         if older is None:
             return None
-        if is_newest and self._resolution.request.machine.glibc is not None:
-            remedy = f"{package} {older} is the newest that runs here"
+        unread = self._older.but_for()
+        if unread or self._resolution.request.machine.glibc is None:
+            remedy = f"runs here{unread}"
         else:
-            remedy = f"{package} {older} runs here{self._older.but_for()}"
+            remedy = "is the newest that runs here"
+        # Of a dependency, what requires it decides which older version can be had.
+        operator = "==" if package in self.roles.requested else "<="
         return Exclusion(
             package,
             "older-for-code",
             rejected.reason.message,
-            constraint=f"{package}<={older}",
-            remedy=remedy,
-            is_older=True,
+            constraint=f"{package}{operator}{older.public}",
+            remedy=f"{package} {older} {remedy}",
+            older=older,
         )
 
     def _part_exclusions(self, stuck: Collection[str]) -> list[Exclusion]:
@@ -426,7 +464,7 @@ class CodeCheck:
                 str(found),
                 constraint=f"{package}<={older}",
                 remedy=f"{package} {older} has it",
-                is_older=True,
+                older=older,
                 program=program,
                 kept=self._kept,
             )
@@ -455,7 +493,7 @@ class CodeCheck:
                 str(missing),
                 constraint=f"{missing.package}<={older}",
                 remedy=f"{missing.package} {older} has",
-                is_older=True,
+                older=older,
             )
             exclusions.append(exclusion)
         return exclusions

@@ -41,6 +41,7 @@ class CodeRows:
         self._resolution = resolution
         self._session = session
         self._build = resolution.choice.build
+        self._platform = f"{self._build.os}-{self._build.arch}"
         self._requested = requirement_names(resolution.choice.requirements)
         self._reader = Reader(
             session.sources,
@@ -119,8 +120,19 @@ class CodeRows:
         Raises:
             InstallationError: if it cannot be read.
         """
-        platform = f"{self._build.os}-{self._build.arch}"
-        return self._reader.companion(wheel, backend, platform, whole=whole)
+        return self._reader.companion(wheel, backend, self._platform, whole=whole)
+
+    def of_metadata(self, wheel: Wheel) -> LearnedRow | None:
+        """Return what the METADATA of a wheel says, if its server tells it apart; and its name."""
+        return self._reader.listed(wheel, self._build.backend, self._platform)
+
+    def of_tables(self, wheel: Wheel) -> LearnedRow:
+        """Return what the tables of the library that answers for a wheel say, or of its largest.
+
+        Raises:
+            InstallationError: if it cannot be read.
+        """
+        return self._reader.tables(wheel, self._build.backend, self._platform)
 
     def read_to_the_end(self, wheel: Wheel) -> bool:
         """Read the library that answers for a wheel to its end; return whether that gave a new row."""

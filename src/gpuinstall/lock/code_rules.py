@@ -116,6 +116,9 @@ def _may_load(row: LearnedRow, build: Build, around: CodeSurroundings) -> bool:
         # A runtime that is linked in, or lies in the wheel, is its own.
         return True
     majors = {build.toolkit[0]}
+    if row.of_torch.kind in {"stable", "ordinary"}:
+        # Torch's own libraries are in the process before it, with torch's own CUDA.
+        return row.toolkit[0] in majors
     for name, version in around.versions.items():
         if load_members().runtime.fullmatch(name):
             majors.add(Version(version).major)

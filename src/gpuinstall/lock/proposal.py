@@ -467,7 +467,9 @@ def _improved(proposal: Proposal, session: Session) -> Proposal | Conflict:
                     return answer.against(f"{name} {program.newest}")
                 obstacles[name] = answer.why
                 break
-            if _prereleases(_numbers(answer)) - _prereleases(_numbers(versions)):
+            # What only the newer version requires may have nothing but pre-releases.
+            early = _prereleases(_numbers(answer)) - _prereleases(_numbers(versions))
+            if not early.isdisjoint(versions):
                 break
             versions = answer
         if name in versions:

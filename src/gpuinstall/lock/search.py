@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from gpuinstall.errors import MachineError, NoBuildError
+from gpuinstall.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.finding import Reason
 from gpuinstall.lock.code_check import NO_CODE, CodeCheck, Exclusion, install_anyway
 from gpuinstall.lock.obstacles import shortened
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     Resolutions = list[Resolution]
     Proposed = Resolutions | RejectedTorch | Conflict
     Ended = Resolutions | Conflict
+
+BUILD_FAILED = "build-failed"
 
 RUNS_PER_TARGET = 64
 """How many runs of uv a search may cost for each target: each takes 0.1 to 2 seconds."""
@@ -106,14 +108,23 @@ class SearchState:
         found = []
         for position, exclusions in enumerate(by_target):
             found += [exclusion._replace(target=position) for exclusion in exclusions]
-        older = {exclusion.package for exclusion in found if exclusion.is_older}
+        older = dict[str, Exclusion]()
+        # One version has to serve every target.
+        for exclusion in found:
+            other = older.get(exclusion.package, exclusion)
+            if exclusion.older and other.older and exclusion.older <= other.older:
+                older[exclusion.package] = exclusion
         taken_back = {f"{package}>" for package in older}
         kept = []
         for one in self.exclusions:
             bounds = {bound.partition("=")[0] for bound in one.kept}
-            if one.package not in older and bounds.isdisjoint(taken_back):
+            if one.package in older and one.older:
+                # It is told why the newest was not taken.
+                older[one.package] = older[one.package]._replace(fault=one.fault)
+            elif one.package not in older and bounds.isdisjoint(taken_back):
                 kept.append(one)
-        new = [one for one in found if one.is_older or one.package not in older]
+        new = [one for one in found if one.package not in older]
+        new += older.values()
         requests = [replace(one, rejected_torches=frozenset()) for one in self.requests]
         return replace(
             self,
@@ -121,6 +132,17 @@ class SearchState:
             exclusions=(*kept, *new),
             moved_programs=frozenset(exclusion.program for exclusion in new) - {""},
             before=self,
+            rejection=None,
+        )
+
+    def loosened(self, exact: Exclusion) -> SearchState:
+        """Return the state that allows every version older than the one with which nothing goes."""
+        exclusions = [one for one in self.exclusions if one.package != exact.package]
+        requests = [replace(one, rejected_torches=frozenset()) for one in self.requests]
+        return replace(
+            self,
+            requests=tuple(requests),
+            exclusions=(*exclusions, exact.loosened()),
             rejection=None,
         )
 
@@ -178,7 +200,13 @@ def search_locks(
         if limit:
             session.reporter.detail("Search", f"ended after {limit}")
             return _exhausted(state, limit)
-        proposal = _propose(state, session, newest=newest)
+        try:
+            proposal = _propose(state, session, newest=newest)
+        except InstallationError as error:
+            # uv builds what old versions require, to see what that requires: they do not go with the request.
+            if not state.exclusions or error.code != BUILD_FAILED:
+                raise
+            proposal = _without_code(state, error.message)
         if isinstance(proposal, RejectedTorch):
             state = state.rejecting(proposal)
         elif isinstance(proposal, Conflict):
@@ -289,6 +317,11 @@ def _check(
 ) -> SearchState | Ended:
     """Return the resolutions if no check excludes anything of them; else what the search has learned."""
     checks = [CodeCheck(resolution, session) for resolution in resolutions]
+    placeholders = filter(None, (check.placeholder() for check in checks))
+    placeholder = next(placeholders, None) if state.exclusions else None
+    if placeholder:
+        why = f"nothing but {placeholder} goes with it, a pre-release that was not requested"
+        return _retreat(state, _without_code(state, why), session)
     try:
         exclusions = [check.exclusions(state.fixed_programs) for check in checks]
     except NoBuildError as error:
@@ -299,7 +332,8 @@ def _check(
         return following
     answer = []
     for resolution, check in zip(resolutions, checks, strict=True):
-        reasons = [one.reason(resolution.choice.build) for one in state.exclusions]
+        build = resolution.choice.build
+        reasons = [one.reason(build, resolution.versions) for one in state.exclusions]
         warnings = (*dict.fromkeys(reasons), *check.remarks(), *state.remarks)
         answer.append(resolution.warned_of(warnings))
     if state.answer:
@@ -318,7 +352,11 @@ def _retreat(
     """Take back the last choice that was ours; return the conflict if there is none."""
     if state.answer:
         return list(state.answer)
+    earlier = state.before.exclusions if state.before else ()
+    exact = [one for one in state.exclusions if one.is_exact]
     moved = _last_moved(state)
+    if exact and (exact[-1] not in earlier or moved is None):
+        return state.loosened(exact[-1])
     if moved and moved.before:
         return replace(
             moved.before,

@@ -261,6 +261,29 @@ def read_package(
     return PackageCode(code, needs, loading)
 
 
+def read_tables(wheel: WheelReader, package: str) -> Needs:
+    """Return what one library of a wheel needs: the one that answers for the package, else its largest own one.
+
+    Raises:
+        WheelError: if the wheel is malformed.
+    """
+    members = load_members()
+    if members.has_runtimes_apart(package):
+        return Needs()
+    names = [match[0] for match in members.answering(package, wheel.members)]
+    if not names:
+        for name in wheel.members:
+            is_bundled = ".libs/" in name
+            if (
+                _LIBRARY.fullmatch(name)
+                and not is_bundled
+                and not members.is_dispensable(package, name)
+            ):
+                names.append(name)
+    largest = sorted(names, key=lambda name: wheel.members[name].file_size)[-1:]
+    return read_needs(wheel, largest)
+
+
 def _code_by_loading(
     wheel: WheelReader,
     package: str,

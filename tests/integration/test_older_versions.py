@@ -1,0 +1,181 @@
+"""Which older version is taken where the newest does not run: the newest that does, whatever the list of versions."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.catalog import load_catalog
+from gpuinstall.errors import NoBuildError
+from gpuinstall.lock.making import resolve_locks
+from gpuinstall.lock.request import LockRequest
+from gpuinstall.reporter import SilentReporter
+from gpuinstall.request import Request
+from gpuinstall.session import open_session
+from gpuinstall.sources import read_sources
+from gpuinstall.words import machine_in_words
+from tests.lab.index import StandInIndex
+from tests.lab.native import native_library
+from tests.lab.releases import catalog_index
+from tests.lab.wheels import make_wheel
+from tests.unit.wheels.made import fatbin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from gpuinstall.lock.resolution import Resolution
+    from gpuinstall.session import Session
+
+TAGS = "py3-none-manylinux_2_28_x86_64"
+SERVED = fatbin((2, 70, 0), (2, 80, 0)) * 3
+RUNS = "R"
+RUNS_BESIDE_OLDER_TORCH = "O"
+WITHOUT_GPU_CODE = "N"
+OTHER_GPUS = "G"
+NEWER_CUDA = "C"
+UNKNOWN_TORCH = "T"
+PTX_ALONE = "P"
+RUNNING = {RUNS, RUNS_BESIDE_OLDER_TORCH, WITHOUT_GPU_CODE}
+EXCLUDED = (OTHER_GPUS, NEWER_CUDA, UNKNOWN_TORCH, PTX_ALONE)
+SEEDS = range(16)
+PINNED = 3
+"""How many of the newer versions are pinned for each list."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("older")
+    return catalog_index(folder, ["2.7.1", "2.10.0"], platforms=["linux-x86_64"])
+
+
+@pytest.fixture(scope="module")
+def libraries(folder: Path) -> dict[str, bytes]:
+    """The library of each kind of version."""
+    made = folder / "made"
+    codes = {
+        RUNS: (["libcudart.so.12"], SERVED),
+        NEWER_CUDA: (["libcudart.so.13"], SERVED),
+        OTHER_GPUS: (["libcudart.so.12"], fatbin((2, 80, 0), (2, 90, 0)) * 3),
+        PTX_ALONE: ([], fatbin((2, 80, 0), (1, 60, 0), isa=(8, 8)) * 3),
+        WITHOUT_GPU_CODE: ([], b""),
+    }
+    libraries = {}
+    for kind, (needs, code) in codes.items():
+        library = native_library(made / f"{kind}.so", needs=needs, code=code)
+        libraries[kind] = library.read_bytes()
+    libraries[RUNS_BESIDE_OLDER_TORCH] = libraries[UNKNOWN_TORCH] = libraries[RUNS]
+    return libraries
+
+
+@pytest.fixture
+def session(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    with StandInIndex(folder) as index:
+        for name, value in (index.environment() | {"XDG_CACHE_HOME": str(tmp_path)}).items():
+            monkeypatch.setenv(name, value)
+        sources = read_sources(index.torch_index, os.environ, tmp_path)
+        with open_session(sources, SilentReporter()) as session:
+            yield session
+
+
+def make_history(
+    folder: Path, libraries: dict[str, bytes], name: str, kinds: Sequence[str]
+) -> None:
+    """Make a version of each kind, the oldest first."""
+    for number, kind in enumerate(kinds, 1):
+        torch = {UNKNOWN_TORCH: "torch==9.0", RUNS_BESIDE_OLDER_TORCH: "torch==2.7.1"}
+        modules: dict[str, str | bytes] = {
+            f"{name}/__init__.py": f"from {name} import o\n",
+            f"{name}/o.so": libraries[kind],
+        }
+        requires = [torch.get(kind, "torch")]
+        make_wheel(folder / "simple", name, str(number), TAGS, requires=requires, modules=modules)
+
+
+def resolve(words: str, session: Session) -> Resolution | None:
+    """Resolve for a V100 whose driver runs CUDA 12 and compiles its PTX up to 12.2; None: refused."""
+    machine = machine_in_words(("V100",), "535.183.01", glibc="2.35")
+    request = LockRequest(machine, Request((words,), python="3.12"), load_catalog())
+    try:
+        return resolve_locks([request], session)[0]
+    except NoBuildError:
+        return None
+
+
+def _kind(random: Random, share: float) -> str:
+    is_running = random.random() < share
+    return random.choice(sorted(RUNNING if is_running else EXCLUDED))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_pin_to_any_newer_version_than_the_one_taken_is_refused(
+    folder: Path, libraries: dict[str, bytes], session: Session, seed: int
+) -> None:
+    random = Random(seed)
+    name = f"shape{seed}"
+    share = random.choice((0.02, 0.1, 0.4))
+    kinds = [_kind(random, share) for _ in range(random.choice((1, 2, 5, 12, 13, 30, 60)))]
+    kinds.append(random.choice(EXCLUDED))
+    make_history(folder, libraries, name, kinds)
+    running = [number for number, kind in enumerate(kinds, 1) if kind in RUNNING]
+
+    answer = resolve(name, session)
+
+    taken = int(answer.versions[name]) if answer else 0
+    assert taken == max(running, default=0), "".join(kinds)
+    newer = range(taken + 1, len(kinds) + 1)
+    for number in random.sample(newer, min(PINNED, len(newer))):
+        assert resolve(f"{name}=={number}", session) is None, "".join(kinds)
+
+
+@pytest.mark.heavy
+def test_a_history_of_300_versions_takes_seconds(
+    folder: Path, libraries: dict[str, bytes], session: Session
+) -> None:
+    make_history(folder, libraries, "chronicle", [RUNS, *NEWER_CUDA * 149, *UNKNOWN_TORCH * 150])
+    make_history(folder, libraries, "leaflet", [RUNS, UNKNOWN_TORCH])
+    started = monotonic()
+    assert resolve("leaflet", session)
+    short = monotonic() - started
+    answer = resolve("chronicle", session)
+    assert answer
+    assert answer.versions["chronicle"] == "1"
+    assert monotonic() - started - 2 * short < 10
+
+
+def test_what_a_remedy_promises_is_in_the_lock(
+    folder: Path, libraries: dict[str, bytes], session: Session
+) -> None:
+    make_history(folder, libraries, "promised", [RUNS, RUNS, NEWER_CUDA])
+    (wheel,) = (folder / "simple").glob("promised-2-*")
+    wheel.unlink()
+    make_wheel(folder / "simple", "plainly", "1.0")
+    modules: dict[str, str | bytes] = {"promised/o.so": libraries[RUNS]}
+    make_wheel(
+        folder / "simple",
+        "promised",
+        "2",
+        TAGS,
+        requires=["torch", "plainly>1"],
+        modules={**modules, "promised/__init__.py": "from promised import o\n"},
+    )
+
+    answer = resolve("promised", session)
+
+    assert answer
+    assert answer.versions["promised"] == "1"
+    [warning] = [one.message for one in answer.plan.warnings if "promised 3" in one.message]
+    assert warning.endswith("promised 1 is the newest that the other versions go with")
+
+
+def test_a_placeholder_is_a_refusal(
+    folder: Path, libraries: dict[str, bytes], session: Session
+) -> None:
+    make_history(folder, libraries, "vacant", [NEWER_CUDA] * 2)
+    make_wheel(folder / "simple", "vacant", "0.0.0a0")
+
+    assert resolve("vacant", session) is None

@@ -25,7 +25,10 @@ from gpuinstall.text import redacted
 from gpuinstall.values import dataclass
 
 RECORDING_COMMANDS = ("probe", "sync", "verify")
-"""What writes records, in the order in which a node runs them."""
+"""What writes records, in the order in which a node runs them, which is that of the files' names as well."""
+UNENDED = {"exit_code": None, "errors": [{"message": "it still runs, or was killed"}]}
+"""The document of a command until it has ended."""
+
 _NODE = re.compile(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
 _SPAN = re.compile(r"([\w.-]*)\[(\d{1,6})-(\d{1,6})\]([\w.-]*)", re.ASCII)
 
@@ -89,10 +92,10 @@ def _read_failure(node: str, command: str, document: Fields) -> NodeFailure | No
     exit_code = document.number("exit_code")
     if exit_code == 0:
         return None
+    message = f"exit status {exit_code}"
     for error in document.each("errors"):
-        message = error.text("message") or "no message"
-        return NodeFailure(node, command, message, error.text("hint"))
-    return NodeFailure(node, command, f"exit status {exit_code}")
+        return NodeFailure(node, command, error.text("message") or message, error.text("hint"))
+    return NodeFailure(node, command, message)
 
 
 def write_record(
@@ -181,15 +184,12 @@ class NodeGroup(NamedTuple):
     driver: str | None
     lock: str | None
     verdict: str | None
-    nodes: tuple[str, ...]
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Report:
     """What became of the nodes."""
-
-    nodes: tuple[str, ...]
-    """All that have a record."""
 
     failed: tuple[NodeFailure, ...]
     """The first command that failed on each node."""
@@ -203,7 +203,6 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Return the data of ``report --json``."""
         return {
-            "nodes": list(self.nodes),
             "failed": [failure._asdict() for failure in self.failed],
             "missing": list(self.missing),
             "groups": [{**group._asdict(), "nodes": list(group.nodes)} for group in self.groups],
@@ -227,25 +226,23 @@ def read_report(folder: Path, expected: Iterable[str] = ()) -> Report:
             records[record.node].append(record)
         else:
             failures[path.name] = NodeFailure(path.name, "record", record)
-    members: dict[tuple[str, str | None, str | None, str | None], list[str]] = defaultdict(list)
+    members: dict[NodeGroup, list[str]] = defaultdict(list)
     for node, own in sorted(records.items()):
-        own.sort(key=lambda record: RECORDING_COMMANDS.index(record.command))
         members[_kind(own)].append(node)
-        failed = [record.failure for record in own if record.failure]
-        if failed:
-            failures[node] = failed[0]
-    groups = [NodeGroup(*kind, tuple(nodes)) for kind, nodes in members.items()]
+        for record in reversed(own):
+            if record.failure:
+                failures[node] = record.failure
+    groups = [kind._replace(nodes=tuple(nodes)) for kind, nodes in members.items()]
     groups.sort(key=lambda group: (-len(group.nodes), group.nodes))
     return Report(
-        nodes=tuple(sorted(records)),
-        failed=tuple(failures[name] for name in sorted(failures)),
+        failed=tuple(sorted(failures.values())),
         missing=tuple(name for name in dict.fromkeys(expected) if name not in records),
         groups=tuple(groups),
     )
 
 
-def _kind(records: Iterable[NodeRecord]) -> tuple[str, str | None, str | None, str | None]:
-    """Return what makes nodes alike: GPUs, driver, lock, verdict, as the last command that knows them has them."""
+def _kind(records: Iterable[NodeRecord]) -> NodeGroup:
+    """Return what makes nodes alike, each fact as the last command that knows it has it."""
     gpus, driver, lock, verdict = "unknown", None, None, None
     for record in records:
         if record.machine:
@@ -254,7 +251,7 @@ def _kind(records: Iterable[NodeRecord]) -> tuple[str, str | None, str | None, s
             driver = str(version) if version else None
         lock = record.lock or lock
         verdict = record.verdict or verdict
-    return gpus, driver, lock, verdict
+    return NodeGroup(gpus, driver, lock, verdict)
 
 
 def _gpus(machine: Machine) -> str:
@@ -298,7 +295,7 @@ def _without_identity(machine: Machine) -> Machine:
 def _read_all(folder: Path) -> Iterator[tuple[Path, NodeRecord | str]]:
     """Yield each record, or what is wrong with its file."""
     try:
-        paths = sorted(folder.glob("[!.]*.json")) if folder.is_dir() else []
+        paths = sorted(folder.glob("[!.]*.json"))
     except OSError as error:
         raise UsageError(
             "folder-unreadable", f"{folder} cannot be read: {error.strerror}"
@@ -310,9 +307,7 @@ def _read_all(folder: Path) -> Iterator[tuple[Path, NodeRecord | str]]:
 def _read_or_refuse(path: Path) -> NodeRecord | str:
     try:
         return NodeRecord.read(path)
-    except UsageError as error:
-        return error.message
     except OSError as error:
         return error.strerror or str(error)
-    except ValueError as error:
+    except (UsageError, ValueError) as error:
         return str(error)

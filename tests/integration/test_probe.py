@@ -8,13 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpuinstall import probe as steps
 from gpuinstall.machine import Machine
+from gpuinstall.node_records import NodeFailure, read_report
 from gpuinstall.probe import read_machine
 from gpuinstall.reporter import SilentReporter
 from tests.lab.cases import mostly_heavy
@@ -396,6 +397,19 @@ def test_a_record_is_written_whatever_the_outcome(
     assert record["document"] == document
     assert record["document"]["exit_code"] == status
     assert record["machine"] == document["data"]
+
+
+def test_a_command_that_is_killed_has_left_a_record(play: Play, tmp_path: Path) -> None:
+    environment = play(FakeDriver((RTX_4090,), nvml_hang_s=60)) | {"GPUINSTALL_NODE": "n1"}
+    command = [sys.executable, "-m", "gpuinstall", "probe", "--record", str(tmp_path)]
+    with subprocess.Popen(command, env=environment) as probing:
+        while not (tmp_path / "n1.probe.json").exists() and probing.poll() is None:
+            sleep(0.01)
+        probing.kill()
+
+    assert read_report(tmp_path).failed == (
+        NodeFailure("n1", "probe", "it still runs, or was killed"),
+    )
 
 
 @pytest.mark.skipif(

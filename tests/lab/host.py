@@ -1,4 +1,4 @@
-"""One web host on loopback: real HTTP with ETag, HEAD and range requests, and a log of all that was asked of it."""
+"""One web host, on loopback unless told otherwise: real HTTP with ETag, HEAD and ranges, and a log of all requests."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CHUNK = 64 * 1024
+ADDRESS = "127.0.0.1"
+"""Where hosts listen."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Host:
         self.log: list[ReceivedRequest] = []
         self.pace = 0.0
         """The seconds to wait after each chunk of a body."""
-        self._server = _Server(("127.0.0.1", port), _Handler)
+        self._server = _Server((ADDRESS, port), _Handler)
         self._server.host = self
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -93,7 +95,7 @@ class Host:
     @property
     def url(self) -> str:
         """The address of the host, without a slash at its end."""
-        return f"{self.scheme}://127.0.0.1:{self._server.server_port}"
+        return f"{self.scheme}://{ADDRESS}:{self._server.server_port}"
 
     def close(self) -> None:
         """Stop; from then on nothing answers."""

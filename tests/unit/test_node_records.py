@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -111,7 +112,7 @@ def test_a_malformed_record_is_a_failed_node(tmp_path: Path, change: dict[str, A
     path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | change), encoding="utf-8")
 
     report = read_report(tmp_path)
-    assert report.nodes == ()
+    assert report.groups == ()
     assert [(failure.node, failure.command) for failure in report.failed] == [
         ("n1.sync.json", "record")
     ]
@@ -142,6 +143,22 @@ def test_a_lock_is_for_each_kind_of_recorded_machine_that_works(tmp_path: Path) 
 
     machines = recorded_machines(tmp_path, SilentReporter())
     assert [machine.gpus[0].label for machine in machines] == ["H100 SXM", "V100"]
+
+
+def test_a_thousand_writers_lose_nothing_and_are_read_whole(tmp_path: Path) -> None:
+    expected = node_names("n[0001-1000]")
+    # The earlier record of a node is replaced.
+    record(tmp_path, "n0001", V100)
+    with ThreadPoolExecutor(32) as writers:
+        writing = [writers.submit(record, tmp_path, node, H100) for node in expected]
+        while not all(done.done() for done in writing):
+            assert read_report(tmp_path).failed == ()
+    assert [done.exception() for done in writing if done.exception()] == []
+
+    report = read_report(tmp_path, expected)
+    assert (report.failed, report.missing) == ((), ())
+    assert [group.nodes for group in report.groups] == [tuple(expected)]
+    assert len(list(tmp_path.iterdir())) == len(expected)
 
 
 def test_a_folder_without_machines_is_refused(tmp_path: Path) -> None:

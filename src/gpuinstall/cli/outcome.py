@@ -15,7 +15,7 @@ from gpuinstall.cli.run_log import LOGGED, RunLog
 from gpuinstall.cli.terminal import OutputError, Terminal, hint_of, page_of
 from gpuinstall.errors import GpuInstallError
 from gpuinstall.finding import Finding
-from gpuinstall.node_records import RECORDING_COMMANDS, this_node, write_record
+from gpuinstall.node_records import RECORDING_COMMANDS, UNENDED, this_node, write_record
 from gpuinstall.text import MOST_NAMES
 
 P = ParamSpec("P")
@@ -90,12 +90,13 @@ def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
                 MOST_NAMES.set(sys.maxsize)
             with _programs_followed_by(terminal):
                 try:
-                    # Before the work: a record that cannot be named is no reason to do it twice.
-                    node = this_node() if record else ""
+                    if record:
+                        # It stays if this process is killed; and a folder that cannot be written is found now.
+                        write_record(record, this_node(), name, (), UNENDED)
                     outcome = function(terminal, *args, **kwargs)
                     if record:
                         document = document_of(name, outcome)
-                        write_record(record, node, name, terminal.machines, document)
+                        write_record(record, this_node(), name, terminal.machines, document)
                     return present(terminal, name, outcome)
                 except GpuInstallError as error:
                     if record:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def command(_terminal: Terminal, folder: Path, nodes: str | None) -> Outcome:
     """Report; exit 7 if a node failed or is missing."""
     report = read_report(folder, node_names(nodes) if nodes else ())
-    if not (report.nodes or report.failed or report.missing):
+    if not (report.groups or report.failed or report.missing):
         raise UsageError(
             "no-records",
             f"{folder} has no records",

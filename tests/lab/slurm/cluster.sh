@@ -1,5 +1,5 @@
 #!/bin/bash
-# cluster.sh DIR NODES SCRIPT: a cluster below DIR; n0 runs SCRIPT, whose status is ours; everything vanishes at the end.
+# cluster.sh DIR NODES SCRIPT: a cluster below DIR; everything vanishes when SCRIPT, which n0 runs, has ended.
 here=$(cd "$(dirname "$0")" && pwd)
 if [ "$4" != inside ]; then
     mkdir -p "$1/overlay" "$1/share"

@@ -1,0 +1,150 @@
+"""docs/cluster.md on the real thing: its lines on a Slurm cluster and on a Ray cluster of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall import process
+from tests.frozen import GPUINSTALL
+from tests.lab.clone import ROOT
+from tests.lab.driver import FakeDriver, FakeGpu, environment
+from tests.lab.index import StandInIndex
+from tests.lab.releases import LINUX, catalog_index
+from tests.lab.slurm_cluster import needs_slurm, run_on_slurm
+from tests.lab.workshop import Workshop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+H100 = FakeDriver(
+    (FakeGpu("NVIDIA H100 80GB HBM3", cc="9.0", memory_mib=81559, pci="10de:2330"),) * 2
+)
+A100 = FakeDriver(
+    (FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),) * 2,
+    driver="535.183.01",
+    cuda=12020,
+)
+BROKEN = replace(H100, cu_init=803)
+NODES = {"n1": H100, "n2": A100, "n3": BROKEN, "n4": None}
+"""The last never answers."""
+
+
+def block(section: str, language: str) -> str:
+    """Return the first block of code in a section of the page."""
+    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    found = re.search(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    assert found
+    return found[1]
+
+
+def check_report(screen: str, failed_command: str) -> None:
+    """Check what ``report`` prints of the nodes."""
+    assert [
+        line for line in screen.splitlines() if line.startswith(("1 node", "Fail", "Miss"))
+    ] == [
+        "1 node      2 × H100 80GB HBM3 (sm_90) · driver 580.95.05 · pylock.cu126.toml · passed: n1",
+        "1 node      2 × A100-SXM4-80GB (sm_80) · driver 535.183.01 · pylock.cu126.toml · passed: n2",
+        "1 node      2 × H100 80GB HBM3 (sm_90) · driver 580.95.05: n3",
+        f"Failed      n3: {failed_command}: the NVIDIA kernel module and the driver's libraries differ",
+        "Missing     n4",
+    ]
+    assert "do    sudo reboot" in screen
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    minor = "{}.{}".format(*sys.version_info)
+    folder = tmp_path_factory.mktemp("index")
+    return catalog_index(folder, ["2.7.1", "2.14.1"], platforms=[LINUX], pythons=[minor])
+
+
+@needs_slurm
+def test_the_lines_of_the_page_on_slurm(wheels: Path) -> None:
+    job = f"salloc --quiet --nodes=3 sh -c {shlex.quote(block('Slurm', 'sh'))}\n"
+    done = run_on_slurm(NODES, wheels, job)
+
+    assert done.status == 7, done.out + done.err
+    check_report(done.out, "probe")
+
+
+HOLD = """
+import json, sys
+from ray.cluster_utils import Cluster
+
+cluster = Cluster()
+nodes = {}
+for name, lab in json.loads(sys.argv[1]).items():
+    own = {"LAB_GPUS": lab}
+    nodes[name] = cluster.add_node(node_name=name, num_cpus=1, num_gpus=2, env_vars=own)
+cluster.wait_for_nodes()
+cluster.remove_node(nodes["n4"], allow_graceful=False)
+print("address", cluster.address, flush=True)
+sys.stdin.read()
+cluster.shutdown()
+"""
+"""A cluster of one raylet for each node; that of n4 dies, and Ray takes it for alive for a while."""
+
+
+@pytest.fixture
+def ray_nodes(wheels: Path, libraries: Path, tmp_path: Path) -> Iterator[Workshop]:
+    """The folder that the nodes of a running cluster share, with a lock for all of them."""
+    played = {
+        name: environment(driver or H100, libraries, tmp_path) for name, driver in NODES.items()
+    }
+    command = tmp_path / "bin" / "gpuinstall"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {shlex.join(GPUINSTALL)} "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    with StandInIndex(wheels) as index:
+        shared = {
+            **index.environment(),
+            "LD_LIBRARY_PATH": played["n1"]["LD_LIBRARY_PATH"],
+            "PATH": f"{command.parent}:{os.environ['PATH']}",
+            "COLUMNS": "120",
+        }
+        workshop = Workshop(folder, tmp_path / "caches", shared)
+        workshop.document("lock", "torch", "--target", "cu126")
+        files = {name: variables["LAB_GPUS"] for name, variables in played.items()}
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLD, json.dumps(files)],
+            env=workshop.environment,
+            cwd=tmp_path,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as cluster:
+            assert cluster.stdin
+            assert cluster.stdout
+            lines = (line.split() for line in cluster.stdout)
+            address = next(words[1] for words in lines if words[:1] == ["address"])
+            yield replace(workshop, variables={**shared, "RAY_ADDRESS": address})
+            cluster.stdin.close()
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: lockfiles/heavy.txt")
+def test_the_lines_of_the_page_on_ray(ray_nodes: Workshop) -> None:
+    code = block("Ray", "python")
+    done = process.run(
+        [sys.executable, "-c", code], env=ray_nodes.environment, cwd=ray_nodes.folder
+    )
+    assert done.ok, done.err
+    report = ray_nodes.run("report", "records", "--nodes", "n[1-4]")
+
+    assert report.status == 7, report.out + report.err
+    check_report(report.out, "sync")

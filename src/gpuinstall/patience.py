@@ -1,4 +1,4 @@
-"""How long a server may take: one value for our own client, for uv, and for the watch over uv."""
+"""How long a server may take: one value for our own client and for uv."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from gpuinstall.errors import UsageError
 SILENCE, FLOOR = "GPUINSTALL_SILENCE", "GPUINSTALL_FLOOR"
 MORE_TIME = f"Run it again\nFor a slow server, allow more time: {SILENCE} (seconds), {FLOOR} (bytes a second)"
 """What to do about a server that was too slow."""
-UV_DOWNLOADS = "UV_CONCURRENT_DOWNLOADS"
 
 
 class Patience(NamedTuple):
@@ -30,8 +29,13 @@ class Patience(NamedTuple):
 
     @property
     def standstill(self) -> float:
-        """Seconds that a program may do nothing."""
+        """Seconds after which what waits for a server by way of others is given up."""
         return 4 * self.silence
+
+    @property
+    def total(self) -> float:
+        """Seconds that uv may take in all, four hours: a build for CUDA comes over a slow line in three."""
+        return 480 * self.silence
 
     @property
     def look(self) -> float:
@@ -44,13 +48,12 @@ class Patience(NamedTuple):
         return 10 * self.silence
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The same for uv, if its own variables say nothing else; and as few answers at once as bound its memory."""
+        """The same for uv, if its own variables say nothing else."""
         seconds = str(max(1, round(self.silence)))
         ours = {
             "UV_HTTP_TIMEOUT": seconds,
             "UV_HTTP_RETRIES": "2",
             "UV_LOCK_TIMEOUT": "3600",
-            UV_DOWNLOADS: "16",
         }
         return {name: environ.get(name) or value for name, value in ours.items()}
 

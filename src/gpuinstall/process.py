@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
 from gpuinstall.errors import InstallationError
 from gpuinstall.interruption import ending_with_us
-from gpuinstall.patience import SILENCE, UV_DOWNLOADS, Patience, read_patience
+from gpuinstall.patience import MORE_TIME, Patience, read_patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,40 +28,34 @@ if TYPE_CHECKING:
 
 MEMORY_BYTES = 500_000_000
 """Half as much again as uv takes for the largest request that was tried (apache-airflow[all]: 307 MB)."""
-UNSAVED_BYTES, FOR_EACH_BYTE = 200_000_000, 2
-"""What uv may hold beyond its cache, and for each byte that it reads from there or writes there.
-
-Of sound requests 68 MB was the most that was seen (awscli, whose old wheels are read by range); a page without an end
-is all beyond.
-"""
-BUSY = 0.01
-"""The share of a processor that a program has which does something."""
-_EVERY_S, _CLOSELY_S, _LITTLE_BYTES = 0.25, 0.025, 64_000_000
-"""How often a program is looked at, and how often one that holds more than most do: loopback brings 1 GB a second."""
+_PROC = Path("/proc")
+_EVERY_S = 0.25
+"""How often a program is looked at."""
 _AFTERWARDS_S = 1.0
 """How long the last 64 kB, which a pipe holds, may take to be read; what the program started may hold its streams."""
-_PROC = Path("/proc")
-
-
-class _Work(NamedTuple):
-    """What a program and those that it started have done so far: seconds of processor, bytes written."""
-
-    seconds: float
-    written: int
 
 
 @contextmanager
-def watched(
-    program: Popen[str], words: Sequence[str], patience: Patience, *, limited: bool
+def _limited(
+    program: Popen[str], words: Sequence[str], patience: Patience, *, memory: bool
 ) -> Iterator[None]:
-    """Watch over a program for the block; raise InstallationError if it had to be ended.
+    """End a program that takes too long in the block, or too much memory; raise InstallationError then."""
+    done = threading.Event()
+    reasons: list[str] = []
 
-    ``limited`` bounds its memory too, and that of whatever it starts: not for what compiles.
-    """
-    done, reasons = threading.Event(), list[str]()
-    watcher = threading.Thread(
-        target=_watch, args=(program, patience, limited, done, reasons), daemon=True
-    )
+    def watch() -> None:
+        deadline = monotonic() + patience.total
+        while not done.wait(_EVERY_S):
+            if memory and _memory(program.pid) > MEMORY_BYTES:
+                reasons.append(f"took more than {MEMORY_BYTES // 1_000_000} MB of memory")
+            elif monotonic() > deadline:
+                reasons.append(f"took more than {patience.total:.0f} s")
+            else:
+                continue
+            program.kill()
+            return
+
+    watcher = Thread(target=watch, daemon=True)
     watcher.start()
     try:
         yield
@@ -69,111 +63,22 @@ def watched(
         done.set()
         watcher.join()
     if reasons:
-        message = f"{' '.join([Path(words[0]).name, *words[1:3]])} {reasons[0]} and was ended"
-        more = f"{SILENCE} (seconds) gives a server more time, {UV_DOWNLOADS}=4 takes less memory"
-        why, hint = (
-            "a package index answers too slowly, or endlessly",
-            f"Run it again\nOr use another index; {more}",
-        )
+        name = " ".join([Path(words[0]).name, *words[1:3]])
         raise InstallationError(
-            "standstill",
-            message,
-            why=why,
-            hint=hint,
+            "too-slow",
+            f"{name} {reasons[0]} and was ended",
+            why="a package index answers too slowly, or endlessly",
+            hint=f"{MORE_TIME}\nOr use another index",
         )
 
 
-def _watch(
-    program: Popen[str],
-    patience: Patience,
-    limited: bool,
-    done: threading.Event,
-    reasons: list[str],
-) -> None:
-    before, mark, every = _work(program.pid), monotonic(), _EVERY_S
-    while not done.wait(every):
-        held = memory(program.pid) if limited else 0
-        every = _CLOSELY_S if held > _LITTLE_BYTES else _EVERY_S
-        if held > (most := _most_memory(program.pid)):
-            reasons.append(f"took more than {most // 1_000_000} MB of memory")
-        elif monotonic() - mark < patience.standstill:
-            continue
-        elif _gets_on(before, work := _work(program.pid), patience) or _waits_for_another(
-            program.pid
-        ):
-            before, mark = work, monotonic()
-            continue
-        else:
-            reasons.append(f"did nothing for {patience.standstill:.0f} s")
-        program.kill()
-        return
-
-
-def _gets_on(
-    before: _Work | None,
-    now: _Work | None,
-    patience: Patience,
-) -> bool:
-    if before is None or now is None:
-        return True
-    busy = now.seconds - before.seconds >= BUSY * patience.standstill
-    return busy or now.written - before.written >= patience.floor * patience.standstill
-
-
-def _work(pid: int) -> _Work | None:
-    """Read what a program has done; None if the system does not tell."""
-    written = moved(pid, "wchar")
-    return None if written is None else _Work(sum(map(_seconds, _family(pid))), written)
-
-
-def moved(pid: int, *ways: str) -> int | None:
-    """The bytes that a program has read from files (``rchar``) or written (``wchar``); None if the system does not tell."""
-    with suppress(OSError, KeyError):
-        counts = dict(re.findall(r"(\w+): (\d+)", (_PROC / str(pid) / "io").read_text()))
-        return sum(int(counts[way]) for way in ways)
-    return None
-
-
-def memory(pid: int) -> int:
-    """The bytes of memory that are a program's own, 0 if the system does not tell."""
+def _memory(pid: int) -> int:
+    """Return the bytes of memory that are a program's own; 0 if the system does not tell."""
     with suppress(OSError):
-        own = re.search(r"RssAnon:\s+(\d+) kB", (_PROC / str(pid) / "status").read_text())
+        status = (_PROC / str(pid) / "status").read_text("utf-8")
+        own = re.search(r"RssAnon:\s+(\d+) kB", status)
         return int(own[1]) * 1024 if own else 0
     return 0
-
-
-def _most_memory(pid: int) -> int:
-    """The bytes that a program may take: what a server sends is not counted as read from a file."""
-    in_files = moved(pid, "rchar", "wchar")
-    return (
-        MEMORY_BYTES
-        if in_files is None
-        else min(MEMORY_BYTES, UNSAVED_BYTES + FOR_EACH_BYTE * in_files)
-    )
-
-
-def _family(pid: int) -> Iterator[int]:
-    """The program and all that it started, as far as they are still its own."""
-    yield pid
-    with suppress(OSError):
-        for task in (_PROC / str(pid) / "task").iterdir():
-            for child in (task / "children").read_text().split():
-                yield from _family(int(child))
-
-
-def _seconds(pid: int) -> float:
-    """The time of a program on the processor, with that of its children that have ended (proc(5), 14 to 17)."""
-    with suppress(OSError, ValueError):
-        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return 0.0
-
-
-def _waits_for_another(pid: int) -> bool:
-    """Whether a program waits for a file that another has locked, such as uv for the uv of another run."""
-    with suppress(OSError):
-        return re.search(rf"-> +\w+ +\w+ +\w+ +{pid} ", (_PROC / "locks").read_text()) is not None
-    return False
 
 
 OUTPUT = 10_000_000
@@ -247,7 +152,7 @@ def run(
 
     Each line of its stdout is handed to ``each_line`` at once, from another thread. As a ``group`` it takes whatever it
     started with it when it ends; it has no terminal then.
-    With ``patience`` it is watched: raise InstallationError if it stands still or needs memory without end.
+    With ``patience`` its time and its memory are limited: raise InstallationError if it takes more.
     """
     words = tuple(str(word) for word in argv)
     stdin = subprocess.DEVNULL if text is None else subprocess.PIPE
@@ -396,7 +301,7 @@ def _started(
             errors="replace",
             start_new_session=group,
         ) as running,
-        watched(running, words, patience, limited=limited) if patience else nullcontext(),
+        _limited(running, words, patience, memory=limited) if patience else nullcontext(),
         ending_with_us(running),
     ):
         yield running

@@ -120,7 +120,6 @@ def test_programs_of_a_folder_on_path_that_everybody_can_write_to_are_not_run(
         "python3",
         "sinfo",
         "srun",
-        "unsquashfs",
         "uv",
     ):
         (tmp_path / "bin" / name).write_text(f'#!/bin/sh\necho "$0 $*" >> {tmp_path / "ran"}\n')

@@ -12,8 +12,11 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: test test-only test-all torture lint types bench same docs site lockfiles bootstrap packages release card card-wheels
 
+# Debian's Python has no ensurepip: the uv on PATH or that of bootstrap.py makes the environment there.
+UV_FOLDER = ls -d "$${XDG_DATA_HOME:-$$HOME/.local/share}"/gpuinstall/uv-* | tail -n 1
+
 $(READY): lockfiles/development.txt pyproject.toml
-	$(PYTHON) -m venv .venv-dev
+	$(PYTHON) -m venv .venv-dev || PATH="$$PATH:$$($(UV_FOLDER))" uv venv -q --clear --seed --python $(PYTHON) .venv-dev
 	$(DEV) -m pip install -q --require-hashes -r lockfiles/development.txt
 	.venv-dev/bin/uv pip install -q --python $(DEV) --no-deps -e .
 	$(DEV) -m tests.lab.environments
@@ -24,7 +27,7 @@ $(HEAVY): $(READY) lockfiles/heavy.txt
 	@touch $@
 
 $(SITE): $(READY) lockfiles/site.txt
-	$(PYTHON) -m venv .venv-site
+	.venv-dev/bin/uv venv -q --clear --python $(PYTHON) .venv-site
 	.venv-dev/bin/uv pip install -q --python .venv-site/bin/python --require-hashes -r lockfiles/site.txt
 	@touch $@
 

@@ -1,10 +1,15 @@
 """The lab's fixtures and hypothesis' profile, for every folder of tests."""
 
 import os
+import shutil
 import signal
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.lab import own_home
 
 pytest_plugins = ["tests.lab.fixtures", "tests.lab.index_fixtures", "tests.lab.advice"]
 
@@ -16,6 +21,15 @@ settings.register_profile(
     max_examples=40,  # make torture gives the readers of documents minutes
 )
 settings.load_profile("gpuinstall")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave the user's home; its workers are started in the one that the session makes. A blank in it is no fault."""
+    if hasattr(config, "workerinput"):
+        return
+    home = Path(tempfile.mkdtemp(prefix="a home "))
+    own_home.move_in(home)
+    config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uv
 import yaml
 
+from gpuinstall.install.stage import carried_pip
 from tests.contract.test_powershell import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,3 +97,41 @@ def test_the_script_for_windows_has_the_targets_of_make_and_is_powershell() -> N
     assert not parsed(script).root_node.has_error
     assert recipe is not None
     assert all(f"'{word}'" in script for word in recipe[1].split())
+
+
+def test_make_needs_no_ensurepip_where_bootstrap_has_brought_uv(tmp_path: Path) -> None:
+    """As on a bare Debian, whose ``python3 -m venv`` leaves half an environment and fails."""
+    clone = tmp_path / "clone"
+    (clone / "lockfiles").mkdir(parents=True)
+    shutil.copyfile(ROOT / "Makefile", clone / "Makefile")
+    for name in ("lockfiles/development.txt", "pyproject.toml"):
+        (clone / name).touch()
+    python = tmp_path / "python3"
+    debian = '[ "$2" = venv ] && mkdir .venv-dev && echo "ensurepip is not available" && exit 1'
+    python.write_text(f'#!/bin/sh\n{debian}\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    home = tmp_path / "a home"
+    kept = home / ".local" / "share" / "gpuinstall" / "uv-0.1.0"
+    kept.mkdir(parents=True)
+    (kept / "uv").symlink_to(uv.find_uv_bin())
+    pip = carried_pip(Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}"))
+    if pip is None:
+        pytest.skip("this Python carries no pip")
+    variables = {
+        "HOME": str(home),
+        "PATH": "/usr/bin:/bin",
+        "UV_OFFLINE": "1",
+        "UV_NO_INDEX": "1",
+        "UV_FIND_LINKS": str(pip.parent),
+        "UV_CACHE_DIR": os.environ["UV_CACHE_DIR"],
+    }
+    made = subprocess.run(
+        ["make", ".venv-dev/ready", f"PYTHON={python}"],
+        cwd=clone,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    probe = run(clone / ".venv-dev" / "bin" / "python", "-m", "pip", "--version")
+    assert probe.returncode == 0, made.stdout + made.stderr

@@ -229,3 +229,18 @@ def test_a_working_folder_that_was_removed_is_no_fault_of_ours(
     script = 'rmdir "$PWD" && exec "$0" -m gpuinstall "$@"'
     done = process.run(["sh", "-c", script, sys.executable, *words], cwd=gone)
     assert (done.status, "a bug in gpuinstall" in done.err) in ((0, False), (2, False))
+
+
+def test_a_healthy_machine_has_no_problems_to_repair(doctor: Command, play: Play) -> None:
+    play(HEALTHY)
+    done = doctor("--fix")
+    assert done.out.splitlines()[-1].startswith("healthy: ")
+    assert "repaired" not in done.err
+
+
+def test_quiet_prints_only_what_blocks(doctor: Command, play: Play, site: Path) -> None:
+    play(HEALTHY)
+    (site / "~orch").mkdir()
+    assert (doctor("-q").out, doctor().out.count("note: ")) == ("", 1)
+    play(FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020, cu_init=802))
+    assert doctor("-q").out.startswith("error: ")

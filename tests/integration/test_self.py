@@ -19,6 +19,8 @@ def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(
 ) -> None:
     person = equipped.copied(tmp_path / "home")
     (person.home / "project" / ".venv").mkdir(parents=True)
+    for folder in (".cache/gpuinstall/scripts/a", ".local/state/gpuinstall/log"):
+        (person.home / folder).mkdir(parents=True)
     asked = person.run(command(person), "self", "uninstall")
 
     assert asked.returncode == 2
@@ -27,8 +29,11 @@ def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(
     assert command(person).exists()
     done = person.run(command(person), "self", "uninstall", "--yes", cwd=person.data.parent)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "Removed     gpuinstall\n"
-    assert not person.data.exists()
+    assert done.stdout == (
+        "Removed     gpuinstall, ~/.cache/gpuinstall, ~/.local/state/gpuinstall/log\n"
+    )
+    assert not list(person.home.glob(".*/gpuinstall/scripts"))
+    assert not list(person.home.glob(".local/*/gpuinstall/*"))
     assert (person.home / "project" / ".venv").exists()
 
 

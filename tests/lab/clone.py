@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.lab.own_home import USER_HOME
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -48,7 +50,7 @@ def interpreter(version: str) -> Path:
         f".pyenv/versions/{version}.*/bin/python",
         f".local/share/uv/python/cpython-{version}.*/bin/python",
     )
-    candidates = [path for pattern in kept for path in Path.home().glob(pattern)] + (
+    candidates = [path for pattern in kept for path in USER_HOME.glob(pattern)] + (
         [Path(named)] if named else []
     )
     if not candidates:
@@ -86,8 +88,10 @@ class Person:
         """The network's settings and caches of this machine, and nothing else of it."""
         own = ("UV_", "GPUINSTALL_", "XDG_", "VIRTUAL_ENV", "CONDA", "PYTHON", "PYENV", "PYTEST")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        caches = {"UV_CACHE_DIR": str(cache / "uv"), "PIP_CACHE_DIR": str(cache / "pip")}
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or USER_HOME / ".cache")
+        uv_cache = os.environ.get("UV_CACHE_DIR", str(cache / "uv"))
+        pip_cache = os.environ.get("PIP_CACHE_DIR", str(cache / "pip"))
+        caches = {"UV_CACHE_DIR": uv_cache, "PIP_CACHE_DIR": pip_cache}
         return {**kept, **caches, "HOME": str(self.home), "PATH": "/usr/bin:/bin", **self.network}
 
     def run(

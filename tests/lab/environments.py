@@ -16,6 +16,7 @@ import pytest
 import uv
 
 from gpuinstall import process
+from tests.lab.own_home import USER_HOME
 from tests.lab.shared import once
 from tests.lab.stub_torch import modules
 
@@ -116,7 +117,7 @@ def _python() -> str:
     on_path = shutil.which("python3.11")
     if on_path:
         return on_path
-    for python in Path.home().glob(".pyenv/versions/3.11.*/bin/python"):
+    for python in USER_HOME.glob(".pyenv/versions/3.11.*/bin/python"):
         return str(python)
     pytest.skip("no Python 3.11, which the wheel is for")
 

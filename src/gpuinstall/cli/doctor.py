@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.doctor.examination import Examination
     from gpuinstall.doctor.repair import RepairResult
+    from gpuinstall.finding import Finding
     from gpuinstall.sources import Sources
 
 
@@ -130,7 +131,8 @@ def _repair(
     for step in steps:
         terminal.step("Repair", str(step))
     if not steps:
-        terminal.warn("none of these problems can be repaired automatically")
+        if examination.findings:
+            terminal.warn("none of these problems can be repaired automatically")
         return ()
     if not yes:
         if not sys.stdin.isatty():
@@ -151,6 +153,11 @@ def _repair(
 
 
 def _show_examination(terminal: Terminal, examination: Examination, report: str | None) -> None:
+    if terminal.quiet:
+        for finding in examination.findings:
+            if finding.blocking:
+                _show_finding(terminal, finding)
+        return
     from gpuinstall.cli.probe import machine_line
 
     terminal.field("Machine", machine_line(examination.machine))
@@ -159,13 +166,17 @@ def _show_examination(terminal: Terminal, examination: Examination, report: str 
     terminal.field("Environment", _environment_line(examination))
     for finding in examination.findings:
         terminal.line()
-        terminal.prose(terminal.headline(finding), 6)
-        terminal.rows([("why", finding.why or finding.evidence), ("do", finding.fix)])
+        _show_finding(terminal, finding)
     if report:
         terminal.line()
         terminal.field("Report", f"{report}, without secrets, host and user names")
     terminal.line()
     terminal.line(last_line(examination))
+
+
+def _show_finding(terminal: Terminal, finding: Finding) -> None:
+    terminal.prose(terminal.headline(finding), 6)
+    terminal.rows([("why", finding.why or finding.evidence), ("do", finding.fix)])
 
 
 def _environment_line(examination: Examination) -> str:

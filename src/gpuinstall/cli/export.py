@@ -41,8 +41,9 @@ _OUTPUT = click.option(
     "-o",
     "--output",
     type=_NEW,
+    callback=lambda _context, _option, path: None if path == Path("-") else path,
     metavar="FILE",
-    help="Write to this file instead of stdout.",
+    help="Write to this file instead of stdout (-).",
 )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from gpuinstall.cli.outcome import Outcome, framed, is_confirmed
+from gpuinstall.cli.run_log import log_folder
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.errors import InstallationError, UsageError
 from gpuinstall.launcher import command_file, tool_home
@@ -47,7 +48,9 @@ def program_name() -> str:
     return quoted(command_file()) if path_line() else "gpuinstall"
 
 
-@command.command("uninstall", help="Remove gpuinstall; keep environments and locks.")
+@command.command(
+    "uninstall", help="Remove gpuinstall, its caches and logs; keep environments and locks."
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @framed("self")
 def _uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
@@ -56,17 +59,29 @@ def _uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
     if home is None or os.name == "nt":
         hint = f'rmdir /s /q "{home}"' if home else _removal()
         raise UsageError("uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint)
+    from gpuinstall.environments.records import remembered
+    from gpuinstall.files import own_cache_folder, remove_path
+
     place = display_path(home)
-    if not yes and not is_confirmed(f"Remove {place}?"):
+    # Environments of scripts lie in the cache.
+    cache = own_cache_folder()
+    user_folders = list(filter(Path.exists, (cache, log_folder())))
+    removed = [place, *map(display_path, user_folders)]
+    if not yes and not is_confirmed(f"Remove {', '.join(removed)}?"):
         raise UsageError(
             "not-confirmed",
             "nothing was removed",
             hint="gpuinstall self uninstall --yes",
         )
+    environments = [display_path(venv) for venv in remembered() if cache not in venv.parents]
     others = remove_tool(home)
+    for folder in user_folders:
+        remove_path(folder)
 
     def show(screen: Terminal) -> None:
-        screen.field("Removed", place)
+        screen.field("Removed", ", ".join(removed))
+        if environments:
+            screen.field("Kept", f"{', '.join(sorted(environments))} and their locks")
         if others:
             screen.field("Kept", f"{some(others)}, which bootstrap.py did not make: in {place}")
 

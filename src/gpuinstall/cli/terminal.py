@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from gpuinstall.advice import for_options
 from gpuinstall.cli.run_log import RunLog, in_a_line
 from gpuinstall.errors import GpuInstallError, InternalError
+from gpuinstall.regex import regex
 from gpuinstall.shell import joined
 from gpuinstall.text import redacted, visible
 from gpuinstall.units import display_path, duration
@@ -48,6 +49,9 @@ _COLORS = {ord(_MARKS[style]): f"\x1b[{code}m" for style, code in _STYLES.items(
 _NO_COLORS = dict.fromkeys(_COLORS)
 
 DOCS = "GPUINSTALL_DOCS"
+_PROGRAMS = "docker|export|gpuinstall|kubectl|pip|python3?|set|sudo|uv"
+_COMMAND = regex(rf"`[^`\n]+`|(?<=: )(?:{_PROGRAMS}) .+?(?=   |; |$)", re.MULTILINE)
+"""A command in prose: quoted, or from a colon to its remark, a semicolon or the end."""
 COMMAND_LABELS = frozenset({"do", "or"})
 """The labels behind which commands stand."""
 SCREEN = 80
@@ -339,7 +343,10 @@ def folded(text: str, width: int | None) -> str:
 
 
 def broken(text: str, width: int | None, indent: int = 0) -> str:
-    """Break prose between words if the terminal is too narrow; what follows a first line is indented."""
+    """Break prose between words if the terminal is too narrow; what follows a first line is indented.
+
+    A command in it stays in one piece, so that it can be copied.
+    """
     if width is None:
         return text
     from textwrap import TextWrapper
@@ -350,7 +357,10 @@ def broken(text: str, width: int | None, indent: int = 0) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return "\n".join(wrapper.fill(line) for line in text.split("\n"))
+    # No line is broken at a no-break space.
+    whole = _COMMAND.sub(lambda command: command[0].replace(" ", "\xa0"), text)
+    lines = [wrapper.fill(line) for line in whole.split("\n")]
+    return "\n".join(lines).replace("\xa0", " ")
 
 
 def _hanging(label: str, text: str, width: int | None) -> str:

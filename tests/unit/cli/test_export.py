@@ -57,6 +57,12 @@ def test_a_file_is_written_where_it_is_named(
     assert (folder / "requirements.txt").read_text(encoding="utf-8") == data["text"]
 
 
+def test_a_dash_is_stdout(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["export", "requirements", "-o", "-"]) == 0
+    assert capsys.readouterr().out.startswith("# From pylock.cu126.toml")
+    assert not (folder / "-").exists()
+
+
 def test_without_a_lock_it_says_how_to_get_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from gpuinstall.cli import progress
 from gpuinstall.cli.events import EventTerminal
 from gpuinstall.cli.progress import Drawing, Tally, short
-from gpuinstall.cli.terminal import Terminal, columns, folded
+from gpuinstall.cli.terminal import Terminal, broken, columns, folded
 from gpuinstall.errors import UsageError
 from tests.lab.screen import screen
 
@@ -171,3 +171,20 @@ def test_only_a_person_in_a_terminal_is_spared_the_same_notices() -> None:
         ]
         assert not EventTerminal(err=stream).is_brief
     assert not Terminal(err=StringIO()).is_brief
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("Or update the driver: sudo apt install nvidia-driver-570   # then restart", "sudo apt"),
+        ("Where `modinfo -F version nvidia` says the libraries' version, reload it", "`modinfo"),
+        ("Without numpy: uv pip uninstall numpy; with it: pip install numpy", "uv pip"),
+    ],
+)
+def test_a_command_in_prose_is_one_piece(text: str, command: str) -> None:
+    [line] = [line for line in broken(text, 24).splitlines() if command in line]
+    assert line in {
+        "sudo apt install nvidia-driver-570",
+        "`modinfo -F version nvidia`",
+        "uv pip uninstall numpy;",
+    }

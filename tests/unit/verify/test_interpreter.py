@@ -12,6 +12,7 @@ from gpuinstall.errors import UsageError
 from gpuinstall.verify.devices import CPU_TARGET
 from gpuinstall.verify.interpreter import FoundTorch, Interpreter, inspect_interpreter
 from gpuinstall.verify.kernel_run import KernelRun
+from tests.lab.own_home import USER_HOME
 
 HERE = Path(sys.executable)
 
@@ -106,7 +107,7 @@ def test_a_file_that_is_no_interpreter_is_a_usage_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", ["2.7", "3.6", "3.7"])
 def test_an_interpreter_that_is_too_old_for_the_checks_is_named(version: str) -> None:
-    python = next(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"), None)
+    python = next(USER_HOME.glob(f".pyenv/versions/{version}.*/bin/python"), None)
     if python is None:
         pytest.skip(f"no Python {version} here")
     with pytest.raises(UsageError) as caught:
@@ -117,7 +118,7 @@ def test_an_interpreter_that_is_too_old_for_the_checks_is_named(version: str) ->
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
 def test_the_kernels_start_on_old_and_new_interpreters(version: str) -> None:
     python = next(
-        (path for path in map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))),
+        (path for path in map(str, USER_HOME.glob(f".pyenv/versions/{version}.*/bin/python"))),
         None,
     )
     python = python or shutil.which(f"python{version}")

@@ -1,0 +1,24 @@
+"""A home for the session: the user's settings are not read, and nothing is written into the user's folders."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+USER_HOME = Path(os.environ.setdefault("LAB_USER_HOME", str(Path.home())))
+"""Where this machine's Pythons and uv's downloads lie; the workers of a session are told it."""
+KEPT = ("UV_CACHE_DIR", "UV_PYTHON_INSTALL_DIR")
+
+
+def move_in(home: Path) -> None:
+    """Let this process and its children live in an empty home; what uv fetched for the user is still used."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or USER_HOME / ".cache")
+    data = Path(os.environ.get("XDG_DATA_HOME") or USER_HOME / ".local" / "share")
+    os.environ.setdefault("UV_CACHE_DIR", str(cache / "uv"))
+    os.environ.setdefault("UV_PYTHON_INSTALL_DIR", str(data / "uv" / "python"))
+    os.environ.setdefault("PIP_CACHE_DIR", str(cache / "pip"))
+    for name in list(os.environ):
+        if name.startswith(("UV_", "XDG_", "GPUINSTALL_")) and name not in KEPT:
+            del os.environ[name]
+    os.environ["HOME"] = str(home)
+    os.environ["PIP_CONFIG_FILE"] = os.devnull

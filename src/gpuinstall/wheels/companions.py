@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from gpuinstall.values import dataclass
-from gpuinstall.wheels.gpu_code import read_fatbins
+from gpuinstall.wheels.gpu_code import ordered, read_fatbins
 from gpuinstall.wheels.imports import Loading, read_imports
 from gpuinstall.wheels.needs import (
     NativeFiles,
@@ -41,6 +41,8 @@ _LIBRARY = re.compile(r"[\w./+-]{1,250}\.(so(\.\d+)*|dll|pyd)", re.ASCII)
 _OF_ONE_CHIP = re.compile(r"sm_\d+a").fullmatch
 _FOR_GPUS = re.compile(r"(^|-)(gpu|cuda\d*x?|cu\d+)(-|$)", re.ASCII)
 """Names of packages that say that their code for GPUs is what they are for."""
+_BUNDLED = ".libs/"
+"""Where auditwheel puts the libraries of others."""
 _TRIED = 4
 _MOST = 128 << 20
 """How many inflated bytes of a library to search if nothing tells that it has GPU code."""
@@ -61,6 +63,19 @@ class CompanionCode:
     """Whether all of the library was read."""
     unlinked: tuple[str, ...] = ()
     """The code of parts, which a driver would have to link to run it."""
+
+    def with_library(self, other: CompanionCode) -> CompanionCode:
+        """Return it with the code of another library of the same module."""
+        if not other.architectures:
+            return self
+        return replace(
+            self,
+            member=self.member or other.member,
+            architectures=ordered([*self.architectures, *other.architectures]),
+            cuda=self.cuda or other.cuda,
+            opened=self.opened | other.opened,
+            unlinked=self.unlinked or other.unlinked,
+        )
 
 
 @dataclass(frozen=True)
@@ -273,7 +288,7 @@ def read_tables(wheel: WheelReader, package: str) -> Needs:
     names = [match[0] for match in members.answering(package, wheel.members)]
     if not names:
         for name in wheel.members:
-            is_bundled = ".libs/" in name
+            is_bundled = _BUNDLED in name
             if (
                 _LIBRARY.fullmatch(name)
                 and not is_bundled
@@ -396,23 +411,32 @@ def _read_largest(
     most: float = math.inf,
     whole: bool = False,
 ) -> CompanionCode:
-    """Return the GPU code of the largest library that has any in its first ``most`` bytes."""
+    """Return the GPU code of the largest library that has any in its first ``most`` bytes; ``whole``: of its module."""
     is_whole = True
+    found = CompanionCode()
+    # What a wheel bundles of others has code for other GPUs than what it is made of.
     largest_first = sorted(
         libraries,
-        key=lambda name: (-wheel.members[name].file_size, name),
+        key=lambda name: (_BUNDLED in name, -wheel.members[name].file_size, name),
     )
-    for name in largest_first[:_TRIED]:
+    for name in largest_first if whole else largest_first[:_TRIED]:
+        if found.member and _module(found.member) != _module(name):
+            continue
         code = _read_code(
             wheel,
             name,
             most,
             whole=whole,
         )
-        if code.architectures:
+        if code.architectures and not whole:
             return code
         is_whole = is_whole and code.is_whole
-    return CompanionCode(is_whole=is_whole)
+        found = found.with_library(code)
+    return replace(found, is_whole=is_whole)
+
+
+def _module(library: str) -> str:
+    return library.partition("/")[0]
 
 
 def _for_cuda(

@@ -36,7 +36,7 @@ _LONGEST_HEADER = 4096
 _ENOUGH = 3
 _MOST = 64
 _FAIR_PART = 20
-"""Of so many containers one has to be for an architecture, so that the library counts as made for it."""
+"""Of so many containers one has to be for an architecture, where there is a container for each."""
 
 _TEXT = re.compile(
     rb"\.version\s+(\d{1,2})\.(\d)\s+\.target\s+sm_(\d{2,3}[af]?)\b[^\n]{0,40}\s+\.address_size"
@@ -97,9 +97,10 @@ def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
         newest = max((text.isa for text in texts if text.isa), default=None)
         return FatbinCode(ordered(names), newest, unlinked=ordered(unlinked))
     isa = max(versions, default=None)
-    [(architectures, _)] = counts.most_common(1)
     if whole or is_whole:
-        architectures = ordered({*architectures, *_frequent(counts)})
+        architectures = ordered(_frequent(counts))
+    else:
+        [(architectures, _)] = counts.most_common(1)
     return FatbinCode(
         architectures,
         isa=isa,
@@ -121,15 +122,21 @@ def _note_texts(pieces: Iterable[bytes], texts: set[FatbinCode]) -> Iterator[byt
         yield piece
 
 
-def _frequent(counts: Counter[tuple[str, ...]]) -> Iterator[str]:
-    """Yield the architectures of a fair part of the containers."""
+def _frequent(counts: Counter[tuple[str, ...]]) -> set[str]:
+    """Return the architectures of most of the containers; of a fair part, if there is a container for each."""
     by_name = Counter[str]()
     for architectures, count in counts.items():
         for name in architectures:
             by_name[name] += count
-    for name, count in by_name.items():
-        if count >= _ENOUGH and count * _FAIR_PART >= counts.total():
-            yield name
+    total = counts.total()
+    of_most = {name for name, count in by_name.items() if count * 2 >= total}
+    if of_most:
+        return of_most
+    [(most_common, _)] = counts.most_common(1)
+    fair = {
+        name for name, count in by_name.items() if count >= _ENOUGH and count * _FAIR_PART >= total
+    }
+    return fair.union(most_common)
 
 
 def read_containers(pieces: Iterable[bytes]) -> Iterator[FatbinCode]:

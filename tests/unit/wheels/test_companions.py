@@ -60,6 +60,27 @@ def test_single_kernels_for_other_architectures_do_not_count() -> None:
     assert read_fatbins([]) == FatbinCode()
 
 
+def test_a_library_is_what_most_of_its_containers_are() -> None:
+    linked_in = fatbin((2, 75, 0), (2, 80, 0), (1, 80, 0))
+    own = fatbin((2, 75, 0), (2, 80, 0), (2, 90, 0))
+    pieces = [linked_in] * 20 + [own] * 67
+    assert read_fatbins(pieces, whole=True).architectures == ("sm_75", "sm_80", "sm_90")
+    of_each = [fatbin((2, number, 0)) for number in (70, 80, 90)] * 9
+    assert read_fatbins(of_each, whole=True).architectures == ("sm_70", "sm_80", "sm_90")
+
+
+def test_one_library_does_not_stand_for_its_module() -> None:
+    files = {
+        "some/large.so": library(fatbin((2, 90, 0), (2, 100, A)) * 3, 90_000),
+        "some/small.so": library(fatbin((2, 70, 0), (2, 80, 0)) * 3, 40_000),
+        "other/large.so": library(fatbin((2, 61, 0)) * 3, 80_000),
+        "some.libs/libcusolver.so.12": library(fatbin((2, 50, 0)) * 3, 200_000),
+    }
+    code = read_companion(WheelReader(Bytes(archive(files))), "some", whole=True)
+    assert code.member == "some/large.so"
+    assert code.architectures == ("sm_70", "sm_80", "sm_90", "sm_100a")
+
+
 def test_the_cuda_that_its_ptx_asks_of_the_driver_is_read_of_its_isa() -> None:
     made = fatbin((2, 75, 0), (1, 80, 0), isa=(8, 7)) + fatbin((2, 90, 0), isa=(9, 0))
     assert read_fatbins([made]).isa == (8, 7)

@@ -96,9 +96,11 @@ def make_history(
         make_wheel(folder / "simple", name, str(number), TAGS, requires=requires, modules=modules)
 
 
-def resolve(words: str, session: Session) -> Resolution | None:
+def resolve(
+    words: str, session: Session, gpu: str = "V100", driver: str = "535.183.01"
+) -> Resolution | None:
     """Resolve for a V100 whose driver runs CUDA 12 and compiles its PTX up to 12.2; None: refused."""
-    machine = machine_in_words(("V100",), "535.183.01", glibc="2.35")
+    machine = machine_in_words((gpu,), driver, glibc="2.35")
     request = LockRequest(machine, Request((words,), python="3.12"), load_catalog())
     try:
         return resolve_locks([request], session)[0]
@@ -145,6 +147,27 @@ def test_a_history_of_300_versions_takes_seconds(
     assert answer
     assert answer.versions["chronicle"] == "1"
     assert monotonic() - started - 2 * short < 10
+
+
+def test_a_torch_is_tried_with_every_build_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = catalog_index(tmp_path / "index", ["2.10.0", "2.13.0"], platforms=["linux-x86_64"])
+    for version in ("1", "2"):
+        make_wheel(folder / "simple", "clashing", version)
+    tag = "cp312-cp312-manylinux_2_28_x86_64"
+    make_wheel(folder / "whl" / "cu132", "torch", "2.13.0+cu132", tag, requires=["clashing==2"])
+    make_wheel(folder / "whl" / "cu130", "torch", "2.13.0+cu130", tag, requires=["clashing==2"])
+    make_wheel(folder / "simple", "modest", "1", requires=["torch", "clashing==1"])
+    with StandInIndex(folder) as index:
+        for name, value in (index.environment() | {"XDG_CACHE_HOME": str(tmp_path)}).items():
+            monkeypatch.setenv(name, value)
+        sources = read_sources(index.torch_index, os.environ, tmp_path)
+        with open_session(sources, SilentReporter()) as session:
+            answer = resolve("modest", session, gpu="H100", driver="580.95.05")
+
+    assert answer
+    assert answer.versions["torch"] == "2.13.0+cu129"
 
 
 def test_what_a_remedy_promises_is_in_the_lock(

@@ -42,7 +42,7 @@ from gpuinstall.threads import side_by_side
 from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from packaging.tags import Tag
 
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from gpuinstall.session import Session
 
     Torches = frozenset[Version]
+    Pages = dict[str, tuple[Wheel, ...]]
 
 IMPROVEMENTS = 3
 """How often one program is asked whether it can be newer: uv takes a step of one obstacle at a time."""
@@ -77,6 +78,12 @@ class Proposal:
 
     project: ResolverProject | None = None
     """What uv was given; None if one torch was left, and there was nothing to resolve."""
+
+    backends: tuple[str, ...] = ()
+    """Those of the builds of torch, the best first."""
+
+    pages: Callable[[str], Pages] | None = None
+    """Returns what the family may come from, with the builds of a backend before better ones."""
 
     versions: ResolvedVersions = field(default_factory=dict)
     """The version of every package, with who requires it."""
@@ -307,17 +314,22 @@ def _propose(
     if not any(map(is_torch, requirements)):
         requirements = (*requirements, "torch")
     tags = request.target.tags(request.choice.python)
-    wheels_of = partial(
-        _wheels_of,
-        builds=builds,
-        tags=tags,
-        session=session,
-    )
+
+    def pages(preferred: str) -> Pages:
+        wheels_of = partial(
+            _wheels_of,
+            builds=sorted(builds, key=lambda build: build.backend.tag != preferred),
+            tags=tags,
+            session=session,
+        )
+        return {**binding.pages(wheels_of, session), **request.files}
+
+    ranked = tuple(dict.fromkeys(build.backend.tag for build in builds))
     project = ResolverProject(
         requirements=programs_first(requirements, binding.names),
         python=request.choice.python,
         target=request.target,
-        pages={**binding.pages(wheels_of, session), **request.files},
+        pages=pages(ranked[0]),
         pins=pins.within(*beside),
         folder_projects=request.folder_projects,
         folder=session.folder,
@@ -327,7 +339,7 @@ def _propose(
     versions = resolve_versions(project, session)
     if isinstance(versions, Conflict):
         return versions
-    proposal = Proposal(torches, programs, project, versions)
+    proposal = Proposal(torches, programs, project, ranked, pages, versions)
     if proposal.torch not in torches:
         message = f"the request requires torch {proposal.torch}, of which no source has a build that runs here"
         return Conflict(NoBuildError("requirements-conflict", message))
@@ -461,7 +473,7 @@ def _improved(proposal: Proposal, session: Session) -> Proposal | Conflict:
             if not program.is_newer_than(versions[name][0]):
                 break
             newer = project.within(_bound(name, ">", versions))
-            answer = resolve_versions(newer, session)
+            answer = _resolve_newer(name, newer, proposal, session)
             if isinstance(answer, Conflict):
                 if answer.error.code == FAMILY_UNLISTED and not has_companions:
                     return answer.against(f"{name} {program.newest}")
@@ -475,6 +487,30 @@ def _improved(proposal: Proposal, session: Session) -> Proposal | Conflict:
         if name in versions:
             project = project.within(_bound(name, ">=", versions))
     return replace(proposal, versions=versions, obstacles=obstacles)
+
+
+def _resolve_newer(
+    name: str,
+    project: ResolverProject,
+    proposal: Proposal,
+    session: Session,
+) -> ResolvedVersions | Conflict:
+    """Resolve with a newer version of a package; of torch with its other builds too.
+
+    The best build may pin what the programs do not go with. No other one is tried if these require the torch that they
+    have.
+    """
+    conflict = resolve_versions(project, session)
+    if not isinstance(conflict, Conflict) or name != "torch" or proposal.pages is None:
+        return conflict
+    if required_torches(conflict.why):
+        return conflict
+    for backend in proposal.backends[1:]:
+        other = replace(project, pages=proposal.pages(backend))
+        answer = resolve_versions(other, session)
+        if not isinstance(answer, Conflict):
+            return answer
+    return conflict
 
 
 def _with_best_build(

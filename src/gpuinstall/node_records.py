@@ -202,7 +202,9 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the data of ``report --json``."""
+        names = [name for group in self.groups for name in group.nodes]
         return {
+            "nodes": sorted(names),
             "failed": [failure._asdict() for failure in self.failed],
             "missing": list(self.missing),
             "groups": [{**group._asdict(), "nodes": list(group.nodes)} for group in self.groups],

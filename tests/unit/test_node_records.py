@@ -48,6 +48,15 @@ def test_alike_nodes_are_one_group(tmp_path: Path) -> None:
     assert (groups[0].lock, groups[0].verdict) == ("pylock.cu130.toml", "passed")
 
 
+def test_the_document_names_every_node_with_a_record(tmp_path: Path) -> None:
+    record(tmp_path, "n2", V100)
+    record(tmp_path, "n1", H100)
+
+    document = read_report(tmp_path, ["n3"]).to_dict()
+    assert document.keys() == {"nodes", "failed", "missing", "groups"}
+    assert document["nodes"] == ["n1", "n2"]
+
+
 def test_a_node_is_as_bad_as_its_first_failed_command(tmp_path: Path) -> None:
     record(tmp_path, "n1", H100, REFUSED)
     write_record(tmp_path, "n1", "verify", [H100], {"exit_code": 5, "errors": []})

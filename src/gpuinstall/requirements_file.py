@@ -267,7 +267,8 @@ class _Reader:
         requirements: tuple[str, ...] = ()
         package = ""
         if text:
-            if editable:
+            # uv has no editable package from Git: it is installed as one that is not.
+            if editable and not text.startswith("git+"):
                 text = f"-e {text}"
             package = _check_requirement(text, f"{path}, line {number}", is_shown=is_shown)
             requirements = (text,)

@@ -283,6 +283,12 @@ def _unusable(error: Exception) -> GpuInstallError | None:
             "nested-too-deep",
             "a file or a requirement is nested deeper than gpuinstall reads",
         )
+    if isinstance(error, ModuleNotFoundError):
+        message = f"gpuinstall's own environment lacks {error.name}"
+        remedy = (
+            "python3 bootstrap.py --help   # makes it again; pip and pipx: reinstall gpuinstall"
+        )
+        return InstallationError("tool-incomplete", message, hint=remedy)
     if not isinstance(error, OSError) or error.errno not in _FILE_ERRORS:
         return None
     if not isinstance(error.filename, str | bytes):

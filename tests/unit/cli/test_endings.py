@@ -24,6 +24,10 @@ from gpuinstall.cli import main
             OSError(errno.EMFILE, "Too many open files"),
             "too many files are open for this shell's limit",
         ),
+        (
+            ModuleNotFoundError("No module named 'tomli'", name="tomli"),
+            "gpuinstall's own environment lacks tomli",
+        ),
         (RecursionError(), "a file or a requirement is nested deeper than gpuinstall reads"),
     ],
 )

@@ -170,6 +170,20 @@ def test_a_torch_is_tried_with_every_build_that_runs(
     assert answer.versions["torch"] == "2.13.0+cu129"
 
 
+def test_a_wheel_with_libraries_for_windows_alone_is_none_for_linux(
+    folder: Path, session: Session
+) -> None:
+    for version, library in (("1", "o.so"), ("2", "o.pyd")):
+        modules: dict[str, str | bytes] = {f"attentive/{library}": b"\0" * 500}
+        make_wheel(folder / "simple", "attentive", version, requires=["torch"], modules=modules)
+
+    answer = resolve("attentive", session)
+
+    assert answer
+    assert answer.versions["attentive"] == "1"
+    assert resolve("attentive==2", session) is None
+
+
 def test_what_a_remedy_promises_is_in_the_lock(
     folder: Path, libraries: dict[str, bytes], session: Session
 ) -> None:

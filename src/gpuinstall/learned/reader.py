@@ -31,7 +31,7 @@ from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from email.message import Message
 
     from gpuinstall.reporter import Reporter
@@ -51,6 +51,7 @@ LEAST_OF_A_WHEEL = 8 << 20
 """How many of them are read of each wheel nevertheless."""
 _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
 """What the summary, the keywords or the classifiers of a package say that has code for them."""
+_LIBRARY_ENDING = re.compile(r"\.(pyd|dll|dylib|so)\b(?=[\w.]*$)", re.ASCII)
 ANY_BACKEND = "any"
 """What stands for the backend in the name of a row that is the same beside every torch."""
 OF_TABLES = "tables"
@@ -170,6 +171,7 @@ class Reader:
                 cuda=cuda,
                 sorted_under=classified_cuda(classifiers),
                 loading=package.loading.value,
+                system="windows" if _is_for_windows(opened.members) else None,
                 needs=needs.libraries,
                 opens=tuple(sorted(opens)),
                 glibc=needs.glibc,
@@ -346,6 +348,12 @@ def listed_metadata(url: str, client: Client) -> Message | None:
         if page:
             return Parser().parsestr(page.text)
     return None
+
+
+def _is_for_windows(names: Iterable[str]) -> bool:
+    """Whether a wheel has libraries, and all of them are for Windows."""
+    endings = {_LIBRARY_ENDING.search(name) for name in names} - {None}
+    return bool(endings) and all(ending[0] in {".pyd", ".dll"} for ending in endings if ending)
 
 
 def _row(

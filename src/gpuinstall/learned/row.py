@@ -43,7 +43,7 @@ _SHOWN = (
 """The fields that documents show as they are."""
 
 
-READING = 2
+READING = 3
 """The number of the rules by which wheels are read: each that finds another answer in the same wheel adds one."""
 
 
@@ -106,6 +106,8 @@ class LearnedRow:
     """The version in METADATA, if the name of the file says more: 2.8.3 of 2.8.3+cu12torch2.9."""
     torch: TorchNeeds | None = None
     """Which torch its code loads beside."""
+    system: str | None = None
+    """The one system that its libraries are for, if its name says any."""
     loading: str | None = None
     """Whether the package works without its native code, a ``Loading``."""
 

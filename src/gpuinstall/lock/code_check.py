@@ -13,7 +13,12 @@ from gpuinstall.finding import Reason, Rejection
 from gpuinstall.learned.row import hint_against, misfit, refused_by_driver, without_code
 from gpuinstall.lock.code_roles import PackageRoles
 from gpuinstall.lock.code_rows import CodeRows
-from gpuinstall.lock.code_rules import CodeSurroundings, against, lacking
+from gpuinstall.lock.code_rules import (
+    CodeSurroundings,
+    against,
+    for_another_system,
+    lacking,
+)
 from gpuinstall.lock.extras import MissingExtras, missing_extras, older_with_extras
 from gpuinstall.lock.library_majors import OtherMajor, other_majors
 from gpuinstall.lock.older_code import OlderVersions
@@ -275,7 +280,7 @@ class CodeCheck:
         """Whether a package cannot work with what was read of it."""
         row = self.rows[wheel]
         members = load_members()
-        if row.package in members.stated:
+        if row.package in members.stated or for_another_system(row, self._build, self.around):
             return True
         is_named = row.package in self.roles.requested or members.names(row.package)
         if not is_named and row.package in self.roles.pinned:

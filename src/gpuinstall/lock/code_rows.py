@@ -55,10 +55,14 @@ class CodeRows:
     @cached_property
     def by_wheel(self) -> dict[Wheel, LearnedRow]:
         """What the wheels with GPU code say of themselves, but for those that torch's build answers for."""
-        wheels = [wheel for wheel in self._wheels if _has_own_code(wheel, self._build)]
+        wheels = list(filter(self._is_judged, self._wheels))
         rows = side_by_side(self._read, wheels, WHEELS_AT_ONCE)
         pairs = zip(wheels, rows, strict=True)
         return {wheel: row for wheel, row in pairs if row}
+
+    def _is_judged(self, wheel: Wheel) -> bool:
+        # The name of a file may say any platform, and have libraries for one.
+        return _has_own_code(wheel, self._build) or wheel.package in self._requested
 
     @cached_property
     def _wheels(self) -> list[Wheel]:
@@ -100,7 +104,8 @@ class CodeRows:
     def _read(self, wheel: Wheel) -> LearnedRow | None:
         try:
             # Of what was requested the glibc counts, too.
-            if wheel.package in self._requested or self._reader.may_have_code(wheel):
+            is_requested = wheel.package in self._requested and not _is_for_any(wheel)
+            if is_requested or self._reader.may_have_code(wheel):
                 return self.row(wheel, self._build.backend)
         except InstallationError as error:
             package = f"{wheel.package} {wheel.version}"
@@ -178,7 +183,7 @@ def installed_wheels(wheels: Iterable[Wheel], tags: Sequence[Tag]) -> list[Wheel
 
 def _has_own_code(wheel: Wheel, build: Build) -> bool:
     """Whether a wheel is for one platform, and torch's own build does not answer for it."""
-    if all(tag.platform == "any" for tag in wheel.tags):
+    if _is_for_any(wheel):
         return False
     members = load_members()
     if not members.with_torch.fullmatch(wheel.package):
@@ -186,6 +191,10 @@ def _has_own_code(wheel: Wheel, build: Build) -> bool:
     pinned = {number for _, number in build.libraries}
     is_pinned = not pinned or str(wheel.version) in pinned
     return not is_pinned and members.not_pinned.fullmatch(wheel.package) is not None
+
+
+def _is_for_any(wheel: Wheel) -> bool:
+    return all(tag.platform == "any" for tag in wheel.tags)
 
 
 def _wheel(file: LockedFile) -> Wheel | None:

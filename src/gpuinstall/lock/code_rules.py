@@ -50,6 +50,13 @@ def against(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | No
     return None
 
 
+def for_another_system(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:  # noqa: ARG001
+    """Return that all libraries of a package are for another system, although its name says any."""
+    if row.system is None or row.system == build.os:
+        return None
+    return f"has libraries for {row.system.capitalize()} alone"
+
+
 def below_lowest(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:  # noqa: ARG001
     """Return that a GPU is older than the makers of a package support."""
     version = Version(row.version)
@@ -102,7 +109,14 @@ def has_symbols(needs: TorchNeeds, build: Build) -> bool | None:
     return needs.verdict(minor)
 
 
-_RULES = (below_lowest, without_gpu_or_driver, beyond_glibc, without_runtime, without_symbols)
+_RULES = (
+    for_another_system,
+    below_lowest,
+    without_gpu_or_driver,
+    beyond_glibc,
+    without_runtime,
+    without_symbols,
+)
 
 
 def _may_load(row: LearnedRow, build: Build, around: CodeSurroundings) -> bool:

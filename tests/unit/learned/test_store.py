@@ -100,7 +100,7 @@ def test_a_row_is_found_again_by_its_own_wheel_alone(tmp_path: Path, sha256: str
         ROW.render().replace("2026-11-20T10:00:00+00:00", "yesterday"),
         ROW.render().replace("+00:00", ""),
         replace(ROW, reading=1).render(),
-        ROW.render().replace("reading = 2\n", ""),
+        ROW.render().replace("reading = 3\n", ""),
         ROW.render() + 'more = "than we know"\n',
     ],
 )

@@ -206,14 +206,14 @@ def test_a_lock_with_a_file_of_a_source_can_be_installed_and_of_a_strange_host_c
     workshop: Workshop,
 ) -> None:
     assert workshop.run("lock", ENTRY, *RTX_3090).ok
-    done = workshop.run("lock", "download", "files")
+    done = workshop.run("sync", "--target", "cu126", "--dry-run")
     assert done.ok, done.err
     elsewhere = {**workshop.variables, "GPUINSTALL_EXTENSION_INDEX": "http://127.0.0.1:9/simple"}
     strange = Workshop(
         workshop.folder, workshop.caches, {**elsewhere, "GPUINSTALL_TRUST_FOLDER": "0"}
     )
     assert (
-        strange.document("lock", "download", "files", exit_code=6)["errors"][0]["code"]
+        strange.document("sync", "--target", "cu126", "--dry-run", exit_code=6)["errors"][0]["code"]
         == "lock-source"
     )
 

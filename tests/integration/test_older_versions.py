@@ -17,6 +17,7 @@ from gpuinstall.reporter import SilentReporter
 from gpuinstall.request import Request
 from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
+from gpuinstall.wheels.ranges import Limits
 from gpuinstall.words import machine_in_words
 from tests.lab.index import StandInIndex
 from tests.lab.native import native_library
@@ -207,6 +208,29 @@ def test_what_a_remedy_promises_is_in_the_lock(
     assert answer.versions["promised"] == "1"
     [warning] = [one.message for one in answer.plan.warnings if "promised 3" in one.message]
     assert warning.endswith("promised 1 is the newest that the other versions go with")
+
+
+def test_what_may_not_be_read_to_its_end_is_no_answer_and_is_named(
+    folder: Path, libraries: dict[str, bytes], session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = libraries[OTHER_GPUS] + Random(0).randbytes(12 << 20)
+    make_history(
+        folder, {**libraries, OTHER_GPUS: large}, "lengthy", [RUNS, OTHER_GPUS, NEWER_CUDA]
+    )
+    monkeypatch.setattr("gpuinstall.learned.reader.WHOLE", Limits(bytes=1 << 20))
+    monkeypatch.setattr("gpuinstall.learned.reader.LEAST_OF_A_WHEEL", 1 << 20)
+
+    answer = resolve("lengthy", session)
+    pinned = resolve("lengthy==2", session)
+
+    assert answer
+    assert answer.versions["lengthy"] == "1"
+    [warning] = [one.message for one in answer.plan.warnings if "lengthy 3" in one.message]
+    assert warning.endswith(
+        "lengthy 1 runs here (unread: 2: more of it would have to be read than may be)"
+    )
+    assert pinned
+    assert any("lengthy 2 may have no code" in one.message for one in pinned.plan.warnings)
 
 
 def test_a_placeholder_is_a_refusal(

@@ -266,9 +266,7 @@ class CodeCheck:
     def _excludes(self, rejected: Rejection[Wheel]) -> bool:
         """Whether something has to give way for a wheel; a library that its package does without only warns."""
         wheel = rejected.candidate
-        row = self.rows[wheel]
-        if not row.is_whole and self._is_lacking(row):
-            # What was read in part is not known.
+        if self._is_unknown(self.rows[wheel]):
             return False
         return self.roles.decides(wheel.package) and self._may_be_needed(wheel)
 
@@ -291,6 +289,10 @@ class CodeCheck:
             return False
         is_read = not is_lacking or (row.is_whole and not row.unlinked)
         return is_read and row.loading == Loading.REQUIRED.value
+
+    def _is_unknown(self, row: LearnedRow) -> bool:
+        """Whether the part that was read of a package has no code for a GPU, and the rest may have."""
+        return not row.is_whole and self._is_lacking(row)
 
     def _is_lacking(self, row: LearnedRow) -> bool:
         """Whether it is its code alone that a GPU has none of: the driver runs its CUDA."""
@@ -385,6 +387,8 @@ class CodeCheck:
             is_optional = self.rows[wheel].loading == Loading.OPTIONAL.value
             is_dispensable = is_optional or self.roles.has_fallback(wheel.package)
             if program in stuck or is_dispensable or self._excludes(rejected):
+                continue
+            if self._is_unknown(self.rows[wheel]):
                 continue
             exclusion = self._part_exclusion(rejected)
             if exclusion:

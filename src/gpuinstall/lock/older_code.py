@@ -160,6 +160,9 @@ class OlderVersions:
                 if not (row.is_whole or refused) and without_code(row, build, self._around.gpus):
                     # A part of its code excludes nothing.
                     row = self._rows.row(wheel, build.backend, whole=True)
+                    if not row.is_whole:
+                        self._unread[wheel.version] = "more of it would have to be read than may be"
+                        return None
                 if self._runs_beside(row, build):
                     serving.append(build)
         except InstallationError as error:

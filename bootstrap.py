@@ -377,15 +377,13 @@ def get_uv(job: Job) -> Path:
             uv = way(job)
         except PassedOverError as passed:
             reasons.append(f"{name}: {passed}")
-            job.screen.step("uv passed over", reasons[-1], began)
         else:
             job.screen.step(f"uv {version_of(uv)}", name, began)
             return uv
-    seen = reasons if job.screen.quiet else ()
     if any(map(NO_SPACE.search, reasons)):
-        raise BootstrapError(4, "a disk is full", seen, ways_to_room())
+        raise BootstrapError(4, "a disk is full", reasons, ways_to_room())
     message = f"uv {job.kit.uv_version} is not here and could not be downloaded"
-    raise BootstrapError(4, message, seen, ways_to_uv(job))
+    raise BootstrapError(4, message, reasons, ways_to_uv(job))
 
 
 def uv_at_hand(job: Job) -> Path:

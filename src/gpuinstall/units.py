@@ -12,6 +12,11 @@ def readable(size: int) -> str:
     return f"{size / 1e6:.0f} MB" if size < 1e9 else f"{size / 1e9:.1f} GB"
 
 
+def number_of(count: int, thing: str) -> str:
+    """Write how many there are of something: ``1 package``, ``2 packages``."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
 def duration(seconds: float) -> str:
     """Write seconds as people do: ``4.1 s``, ``1 min 12 s``."""
     if seconds < 60:

@@ -161,7 +161,7 @@ def test_a_lock_names_the_index_of_the_users_own_configuration(
     ours = replace(here, variables={**here.variables, "UV_INDEX": company.index})
     locked = " ".join(ours.run("lock", "--target", "cpu", "ours").err.split())
     assert f"{company.index}, as UV_INDEX says: the source of ours" in locked
-    assert f"can be installed only where {company.index} is reachable" in locked
+    assert company.index in locked.partition("can be installed only where")[2]
     assert f'index = "{company.index}"' in here.lock("pylock.cpu.toml")
     for command in (
         ("lock", "--upgrade"),

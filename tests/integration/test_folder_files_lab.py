@@ -163,10 +163,7 @@ def test_a_project_of_setup_py_is_installed_with_the_file_beside_it(
     make_setup_project(workshop.folder, "old-thing", "cowsay")
     write(workshop, "requirements.txt", "numpy\n")
     write(workshop, "environment-gpu.yml", "dependencies:\n- pip:\n  - rich\n")
-    assert (
-        "numpy, the project were not resolved: plan --live resolves them"
-        in workshop.run("plan").err
-    )
+    assert "the request was not resolved: plan --live resolves it" in workshop.run("plan").err
     done = workshop.run("install")
     assert done.status == 0, done.err
     counted = "requirements.txt: 1 requirement; setup.py: the project itself, editable"

@@ -85,6 +85,8 @@ def fill(workshop: Workshop, environment: Path) -> dict[str, bytes]:
     )
     done = workshop.run("install", "--into", "--python", str(python), "torch==2.13.0")
     assert done.status == 0, done.out + done.err
+    changes = [line for line in done.err.splitlines() if line.startswith("Changes ")]
+    assert len(changes) == 1, changes
     (site / "app.py").write_text("import torch\nprint(torch.__version__)\n")
     return files(environment)
 

@@ -38,6 +38,7 @@ ARC_B580 = card(3, "8086:e20b", "xe") | {
     f"{PCI}/{bus(3)}/drm/renderD130/dev": "226:130\n",
     "/dev/dri/renderD130": "open\n",
 }
+CODE = "import os, torch; print(os.path.basename(os.environ['VIRTUAL_ENV']), torch.__version__)"
 PYTHON = f"cp3{sys.version_info.minor}"
 LINUX, MAC = f"{PYTHON}-{PYTHON}-manylinux_2_28_x86_64", f"{PYTHON}-{PYTHON}-macosx_14_0_arm64"
 TRITON = {"rocm7.2": "triton-rocm", "xpu": "triton-xpu", "cu130": "triton"}
@@ -247,6 +248,29 @@ def test_locks_for_all_makers_lie_beside_each_other_and_uv_takes_a_macs_for_a_ma
         workshop, variables={**workshop.variables, **lay(tmp_path / "machine", RX_7900_XTX)}
     )
     assert chosen.document("sync")["data"]["environment"]["torch"] == "2.14.1+rocm7.2"
+
+
+def test_one_project_starts_on_nodes_of_nvidia_and_of_amd(
+    workshop: Workshop, play: Play, tmp_path: Path
+) -> None:
+    amd = replace(
+        workshop, variables={**workshop.variables, **lay(tmp_path / "machine", RX_7900_XTX)}
+    )
+    play(NO_NVIDIA)
+    workshop.document("lock", "torch==2.14.1", "--target", "cu130", "--target", "rocm7-2")
+    command = ("run", "--any", "--install", "python", "-c", CODE)
+    on_amd = amd.run(*command)
+    play(RTX_4090)
+    on_nvidia = workshop.run(*command)
+
+    assert (on_amd.status, on_amd.out) == (0, ".venv-rocm7-2 2.14.1+rocm7.2\n"), on_amd.err
+    assert (on_nvidia.status, on_nvidia.out) == (0, ".venv-cu130 2.14.1+cu130\n"), on_nvidia.err
+    assert workshop.entries() == {
+        ".venv-cu130",
+        ".venv-rocm7-2",
+        "pylock.cu130.toml",
+        "pylock.rocm7-2.toml",
+    }
 
 
 def installs_plainly(workshop: Workshop, lock: str, torch: str) -> None:

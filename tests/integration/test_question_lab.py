@@ -76,7 +76,7 @@ def test_a_no_leaves_everything_as_it_was(workshop: Workshop) -> None:
         f"torch {TORCH}+cu130 is a download of 2.5 GB: the index of the CPU build, "
     )
     assert asked.endswith(f"{QUESTION} [y/N]: n")
-    assert any(row.endswith("--yes   # downloads it all the same") for row in rows)
+    assert any(row.endswith("with --yes: it is downloaded all the same") for row in rows)
     assert workshop.entries() == set()
 
 

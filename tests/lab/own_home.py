@@ -20,5 +20,6 @@ def move_in(home: Path) -> None:
     for name in list(os.environ):
         if name.startswith(("UV_", "XDG_", "GPUINSTALL_")) and name not in KEPT:
             del os.environ[name]
+    # Not os.devnull: pip would then read no file of an environment either.
+    os.environ.pop("PIP_CONFIG_FILE", None)
     os.environ["HOME"] = str(home)
-    os.environ["PIP_CONFIG_FILE"] = os.devnull

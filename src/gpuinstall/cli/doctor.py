@@ -19,6 +19,7 @@ from gpuinstall.cli.outcome import Outcome, finding_entries, framed
 from gpuinstall.environments.application import find_application
 from gpuinstall.errors import LockError, UsageError
 from gpuinstall.files import write_text
+from gpuinstall.units import number_of
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
@@ -202,16 +203,12 @@ def last_line(examination: Examination) -> str:
     parts = []
     proven = len(preflight.cards) - len(preflight.with_outcome("unproven"))
     if proven:
-        parts.append(f"the driver and {_number_of(proven, 'GPU')}")
+        parts.append(f"the driver and {number_of(proven, 'GPU')}")
     environment = examination.environment
     if environment is None:
         missing = "no environment here: gpuinstall install makes one"
         return f"no problem found in {parts[0]}; {missing}" if parts else missing
-    parts.append(f"{_number_of(environment.packages, 'package')} in {environment.venv.name}")
+    parts.append(f"{number_of(environment.packages, 'package')} in {environment.venv.name}")
     if examination.locks:
-        parts.append(_number_of(examination.locks, "lock"))
+        parts.append(number_of(examination.locks, "lock"))
     return f"healthy: {', '.join(parts)}"
-
-
-def _number_of(count: int, thing: str) -> str:
-    return f"{count} {thing}{'s' * (count > 1)}"

@@ -23,7 +23,7 @@ from gpuinstall.environments.paths import EnvironmentPaths, interpreter
 from gpuinstall.errors import UsageError
 from gpuinstall.project import Project, open_project
 from gpuinstall.shell import activation, joined, parent_program, quoted, this_shell
-from gpuinstall.units import display_path, duration, readable
+from gpuinstall.units import display_path, duration, number_of, readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -298,8 +298,8 @@ def show_installed(
         f"{display_path(venv)} · torch {lock.versions['torch']} · Python {result.fit.choice.python}",
     )
     unchanged = "" if result.is_lock_new else ", unchanged"
-    packages = len(lock.pylock.packages)
-    terminal.field("Lock", f"{lock.name}: {packages} packages, {lock.pinned_by}{unchanged}")
+    packages = number_of(len(lock.pylock.packages), "package")
+    terminal.field("Lock", f"{lock.name}: {packages}, {lock.pinned_by}{unchanged}")
     if result.bytes:
         terminal.field("Cache", " and ".join(map(display_path, result.caches)))
     if result.previous:
@@ -377,8 +377,8 @@ def _show_into(terminal: Terminal, result: IntoResult) -> None:
     versions = f"torch {result.fit.lock.versions['torch']} · Python {environment.version}"
     terminal.field("Environment", f"{display_path(environment.prefix)} · {versions}")
     if result.verdict is None:
-        changes = len(result.changes)
-        terminal.field("Dry run", f"{changes} packages would change; nothing was changed")
+        changes = number_of(len(result.changes), "package")
+        terminal.field("Dry run", f"{changes} would change; nothing was changed")
         return
     terminal.field("Proof", str(result.verdict["status"]))
     if result.previous:

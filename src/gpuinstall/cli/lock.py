@@ -16,6 +16,7 @@ from gpuinstall.node_records import recorded_machines
 from gpuinstall.project import lock_requests, open_project
 from gpuinstall.shell import joined, quoted
 from gpuinstall.sourcing import Sourcing
+from gpuinstall.units import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -266,12 +267,12 @@ def _show_written(
     names_by_source: dict[str, list[str]] = {}
     for written in locks:
         lock, name = written.lock, written.path.name
-        packages = len(lock.pylock.packages)
-        terminal.field("Lock", f"{name}: {packages} packages, {lock.pinned_by} ({written.status})")
-        for source in written.private:
-            names_by_source.setdefault(source, []).append(name)
+        packages = number_of(len(lock.pylock.packages), "package")
+        terminal.field("Lock", f"{name}: {packages}, {lock.pinned_by} ({written.status})")
+        if written.private:
+            names_by_source.setdefault(" and ".join(written.private), []).append(name)
     for source, names in names_by_source.items():
-        terminal.warn(f"{', '.join(names)}: can be installed only where {source} is reachable")
+        terminal.warn(f"{', '.join(names)}: can be installed only where {source} can be reached")
     for row in apart:
         terminal.field("Apart", f"{row.package} {row.version} for {row.target}: {row.why}")
 

@@ -217,11 +217,9 @@ def _with_warning_of_programs(plan: Plan | Rejected) -> Plan | Rejected:
             programs.append("the project" if name == "." else name)
     if not programs:
         return plan
-    were, them = ("were", "them") if len(programs) > 1 else ("was", "it")
-    message = (
-        f"{', '.join(programs)} {were} not resolved: "
-        f"plan --live resolves {them}, and may choose an older torch"
-    )
+    # The choice itself lists them.
+    packages = programs[0] if len(programs) == 1 else "the request"
+    message = f"{packages} was not resolved: plan --live resolves it, and may choose an older torch"
     return replace(plan, warnings=(*plan.warnings, Reason("programs-not-looked-at", message)))
 
 

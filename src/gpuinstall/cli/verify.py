@@ -19,6 +19,7 @@ from gpuinstall.cli.probe import refusals
 from gpuinstall.environments.environment import read_marker, read_origin
 from gpuinstall.environments.paths import interpreter
 from gpuinstall.errors import LockError, MachineError, UsageError, VerificationError
+from gpuinstall.units import number_of
 from gpuinstall.verify.kernels.programs import PROGRAMS
 from gpuinstall.verify.runner import fail_devices, verify_environment
 from gpuinstall.verify.verdict import Device, Verdict
@@ -235,10 +236,10 @@ def _detail(device: Device) -> str:
         return f": {device.unproven}"
     statuses = Counter(check.status for check in device.checks)
     if device.status == "failed":
-        return f" in {statuses['failed']} of {len(device.checks)} checks"
+        return f" in {statuses['failed']} of {number_of(len(device.checks), 'check')}"
     skipped = f", {statuses['skipped']} skipped" if statuses["skipped"] else ""
     seconds = sum(check.seconds for check in device.checks)
-    return f", {statuses['passed']} checks{skipped}, {seconds:.1f} s"
+    return f", {number_of(statuses['passed'], 'check')}{skipped}, {seconds:.1f} s"
 
 
 def _show_fault(terminal: Terminal, fault: Finding) -> None:

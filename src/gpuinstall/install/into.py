@@ -34,6 +34,7 @@ from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins
 from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.shell import quoted
+from gpuinstall.text import some
 from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
@@ -206,7 +207,12 @@ def _planned(
         if change.kind != "removed":
             changes.append(change)
             new_versions[change.package] = change.new or ""
-            reporter.step("Change", str(change))
+    added = [f"{change.package} {change.new}" for change in changes if change.kind == "added"]
+    if added:
+        reporter.step("Changes", f"+ {some(added)}")
+    for change in changes:
+        if change.kind == "changed":
+            reporter.step("Changes", str(change))
     for warning in fit.plan.warnings:
         reporter.warn(warning.message)
     for conflict in environment.broken_by(new_versions):

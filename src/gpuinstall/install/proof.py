@@ -15,6 +15,7 @@ from gpuinstall.errors import InstallationError, VerificationError
 from gpuinstall.failures.table import load_failures
 from gpuinstall.plan.requirement import requirement_names
 from gpuinstall.shell import quoted
+from gpuinstall.units import number_of
 from gpuinstall.values import dataclass
 from gpuinstall.verify.verdict import with_programs, without_programs
 
@@ -295,7 +296,7 @@ def summary(verdict: Verdict) -> str:
         result = device.unproven or device.status
         if device.status == "passed":
             count = sum(check.status == "passed" for check in device.checks)
-            result = f"{count} checks"
+            result = number_of(count, "check")
         parts.append(f"{device.label}: {result}")
     return " · ".join(parts)
 

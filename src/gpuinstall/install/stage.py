@@ -38,6 +38,7 @@ from gpuinstall.lock.source_builds import sync_settings, sync_variables
 from gpuinstall.lock.transfer import Transfer, build_index, is_served, refresh_words, run_uv
 from gpuinstall.shell import joined, quoted
 from gpuinstall.text import some
+from gpuinstall.units import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -130,7 +131,7 @@ def build(
     else:
         _write_guard(fit, beside.result(), project)
     # As "uv pip list" counts them: with pip, which no lock holds.
-    installed = f"{len(installed_packages(paths.staging))} packages"
+    installed = number_of(len(installed_packages(paths.staging)), "package")
     if is_clone:
         installed += f", {len(new)} of them new"
     session.reporter.step("Installed", installed, monotonic() - start)

@@ -37,6 +37,7 @@ from gpuinstall.install.swap import finish_swap, swap_in
 from gpuinstall.install.undo import UndoRecord, find_undo, finish_undo, plan_undo, undo_folder
 from gpuinstall.interruption import defer_interrupts
 from gpuinstall.shell import quoted
+from gpuinstall.units import number_of
 from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
@@ -254,7 +255,8 @@ class ForeignPlace:
             run_uv(uv.put_into(environment.python, private_lock, words), session.from_cache())
         except OSError as error:
             raise unwritable(environment.root, error) from None
-        self.project.reporter.step("Installed", f"{len(wheels)} packages", monotonic() - start)
+        installed = number_of(len(wheels), "package")
+        self.project.reporter.step("Installed", installed, monotonic() - start)
         packages = read_packages(environment.packages_folders)
         for fault in check_written_files(packages, names, environment.root):
             self.project.reporter.warn(fault.message)

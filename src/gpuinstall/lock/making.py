@@ -201,7 +201,7 @@ def _resolve_live(
         return answer
     for text in dict.fromkeys(map(optional_extensions, answer)):
         if text:
-            session.reporter.step("Optional", text)
+            session.reporter.detail("Optional", text)
     if not unreachable:
         answer[0] = answer[0].warned_of(glibc_notes(answer, session))
     _name_own_indexes(answer, session)

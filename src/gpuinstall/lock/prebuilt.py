@@ -358,8 +358,7 @@ def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
     rows = choice.closest
     if not rows:
         names = [source.id for source in extension.sources]
-        sources = ", ".join(names) or "no source"
-        return f"{sources} has no file"
+        return f"there is no file of it from {' or '.join(names) or 'any source'}"
     lines = []
     for row in rows[:REASONS]:
         file, _ = row.candidate

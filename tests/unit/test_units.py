@@ -1,0 +1,10 @@
+"""Numbers as people write them."""
+
+from __future__ import annotations
+
+from gpuinstall.units import number_of
+
+
+def test_one_of_a_thing_is_no_plural() -> None:
+    numbers = [number_of(count, "package") for count in (0, 1, 2)]
+    assert numbers == ["0 packages", "1 package", "2 packages"]

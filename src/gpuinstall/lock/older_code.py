@@ -156,19 +156,27 @@ class OlderVersions:
         try:
             for build in self._runnable:
                 row = self._rows.row(wheel, build.backend)
-                refused = refused_by_driver(row, build, self._around.gpus)
-                if not (row.is_whole or refused) and without_code(row, build, self._around.gpus):
-                    # A part of its code excludes nothing.
-                    row = self._rows.row(wheel, build.backend, whole=True)
-                    if not row.is_whole:
-                        self._unread[wheel.version] = "more of it would have to be read than may be"
-                        return None
+                if not refused_by_driver(row, build, self._around.gpus):
+                    row = self._settled(row, wheel, build)
                 if self._runs_beside(row, build):
                     serving.append(build)
         except InstallationError as error:
             self._unread[wheel.version] = error.message
             return None
         return serving
+
+    def _settled(self, row: LearnedRow, wheel: Wheel, build: Build) -> LearnedRow:
+        """Return a row that tells whether a wheel has code for the GPUs; a part of its code excludes nothing.
+
+        Raises:
+            InstallationError: if no more of the wheel may be read.
+        """
+        is_lacking = bool(without_code(row, build, self._around.gpus))
+        if not row.is_whole and is_lacking:
+            row = self._rows.row(wheel, build.backend, whole=True)
+        if row.is_whole or (row.architectures and not is_lacking):
+            return row
+        raise InstallationError("unread", "more of it would have to be read than may be")
 
     def _runs_beside(self, row: LearnedRow, build: Build) -> bool:
         return (

@@ -341,6 +341,33 @@ def test_a_torch_that_runs_here_keeps_its_version_and_its_build_unless_asked(
     assert "torch" in {change["package"] for change in newest["changes"]}
 
 
+def test_a_cpu_build_that_pip_took_becomes_the_build_of_this_machine(
+    workshop: Workshop, play: Play
+) -> None:
+    into = ("install", "--into", "--venv", "app", "--dry-run")
+    site = next(plain_venv(workshop).glob("lib/python*/site-packages"))
+    table = {
+        # the same version, another only if none of its builds runs, and what has no GPU keeps its build
+        "2.13.0": (RTX_4090, "2.13.0+cu126"),
+        "2.15.0": (RTX_4090, "2.14.1+cu126"),
+        "2.14.1": (FakeDriver(nvml_missing=True, cu_missing=True), "2.14.1+cpu"),
+    }
+    wrong = {}
+    for version, (driver, expected) in table.items():
+        metadata = site / f"torch-{version}+cpu.dist-info" / "METADATA"
+        metadata.parent.mkdir()
+        metadata.write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}+cpu\n")
+        play(driver)
+        data = workshop.document(*into)["data"]
+        moved = {change["package"]: change["new"] for change in data["changes"]}
+        torch = moved.get("torch", f"{version}+cpu")
+        if torch != expected:
+            wrong[version] = torch
+        shutil.rmtree(metadata.parent)
+
+    assert wrong == {}
+
+
 def struck(workshop: Workshop, *arguments: str) -> process.Finished:
     """Run until the moment when the packages are in and nothing is proven, and die there."""
     run = "from gpuinstall.cli.main import run_command_line; run_command_line(__import__('sys').argv[1:])"

@@ -17,7 +17,7 @@ from gpuinstall.environments.guard import (
     renew_uv_guard,
     write_guard,
 )
-from gpuinstall.errors import InstallationError, NoBuildError, UsageError
+from gpuinstall.errors import InstallationError, MachineError, NoBuildError, UsageError
 from gpuinstall.install.foreign import ENVIRONMENT_NAMES, ForeignEnvironment, inspect_foreign
 from gpuinstall.install.options import Action
 from gpuinstall.install.priced_lock import PricedLock
@@ -236,14 +236,14 @@ def _resolve_near(
     request: LockRequest,
     session: Session,
 ) -> Resolution:
-    """Resolve with the torch that is there, in its build or in another; with another torch only if none of it runs.
+    """Resolve with the torch that is there, in its build or in this machine's; with another only if none of it runs.
 
     A version or a backend that was requested is not overruled.
     """
     for constraint in _torch_constraints(environment, request.request):
         constraints = (*request.request.constraints, constraint)
         near = replace(request, request=replace(request.request, constraints=constraints))
-        with suppress(NoBuildError, UsageError):
+        with suppress(MachineError, NoBuildError, UsageError):
             return resolve_locks([near], session)[0]
     return resolve_locks([request], session)[0]
 
@@ -257,8 +257,9 @@ def _torch_constraints(environment: ForeignEnvironment, request: Request) -> Ite
         requirement = parse_requirement(text)
         if requirement.name == "torch" and (requirement.specifier or requirement.url):
             return
-    public = installed.partition("+")[0]
-    if public != installed and request.backend is None:
+    public, _, label = installed.partition("+")
+    # A CPU build that is there was not requested: pip takes it on machines with a GPU, too.
+    if label not in ("", "cpu") and request.backend is None:
         yield f"torch=={installed}"
     yield f"torch=={public}"
 

@@ -115,7 +115,8 @@ def open_session(
     remove_abandoned_scratch()
     scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH))
     # Until this run ends, or is killed, no other one takes the folder for abandoned.
-    descriptor = hold_alone(str(scratch))
+    # Windows has no such locks, and removes no file that is open.
+    descriptor = None if os.name == "nt" else hold_alone(str(scratch))
     client = Client(
         sources.certificates, logins=logins, offline=sourcing.offline, patience=patience
     )

@@ -37,7 +37,7 @@ def hints() -> set[tuple[str, str]]:
         for path in FILES
         for call in CALL.findall(path.read_text(encoding="utf-8"))
         if not re.match(r"run \w", call)
-        for option in re.findall(r"(?<= )--?[a-z][a-z-]*", call)
+        for option in re.findall(r"(?<= )--?[a-z][a-z-]*", re.sub(r"\$\([^)]*\)", "", call))
     }
 
 

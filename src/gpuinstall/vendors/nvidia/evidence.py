@@ -194,8 +194,13 @@ class NvidiaEvidence:
         # With a node for every card a container was given them all, also one that the driver has lost.
         if not self.facts.container.shares_the_bus or len(self.nodes) >= len(self.usable):
             return {device.address for device in self.usable}
-        listed = {gpu.bus_id for gpu in permitted(self.nvml).gpus}
-        return listed | {device.bus_id for device in self.cuda.devices}
+        listed: set[str | None] = {gpu.bus_id for gpu in permitted(self.nvml).gpus}
+        listed |= {device.bus_id for device in self.cuda.devices}
+        if listed:
+            return listed
+        # No library lists them: a node has the number of its card on the bus.
+        numbered = enumerate(self.usable)
+        return {card.address for number, card in numbered if f"nvidia{number}" in self.nodes}
 
     @property
     def fix_context(self) -> FixContext:

@@ -27,7 +27,7 @@ from bench.harness import (
     single,
     timed,
 )
-from gpuinstall.threads import side_by_side
+from gpuinstall.base.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -3,7 +3,7 @@
 A block that is made here is a ``console`` block below the line ``<!-- made by `make docs` -->``. In a table of GPUs
 the third column is filled: the build that ``| RTX 3090 (sm_86) | 610.43.02 | …`` gets. An example of docs/api.md is
 run for what it prints. The arrows of docs/architecture.md are those of the imports, the settings of docs/trust.md
-those of ``gpuinstall.provenance``, the checks of docs/checks.md those of ``gpuinstall.verify``, the document of
+those of ``gpuinstall.sources.provenance``, the checks of docs/checks.md those of ``gpuinstall.verify``, the document of
 docs/documents.md a recorded one. Of the largest files of the catalogue, what a plan reads in their place is made.
 """
 
@@ -28,9 +28,9 @@ from tests.lab.source import room_graph
 
 from gpuinstall import Machine, Request, __version__, choose, load_catalog
 from gpuinstall.catalog.authored import TABLES
+from gpuinstall.catalog.failures.table import load_advice, load_failures, load_lookalikes
 from gpuinstall.cli.main import COMMANDS, entrance
-from gpuinstall.failures.table import load_advice, load_failures, load_lookalikes
-from gpuinstall.provenance import SETTING_RULES
+from gpuinstall.sources.provenance import SETTING_RULES
 from gpuinstall.verify.cover import load_rows
 from gpuinstall.verify.kernels import all_gpus, deep, programs, quick
 from tools.support_table import support_page
@@ -38,7 +38,7 @@ from tools.support_table import support_page
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gpuinstall.failures.table import Failure
+    from gpuinstall.catalog.failures.table import Failure
 
 ROOT = Path(__file__).resolve().parent.parent
 MAN_PAGE = ROOT / "prefix" / "share" / "man" / "man1" / "gpuinstall.1"
@@ -73,7 +73,7 @@ KNOWN_FAILURES = """\
 
 `gpuinstall explain` recognises these failures in a text, `gpuinstall doctor` and `gpuinstall verify` on a machine. Each
 stands here with what a program prints, its cause, and one fix; `gpuinstall explain F01` prints the fixes for your own
-system, with the words in braces filled in. Made from `src/gpuinstall/failures/data`.
+system, with the words in braces filled in. Made from `src/gpuinstall/catalog/failures/data`.
 """
 
 

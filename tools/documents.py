@@ -22,7 +22,7 @@ from tests.lab.recorded import read_recording
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.workshop import Workshop
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

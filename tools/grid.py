@@ -23,8 +23,8 @@ from tests.lab.wheels import make_sdist, make_wheel
 from tests.lab.workshop import Workshop
 
 from gpuinstall.api import choose
-from gpuinstall.errors import GpuInstallError
-from gpuinstall.request import Request
+from gpuinstall.base.errors import GpuInstallError
+from gpuinstall.base.request import Request
 from gpuinstall.words import machine_in_words
 
 if TYPE_CHECKING:

@@ -18,22 +18,22 @@ import tomli
 from packaging.requirements import Requirement
 
 from gpuinstall import load_catalog
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog.listing import read_listing
 from gpuinstall.catalog.narrowing import narrowed
-from gpuinstall.errors import InstallationError
-from gpuinstall.learned.reader import Reader
-from gpuinstall.learned.store import learned_store
-from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.reporter import SilentReporter
-from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
-from gpuinstall.threads import side_by_side
+from gpuinstall.sources.session import open_session
+from gpuinstall.wheels.learned.reader import Reader
+from gpuinstall.wheels.learned.store import learned_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.learned.row import LearnedRow
+    from gpuinstall.wheels.learned.row import LearnedRow
 
 DATA = Path(__file__).parent.parent / "src" / "gpuinstall" / "catalog" / "data" / "builds.toml"
 PLATFORMS = (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64"))

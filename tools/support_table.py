@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.machine import Driver, Gpu, Machine
+from gpuinstall.base.request import Request
 from gpuinstall.catalog.gpus import card_capabilities, other_chips
-from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.plan import Plan, choose
 from gpuinstall.plan.drivers import native_build
-from gpuinstall.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
+from gpuinstall.base.patience import Patience
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.catalog.narrowing import platforms
 from gpuinstall.catalog.pages import parse_page
-from gpuinstall.patience import Patience
-from gpuinstall.reporter import SilentReporter
-from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
+from gpuinstall.sources.session import open_session
 from gpuinstall.wheels.elf import read_elf
 from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.ranges import Limits
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from gpuinstall.catalog import Wheel
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
 TABLE = Path(__file__).parent.parent / "src" / "gpuinstall" / "wheels" / "torch_exports.bin"
 COMMON = ("libc10", "libc10_cuda", "libtorch_cpu", "libtorch_python")

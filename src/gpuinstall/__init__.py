@@ -8,20 +8,21 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
+from gpuinstall.base.version import __version__
+
 TYPE_CHECKING = False  # typing takes longer to import than a command that was checked before takes
 if TYPE_CHECKING:
     from gpuinstall.api import Refusal, choose, install, install_into, lock, verify
+    from gpuinstall.base.errors import GpuInstallError
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.reporter import Reporter, SilentReporter
+    from gpuinstall.base.request import Request
+    from gpuinstall.base.sourcing import Sourcing
     from gpuinstall.catalog import Catalog, load_catalog
-    from gpuinstall.errors import GpuInstallError
-    from gpuinstall.machine import Machine
+    from gpuinstall.machine.probe import read_machine
     from gpuinstall.plan import Plan
-    from gpuinstall.probe import read_machine
-    from gpuinstall.reporter import Reporter, SilentReporter
-    from gpuinstall.request import Request
-    from gpuinstall.sourcing import Sourcing
     from gpuinstall.words import machine_in_words
 
-__version__ = "0.1.0"
 __all__ = [
     "Catalog",
     "GpuInstallError",
@@ -32,6 +33,7 @@ __all__ = [
     "Request",
     "SilentReporter",
     "Sourcing",
+    "__version__",
     "choose",
     "install",
     "install_into",
@@ -45,13 +47,13 @@ __all__ = [
 _HOMES = {
     "api": ("Refusal", "choose", "install", "install_into", "lock", "verify"),
     "catalog": ("Catalog", "load_catalog"),
-    "errors": ("GpuInstallError",),
-    "machine": ("Machine",),
+    "base.errors": ("GpuInstallError",),
+    "base.machine": ("Machine",),
     "plan": ("Plan",),
-    "probe": ("read_machine",),
-    "reporter": ("Reporter", "SilentReporter"),
-    "request": ("Request",),
-    "sourcing": ("Sourcing",),
+    "machine.probe": ("read_machine",),
+    "base.reporter": ("Reporter", "SilentReporter"),
+    "base.request": ("Request",),
+    "base.sourcing": ("Sourcing",),
     "words": ("machine_in_words",),
 }
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-from gpuinstall import TYPE_CHECKING
-from gpuinstall.receipt import run_again
+from gpuinstall.environments.receipt import run_again
 
+TYPE_CHECKING = False  # typing takes longer to import than this module
 if TYPE_CHECKING:
     from typing import NoReturn, TextIO
 
@@ -24,7 +24,7 @@ def main() -> NoReturn:
         100_000
     )  # a plan allocates and hardly frees: fewer collections make it a tenth faster
     try:
-        from gpuinstall.interruption import install_handlers
+        from gpuinstall.base.interruption import install_handlers
 
         install_handlers()
         sys.stdout, sys.stderr = _writable(sys.stdout), _writable(sys.stderr)

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from gpuinstall import plan as planning
+from gpuinstall.base.reporter import Reporter, SilentReporter
+from gpuinstall.base.request import FOLDERS_OWN, Request
 from gpuinstall.plan.values import Plan, Rejected
-from gpuinstall.reporter import Reporter, SilentReporter
-from gpuinstall.request import FOLDERS_OWN, Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpuinstall.base.finding import Reason
+    from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
-    from gpuinstall.finding import Reason
     from gpuinstall.install.into import IntoResult
     from gpuinstall.install.options import InstallResult
     from gpuinstall.lock.write import Written
-    from gpuinstall.machine import Machine
     from gpuinstall.verify.verdict import Verdict
 
 SILENT = SilentReporter()
@@ -68,7 +68,7 @@ def install(
     ``replacing`` lets packages and folders be replaced that are not ours. Raise a GpuInstallError, and leave what is
     there as it was.
     """
-    from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.install import install as installation
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.project import Settings, open_project
@@ -137,9 +137,9 @@ def verify(
 
     Raise UsageError if there is no interpreter.
     """
-    from gpuinstall.cuda_compat.trial import machine_beside
+    from gpuinstall.base.environment_paths import interpreter
+    from gpuinstall.environments.cuda_compat.trial import machine_beside
     from gpuinstall.environments.environment import read_origin
-    from gpuinstall.environments.paths import interpreter
     from gpuinstall.verify.runner import verify_environment
 
     path = Path(venv_or_python).absolute()

@@ -14,35 +14,41 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.config import read_config
-from gpuinstall.errors import LockError, UsageError
-from gpuinstall.files import check_outside
-from gpuinstall.location import Location
+from gpuinstall.base.config import read_config
+from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.files import check_outside
+from gpuinstall.base.location import Location
+from gpuinstall.base.reporter import Reporter, SilentReporter
+from gpuinstall.base.request import FOLDERS_OWN, Request
+from gpuinstall.base.requirement import marker_environment, normalised, parse_requirement
+from gpuinstall.base.sourcing import Sourcing
+from gpuinstall.base.values import dataclass
 from gpuinstall.plan.python import RUNNING_PYTHON
-from gpuinstall.plan.requirement import marker_environment, normalised, parse_requirement
-from gpuinstall.provenance import TEAM_LOCK, Effect, SourceSetting, recorded_sources, source_setting
-from gpuinstall.reporter import Reporter, SilentReporter
-from gpuinstall.request import FOLDERS_OWN, Request
-from gpuinstall.requirements_file import RequirementsFile, joined_files, split_group
-from gpuinstall.sourcing import Sourcing
-from gpuinstall.values import dataclass
+from gpuinstall.sources.provenance import (
+    TEAM_LOCK,
+    Effect,
+    SourceSetting,
+    recorded_sources,
+    source_setting,
+)
+from gpuinstall.sources.requirements_file import RequirementsFile, joined_files, split_group
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
+    from gpuinstall.base.environment_paths import EnvironmentPaths
+    from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
-    from gpuinstall.cuda_compat.libraries import CompatLibraries
-    from gpuinstall.cuda_compat.package import CompatArchive
-    from gpuinstall.cuda_compat.trial import MachineHere
-    from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
+    from gpuinstall.environments.cuda_compat.package import CompatArchive
+    from gpuinstall.environments.cuda_compat.trial import MachineHere
     from gpuinstall.lock.conda import CondaRequest
     from gpuinstall.lock.declaration import Declaration
     from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.request import LockRequest
-    from gpuinstall.machine import Machine
-    from gpuinstall.session import Session
     from gpuinstall.sources import Sources
+    from gpuinstall.sources.session import Session
     from gpuinstall.sources.sources import FolderSetting
 
 TORCH_INDEX = "GPUINSTALL_TORCH_INDEX"
@@ -119,7 +125,7 @@ class Project:
     @cached_property
     def paths(self) -> EnvironmentPaths:
         """Where the environment lies, and in its folder the locks."""
-        from gpuinstall.environments.paths import EnvironmentPaths
+        from gpuinstall.base.environment_paths import EnvironmentPaths
 
         return EnvironmentPaths.at(self.settings.venv or self.folder / ".venv")
 
@@ -258,8 +264,8 @@ class Project:
     @cached_property
     def catalog(self) -> Catalog:
         """The catalogue, with what was learned from the torch index that is meant."""
-        from gpuinstall.learned.store import known_catalog
         from gpuinstall.sources.sources import torch_index_of
+        from gpuinstall.wheels.learned.store import known_catalog
 
         configured = self.config.sourcing.torch_index
         base = torch_index_of(self._requested_torch_index or configured)
@@ -268,7 +274,7 @@ class Project:
     @cached_property
     def session(self) -> Session:
         """The clients and caches of the run, open until it ends."""
-        from gpuinstall.session import open_session
+        from gpuinstall.sources.session import open_session
 
         opened = open_session(
             self.sources,
@@ -290,7 +296,7 @@ class Project:
 
     @cached_property
     def _machine_here(self) -> MachineHere:
-        from gpuinstall.cuda_compat.trial import machine_beside
+        from gpuinstall.environments.cuda_compat.trial import machine_beside
 
         given = self.settings.cuda_compat
         if not given:
@@ -302,14 +308,14 @@ class Project:
             here = self.resources.enter_context(beside)
             if given is None or here.libraries:
                 return here
-        from gpuinstall.cuda_compat.take import CompatRequest, take_libraries
+        from gpuinstall.environments.cuda_compat.take import CompatRequest, take_libraries
 
         request = CompatRequest(given, self._locked_compat(), self.paths.folder)
         return take_libraries(request, self.session, self.resources)
 
     def _locked_compat(self) -> CompatArchive | None:
         """Return the archive of forward-compatibility libraries that a lock of the folder names; it is announced."""
-        from gpuinstall.cuda_compat.package import CompatArchive
+        from gpuinstall.environments.cuda_compat.package import CompatArchive
         from gpuinstall.lock.fit import read_locks
         from gpuinstall.sources.sources import FolderSetting
 
@@ -328,12 +334,12 @@ class Project:
 
         What runs that were killed have left of theirs goes.
         """
-        from gpuinstall.cuda_compat.libraries import remove_abandoned
+        from gpuinstall.environments.cuda_compat.libraries import remove_abandoned
 
         remove_abandoned(self.paths.folder)
         if self.settings.cuda_compat is None or self.compat_libraries is None:
             return
-        from gpuinstall.cuda_compat.take import keep_taken
+        from gpuinstall.environments.cuda_compat.take import keep_taken
 
         keep_taken(self.compat_libraries, self.paths.folder)
 
@@ -541,8 +547,8 @@ class Project:
 
     def _address_setting(self, text: str, declared: FolderRequest) -> FolderSetting | None:
         """Return what a requirement says of its source; None if it has no address, or one in a trusted folder."""
+        from gpuinstall.base.text import redacted
         from gpuinstall.sources.sources import FolderSetting
-        from gpuinstall.text import redacted
 
         requirement = parse_requirement(text)
         url = requirement.url

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.machine import Driver, Gpu, Machine
+from gpuinstall.base.request import Request
+from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpu_names import counted_names, find_gpu
-from gpuinstall.errors import UsageError
-from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.plan.drivers import driver_ranges
-from gpuinstall.request import Request
-from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 _CUDA = re.compile(
     r"cu(?:da)?(?: version)?[\s:-]*(\d{2})\.?(\d)?.*|(\d{1,2})(?:\.(\d{1,2}))?(?:\.\d+)?"

@@ -12,9 +12,9 @@ from typing import Any
 import click
 import pytest
 
-from gpuinstall import errors
+from gpuinstall.base import errors
+from gpuinstall.base.sourcing import Sourcing
 from gpuinstall.cli.main import COMMANDS, run_command_line
-from gpuinstall.sourcing import Sourcing
 from tests.lab.forked import gpuinstall
 
 ENVELOPE = {"gpuinstall", "command", "status", "exit_code", "data", "errors"}

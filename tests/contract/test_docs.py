@@ -9,7 +9,7 @@ import yaml
 from tools.docs import EXAMPLE, GETS, ROOT, SHOWN, made, pages, refreshed, run
 from tools.site.__main__ import home, stage
 
-from gpuinstall.failures.table import load_failures
+from gpuinstall.catalog.failures.table import load_failures
 from tests.lab.links import broken, markdown
 from tests.lab.source import room_graph
 

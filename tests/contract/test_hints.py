@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.advice import for_install, for_options
+from gpuinstall.base.advice import for_install, for_options
 from gpuinstall.cli.main import COMMANDS, entrance
 from tests.lab.advice import judged
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall import process
-from gpuinstall.uv import uv
+from gpuinstall.base import process
+from gpuinstall.base.uv import uv
 
 RECIPES = Path(__file__).resolve().parents[2] / "docs" / "recipes"
 SKYPILOT = """

@@ -266,11 +266,11 @@ HEAVY = {
     "ctypes",
     "decimal",
     "email",
-    "gpuinstall.failures",
+    "gpuinstall.catalog.failures",
     "gpuinstall.lock.lock",
-    "gpuinstall.probe",
-    "gpuinstall.session",
-    "gpuinstall.web",
+    "gpuinstall.machine.probe",
+    "gpuinstall.sources.session",
+    "gpuinstall.sources.web",
     "hashlib",
     "http.client",
     "logging",
@@ -321,7 +321,10 @@ def test_hardly_anything_is_imported_for_a_command_that_run_has_checked(tmp_path
 
     assert [name for name in imported if name.startswith("gpuinstall.")] == [
         "gpuinstall.__main__",
-        "gpuinstall.in_use",
-        "gpuinstall.receipt",
+        "gpuinstall.base",
+        "gpuinstall.base.in_use",
+        "gpuinstall.base.version",
+        "gpuinstall.environments",
+        "gpuinstall.environments.receipt",
     ]
     assert not {"contextlib", "json", "pathlib", "re", "typing"}.intersection(imported)

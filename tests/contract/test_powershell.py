@@ -11,7 +11,7 @@ import tree_sitter_powershell
 from tools.bundle import for_windows
 from tree_sitter import Language, Node, Parser
 
-from gpuinstall.shell import activation, assignments, on_path
+from gpuinstall.base.shell import activation, assignments, on_path
 
 if TYPE_CHECKING:
     from tree_sitter import Tree

@@ -15,9 +15,9 @@ import click
 import pytest
 import yaml
 
-from gpuinstall import process
+from gpuinstall.base import process
+from gpuinstall.base.uv import uv
 from gpuinstall.cli.main import COMMANDS, entrance, handed_over
-from gpuinstall.uv import uv
 
 ROOT = Path(__file__).resolve().parents[2]
 HOOKS = ROOT / ".pre-commit-hooks.yaml"

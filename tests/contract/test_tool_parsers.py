@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process
+from gpuinstall.base import process
+from gpuinstall.base.uv import uv
 from gpuinstall.catalog import load_catalog
 from gpuinstall.export.formats import conda
 from gpuinstall.export.needs import machine_needs
 from gpuinstall.export.pixi_workspace import pixi_workspace
 from gpuinstall.export.tools import words_for
 from gpuinstall.export.uv_project import groups, patched
-from gpuinstall.uv import uv
 from tests.unit.export.locks import cpu_lock, cuda_lock
 
 if TYPE_CHECKING:

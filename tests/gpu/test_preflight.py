@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.probe import preflight, read_machine
-from gpuinstall.reporter import SilentReporter
+from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.machine.probe import preflight, read_machine
 
 pytestmark = [
     pytest.mark.gpu,

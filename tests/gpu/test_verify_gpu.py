@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.errors import UsageError
-from gpuinstall.probe import read_machine
-from gpuinstall.reporter import SilentReporter
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.machine.probe import read_machine
 from gpuinstall.verify.bench import bench_environment
 from gpuinstall.verify.interpreter import inspect_interpreter
 from gpuinstall.verify.runner import verify_environment
 
 if TYPE_CHECKING:
-    from gpuinstall.machine import Machine
+    from gpuinstall.base.machine import Machine
 
 pytestmark = pytest.mark.gpu
 

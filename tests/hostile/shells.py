@@ -7,15 +7,15 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.doctor.damage import leftovers
-from gpuinstall.doctor.evidence import DoctorEvidence, EnvironmentContents
-from gpuinstall.shell import activation, assignments, joined, on_path, quoted
+from gpuinstall.base.shell import activation, assignments, joined, on_path, quoted
+from gpuinstall.diagnose.damage import leftovers
+from gpuinstall.diagnose.evidence import DoctorEvidence, EnvironmentContents
 from tests.torture.bounded import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from gpuinstall.shell import Shell
+    from gpuinstall.base.shell import Shell
     from tests.torture.bounded import Ended
 
 CANARY = "executed"

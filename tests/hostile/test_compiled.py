@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.files import sha256_of
+from gpuinstall.base.files import sha256_of
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.lock.compiled import kept_wheel
-from gpuinstall.reporter import SilentReporter
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process
+from gpuinstall.base import process
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver
 from tests.lab.workshop import Workshop

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.text import visible
+from gpuinstall.base.text import visible
 from tests.hostile.escapes import PAYLOADS, SOURCES, seen
 from tests.hostile.repository import Repository
 from tests.lab.driver import FakeDriver

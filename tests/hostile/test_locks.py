@@ -8,9 +8,9 @@ import pytest
 import tomli
 import tomli_w
 
-from gpuinstall.errors import LockError
+from gpuinstall.base.errors import LockError
+from gpuinstall.base.request import Request
 from gpuinstall.lock.check import DeclaredUse, check_locks
-from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.hostile.locks import KINDS, tampered
 from tests.lab.cases import mostly_heavy

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process
+from gpuinstall.base import process
+from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.catalog.pages import parse_page
-from gpuinstall.errors import GpuInstallError
 from gpuinstall.install.scripts import read_script
-from gpuinstall.web import Page
+from gpuinstall.sources.web import Page
 from tests.lab.cases import mostly_heavy
 from tests.torture.bounded import Case, apart
 from tests.torture.readers import COSTLY, JSON, costing, fuzzed, known_readers

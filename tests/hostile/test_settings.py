@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process
+from gpuinstall.base import process
 from tests.hostile.settings import FILES, KEYS, SPELLINGS, TORCH, Evil
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver

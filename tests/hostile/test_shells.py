@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.shell import quoted
+from gpuinstall.base.shell import quoted
 from tests.hostile.shells import HERE, NAMES, SHELLS, printed, tried
 
 if TYPE_CHECKING:

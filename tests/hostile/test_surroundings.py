@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process
+from gpuinstall.base import process
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.cli.self import remove_tool
-from gpuinstall.environments.paths import EnvironmentPaths
-from gpuinstall.errors import InstallationError
 from gpuinstall.install.removal import remove
-from gpuinstall.reporter import SilentReporter
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver
 from tests.lab.environments import packages, put_package

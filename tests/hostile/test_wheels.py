@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 

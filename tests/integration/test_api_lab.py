@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process
+from gpuinstall.base import process
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.workshop import Workshop
@@ -25,7 +25,7 @@ FROZEN = "from tests.frozen import freeze\nfreeze()\n"
 EACH = """
 import subprocess, sys
 from gpuinstall import Request, install, install_into, lock, machine_in_words, verify
-from gpuinstall.errors import UsageError, VerificationError
+from gpuinstall.base.errors import UsageError, VerificationError
 made = install("env")
 assert made.to_dict()["environment"]["torch"] == "2.14.1+cu126"
 assert verify(made.venv).status == verify(made.python).status == "passed"

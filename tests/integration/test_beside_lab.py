@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
 from tests.integration.test_install_lab import RTX_4090
 from tests.lab.cases import mostly_heavy
 from tests.lab.wheels import make_wheel

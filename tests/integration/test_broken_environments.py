@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.doctor.evidence import read_contents
-from gpuinstall.doctor.repair import read_repair
+from gpuinstall.diagnose.evidence import read_contents
+from gpuinstall.diagnose.repair import read_repair
 from gpuinstall.sources import read_sources
 from tests.frozen import frozen_catalog
 from tests.lab.broken import BROKEN, broken, examined
 from tests.lab.environments import cpu_torch
-from tests.unit.doctor.evidence import found
+from tests.unit.diagnose.evidence import found
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tools import card
 
-from gpuinstall.uv import uv
+from gpuinstall.base.uv import uv
 from tests.lab.cards import run_on
 from tests.lab.clone import interpreter
 from tests.lab.driver import FakeDriver, FakeGpu

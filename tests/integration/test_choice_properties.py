@@ -11,17 +11,17 @@ import tomli
 from packaging.version import Version
 
 from gpuinstall.api import Refusal, choose
+from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
+from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.catalog import load_catalog
-from gpuinstall.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.uv_failure import FAMILY_UNLISTED
-from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.reporter import SilentReporter
-from gpuinstall.request import Request
-from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
+from gpuinstall.sources.session import open_session
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
 from tests.integration.test_code_check import index, served, workshop  # noqa: F401  fixtures
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
     from tests.lab.index import StandInIndex
     from tests.lab.workshop import Workshop
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process
+from gpuinstall.base import process
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver, FakeGpu, environment

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.api import choose
+from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.lock.ranges import cover_range, machines_in
-from gpuinstall.request import Request
 from gpuinstall.words import machine_in_words
 from tests.lab.index import StandInIndex
 from tests.lab.recorded import read_recording

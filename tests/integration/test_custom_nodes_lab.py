@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 import uv as uv_package
 
-from gpuinstall import process
+from gpuinstall.base import process
+from gpuinstall.base.uv import uv as uv_program
 from gpuinstall.install.stage import carried_pip
-from gpuinstall.uv import uv as uv_program
 from tests.integration.test_into_lab import RTX_4090, conda_like, plain_venv
 from tests.lab import windows
 from tests.lab.wheels import make_wheel
@@ -23,7 +23,7 @@ from tests.lab.workshop import Workshop
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuinstall.process import Finished
+    from gpuinstall.base.process import Finished
     from tests.lab.fixtures import Play
     from tests.lab.index import StandInIndex
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from gpuinstall import process
+from gpuinstall.base import process
 from tests.lab.driver import FakeDriver, FakeGpu, uuid_of
 from tests.lab.environments import small_torch
 from tests.lab.forked import gpuinstall
@@ -17,7 +17,7 @@ from tests.lab.forked import gpuinstall
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.process import Finished
+    from gpuinstall.base.process import Finished
     from tests.lab.fixtures import Play
 
 NO_IMAGE = "CUDA error: no kernel image is available for execution on the device"

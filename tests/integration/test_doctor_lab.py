@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall import process
+from gpuinstall.base import process
+from gpuinstall.base.uv import uv
 from gpuinstall.environments.environment import installed_packages
-from gpuinstall.uv import uv
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from gpuinstall import process
-from gpuinstall.learned.store import LearnedStore
+from gpuinstall.base import process
+from gpuinstall.wheels.learned.store import LearnedStore
 from tests.frozen import GPUINSTALL
 from tests.lab.forked import gpuinstall
 from tests.torture.bounded import run
-from tests.unit.learned.test_store import ROW
+from tests.unit.wheels.learned.test_store import ROW
 
 LOGS = Path(__file__).resolve().parents[1] / "data" / "logs"
 NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"

@@ -12,8 +12,8 @@ import tomli
 import yaml
 from packaging.pylock import Pylock
 
-from gpuinstall import process
-from gpuinstall.uv import uv
+from gpuinstall.base import process
+from gpuinstall.base.uv import uv
 from tests.lab.cases import mostly_heavy
 from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpuinstall.process import Finished
+    from gpuinstall.base.process import Finished
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 PROJECT = """\

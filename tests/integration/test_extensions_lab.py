@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 import pytest
 from uv import find_uv_bin
 
-from gpuinstall import process
+from gpuinstall.base import process
 from gpuinstall.lock.lock import read_lock
 from tests.integration.test_install_lab import RTX_4090
 from tests.lab.extension_index import ExtensionIndex
@@ -23,7 +23,7 @@ from tests.lab.projects import make_sdist
 from tests.lab.releases import catalog_index
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-from tests.unit.extensions.test_choice import CU12, library
+from tests.unit.catalog.extensions.test_choice import CU12, library
 from tests.unit.wheels.made import archive
 from tests.unit.wheels.test_needs import FROM_2_10
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import tomli
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
 from tests.frozen import GPUINSTALL
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.projects import make_project

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import tomli
 
-from gpuinstall.facts.pythons import find_python
+from gpuinstall.machine.pythons import find_python
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop

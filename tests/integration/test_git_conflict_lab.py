@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import tomli
 
-from gpuinstall import process
+from gpuinstall.base import process
 from tests.lab.driver import FakeDriver
 from tests.lab.projects import commit
 from tests.lab.workshop import Workshop
@@ -17,7 +17,7 @@ from tests.lab.workshop import Workshop
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.process import Finished
+    from gpuinstall.base.process import Finished
     from tests.lab.fixtures import Play
     from tests.lab.index import StandInIndex
 

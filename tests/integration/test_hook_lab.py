@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
 from tests.integration.test_install_lab import RTX_4090
 from tests.integration.test_run_lab import RTX_5090
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
-    from gpuinstall.process import Finished
+    from gpuinstall.base.process import Finished
     from tests.lab.fixtures import Play
     from tests.lab.index import StandInIndex
 

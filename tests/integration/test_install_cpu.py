@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
 from tests.lab.pace import slowness
 from tests.lab.workshop import Workshop
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu, uuid_of
 from tests.lab.host import UNAUTHORIZED, Answer

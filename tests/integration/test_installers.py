@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tools.documents import read, schemas_of_documents
 
-from gpuinstall import process
+from gpuinstall.base import process
 from tests.contract.test_powershell import nodes, parsed
 from tests.frozen import GPUINSTALL
 from tests.integration.test_install_lab import RTX_4090

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.wheels import make_wheel
@@ -22,7 +22,7 @@ from tests.lab.workshop import Workshop
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuinstall.process import Finished
+    from gpuinstall.base.process import Finished
     from tests.lab.fixtures import Play
     from tests.lab.index import StandInIndex
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.api import choose
-from gpuinstall.learned.live import learned_catalog
-from gpuinstall.learned.store import LearnedStore, known_catalog
-from gpuinstall.machine import Machine
-from gpuinstall.reporter import SilentReporter
-from gpuinstall.request import Request
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.request import Request
+from gpuinstall.lock.learned import learned_catalog
 from gpuinstall.sources import Sources
-from gpuinstall.web import Client
+from gpuinstall.sources.web import Client
+from gpuinstall.wheels.learned.store import LearnedStore, known_catalog
 from tests.frozen import frozen_catalog
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.new_torch import make_new_torch
@@ -187,7 +187,7 @@ def test_what_was_learned_serves_a_plan_that_asks_nobody(
 ) -> None:
     make_new_torch(stand_in_folder, "cu132")
     person.plan(machine())
-    monkeypatch.setattr("gpuinstall.learned.store.load_catalog", frozen_catalog)
+    monkeypatch.setattr("gpuinstall.wheels.learned.store.load_catalog", frozen_catalog)
 
     plan = choose(machine(), Request(), known_catalog(person.index.torch_index, person.store))
     elsewhere = choose(

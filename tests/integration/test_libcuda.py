@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.facts.children import run_children
-from gpuinstall.vendors.nvidia.libraries import (
+from gpuinstall.base.versions import ComputeCapability, CudaVersion
+from gpuinstall.machine.children import run_children
+from gpuinstall.machine.nvidia.libraries import (
     LibcudaFacts,
     child_environment,
     job_devices,
     libcuda_command,
     parse_libcuda,
 )
-from gpuinstall.versions import ComputeCapability, CudaVersion
 from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight, uuid_of
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.api import choose
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.live import live_catalog
-from gpuinstall.machine import Machine
-from gpuinstall.reporter import SilentReporter
-from gpuinstall.request import Request
 from gpuinstall.sources import Sources
-from gpuinstall.web import Client
+from gpuinstall.sources.web import Client
 from tests.lab.wheels import make_wheel
 
 if TYPE_CHECKING:

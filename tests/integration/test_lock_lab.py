@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import tomli
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
 from gpuinstall.lock.lock import compare_versions, parse
 from gpuinstall.lock.target import Target
 from tests.lab.cases import mostly_heavy
@@ -107,7 +107,7 @@ def test_each_lock_resolves_for_its_own_platform_and_is_refused_elsewhere(
 
 
 def find(python: str) -> Path:
-    from gpuinstall.facts.pythons import find_python
+    from gpuinstall.machine.pythons import find_python
 
     found = find_python(python)
     if found is None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process, uv
-from gpuinstall.facts.pythons import find_python
+from gpuinstall.base import process, uv
 from gpuinstall.lock.lock import read_lock
+from gpuinstall.machine.pythons import find_python
 from tests.lab.driver import FakeDriver
 from tests.lab.workshop import Workshop
 

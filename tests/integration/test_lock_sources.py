@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import tomli
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
 from gpuinstall.lock.lock import parse
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.host import UNAUTHORIZED, Answer

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
 from tests.frozen import frozen_catalog
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.elsewhere import lay

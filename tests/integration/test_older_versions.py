@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
-from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest
-from gpuinstall.reporter import SilentReporter
-from gpuinstall.request import Request
-from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
+from gpuinstall.sources.session import open_session
 from gpuinstall.wheels.ranges import Limits
 from gpuinstall.words import machine_in_words
 from tests.lab.index import StandInIndex
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.lock.resolution import Resolution
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
 TAGS = "py3-none-manylinux_2_28_x86_64"
 SERVED = fatbin((2, 70, 0), (2, 80, 0)) * 3
@@ -217,8 +217,8 @@ def test_what_may_not_be_read_to_its_end_is_no_answer_and_is_named(
     make_history(
         folder, {**libraries, OTHER_GPUS: large}, "lengthy", [RUNS, OTHER_GPUS, NEWER_CUDA]
     )
-    monkeypatch.setattr("gpuinstall.learned.reader.WHOLE", Limits(bytes=1 << 20))
-    monkeypatch.setattr("gpuinstall.learned.reader.LEAST_OF_A_WHEEL", 1 << 20)
+    monkeypatch.setattr("gpuinstall.wheels.learned.reader.WHOLE", Limits(bytes=1 << 20))
+    monkeypatch.setattr("gpuinstall.wheels.learned.reader.LEAST_OF_A_WHEEL", 1 << 20)
 
     answer = resolve("lengthy", session)
     pinned = resolve("lengthy==2", session)

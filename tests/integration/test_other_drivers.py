@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from gpuinstall import probe as steps
-from gpuinstall.probe import preflight, read_machine
-from gpuinstall.reporter import SilentReporter
-from gpuinstall.vendors.nvidia.prober import NvidiaProber
+from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.machine import probe as steps
+from gpuinstall.machine.nvidia.prober import NvidiaProber
+from gpuinstall.machine.probe import preflight, read_machine
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu, compiled, environment, uuid_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.machine import Machine
+    from gpuinstall.base.machine import Machine
 
 TWO = FakeDriver(
     (FakeGpu(), FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"))

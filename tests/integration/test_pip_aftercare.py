@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process
-from gpuinstall.shell import joined
-from gpuinstall.uv import uv
+from gpuinstall.base import process
+from gpuinstall.base.shell import joined
+from gpuinstall.base.uv import uv
 from tests.frozen import GPUINSTALL
 from tests.lab.cases import mostly_heavy
 from tests.lab.wheels import make_wheel
@@ -21,7 +21,7 @@ from tests.lab.workshop import Workshop
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.process import Finished
+    from gpuinstall.base.process import Finished
     from tests.lab.index import StandInIndex
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"

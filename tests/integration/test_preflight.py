@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.machine import Driver, Environment, Gpu, Machine, MigDevice
-from gpuinstall.probe import preflight, read_machine
-from gpuinstall.reporter import SilentReporter
-from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
+from gpuinstall.base.machine import Driver, Environment, Gpu, Machine, MigDevice
+from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
+from gpuinstall.machine.probe import preflight, read_machine
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight, uuid_of
 from tests.lab.pace import slowness, within
 
 if TYPE_CHECKING:
-    from gpuinstall.vendors.prober import Preflight
+    from gpuinstall.machine.prober import Preflight
     from tests.lab.fixtures import Play
 
 ALL = tuple(range(8))
@@ -225,7 +225,7 @@ def test_a_library_that_crashes_for_every_card_is_a_problem_of_the_machine(play:
 def test_a_card_that_hangs_is_ended_and_reported_and_the_others_are_proven(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuinstall.vendors.nvidia.preflight.DRIVER_SECONDS", 2.0)
+    monkeypatch.setattr("gpuinstall.machine.nvidia.preflight.DRIVER_SECONDS", 2.0)
     with within(5):
         result = run(play, FakeDriver((H200, replace(H200, cuda_hang_s=60))))
     assert one(result) == ("driver-hangs", "F08", True, (1,))
@@ -235,7 +235,7 @@ def test_a_card_that_hangs_is_ended_and_reported_and_the_others_are_proven(
 def test_after_three_seconds_it_says_once_what_it_waits_for(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuinstall.vendors.nvidia.preflight.DRIVER_SECONDS", 3.5)
+    monkeypatch.setattr("gpuinstall.machine.nvidia.preflight.DRIVER_SECONDS", 3.5)
     driver, reporter = FakeDriver((H200, H200), cu_hang_s=60), Waits()
     play(driver)
     result = preflight(machine(driver), reporter)

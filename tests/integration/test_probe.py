@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall import probe as steps
-from gpuinstall.machine import Machine
-from gpuinstall.node_records import NodeFailure, read_report
-from gpuinstall.probe import read_machine
-from gpuinstall.reporter import SilentReporter
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.node_records import NodeFailure, read_report
+from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.machine import probe as steps
+from gpuinstall.machine.probe import read_machine
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight
 from tests.lab.pace import slowness
@@ -25,7 +25,7 @@ from tests.lab.pace import slowness
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.finding import Finding
+    from gpuinstall.base.finding import Finding
     from tests.lab.fixtures import Play
 
 RTX_4090 = FakeGpu()
@@ -301,8 +301,8 @@ class Listener(SilentReporter):
 def test_an_nvml_that_hangs_is_ended_and_reported(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuinstall.facts.children.DRIVER_SECONDS", 1.0)
-    monkeypatch.setattr("gpuinstall.facts.children.NOTICE_AFTER", 0.3)
+    monkeypatch.setattr("gpuinstall.machine.children.DRIVER_SECONDS", 1.0)
+    monkeypatch.setattr("gpuinstall.machine.children.NOTICE_AFTER", 0.3)
     play(FakeDriver((RTX_4090, A100), more=(("nvml_hang_at", 1),)))
     listener = Listener()
     start = monotonic()
@@ -317,7 +317,7 @@ def test_an_nvml_that_hangs_is_ended_and_reported(
 def test_a_slow_start_without_persistence_is_waited_for(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuinstall.facts.children.NOTICE_AFTER", 0.3)
+    monkeypatch.setattr("gpuinstall.machine.children.NOTICE_AFTER", 0.3)
     play(FakeDriver((RTX_4090,), nvml_hang_s=1))
     listener = Listener()
     assert read_machine(listener).problems == ()

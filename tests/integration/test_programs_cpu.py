@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
 from tests.frozen import GPUINSTALL
 
 pytestmark = [pytest.mark.network, pytest.mark.heavy]

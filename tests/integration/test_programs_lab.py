@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall import process
+from gpuinstall.base import process
+from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.request import Request
 from gpuinstall.lock.lock import parse
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.target import Target
-from gpuinstall.reporter import SilentReporter
-from gpuinstall.request import Request
-from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
+from gpuinstall.sources.session import open_session
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
 from tests.lab.cases import mostly_heavy

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 from packaging.version import Version
 
-from gpuinstall import process
+from gpuinstall.base import process
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.lock import parse
-from gpuinstall.reporter import SilentReporter
-from gpuinstall.session import open_session
 from gpuinstall.sources import read_sources
+from gpuinstall.sources.session import open_session
 from tests.lab.index import StandInIndex
 from tests.lab.true_index import elsewhere, lead, true_index
 from tests.lab.workshop import Workshop
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpuinstall.process import Finished
+    from gpuinstall.base.process import Finished
 
 pytestmark = [pytest.mark.network, pytest.mark.heavy]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.vendors.nvidia.libcuda_child import BLOCK, COUNT, FACTOR, KERNEL, PATTERN
-from gpuinstall.vendors.nvidia.preflight import KERNEL as PTX
+from gpuinstall.machine.nvidia.libcuda_child import BLOCK, COUNT, FACTOR, KERNEL, PATTERN
+from gpuinstall.machine.nvidia.preflight import KERNEL as PTX
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 import tomli
 
-from gpuinstall import process
+from gpuinstall.base import process
 from tests.lab.clone import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.process import Finished
+    from gpuinstall.base.process import Finished
 
 TORCH = """
 class Device:
@@ -62,7 +62,7 @@ def run(folder: Path, tests: str, *words: str) -> Finished:
     (folder / "pytest.ini").write_text(
         "[pytest]\naddopts = --strict-markers -p no:cacheprovider\npythonpath = .\n"
     )
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "gpuinstall.pytest_plugin", *words]
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "gpuinstall.verify.pytest_plugin", *words]
     return process.run(argv, cwd=folder, env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
 
 
@@ -108,7 +108,8 @@ def test_without_the_option_it_does_nothing_and_imports_nothing(tmp_path: Path) 
 import sys
 def test_light():
     ours = {name for name in sys.modules if name.partition(".")[0] in {"gpuinstall", "torch"}}
-    assert ours == {"gpuinstall", "gpuinstall.pytest_plugin"}
+    below = {"base", "base.version", "verify", "verify.pytest_plugin"}
+    assert ours == {"gpuinstall", *(f"gpuinstall.{name}" for name in below)}
 """
     done = run(tmp_path, code + TESTS)
     assert done.status == 0, done.out
@@ -117,4 +118,4 @@ def test_light():
 
 def test_pytest_finds_it_where_the_tool_is_installed() -> None:
     project = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["entry-points"]["pytest11"] == {"gpuinstall": "gpuinstall.pytest_plugin"}
+    assert project["entry-points"]["pytest11"] == {"gpuinstall": "gpuinstall.verify.pytest_plugin"}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from gpuinstall import process
+from gpuinstall.base import process
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
 from tests.lab.index import StandInIndex

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process
+from gpuinstall.base import process
 from tests.frozen import GPUINSTALL
 from tests.lab.container import can_contain, contained
 from tests.lab.driver import FakeDriver, FakeGpu
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpuinstall.process import Finished
+    from gpuinstall.base.process import Finished
     from tests.lab.fixtures import Play
 
 RTX_3090 = FakeGpu("NVIDIA GeForce RTX 3090", cc="8.6", memory_mib=24576, pci="10de:2204")

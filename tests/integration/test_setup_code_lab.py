@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import tomli
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver
 from tests.lab.projects import commit, make_project, make_silent_sdist

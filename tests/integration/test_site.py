@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.failures.table import load_failures
+from gpuinstall.catalog.failures.table import load_failures
 from tests.contract.test_tracked_files import ROOT, project_files
 from tests.lab.axe import axe, serious
 from tests.lab.browser import CHROMIUM, Browser, browser

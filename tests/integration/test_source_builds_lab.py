@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process
-from gpuinstall.files import sha256_of
+from gpuinstall.base import process
+from gpuinstall.base.files import sha256_of
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.projects import make_sdist
 from tests.lab.wheels import make_wheel

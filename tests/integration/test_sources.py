@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from uv import find_uv_bin
 
-from gpuinstall import process
+from gpuinstall.base import process
 from gpuinstall.sources import read_sources
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.wheels import make_wheel
@@ -16,7 +16,7 @@ from tests.lab.wheels import make_wheel
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.process import Finished
+    from gpuinstall.base.process import Finished
 
 
 def _resolve(requirement: str, environ: dict[str, str], folder: Path) -> Finished:

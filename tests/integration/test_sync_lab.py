@@ -109,7 +109,7 @@ HEAVY = {
     "ctypes",
     "email",
     "gpuinstall.install.stage",
-    "gpuinstall.learned.reader",
+    "gpuinstall.wheels.learned.reader",
     "gpuinstall.lock.document",
     "gpuinstall.lock.making",
     "gpuinstall.lock.transfer",

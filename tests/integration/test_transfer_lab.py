@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
 from tests.integration.test_install_lab import RTX_4090, leftovers
 from tests.lab.host import Answer, Host
 from tests.lab.index import Habits, StandInIndex

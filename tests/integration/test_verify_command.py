@@ -14,7 +14,7 @@ from tests.lab.forked import gpuinstall
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.process import Finished
+    from gpuinstall.base.process import Finished
     from tests.lab.fixtures import Play
 
 NO_IMAGE = "CUDA error: no kernel image is available for execution on the device"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 import uv
 
-from gpuinstall import process
-from gpuinstall.machine import Machine
-from gpuinstall.reporter import SilentReporter
+from gpuinstall.base import process
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.verify.kernel_run import KERNELS
 from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import VERSION, copied, cpu_torch, packages, rewrite
@@ -22,7 +22,7 @@ from tests.lab.pace import slowness
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.finding import CheckResult
+    from gpuinstall.base.finding import CheckResult
     from gpuinstall.verify.verdict import Verdict
 
 HERE = Machine("linux", "x86_64")
@@ -358,7 +358,7 @@ def test_a_full_folder_for_temporary_files_is_named(
 
 
 def test_an_interpreter_that_is_none_is_a_usage_error(tmp_path: Path) -> None:
-    from gpuinstall.errors import UsageError
+    from gpuinstall.base.errors import UsageError
 
     file = tmp_path / "bin" / "python"
     file.parent.mkdir()

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from gpuinstall.errors import UsageError
-from gpuinstall.finding import Finding
-from gpuinstall.machine import Driver, Gpu, Machine, MigDevice
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.finding import Finding
+from gpuinstall.base.machine import Driver, Gpu, Machine, MigDevice
+from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.verify.runner import verify_environment
-from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 from tests.lab.environments import packages, small_torch
 
 if TYPE_CHECKING:

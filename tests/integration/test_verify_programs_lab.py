@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from gpuinstall.machine import Gpu, Machine
+from gpuinstall.base.machine import Gpu, Machine
+from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.verify.kernels.programs import PROGRAMS
 from gpuinstall.verify.runner import verify_environment
-from gpuinstall.versions import ComputeCapability
 from tests.lab.environments import small_package, small_torch
 from tests.lab.processes import has_ended
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.finding import CheckResult
+    from gpuinstall.base.finding import CheckResult
     from gpuinstall.verify.verdict import Device, Verdict
 
 CARDS = tuple(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 import uv
 
-from gpuinstall import process
-from gpuinstall.machine import Machine
+from gpuinstall.base import process
+from gpuinstall.base.machine import Machine
 from gpuinstall.verify.cover import load_rows
 from gpuinstall.verify.kernel_run import KERNELS
 from gpuinstall.verify.runner import verify_environment
@@ -19,7 +19,7 @@ from tests.lab.environments import copied, cpu_torch, small_package
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.finding import CheckResult
+    from gpuinstall.base.finding import CheckResult
 
 HERE = Machine("linux", "x86_64")
 ALL_BOXES = "import torch\nclass ops:\n    nms = staticmethod(lambda boxes, scores, most: torch.arange(len(boxes)))\n"

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 import requests
 
+from gpuinstall.base.errors import GpuInstallError
+from gpuinstall.base.patience import Patience
+from gpuinstall.base.uv import default_index
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.narrowing import platforms
 from gpuinstall.catalog.pages import parse_page
-from gpuinstall.errors import GpuInstallError
-from gpuinstall.patience import Patience
 from gpuinstall.sources import read_sources
-from gpuinstall.uv import default_index
-from gpuinstall.web import Client
+from gpuinstall.sources.web import Client
 from gpuinstall.wheels.companions import read_companion
 from gpuinstall.wheels.gpu_code import ordered
 from gpuinstall.wheels.http_ranges import HttpRanges

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from gpuinstall.advice import NOTE
+from gpuinstall.base.advice import NOTE
+from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.cli.main import COMMANDS, entrance
-from gpuinstall.errors import GpuInstallError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,18 +7,18 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.doctor.examination import examine
-from gpuinstall.doctor.repair import repair_steps, run_repairs
-from gpuinstall.probe import read_machine
-from gpuinstall.reporter import SilentReporter
-from gpuinstall.session import open_session
+from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.diagnose.examination import examine
+from gpuinstall.diagnose.repair import repair_steps, run_repairs
+from gpuinstall.machine.probe import read_machine
+from gpuinstall.sources.session import open_session
 from tests.lab.environments import copied, packages, rewrite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from gpuinstall.doctor.examination import Examination
+    from gpuinstall.diagnose.examination import Examination
     from gpuinstall.sources import Sources
 
 ARM = 183  # of elf(5)

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall import files
+from gpuinstall.base import files
+from gpuinstall.base.interruption import install_handlers
 from gpuinstall.cli.main import run_command_line
-from gpuinstall.interruption import install_handlers
 from tests.frozen import freeze
 
 if TYPE_CHECKING:

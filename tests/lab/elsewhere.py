@@ -10,14 +10,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.facts.source import ThisMachine
-from gpuinstall.values import dataclass
+from gpuinstall.base.values import dataclass
+from gpuinstall.machine.source import ThisMachine
 from tests.lab.recorded import Recording, recorded_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuinstall.facts.source import Access
+    from gpuinstall.machine.source import Access
 
 FOLDER = "LAB_MACHINE"
 KFD_VERSION = (1, 17)
@@ -37,8 +37,8 @@ def overlay() -> None:
     if not os.environ.get(FOLDER):
         return
     # Not at the top: most commands of the tests play no machine, and need not wait for these.
-    from gpuinstall import probe
-    from gpuinstall.vendors.amd import prober
+    from gpuinstall.machine import probe
+    from gpuinstall.machine.amd import prober
 
     def kfd_version(path: str = prober.KFD) -> tuple[int, int]:  # noqa: ARG001
         return KFD_VERSION

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uv
 
-from gpuinstall import process
+from gpuinstall.base import process
 from tests.lab.own_home import USER_HOME
 from tests.lab.shared import once
 from tests.lab.stub_torch import modules

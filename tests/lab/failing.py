@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.interruption import install_handlers
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.install import swap
-from gpuinstall.interruption import install_handlers
 from tests.frozen import freeze
 
 if TYPE_CHECKING:

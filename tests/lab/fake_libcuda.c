@@ -2,7 +2,7 @@
  * CUDA_VISIBLE_DEVICES by the digits that an entry begins with and by the beginning of one UUID alone, cut at the first
  * entry that names no device, and empty where one is repeated (torch/cuda/__init__.py retells it); one MIG slice and
  * nothing beside it; errors of a kernel that come with the synchronization and stay; PTX loaded by text.
- * Device memory is this process's memory. The kernel does what src/gpuinstall/vendors/nvidia/kernel.ptx says.
+ * Device memory is this process's memory. The kernel does what src/gpuinstall/machine/nvidia/kernel.ptx says.
  *
  * Machine: cuda, cu_init, cu_hang_s, cu_crash, start_ms (what each card takes to start, for whoever comes first).
  * Card: cu_init (for every process that it is visible to), hidden_from_cuda, cuda_error, cuda_hang_s, cuda_crash,

@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, NoReturn
 
-from gpuinstall.process import Finished
+from gpuinstall.base.process import Finished
 from tests import frozen
 from tests.lab import windows
 from tests.lab.clone import ROOT
@@ -36,12 +36,12 @@ LATE = (
     "filelock",
     "gpuinstall.project",
     "gpuinstall.cli.progress",
-    "gpuinstall.probe",
-    "gpuinstall.session",
+    "gpuinstall.machine.probe",
+    "gpuinstall.sources.session",
     "gpuinstall.sources",
-    "gpuinstall.vendors.nvidia.preflight",
-    "gpuinstall.vendors.nvidia.rules",
-    "gpuinstall.web.client",
+    "gpuinstall.machine.nvidia.preflight",
+    "gpuinstall.machine.nvidia.rules",
+    "gpuinstall.sources.web.client",
     "html.parser",
     "netrc",
     "packaging.pylock",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall import process
+from gpuinstall.base import process
 from tests.lab.wheels import pack_sdist
 
 if TYPE_CHECKING:

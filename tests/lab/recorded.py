@@ -7,16 +7,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from gpuinstall.facts.source import Access, ThisMachine, json_or_none
-from gpuinstall.files import read_raw
-from gpuinstall.probe import read_machine
-from gpuinstall.values import dataclass
+from gpuinstall.base.files import read_raw
+from gpuinstall.base.values import dataclass
+from gpuinstall.machine.probe import read_machine
+from gpuinstall.machine.source import Access, ThisMachine, json_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from gpuinstall.machine import Machine
+    from gpuinstall.base.machine import Machine
 
 ENVIRONMENT = "environment.json"
 """The file of a recording with the environment variables that were read."""

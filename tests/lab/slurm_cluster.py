@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.process import Finished
+from gpuinstall.base.process import Finished
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
 from tests.lab.driver import build, describe

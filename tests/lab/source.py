@@ -37,7 +37,7 @@ class Module:
 
 
 def room_of(name: str) -> str:
-    """Return ``plan`` for ``gpuinstall.plan.rules``, ``errors`` for ``gpuinstall.errors``, ``gpuinstall`` for itself."""
+    """Return ``plan`` for ``gpuinstall.plan.rules``, ``errors`` for ``gpuinstall.base.errors``, ``gpuinstall`` for itself."""
     names = name.split(".")
     return names[1] if len(names) > 1 else name
 

@@ -17,10 +17,10 @@ from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.version import Version
 
-from gpuinstall.backend import CPU
+from gpuinstall.base.backend import CPU
 from gpuinstall.catalog.listing import default_wheels
-from gpuinstall.learned.reader import Reader, listed_metadata
-from gpuinstall.learned.store import learned_store
+from gpuinstall.wheels.learned.reader import Reader, listed_metadata
+from gpuinstall.wheels.learned.store import learned_store
 from tests.lab.host import Answer
 from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.catalog import Build, Catalog, Wheel
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
     from tests.lab.index import StandInIndex
 
 ARCHITECTURES = ("x86_64", "aarch64")

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from gpuinstall.process import Finished
+    from gpuinstall.base.process import Finished
 
 FOLDER = "LAB_WINDOWS"
 HOME = len("C:\\Users\\somebody")
@@ -269,7 +269,7 @@ def play() -> None:
     if not os.environ.get(FOLDER):
         return
     import gpuinstall
-    from gpuinstall import process
+    from gpuinstall.base import process
 
     apart = (".kernels", "_child", "pytest_plugin", "__main__")
     for module in pkgutil.walk_packages(gpuinstall.__path__, "gpuinstall."):

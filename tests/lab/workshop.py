@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
 from gpuinstall.install.stage import carried_pip
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
@@ -24,7 +24,7 @@ from tests.lab.forked import gpuinstall
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuinstall.process import Finished
+    from gpuinstall.base.process import Finished
 
 
 @cache

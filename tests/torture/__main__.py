@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.files import remove_path
+from gpuinstall.base.files import remove_path
 from tests.torture import (
     deaths,
     hooks,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import count, product
 from typing import TYPE_CHECKING
 
-from gpuinstall.marked_block import BrokenBlockError, without_blocks
+from gpuinstall.base.marked_block import BrokenBlockError, without_blocks
 from tests.frozen import GPUINSTALL
 from tests.torture.bounded import Case, judged
 from tests.torture.place import gpuinstall

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-from gpuinstall.files import remove_path
+from gpuinstall.base.files import remove_path
 from tests.frozen import GPUINSTALL
 from tests.lab.driver import FakeDriver, build, environment
 from tests.lab.index import StandInIndex

@@ -12,22 +12,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.errors import GpuInstallError
+from gpuinstall.base.files import parse_json, parse_toml
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.catalog.failures.classify import classify
 from gpuinstall.catalog.pages import parse_names, parse_page, parse_sources
 from gpuinstall.environments.environment import NAME, read_marker
-from gpuinstall.errors import GpuInstallError
-from gpuinstall.failures.classify import classify
-from gpuinstall.files import parse_json, parse_toml
 from gpuinstall.lock.check import faults
 from gpuinstall.lock.declaration import parse_project, read_inputs
 from gpuinstall.lock.fit import fit
 from gpuinstall.lock.lock import parse
 from gpuinstall.lock.request import machine_for_target
 from gpuinstall.lock.target import Target
-from gpuinstall.machine import Machine
-from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.request import Request
 from gpuinstall.sources.configuration import parse_pip_file, parse_uv_table
-from gpuinstall.web import Page
+from gpuinstall.sources.web import Page
 from tests.frozen import frozen_catalog
 from tests.torture.bounded import Case, apart, highest
 from tests.unit.install.environments import lock_text

@@ -15,7 +15,7 @@ from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
 from tests.frozen import GPUINSTALL
 from tests.hostile.test_surroundings import small_disk
 from tests.lab.clone import ROOT

@@ -9,7 +9,7 @@ import zipfile
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
 from tests.lab.wheels import make_wheel
 from tests.torture.bounded import Case, judged
 from tests.torture.place import gpuinstall

@@ -23,80 +23,40 @@ from tests.lab.source import (
 # Every arrow between rooms, imports inside functions included: a new one is a decision, one that nobody uses goes.
 # ``python -m tests.lab.source`` prints those of today. The command line may use everything.
 ARROWS = """
-__main__ -> cli gpuinstall interruption receipt
-advice -> regex shell values
-api -> cuda_compat environments install lock plan project reporter request verify
-backend ->
-catalog -> backend errors failures files location threads values versions web
-config -> errors files poetry request sourcing
-cuda_compat -> catalog environments errors files finding in_use probe proof_record shell units values vendors versions
-doctor -> advice backend environments errors extensions facts failures files finding learned lock plan probe process request requirements_file shell text uv values vendors verify
-environments -> errors files location regex shell values
-errors -> finding text
-export -> backend catalog environments errors finding install lock machine marked_block request shell text units values vendors versions
-extensions -> catalog errors finding learned threads values vendors versions web
-facts -> failures files process regex reporter values
-failures -> finding regex values
-fields ->
-files -> errors shell
-finding -> values
-gpuinstall ->
-in_use ->
-install -> catalog cuda_compat environments errors facts failures fields files finding in_use interruption learned lock plan probe process proof_record provenance request shell text threads units uv values verify web wheels
-interruption ->
-launcher -> gpuinstall
-learned -> backend catalog errors files location plan threads units values vendors wheels
-location -> errors
-lock -> backend catalog environments errors extensions facts failures files finding interruption learned location machine plan poetry process provenance regex reporter requirements_file shell sources text threads units uv values vendors versions web wheels words
-machine -> errors fields finding values versions
-marked_block ->
-node_records -> errors fields files machine reporter shell text values
-patience -> errors
-plan -> backend catalog errors finding machine values vendors
-poetry ->
-probe -> facts failures machine reporter vendors
-process -> errors interruption patience
-project -> config cuda_compat environments errors files learned location lock plan provenance reporter request requirements_file session sources sourcing text values
-proof_record -> errors files gpuinstall
-provenance ->
-pytest_plugin ->
-receipt -> errors files in_use
-regex ->
-reporter ->
-request -> backend sourcing values
-requirements_file -> errors files plan provenance regex
-session -> files in_use patience process sourcing uv values web
-shell -> text
-sources -> errors files location marked_block provenance units values
-sourcing -> values
-text ->
-threads ->
-units ->
-uv -> process
-values ->
-vendors -> backend catalog facts failures finding machine process values versions
-verify -> backend catalog environments errors facts failures fields files finding learned patience process proof_record reporter shell values vendors
-versions ->
-web -> errors files gpuinstall interruption patience units values
-wheels -> errors finding interruption patience values
-words -> catalog errors machine plan request versions
-"""  # noqa: E501
+__main__ -> base cli environments
+api -> base environments install lock plan project verify
+base ->
+catalog -> base sources
+diagnose -> base catalog environments lock machine plan sources verify wheels
+environments -> base catalog machine
+export -> base catalog environments install lock machine
+gpuinstall -> base
+install -> base catalog environments lock machine plan sources verify wheels
+lock -> base catalog environments machine plan sources wheels words
+machine -> base catalog
+plan -> base catalog machine
+project -> base environments lock plan sources wheels
+sources -> base
+verify -> base catalog environments machine wheels
+wheels -> base catalog machine
+words -> base catalog plan
+"""
 
 # What decides touches nothing of the world, whatever it imports; the rooms and modules by their dotted names.
 PURE = [
-    "backend",
-    "errors",
-    "finding",
-    "machine",
+    "base.backend",
+    "base.errors",
+    "base.finding",
+    "base.machine",
     "plan",
-    "request",
-    "vendors.amd.rules",
-    "vendors.apple.rules",
-    "vendors.intel.rules",
-    "vendors.nvidia.compat",
-    "vendors.nvidia.rules",
-    "vendors.protocol",
-    "versions",
+    "base.request",
+    "machine.amd.rules",
+    "machine.apple.rules",
+    "machine.intel.rules",
+    "machine.nvidia.compat",
+    "machine.nvidia.rules",
+    "machine.protocol",
+    "base.versions",
     "wheels.torch_wheel",
 ]
 WORLD = {
@@ -117,8 +77,8 @@ WORLD |= {"platform", "asyncio", "threading", "tempfile"}
 MAKERS = {"nvidia", "cuda", "nvml", "nvcc", "ptx", "sass", "tegra", "jetson", "geforce"}
 MAKERS |= {"amd", "amdgpu", "rocm", "hip", "gfx", "intel", "xpu", "apple", "mps"}
 MAY_NAME_MAKERS = {
-    "vendors": MAKERS,
-    "backend": {"cuda", "rocm", "xpu"},  # the tags of PyTorch's indexes
+    "machine": MAKERS,
+    "base.backend": {"cuda", "rocm", "xpu"},  # the tags of PyTorch's indexes
     "catalog": {
         "amd",
         "apple",
@@ -129,11 +89,11 @@ MAY_NAME_MAKERS = {
         "tegra",
         "xpu",
     },  # the authored rows and their files
-    "cuda_compat": {"cuda", "nvidia"},  # a package of NVIDIA's
+    "environments.cuda_compat": {"cuda", "nvidia"},  # a package of NVIDIA's
     "project": {"cuda", "nvidia"},  # the option that takes it
-    "request": {"cuda"},  # what a lock records of it
+    "base.request": {"cuda"},  # what a lock records of it
     "cli": {"cuda"},  # what is shown of a driver, and a key of the catalogue's documents
-    "doctor": {
+    "diagnose": {
         "cuda",
         "jetson",
         "nvidia",
@@ -150,13 +110,13 @@ MAY_NAME_MAKERS = {
         "xpu",
     },  # the kinds of images that a Dockerfile makes; what other tools call machines
     "environments": {"cuda"},  # a key of the Machine document
-    "extensions": {
+    "catalog.extensions": {
         "cuda"
     },  # what the names of files say, and torch's word for what a build was made with
-    "facts": {"cuda"},  # the variable of CUDA's kernel cache
-    "failures": {"cuda", "jetson"},  # the conditions of entries
+    "machine.readers": {"cuda"},  # the variable of CUDA's kernel cache
+    "catalog.failures": {"cuda", "jetson"},  # the conditions of entries
     "install": {"cuda"},  # the option with which a lock's libraries are taken
-    "learned": {
+    "wheels.learned": {
         "cuda",
         "hip",
         "rocm",
@@ -166,7 +126,7 @@ MAY_NAME_MAKERS = {
         "apple",
         "cuda",
     },  # uv's names for platforms, x86_64-apple-darwin; the libraries that a lock was made with
-    "machine": {
+    "base.machine": {
         "amd",
         "apple",
         "cuda",
@@ -176,14 +136,14 @@ MAY_NAME_MAKERS = {
         "cuda",
         "ptx",
     },  # the code of a warning, cuda-build-without-gpu; how a GPU runs a build
-    "pytest_plugin": {"cuda", "xpu"},  # torch's own names for devices
-    "receipt": {
+    "verify.pytest_plugin": {"cuda", "xpu"},  # torch's own names for devices
+    "environments.receipt": {
         "cuda",
         "hip",
         "nvidia",
     },  # the kernel's files and the variables that say which GPUs there are
     "verify.kernels": {"cuda", "hip", "mps", "rocm", "xpu"},  # torch's own names for devices
-    "versions": {"cuda"},  # CudaVersion
+    "base.versions": {"cuda"},  # CudaVersion
     "wheels": {"cuda", "hip"},  # torch's own names for what a build was made with
     "words": {"cuda"},  # the version that people give for a driver's
 }
@@ -191,10 +151,10 @@ MAY_NAME_MAKERS = {
 
 # Programs that run alone in another interpreter, with nothing of ours to import: each has its own names.
 ALONE = re.compile(r"gpuinstall\.(verify\.kernels|.*_child\b)")
-ENTRANCES = {"command", "main"}
+ENTRANCES = {"command", "main", "TYPE_CHECKING"}
 """What a command, or a program, is called by whoever starts it."""
 
-OF_A_MAKER = re.compile(r"gpuinstall\.vendors\.\w+\.")
+OF_A_MAKER = re.compile(r"gpuinstall\.machine\.\w+\.")
 
 
 def aliases(tree: ast.Module) -> list[str]:

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from gpuinstall import process
-from gpuinstall.errors import InstallationError, UsageError
-from gpuinstall.patience import Patience, read_patience
+from gpuinstall.base import process
+from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.patience import Patience, read_patience
 from tests.lab.pace import within
 
 PATIENCE = Patience(silence=0.005)

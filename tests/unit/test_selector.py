@@ -21,9 +21,9 @@ from tools.site.selector import (
 )
 
 from gpuinstall.api import choose
-from gpuinstall.machine import Driver, Machine
-from gpuinstall.request import Request
-from gpuinstall.versions import DriverVersion
+from gpuinstall.base.machine import Driver, Machine
+from gpuinstall.base.request import Request
+from gpuinstall.base.versions import DriverVersion
 from tests.frozen import frozen_catalog
 
 SMALL = (PLATFORMS[0], PLATFORMS[-1])

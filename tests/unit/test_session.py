@@ -6,8 +6,8 @@ import os
 import tempfile
 from typing import TYPE_CHECKING
 
-from gpuinstall.in_use import IN_USE, hold_alone
-from gpuinstall.session import remove_abandoned_scratch
+from gpuinstall.base.in_use import IN_USE, hold_alone
+from gpuinstall.sources.session import remove_abandoned_scratch
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuinstall.units import number_of
+from gpuinstall.base.units import number_of
 
 
 def test_one_of_a_thing_is_no_plural() -> None:

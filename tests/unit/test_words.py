@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpus import other_chips
-from gpuinstall.errors import UsageError
 from gpuinstall.words import driver_in_words, machine_in_words
 
 

@@ -9,12 +9,12 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuinstall.advice import for_install
+from gpuinstall.base.advice import for_install
+from gpuinstall.base.machine import Driver, Environment, Gpu, Machine
+from gpuinstall.base.request import Request
+from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog.gpus import card_capabilities, other_chips, products
-from gpuinstall.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.plan import Rejected, choose
-from gpuinstall.request import Request
-from gpuinstall.versions import DriverVersion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

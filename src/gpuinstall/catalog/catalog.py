@@ -9,8 +9,8 @@ from functools import cache, cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuinstall.backend import CPU, Backend
-from gpuinstall.values import dataclass
+from gpuinstall.base.backend import CPU, Backend
+from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
     from packaging.version import Version
 
+    from gpuinstall.base.machine import Machine
     from gpuinstall.catalog.drivers import Drivers
-    from gpuinstall.machine import Machine
 
     _Evidence = Mapping[str, tuple[str, str]]
 

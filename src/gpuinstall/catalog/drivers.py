@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
+from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.catalog import authored
-from gpuinstall.values import dataclass
-from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 _Row = Mapping[str, Any]
 

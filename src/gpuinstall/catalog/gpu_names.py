@@ -14,6 +14,7 @@ from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuinstall.base.errors import NoBuildError, UsageError
 from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.catalog.gpus import (
     NameTable,
@@ -22,12 +23,11 @@ from gpuinstall.catalog.gpus import (
     other_chips,
     products,
 )
-from gpuinstall.errors import NoBuildError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from gpuinstall.versions import ComputeCapability
+    from gpuinstall.base.versions import ComputeCapability
 
     _Words = tuple[str, ...]
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import authored
-from gpuinstall.versions import ComputeCapability
 
 if TYPE_CHECKING:
     from gpuinstall.catalog.drivers import Drivers

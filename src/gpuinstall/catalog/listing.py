@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from gpuinstall.base.location import Location, file_path
+from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel
 from gpuinstall.catalog.pages import parse_folder, parse_names, parse_page
-from gpuinstall.location import Location, file_path
-from gpuinstall.threads import side_by_side
-from gpuinstall.values import dataclass
-from gpuinstall.web import Client, Page, UnreachableError
+from gpuinstall.sources.web import Client, Page, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from gpuinstall.backend import known_backend
+from gpuinstall.base.backend import known_backend
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.catalog.listing import COMPANIONS, Listing, read_listing
 from gpuinstall.catalog.narrowing import narrow
-from gpuinstall.errors import InstallationError
-from gpuinstall.web.answers import OFFLINE
+from gpuinstall.sources.web.answers import OFFLINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.reporter import Reporter
+    from gpuinstall.base.request import Request
     from gpuinstall.catalog.catalog import Catalog
-    from gpuinstall.machine import Machine
-    from gpuinstall.reporter import Reporter
-    from gpuinstall.request import Request
     from gpuinstall.sources import Sources
-    from gpuinstall.web import Client
+    from gpuinstall.sources.web import Client
 
     _TorchAndTag = tuple[str, str]
 

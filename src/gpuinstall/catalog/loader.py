@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
-from gpuinstall.backend import CPU, Backend
+from gpuinstall.base.backend import CPU, Backend
 from gpuinstall.catalog import authored
 from gpuinstall.catalog.catalog import (
     Build,
@@ -23,7 +23,7 @@ from gpuinstall.catalog.drivers import parse_drivers
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from gpuinstall.machine import Machine
+    from gpuinstall.base.machine import Machine
 
     _Row = dict[str, Any]
 
@@ -141,7 +141,7 @@ def _collectives() -> Mapping[tuple[str, str], str]:
 
 def _driver_commands(machine: Machine, branch: str, is_legacy: bool) -> tuple[str, ...]:
     # Imported here: only a refusal needs the table of failures.
-    from gpuinstall.failures.problems import FixContext, fix
+    from gpuinstall.catalog.failures.problems import FixContext, fix
 
     context = FixContext.of_machine(machine).knowing(branch=branch)
     return fix("driver-missing", context, legacy=is_legacy)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from gpuinstall.backend import Backend, known_backend
+from gpuinstall.base.backend import Backend, known_backend
 from gpuinstall.catalog.catalog import (
     DEFAULT_INDEX,
     Build,

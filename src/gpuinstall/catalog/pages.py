@@ -12,17 +12,17 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from gpuinstall.backend import known_backend
+from gpuinstall.base.backend import known_backend
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import parse_json
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel
-from gpuinstall.errors import InstallationError
-from gpuinstall.files import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from gpuinstall.catalog.catalog import WheelSource
-    from gpuinstall.web import Page
+    from gpuinstall.sources.web import Page
 
 _SHA256 = re.compile(r"(?:\A|sha256[=:])([0-9a-fA-F]{64})\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from gpuinstall.advice import OURS, Advice
+from gpuinstall.base.advice import OURS, Advice
+from gpuinstall.base.environment_paths import active_environment
+from gpuinstall.base.units import display_path
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.paths import active_environment
-from gpuinstall.units import display_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.reporter import Reporter
+    from gpuinstall.base.reporter import Reporter
 
 
 def command_for_active(command: str, venv: Path) -> Advice | None:

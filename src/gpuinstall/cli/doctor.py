@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from gpuinstall import __version__
-from gpuinstall.advice import NOTE, OURS, Advice
+from gpuinstall.base.advice import NOTE, OURS, Advice
+from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.files import write_text
+from gpuinstall.base.units import number_of
+from gpuinstall.base.version import __version__
 from gpuinstall.cli import options
 from gpuinstall.cli.active import name_active
 from gpuinstall.cli.outcome import Outcome, finding_entries, framed
 from gpuinstall.environments.application import find_application
-from gpuinstall.errors import LockError, UsageError
-from gpuinstall.files import write_text
-from gpuinstall.units import number_of
 
 if TYPE_CHECKING:
+    from gpuinstall.base.finding import Finding
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.doctor.examination import Examination
-    from gpuinstall.doctor.repair import RepairResult
-    from gpuinstall.finding import Finding
+    from gpuinstall.diagnose.examination import Examination
+    from gpuinstall.diagnose.repair import RepairResult
     from gpuinstall.sources import Sources
 
 
@@ -49,10 +49,10 @@ def command(
     yes: bool,
 ) -> Outcome:
     """Examine machine, driver, environment and project."""
-    from gpuinstall.doctor.examination import examine
-    from gpuinstall.doctor.report import render_report
+    from gpuinstall.base.request import Request
+    from gpuinstall.diagnose.examination import examine
+    from gpuinstall.diagnose.report import render_report
     from gpuinstall.project import Settings, open_project
-    from gpuinstall.request import Request
     from gpuinstall.sources import Sources
 
     folder = venv.absolute()
@@ -123,8 +123,8 @@ def _repair(
     Raises:
         UsageError: if there is no terminal to ask in.
     """
-    from gpuinstall.doctor.repair import repair_steps, run_repairs
-    from gpuinstall.session import open_session
+    from gpuinstall.diagnose.repair import repair_steps, run_repairs
+    from gpuinstall.sources.session import open_session
 
     for finding in examination.findings:
         terminal.step("Found", finding.message)

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.text import visible
+from gpuinstall.base.units import display_path, readable
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.paths import EnvironmentPaths
-from gpuinstall.errors import UsageError
 from gpuinstall.install.swap import size_of
 from gpuinstall.project import Project, Settings, open_project
-from gpuinstall.text import visible
-from gpuinstall.units import display_path, readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

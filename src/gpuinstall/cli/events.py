@@ -6,13 +6,13 @@ import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.text import redacted
 from gpuinstall.cli.terminal import Terminal
-from gpuinstall.text import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from gpuinstall.reporter import Progress, Unit
+    from gpuinstall.base.reporter import Progress, Unit
 
 EVENT_EVERY_S = 0.2
 """How often it is written how far a work is: a bar drawn from it moves, and an hour makes no more than 18,000 lines."""

@@ -13,11 +13,10 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from gpuinstall.cli.options import read_machine_file
-from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.cli.terminal import DOCS, Terminal, page_of
-from gpuinstall.errors import UsageError
-from gpuinstall.failures.classify import (
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import open_regular, parse_json
+from gpuinstall.base.machine import Environment, Machine
+from gpuinstall.catalog.failures.classify import (
     APART,
     SURE_CONFIDENCE,
     UNSURE_BELOW,
@@ -30,16 +29,17 @@ from gpuinstall.failures.classify import (
     lookalikes,
     requested_failure,
 )
-from gpuinstall.failures.excerpt import BLOCK, excerpt_of
-from gpuinstall.failures.table import Lookalike, RefutedAdvice, load_failures
-from gpuinstall.failures.transcript import Transcript
-from gpuinstall.files import open_regular, parse_json
-from gpuinstall.machine import Environment, Machine
+from gpuinstall.catalog.failures.excerpt import BLOCK, excerpt_of
+from gpuinstall.catalog.failures.table import Lookalike, RefutedAdvice, load_failures
+from gpuinstall.catalog.failures.transcript import Transcript
+from gpuinstall.cli.options import read_machine_file
+from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.terminal import DOCS, Terminal, page_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gpuinstall.learned.row import LearnedRow
+    from gpuinstall.wheels.learned.row import LearnedRow
 
     Lookalikes = tuple[tuple[Lookalike, str], ...]
 
@@ -258,8 +258,8 @@ def _words(venv: Path) -> dict[str, str]:
     Raises:
         UsageError: if there is no environment.
     """
+    from gpuinstall.base.environment_paths import interpreter
     from gpuinstall.environments.environment import advice_words
-    from gpuinstall.environments.paths import interpreter
 
     python = interpreter(venv)
     if not (python.exists() or (venv / "pyvenv.cfg").is_file()):
@@ -273,9 +273,9 @@ def _words(venv: Path) -> dict[str, str]:
 
 def _here() -> Machine:
     """Return the platform of this process: enough to choose commands, nothing about GPUs."""
-    from gpuinstall.facts.container import read_container, read_wsl
-    from gpuinstall.facts.host import read_host
-    from gpuinstall.facts.source import ThisMachine
+    from gpuinstall.machine.container import read_container, read_wsl
+    from gpuinstall.machine.host import read_host
+    from gpuinstall.machine.source import ThisMachine
 
     source = ThisMachine()
     host = read_host(source)
@@ -299,7 +299,7 @@ def _code_beside_torch(
     """Return the packages that a text names or that are installed, and that lack code for a GPU."""
     if not _ABOUT_CODE.search(text):
         return []
-    from gpuinstall.learned.store import learned_store
+    from gpuinstall.wheels.learned.store import learned_store
 
     by_day = sorted(learned_store().companions(), key=lambda row: row.learned)
     documents: dict[str, dict[str, Any]] = {}
@@ -332,9 +332,9 @@ def _concerned(rows: Iterable[LearnedRow], text: str, venv: str | None) -> Itera
 
 def _without(row: LearnedRow, machine: Machine | None) -> list[str]:
     """Return the GPUs that a package has no code for."""
-    from gpuinstall.learned.row import without_code
-    from gpuinstall.learned.store import known_catalog
-    from gpuinstall.vendors import rules_for
+    from gpuinstall.machine.vendors import rules_for
+    from gpuinstall.wheels.learned.row import without_code
+    from gpuinstall.wheels.learned.store import known_catalog
 
     if machine is None:
         return []

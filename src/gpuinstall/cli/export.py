@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.files import read_document, write_in_place
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.sourcing import Sourcing
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.errors import LockError, UsageError
 from gpuinstall.export.formats import FORMATS, ExportFormat
 from gpuinstall.export.pins import local_folders
 from gpuinstall.export.tools import MACHINE_TOOLS, words_for
-from gpuinstall.files import read_document, write_in_place
-from gpuinstall.shell import quoted
-from gpuinstall.sourcing import Sourcing
-from gpuinstall.web import Client, UnreachableError
+from gpuinstall.sources.web import Client, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +58,7 @@ def _add(format_: ExportFormat) -> None:
     @_OUTPUT
     @framed("export")
     def export(terminal: Terminal, path: Path | None, output: Path | None) -> Outcome:
-        from gpuinstall.extensions.rows import load_extensions
+        from gpuinstall.catalog.extensions import load_extensions
 
         other_sources = load_catalog().family.union(load_extensions().rows)
         if path is None and format_.name == "pixi" and len(_find_locks()) > 1:
@@ -290,8 +290,8 @@ def _needs_for_gpus(needs: list[MachineNeeds]) -> MachineNeeds:
 
 def _sizes(locks: list[Lock], project: Project) -> dict[str, int | None]:
     """Return the bytes of the locks' files by address: the locks' own, else as the servers say."""
+    from gpuinstall.base.threads import side_by_side
     from gpuinstall.export.needs import sizes_in
-    from gpuinstall.threads import side_by_side
 
     sizes = sizes_in(locks)
     if project.sourcing.offline:

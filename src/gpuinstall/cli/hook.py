@@ -9,18 +9,24 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuinstall.base.errors import GpuInstallError, UsageError
+from gpuinstall.base.files import read_raw, rewrite
+from gpuinstall.base.marked_block import (
+    NEW,
+    BrokenBlockError,
+    block_note,
+    with_block,
+    without_blocks,
+)
+from gpuinstall.base.request import Request
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.sourcing import Sourcing
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.environments.environment import fingerprint
-from gpuinstall.errors import GpuInstallError, UsageError
-from gpuinstall.files import read_raw, rewrite
-from gpuinstall.marked_block import NEW, BrokenBlockError, block_note, with_block, without_blocks
-from gpuinstall.request import Request
-from gpuinstall.shell import quoted
 from gpuinstall.sources import OFFICIAL
 from gpuinstall.sources.configuration import pip_words
 from gpuinstall.sources.configuration_files import own_file
-from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import click
 
+from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.shell import activation, joined, parent_program, quoted, this_shell
+from gpuinstall.base.units import display_path, duration, number_of, readable
 from gpuinstall.cli import install_options, options
 from gpuinstall.cli.active import name_active
 from gpuinstall.cli.hook import refresh
 from gpuinstall.cli.outcome import Outcome, framed, is_confirmed
 from gpuinstall.cli.probe import counted, machine_line
 from gpuinstall.environments.application import find_application
-from gpuinstall.environments.paths import EnvironmentPaths, interpreter
-from gpuinstall.errors import UsageError
 from gpuinstall.project import Project, open_project
-from gpuinstall.shell import activation, joined, parent_program, quoted, this_shell
-from gpuinstall.units import display_path, duration, number_of, readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gpuinstall.base.machine import Machine
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.cuda_compat.libraries import CompatLibraries
+    from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
     from gpuinstall.install.into import IntoResult
     from gpuinstall.install.options import InstallOptions, InstallResult
-    from gpuinstall.machine import Machine
 
 _VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
 _NEEDED_NEXT = (
@@ -80,8 +80,8 @@ def command(
     yes: bool,
 ) -> Outcome:
     """Install."""
+    from gpuinstall.base.requirement import normalised
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.plan.requirement import normalised
 
     if repair and not into:
         raise UsageError(

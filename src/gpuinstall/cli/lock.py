@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from gpuinstall.base.errors import LockError, NoBuildError, UsageError
+from gpuinstall.base.node_records import recorded_machines
+from gpuinstall.base.shell import joined, quoted
+from gpuinstall.base.sourcing import Sourcing
+from gpuinstall.base.units import number_of
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
-from gpuinstall.errors import LockError, NoBuildError, UsageError
-from gpuinstall.node_records import recorded_machines
 from gpuinstall.project import lock_requests, open_project
-from gpuinstall.shell import joined, quoted
-from gpuinstall.sourcing import Sourcing
-from gpuinstall.units import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    from gpuinstall.base.machine import Machine
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.lock.check import CheckedLock
     from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.write import LockOptions, TargetDifference, Written
-    from gpuinstall.machine import Machine
     from gpuinstall.project import Project
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
 
 class LockCommands(click.Group):
@@ -148,8 +148,8 @@ class LockUpdate(NamedTuple):
         declared: FolderRequest,
     ) -> LockOptions:
         """Return how to write the locks of a folder."""
+        from gpuinstall.base.requirement import normalised
         from gpuinstall.lock.write import LockOptions
-        from gpuinstall.plan.requirement import normalised
 
         return LockOptions(
             folder,
@@ -372,7 +372,7 @@ def cover_command(
     uncovered = spanned(cover.unserved)
 
     def show(screen: Terminal) -> None:
-        from gpuinstall.units import readable
+        from gpuinstall.base.units import readable
 
         written.show(screen)
         for row in rows:

@@ -15,18 +15,18 @@ from typing import Any
 
 import click
 
-from gpuinstall import __version__
-from gpuinstall.cli.outcome import fail, terminal_class
-from gpuinstall.errors import (
+from gpuinstall.base.errors import (
     GpuInstallError,
     InstallationError,
     InternalError,
     InterruptedByUserError,
     UsageError,
 )
-from gpuinstall.files import close_umask, keep_temporary_files_apart
-from gpuinstall.interruption import TransferInterrupted
-from gpuinstall.shell import joined, quoted
+from gpuinstall.base.files import close_umask, keep_temporary_files_apart
+from gpuinstall.base.interruption import TransferInterrupted
+from gpuinstall.base.shell import joined, quoted
+from gpuinstall.base.version import __version__
+from gpuinstall.cli.outcome import fail, terminal_class
 
 COMMAND_GROUPS: dict[str, dict[str, str]] = {
     "Every day": {

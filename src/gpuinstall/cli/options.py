@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from gpuinstall.errors import UsageError
-from gpuinstall.files import DOCUMENT_BYTES, open_regular, parse_json
-from gpuinstall.machine import Machine
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import DOCUMENT_BYTES, open_regular, parse_json
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.request import Request
+from gpuinstall.base.sourcing import Sourcing
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Project, Settings, open_project
-from gpuinstall.request import Request
-from gpuinstall.requirements_file import RequirementsFile, group_path, read_requirements
-from gpuinstall.sourcing import Sourcing
+from gpuinstall.sources.requirements_file import RequirementsFile, group_path, read_requirements
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from gpuinstall.reporter import Reporter
+    from gpuinstall.base.reporter import Reporter
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 PATH = click.Path(path_type=Path)

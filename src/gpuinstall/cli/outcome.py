@@ -11,12 +11,12 @@ from typing import Any, Literal, NamedTuple, ParamSpec
 
 import click
 
+from gpuinstall.base.errors import GpuInstallError
+from gpuinstall.base.finding import Finding
+from gpuinstall.base.node_records import RECORDING_COMMANDS, UNENDED, this_node, write_record
+from gpuinstall.base.text import MOST_NAMES
 from gpuinstall.cli.run_log import LOGGED, RunLog
 from gpuinstall.cli.terminal import OutputError, Terminal, hint_of, page_of
-from gpuinstall.errors import GpuInstallError
-from gpuinstall.finding import Finding
-from gpuinstall.node_records import RECORDING_COMMANDS, UNENDED, this_node, write_record
-from gpuinstall.text import MOST_NAMES
 
 P = ParamSpec("P")
 Status = Literal["success", "partial", "error"]
@@ -128,7 +128,7 @@ def terminal_class(*, events: bool) -> type[Terminal]:
 def _programs_followed_by(terminal: Terminal) -> AbstractContextManager[None]:
     if not (terminal.verbose or terminal.log):
         return nullcontext()
-    from gpuinstall.process import heard_by
+    from gpuinstall.base.process import heard_by
 
     return heard_by(terminal)
 

@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from gpuinstall.base.errors import InstallationError, NoBuildError
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.units import readable
 from gpuinstall.catalog import Catalog, load_catalog
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.cli.terminal import Terminal, columns
-from gpuinstall.errors import InstallationError, NoBuildError
-from gpuinstall.finding import Reason
-from gpuinstall.machine import Machine
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.compat import compat_offer, with_compat_reason
 from gpuinstall.plan.drivers import DriverRange, driver_ranges
-from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.project import Project
-from gpuinstall.request import Request
-from gpuinstall.units import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpuinstall.extensions.choice import ExtensionChoice, ExtensionFit
-    from gpuinstall.extensions.rows import Extension
+    from gpuinstall.catalog.extensions import Extension
+    from gpuinstall.lock.extensions import ExtensionChoice, ExtensionFit
 
     ExtensionChoices = Sequence[tuple[Extension, ExtensionChoice]]
 
@@ -238,11 +238,11 @@ def _live_plan(
         request: What is requested.
         everything: Whether a refusal names every file of an extension that was rejected.
     """
-    from gpuinstall.learned.live import learned_catalog
+    from gpuinstall.base.reporter import SilentReporter
+    from gpuinstall.lock.learned import learned_catalog
     from gpuinstall.lock.making import resolve_locks
     from gpuinstall.lock.prebuilt import prebuilt_choices
     from gpuinstall.lock.request import LockRequest
-    from gpuinstall.reporter import SilentReporter
 
     session = project.session
     catalog = learned_catalog(

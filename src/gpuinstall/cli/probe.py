@@ -9,14 +9,14 @@ from pathlib import Path
 
 import click
 
-from gpuinstall.advice import for_install
+from gpuinstall.base.advice import for_install
+from gpuinstall.base.errors import MachineError
+from gpuinstall.base.finding import Finding
+from gpuinstall.base.machine import Driver, Gpu, Machine
+from gpuinstall.base.request import Request
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, Status, finding_entries, framed
 from gpuinstall.cli.terminal import Terminal
-from gpuinstall.errors import MachineError
-from gpuinstall.finding import Finding
-from gpuinstall.machine import Driver, Gpu, Machine
-from gpuinstall.request import Request
 
 
 @click.command(
@@ -31,7 +31,7 @@ from gpuinstall.request import Request
 @framed("probe")
 def command(terminal: Terminal, machine: str | None) -> Outcome:
     """Probe."""
-    from gpuinstall.cuda_compat.trial import machine_beside
+    from gpuinstall.environments.cuda_compat.trial import machine_beside
 
     if machine is not None:
         probed = options.read_machine_file(machine)
@@ -55,8 +55,8 @@ def command(terminal: Terminal, machine: str | None) -> Outcome:
 
 def refusals(machine: Machine) -> tuple[Finding, ...]:
     """Return why no build of torch runs on the GPUs of a machine, unless its own problems say it."""
-    from gpuinstall.learned.store import known_catalog
     from gpuinstall.plan import Plan, choose
+    from gpuinstall.wheels.learned.store import known_catalog
 
     if machine.refusing or not machine.gpus:
         return ()

@@ -9,8 +9,8 @@ from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.text import visible
-from gpuinstall.units import duration, readable
+from gpuinstall.base.text import visible
+from gpuinstall.base.units import duration, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.progress_bar import ProgressBar
     from rich.table import Table
 
-    from gpuinstall.reporter import Progress, Unit
+    from gpuinstall.base.reporter import Progress, Unit
 
 LINE_EVERY_S = 10.0
 """How often a log gets a line."""

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
+from gpuinstall.base.request import Request
+from gpuinstall.base.sourcing import Sourcing
 from gpuinstall.cli import install_options, options
 from gpuinstall.cli.install import carry_out
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.project import Settings, open_project
-from gpuinstall.request import Request
-from gpuinstall.sourcing import Sourcing
 
 
 @click.command("remove", help="Remove packages from the environment, and what only they needed.")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuinstall.base.errors import SomeNodesError, UsageError
+from gpuinstall.base.node_records import Report, node_names, read_report
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.text import some
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.errors import SomeNodesError, UsageError
-from gpuinstall.node_records import Report, node_names, read_report
-from gpuinstall.shell import quoted
-from gpuinstall.text import some
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal

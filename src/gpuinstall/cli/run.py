@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuinstall.base.errors import InstallationError, LockError, UsageError
+from gpuinstall.base.files import check_cache, is_of_this_user, make_private_folder, restore_umask
+from gpuinstall.base.in_use import claim, hold, share
+from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.request import Request
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.sourcing import Sourcing
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.errors import InstallationError, LockError, UsageError
-from gpuinstall.files import check_cache, is_of_this_user, make_private_folder, restore_umask
-from gpuinstall.in_use import claim, hold, share
+from gpuinstall.environments.receipt import activated, receipt_of
 from gpuinstall.project import Project, Settings, open_project
-from gpuinstall.receipt import activated, receipt_of
-from gpuinstall.reporter import SilentReporter
-from gpuinstall.request import Request
-from gpuinstall.shell import quoted
-from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
     from typing import NoReturn
 
+    from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.cuda_compat.libraries import CompatLibraries
-    from gpuinstall.environments.paths import EnvironmentPaths
+    from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
+    from gpuinstall.environments.receipt import Receipt
     from gpuinstall.install.scripts import Script
-    from gpuinstall.receipt import Receipt
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -283,8 +283,8 @@ def _check_fitness(project: Project) -> list[str]:
         LockError: if it is for another machine.
     """
     from gpuinstall.install.inspection import inspect_environment
-    from gpuinstall.learned.store import known_catalog
     from gpuinstall.lock.fit import Fit, fit
+    from gpuinstall.wheels.learned.store import known_catalog
 
     venv, machine = project.paths.venv, project.machine
     existing = inspect_environment(project.paths, machine)

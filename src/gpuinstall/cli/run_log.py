@@ -8,14 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuinstall.shell import joined
-from gpuinstall.text import visible
+from gpuinstall.base.shell import joined
+from gpuinstall.base.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from gpuinstall.process import Finished
+    from gpuinstall.base.process import Finished
 
 LOGGED = frozenset({"env", "install", "lock", "remove", "sync"})
 """The commands that are logged: those that change something; whoever only looks leaves nothing behind."""

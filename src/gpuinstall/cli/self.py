@@ -10,14 +10,14 @@ from pathlib import Path
 
 import click
 
+from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.shell import on_path, parent_program, quoted, this_shell
+from gpuinstall.base.text import some
+from gpuinstall.base.units import display_path
 from gpuinstall.cli.outcome import Outcome, framed, is_confirmed
 from gpuinstall.cli.run_log import log_folder
 from gpuinstall.cli.terminal import Terminal
-from gpuinstall.errors import InstallationError, UsageError
-from gpuinstall.launcher import command_file, tool_home
-from gpuinstall.shell import on_path, parent_program, quoted, this_shell
-from gpuinstall.text import some
-from gpuinstall.units import display_path
+from gpuinstall.environments.launcher import command_file, tool_home
 
 _TOOL = re.compile(r"\d[\w.]*-[0-9a-f]{12}")
 _UV = re.compile(r"uv-\d+\.\d+\.\d+")
@@ -59,8 +59,8 @@ def _uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
     if home is None or os.name == "nt":
         hint = f'rmdir /s /q "{home}"' if home else _removal()
         raise UsageError("uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint)
+    from gpuinstall.base.files import own_cache_folder, remove_path
     from gpuinstall.environments.records import remembered
-    from gpuinstall.files import own_cache_folder, remove_path
 
     place = display_path(home)
     # Environments of scripts lie in the cache.
@@ -103,8 +103,8 @@ def remove_tool(home: Path) -> list[str]:
     Raises:
         InstallationError: if something cannot be removed: a disk is read-only, or the folder is another user's.
     """
+    from gpuinstall.base.files import is_folder, remove_file, remove_path
     from gpuinstall.environments.ownership import user_paths
-    from gpuinstall.files import is_folder, remove_file, remove_path
 
     folders = []
     uvs = []

@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 import click
 
-from gpuinstall.backend import known_backend
+from gpuinstall.base.backend import known_backend
+from gpuinstall.base.location import Location
+from gpuinstall.base.shell import Shell, assignments
+from gpuinstall.base.sourcing import Sourcing
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.location import Location
-from gpuinstall.shell import Shell, assignments
-from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

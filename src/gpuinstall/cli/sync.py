@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuinstall.base.errors import LockError
+from gpuinstall.base.request import Request
+from gpuinstall.base.sourcing import Sourcing
 from gpuinstall.cli import install_options, options
 from gpuinstall.cli.install import after_install, show_dry_run, show_installed
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.cli.terminal import Terminal
-from gpuinstall.errors import LockError
 from gpuinstall.project import Settings, open_project
-from gpuinstall.request import Request
-from gpuinstall.sourcing import Sourcing
 
 if TYPE_CHECKING:
+    from gpuinstall.base.machine import Machine
     from gpuinstall.lock.target import Target
-    from gpuinstall.machine import Machine
 
 
 @click.command("sync", help="Install exactly the lock that fits this machine.")

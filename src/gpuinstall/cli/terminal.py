@@ -13,25 +13,25 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, TextIO
 
-from gpuinstall.advice import for_options
+from gpuinstall.base.advice import for_options
+from gpuinstall.base.errors import GpuInstallError, InternalError
+from gpuinstall.base.regex import regex
+from gpuinstall.base.shell import joined
+from gpuinstall.base.text import redacted, visible
+from gpuinstall.base.units import display_path, duration
+from gpuinstall.base.values import dataclass
 from gpuinstall.cli.run_log import RunLog, in_a_line
-from gpuinstall.errors import GpuInstallError, InternalError
-from gpuinstall.regex import regex
-from gpuinstall.shell import joined
-from gpuinstall.text import redacted, visible
-from gpuinstall.units import display_path, duration
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rich.console import Console
 
+    from gpuinstall.base.finding import Finding
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.process import Finished
+    from gpuinstall.base.reporter import Progress, Unit
     from gpuinstall.cli.progress import Tally
-    from gpuinstall.finding import Finding
-    from gpuinstall.machine import Machine
-    from gpuinstall.process import Finished
-    from gpuinstall.reporter import Progress, Unit
 
 _STYLES = {
     "": "0",
@@ -305,7 +305,7 @@ def hint_of(error: GpuInstallError) -> str | None:
 
 def page_of(identity: str) -> str:
     """Return the page of a failure: a path in the documentation site, below the address in ``GPUINSTALL_DOCS``."""
-    from gpuinstall.failures.table import load_failures
+    from gpuinstall.catalog.failures.table import load_failures
 
     page = load_failures()[identity].page
     site = os.environ.get(DOCS)

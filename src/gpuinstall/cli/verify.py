@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.advice import OURS, Advice
+from gpuinstall.base.advice import OURS, Advice
+from gpuinstall.base.environment_paths import interpreter
+from gpuinstall.base.errors import LockError, MachineError, UsageError, VerificationError
+from gpuinstall.base.units import number_of
 from gpuinstall.cli import options
 from gpuinstall.cli.active import command_for_active, name_active
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import refusals
 from gpuinstall.environments.environment import read_marker, read_origin
-from gpuinstall.environments.paths import interpreter
-from gpuinstall.errors import LockError, MachineError, UsageError, VerificationError
-from gpuinstall.units import number_of
 from gpuinstall.verify.kernels.programs import PROGRAMS
 from gpuinstall.verify.runner import fail_devices, verify_environment
 from gpuinstall.verify.verdict import Device, Verdict
@@ -27,9 +27,9 @@ from gpuinstall.verify.verdict import Device, Verdict
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from gpuinstall.base.finding import CheckResult, Finding
+    from gpuinstall.base.machine import Machine
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.finding import CheckResult, Finding
-    from gpuinstall.machine import Machine
     from gpuinstall.verify.bench import Bench
     from gpuinstall.verify.verdict import VerifiedEnvironment
 
@@ -66,7 +66,7 @@ def command(
     bench: bool,
 ) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
-    from gpuinstall.cuda_compat.trial import machine_beside
+    from gpuinstall.environments.cuda_compat.trial import machine_beside
     from gpuinstall.environments.records import say_stranger
     from gpuinstall.verify.bench import bench_environment
 
@@ -130,7 +130,7 @@ def _warn_of_other_gpus(terminal: Terminal, machine: Machine, gpus: Collection[i
 
 def _locked_wheels(venv: Path) -> dict[str, Path]:
     """Return the wheels of an environment's lock as uv's cache holds them, unpacked."""
-    from gpuinstall import uv
+    from gpuinstall.base import uv
     from gpuinstall.lock.lock import read_lock
     from gpuinstall.lock.transfer import cached_wheel
 

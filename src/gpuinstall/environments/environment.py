@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
+from gpuinstall.base.environment_paths import environment_of, made_for, packages_folders
+from gpuinstall.base.files import parse_toml, read_document, read_json, write_atomically
+from gpuinstall.base.regex import regex
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.values import dataclass
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.environments.paths import environment_of, made_for, packages_folders
-from gpuinstall.files import parse_toml, read_document, read_json, write_atomically
-from gpuinstall.regex import regex
-from gpuinstall.shell import quoted
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
+    from gpuinstall.base.machine import Machine
     from gpuinstall.environments.packages import InstalledPackage
-    from gpuinstall.machine import Machine
 
 MARKER_SCHEMA = "gpuinstall.environment/1"
 NAME = "gpuinstall.json"

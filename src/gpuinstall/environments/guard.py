@@ -12,9 +12,9 @@ import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.files import has_login, parse_toml, read_document, write_atomically
+from gpuinstall.base.values import dataclass
 from gpuinstall.environments.application import application_of
-from gpuinstall.files import has_login, parse_toml, read_document, write_atomically
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

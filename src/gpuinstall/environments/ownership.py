@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from gpuinstall.base.environment_paths import packages_folders
+from gpuinstall.base.files import read_document
+from gpuinstall.base.location import file_path
+from gpuinstall.base.regex import regex
 from gpuinstall.environments.environment import NAME, added_packages, packages_called, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import file_size, read_packages
-from gpuinstall.environments.paths import packages_folders
-from gpuinstall.files import read_document
-from gpuinstall.location import file_path
-from gpuinstall.regex import regex
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -9,9 +9,9 @@ from contextlib import suppress
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.files import DOCUMENT_BYTES, open_regular
-from gpuinstall.regex import regex
-from gpuinstall.values import dataclass
+from gpuinstall.base.files import DOCUMENT_BYTES, open_regular
+from gpuinstall.base.regex import regex
+from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

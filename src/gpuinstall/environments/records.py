@@ -11,13 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.environment_paths import interpreter
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import is_folder, read_document, write_atomically
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.paths import interpreter
-from gpuinstall.errors import InstallationError
-from gpuinstall.files import is_folder, read_document, write_atomically
 
 if TYPE_CHECKING:
-    from gpuinstall.reporter import Reporter
+    from gpuinstall.base.reporter import Reporter
 
 MOST_IDENTITIES = 8
 """How many environments of one path are known: the one in force, the previous one, and those that were exchanged."""

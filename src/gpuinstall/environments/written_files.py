@@ -16,9 +16,9 @@ from contextlib import suppress
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from gpuinstall.base.files import open_regular
+from gpuinstall.base.regex import regex
 from gpuinstall.environments.ownership import MADE_FILES
-from gpuinstall.files import open_regular
-from gpuinstall.regex import regex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tomli
 
-from gpuinstall.backend import CPU, Backend
+from gpuinstall.base.backend import CPU, Backend
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.shell import quoted
 from gpuinstall.environments.environment import LOCK_NAME
-from gpuinstall.errors import UsageError
 from gpuinstall.export.pins import backend_of, systems_of
-from gpuinstall.shell import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

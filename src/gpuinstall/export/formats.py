@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.requirements import Requirement
 
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.text import visible
 from gpuinstall.catalog import load_catalog
-from gpuinstall.errors import UsageError
 from gpuinstall.export.needs import machine_needs
 from gpuinstall.export.pins import (
     PLATFORM_NAMES,
@@ -17,7 +18,6 @@ from gpuinstall.export.pins import (
     systems_of,
     without_folders,
 )
-from gpuinstall.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

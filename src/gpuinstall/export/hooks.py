@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import tomli
 
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.marked_block import BOM, NEW, with_block
+from gpuinstall.base.values import dataclass
 from gpuinstall.environments.environment import fingerprint
 from gpuinstall.environments.guard import pip_section
-from gpuinstall.errors import UsageError
-from gpuinstall.marked_block import BOM, NEW, with_block
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Build, Catalog
-    from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan
 
 _FAMILY = ("torch", "torchvision", "torchaudio", "torchcodec")

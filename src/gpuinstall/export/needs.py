@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.utils import parse_wheel_filename
 
-from gpuinstall.backend import CPU
+from gpuinstall.base.backend import CPU
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.finding import Rejection
+from gpuinstall.base.machine import Driver, Gpu, Machine
+from gpuinstall.base.request import Request
+from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import CudaVersion, DriverVersion
 from gpuinstall.catalog.gpus import other_chips, products
-from gpuinstall.errors import UsageError
 from gpuinstall.export.pins import backend_of, systems_of
-from gpuinstall.finding import Rejection
 from gpuinstall.install.space import UNPACKED
 from gpuinstall.lock.fit import fit, selected
 from gpuinstall.lock.lock import LockedFile, files_of_package
 from gpuinstall.lock.target import Target
-from gpuinstall.machine import Driver, Gpu, Machine
-from gpuinstall.request import Request
-from gpuinstall.values import dataclass
-from gpuinstall.vendors import VENDORS
-from gpuinstall.versions import CudaVersion, DriverVersion
+from gpuinstall.machine.vendors import VENDORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.units import readable
+from gpuinstall.base.units import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from gpuinstall.backend import Backend
-from gpuinstall.errors import UsageError
+from gpuinstall.base.backend import Backend
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.shell import joined
+from gpuinstall.base.text import visible
 from gpuinstall.lock.target import Target
-from gpuinstall.shell import joined
-from gpuinstall.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.requirements import Requirement
 
-from gpuinstall.errors import UsageError
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.text import visible
 from gpuinstall.export.needs import machine_needs, neighbours
 from gpuinstall.export.pins import PLATFORM_NAMES, name_for_others, pins, without_folders
 from gpuinstall.lock.target import Target
-from gpuinstall.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from gpuinstall.base.versions import CudaVersion
     from gpuinstall.catalog import Catalog
     from gpuinstall.export.needs import MachineNeeds
     from gpuinstall.lock.lock import Lock
-    from gpuinstall.versions import CudaVersion
 
 
 class _Platform(NamedTuple):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import tomli
 
-from gpuinstall.errors import UsageError
-from gpuinstall.shell import quoted
-from gpuinstall.text import visible
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

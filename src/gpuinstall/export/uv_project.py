@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import tomli
 from packaging.utils import canonicalize_name
 
-from gpuinstall.errors import UsageError
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.values import dataclass
 from gpuinstall.export.pins import backend_of, requirement_of
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

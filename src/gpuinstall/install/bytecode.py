@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.files import own_cache_folder, remove_path
 from gpuinstall.environments.environment import packages_called
 from gpuinstall.environments.packages import bytecode_of
-from gpuinstall.files import own_cache_folder, remove_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -9,13 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.environment_paths import packages_folders
+from gpuinstall.base.files import remove_path
 from gpuinstall.environments.ownership import enclosing_folders
 from gpuinstall.environments.packages import bytecode_of, read_packages
-from gpuinstall.environments.paths import packages_folders
-from gpuinstall.files import remove_path
+from gpuinstall.environments.proof_record import file_stamp
 from gpuinstall.install.disposal import discard
 from gpuinstall.lock.declaration import PROJECT_FILES
-from gpuinstall.proof_record import file_stamp
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -22,19 +22,19 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import is_folder, remove_file, remove_path, unwritable
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.text import some
 from gpuinstall.environments.environment import added_packages, packages_called
 from gpuinstall.environments.ownership import left_paths, only_copies
-from gpuinstall.errors import InstallationError
-from gpuinstall.files import is_folder, remove_file, remove_path, unwritable
-from gpuinstall.shell import quoted
-from gpuinstall.text import some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from gpuinstall.environments.paths import EnvironmentPaths
-    from gpuinstall.reporter import Reporter
+    from gpuinstall.base.environment_paths import EnvironmentPaths
+    from gpuinstall.base.reporter import Reporter
 
 _LEAVING = re.compile(r"\.leaving-[0-9a-f]{8}")
 _DISCARDED = re.compile(r"\.discarded-[0-9a-f]{8}")

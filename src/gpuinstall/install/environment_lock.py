@@ -9,10 +9,10 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from gpuinstall.errors import InstallationError
-from gpuinstall.files import read_document, remove_file, unwritable, write_anew
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import read_document, remove_file, unwritable, write_anew
+from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.install.swap import finish_swap
-from gpuinstall.interruption import defer_interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from filelock import FileLock
 
-    from gpuinstall.environments.paths import EnvironmentPaths
-    from gpuinstall.reporter import Reporter
+    from gpuinstall.base.environment_paths import EnvironmentPaths
+    from gpuinstall.base.reporter import Reporter
 
 WAIT_S = 600.0
 """How long a run waits for another, which may be fetching some 3 GB: at 50 Mbit/s, eight minutes."""

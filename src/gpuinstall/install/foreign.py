@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Literal
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from gpuinstall import process
+from gpuinstall.base import process
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.fields import Fields
+from gpuinstall.base.files import parse_json
+from gpuinstall.base.values import dataclass
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.errors import UsageError
-from gpuinstall.fields import Fields
-from gpuinstall.files import parse_json
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -8,6 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter, packages_folders
+from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.files import own_cache_folder
+from gpuinstall.base.shell import joined, quoted
+from gpuinstall.base.text import some
+from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import (
     NAME,
@@ -22,22 +28,16 @@ from gpuinstall.environments.environment import (
 )
 from gpuinstall.environments.ownership import is_environment, user_paths
 from gpuinstall.environments.packages import top_packages
-from gpuinstall.environments.paths import EnvironmentPaths, interpreter, packages_folders
+from gpuinstall.environments.proof_record import read_proof_record
 from gpuinstall.environments.records import was_made_here
-from gpuinstall.errors import LockError, UsageError
-from gpuinstall.files import own_cache_folder
 from gpuinstall.lock.folder_request import read_own_lock
-from gpuinstall.proof_record import read_proof_record
-from gpuinstall.shell import joined, quoted
-from gpuinstall.text import some
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.environments.proof_record import ProofRecord
     from gpuinstall.lock.lock import Lock
-    from gpuinstall.machine import Machine
-    from gpuinstall.proof_record import ProofRecord
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gpuinstall import uv
+from gpuinstall.base import uv
+from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.errors import MachineError, NoBuildError
-from gpuinstall.facts.pythons import find_python
+from gpuinstall.environments.proof_record import file_stamp
 from gpuinstall.install.environment_lock import is_idle
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
 from gpuinstall.install.options import Action, InstallOptions, InstallResult, InstallState
@@ -19,11 +19,11 @@ from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
 from gpuinstall.install.proof import KernelFailedError, catalog_without, preflighted
 from gpuinstall.install.swap import publish_lock, size_of
 from gpuinstall.install.transaction import OwnPlace, transact
-from gpuinstall.learned.store import known_catalog
 from gpuinstall.lock.fit import OTHER_REQUEST, Fit, read_locks
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.strangers import with_locked_builds
-from gpuinstall.proof_record import file_stamp
+from gpuinstall.machine.pythons import find_python
+from gpuinstall.wheels.learned.store import known_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,6 +8,11 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError, UsageError
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.text import some
+from gpuinstall.base.values import dataclass
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
     constraint_lines,
@@ -17,7 +22,6 @@ from gpuinstall.environments.guard import (
     renew_uv_guard,
     write_guard,
 )
-from gpuinstall.errors import InstallationError, MachineError, NoBuildError, UsageError
 from gpuinstall.install.foreign import ENVIRONMENT_NAMES, ForeignEnvironment, inspect_foreign
 from gpuinstall.install.options import Action
 from gpuinstall.install.priced_lock import PricedLock
@@ -32,20 +36,16 @@ from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins
-from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.shell import quoted
-from gpuinstall.text import some
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.request import Request
     from gpuinstall.lock.resolution import Resolution
-    from gpuinstall.machine import Machine
     from gpuinstall.project import Project
-    from gpuinstall.request import Request
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
 
 @dataclass(frozen=True)

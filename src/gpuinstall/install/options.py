@@ -6,22 +6,22 @@ from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.environments.paths import EnvironmentPaths, interpreter
-from gpuinstall.errors import LockError, NoBuildError
-from gpuinstall.finding import Rejection
+from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
+from gpuinstall.base.errors import LockError, NoBuildError
+from gpuinstall.base.finding import Rejection
+from gpuinstall.base.values import dataclass
 from gpuinstall.plan import Rejected
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from gpuinstall.base.machine import Machine
     from gpuinstall.install.inspection import ExistingEnvironment
     from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.lock.lock import Lock, VersionChange
     from gpuinstall.lock.request import LockRequest
-    from gpuinstall.machine import Machine
     from gpuinstall.plan.values import Choice
 
 

@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING, Any
 
 import tomli
 
+from gpuinstall.base.environment_paths import packages_folders
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.text import some
+from gpuinstall.base.units import readable
+from gpuinstall.base.values import dataclass
 from gpuinstall.environments.packages import read_packages, required_names
-from gpuinstall.environments.paths import packages_folders
-from gpuinstall.errors import UsageError
-from gpuinstall.facts.pythons import find_python
 from gpuinstall.install.space import FREE, Bill, price_files
 from gpuinstall.lock.fit import Fit, best_files, selected
 from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
 from gpuinstall.lock.strangers import check_hosts, name_torch_source
-from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.machine.pythons import find_python
 from gpuinstall.plan.values import UNASKED
-from gpuinstall.text import some
-from gpuinstall.units import readable
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from gpuinstall.base.machine import Machine
     from gpuinstall.install.inspection import ExistingEnvironment
     from gpuinstall.install.options import InstallState
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.lock.source_builds import BuildSite, SourceBuild
-    from gpuinstall.machine import Machine
     from gpuinstall.plan.values import Choice
     from gpuinstall.project import Project
-    from gpuinstall.session import Session
-    from gpuinstall.web import Head
+    from gpuinstall.sources.session import Session
+    from gpuinstall.sources.web import Head
 
 
 UNCONFIRMED = "download-not-confirmed"

@@ -8,31 +8,31 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.errors import InstallationError, VerificationError
+from gpuinstall.base.requirement import requirement_names
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.units import number_of
+from gpuinstall.base.values import dataclass
+from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import fingerprint
 from gpuinstall.environments.written_files import write_faults
-from gpuinstall.errors import InstallationError, VerificationError
-from gpuinstall.failures.table import load_failures
-from gpuinstall.plan.requirement import requirement_names
-from gpuinstall.shell import quoted
-from gpuinstall.units import number_of
-from gpuinstall.values import dataclass
 from gpuinstall.verify.verdict import with_programs, without_programs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from typing import Any
 
+    from gpuinstall.base.finding import CheckResult
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.reporter import Reporter
+    from gpuinstall.base.request import Request
     from gpuinstall.catalog import Build, Catalog
     from gpuinstall.environments.packages import InstalledPackage
+    from gpuinstall.environments.proof_record import ProofRecord
     from gpuinstall.environments.written_files import WriteFault
-    from gpuinstall.finding import CheckResult
     from gpuinstall.lock.fit import Fit
-    from gpuinstall.machine import Machine
     from gpuinstall.project import Project
-    from gpuinstall.proof_record import ProofRecord
-    from gpuinstall.reporter import Reporter
-    from gpuinstall.request import Request
     from gpuinstall.verify.cover import ProofCover
     from gpuinstall.verify.verdict import Verdict
 
@@ -74,7 +74,7 @@ def preflighted(
     reporter: Reporter,
 ) -> Machine:
     """Prove the driver before anything is downloaded; return ``machine`` with what is wrong with it."""
-    from gpuinstall.probe import preflight
+    from gpuinstall.machine.probe import preflight
 
     if here is None or not here.gpus or request.is_for_cpu:
         return machine

@@ -7,27 +7,27 @@ import shutil
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from gpuinstall.cuda_compat.libraries import libraries_beside, remove_libraries
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageError
+from gpuinstall.base.files import is_folder, remove_file
+from gpuinstall.base.in_use import hold_alone
+from gpuinstall.base.text import some
+from gpuinstall.environments.cuda_compat.libraries import libraries_beside, remove_libraries
 from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.ownership import compiled_paths
-from gpuinstall.environments.paths import EnvironmentPaths
 from gpuinstall.environments.records import forget, remembered, was_at
-from gpuinstall.errors import GpuInstallError, InstallationError, UsageError
-from gpuinstall.files import is_folder, remove_file
-from gpuinstall.in_use import hold_alone
 from gpuinstall.install.disposal import dispose
 from gpuinstall.install.environment_lock import WAIT_S, environment_lock, is_idle
 from gpuinstall.install.inspection import check_replaceable
 from gpuinstall.install.scripts import cached_folders, remove_cached, script_environments
 from gpuinstall.install.swap import size_of
-from gpuinstall.text import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpuinstall.cuda_compat.libraries import CompatLibraries
-    from gpuinstall.reporter import Reporter
+    from gpuinstall.base.reporter import Reporter
+    from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
 
 
 _ROOM = 1_000_000

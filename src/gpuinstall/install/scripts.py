@@ -8,11 +8,9 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.paths import EnvironmentPaths
-from gpuinstall.environments.records import forget
-from gpuinstall.errors import GpuInstallError, LockError, UsageError
-from gpuinstall.files import (
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import GpuInstallError, LockError, UsageError
+from gpuinstall.base.files import (
     holds_text,
     is_folder,
     own_cache_folder,
@@ -21,21 +19,23 @@ from gpuinstall.files import (
     remove_file,
     write_atomically,
 )
-from gpuinstall.in_use import IN_USE, hold_alone
+from gpuinstall.base.in_use import IN_USE, hold_alone
+from gpuinstall.base.shell import quoted
+from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.records import forget
 from gpuinstall.install.disposal import dispose
 from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.lock.declaration import locks_in, parse_project
 from gpuinstall.lock.lock import read_lock_text
 from gpuinstall.lock.project_sources import configured_sources
-from gpuinstall.provenance import recorded_sources
-from gpuinstall.shell import quoted
+from gpuinstall.sources.provenance import recorded_sources
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from gpuinstall.provenance import SourceSetting
-    from gpuinstall.reporter import Reporter
+    from gpuinstall.base.reporter import Reporter
+    from gpuinstall.sources.provenance import SourceSetting
 
 _BLOCK = re.compile(r"(?m)^# /// script\s*$\s(?P<toml>(?:^#(?:| .*)$\s)+)^# ///\s*$")
 """As PEP 723 has it."""

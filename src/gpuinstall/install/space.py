@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gpuinstall.errors import InstallationError
-from gpuinstall.files import check_cache, read_json, write_atomically
-from gpuinstall.threads import side_by_side
-from gpuinstall.units import display_path, readable
-from gpuinstall.values import dataclass
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import check_cache, read_json, write_atomically
+from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.units import display_path, readable
+from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from gpuinstall.lock.lock import LockedFile
-    from gpuinstall.session import Session
-    from gpuinstall.web import Client
+    from gpuinstall.sources.session import Session
+    from gpuinstall.sources.web import Client
 
 UNPACKED = 2.3
 """How much larger an environment is than its wheels: 6.8 GB of 2.9 GB for torch 2.14 with CUDA 12.6 (measured)."""
@@ -203,7 +203,7 @@ def _read(record: Path) -> dict[str, int]:
 
 def _size(file: LockedFile, client: Client) -> int:
     from gpuinstall.lock.fetch import local_path
-    from gpuinstall.web import UnreachableError
+    from gpuinstall.sources.web import UnreachableError
 
     path = local_path(file.url)
     if path:

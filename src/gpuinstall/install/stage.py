@@ -11,7 +11,13 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gpuinstall import uv
+from gpuinstall.base import uv
+from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter, site_packages
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import is_folder, remove_path, write_atomically, write_temporarily
+from gpuinstall.base.shell import joined, quoted
+from gpuinstall.base.text import some
+from gpuinstall.base.units import number_of
 from gpuinstall.environments.environment import damaged_torch, installed_packages
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
@@ -21,11 +27,7 @@ from gpuinstall.environments.guard import (
     write_guard,
 )
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.environments.paths import EnvironmentPaths, interpreter, site_packages
 from gpuinstall.environments.records import was_made_here
-from gpuinstall.errors import InstallationError
-from gpuinstall.facts.pythons import find_python
-from gpuinstall.files import is_folder, remove_path, write_atomically, write_temporarily
 from gpuinstall.install.bytecode import link_bytecode
 from gpuinstall.install.clone import link_packages
 from gpuinstall.install.priced_lock import PricedLock, builds_of
@@ -36,16 +38,14 @@ from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import Fit
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
 from gpuinstall.lock.transfer import Transfer, build_index, is_served, refresh_words, run_uv
-from gpuinstall.shell import joined, quoted
-from gpuinstall.text import some
-from gpuinstall.units import number_of
+from gpuinstall.machine.pythons import find_python
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from gpuinstall.lock.lock import Lock
     from gpuinstall.project import Project
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
 
 def build_commands(

@@ -6,20 +6,20 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.environments.paths import EnvironmentPaths, interpreter
+from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
+from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
+from gpuinstall.base.request import Request
+from gpuinstall.base.shell import joined
 from gpuinstall.environments.records import say_stranger
-from gpuinstall.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.install.inspection import ExistingEnvironment, inspect_environment, proof_file
 from gpuinstall.install.install import install, read_state
 from gpuinstall.install.options import Action, InstallOptions, InstallResult, InstallState
 from gpuinstall.install.proof import Installation, preflighted, verify
 from gpuinstall.plan import Rejected
-from gpuinstall.request import Request
-from gpuinstall.shell import joined
 
 if TYPE_CHECKING:
+    from gpuinstall.base.machine import Machine
     from gpuinstall.lock.fit import Fit
-    from gpuinstall.machine import Machine
     from gpuinstall.project import Project
 
 ALLOW_CPU = "GPUINSTALL_ALLOW_CPU"

@@ -18,11 +18,8 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.ownership import left_paths
-from gpuinstall.environments.records import remember_replaced
-from gpuinstall.errors import InstallationError
-from gpuinstall.files import (
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import (
     exchange,
     holds_text,
     is_folder,
@@ -33,15 +30,18 @@ from gpuinstall.files import (
     unwritable,
     write_atomically,
 )
+from gpuinstall.base.interruption import defer_interrupts
+from gpuinstall.base.text import some
+from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.ownership import left_paths
+from gpuinstall.environments.records import remember_replaced
 from gpuinstall.install.disposal import dispose, finish_disposals
-from gpuinstall.interruption import defer_interrupts
-from gpuinstall.text import some
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.environments.paths import EnvironmentPaths
-    from gpuinstall.reporter import Reporter
+    from gpuinstall.base.environment_paths import EnvironmentPaths
+    from gpuinstall.base.reporter import Reporter
 
 _FIXED = {errno.EXDEV, errno.EBUSY}
 """The errors of a folder that cannot be renamed whatever its permissions."""

@@ -21,33 +21,33 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpuinstall import uv
+from gpuinstall.base import uv
+from gpuinstall.base.environment_paths import interpreter
+from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.files import unwritable
+from gpuinstall.base.interruption import defer_interrupts
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.units import number_of
+from gpuinstall.base.values import dataclass
 from gpuinstall.environments.environment import Marker, fingerprint, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file, renew_uv_guard
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.environments.paths import interpreter
 from gpuinstall.environments.records import remember, was_at
-from gpuinstall.errors import InstallationError, UsageError
-from gpuinstall.files import unwritable
 from gpuinstall.install.environment_lock import WAIT_S, environment_lock
 from gpuinstall.install.inspection import proof_file
 from gpuinstall.install.options import Action
 from gpuinstall.install.proof import Installation, check_written_files, verify
 from gpuinstall.install.swap import finish_swap, swap_in
 from gpuinstall.install.undo import UndoRecord, find_undo, finish_undo, plan_undo, undo_folder
-from gpuinstall.interruption import defer_interrupts
-from gpuinstall.shell import quoted
-from gpuinstall.units import number_of
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
+    from gpuinstall.base.machine import Machine
     from gpuinstall.install.foreign import ForeignEnvironment
     from gpuinstall.install.priced_lock import PricedLock
     from gpuinstall.lock.fit import Fit
-    from gpuinstall.machine import Machine
     from gpuinstall.project import Project
 
 InstallPlace: TypeAlias = "OwnPlace | ForeignPlace"

@@ -23,22 +23,22 @@ from dataclasses import field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
+from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.files import files_below, is_folder, read_json, remove_path, write_atomically
+from gpuinstall.base.interruption import defer_interrupts
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.text import some
+from gpuinstall.base.values import dataclass
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.ownership import recorded_paths
+from gpuinstall.environments.proof_record import Stamp, file_stamp
 from gpuinstall.environments.records import is_vouched, vouch
-from gpuinstall.errors import InstallationError, UsageError
-from gpuinstall.files import files_below, is_folder, read_json, remove_path, write_atomically
-from gpuinstall.interruption import defer_interrupts
-from gpuinstall.proof_record import Stamp, file_stamp
-from gpuinstall.shell import quoted
-from gpuinstall.text import some
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from gpuinstall.base.reporter import Reporter
     from gpuinstall.install.foreign import ForeignEnvironment
-    from gpuinstall.reporter import Reporter
 
 UNDO_SCHEMA = "gpuinstall.undo/1"
 UndoState = Literal["saving", "saved", "restoring", "proven"]

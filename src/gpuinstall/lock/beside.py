@@ -5,23 +5,23 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog.listing import family_wheels, index_names
 from gpuinstall.environments.guard import FamilyMember
-from gpuinstall.errors import InstallationError, UsageError
 from gpuinstall.lock.binding import fitting
 from gpuinstall.lock.fetch import known_hashes
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.target import Target
 from gpuinstall.plan.companions import PAIRED, Companions
-from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuinstall.catalog import Catalog, Wheel
     from gpuinstall.lock.fit import Fit
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
 
 def members_beside(

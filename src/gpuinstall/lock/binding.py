@@ -11,9 +11,9 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuinstall.base.requirement import requirement_names
+from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog.listing import index_names, own_names
-from gpuinstall.plan.requirement import requirement_names
-from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
 
     from gpuinstall.catalog import Catalog, Wheel
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
 STRANGERS = 64
 """How many names that the catalogue does not know are looked up on the torch index, which may have its own of them."""

@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.files import parse_toml, read_raw
-from gpuinstall.finding import Reason
+from gpuinstall.base.files import parse_toml, read_raw
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.lock.declaration import PROJECT_FILES
-from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.requirements_file import PROJECT
+from gpuinstall.sources.requirements_file import PROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

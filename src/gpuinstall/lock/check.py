@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from packaging.markers import Marker
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from gpuinstall.errors import InstallationError, LockError, NoBuildError, UsageError
-from gpuinstall.finding import Reason, Rejection
+from gpuinstall.base.errors import InstallationError, LockError, NoBuildError, UsageError
+from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.lock.build_files import BUILD_FILES, has_same_build_files
 from gpuinstall.lock.declaration import changed_inputs, command_again, digest, lines_in
 from gpuinstall.lock.fit import (
@@ -25,10 +26,9 @@ from gpuinstall.lock.lock import Lock, files_of_package, version_conflicts
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins, machine_for_target
 from gpuinstall.lock.target import Target
-from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.provenance import RECORDED_HASHES
-from gpuinstall.requirements_file import RequirementsFile
-from gpuinstall.vendors import rules_for
+from gpuinstall.machine.vendors import rules_for
+from gpuinstall.sources.provenance import RECORDED_HASHES
+from gpuinstall.sources.requirements_file import RequirementsFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
     from packaging.pylock import Package
 
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.resolution import Resolution
-    from gpuinstall.machine import Machine
-    from gpuinstall.request import Request
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
 
 class CheckedLock(NamedTuple):

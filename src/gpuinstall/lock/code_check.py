@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.version import Version
 
-from gpuinstall.errors import NoBuildError
-from gpuinstall.finding import Reason, Rejection
-from gpuinstall.learned.row import hint_against, misfit, refused_by_driver, without_code
+from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.text import some
+from gpuinstall.base.units import readable
 from gpuinstall.lock.code_roles import PackageRoles
 from gpuinstall.lock.code_rows import CodeRows
 from gpuinstall.lock.code_rules import (
@@ -22,24 +24,22 @@ from gpuinstall.lock.code_rules import (
 from gpuinstall.lock.extras import MissingExtras, missing_extras, older_with_extras
 from gpuinstall.lock.library_majors import OtherMajor, other_majors
 from gpuinstall.lock.older_code import OlderVersions
-from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.text import some
-from gpuinstall.units import readable
-from gpuinstall.vendors import rules_for
+from gpuinstall.machine.vendors import rules_for
 from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.imports import Loading
+from gpuinstall.wheels.learned.row import hint_against, misfit, refused_by_driver, without_code
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    from gpuinstall.base.machine import Gpu
     from gpuinstall.catalog import Build, Wheel
-    from gpuinstall.learned.row import LearnedRow
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
-    from gpuinstall.machine import Gpu
+    from gpuinstall.machine.protocol import Rules
     from gpuinstall.plan import Plan, Rejected
-    from gpuinstall.session import Session
-    from gpuinstall.vendors.protocol import Rules
+    from gpuinstall.sources.session import Session
+    from gpuinstall.wheels.learned.row import LearnedRow
 
 _BY_NAME = (
     "by its name alone: import torch before it, or put the library's folder into LD_LIBRARY_PATH"

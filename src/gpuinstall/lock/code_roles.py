@@ -6,10 +6,10 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuinstall.errors import UsageError
-from gpuinstall.extensions.rows import load_extensions
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.requirement import parse_requirement, requirement_names
+from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.plan.companions import PAIRED
-from gpuinstall.plan.requirement import parse_requirement, requirement_names
 from gpuinstall.wheels.companions import load_members
 
 if TYPE_CHECKING:

@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.requirement import requirement_names
+from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog import Wheel
-from gpuinstall.errors import InstallationError
-from gpuinstall.learned.reader import Reader, listed_metadata
-from gpuinstall.learned.store import learned_store
 from gpuinstall.lock.same_files import SameFiles, same_files
 from gpuinstall.plan.companions import PAIRED
-from gpuinstall.plan.requirement import requirement_names
-from gpuinstall.threads import side_by_side
 from gpuinstall.wheels.companions import load_members
+from gpuinstall.wheels.learned.reader import Reader, listed_metadata
+from gpuinstall.wheels.learned.store import learned_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from packaging.tags import Tag
 
-    from gpuinstall.backend import Backend
+    from gpuinstall.base.backend import Backend
     from gpuinstall.catalog import Build
-    from gpuinstall.learned.row import LearnedRow
     from gpuinstall.lock.lock import LockedFile
     from gpuinstall.lock.resolution import Resolution
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
+    from gpuinstall.wheels.learned.row import LearnedRow
 
 WHEELS_AT_ONCE = 8
 

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from gpuinstall.learned.row import as_build, made_with, misfit
-from gpuinstall.values import dataclass
-from gpuinstall.versions import ComputeCapability
+from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.wheels.companions import load_members
+from gpuinstall.wheels.learned.row import as_build, made_with, misfit
 from gpuinstall.wheels.needs import load_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gpuinstall.base.machine import Gpu
     from gpuinstall.catalog import Build
-    from gpuinstall.learned.row import LearnedRow
-    from gpuinstall.machine import Gpu
-    from gpuinstall.vendors.protocol import Rules
+    from gpuinstall.machine.protocol import Rules
+    from gpuinstall.wheels.learned.row import LearnedRow
     from gpuinstall.wheels.needs import TorchNeeds
 
 

@@ -11,13 +11,13 @@ from itertools import chain
 from typing import TYPE_CHECKING
 from zipfile import BadZipFile, ZipFile
 
-from gpuinstall.errors import InstallationError
-from gpuinstall.files import is_folder, is_of_this_user, remove_path, sha256_of, written
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import is_folder, is_of_this_user, remove_path, sha256_of, written
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.reporter import Reporter
+    from gpuinstall.base.reporter import Reporter
 
 _IN_CACHE = [f"sdists-v*/{'*/' * depth}" for depth in (4, 5, 6)]
 """Where uv keeps what it builds: by index, address, path or commit, then revision and settings (seen with 0.13.8)."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuinstall.base.values import dataclass
 from gpuinstall.lock.obstacles import shortened
 from gpuinstall.lock.uv_failure import Conflict
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.backend import known_backend
+from gpuinstall.base.backend import known_backend
+from gpuinstall.base.regex import regex
+from gpuinstall.base.shell import joined
+from gpuinstall.base.text import some
 from gpuinstall.catalog import authored
-from gpuinstall.regex import regex
-from gpuinstall.shell import joined
-from gpuinstall.text import some
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

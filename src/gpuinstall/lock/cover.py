@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.errors import NoBuildError
+from gpuinstall.base.errors import NoBuildError
 from gpuinstall.lock.live import ask_live_index
 from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.proposal import torch_of_programs
@@ -16,7 +16,7 @@ from gpuinstall.plan.cover import best_cover, serving_builds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
 Served = dict[Target, frozenset[int]]
 """The machines, by their positions, that each target serves."""

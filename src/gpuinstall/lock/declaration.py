@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.errors import ExceptionGroup
 
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import check_outside, parse_ini, parse_toml
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.poetry import poetry_specifiers
+from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
+from gpuinstall.base.shell import joined
+from gpuinstall.base.text import some
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.errors import UsageError
-from gpuinstall.files import check_outside, parse_ini, parse_toml
-from gpuinstall.finding import Reason
 from gpuinstall.lock.conda import parse_conda
 from gpuinstall.lock.project_sources import (
     MALFORMED_TABLE,
@@ -29,10 +33,8 @@ from gpuinstall.lock.project_sources import (
 )
 from gpuinstall.lock.team_lock import PIPENV_LOCK, read_team_settings
 from gpuinstall.plan.companions import PAIRED
-from gpuinstall.plan.requirement import normalised, parse_requirement, requirement_names
-from gpuinstall.poetry import poetry_specifiers
-from gpuinstall.provenance import SourceSetting, source_setting
-from gpuinstall.requirements_file import (
+from gpuinstall.sources.provenance import SourceSetting, source_setting
+from gpuinstall.sources.requirements_file import (
     PROJECT,
     RequirementsFile,
     check_count,
@@ -41,8 +43,6 @@ from gpuinstall.requirements_file import (
     read_requirements,
     split_group,
 )
-from gpuinstall.shell import joined
-from gpuinstall.text import some
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

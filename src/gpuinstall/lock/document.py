@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from packaging.markers import Marker
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from gpuinstall import uv
+from gpuinstall.base import uv
+from gpuinstall.base.errors import InternalError
 from gpuinstall.catalog.narrowing import glibc_floor
-from gpuinstall.errors import InternalError
 from gpuinstall.lock.build_files import BUILD_FILES_DIGEST
 from gpuinstall.lock.declaration import canonical, digest
 from gpuinstall.lock.fetch import fetch_missing
@@ -23,16 +23,16 @@ from gpuinstall.lock.lock import Lock, LockedFile, parse, render, sealed, unknow
 from gpuinstall.lock.resolver import MISSING_EXTRAS
 from gpuinstall.lock.target import GLIBC, minor
 from gpuinstall.lock.transfer import Transfer, cache_words
-from gpuinstall.vendors import rules_for
+from gpuinstall.machine.vendors import rules_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gpuinstall.base.request import Request
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.lock.target import Target
-    from gpuinstall.request import Request
-    from gpuinstall.session import Session
-    from gpuinstall.web import Head
+    from gpuinstall.sources.session import Session
+    from gpuinstall.sources.web import Head
 
     _Table = Mapping[str, Any]
     _Hashes = Mapping[str, str]

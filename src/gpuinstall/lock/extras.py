@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from gpuinstall.learned.reader import listed_metadata
+from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.lock.resolver import MISSING_EXTRAS
-from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.wheels.learned.reader import listed_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpuinstall.catalog import Wheel
-    from gpuinstall.web import Client
+    from gpuinstall.sources.web import Client
 
 OLDER_VERSIONS = 12
 """How many older versions are asked for their METADATA, of some kB each."""

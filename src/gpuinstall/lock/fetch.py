@@ -12,21 +12,21 @@ from time import monotonic
 from typing import IO, TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from gpuinstall.base.errors import InstallationError, InterruptedByUserError, LockError
+from gpuinstall.base.files import open_regular, written
+from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.units import readable
 from gpuinstall.catalog import authored
-from gpuinstall.errors import InstallationError, InterruptedByUserError, LockError
-from gpuinstall.files import open_regular, written
-from gpuinstall.provenance import is_of_pytorch
-from gpuinstall.threads import side_by_side
-from gpuinstall.units import readable
-from gpuinstall.web import Head, UnreachableError
-from gpuinstall.web.client import FileHash
+from gpuinstall.sources.provenance import is_of_pytorch
+from gpuinstall.sources.web import Head, UnreachableError
+from gpuinstall.sources.web.client import FileHash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from gpuinstall.base.reporter import Meter, Progress
     from gpuinstall.lock.lock import Lock, LockedFile
-    from gpuinstall.reporter import Meter, Progress
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
 FILES_AT_ONCE = 16
 CHUNK = 1 << 20

@@ -9,19 +9,19 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from gpuinstall.backend import CPU, known_backend
+from gpuinstall.base.backend import CPU, known_backend
+from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
+from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
-from gpuinstall.errors import NoBuildError
-from gpuinstall.finding import Reason, Rejection
 from gpuinstall.lock.build_files import has_same_build_files
 from gpuinstall.lock.declaration import are_same, canonical, digest, locks_in
 from gpuinstall.lock.lock import Lock, LockedFile, read_lock
 from gpuinstall.lock.target import GLIBC, Target
+from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan import Plan, Rejected, choose
-from gpuinstall.plan.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.plan.values import Choice
-from gpuinstall.values import dataclass
-from gpuinstall.vendors import rules_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from packaging.markers import Environment, Marker
     from packaging.pylock import Package
 
-    from gpuinstall.machine import Machine
-    from gpuinstall.request import Request
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.request import Request
 
 OTHER_REQUEST = "other-request"
 """The code of a lock that was made for another request."""

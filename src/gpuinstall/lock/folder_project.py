@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from gpuinstall.files import parse_toml, read_raw
-from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.requirements_file import PROJECT
+from gpuinstall.base.files import parse_toml, read_raw
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.sources.requirements_file import PROJECT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.plan.requirement import ParsedRequirement
+    from gpuinstall.base.requirement import ParsedRequirement
 
 
 class FolderProject(NamedTuple):

@@ -9,9 +9,11 @@ from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.files import read_document
+from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
+from gpuinstall.base.values import dataclass
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.errors import LockError, UsageError
-from gpuinstall.files import read_document
 from gpuinstall.lock.declaration import (
     DECLARING,
     PROJECT_FILES,
@@ -22,9 +24,7 @@ from gpuinstall.lock.declaration import (
     locks_in,
     parse_lines,
 )
-from gpuinstall.plan.requirement import normalised, parse_requirement, requirement_names
-from gpuinstall.requirements_file import RequirementsFile, joined_files
-from gpuinstall.values import dataclass
+from gpuinstall.sources.requirements_file import RequirementsFile, joined_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from gpuinstall.catalog import Wheel
-    from gpuinstall.learned.row import LearnedRow
+    from gpuinstall.wheels.learned.row import LearnedRow
 
     NamesIn = Callable[[Wheel], Collection[str]]
     """Returns the names of the files in a wheel."""

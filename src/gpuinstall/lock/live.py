@@ -7,21 +7,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gpuinstall import process, uv
-from gpuinstall.backend import CPU
+from gpuinstall.base import process, uv
+from gpuinstall.base.backend import CPU
+from gpuinstall.base.reporter import Reporter, SilentReporter
+from gpuinstall.base.requirement import requirement_names
 from gpuinstall.catalog.listing import default_wheels, family_wheels, index_names
 from gpuinstall.lock.programs import FIRST_PAGES, fetch_pages, names_programs
 from gpuinstall.plan import Rejected
-from gpuinstall.plan.requirement import requirement_names
-from gpuinstall.reporter import Reporter, SilentReporter
-from gpuinstall.web import UnreachableError
-from gpuinstall.web.answers import ways_to_network
+from gpuinstall.sources.web import UnreachableError
+from gpuinstall.sources.web.answers import ways_to_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpuinstall.lock.request import LockRequest
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
 LISTS_AT_ONCE = 32
 
@@ -77,7 +77,7 @@ def ask_live_index(
         ]
 
         def read() -> LiveRequests:
-            from gpuinstall.learned.live import learned_catalog
+            from gpuinstall.lock.learned import learned_catalog
 
             for page in pages:
                 page.result()

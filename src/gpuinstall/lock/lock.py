@@ -14,11 +14,11 @@ from urllib.parse import unquote, urlsplit
 import tomli_w
 from packaging.utils import canonicalize_name
 
-from gpuinstall.errors import LockError
-from gpuinstall.files import parse_toml, read_document
+from gpuinstall.base.errors import LockError
+from gpuinstall.base.files import parse_toml, read_document
+from gpuinstall.base.requirement import requirement_names
+from gpuinstall.base.values import dataclass
 from gpuinstall.lock.declaration import are_same, digest, is_requirement
-from gpuinstall.plan.requirement import requirement_names
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

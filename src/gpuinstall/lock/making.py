@@ -7,8 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuinstall.errors import InstallationError, MachineError, NoBuildError, UsageError
-from gpuinstall.finding import Reason
+from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError, UsageError
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.text import some
 from gpuinstall.lock.fit import has_same_preferences
 from gpuinstall.lock.live import ask_live_index
 from gpuinstall.lock.package_names import PackageNames
@@ -16,19 +18,17 @@ from gpuinstall.lock.programs import misnamed_releases, names_programs
 from gpuinstall.lock.request import LockRequest, VersionPins, agree_on_torch
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan import Rejected
-from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.text import some
-from gpuinstall.web.answers import OFFLINE
+from gpuinstall.sources.web.answers import OFFLINE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from gpuinstall.base.request import Request
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.request import Requests
     from gpuinstall.lock.resolution import Resolution
-    from gpuinstall.request import Request
-    from gpuinstall.session import Session
-    from gpuinstall.web import UnreachableError
+    from gpuinstall.sources.session import Session
+    from gpuinstall.sources.web import UnreachableError
 
 
 def resolve_locks(

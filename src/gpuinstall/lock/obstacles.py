@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.text import some
 from gpuinstall.lock.programs import TorchRequirement, is_exact, torch_requirement
-from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.text import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -6,15 +6,15 @@ from contextlib import suppress
 from itertools import compress
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.requirement import marker_holds, parse_requirement
+from gpuinstall.base.text import some
+from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import parse_page
-from gpuinstall.errors import InstallationError, UsageError
-from gpuinstall.learned.row import refused_by_driver, without_code
 from gpuinstall.lock.code_rules import against, has_symbols
 from gpuinstall.lock.library_majors import has_library, newest_first
-from gpuinstall.plan.requirement import marker_holds, parse_requirement
-from gpuinstall.text import some
-from gpuinstall.threads import side_by_side
+from gpuinstall.wheels.learned.row import refused_by_driver, without_code
 from gpuinstall.wheels.needs import name_for_cuda
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from gpuinstall.catalog import Build, Wheel
-    from gpuinstall.learned.row import LearnedRow
     from gpuinstall.lock.code_rows import CodeRows
     from gpuinstall.lock.code_rules import CodeSurroundings
     from gpuinstall.lock.resolution import Resolution
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
+    from gpuinstall.wheels.learned.row import LearnedRow
 
 LIKELIEST_VERSIONS = 12
 """In how many older versions of a library one of another major version is looked for."""

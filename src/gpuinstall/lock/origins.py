@@ -8,19 +8,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.errors import InstallationError, UsageError
+from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.threads import side_by_side
 from gpuinstall.lock.fetch import Hashes, fetch_missing
 from gpuinstall.lock.lock import LockedFile, is_unknown
-from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.provenance import Effect
-from gpuinstall.threads import side_by_side
+from gpuinstall.sources.provenance import Effect
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from gpuinstall.catalog import Wheel
-    from gpuinstall.session import Session
     from gpuinstall.sources import Sources
+    from gpuinstall.sources.session import Session
 
 _SOURCE_FILES = ("sdist", "archive")
 """The keys of a package's files that are no wheels."""

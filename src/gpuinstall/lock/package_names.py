@@ -6,21 +6,21 @@ from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import authored, load_catalog
+from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.catalog.pages import parse_page, parse_sources
-from gpuinstall.errors import InstallationError
-from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.lock.uv_failure import version_not_found
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from packaging.version import Version
 
+    from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.lock.uv_failure import Conflict
-    from gpuinstall.plan.requirement import ParsedRequirement
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
 LEAST_LIKENESS = 0.8
 """How alike a mistyped name and its suggestion are: ``transfomers`` and ``transformers`` are at 0.96,

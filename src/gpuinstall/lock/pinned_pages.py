@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
-from gpuinstall.errors import InstallationError
-from gpuinstall.files import parse_json
-from gpuinstall.threads import side_by_side
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import parse_json
+from gpuinstall.base.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from packaging.version import Version
 
-    from gpuinstall.plan.requirement import ParsedRequirement
-    from gpuinstall.session import Session
-    from gpuinstall.web import Page
+    from gpuinstall.base.requirement import ParsedRequirement
+    from gpuinstall.sources.session import Session
+    from gpuinstall.sources.web import Page
 
 
 def date_of_pins(limits: Sequence[ParsedRequirement], session: Session) -> str | None:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.requirements import Requirement
 
-from gpuinstall.errors import InstallationError, NoBuildError
-from gpuinstall.extensions.choice import (
-    ExtensionChoice,
-    ExtensionFit,
-    Surroundings,
-    choose_extension,
+from gpuinstall.base.errors import InstallationError, NoBuildError
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.requirement import (
+    ParsedRequirement,
+    marker_holds,
+    parse_requirement,
+    requirement_names,
 )
-from gpuinstall.extensions.rows import (
+from gpuinstall.catalog.extensions import (
     NAMED,
     Beside,
     Extension,
@@ -24,18 +25,12 @@ from gpuinstall.extensions.rows import (
     list_files,
     load_extensions,
 )
-from gpuinstall.finding import Reason
-from gpuinstall.learned.reader import Reader
-from gpuinstall.learned.store import learned_store
 from gpuinstall.lock.code_check import served_gpus
+from gpuinstall.lock.extensions import ExtensionChoice, ExtensionFit, Surroundings, choose_extension
 from gpuinstall.lock.source_builds import SDIST, build_needs, known_builds, source_builds, this_site
 from gpuinstall.plan import Rejected
-from gpuinstall.plan.requirement import (
-    ParsedRequirement,
-    marker_holds,
-    parse_requirement,
-    requirement_names,
-)
+from gpuinstall.wheels.learned.reader import Reader
+from gpuinstall.wheels.learned.store import learned_store
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -43,10 +38,10 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from gpuinstall.catalog import Build, Wheel
-    from gpuinstall.learned.row import LearnedRow
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
+    from gpuinstall.wheels.learned.row import LearnedRow
 
 MIRROR = "GPUINSTALL_EXTENSION_INDEX"
 """The variable that names a mirror of Astral's index."""

@@ -11,29 +11,29 @@ from typing import TYPE_CHECKING, NamedTuple
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from gpuinstall.catalog.pages import SourceRelease, misnamed_versions, parse_page, parse_sources
-from gpuinstall.errors import InstallationError, UsageError
-from gpuinstall.learned.reader import listed_metadata
-from gpuinstall.plan.companions import PAIRED
-from gpuinstall.plan.requirement import (
+from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.requirement import (
     ParsedRequirement,
     marker_holds,
     parse_requirement,
     requirement_names,
 )
-from gpuinstall.threads import side_by_side
+from gpuinstall.base.threads import side_by_side
+from gpuinstall.catalog.pages import SourceRelease, misnamed_versions, parse_page, parse_sources
+from gpuinstall.plan.companions import PAIRED
+from gpuinstall.wheels.learned.reader import listed_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from packaging.specifiers import Specifier
 
+    from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Wheel
     from gpuinstall.lock.target import Target
-    from gpuinstall.machine import Machine
-    from gpuinstall.session import Session
-    from gpuinstall.web import Client
-    from gpuinstall.web.client import Page
+    from gpuinstall.sources.session import Session
+    from gpuinstall.sources.web import Client
+    from gpuinstall.sources.web.client import Page
 
 _EARLY = re.compile(r"\d(a|b|rc|\.dev)\d")
 FIRST_PAGES = ("torch", "torchaudio", "torchvision", "triton")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.errors import ExceptionGroup
 
+from gpuinstall.base.requirement import normalised
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.plan.requirement import normalised
-from gpuinstall.provenance import (
+from gpuinstall.sources.provenance import (
     SourceSetting,
     index_key,
     is_known,

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.version import Version
 
+from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.text import some
+from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.listing import COMPANIONS, default_wheels, family_wheels
-from gpuinstall.errors import NoBuildError
 from gpuinstall.lock.binding import bind, fitting
 from gpuinstall.lock.obstacles import (
     held_back,
@@ -37,9 +40,6 @@ from gpuinstall.lock.resolver import ResolvedVersions, ResolverProject, resolve_
 from gpuinstall.lock.uv_failure import FAMILY_UNLISTED, Conflict
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.values import ProgramConstraints
-from gpuinstall.text import some
-from gpuinstall.threads import side_by_side
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog.catalog import WheelSource
     from gpuinstall.lock.request import Requests
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
     Torches = frozenset[Version]
     Pages = dict[str, tuple[Wheel, ...]]

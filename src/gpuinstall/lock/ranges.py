@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from gpuinstall.base.errors import NoBuildError, UsageError
+from gpuinstall.base.machine import Driver, Gpu, Machine
+from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.gpus import card_capabilities, other_chips, series_of
-from gpuinstall.errors import NoBuildError, UsageError
 from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.request import LockRequest, pin_torch
 from gpuinstall.lock.target import Target
-from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.cover import Cover, best_cover, serving_builds
-from gpuinstall.values import dataclass
 from gpuinstall.words import gpu_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from gpuinstall.base.request import Request
     from gpuinstall.catalog import Build, Catalog
-    from gpuinstall.request import Request
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.errors import GpuInstallError, InstallationError, MachineError, NoBuildError
-from gpuinstall.extensions.rows import load_extensions
-from gpuinstall.finding import Reason
+from gpuinstall.base.errors import GpuInstallError, InstallationError, MachineError, NoBuildError
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
+from gpuinstall.base.text import some
+from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.concessions import Compromise, Concessions, fewest_concessions
 from gpuinstall.lock.folder_project import read_folder_project
 from gpuinstall.lock.live import ask_live_index
@@ -22,18 +25,15 @@ from gpuinstall.lock.request import LockRequest, agree_on_torch
 from gpuinstall.lock.uv_failure import Conflict, build_conflict
 from gpuinstall.plan import Rejected
 from gpuinstall.plan.relax import nearest_request, version_limits
-from gpuinstall.plan.requirement import ParsedRequirement, parse_requirement
-from gpuinstall.reporter import SilentReporter
-from gpuinstall.text import some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from gpuinstall.base.request import Request
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.plan import Plan
     from gpuinstall.plan.relax import RelaxedRequest
-    from gpuinstall.request import Request
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
     Resolve = Callable[[Sequence[LockRequest], Session], "list[Resolution] | Conflict"]
 

@@ -6,25 +6,25 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuinstall.backend import known_backend
-from gpuinstall.errors import NoBuildError
+from gpuinstall.base.backend import known_backend
+from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.values import dataclass
 from gpuinstall.lock.target import GLIBC, MACOS, UV_MACOS, Target, minor
-from gpuinstall.machine import Machine
+from gpuinstall.machine.vendors import vendor_for
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.demand import parse_request
-from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.values import dataclass
-from gpuinstall.vendors import vendor_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from packaging.version import Version
 
+    from gpuinstall.base.request import Request
     from gpuinstall.catalog import Build, Catalog, Wheel
     from gpuinstall.lock.folder_project import FolderProject
     from gpuinstall.plan.values import Choice, ProgramConstraints
-    from gpuinstall.request import Request
 
     Requests = Sequence["LockRequest"]
 

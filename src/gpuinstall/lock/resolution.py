@@ -7,10 +7,12 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import Catalog, Wheel
+from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.catalog.listing import family_wheels
-from gpuinstall.errors import NoBuildError
-from gpuinstall.extensions.rows import load_extensions
 from gpuinstall.lock.binding import bind, fitting
 from gpuinstall.lock.fetch import Hashes, known_hashes
 from gpuinstall.lock.lock import LockedFile
@@ -28,18 +30,16 @@ from gpuinstall.lock.programs import list_programs, programs_first
 from gpuinstall.lock.resolver import ResolverProject, resolve_project
 from gpuinstall.lock.source_builds import build_tools
 from gpuinstall.lock.uv_failure import Conflict
-from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.values import PROGRAM_REASONS, Choice
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpuinstall.finding import Reason
+    from gpuinstall.base.finding import Reason
     from gpuinstall.lock.request import LockRequest, VersionPins
     from gpuinstall.lock.target import Target
     from gpuinstall.plan import Plan
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
 TARGETS_AT_ONCE = 6
 """For how many targets uv resolves side by side: more of them only wait for the same cores."""

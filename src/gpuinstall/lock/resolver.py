@@ -26,18 +26,18 @@ import tomli
 import tomli_w
 from packaging.version import Version
 
-from gpuinstall import process, uv
-from gpuinstall.facts.pythons import find_python
+from gpuinstall.base import process, uv
+from gpuinstall.base.process import Finished
+from gpuinstall.base.requirement import ParsedRequirement, parse_requirement, requirement_names
+from gpuinstall.base.text import without_logins
 from gpuinstall.lock.lock import unknown_hash, without_unknown
 from gpuinstall.lock.package_names import PackageNames
 from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.source_builds import resolver_settings
 from gpuinstall.lock.uv_failure import FAILED_BUILD, Conflict, explain_failure, unwrapped
+from gpuinstall.machine.pythons import find_python
 from gpuinstall.plan.python import RUNNING_PYTHON
-from gpuinstall.plan.requirement import ParsedRequirement, parse_requirement, requirement_names
-from gpuinstall.process import Finished
 from gpuinstall.sources import Sources
-from gpuinstall.text import without_logins
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Wheel
     from gpuinstall.lock.folder_project import FolderProject
     from gpuinstall.lock.target import Target
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
 PREFERRED = "pylock.preferred.toml", "preferred.txt"
 """The lock and the requirements that uv finds where it is to write them, and stays close to."""

@@ -8,8 +8,8 @@ from contextlib import suppress
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.errors import InstallationError
-from gpuinstall.threads import side_by_side
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.threads import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

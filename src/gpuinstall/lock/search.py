@@ -22,8 +22,11 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from gpuinstall.errors import InstallationError, MachineError, NoBuildError
-from gpuinstall.finding import Reason
+from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.units import readable
+from gpuinstall.base.values import dataclass
 from gpuinstall.lock.code_check import NO_CODE, CodeCheck, Exclusion, install_anyway
 from gpuinstall.lock.obstacles import shortened
 from gpuinstall.lock.prebuilt import with_dependencies, with_prebuilt, without_torch
@@ -32,14 +35,11 @@ from gpuinstall.lock.proposal import RejectedTorch, resolve_programs
 from gpuinstall.lock.request import LockRequest, agree_on_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
 from gpuinstall.lock.uv_failure import Conflict
-from gpuinstall.threads import side_by_side
-from gpuinstall.units import readable
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
     Resolutions = list[Resolution]
     Proposed = Resolutions | RejectedTorch | Conflict

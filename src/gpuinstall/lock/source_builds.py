@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import tomli_w
 
+from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.files import check_cache, own_cache_folder
+from gpuinstall.base.shell import joined
+from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import authored, load_catalog
-from gpuinstall.errors import NoBuildError
-from gpuinstall.facts.host import Capacity, read_capacity
-from gpuinstall.files import check_cache, own_cache_folder
 from gpuinstall.lock.compiled import kept_wheel
-from gpuinstall.shell import joined
-from gpuinstall.values import dataclass
+from gpuinstall.machine.host import Capacity, read_capacity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gpuinstall.backend import Backend
-    from gpuinstall.machine import Machine
+    from gpuinstall.base.backend import Backend
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.reporter import Reporter
+    from gpuinstall.machine.nvidia.toolchain import Toolchain
     from gpuinstall.plan.values import Choice
-    from gpuinstall.reporter import Reporter
-    from gpuinstall.session import Session
-    from gpuinstall.vendors.nvidia.toolchain import Toolchain
+    from gpuinstall.sources.session import Session
 
 SDIST = "its sdist"
 NO_WHEEL = "has no wheel for this machine, and --only-binary allows nothing else"
@@ -103,7 +103,7 @@ class BuildSite(NamedTuple):
     @property
     def toolchain(self) -> Toolchain | None:
         """What compiles for its GPUs."""
-        from gpuinstall.vendors.toolchains import TOOLCHAINS
+        from gpuinstall.machine.toolchains import TOOLCHAINS
 
         return TOOLCHAINS.get(self.backend.kind)
 

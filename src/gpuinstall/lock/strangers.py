@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from gpuinstall.backend import CPU, known_backend
+from gpuinstall.base.backend import CPU, known_backend
+from gpuinstall.base.errors import InstallationError, LockError
+from gpuinstall.base.location import Location
+from gpuinstall.base.shell import quoted
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog, Wheel
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.narrowing import glibc_floor, platforms, python
-from gpuinstall.errors import InstallationError, LockError
-from gpuinstall.location import Location
 from gpuinstall.lock.fit import read_locks
 from gpuinstall.lock.lock import Lock, LockedFile
-from gpuinstall.provenance import is_of_pytorch
-from gpuinstall.shell import quoted
+from gpuinstall.sources.provenance import is_of_pytorch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from gpuinstall.extensions.rows import Beside
-    from gpuinstall.session import Session
+    from gpuinstall.catalog.extensions import Beside
+    from gpuinstall.sources.session import Session
 
 
 def check_hosts(
@@ -98,8 +98,8 @@ def with_locked_builds(
             unknown.append(build)
     if not unknown:
         return catalog
-    from gpuinstall.learned.reader import Reader  # which takes long to load
-    from gpuinstall.learned.store import learned_store
+    from gpuinstall.wheels.learned.reader import Reader  # which takes long to load
+    from gpuinstall.wheels.learned.store import learned_store
 
     reader = Reader(session.sources, session.client, learned_store(), session.reporter)
     new = []
@@ -161,7 +161,7 @@ def _strange_hosts(
     torch: str = "",
 ) -> dict[str, list[str]]:
     """Return the packages by host, with its scheme, if no source names it and no page of theirs leads to it."""
-    from gpuinstall.extensions.rows import Beside  # which takes long to load
+    from gpuinstall.catalog.extensions import Beside  # which takes long to load
 
     ours = _servers((*session.sources.places, session.default_index))
     ours.add("file://")
@@ -188,8 +188,8 @@ def _listed_hosts(
     session: Session,
 ) -> Iterator[set[str]]:
     """Yield the hosts that the pages of a package lead to, source by source; one that does not answer has none."""
+    from gpuinstall.catalog.extensions import list_files, load_extensions
     from gpuinstall.catalog.listing import default_wheels, family_wheels
-    from gpuinstall.extensions.rows import list_files, load_extensions
     from gpuinstall.lock.prebuilt import extension_row  # which takes long to load
 
     sources = replace(session.sources, default_index=session.default_index)

@@ -7,11 +7,11 @@ from dataclasses import field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from gpuinstall.backend import CPU, Backend, known_backend
-from gpuinstall.errors import UsageError
-from gpuinstall.plan.requirement import marker_environment
-from gpuinstall.values import dataclass
-from gpuinstall.vendors import VENDORS
+from gpuinstall.base.backend import CPU, Backend, known_backend
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.requirement import marker_environment
+from gpuinstall.base.values import dataclass
+from gpuinstall.machine.vendors import VENDORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import parse_json, parse_toml
+from gpuinstall.base.requirement import normalised
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.errors import UsageError
-from gpuinstall.files import parse_json, parse_toml
 from gpuinstall.lock.project_sources import MALFORMED_TABLE, PIPENV_ADDRESSES, table_in
-from gpuinstall.plan.requirement import normalised
-from gpuinstall.provenance import TEAM_LOCK, SourceSetting, source_setting
-from gpuinstall.requirements_file import read_listed
+from gpuinstall.sources.provenance import TEAM_LOCK, SourceSetting, source_setting
+from gpuinstall.sources.requirements_file import read_listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -143,7 +143,7 @@ def _malformed(path: Path, error: Exception) -> UsageError:
 def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     from packaging.version import Version
 
-    from gpuinstall.extensions.rows import load_extensions  # which takes long to load
+    from gpuinstall.catalog.extensions import load_extensions  # which takes long to load
 
     name = normalised(row["name"])
     is_tied = load_catalog().is_tied(name)

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
+from gpuinstall.base.errors import InstallationError, LockError
+from gpuinstall.base.files import parse_toml, read_raw, write_temporarily
+from gpuinstall.base.interruption import TransferInterrupted
+from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import load_catalog
-from gpuinstall.errors import InstallationError, LockError
-from gpuinstall.files import parse_toml, read_raw, write_temporarily
-from gpuinstall.interruption import TransferInterrupted
 from gpuinstall.lock.fetch import transfers
 from gpuinstall.lock.lock import Lock, LockedFile, is_unknown
 from gpuinstall.lock.uv_failure import ONLINE, build_failure
-from gpuinstall.values import dataclass
-from gpuinstall.web import Head
-from gpuinstall.web.client import FileHash
-from gpuinstall.web.relay import Relay
+from gpuinstall.sources.web import Head
+from gpuinstall.sources.web.client import FileHash
+from gpuinstall.sources.web.relay import Relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from gpuinstall.plan.values import Choice
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
 
 _REMAKE = "Run it again with --upgrade: it makes the lock again\ngpuinstall lock --upgrade   # makes every lock here again"

@@ -9,11 +9,11 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
-from gpuinstall.errors import GpuInstallError, InstallationError, NoBuildError
-from gpuinstall.extensions.rows import load_extensions
+from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
+from gpuinstall.base.text import some, without_logins
+from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES
-from gpuinstall.text import some, without_logins
-from gpuinstall.web.answers import ways_to_network
+from gpuinstall.sources.web.answers import ways_to_network
 
 FAMILY_UNLISTED = "family-unlisted"
 """The code of one of PyTorch's packages that none of its sources has."""
@@ -169,7 +169,7 @@ def _failed_build(failure: _Failure) -> Diagnosis | None:
 
 def build_failure(message: str) -> InstallationError | None:
     """Explain uv's message of a build that failed; None if it is of something else."""
-    from gpuinstall.failures.classify import classify
+    from gpuinstall.catalog.failures.classify import classify
 
     failed = FAILED_BUILD.search(message)
     if failed is None or _BACKEND not in message:

@@ -6,8 +6,10 @@ from contextlib import suppress
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from gpuinstall.errors import LockError, UsageError
-from gpuinstall.files import holds_text, read_document, write_atomically
+from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.files import holds_text, read_document, write_atomically
+from gpuinstall.base.units import readable
+from gpuinstall.base.values import dataclass
 from gpuinstall.lock.declaration import locks_in
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import best, judge, read_locks
@@ -24,8 +26,6 @@ from gpuinstall.lock.lock import (
 )
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.target import Target
-from gpuinstall.units import readable
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
 _NEWEST = "the newest for this target"
 

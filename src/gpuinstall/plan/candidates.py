@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.finding import Reason, Rejection
+from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.machine.protocol import Code
 from gpuinstall.plan.companions import label_of
 from gpuinstall.plan.rules import NOT_THERE, broken_rule, is_read, lists_code
 from gpuinstall.plan.values import Choice
-from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gpuinstall.catalog import Build
+    from gpuinstall.machine.protocol import Rules
     from gpuinstall.plan.context import Codes, GpuPositions, PlanContext, Terms
     from gpuinstall.plan.values import RejectedBuild, SortKey
-    from gpuinstall.vendors.protocol import Rules
 
 _STAGES = (
     "other-torch",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuinstall.backend import CPU
-from gpuinstall.finding import Reason, Rejection
+from gpuinstall.base.backend import CPU
+from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.machine.protocol import Code
+from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.candidates import (
     NoCandidate,
     cover_nothing,
@@ -35,14 +37,12 @@ from gpuinstall.plan.reasons import (
 from gpuinstall.plan.refusal import explain, with_cpu_build
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Plan, ProgramConstraints, Rejected, Run
-from gpuinstall.vendors import rules_for
-from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
-    from gpuinstall.machine import Machine
     from gpuinstall.plan.values import SortKey
-    from gpuinstall.request import Request
 
 _NO_FAULT_OF_THE_MACHINE = {*NOT_THERE, "other-torch", "no-companion"}
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.requirement import ParsedRequirement, parse_specifier
+from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Catalog, Companion
-from gpuinstall.finding import Reason
 from gpuinstall.plan.python import minor_version
-from gpuinstall.plan.requirement import ParsedRequirement, parse_specifier
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.finding import Reason
+from gpuinstall.base.finding import Reason
+from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.values import Plan, Rejected
-from gpuinstall.vendors import rules_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
-    from gpuinstall.machine import Machine
-    from gpuinstall.request import Request
 
     Choose = Callable[[Machine, Request, Catalog], object]
     """What a request comes to: a Plan, or something else if no build serves it."""

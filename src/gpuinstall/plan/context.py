@@ -7,27 +7,27 @@ from dataclasses import field, replace
 from functools import cache, cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
 
-from gpuinstall.finding import Reason
-from gpuinstall.machine import Machine
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.requirement import marker_holds, normalised, parse_requirement
+from gpuinstall.base.values import dataclass
+from gpuinstall.machine.protocol import Code
 from gpuinstall.plan.companions import Companions
 from gpuinstall.plan.python import at_hand, minor_version, number, span
-from gpuinstall.plan.requirement import marker_holds, normalised, parse_requirement
-from gpuinstall.values import dataclass
-from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from packaging.version import Version
 
+    from gpuinstall.base.finding import Finding
+    from gpuinstall.base.machine import Gpu
+    from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.catalog import Build, CudaName
-    from gpuinstall.finding import Finding
-    from gpuinstall.machine import Gpu
+    from gpuinstall.machine.protocol import Rules, Toolkit
     from gpuinstall.plan.demand import Demand
-    from gpuinstall.plan.requirement import ParsedRequirement
     from gpuinstall.plan.values import ProgramConstraints, SortKey
-    from gpuinstall.vendors.protocol import Rules, Toolkit
 
 
 Codes = tuple[Code | Reason, ...]

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from gpuinstall.backend import CPU
+from gpuinstall.base.backend import CPU
+from gpuinstall.base.values import dataclass
+from gpuinstall.machine.protocol import Code
+from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.values import Rejected
-from gpuinstall.values import dataclass
-from gpuinstall.vendors import rules_for
-from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from packaging.version import Version
 
+    from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Build, Catalog
-    from gpuinstall.machine import Machine
     from gpuinstall.plan.values import Plan, SortKey
 
 

@@ -7,17 +7,17 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from gpuinstall.backend import CPU, Backend, is_like_a_tag, known_backend
-from gpuinstall.errors import UsageError
-from gpuinstall.plan.python import at_hand
-from gpuinstall.plan.requirement import (
+from gpuinstall.base.backend import CPU, Backend, is_like_a_tag, known_backend
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.requirement import (
     ParsedRequirement,
     marker_holds,
     parse_requirement,
     parse_specifier,
 )
-from gpuinstall.values import dataclass
-from gpuinstall.vendors import VENDORS
+from gpuinstall.base.values import dataclass
+from gpuinstall.machine.vendors import VENDORS
+from gpuinstall.plan.python import at_hand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
 
-    from gpuinstall.machine import Machine
-    from gpuinstall.request import Request
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.request import Request
 
 _PYTHONS = tuple(f"3.{minor}" for minor in range(29, 6, -1))
 """The Pythons that a marker may tell apart, the newest first."""

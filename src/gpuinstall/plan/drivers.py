@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.machine import Driver
+from gpuinstall.base.machine import Driver
 from gpuinstall.plan.choice import choose
 from gpuinstall.plan.values import Plan
 
 if TYPE_CHECKING:
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
-    from gpuinstall.machine import Machine
-    from gpuinstall.request import Request
 
 
 class DriverRange(NamedTuple):

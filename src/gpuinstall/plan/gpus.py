@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.backend import CPU
-from gpuinstall.errors import InstallationError, MachineError, NoBuildError, UsageError
-from gpuinstall.finding import Finding, Reason
+from gpuinstall.base.backend import CPU
+from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError, UsageError
+from gpuinstall.base.finding import Finding, Reason
+from gpuinstall.machine.vendors import is_planned_for, vendor_of
 from gpuinstall.plan.values import Rejected, Run
-from gpuinstall.vendors import is_planned_for, vendor_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuinstall.errors import GpuInstallError
-    from gpuinstall.machine import Gpu, Machine
+    from gpuinstall.base.errors import GpuInstallError
+    from gpuinstall.base.machine import Gpu, Machine
+    from gpuinstall.machine.protocol import Rules
     from gpuinstall.plan.context import PlanContext
     from gpuinstall.plan.values import RejectedBuild
-    from gpuinstall.vendors.protocol import Rules
 
 _LEAVE_OUT = "Leave out --gpus to use all of them; --backend cpu without it is the CPU build"
 

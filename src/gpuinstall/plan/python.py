@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuinstall.machine import Machine
+    from gpuinstall.base.machine import Machine
 
 RUNNING_PYTHON = "{}.{}".format(*sys.version_info)
 """The Python that runs gpuinstall, the first to be tried for this machine."""

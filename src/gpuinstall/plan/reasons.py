@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.backend import CPU
-from gpuinstall.finding import Reason, Rejection
+from gpuinstall.base.backend import CPU
+from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.machine.protocol import Code
+from gpuinstall.machine.vendors import vendor_of
 from gpuinstall.plan.candidates import (
     closest,
     codes_of,
@@ -19,14 +21,12 @@ from gpuinstall.plan.candidates import (
 )
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import HELD_BACK, PROGRAM_HELD_BACK, UNASKED
-from gpuinstall.vendors import vendor_of
-from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Build
-    from gpuinstall.machine import Machine
     from gpuinstall.plan.candidates import Candidate
     from gpuinstall.plan.context import GpuPositions, PlanContext
     from gpuinstall.plan.values import RejectedBuild

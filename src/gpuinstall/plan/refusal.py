@@ -6,31 +6,31 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.backend import CPU
-from gpuinstall.errors import MachineError, NoBuildError
-from gpuinstall.finding import Reason
+from gpuinstall.base.backend import CPU
+from gpuinstall.base.errors import MachineError, NoBuildError
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.machine.protocol import Code
 from gpuinstall.plan.candidates import NoCandidate, closest, codes_of
 from gpuinstall.plan.gpus import never_made, refused
 from gpuinstall.plan.python import number, span
 from gpuinstall.plan.relax import nearest_request
-from gpuinstall.plan.requirement import parse_requirement
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Plan, Rejected
-from gpuinstall.vendors.protocol import Code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from packaging.version import Version
 
+    from gpuinstall.base.errors import GpuInstallError
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.request import Request
+    from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.catalog import Build
-    from gpuinstall.errors import GpuInstallError
-    from gpuinstall.machine import Machine
     from gpuinstall.plan.context import PlanContext
     from gpuinstall.plan.demand import Demand
-    from gpuinstall.plan.requirement import ParsedRequirement
     from gpuinstall.plan.values import RejectedBuild
-    from gpuinstall.request import Request
 
     Attempt = Callable[[Request], Plan | Rejected | NoCandidate]
 

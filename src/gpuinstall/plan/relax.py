@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.plan.companions import PAIRED
-from gpuinstall.plan.requirement import parse_requirement, requirement_names
 from gpuinstall.plan.values import Plan
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from packaging.version import Version
 
+    from gpuinstall.base.request import Request
+    from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.catalog import Release
-    from gpuinstall.plan.requirement import ParsedRequirement
-    from gpuinstall.request import Request
 
     ChooseFor = Callable[[Request], object]
     """What a request comes to: a Plan, or something else if no build serves it."""

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from gpuinstall.finding import Reason
+from gpuinstall.base.finding import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from gpuinstall.finding import Finding
-from gpuinstall.values import dataclass
+from gpuinstall.base.finding import Finding
+from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from packaging.version import Version
 
+    from gpuinstall.base.errors import GpuInstallError
+    from gpuinstall.base.finding import Reason, Rejection
+    from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Build
-    from gpuinstall.errors import GpuInstallError
-    from gpuinstall.finding import Reason, Rejection
-    from gpuinstall.machine import Machine
 
     RejectedBuild = Rejection[Build]
     SortKey = tuple[object, ...]

@@ -9,18 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from gpuinstall.errors import UsageError
-from gpuinstall.files import parse_ini, parse_toml, read_document
-from gpuinstall.marked_block import BrokenBlockError, without_blocks
-from gpuinstall.provenance import (
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import parse_ini, parse_toml, read_document
+from gpuinstall.base.marked_block import BrokenBlockError, without_blocks
+from gpuinstall.base.values import dataclass
+from gpuinstall.sources.configuration_files import ConfigurationFiles
+from gpuinstall.sources.provenance import (
     SourceSetting,
     pip_settings,
     source_setting,
     uv_indexes,
     uv_settings,
 )
-from gpuinstall.sources.configuration_files import ConfigurationFiles
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from configparser import RawConfigParser

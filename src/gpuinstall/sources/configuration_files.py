@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpuinstall.values import dataclass
+from gpuinstall.base.values import dataclass
 
 PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
 _UV_FILE = Path("uv", "uv.toml")

@@ -7,8 +7,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from gpuinstall.errors import InstallationError
-from gpuinstall.files import read_json, write_atomically
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import read_json, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
-from gpuinstall.errors import UsageError
-from gpuinstall.files import check_outside
-from gpuinstall.location import Location
-from gpuinstall.provenance import Effect, SourceSetting, is_of_pytorch
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import check_outside
+from gpuinstall.base.location import Location
+from gpuinstall.base.units import display_path
+from gpuinstall.base.values import dataclass
+from gpuinstall.sources.provenance import Effect, SourceSetting, is_of_pytorch
 from gpuinstall.sources.shown import were_shown_today
-from gpuinstall.units import display_path
-from gpuinstall.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from gpuinstall.reporter import Reporter
+    from gpuinstall.base.reporter import Reporter
     from gpuinstall.sources.configuration import Indexes
 
 OFFICIAL = "https://download.pytorch.org/whl"

@@ -6,8 +6,8 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.backend import CPU
-from gpuinstall.values import dataclass
+from gpuinstall.base.backend import CPU
+from gpuinstall.base.values import dataclass
 from gpuinstall.verify.devices import CPU_TARGET, DeviceTarget, device_targets
 from gpuinstall.verify.interpreter import inspect_interpreter
 from gpuinstall.verify.kernel_run import KERNEL_SECONDS, KernelRun
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gpuinstall.machine import Machine
-    from gpuinstall.reporter import Reporter
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.reporter import Reporter
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import tomli
 from packaging.utils import canonicalize_name
 
+from gpuinstall.base.environment_paths import packages_folders
+from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.packages import InstalledPackage, read_packages
-from gpuinstall.environments.paths import packages_folders
-from gpuinstall.proof_record import (
+from gpuinstall.environments.proof_record import (
     ProofRecord,
     Stamp,
     file_stamp,
@@ -22,7 +23,6 @@ from gpuinstall.proof_record import (
     stamped_python,
     startup_files,
 )
-from gpuinstall.values import dataclass
 from gpuinstall.verify.kernels.programs import PROGRAMS
 
 if TYPE_CHECKING:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.values import dataclass
-from gpuinstall.vendors import VENDORS, vendor_of
-from gpuinstall.vendors.probers import PROBERS
+from gpuinstall.base.values import dataclass
+from gpuinstall.machine.probers import PROBERS
+from gpuinstall.machine.vendors import VENDORS, vendor_of
 from gpuinstall.verify.verdict import NO_GPU, THE_CPU
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gpuinstall.finding import CheckResult
-    from gpuinstall.machine import Gpu, Machine
-    from gpuinstall.vendors import Vendor
+    from gpuinstall.base.finding import CheckResult
+    from gpuinstall.base.machine import Gpu, Machine
+    from gpuinstall.machine.vendors import Vendor
 
 
 @dataclass(frozen=True)

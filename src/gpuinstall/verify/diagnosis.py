@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from gpuinstall.backend import CPU, Backend
+from gpuinstall.base.backend import CPU, Backend
+from gpuinstall.base.finding import CheckResult
+from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import Build, Catalog, load_catalog
+from gpuinstall.catalog.failures.classify import cause_of, circumstances_of, fix_context
+from gpuinstall.catalog.failures.problems import code_told, fix
 from gpuinstall.environments.environment import advice_words
-from gpuinstall.failures.classify import cause_of, circumstances_of, fix_context
-from gpuinstall.failures.problems import code_told, fix
-from gpuinstall.finding import CheckResult
-from gpuinstall.learned.store import known_catalog
-from gpuinstall.values import dataclass
-from gpuinstall.vendors import VENDORS, rules_for
-from gpuinstall.vendors.protocol import Code, Rules
+from gpuinstall.machine.protocol import Code, Rules
+from gpuinstall.machine.vendors import VENDORS, rules_for
 from gpuinstall.verify.verdict import Device
+from gpuinstall.wheels.learned.store import known_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from gpuinstall.machine import Gpu, Machine
-    from gpuinstall.reporter import Reporter
+    from gpuinstall.base.machine import Gpu, Machine
+    from gpuinstall.base.reporter import Reporter
     from gpuinstall.verify.devices import DeviceTarget
     from gpuinstall.verify.interpreter import FoundTorch
     from gpuinstall.verify.kernel_run import KernelReport

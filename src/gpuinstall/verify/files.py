@@ -12,6 +12,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from gpuinstall.base.files import open_regular
+from gpuinstall.base.reporter import Meter, Reporter
 from gpuinstall.environments.packages import (
     InstalledPackage,
     RecordedFile,
@@ -19,8 +21,6 @@ from gpuinstall.environments.packages import (
     parse_record,
     read_packages,
 )
-from gpuinstall.files import open_regular
-from gpuinstall.reporter import Meter, Reporter
 
 _CODE = {".py", ".pyd", ".so", ".dll", ".pth"}
 _CHUNK = 1 << 20

@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from gpuinstall import process
-from gpuinstall.backend import CPU, SPELLINGS, Backend
-from gpuinstall.errors import UsageError
-from gpuinstall.fields import Fields
-from gpuinstall.finding import Finding
-from gpuinstall.patience import read_patience
-from gpuinstall.values import dataclass
+from gpuinstall.base import process
+from gpuinstall.base.backend import CPU, SPELLINGS, Backend
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.fields import Fields
+from gpuinstall.base.finding import Finding
+from gpuinstall.base.patience import read_patience
+from gpuinstall.base.values import dataclass
 from gpuinstall.verify.kernel_run import KERNELS, json_object, last_words
 
 LOOK = KERNELS / "look.py"

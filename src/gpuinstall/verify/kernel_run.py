@@ -11,18 +11,18 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.environments.paths import environment_of, made_for
-from gpuinstall.errors import InstallationError
-from gpuinstall.facts.children import run_children, signal_name
-from gpuinstall.files import parse_json
-from gpuinstall.finding import CheckResult
-from gpuinstall.values import dataclass
+from gpuinstall.base.environment_paths import environment_of, made_for
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import parse_json
+from gpuinstall.base.finding import CheckResult
+from gpuinstall.base.values import dataclass
+from gpuinstall.machine.children import run_children, signal_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpuinstall.process import Finished
-    from gpuinstall.reporter import Progress
+    from gpuinstall.base.process import Finished
+    from gpuinstall.base.reporter import Progress
     from gpuinstall.verify.devices import DeviceTarget
 
 #: What else a line has, by the key that tells its kind.

@@ -10,15 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.backend import CPU
+from gpuinstall.base.backend import CPU
+from gpuinstall.base.environment_paths import environment_of, made_for
+from gpuinstall.base.finding import CheckResult
+from gpuinstall.base.reporter import Reporter, SilentReporter
+from gpuinstall.base.shell import quoted
 from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.environments.paths import environment_of, made_for
-from gpuinstall.finding import CheckResult
-from gpuinstall.reporter import Reporter, SilentReporter
-from gpuinstall.shell import quoted
-from gpuinstall.vendors import VENDORS, vendor_of
+from gpuinstall.machine.vendors import VENDORS, vendor_of
 from gpuinstall.verify.cover import installed_programs, load_rows
 from gpuinstall.verify.devices import (
     CPU_TARGET,
@@ -44,9 +44,9 @@ from gpuinstall.verify.verdict import MACHINE, Device, Verdict, VerifiedEnvironm
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from gpuinstall.base.finding import Finding
+    from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Build
-    from gpuinstall.finding import Finding
-    from gpuinstall.machine import Machine
     from gpuinstall.verify.interpreter import FoundTorch, Interpreter
 
 

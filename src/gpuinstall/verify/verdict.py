@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Literal
 
-from gpuinstall.failures.table import load_failures
-from gpuinstall.finding import CheckResult, Finding
-from gpuinstall.values import dataclass
+from gpuinstall.base.finding import CheckResult, Finding
+from gpuinstall.base.values import dataclass
+from gpuinstall.catalog.failures.table import load_failures
 
 VERDICT_SCHEMA = "gpuinstall.verdict/1"
 MACHINE = "machine"

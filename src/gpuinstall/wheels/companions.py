@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from gpuinstall.values import dataclass
+from gpuinstall.base.values import dataclass
 from gpuinstall.wheels.gpu_code import ordered, read_fatbins
 from gpuinstall.wheels.imports import Loading, read_imports
 from gpuinstall.wheels.needs import (

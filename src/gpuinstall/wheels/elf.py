@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.values import dataclass
+from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
     from mmap import mmap

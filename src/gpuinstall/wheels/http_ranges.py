@@ -8,8 +8,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urljoin, urlsplit
 
-from gpuinstall.interruption import within
-from gpuinstall.patience import MORE_TIME, USUAL, Pace, Patience
+from gpuinstall.base.interruption import within
+from gpuinstall.base.patience import MORE_TIME, USUAL, Pace, Patience
 from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from fnmatch import fnmatch
 from posixpath import basename
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.values import dataclass
+from gpuinstall.base.values import dataclass
 from gpuinstall.wheels.python_source import parse_source
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuinstall.finding import Reason, Rejection
-from gpuinstall.values import dataclass
+from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.base.values import dataclass
 from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.elf import Elf, read_elf
 from gpuinstall.wheels.needs import is_linked_to_torch, load_libraries

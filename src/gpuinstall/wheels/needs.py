@@ -11,7 +11,7 @@ from pathlib import Path
 from posixpath import basename
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
-from gpuinstall.values import dataclass
+from gpuinstall.base.values import dataclass
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
 from gpuinstall.wheels.pe import imported_functions
 from gpuinstall.wheels.torch_abi import (

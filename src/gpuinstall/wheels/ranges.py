@@ -6,8 +6,8 @@ from contextlib import closing, contextmanager
 from io import SEEK_CUR, SEEK_END, SEEK_SET
 from typing import TYPE_CHECKING, Protocol
 
-from gpuinstall.errors import InstallationError
-from gpuinstall.values import dataclass
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -18,7 +18,7 @@ from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 
-from gpuinstall.values import dataclass
+from gpuinstall.base.values import dataclass
 
 _ORDINARY = re.compile(
     rb"_Z(?:T[VTISHWC])?(?:GV)?Z?N?[rVK]*[RO]?"

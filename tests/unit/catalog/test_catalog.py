@@ -11,13 +11,13 @@ import pytest
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from gpuinstall.backend import CPU
+from gpuinstall.base.backend import CPU
+from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.authored import read_data
 from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.catalog.gpus import load_gpus, products
-from gpuinstall.vendors.nvidia.driver import split_code
-from gpuinstall.versions import ComputeCapability
+from gpuinstall.machine.nvidia.driver import split_code
 
 FILES = ("builds.toml", "drivers.toml", "hashes.toml")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.backend import CPU
+from gpuinstall.base.backend import CPU
 from tests.frozen import facts, frozen_catalog
 
 if TYPE_CHECKING:

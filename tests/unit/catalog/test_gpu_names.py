@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuinstall.base.errors import GpuInstallError, NoBuildError, UsageError
+from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpu_names import find_gpu
 from gpuinstall.catalog.gpus import card_capabilities, load_gpus, name_tables, other_chips, products
-from gpuinstall.errors import GpuInstallError, NoBuildError, UsageError
-from gpuinstall.versions import ComputeCapability
 
 if TYPE_CHECKING:
     from gpuinstall.catalog.gpus import OtherChip

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.catalog import DEFAULT_INDEX
 from gpuinstall.catalog.listing import Listing, family_wheels, read_listing
-from gpuinstall.errors import InstallationError
 from gpuinstall.sources import Sources
-from gpuinstall.web import Client
+from gpuinstall.sources.web import Client
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.releases import catalog_index
 from tests.lab.wheels import make_wheel

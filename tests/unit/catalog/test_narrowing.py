@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from gpuinstall.backend import Backend
+from gpuinstall.base.backend import Backend
+from gpuinstall.base.versions import CudaVersion
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.listing import Listing
 from gpuinstall.catalog.narrowing import narrowed, offered
 from gpuinstall.catalog.pages import parse_folder
-from gpuinstall.versions import CudaVersion
 
 if TYPE_CHECKING:
     from gpuinstall.catalog.catalog import WheelSource

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuinstall.base.errors import GpuInstallError, InstallationError
 from gpuinstall.catalog.pages import parse_folder, parse_page, parse_sources
-from gpuinstall.errors import GpuInstallError, InstallationError
-from gpuinstall.web import Page
+from gpuinstall.sources.web import Page
 
 if TYPE_CHECKING:
     from gpuinstall.catalog import Wheel

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from gpuinstall import process
+from gpuinstall.base import process
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

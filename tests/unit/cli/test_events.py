@@ -4,8 +4,8 @@ import json
 from io import FileIO, TextIOWrapper
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.threads import side_by_side
 from gpuinstall.cli.events import EventTerminal
-from gpuinstall.threads import side_by_side
 
 if TYPE_CHECKING:
     from pathlib import Path

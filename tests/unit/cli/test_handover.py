@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.cli.main import handed_over, suggestion
-from gpuinstall.errors import UsageError
 
 
 @pytest.mark.parametrize(

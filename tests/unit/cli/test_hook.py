@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.cli.hook import refresh
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.project import Settings, open_project
-from gpuinstall.reporter import SilentReporter
 
 OWN = "# gpuinstall hook: "
 END = "# end of gpuinstall hook"

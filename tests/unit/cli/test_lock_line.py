@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 import pytest
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.cli.lock import command
 from gpuinstall.cli.main import run_command_line
-from gpuinstall.errors import UsageError
 
 NAMES = command.commands
 

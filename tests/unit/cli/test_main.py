@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 import pytest
 
-from gpuinstall import __version__, process
+from gpuinstall import __version__
+from gpuinstall.base import process
 from gpuinstall.cli.main import COMMAND_GROUPS, COMMANDS, run_command_line
 
 ROOT = Path(__file__).parents[3]

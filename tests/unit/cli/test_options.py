@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.cli.options import read_machine_file
-from gpuinstall.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

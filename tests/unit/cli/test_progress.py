@@ -6,11 +6,11 @@ from io import StringIO
 
 import pytest
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.cli import progress
 from gpuinstall.cli.events import EventTerminal
 from gpuinstall.cli.progress import Drawing, Tally, short
 from gpuinstall.cli.terminal import Terminal, broken, columns, folded
-from gpuinstall.errors import UsageError
 from tests.lab.screen import screen
 
 WHEELS = {

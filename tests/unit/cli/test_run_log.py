@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process
+from gpuinstall.base import process
+from gpuinstall.base.process import heard_by
 from gpuinstall.cli.run_log import KEPT, RUN_BYTES, RunLog, log_folder
 from gpuinstall.cli.terminal import Terminal
-from gpuinstall.process import heard_by
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.shell import ShellName, activation, on_path, this_shell
+from gpuinstall.base.shell import ShellName, activation, on_path, this_shell
 
 if TYPE_CHECKING:
     from pathlib import Path

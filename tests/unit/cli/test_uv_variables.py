@@ -7,11 +7,11 @@ from typing import get_args
 
 import pytest
 
-from gpuinstall import process
+from gpuinstall.base import process
+from gpuinstall.base.shell import Shell, assignments
+from gpuinstall.base.uv import uv
 from gpuinstall.cli.shellenv import UV_TAGS, omissions, variables
-from gpuinstall.shell import Shell, assignments
 from gpuinstall.sources import Sources
-from gpuinstall.uv import uv
 
 FOR_VARIANTS = {"NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": "12.6"}
 CONSTRAINTS = Path("/home/a b/it's/.venv/constraints.txt")

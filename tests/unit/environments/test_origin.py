@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.environments.environment import Marker, Origin, fingerprint, read_origin
-from gpuinstall.machine import Gpu, Machine
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process, uv
+from gpuinstall.base import process, uv
 from gpuinstall.environments.environment import added_packages
 from gpuinstall.environments.guard import write_guard
 from gpuinstall.environments.ownership import (

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.environments.paths import EnvironmentPaths, active_environment, interpreter
-from gpuinstall.errors import UsageError
+from gpuinstall.base.environment_paths import EnvironmentPaths, active_environment, interpreter
+from gpuinstall.base.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall import process
+from gpuinstall.base import process
 from gpuinstall.lock.lock import parse, render
 from gpuinstall.lock.target import Target
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process
+from gpuinstall.base import process
+from gpuinstall.base.errors import UsageError
 from gpuinstall.cli.main import run_command_line
-from gpuinstall.errors import UsageError
 from gpuinstall.export.dockerfile import AnyImage
 from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import cpu_lock, cuda_lock, dockerfile_findings, lock, source, wheel

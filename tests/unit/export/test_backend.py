@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuinstall.errors import UsageError
+from gpuinstall.base.errors import UsageError
 from gpuinstall.export.pins import backend_of
 from gpuinstall.lock.lock import Lock, parse
 from tests.unit.export.locks import cuda_lock, lock, wheel

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuinstall import process
-from gpuinstall.errors import UsageError
+from gpuinstall.base import process
+from gpuinstall.base.errors import UsageError
 from gpuinstall.export.dockerfile import UV, dockerfile
 from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import cpu_lock, cuda_lock, dockerfile_findings, lock, source, wheel

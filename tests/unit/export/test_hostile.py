@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 import tomli
 
-from gpuinstall.errors import GpuInstallError
+from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.export.dockerfile import AnyImage, dockerfile
 from gpuinstall.export.formats import FORMATS
 from gpuinstall.export.uv_project import groups, patched

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.main import run_command_line
-from gpuinstall.errors import UsageError
 from gpuinstall.export.needs import GpuNeeds, machine_needs
 from gpuinstall.export.needs_text import describe
 from gpuinstall.lock.lock import parse

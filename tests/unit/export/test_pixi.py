@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import tomli
 
-from gpuinstall.errors import UsageError
+from gpuinstall.base.errors import UsageError
 from gpuinstall.export.formats import pixi
 from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import FAMILY, INDEX, cpu_lock, cuda_lock, lock, wheel

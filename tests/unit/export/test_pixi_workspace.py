@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tomli
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.main import run_command_line
-from gpuinstall.errors import UsageError
 from gpuinstall.export.pixi_workspace import pixi_workspace
 from tests.unit.export.locks import FAMILY, INDEX, cpu_lock, cuda_lock, lock, wheel
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuinstall.errors import UsageError
+from gpuinstall.base.errors import UsageError
 from gpuinstall.export.formats import requirements
 from tests.unit.export.locks import FAMILY, INDEX, cuda_lock, digest, lock, source, wheel
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.finding import Rejection
+from gpuinstall.base.machine import Driver, Gpu, Machine
+from gpuinstall.base.request import Request
+from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpu_names import find_gpu
-from gpuinstall.errors import UsageError
 from gpuinstall.export.needs import machine_needs
 from gpuinstall.export.tools import MACHINE_TOOLS, names_of, words_for
-from gpuinstall.finding import Rejection
 from gpuinstall.lock.fit import fit
-from gpuinstall.machine import Driver, Gpu, Machine
-from gpuinstall.request import Request
-from gpuinstall.versions import ComputeCapability, DriverVersion
 from tests.unit.export.locks import cuda_lock, lock, wheel
 
 if TYPE_CHECKING:

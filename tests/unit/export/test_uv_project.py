@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import tomli
 
-from gpuinstall.errors import UsageError
+from gpuinstall.base.errors import UsageError
 from gpuinstall.export.uv_project import groups, patched, unpatched
 from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import FAMILY, cpu_lock, cuda_lock, lock, wheel

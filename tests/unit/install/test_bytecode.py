@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.files import own_cache_folder
+from gpuinstall.base.files import own_cache_folder
 from gpuinstall.install.bytecode import MOST_PACKAGES, keep_bytecode, link_bytecode
 from tests.lab.environments import put_package
 

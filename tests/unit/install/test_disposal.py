@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.environments.paths import EnvironmentPaths
-from gpuinstall.errors import InstallationError
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.install import disposal
 from gpuinstall.install.disposal import dispose, finish_disposals
-from gpuinstall.reporter import SilentReporter
 from tests.unit.install.environments import make_environment
 
 

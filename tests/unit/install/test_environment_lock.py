@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.environments.paths import EnvironmentPaths
-from gpuinstall.errors import InstallationError
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.install.environment_lock import environment_lock, is_idle
-from gpuinstall.reporter import SilentReporter
 
 
 class Listener(SilentReporter):

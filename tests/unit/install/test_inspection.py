@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.environments.paths import EnvironmentPaths
-from gpuinstall.errors import LockError, UsageError
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
 from tests.unit.install.environments import lock_text, make_environment
 

@@ -8,17 +8,17 @@ from typing import Literal
 
 import pytest
 
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import LockError, MachineError
+from gpuinstall.base.finding import Finding
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.request import Request
 from gpuinstall.environments.environment import Marker, fingerprint
-from gpuinstall.environments.paths import EnvironmentPaths
-from gpuinstall.errors import LockError, MachineError
-from gpuinstall.finding import Finding
 from gpuinstall.install.inspection import ExistingEnvironment
 from gpuinstall.install.options import Action, InstallOptions, InstallState
 from gpuinstall.lock.folder_request import FolderRequest
 from gpuinstall.lock.lock import Lock, parse
 from gpuinstall.lock.request import LockRequest
-from gpuinstall.machine import Machine
-from gpuinstall.request import Request
 from gpuinstall.verify.cover import ProofCover
 from tests.frozen import frozen_catalog
 from tests.unit.install.environments import lock_text

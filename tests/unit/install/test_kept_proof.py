@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.base.machine import Driver, Gpu, Machine
+from gpuinstall.base.versions import DriverVersion
 from gpuinstall.environments.environment import Marker, fingerprint
 from gpuinstall.install.clone import link_packages
 from gpuinstall.install.inspection import proof_file, standing_proof
-from gpuinstall.machine import Driver, Gpu, Machine
 from gpuinstall.verify.cover import read_cover
 from gpuinstall.verify.verdict import without_programs
-from gpuinstall.versions import DriverVersion
 from tests.lab.environments import put_package
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from gpuinstall.proof_record import ProofRecord
+    from gpuinstall.environments.proof_record import ProofRecord
 
 GPU = Gpu(index=0, name="NVIDIA L4", uuid="GPU-1")
 MACHINE = Machine(

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from packaging.version import Version
 
-from gpuinstall.errors import InstallationError
-from gpuinstall.finding import CheckResult
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.finding import CheckResult
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.install.proof import catalog_without, check_links
-from gpuinstall.machine import Machine
-from gpuinstall.reporter import SilentReporter
 from gpuinstall.verify import verdict
 from gpuinstall.verify.verdict import Device, Verdict
 from tests.frozen import frozen_catalog

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.errors import InstallationError
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.install.removal import remove
 from gpuinstall.install.scripts import Script
-from gpuinstall.reporter import SilentReporter
 from tests.unit.install.environments import make_environment, name_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def test_the_environment_of_a_script_that_runs_is_not_removed(
 @contextmanager
 def running_in(folder: Path) -> Iterator[None]:
     """Run a program in an environment of the cache, as ``gpuinstall run`` does."""
-    code = f"from gpuinstall.in_use import hold; print(hold({str(folder)!r}), flush=True); input()"
+    code = f"from gpuinstall.base.in_use import hold; print(hold({str(folder)!r}), flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as program:

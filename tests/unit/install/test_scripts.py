@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.environments.paths import EnvironmentPaths
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import LockError
+from gpuinstall.base.in_use import IN_USE, hold
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.environments.records import remember
-from gpuinstall.errors import LockError
-from gpuinstall.in_use import IN_USE, hold
 from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.removal import prune
 from gpuinstall.install.scripts import Script
-from gpuinstall.reporter import SilentReporter
 from tests.unit.install.environments import lock_text, make_environment
 
 if TYPE_CHECKING:

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from gpuinstall.errors import InstallationError
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.units import readable
 from gpuinstall.install.space import UNPACKED, Bill, bill, sizes
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.transfer import cached_wheel
-from gpuinstall.units import readable
-from gpuinstall.web import Head
-from gpuinstall.web.client import AnswerCache, FileHash
+from gpuinstall.sources.web import Head
+from gpuinstall.sources.web.client import AnswerCache, FileHash
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
 TORCH = LockedFile(
     "torch", "https://index.example/torch-2.14.1%2Bcu126-cp312-cp312-linux_x86_64.whl", "1" * 64

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall import process, uv
-from gpuinstall.environments.paths import EnvironmentPaths
+from gpuinstall.base import process, uv
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.shell import activation
 from gpuinstall.install.priced_lock import PricedLock
 from gpuinstall.install.stage import build_commands, settle_activate
 from gpuinstall.lock.fit import Fit
 from gpuinstall.lock.lock import parse
 from gpuinstall.plan.values import Choice, Plan
-from gpuinstall.shell import activation
 from tests.frozen import frozen_catalog
 from tests.unit.install.environments import lock_text
 
 if TYPE_CHECKING:
-    from gpuinstall.shell import ShellName
+    from gpuinstall.base.shell import ShellName
 
 BUILD = next(build for build in frozen_catalog().builds if build.backend.tag == "cu126")
 CHOICE = Choice(BUILD, "3.12", "https://index.example/whl/cu126", ())

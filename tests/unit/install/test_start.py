@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.api import choose
+from gpuinstall.base.errors import GpuInstallError, NoBuildError
+from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
-from gpuinstall.errors import GpuInstallError, NoBuildError
 from gpuinstall.install.start import environment_to_start
 from gpuinstall.lock.ranges import cover_range, machines_in
 from gpuinstall.lock.target import Target
 from gpuinstall.project import Settings, open_project
-from gpuinstall.request import Request
 from gpuinstall.words import machine_in_words
 from tests.lab.recorded import read_recording
 from tests.unit.export.locks import lock, wheel
 
 if TYPE_CHECKING:
+    from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Build
-    from gpuinstall.machine import Machine
 
 RECORDED = sorted((Path(__file__).parents[2] / "data" / "machines").iterdir())
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.environments.paths import EnvironmentPaths
-from gpuinstall.errors import InstallationError
-from gpuinstall.files import exchange
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import exchange
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.install import swap
 from gpuinstall.install.swap import finish_swap, swap_in
-from gpuinstall.reporter import SilentReporter
 from tests.unit.install.environments import lock_text, make_environment, name_of
 
 if TYPE_CHECKING:

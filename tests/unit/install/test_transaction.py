@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.environments.paths import EnvironmentPaths
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.environments.records import forget, remember
-from gpuinstall.errors import UsageError
 from gpuinstall.install.swap import swap_in
 from gpuinstall.install.transaction import OwnPlace
 from gpuinstall.project import Project, Settings
-from gpuinstall.reporter import SilentReporter
 from tests.unit.install.environments import make_environment, name_of
 
 if TYPE_CHECKING:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageError
+from gpuinstall.base.files import remove_path
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.environments.guard import write_guard
-from gpuinstall.errors import GpuInstallError, InstallationError, UsageError
-from gpuinstall.files import remove_path
 from gpuinstall.install import undo
 from gpuinstall.install.foreign import ForeignEnvironment
 from gpuinstall.install.options import Action
@@ -29,10 +31,8 @@ from gpuinstall.install.undo import (
 )
 from gpuinstall.lock.fit import Fit
 from gpuinstall.lock.lock import parse
-from gpuinstall.machine import Machine
 from gpuinstall.plan.values import Choice, Plan
 from gpuinstall.project import Project, Settings
-from gpuinstall.reporter import SilentReporter
 from tests.frozen import frozen_catalog
 from tests.unit.install.environments import lock_text
 

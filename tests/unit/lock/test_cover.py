@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from gpuinstall.errors import MachineError
+from gpuinstall.base.errors import MachineError
+from gpuinstall.base.machine import Driver, Gpu, Machine
+from gpuinstall.base.request import Request
+from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.lock.cover import Served, cover
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.target import Target
-from gpuinstall.machine import Driver, Gpu, Machine
-from gpuinstall.request import Request
-from gpuinstall.versions import ComputeCapability, DriverVersion
 from tests.frozen import frozen_catalog
 
 CATALOG = frozen_catalog()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.errors import UsageError
+from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.declaration import parse_project, read_declaration, read_inputs
 
 if TYPE_CHECKING:

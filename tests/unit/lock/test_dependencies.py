@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpuinstall.errors import UsageError
+from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.declaration import parse_project, read_declaration
-from gpuinstall.provenance import Effect
 from gpuinstall.sources import Sources
+from gpuinstall.sources.provenance import Effect
 
 if TYPE_CHECKING:
     from pathlib import Path

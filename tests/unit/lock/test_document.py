@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import tomli
 
-from gpuinstall.errors import InternalError
+from gpuinstall.base.errors import InternalError
+from gpuinstall.base.request import Request
 from gpuinstall.lock.document import document, evidence_of
 from gpuinstall.lock.fetch import Hashes
 from gpuinstall.lock.folder_request import FolderRequest
@@ -13,7 +14,6 @@ from gpuinstall.lock.lock import parse, render, unknown_hash
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.target import Target
-from gpuinstall.request import Request
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.errors import InstallationError
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.lock.fetch import fetch_missing, known_hashes, transfers
 from gpuinstall.lock.lock import LockedFile
-from gpuinstall.reporter import SilentReporter
-from gpuinstall.session import Session
 from gpuinstall.sources import Sources
-from gpuinstall.web import Client
-from gpuinstall.web.client import AnswerCache, FileHash
+from gpuinstall.sources.session import Session
+from gpuinstall.sources.web import Client
+from gpuinstall.sources.web.client import AnswerCache, FileHash
 from tests.lab.host import NOT_FOUND, Answer, Host
 
 if TYPE_CHECKING:

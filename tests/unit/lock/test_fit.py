@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from gpuinstall.finding import Rejection
+from gpuinstall.base.finding import Rejection
+from gpuinstall.base.machine import Driver, Gpu, Machine
+from gpuinstall.base.request import Request
+from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.lock.document import document
 from gpuinstall.lock.fit import Fit, best, best_files, fit
 from gpuinstall.lock.lock import Lock, LockedFile, parse, render
 from gpuinstall.lock.target import Target
-from gpuinstall.machine import Driver, Gpu, Machine
-from gpuinstall.request import Request
-from gpuinstall.versions import ComputeCapability, DriverVersion
 from tests.frozen import frozen_catalog
 
 CATALOG = frozen_catalog()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.lock.folder_project import FolderProject, read_folder_project
-from gpuinstall.plan.requirement import parse_requirement
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.errors import UsageError
+from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.declaration import Declaration
 from gpuinstall.lock.folder_request import FolderRequest, recorded_request
-from gpuinstall.requirements_file import RequirementsFile
+from gpuinstall.sources.requirements_file import RequirementsFile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.errors import LockError
+from gpuinstall.base.errors import LockError
 from gpuinstall.lock.lock import parse, read_lock
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
-from gpuinstall.errors import UsageError
 from gpuinstall.lock.ranges import RangeCover, cover_range, machines_in, spanned
-from gpuinstall.request import Request
 
 NAMES = ("RTX 30", "RTX 40", "A800")
 

@@ -7,12 +7,12 @@ import random
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from gpuinstall.errors import InstallationError, NoBuildError
+from gpuinstall.base.errors import InstallationError, NoBuildError
+from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.lock.concessions import Compromise, Concessions, fewest_concessions
 from gpuinstall.lock.pinned_pages import release_day
 from gpuinstall.lock.uv_failure import Conflict, build_conflict
-from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.web import Page
+from gpuinstall.sources.web import Page
 
 if TYPE_CHECKING:
     from gpuinstall.lock.concessions import Trial

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpuinstall.errors import NoBuildError
+from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.request import Request
 from gpuinstall.lock.request import LockRequest, agree_on_torch, pin_torch
 from gpuinstall.lock.target import Target
-from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 
 CATALOG = frozen_catalog()

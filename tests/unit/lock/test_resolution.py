@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.errors import InstallationError
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.request import Request
 from gpuinstall.lock.binding import fitting
 from gpuinstall.lock.lock import LockedFile, unknown_hash
 from gpuinstall.lock.origins import check_provenance, check_unbuilt, locked_files
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.resolution import foreseen_files
 from gpuinstall.lock.target import Target
-from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.lock.wheels_here import listed, torch
 

@@ -6,14 +6,14 @@ import pytest
 import tomli
 from packaging.version import InvalidVersion
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.catalog.pages import parse_page
-from gpuinstall.errors import UsageError
 from gpuinstall.lock.lock import is_unknown, unknown_hash
 from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.resolver import ResolverProject, parse_versions, simple_page
 from gpuinstall.lock.target import Target
 from gpuinstall.sources import Sources
-from gpuinstall.web import Page
+from gpuinstall.sources.web import Page
 from tests.unit.lock.wheels_here import listed, torch
 
 if TYPE_CHECKING:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from gpuinstall.errors import NoBuildError
+from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.lock import search
 from gpuinstall.lock.code_check import Exclusion
 from gpuinstall.lock.search import SearchState, search_locks
 from gpuinstall.lock.uv_failure import Conflict
-from gpuinstall.reporter import SilentReporter
 
 if TYPE_CHECKING:
     import pytest
 
-    from gpuinstall.session import Session
+    from gpuinstall.sources.session import Session
 
 CONFLICT = Conflict(NoBuildError("requirements-conflict", "they conflict"))
 NO_CODE = Exclusion(

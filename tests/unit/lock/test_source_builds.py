@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import tomli
 
-from gpuinstall.backend import Backend
-from gpuinstall.errors import NoBuildError
-from gpuinstall.facts.host import GIB, Capacity, available
+from gpuinstall.base.backend import Backend
+from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.lock.source_builds import (
     BuildSite,
     build_tools,
@@ -18,8 +19,7 @@ from gpuinstall.lock.source_builds import (
     sync_settings,
     sync_variables,
 )
-from gpuinstall.machine import Machine
-from gpuinstall.reporter import SilentReporter
+from gpuinstall.machine.host import GIB, Capacity, available
 
 if TYPE_CHECKING:
     from pathlib import Path

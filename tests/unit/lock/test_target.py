@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpuinstall.errors import UsageError
+from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.target import Target
-from gpuinstall.vendors import VENDORS
+from gpuinstall.machine.vendors import VENDORS
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.errors import UsageError
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.requirement import marker_environment
 from gpuinstall.lock.origins import check_addresses, requested_hashes
 from gpuinstall.lock.team_lock import read_team_lock, read_team_settings, team_lock_in
-from gpuinstall.plan.requirement import marker_environment
 from gpuinstall.sources import Sources
 
 if TYPE_CHECKING:

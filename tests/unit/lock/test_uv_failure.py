@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.errors import GpuInstallError, InstallationError
+from gpuinstall.base.errors import GpuInstallError, InstallationError
 from gpuinstall.lock.transfer import failure
 from gpuinstall.lock.uv_failure import Conflict, build_failure, explain_failure
 

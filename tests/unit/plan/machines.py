@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gpuinstall.machine import Driver, Environment, Gpu, Machine
-from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
+from gpuinstall.base.machine import Driver, Environment, Gpu, Machine
+from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 
 CARDS: dict[str, tuple[str, int]] = {
     "GT 710": ("3.5", 2048),

@@ -4,8 +4,8 @@ from contextlib import suppress
 
 import pytest
 
-from gpuinstall.errors import UsageError
-from gpuinstall.plan.requirement import parse_requirement
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.requirement import parse_requirement
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall.api import Refusal, choose
-from gpuinstall.request import Request
+from gpuinstall.base.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 
 if TYPE_CHECKING:
+    from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
-    from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan
 
 ARM = machine("H100", arch="aarch64")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.machine import Environment
+from gpuinstall.base.machine import Environment
+from gpuinstall.base.request import Request
 from gpuinstall.plan import Rejected, choose
 from gpuinstall.plan.compat import compat_offer, with_compat_reason
 from gpuinstall.plan.values import Plan
-from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 
 if TYPE_CHECKING:
-    from gpuinstall.machine import Machine
+    from gpuinstall.base.machine import Machine
 
 OLD = "550.163.01"
 A100 = machine("A100", driver=OLD)

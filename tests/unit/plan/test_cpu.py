@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall.api import Refusal, choose
-from gpuinstall.backend import CPU
+from gpuinstall.base.backend import CPU
+from gpuinstall.base.finding import Finding
+from gpuinstall.base.machine import Environment, Gpu
+from gpuinstall.base.request import Request
 from gpuinstall.catalog import DEFAULT_INDEX
-from gpuinstall.finding import Finding
-from gpuinstall.machine import Environment, Gpu
-from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 
 if TYPE_CHECKING:
+    from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
-    from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan
 
 

@@ -6,11 +6,11 @@ import pytest
 from packaging.version import Version
 
 from gpuinstall.api import choose
-from gpuinstall.backend import Backend
-from gpuinstall.errors import UsageError
+from gpuinstall.base.backend import Backend
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.plan.demand import Demand, parse_request
-from gpuinstall.plan.requirement import parse_requirement
-from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 

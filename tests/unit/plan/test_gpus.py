@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall.api import Refusal, choose
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.finding import Finding
+from gpuinstall.base.machine import Driver, Gpu, Machine, MigDevice
+from gpuinstall.base.request import Request
+from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.catalog import load_catalog
-from gpuinstall.errors import UsageError
-from gpuinstall.finding import Finding
-from gpuinstall.machine import Driver, Gpu, Machine, MigDevice
+from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.candidates import gpus_to_serve
 from gpuinstall.plan.context import PlanContext, terms_of
 from gpuinstall.plan.demand import parse_request
-from gpuinstall.request import Request
-from gpuinstall.vendors import rules_for
-from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, jetson, machine
 
@@ -119,7 +119,7 @@ def test_a_gpu_runs_the_code_closest_to_it() -> None:
 
 
 def test_a_gpu_from_the_future_runs_ptx_where_its_driver_compiles_it() -> None:
-    from gpuinstall.versions import ComputeCapability
+    from gpuinstall.base.versions import ComputeCapability
 
     future = machine(
         card("RTX 5090", compute_capability=ComputeCapability(13, 0)), driver="610.43.02"

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.api import Refusal, choose
-from gpuinstall.finding import Finding
-from gpuinstall.machine import Environment
-from gpuinstall.request import Request
+from gpuinstall.base.finding import Finding
+from gpuinstall.base.machine import Environment
+from gpuinstall.base.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, jetson, machine
 
 if TYPE_CHECKING:
-    from gpuinstall.machine import Machine
+    from gpuinstall.base.machine import Machine
     from gpuinstall.plan import Plan
 
 

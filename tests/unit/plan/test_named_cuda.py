@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuinstall.api import Refusal, choose
+from gpuinstall.base.request import Request
 from gpuinstall.plan import Plan
-from gpuinstall.request import Request
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall.api import Refusal, choose
-from gpuinstall.machine import Driver
+from gpuinstall.base.machine import Driver
+from gpuinstall.base.request import Request
+from gpuinstall.base.versions import DriverVersion
+from gpuinstall.machine.nvidia.driver import split_code
 from gpuinstall.plan import Plan
-from gpuinstall.request import Request
-from gpuinstall.vendors.nvidia.driver import split_code
-from gpuinstall.versions import DriverVersion
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import CARDS, machine
 
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from gpuinstall.machine import Machine
+    from gpuinstall.base.machine import Machine
 
 BRANCHES = [str(branch) for branch, _ in frozen_catalog().drivers.branches]
 DECISIVE = ("470.256.02", "535.183.01", "580.95.05", "595.58.03", "615.71.09")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from gpuinstall.api import Refusal, choose
-from gpuinstall.machine import Environment, Machine
-from gpuinstall.request import Request
+from gpuinstall.base.machine import Environment, Machine
+from gpuinstall.base.request import Request
 from tests.frozen import facts, frozen_catalog
 from tests.unit.plan.machines import CARDS, machine
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpuinstall.api import choose
-from gpuinstall.request import Request
+from gpuinstall.base.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 

@@ -10,19 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuinstall.api import Refusal, choose
+from gpuinstall.base.request import Request
+from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog import load_catalog
+from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.candidates import judge_of
 from gpuinstall.plan.context import PlanContext, terms_of
 from gpuinstall.plan.demand import parse_request
-from gpuinstall.request import Request
-from gpuinstall.vendors import rules_for
-from gpuinstall.versions import DriverVersion
 from tests.unit.plan.machines import CARDS, card, machine
 
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from gpuinstall.machine import Machine
+    from gpuinstall.base.machine import Machine
     from gpuinstall.plan import Plan
 
 BRANCHES = [str(branch) for branch, _ in load_catalog().drivers.branches]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall.api import Refusal, choose
+from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
-from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 

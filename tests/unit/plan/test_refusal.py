@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuinstall.api import Refusal, choose
-from gpuinstall.errors import InstallationError
-from gpuinstall.machine import Environment
-from gpuinstall.request import Request
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.machine import Environment
+from gpuinstall.base.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, machine
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.api import choose
+from gpuinstall.base.request import Request
 from gpuinstall.plan.relax import RelaxedRequest, nearest_request
-from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 
 if TYPE_CHECKING:
-    from gpuinstall.machine import Machine
+    from gpuinstall.base.machine import Machine
 
 NEW_CARD = machine("RTX 5090")
 OLD_DRIVER = machine("T4", driver="550.163.01")

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuinstall.api import Refusal, choose
-from gpuinstall.backend import Backend
+from gpuinstall.base.backend import Backend
+from gpuinstall.base.request import Request
 from gpuinstall.catalog.pages import parse_folder
-from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 
 if TYPE_CHECKING:
+    from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
-    from gpuinstall.machine import Machine
     from gpuinstall.plan import Plan
 
 UNREAD = parse_folder(["torch-2.15.0-cp312-cp312-linux_x86_64.whl"], Path("/wheels"), "/wheels")

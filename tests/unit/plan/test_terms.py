@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gpuinstall.base.request import Request
 from gpuinstall.plan.context import bare_machine, terms_of
 from gpuinstall.plan.demand import parse_request
-from gpuinstall.request import Request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 

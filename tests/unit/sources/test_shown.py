@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.reporter import SilentReporter
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.sources import Sources
 from gpuinstall.sources.sources import FolderSetting
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.errors import UsageError
-from gpuinstall.location import Location
-from gpuinstall.reporter import SilentReporter
-from gpuinstall.session import _logins as netrc_of
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.location import Location
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.sources import OFFICIAL, Sources, read_sources
+from gpuinstall.sources.session import _logins as netrc_of
 
 if TYPE_CHECKING:
     from pathlib import Path

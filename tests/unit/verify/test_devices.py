@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from gpuinstall.finding import Finding
-from gpuinstall.machine import Gpu, Machine, MigDevice
+from gpuinstall.base.finding import Finding
+from gpuinstall.base.machine import Gpu, Machine, MigDevice
 from gpuinstall.verify.devices import CPU_TARGET, all_gpus_target, device_targets
 
 MACHINE = Machine(

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.backend import Backend
-from gpuinstall.finding import CheckResult
-from gpuinstall.machine import Driver, Gpu, Machine
+from gpuinstall.base.backend import Backend
+from gpuinstall.base.finding import CheckResult
+from gpuinstall.base.machine import Driver, Gpu, Machine
+from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.verify.devices import DeviceTarget
 from gpuinstall.verify.diagnosis import ProofContext, check_results, diagnose, wrong_build
 from gpuinstall.verify.interpreter import FoundTorch
 from gpuinstall.verify.kernel_run import KernelReport
-from gpuinstall.versions import ComputeCapability, CudaVersion, DriverVersion
 
 CU126 = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")
 CU130 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.reporter import SilentReporter
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.verify.files import altered_files
 from tests.lab.wheels import make_wheel
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from gpuinstall.reporter import Progress, Unit
+    from gpuinstall.base.reporter import Progress, Unit
 
 FAMILY = {"torch", "torchvision"}
 MODULES: dict[str, str | bytes] = {

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.finding import CheckResult
-from gpuinstall.process import Finished
+from gpuinstall.base.finding import CheckResult
+from gpuinstall.base.process import Finished
 from gpuinstall.verify.devices import DeviceTarget
 from gpuinstall.verify.kernel_run import KernelRun, read_kernel_report
 

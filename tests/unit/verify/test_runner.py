@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.finding import CheckResult
-from gpuinstall.machine import Gpu, Machine
+from gpuinstall.base.finding import CheckResult
+from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.verify.devices import DeviceTarget
 from gpuinstall.verify.diagnosis import ProofContext
 from gpuinstall.verify.interpreter import FoundTorch

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuinstall.finding import CheckResult, Finding
+from gpuinstall.base.finding import CheckResult, Finding
 from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
 
 PASSED = CheckResult("import", "passed", 0.1)

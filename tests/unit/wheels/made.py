@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import requests
 
-from gpuinstall.patience import Patience
+from gpuinstall.base.patience import Patience
 from gpuinstall.wheels.http_ranges import HttpRanges
 from tests.lab.host import Answer, Host
 

@@ -1,0 +1,1 @@
+"""Values and tools that every room uses; it imports no other room."""

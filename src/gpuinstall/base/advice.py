@@ -1,0 +1,97 @@
+"""Commands that help people, as values: quoted for the shell in use only when they are printed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Container, Sequence
+from pathlib import Path
+
+from gpuinstall.base.regex import regex
+from gpuinstall.base.shell import joined, quoted
+from gpuinstall.base.values import dataclass
+
+NOTE = "   # "
+"""What stands between a command and the words about it, which a shell ignores."""
+OURS = "gpuinstall"
+_OPERATORS = frozenset(("&&", "||", "|", ";"))
+_AGAIN = regex(r"Run it again with (?P<words>--.*?)(?:: (?P<note>.*))?")
+_OPTION = regex(r"(?<!\S)--[\w-]+")
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A command that helps. As text it is one line that can be pasted."""
+
+    program: str
+    arguments: tuple[str, ...] = ()
+    """As they are before a shell's quotes."""
+
+    place: Path | None = None
+    """The folder that it has to run in; None: any."""
+
+    needs: tuple[str, ...] = ()
+    """Further programs that it starts."""
+
+    note: str = ""
+    """What it does, in a few words."""
+
+    @classmethod
+    def parse(cls, line: str) -> Advice | None:
+        """Return a line that is one command and nothing else; None for any other."""
+        try:
+            program, *arguments = shlex.split(
+                line,
+                comments=True,
+                posix=os.name != "nt",
+            )
+        except ValueError:  # a quote without its other half, or no word at all
+            return None
+        if not _OPERATORS.isdisjoint(arguments):
+            return None
+        _, _, note = line.partition(NOTE)
+        return cls(program, tuple(arguments), note=note)
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the programs are on PATH; ours is by whatever name it was started."""
+        from shutil import which
+
+        programs = {self.program, *self.needs} - {OURS}
+        return all(map(which, programs))
+
+    def __str__(self) -> str:
+        line = joined((self.program, *self.arguments))
+        if self.place and self.place != Path.cwd():
+            line = f"cd {quoted(self.place)} && {line}"
+        return f"{line}{NOTE}{self.note}" if self.note else line
+
+
+def for_options(hint: str, options: Container[str]) -> str:
+    """Return an advice without the lines that name an option which the command that was run does not have."""
+    lines = []
+    for line in hint.splitlines():
+        again = _AGAIN.fullmatch(line)
+        added = _OPTION.findall(again["words"]) if again else ()
+        if all(option in options for option in added):
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def for_install(hint: str, words: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the lines of an advice, and commands of ``install`` in place of those to run a command again.
+
+    Args:
+        hint: The advice.
+        words: What follows ``gpuinstall install`` in each of them.
+    """
+    lines = []
+    for line in hint.splitlines():
+        again = _AGAIN.fullmatch(line)
+        if again is None:
+            lines.append(line.replace("Run it again without", "Without"))
+            continue
+        command = f"{joined((OURS, 'install', *words))} {again['words']}"
+        note = again["note"]
+        lines.append(f"{command}{NOTE}{note}" if note else command)
+    return tuple(lines)

@@ -1,0 +1,210 @@
+"""Where an environment lies, and the folder beside it that holds its transactions."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import is_folder
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.values import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_WORK = ".gpuinstall"
+_STAGING = "staging-"
+_RUN = os.urandom(4).hex()
+_PACKAGES = ("lib*/python*/site-packages", "Lib/site-packages")
+
+
+@dataclass(frozen=True)
+class EnvironmentPaths:
+    """One environment at ``venv`` (absolute); its locks lie in the folder that holds it.
+
+    Everything else lies in ``<venv>.gpuinstall`` on the same file system: the environment being built, the previous
+    one, the journal of an exchange, and the file that keeps two runs apart. Git ignores it.
+    """
+
+    venv: Path
+
+    @classmethod
+    def at(
+        cls,
+        venv: Path,
+        *,
+        is_named: bool = True,
+    ) -> EnvironmentPaths:
+        """Return the paths; a link is followed, so that what it leads to is replaced and the link stays.
+
+        Args:
+            venv: The path.
+            is_named: Whether ``--venv`` is this path, and not one from which it follows.
+
+        Raises:
+            UsageError: no environment can lie there, or a link leads out of the folder that it lies in: a place
+                elsewhere has to be named.
+        """
+        try:
+            place = Path(os.path.abspath(venv))  # noqa: PTH100  keeps links above
+            if venv.is_symlink():
+                place = venv.resolve()
+                if not place.is_relative_to(venv.parent.resolve()):
+                    message = f"{venv} is a link to {place}"
+                    hint = f"Run it again with --venv {quoted(place)} if that is meant"
+                    if not is_named:
+                        hint = f"rm {quoted(venv)}   # the link alone; then run it again"
+                    raise UsageError(
+                        "link-elsewhere",
+                        message,
+                        hint=hint,
+                    )
+            str(place).encode("utf-8")
+            if not place.name:
+                raise _unusable(place, "it is the root of the file system")
+            if os.pathsep in str(place):
+                raise _unusable(place, f"a folder on PATH cannot have {os.pathsep!r} in its name")
+            work = cls(place).work
+            with suppress(FileNotFoundError, NotADirectoryError):
+                if not stat.S_ISDIR(work.lstat().st_mode):
+                    raise _unusable(place, f"{work.name} beside it is not a folder")
+        except UnicodeEncodeError:
+            raise _unusable(venv, "its path is not UTF-8, as uv requires") from None
+        except (OSError, RuntimeError) as error:
+            reason = getattr(error, "strerror", "a link points to itself")
+            raise _unusable(venv, reason) from None
+        return cls(place)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that holds the environment and its locks."""
+        return self.venv.parent
+
+    @property
+    def work(self) -> Path:
+        """The folder of the transactions."""
+        return self.venv.with_name(f"{self.venv.name}{_WORK}")
+
+    @property
+    def staging(self) -> Path:
+        """The environment being built, in a folder of this run alone: a uv whose run was killed may still write."""
+        return self.work / f"{_STAGING}{_RUN}"
+
+    @property
+    def stagings(self) -> list[Path]:
+        """The environments that were being built, by this run or by runs that died."""
+        return sorted(self.work.glob(f"{_STAGING}{'[0-9a-f]' * 8}"))
+
+    @property
+    def previous(self) -> Path:
+        """The environment that was replaced last."""
+        return self.work / "previous"
+
+    @property
+    def has_previous(self) -> bool:
+        """Whether there is one: a folder, and no link."""
+        return is_folder(self.previous)
+
+    @property
+    def spare(self) -> Path:
+        """The one before ``previous``, if it is of links to the same torch: the next change begins with it."""
+        return self.work / "spare"
+
+    @property
+    def kept(self) -> Path:
+        """The folder of the user's own files that lay in environments which are gone; nothing of ours removes it."""
+        return self.venv.with_name(f"{self.venv.name}.kept")
+
+    @property
+    def aside(self) -> Path:
+        """Where the old environment waits between two renames, on systems that cannot exchange two folders."""
+        return self.work / "aside"
+
+    @property
+    def journal(self) -> Path:
+        """What an exchange is about to do."""
+        return self.work / "journal.json"
+
+    @property
+    def private_lock(self) -> Path:
+        """The copy of the lock that uv installs from."""
+        return self.work / "pylock.private.toml"
+
+    @property
+    def build_settings(self) -> Path:
+        """uv's settings for what it builds."""
+        return self.work / "uv.toml"
+
+    @property
+    def guard(self) -> Path:
+        """The file that a run holds locked."""
+        return self.work / "lock"
+
+
+def _unusable(venv: Path, reason: str) -> UsageError:
+    hint = "gpuinstall install --venv DIR   # another folder"
+    return UsageError(
+        "unusable-place",
+        f"{venv} cannot hold an environment: {reason}",
+        hint=hint,
+    )
+
+
+def interpreter(venv: Path) -> Path:
+    """Return the Python of an environment; that of a portable one for Windows lies in the folder itself."""
+    if os.name != "nt":
+        return venv / "bin" / "python"
+    portable = venv / "python.exe"
+    return portable if portable.is_file() else venv / "Scripts" / "python.exe"
+
+
+def active_environment(
+    environ: Mapping[str, str],
+    venv: Path,
+) -> Path | None:
+    """Return the environment that the shell has activated; None if it is ``venv``, or the one that runs gpuinstall."""
+    # What was activated in a conda environment comes before it.
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        active = Path(environ.get(name, ""))
+        if active.is_absolute() and interpreter(active).is_file():
+            known = {venv.resolve(), Path(sys.prefix).resolve()}
+            return None if active.resolve() in known else active
+    return None
+
+
+def environment_of(python: Path) -> Path:
+    """Return the environment of an interpreter, which lies in ``bin`` or ``Scripts``, or in the folder itself."""
+    folder = python.parent
+    return folder.parent if folder.name in {"bin", "Scripts"} else folder
+
+
+def made_for(venv: Path) -> Path:
+    """Return the place that an environment is made for: its own, but for one that is being built."""
+    work = venv.parent
+    if work.suffix == _WORK and venv.name.startswith(_STAGING):
+        return work.with_suffix("")
+    return venv
+
+
+def packages_folders(venv: Path) -> list[Path]:
+    """Return the folders of an environment's packages, each once, as they are below it.
+
+    One of them may be a link to another, as lib64 is, or lead to a disk with more space.
+    """
+    folders = dict[Path, Path]()
+    for pattern in _PACKAGES:
+        for path in sorted(venv.glob(pattern)):
+            folders.setdefault(path.resolve(), path)
+    return sorted(folders.values())
+
+
+def site_packages(venv: Path, python: str) -> Path:
+    """Return the folder of an environment's packages, for Python ``X.Y``."""
+    if os.name == "nt":
+        return venv / "Lib/site-packages"
+    return venv / f"lib/python{python}/site-packages"

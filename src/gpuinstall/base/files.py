@@ -1,0 +1,618 @@
+"""Files in folders that a stranger may have filled.
+
+Only regular files are read, and none that a link puts outside the folder it was looked for in; nothing is written
+through a link; what is removed is the link and not what it leads to. A reader sees an old file or a new one, never a
+part.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import sys
+import time
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.shell import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from configparser import RawConfigParser
+
+    from gpuinstall.base.reporter import Reporter
+
+DOCUMENT_BYTES = 10_000_000
+"""What a document may be long: the largest locks have a tenth of it."""
+
+_CONTAINERS, _VALUES, _WIDEST = 500_000, 2_000_000, 100_000_000
+"""The objects and lists, the commas and the bytes in memory of a JSON document: an object takes up to 232 bytes.
+
+A package of 100,000 files has 400,000 and 1,200,000.
+"""
+
+_REWRITES, _LEFT_S = 10, 60
+"""How often a file is edited anew that others write, and how old a part of it is that a killed run has left."""
+_AT_FDCWD = -100
+_EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2), RENAME_SWAP of Darwin's renamex_np(2)
+_EXCHANGE_UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
+_LOGIN = re.compile(rb"://[^/\s]+@")
+_USUAL_UMASK = ContextVar[int | None]("_USUAL_UMASK", default=None)
+_AT_ONCE = (
+    os.O_RDONLY
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+
+
+def open_regular(path: Path | str) -> IO[bytes]:
+    """Open a regular file to be read; raise OSError at once for one on which a reader waits for ever.
+
+    Such are a pipe, a device, and a file of the kernel, which has no size and yet a text:
+    ``/proc/kmsg`` waits for the next message.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  a Path is made slower than it is looked at
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    descriptor = os.open(path, _AT_ONCE)
+    try:
+        _check_end(descriptor, path)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
+
+
+def _check_end(descriptor: int, path: Path | str) -> None:
+    """Raise OSError for a file without a size that does not end at once."""
+    if os.fstat(descriptor).st_size:
+        return
+    with suppress(BlockingIOError):
+        if not os.read(descriptor, 1):
+            return
+    raise OSError(errno.EINVAL, "it is a file of the kernel", str(path))
+
+
+_KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
+
+
+def check_outside(path: Path, named_by: Path) -> None:
+    """Raise UsageError for a path outside a project that a file of it, ``named_by``, must not lead to.
+
+    It may lead to files and folders of its own owner. /proc/self/environ is a regular file of this user, too.
+    """
+    place = path.resolve()
+    if any(place.is_relative_to(folder) for folder in _KERNEL_FOLDERS):
+        raise UsageError("path-outside", f"{named_by} names {path}, which is no file of a project")
+    try:
+        status = place.stat()
+        owner = named_by.stat().st_uid
+    except OSError as error:
+        raise UsageError(
+            "path-outside", f"{named_by} names {path}, which cannot be read: {error.strerror}"
+        ) from None
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise UsageError(
+            "path-outside", f"{named_by} names {path}, which is not a regular file or a folder"
+        )
+    if status.st_uid != owner:
+        why = "a path outside the folder is followed only to what belongs to the same user"
+        raise UsageError(
+            "path-outside", f"{named_by} names {path}, which belongs to another user", why=why
+        )
+
+
+def read_document(path: Path | str, folder: Path | None = None) -> str:
+    """Read a text; raise OSError if it is not a regular file, too large, or led out of ``folder`` by a link.
+
+    Raise UnicodeDecodeError if it is not text.
+    """
+    return read_raw(path, folder).decode("utf-8-sig")
+
+
+def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
+    """The same, of any bytes."""
+    if folder is not None and not Path(path).resolve().is_relative_to(folder.resolve()):
+        raise OSError(errno.ELOOP, f"a link points outside {folder}", str(path))
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        # Not more than there is: room for the largest document takes longer to make than most take to read.
+        raw = file.read(min(size, DOCUMENT_BYTES) + 1)
+        if len(raw) > size:
+            # It has grown since.
+            raw += file.read(DOCUMENT_BYTES)
+    if len(raw) > DOCUMENT_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {DOCUMENT_BYTES // 1_000_000} MB", str(path))
+    return raw
+
+
+def read_json(path: Path | str, folder: Path | None = None) -> Any:
+    """Read a JSON document as ``read_document`` does; raise ValueError if it is none."""
+    return parse_json(read_document(path, folder))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON; raise ValueError if it is malformed, or deeper or of more values than anybody would write."""
+    import json
+
+    text = text if isinstance(text, str) else text.decode(json.detect_encoding(text))
+    if (
+        text.count("{") + text.count("[") > _CONTAINERS
+        or text.count(",") > _VALUES
+        or sys.getsizeof(text) > _WIDEST
+    ):
+        raise ValueError("it has too many values")
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML; raise ValueError if it is malformed, or nested deeper than anybody would."""
+    if not text:
+        return {}
+    import tomli
+
+    try:
+        return tomli.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def parse_ini(text: str) -> RawConfigParser:
+    """Parse a file of sections and settings; raise ValueError, without its text, if it is malformed."""
+    import configparser
+
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(text)
+    except configparser.MissingSectionHeaderError as error:
+        raise ValueError(f"line {error.lineno} is in no section") from None
+    except configparser.ParsingError as error:
+        raise ValueError(f"line {error.errors[0][0]} is not a setting") from None
+    except (configparser.DuplicateSectionError, configparser.DuplicateOptionError) as error:
+        raise ValueError(f"line {error.lineno} repeats a section or a setting") from None
+    return parser
+
+
+def keep_temporary_files_apart() -> None:
+    """Have this process and what it starts make temporary files in our cache if other users could exchange them."""
+    folder = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  looked at, not written to
+    with suppress(OSError, InstallationError):
+        status = folder.stat()
+        if os.name == "posix" and (_is_everybodys(status) or status.st_uid not in {0, os.getuid()}):
+            own = own_cache_folder() / "temporary"
+            make_private_folder(own)
+            os.environ["TMPDIR"] = str(own)
+
+
+def close_umask() -> None:
+    """Have no file of ours be one that everyone can write to, nor any of what this process starts.
+
+    Such a cache or environment would be refused by the next run. ``restore_umask`` is for the
+    user's own program.
+    """
+    usual = os.umask(0o077)
+    os.umask(usual | stat.S_IWOTH)
+    _USUAL_UMASK.set(usual)
+
+
+def restore_umask() -> None:
+    """Set the umask that the user had."""
+    usual = _USUAL_UMASK.get()
+    if usual is not None:
+        os.umask(usual)
+
+
+def check_cache(folder: Path, reporter: Reporter) -> None:
+    """Make a cache; raise InstallationError if everybody can write to it; say whose it is if it is another's."""
+    with suppress(InstallationError):  # who needs it says that it cannot be made
+        make_private_folder(folder)
+    try:
+        status = folder.stat()
+    except OSError:
+        return
+    if os.name != "posix":
+        return
+    if (
+        status.st_mode & stat.S_IWOTH
+    ):  # sticky too: what a cache is asked for has a name that can be foreseen
+        raise _unsafe_cache(
+            folder,
+            f"everyone can write to the cache {folder} and so change what is installed from it",
+        )
+    owners = {
+        0,
+        os.getuid(),
+        Path("/").stat().st_uid,
+    }  # in a user namespace, root is seen as another user
+    others = []
+    for part in _way_to(folder.absolute()):
+        status = part.lstat()
+        if stat.S_ISDIR(status.st_mode) and _is_everybodys(status):
+            raise _unsafe_cache(
+                part, f"everyone can write to {part} and so exchange the cache {folder}"
+            )
+        if status.st_uid not in owners:
+            others.append(f"{part} belongs to another user (uid {status.st_uid})")
+    if others:
+        reporter.warn(f"{others[-1]}, who can change what is installed from the cache {folder}")
+
+
+def _unsafe_cache(place: Path, message: str) -> InstallationError:
+    hint = f"chmod o-w {quoted(place)}   # or use another cache: XDG_CACHE_HOME, UV_CACHE_DIR"
+    return InstallationError("unsafe-cache", message, hint=hint)
+
+
+def _way_to(path: Path) -> Iterator[Path]:
+    """Yield each folder and each link that a path leads through, the path included, from the root on."""
+    for part in (*reversed(path.parents), path):
+        yield part
+        if part.is_symlink():
+            yield from _way_to(part.parent / part.readlink())
+
+
+def _is_everybodys(status: os.stat_result) -> bool:
+    return bool(status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
+
+
+def is_of_this_user(path: Path) -> bool:
+    """Whether a file, folder or link is this user's or root's."""
+    return os.name != "posix" or path.lstat().st_uid in {0, os.getuid()}
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a regular file."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    with open_regular(path) as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder lies there: no link to one."""
+    return path.is_dir() and not path.is_symlink()
+
+
+def holds_text(path: Path, text: str) -> bool:
+    """Whether a regular file lies there, in the folder itself, that holds just this text."""
+    with suppress(OSError, ValueError):
+        return not path.is_symlink() and read_document(path) == text
+    return False
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yield the files and links of a folder of any depth that a path reaches; pathlib's end at a depth of 1000."""
+    folders = [folder]
+    while folders:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(Path(entry))
+                else:
+                    yield Path(entry)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file or a link, and no folder; what resists is left."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def remove_path(path: Path) -> None:
+    """Remove what lies there, a link rather than what it leads to; what resists is left."""
+    import shutil
+
+    with suppress(OSError):
+        if not is_folder(path):
+            path.unlink(missing_ok=True)
+            return
+        try:
+            shutil.rmtree(path, ignore_errors=True)
+        except RecursionError:
+            _remove_deep(path)
+
+
+def _remove_deep(folder: Path) -> None:
+    """Remove a folder of any depth, as a wheel can make one: what lies in its folders comes up, level by level."""
+    from uuid import uuid4
+
+    while entries := list(os.scandir(folder)):
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                Path(entry).unlink()
+                continue
+            for child in os.scandir(entry):
+                Path(child).rename(folder / uuid4().hex)
+            Path(entry).rmdir()
+    folder.rmdir()
+
+
+def write_anew(path: Path, text: str) -> None:
+    """Write a small file of ours in the place of a file or a link; raise OSError, also for a folder there."""
+    remove_file(path)
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text)
+
+
+def write_temporarily(path: Path, text: str) -> None:
+    """Write a file that goes with this run, so that nothing waits for the disk; raise InstallationError if it may not be."""
+    try:
+        write_anew(path, text)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def write_atomically(
+    path: Path, text: str, folder: Path | None = None, *, is_private: bool = False
+) -> None:
+    """Write ``text`` beside ``path``, or in ``folder``, and rename it; raise InstallationError if it may not be."""
+    with written(path, folder, is_private=is_private) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def written(
+    path: Path,
+    folder: Path | None = None,
+    put: Callable[[Path, Path], object] = os.replace,
+    *,
+    is_private: bool = False,
+) -> Iterator[IO[bytes]]:
+    """Write a file beside ``path`` that takes its place at the end, if nothing went wrong; raise InstallationError.
+
+    From its first byte it has the owner and the mode of the file that it replaces.
+
+    Args:
+        path: the file that is written.
+        folder: where it lies until it is complete, on the same file system; beside ``path`` without it.
+        put: puts the complete file, its first argument, in the place of the second; an exception prevents that.
+        is_private: only this user can read it.
+    """
+    import secrets
+
+    part = (folder or path.parent) / f".{path.name[:40]}.{secrets.token_hex(4)}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _created(part, path, is_private=is_private) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        put(part, path)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+def _created(
+    part: Path,
+    path: Path,
+    *,
+    is_private: bool,
+) -> IO[bytes]:
+    """Create a file of the owner of the one that it replaces, as open as that; a new one as the umask leaves it.
+
+    A token in the file is not shown to others for a moment, nor for good if a file system refuses a chmod.
+    """
+    replaced = _status_of(path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    mode = 0o600 if is_private or replaced else 0o666
+    file = os.fdopen(os.open(part, flags, mode), "wb")
+    if replaced and os.name == "posix":
+        with suppress(OSError):  # only root can give a file away
+            os.fchown(file.fileno(), replaced.st_uid, replaced.st_gid)
+        if not is_private:
+            with suppress(OSError):
+                os.fchmod(file.fileno(), stat.S_IMODE(replaced.st_mode))
+    return file
+
+
+def _status_of(path: Path) -> os.stat_result | None:
+    """Return the status of a regular file; None if there is none."""
+    with suppress(OSError):
+        status = path.lstat()
+        return status if stat.S_ISREG(status.st_mode) else None
+    return None
+
+
+def has_login(text: bytes) -> bool:
+    """Whether an address in a text has a user's name, a password or a token."""
+    return _LOGIN.search(text) is not None
+
+
+def rewrite(path: Path, edit: Callable[[bytes | None], bytes | None]) -> None:
+    """Replace a file of the user's by what ``edit`` makes of it, None if it is not there.
+
+    What another program writes in the meantime is edited in its turn, and not lost. A file that gets its first login
+    from another one becomes private.
+
+    Raises:
+        InstallationError: it cannot be written, or changes all the time.
+        OSError: it cannot be read, or is not a regular file.
+    """
+    place = path.resolve()
+    _remove_parts(place)
+    for _ in range(_REWRITES):
+        before = _bytes_at(place)
+        after = edit(before)
+        if after == before:
+            return
+        with suppress(_ChangedMeanwhileError):
+            if after is None:
+                _check_unchanged(place, before)
+                place.unlink()
+                return
+            is_private = has_login(after) and not has_login(before or b"")
+            put = partial(_replace_unchanged, before=before)
+            with written(
+                place,
+                put=put,
+                is_private=is_private,
+            ) as file:
+                file.write(after)
+            return
+    raise InstallationError(
+        "file-busy", f"{path} was changed by another program each time it was to be written"
+    )
+
+
+class _ChangedMeanwhileError(Exception):
+    """A file is not what it was when it was read."""
+
+
+def _remove_parts(place: Path) -> None:
+    """Remove what a run that was killed has left beside a file: it may hold a token, as the file does."""
+    name = re.compile(rf"\.{re.escape(place.name[:40])}\.[0-9a-f]{{8}}")
+    with suppress(OSError):
+        for part in place.parent.iterdir():
+            if name.fullmatch(part.name) and time.time() - part.lstat().st_mtime > _LEFT_S:
+                remove_path(part)
+
+
+def _check_unchanged(place: Path, before: bytes | None) -> None:
+    if _bytes_at(place) != before:
+        raise _ChangedMeanwhileError
+
+
+def _replace_unchanged(
+    part: Path,
+    place: Path,
+    *,
+    before: bytes | None,
+) -> None:
+    """Put ``part`` in the place of a file that still holds ``before``, or that does not exist.
+
+    Another program may save the file after every look at it. So the two are exchanged, and what comes out is looked
+    at: if it is not what was read, it goes back.
+
+    Raises:
+        _ChangedMeanwhileError: another program has written the file, which is left as that program wrote it.
+    """
+    _check_unchanged(place, before)
+    if before is None:
+        _create(part, place)
+        return
+    try:
+        if not exchange(part, place):
+            part.replace(place)
+            return
+    except FileNotFoundError:
+        raise _ChangedMeanwhileError from None
+    if _bytes_at(part) != before:
+        exchange(part, place)
+        raise _ChangedMeanwhileError
+
+
+def _create(part: Path, place: Path) -> None:
+    """Give ``part`` the name of a file that does not exist; a link, unlike a rename, replaces none."""
+    try:
+        os.link(part, place)
+    except FileExistsError:
+        raise _ChangedMeanwhileError from None
+    except OSError:  # a file system without links
+        part.replace(place)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Exchange two files, or two folders; False if the system cannot. Raise OSError if it may not."""
+    names = os.fsencode(first), os.fsencode(second)
+    if sys.platform == "linux":
+        return _call("renameat2", _AT_FDCWD, names[0], _AT_FDCWD, names[1], _EXCHANGE)
+    if sys.platform == "darwin":
+        return _call("renamex_np", *names, _EXCHANGE)
+    return False
+
+
+def _call(function: str, *arguments: object) -> bool:
+    import ctypes
+
+    rename = getattr(ctypes.CDLL(None, use_errno=True), function, None)
+    if rename is None:
+        return False
+    if rename(*arguments) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _EXCHANGE_UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number))
+
+
+def _bytes_at(place: Path) -> bytes | None:
+    try:
+        return read_raw(place)
+    except FileNotFoundError:
+        return None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that a person named; raise UsageError if it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError("file-unwritable", f"{path} cannot be written: {error.strerror}") from None
+
+
+def write_in_place(path: Path, text: str) -> None:
+    """Write a file, behind a link if there is one; a pipe or /dev/stdout is not replaced.
+
+    Raise InstallationError if it cannot be written.
+    """
+    if path.absolute().is_relative_to("/dev") or (path.exists() and not path.is_file()):
+        with path.open("a", encoding="utf-8") as stream:
+            stream.write(text)
+        return
+    write_atomically(path.resolve(), text)
+
+
+def unwritable(path: Path, error: OSError) -> InstallationError:
+    """Return that ``path`` cannot be written, and why; on Windows often because a program uses it."""
+    hint = f"ls -ld {quoted(path.parent)}; df -h {quoted(path.parent)}"
+    if os.name == "nt":
+        hint = (
+            "Run it again once nothing there is in use"
+            if isinstance(error, PermissionError)
+            else ""
+        )
+    return InstallationError(
+        "not-writable", f"{path} cannot be written: {error.strerror}", hint=hint or None
+    )
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder that only this user can change, whatever the umask, with those above it.
+
+    Raise InstallationError if it cannot be made.
+    """
+    try:
+        for path in (*reversed(folder.parents), folder):
+            if not path.is_dir():
+                path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from None
+
+
+def own_cache_folder() -> Path:
+    """The user's folder for what can be had again.
+
+    On Linux it is found without platformdirs, which takes a twentieth of a plan's time to import.
+    """
+    if sys.platform == "linux":
+        return (
+            Path(os.environ.get("XDG_CACHE_HOME", "").strip() or Path.home() / ".cache")
+            / "gpuinstall"
+        )
+    from platformdirs import user_cache_path
+
+    return user_cache_path("gpuinstall", appauthor=False)

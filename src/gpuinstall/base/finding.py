@@ -1,0 +1,130 @@
+"""What speaks against something, as values: a reason, a rejection with its reason, a finding with its fixes.
+
+An error, which has a finding's fields, is raised at the border of a room: ``errors``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+
+from gpuinstall.base.values import dataclass
+
+if TYPE_CHECKING:
+    from gpuinstall.base.advice import Advice
+    from gpuinstall.base.fields import Fields
+
+CheckStatus = Literal["passed", "failed", "skipped"]
+Where = Literal["machine", "environment", "project"]
+Rejectable = TypeVar("Rejectable")
+
+
+class Reason(NamedTuple):
+    """Why something is so: a slug for programs and a sentence for people; also a warning."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Rejection(Generic[Rejectable]):
+    """A candidate that was passed over, and why: a build, a wheel, a library, a file, a lock."""
+
+    candidate: Rejectable
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """How one check on one device ended, after how many ``seconds``.
+
+    Where it failed, ``id`` is its cause in the failure catalogue if that is recognised, ``fixes`` what repairs it, the
+    surest first, and ``evidence`` all that was said about it.
+    """
+
+    name: str
+    status: CheckStatus
+    seconds: float = 0.0
+    message: str | None = None
+    id: str | None = None
+    fixes: tuple[Advice | str, ...] = ()
+    evidence: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write it as the Verdict document holds it."""
+        numbers = {"name": self.name, "status": self.status, "seconds": self.seconds}
+        return numbers | {"message": self.message, "cause": self.id}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong, and what to do about it."""
+
+    code: str
+    """A slug that stays the same between releases."""
+
+    message: str
+    """What is wrong, in one line."""
+
+    id: str | None = None
+    """Its entry in the failure catalogue."""
+
+    why: str | None = None
+    evidence: str | None = None
+    """The facts that show it."""
+
+    fixes: tuple[Advice | str, ...] = ()
+    where: Where = "machine"
+    gpus: tuple[int, ...] = ()
+    """The indices of the GPUs that it concerns; empty: all of ``where``."""
+
+    blocking: bool = True
+    """Whether torch cannot work with it; what does not block is worth knowing."""
+
+    needs: tuple[str, ...] = ()
+    """What the fixes take besides commands, such as ``reboot``."""
+
+    @property
+    def reason(self) -> Reason:
+        """What is wrong, without what to do."""
+        return Reason(self.code, self.message)
+
+    @property
+    def fix(self) -> str | None:
+        """What to do as text, one command a line; None if there is nothing, or its programs are not here."""
+        return (
+            "\n".join(str(fix) for fix in self.fixes if isinstance(fix, str) or fix.is_possible)
+            or None
+        )
+
+    @classmethod
+    def read(cls, fields: Fields) -> Finding:
+        """Read a problem of a Machine document; raise MalformedError."""
+        fix = fields.text("fix")
+        return cls(
+            code=fields.text("code") or "unknown-problem",
+            message=fields.text("message") or "an unnamed problem",
+            id=fields.text("id"),
+            why=fields.text("why"),
+            evidence=fields.text("seen"),
+            fixes=tuple(fix.split("\n")) if fix else (),
+            gpus=fields.numbers("gpus"),
+            blocking=fields.flag("blocking") is not False,
+            needs=fields.texts("needs"),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write it as a Machine document holds its problems, without what it does not say."""
+        optional = {
+            "gpus": list(self.gpus),
+            "why": self.why,
+            "seen": self.evidence,
+            "needs": list(self.needs),
+        }
+        return {
+            "code": self.code,
+            "id": self.id,
+            "message": self.message,
+            "fix": self.fix,
+            "blocking": self.blocking,
+            **{key: value for key, value in optional.items() if value},
+        }

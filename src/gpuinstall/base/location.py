@@ -1,0 +1,65 @@
+"""An address of the web or of this machine as what it is, so that two spellings of one are equal."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import sys
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from gpuinstall.base.errors import UsageError
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def file_path(path: str) -> str:
+    """Return the path on this machine that the path of a ``file:`` address names."""
+    if sys.platform == "win32":
+        # Imported here: it loads what speaks HTTP, TLS and mail, more than the rest of a plan together.
+        from urllib.request import url2pathname
+
+        return url2pathname(path)
+    return unquote(path)
+
+
+class Location(NamedTuple):
+    """``server`` is "scheme://host:port", "file://" for this machine; ``path`` has no dots and no slash at its end."""
+
+    server: str
+    path: str
+
+    @classmethod
+    def parse(cls, address: str) -> Location:
+        """Parse an address, or a path of this machine. A login in it does not count.
+
+        Raises:
+            UsageError: if it is neither.
+        """
+        try:
+            parts = urlsplit(address.strip())
+            if parts.scheme == "file":
+                return cls("file://", os.path.realpath(file_path(parts.path)))
+            if "://" not in address:
+                return cls("file://", os.path.realpath(address))
+            host = (parts.hostname or "").rstrip(".")
+            port = parts.port or _PORTS.get(parts.scheme)
+        except ValueError as error:
+            message = f"{address.rpartition('@')[2]!r} is not a URL: {error}"
+            raise UsageError("malformed-address", message) from error
+        relative = unquote(parts.path).lstrip("/")
+        path = posixpath.normpath(f"/{relative}").rstrip("/")
+        server = f"{parts.scheme}://{host}:{port or ''}"
+        return cls(server, f"{path}?{parts.query}".rstrip("?"))
+
+    def is_from(self, source: Location) -> bool:
+        """Whether it is on the server of a source; of a folder here, whether it is in it."""
+        if self.server != source.server:
+            return False
+        if self.server != "file://":
+            return True
+        folder = Path(source.path)
+        if source.path.endswith(".html"):
+            folder = folder.parent
+        return Path(self.path).is_relative_to(folder)

@@ -1,0 +1,315 @@
+"""What many machines recorded of themselves: a file for each node and command, ``<node>.<command>.json``.
+
+The site's own launcher starts the commands, and others may write into the folder: a record is parsed into its types or
+refused, and nothing in it is run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.fields import Fields
+from gpuinstall.base.files import parse_json, read_raw, write_atomically
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.text import redacted
+from gpuinstall.base.values import dataclass
+
+RECORDING_COMMANDS = ("probe", "sync", "verify")
+"""What writes records, in the order in which a node runs them, which is that of the files' names as well."""
+UNENDED = {"exit_code": None, "errors": [{"message": "it still runs, or was killed"}]}
+"""The document of a command until it has ended."""
+
+_NODE = re.compile(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
+_SPAN = re.compile(r"([\w.-]*)\[(\d{1,6})-(\d{1,6})\]([\w.-]*)", re.ASCII)
+
+
+class NodeFailure(NamedTuple):
+    """Why a node cannot be used."""
+
+    node: str
+    command: str
+    message: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """What a command did on a node."""
+
+    node: str
+    command: str
+    machine: Machine | None
+    """None if the command ended before the machine was read."""
+
+    failure: NodeFailure | None
+    lock: str | None
+    """The name of the lock that was installed."""
+
+    verdict: str | None
+    """What the kernels said."""
+
+    @classmethod
+    def read(cls, path: Path) -> NodeRecord:
+        """Read a record.
+
+        Raises:
+            ValueError: It is no record, or not that of its file's name.
+            OSError: It cannot be read.
+            UsageError: Its machine is malformed.
+        """
+        if path.is_symlink():
+            raise ValueError("it is a link")
+        fields = Fields(parse_json(read_raw(path)))
+        command = fields.required("command", RECORDING_COMMANDS)
+        node = fields.needed("node", _node_name)
+        if path.name != _file_name(node, command):
+            raise ValueError("it has another name than its node and command")
+        machine = fields.fields("machine")
+        document = fields.fields("document") or Fields({})
+        data = document.fields("data") or Fields({})
+        verdict = data if command == "verify" else data.fields("verdict")
+        return cls(
+            node=node,
+            command=command,
+            machine=Machine.from_dict(machine.body) if machine else None,
+            failure=_read_failure(node, command, document),
+            lock=data.text("chosen"),
+            verdict=verdict.text("status") if verdict else None,
+        )
+
+
+def _read_failure(node: str, command: str, document: Fields) -> NodeFailure | None:
+    exit_code = document.number("exit_code")
+    if exit_code == 0:
+        return None
+    message = f"exit status {exit_code}"
+    for error in document.each("errors"):
+        return NodeFailure(node, command, error.text("message") or message, error.text("hint"))
+    return NodeFailure(node, command, message)
+
+
+def write_record(
+    folder: Path,
+    node: str,
+    command: str,
+    machines: Sequence[Machine],
+    document: Mapping[str, Any],
+) -> None:
+    """Write the record of a command into a folder, in one step.
+
+    Args:
+        folder: Where it lies, made if it is missing.
+        node: The name of this node.
+        command: What ran: ``sync``.
+        machines: The machine; empty if the command ended before it was read.
+        document: What the command prints with ``--json``.
+
+    Raises:
+        InstallationError: It cannot be written.
+    """
+    record = {
+        "node": node,
+        "command": command,
+        "machine": machines[0].to_dict() if machines else None,
+        "document": document,
+    }
+    text = redacted(json.dumps(record, indent=1))
+    write_atomically(folder / _file_name(node, command), f"{text}\n")
+
+
+def _file_name(node: str, command: str) -> str:
+    return f"{node}.{command}.json"
+
+
+def this_node() -> str:
+    """Return the name of this node: GPUINSTALL_NODE, else the host's.
+
+    Raises:
+        UsageError: It cannot be part of a file's name.
+    """
+    import socket
+
+    name = os.environ.get("GPUINSTALL_NODE") or socket.gethostname()
+    try:
+        return _node_name(name)
+    except ValueError as error:
+        hint = "Set GPUINSTALL_NODE to a name of letters, digits, dots and hyphens"
+        raise UsageError("node-name", str(error), hint=hint) from None
+
+
+def _node_name(text: str) -> str:
+    if _NODE.fullmatch(text):
+        return text
+    raise ValueError(f"{text!r} is not the name of a node")
+
+
+def node_names(text: str) -> list[str]:
+    """Return the names in ``login1,node[01-64]``.
+
+    Raises:
+        UsageError: It is no list of names.
+    """
+    names: list[str] = []
+    for part in text.split(","):
+        span = _SPAN.fullmatch(part)
+        if span is None:
+            names.append(part)
+            continue
+        prefix, first, last, suffix = span.groups()
+        numbers = range(int(first), int(last) + 1)
+        names += [f"{prefix}{number:0{len(first)}d}{suffix}" for number in numbers]
+    try:
+        return list(map(_node_name, names))
+    except ValueError as error:
+        hint = "gpuinstall report DIR --nodes 'login1,node[1-64]'"
+        raise UsageError("node-name", str(error), hint=hint) from None
+
+
+class NodeGroup(NamedTuple):
+    """Nodes that are alike."""
+
+    gpus: str
+    """``8 × H100 80GB HBM3 (sm_90)``."""
+
+    driver: str | None
+    lock: str | None
+    verdict: str | None
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of the nodes."""
+
+    failed: tuple[NodeFailure, ...]
+    """The first command that failed on each node."""
+
+    missing: tuple[str, ...]
+    """Those that have none and were expected."""
+
+    groups: tuple[NodeGroup, ...]
+    """The largest first."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the data of ``report --json``."""
+        names = [name for group in self.groups for name in group.nodes]
+        return {
+            "nodes": sorted(names),
+            "failed": [failure._asdict() for failure in self.failed],
+            "missing": list(self.missing),
+            "groups": [{**group._asdict(), "nodes": list(group.nodes)} for group in self.groups],
+        }
+
+
+def read_report(folder: Path, expected: Iterable[str] = ()) -> Report:
+    """Return the report on a folder of records.
+
+    Args:
+        folder: The records.
+        expected: The names of nodes that should have one.
+
+    Raises:
+        UsageError: The folder cannot be read.
+    """
+    records: dict[str, list[NodeRecord]] = defaultdict(list)
+    failures: dict[str, NodeFailure] = {}
+    for path, record in _read_all(folder):
+        if isinstance(record, NodeRecord):
+            records[record.node].append(record)
+        else:
+            failures[path.name] = NodeFailure(path.name, "record", record)
+    members: dict[NodeGroup, list[str]] = defaultdict(list)
+    for node, own in sorted(records.items()):
+        members[_kind(own)].append(node)
+        for record in reversed(own):
+            if record.failure:
+                failures[node] = record.failure
+    groups = [kind._replace(nodes=tuple(nodes)) for kind, nodes in members.items()]
+    groups.sort(key=lambda group: (-len(group.nodes), group.nodes))
+    return Report(
+        failed=tuple(sorted(failures.values())),
+        missing=tuple(name for name in dict.fromkeys(expected) if name not in records),
+        groups=tuple(groups),
+    )
+
+
+def _kind(records: Iterable[NodeRecord]) -> NodeGroup:
+    """Return what makes nodes alike, each fact as the last command that knows it has it."""
+    gpus, driver, lock, verdict = "unknown", None, None, None
+    for record in records:
+        if record.machine:
+            gpus = _gpus(record.machine)
+            version = record.machine.driver and record.machine.driver.version
+            driver = str(version) if version else None
+        lock = record.lock or lock
+        verdict = record.verdict or verdict
+    return NodeGroup(gpus, driver, lock, verdict)
+
+
+def _gpus(machine: Machine) -> str:
+    kinds = Counter(f"{gpu.label} ({gpu.code_name or 'unknown'})" for gpu in machine.gpus)
+    return ", ".join(f"{count} × {kind}" for kind, count in kinds.items()) or "no GPU"
+
+
+def recorded_machines(folder: Path, reporter: Reporter) -> list[Machine]:
+    """Return the machines in a folder of records that can be used, each kind once; name the others.
+
+    Raises:
+        UsageError: The folder has none, or a file of it is no record.
+    """
+    machines: dict[Machine, None] = {}
+    for path, record in _read_all(folder):
+        if isinstance(record, str):
+            raise UsageError("record-malformed", f"{path} is not a record: {record}")
+        if record.machine is None:
+            continue
+        if record.machine.refusing:
+            problem = record.machine.refusing[0]
+            reporter.warn(f"{record.node} is left out: {problem.message}")
+        else:
+            machines[_without_identity(record.machine)] = None
+    if not machines:
+        raise UsageError(
+            "no-records",
+            f"{folder} has no record of a machine that can be used",
+            hint=f"gpuinstall probe --record {quoted(folder)}   # on each node",
+        )
+    return list(machines)
+
+
+def _without_identity(machine: Machine) -> Machine:
+    """Return a machine without what tells it from others of its kind."""
+    gpus = [replace(gpu, uuid=None, pci_id=None, mig_devices=()) for gpu in machine.gpus]
+    problems = [problem for problem in machine.problems if problem.blocking]
+    return replace(machine, gpus=tuple(gpus), problems=tuple(problems))
+
+
+def _read_all(folder: Path) -> Iterator[tuple[Path, NodeRecord | str]]:
+    """Yield each record, or what is wrong with its file."""
+    try:
+        paths = sorted(folder.glob("[!.]*.json"))
+    except OSError as error:
+        raise UsageError(
+            "folder-unreadable", f"{folder} cannot be read: {error.strerror}"
+        ) from None
+    for path in paths:
+        yield path, _read_or_refuse(path)
+
+
+def _read_or_refuse(path: Path) -> NodeRecord | str:
+    try:
+        return NodeRecord.read(path)
+    except OSError as error:
+        return error.strerror or str(error)
+    except (UsageError, ValueError) as error:
+        return str(error)

@@ -1,0 +1,103 @@
+"""How long a server may take: one value for our own client and for uv."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import monotonic
+from typing import NamedTuple
+
+from gpuinstall.base.errors import UsageError
+
+SILENCE, FLOOR = "GPUINSTALL_SILENCE", "GPUINSTALL_FLOOR"
+MORE_TIME = f"Run it again\nFor a slow server, allow more time: {SILENCE} (seconds), {FLOOR} (bytes a second)"
+"""What to do about a server that was too slow."""
+
+
+class Patience(NamedTuple):
+    """``silence`` are the seconds without a byte after which a server is given up, ``floor`` the bytes a second.
+
+    The floor is what a transfer must have over ``window`` seconds, however it comes.
+    """
+
+    silence: float = 30.0
+    floor: int = 1000
+
+    @property
+    def window(self) -> float:
+        """Seconds over which a transfer is measured."""
+        return 2 * self.silence
+
+    @property
+    def standstill(self) -> float:
+        """Seconds after which what waits for a server by way of others is given up."""
+        return 4 * self.silence
+
+    @property
+    def total(self) -> float:
+        """Seconds that uv may take in all, four hours: a build for CUDA comes over a slow line in three."""
+        return 480 * self.silence
+
+    @property
+    def look(self) -> float:
+        """Seconds in which an interpreter says what it is, which takes one; a slow disk is given ten."""
+        return max(10.0, self.window)
+
+    @property
+    def page(self) -> float:
+        """Seconds that a page may take in all."""
+        return 10 * self.silence
+
+    def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The same for uv, if its own variables say nothing else."""
+        seconds = str(max(1, round(self.silence)))
+        ours = {
+            "UV_HTTP_TIMEOUT": seconds,
+            "UV_HTTP_RETRIES": "2",
+            "UV_LOCK_TIMEOUT": "3600",
+        }
+        return {name: environ.get(name) or value for name, value in ours.items()}
+
+
+USUAL = Patience()
+
+
+class Pace:
+    """Whether a transfer keeps up: ``floor`` bytes a second over each window."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._total, self._mark, self._since = 0, monotonic(), 0
+
+    def count(self, size: int) -> None:
+        """Count bytes that have come."""
+        self._total += size
+
+    def lags(self) -> bool:
+        """Whether a whole window has gone by with less than the floor."""
+        window, now = self._patience.window, monotonic()
+        if now - self._mark < window:
+            return False
+        slow = self._total - self._since < self._patience.floor * window
+        self._mark, self._since = now, self._total
+        return slow
+
+
+def read_patience(environ: Mapping[str, str]) -> Patience:
+    """Read ``GPUINSTALL_SILENCE`` and ``GPUINSTALL_FLOOR``; raise UsageError if they are no numbers."""
+    return Patience(
+        _number(environ, SILENCE, USUAL.silence), int(_number(environ, FLOOR, USUAL.floor))
+    )
+
+
+def _number(
+    environ: Mapping[str, str],
+    name: str,
+    usual: float,
+) -> float:
+    try:
+        value = float(environ.get(name) or usual)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e9:
+        raise UsageError("patience", f"{name} is {environ[name]!r}, and not a number above 0")
+    return value

@@ -1,0 +1,79 @@
+"""What the user asks for: one value, whatever mouth it came from (command line, pyproject, environment)."""
+
+from __future__ import annotations
+
+from gpuinstall.base.backend import CPU
+from gpuinstall.base.sourcing import DEFAULT_SOURCING, Sourcing
+from gpuinstall.base.values import dataclass
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request for an environment, or what a project's settings say of one."""
+
+    requirements: tuple[str, ...] = ("torch",)
+    """Ordinary requirements, addresses and ``-e folder`` among them."""
+
+    python: str | None = None
+    """The interpreter's ``X.Y``, or a specifier."""
+
+    backend: str | None = None
+    """A tag that is forced, such as ``cu126`` or ``cpu``."""
+
+    gpus: tuple[str | int, ...] | None = None
+    """Indices or UUIDs of the GPUs to plan for; None: all."""
+
+    allowed_backends: tuple[str, ...] | None = None
+    """The tags that a team allows; None: all."""
+
+    preferred_pythons: tuple[str, ...] = ()
+    """The ``X.Y`` to try, in this order, before the newest that the machine has."""
+
+    managed_pythons: bool = True
+    """Whether Pythons that the machine lacks can be fetched."""
+
+    constraints: tuple[str, ...] = ()
+    """Which versions may be taken of packages that are required; they request none."""
+
+    preferred: tuple[str, ...] = ()
+    """Versions, ``name==version``, that stay if nothing stands against them: those of the project's own lock."""
+
+    preferred_backend: str | None = None
+    """A tag that is taken if a build of the chosen torch has it and runs."""
+
+    sources: tuple[str, ...] = ()
+    """What files say of where packages come from and which files they are."""
+
+    build_files_digest: str = ""
+    """The digest of what tells the requirements of the folders among them, if only a build backend can read it."""
+
+    targets: tuple[str, ...] = ()
+    """What a project is locked for, such as ``cu126``; empty: what its locks are for, or this machine."""
+
+    newest_per_target: bool = False
+    """Whether each target has its own newest torch, if no version serves all."""
+
+    relax: bool = False
+    """Whether a request that cannot be met as it is written is met as near to its words as it can be."""
+
+    cuda_compat: tuple[tuple[str, str], ...] = ()
+    """What a lock records of the forward-compatibility libraries above the driver: rule 15."""
+
+    sourcing: Sourcing = DEFAULT_SOURCING
+    """How packages are had."""
+
+    @property
+    def is_for_cpu(self) -> bool:
+        """Whether the CPU's build is asked for by name."""
+        return self.backend == CPU.tag
+
+    @property
+    def is_for_gpus(self) -> bool:
+        """Whether a build for GPUs is asked for by name."""
+        if self.backend is None:
+            return False
+        return not self.is_for_cpu
+
+
+FOLDERS_OWN = Request(())
+"""A request that names no requirements: those of the folder are meant."""

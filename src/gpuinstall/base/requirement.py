@@ -1,0 +1,304 @@
+"""One requirement, parsed as far as the choice needs, a bare name without loading a parser; and its marker, judged."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuinstall.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from packaging.markers import Marker
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import Version
+
+    from gpuinstall.base.machine import Machine
+
+_SYSTEMS = {
+    "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
+    "macos": {"sys_platform": "darwin", "platform_system": "Darwin", "os_name": "posix"},
+    "windows": {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
+}
+_PROCESSORS = {
+    ("linux", "arm64"): "aarch64",
+    ("macos", "aarch64"): "arm64",
+    ("windows", "x86_64"): "AMD64",
+    ("windows", "aarch64"): "ARM64",
+    ("windows", "arm64"): "ARM64",
+}
+
+_SHOWN = 200
+"""The characters of a malformed requirement that an error shows."""
+_REPOSITORIES = {
+    "pytorch/pytorch": "torch",
+    "pytorch/vision": "torchvision",
+    "pytorch/audio": "torchaudio",
+}
+"""Whose repositories are not called as their packages are."""
+
+_LINE_BREAK = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]")
+_EDITABLE = r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)"
+_NAMED = r"(?a:[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*(?P<rest>\S.*))"
+_BLANKS = r" +(?=[^\s;\[#])(?!--?[A-Za-z])"
+"""The blanks of a path: behind them is no marker, comment or option, for uv reads the line too."""
+_REST = rf"(?:[^\s;\[]|{_BLANKS})*"
+_FOLDER = rf"\w(?:[\w.-]|{_BLANKS})*(?:\[[^\]]*\])?"
+_RELATIVE = rf"(?:[^\s;\[@<>=!~/\\]*|\w[\w.-]*(?: +\w[\w.-]*)+)[/\\]{_REST}"
+_PATH = rf"\.{{1,2}}(?:[/\\]{_REST})?|[/~]{_REST}|[A-Za-z]:[\\/]{_REST}|{_RELATIVE}"
+_PATH_WITH_BLANKS = rf"(?P<path>(?![a-z+]{{2,}}:)\S+(?:{_BLANKS}\S+)+)(?P<marker>\s+;.*)?"
+_BLANK_MARK = "\x1f"
+"""What stands for a blank of a path while packaging parses it; no text from outside can have it."""
+_REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
+_FILE = r"[^\s;\[]+\.(?:whl|tar\.gz|zip)"
+_UNNAMED = (
+    rf"(?P<address>{_REMOTE}|{_PATH}|{_FILE})(?P<extras>\[[^\]]*\])?(?:\s*;\s*(?P<marker>.+))?"
+)
+
+
+class ParsedRequirement(NamedTuple):
+    """A requirement, parsed as far as the choice needs."""
+
+    name: str
+    """Normalised; of an address without a name before it, what the address tells."""
+
+    text: str
+    extras: str = ""
+    """As in ``[opt-einsum]``."""
+
+    specifier: SpecifierSet | None = None
+    """None: any version."""
+
+    url: str | None = None
+    """The address that it is requested by, a path among them."""
+
+    marker: Marker | None = None
+    editable: bool = False
+    """Whether it is a folder that is used where it lies."""
+
+    @property
+    def extra_names(self) -> tuple[str, ...]:
+        """The names of the extras."""
+        return tuple(re.findall(r"[^][,\s]+", self.extras))
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether its address is no path of this machine."""
+        return re.match(r"[a-z+]{2,}:", self.url or "") is not None
+
+    def allows(self, version: Version | str) -> bool:
+        """Whether a version satisfies it."""
+        return self.specifier is None or self.specifier.contains(version)
+
+    def with_specifier(self, specifier: str) -> str:
+        """Return the text of the requirement with another specifier; "" for any version."""
+        marker = f" ; {self.marker}" if self.marker else ""
+        return f"{self.name}{self.extras}{specifier}{marker}"
+
+    def narrowed(self, other: ParsedRequirement) -> ParsedRequirement:
+        """Join two requirements of one package: the extras of both, the versions that both allow."""
+        extras = _brackets({*self.extra_names, *other.extra_names})
+        specifier = self.specifier
+        if specifier is None:
+            specifier = other.specifier
+        elif other.specifier is not None:
+            specifier &= other.specifier
+        return ParsedRequirement(
+            self.name, f"{self.name}{extras}{specifier or ''}", extras, specifier
+        )
+
+
+@lru_cache(maxsize=10_000)
+def parse_requirement(text: str) -> ParsedRequirement:
+    """Return one requirement.
+
+    Raises:
+        UsageError: It is malformed, or for the package that is called otherwise.
+    """
+    stripped = text.strip()
+    # It would be a second line of a file for uv.
+    if _LINE_BREAK.search(stripped):
+        message = "a requirement has a line break or a control character in it"
+        raise UsageError("requirement-malformed", message)
+    misnamed = re.match(r"pytorch(?![\w.-])", stripped, re.IGNORECASE)
+    if misnamed:
+        rest = re.sub(r"\s", "", stripped[misnamed.end() :])
+        raise UsageError(
+            "requirement-misnamed",
+            "the package is called torch, not pytorch",
+            hint=f"Write torch{rest} in place of {stripped}",
+        )
+    is_file = stripped.endswith((".whl", ".tar.gz", ".zip"))
+    # Most requirements are a name, for which no parser has to be imported.
+    if not is_file and re.fullmatch(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", stripped, re.ASCII):
+        return ParsedRequirement(normalised(stripped), stripped)
+    editable = re.fullmatch(_EDITABLE, stripped)
+    if editable is None:
+        return _parse_address(stripped) or _parse_named(stripped)
+    folder = editable["rest"].strip()
+    if re.fullmatch(_FOLDER, folder):
+        folder = f"./{folder}"
+    requirement = _parse_address(folder) or _parse_named(folder)
+    if not requirement.url:
+        raise UsageError(
+            "requirement-malformed",
+            f"{text!r} is not a folder",
+            hint="gpuinstall install -e ./folder",
+        )
+    return requirement._replace(editable=True, text=f"-e {requirement.text}")
+
+
+def requirement_names(requirements: Iterable[str]) -> frozenset[str]:
+    """Return the names of the packages of requirements.
+
+    Raises:
+        UsageError: One is malformed.
+    """
+    return frozenset(parse_requirement(text).name for text in requirements)
+
+
+def parse_specifier(text: str) -> SpecifierSet:
+    """Return a specifier.
+
+    Raises:
+        ValueError: It is malformed.
+    """
+    from packaging.specifiers import SpecifierSet
+
+    return SpecifierSet(text)
+
+
+def normalised(name: str) -> str:
+    """Return a package's name as the indexes write it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def marker_holds(
+    marker: Marker,
+    machine: Machine,
+    python: str,
+    extra: str = "",
+) -> bool:
+    """Whether a marker holds on a machine with the CPython ``X.Y``, for one extra of the package or for none."""
+    environment = marker_environment(machine.os, machine.arch, python.removesuffix("t"))
+    return marker.evaluate({**environment, "extra": extra})
+
+
+def marker_environment(
+    os: str,
+    arch: str,
+    python: str,
+) -> dict[str, str]:
+    """Return the values of the markers of a system, this one or another, for CPython ``X.Y`` or ``X.Y.Z``."""
+    full = python if python.count(".") > 1 else f"{python}.0"
+    return {
+        **_SYSTEMS[os],
+        "implementation_name": "cpython",
+        "implementation_version": full,
+        "platform_machine": _PROCESSORS.get((os, arch), arch),
+        "platform_python_implementation": "CPython",
+        "platform_release": "",
+        "platform_version": "",
+        "python_full_version": full,
+        "python_version": ".".join(full.split(".")[:2]),
+    }
+
+
+def _parse_named(text: str) -> ParsedRequirement:
+    """Read a requirement as the standard has it, and a path with blanks behind a name."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        parsed = Requirement(_without_blanks_in_path(text))
+    except InvalidRequirement as error:
+        malformed = _malformed(text, "requirement", str(error).splitlines()[0])
+        single = re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([\w.+*!-]+)", text.strip())
+        if single:
+            malformed.hint = f"Write {single[1]}=={single[2]} in place of {text.strip()}"
+        raise malformed from None
+    url = parsed.url
+    return ParsedRequirement(
+        normalised(parsed.name),
+        str(parsed).replace(_BLANK_MARK, " "),
+        extras=_brackets(parsed.extras),
+        specifier=parsed.specifier or None,
+        url=url and url.replace(_BLANK_MARK, " "),
+        marker=parsed.marker,
+    )
+
+
+def _without_blanks_in_path(text: str) -> str:
+    """Write a mark for each blank in the path behind a name: packaging knows addresses only, which have none."""
+    named = re.fullmatch(_NAMED, text)
+    if named is None:
+        return text
+    located = re.fullmatch(_PATH_WITH_BLANKS, named["rest"])
+    if located is None:
+        return text
+    path = located["path"].replace(" ", _BLANK_MARK)
+    return f"{text[: named.start('rest')]}{path}{located['marker'] or ''}"
+
+
+def _parse_address(text: str) -> ParsedRequirement | None:
+    """Read an address without a name before it."""
+    if re.fullmatch(_NAMED, text):
+        return None
+    form = re.fullmatch(_UNNAMED, text)
+    if form is None:
+        return None
+    address = form["address"]
+    extras = form["extras"] or ""
+    marker = _parse_marker(form["marker"])
+    name = _name_in(address)
+    written = f"{address}{extras}"
+    return ParsedRequirement(
+        normalised(name) if name else address,
+        f"{written} ; {marker}" if marker else written,
+        extras=extras,
+        url=address,
+        marker=marker,
+    )
+
+
+def _parse_marker(text: str | None) -> Marker | None:
+    from packaging.markers import InvalidMarker, Marker
+
+    try:
+        return Marker(text) if text else None
+    except InvalidMarker as error:
+        raise _malformed(str(text), "marker", str(error).splitlines()[0]) from None
+
+
+def _malformed(
+    text: str,
+    kind: str,
+    reason: str,
+) -> UsageError:
+    if len(text) > _SHOWN:
+        text = f"{text[:_SHOWN]}…"
+    return UsageError("requirement-malformed", f"{text!r} is not a {kind}: {reason}")
+
+
+def _name_in(address: str) -> str:
+    """Return the name that an address tells: of its ``#egg=``, of its file, or of its last part."""
+    location, _, fragment = address.partition("#")
+    egg = re.search(r"egg=([A-Za-z0-9][\w.-]*)", fragment)
+    if egg:
+        return egg[1]
+    *_, part = re.split(r"[/\\]", location.rstrip("/\\"))
+    last, _, _ = part.partition("@")
+    file = re.fullmatch(r"(.+?)-\d.*\.(?:whl|tar\.gz|zip)", last)
+    if file:
+        return file[1]
+    parts = re.split(r"[/\\:]", location.partition("@")[0].rstrip("/"))
+    repository = "/".join(parts[-2:]).removesuffix(".git").lower()
+    if repository in _REPOSITORIES:
+        return _REPOSITORIES[repository]
+    name = re.sub(r"\s+", "-", last).removesuffix(".git")
+    return name if re.match(r"[A-Za-z0-9]", last) else ""
+
+
+def _brackets(extras: Collection[str]) -> str:
+    return f"[{','.join(sorted(extras))}]" if extras else ""

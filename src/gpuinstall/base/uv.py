@@ -1,0 +1,268 @@
+"""uv's command lines and environment, as values: what is run is what ``--dry-run`` prints."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gpuinstall.base.patience import Patience
+
+_HARMLESS = (
+    "UV_CACHE_DIR",
+    "UV_COMPILE_BYTECODE",
+    "UV_CONCURRENT_",
+    "UV_HTTP_",
+    "UV_INDEX_",
+    "UV_KEYRING_PROVIDER",
+    "UV_LINK_MODE",
+    "UV_NATIVE_TLS",
+    "UV_NO_CACHE",
+    "UV_OFFLINE",
+    "UV_PYTHON_INSTALL_",
+    "UV_REQUEST_TIMEOUT",
+    "UV_SYSTEM_CERTS",
+)
+"""How the names begin of what a user may set for uv: it changes where and how fast, never what is installed."""
+
+_INDEX_LISTS = {"UV_INDEX_URL", "UV_INDEX_STRATEGY"}
+
+
+@cache
+def uv() -> Path:
+    """Return the uv that was installed with us; to be called first before threads start (sysconfig minds)."""
+    from uv import find_uv_bin
+
+    return Path(find_uv_bin())
+
+
+def cache_folder(variables: Mapping[str, str]) -> Path:
+    """Ask uv where its cache is."""
+    from gpuinstall.base.process import run
+
+    return Path(run([uv(), "cache", "dir"], env=variables).out.strip())
+
+
+def default_index(variables: Mapping[str, str]) -> str | None:
+    """Ask uv for the address of its default index."""
+    from gpuinstall.base.process import run
+
+    command = [
+        # Without --python uv would run the folder's .venv.
+        *_pip("compile", Path(sys.executable)),
+        "--quiet",
+        "--no-header",
+        "--emit-index-url",
+        "-",
+    ]
+    setting = run(
+        command,
+        env=variables,
+        text="",
+    ).out
+    option, _, address = setting.strip().partition(" ")
+    return address if option == "--index-url" else None
+
+
+def environment(
+    environ: Mapping[str, str],
+    sources: Mapping[str, str],
+    *,
+    offline: bool = False,
+) -> dict[str, str]:
+    """Return uv's environment: ours with ``sources`` (indexes, certificates, credentials) and no configuration."""
+    variables = {}
+    for name, value in environ.items():
+        is_harmless = name.startswith(_HARMLESS) and name not in _INDEX_LISTS
+        if is_harmless or not name.startswith("UV_"):
+            variables[name] = value
+    variables["UV_NO_CONFIG"] = "1"
+    variables["UV_PYTHON_DOWNLOADS"] = "manual"
+    variables["UV_PREVIEW_FEATURES"] = "pylock"
+    variables.update(sources)
+    if offline:
+        variables["UV_OFFLINE"] = "1"
+    return variables
+
+
+def compile_lock(
+    python: Path,
+    version: str,
+    platform: str,
+    wheels_only: Iterable[str] = (),
+) -> list[str]:
+    """Resolve files of the working folder, to be named next, for CPython ``version`` on ``platform`` into a lock.
+
+    The folder's own index, ``family``, comes first, and ``uv.toml`` holds its settings; ``wheels_only`` are never
+    built from source.
+    """
+    return [
+        *_compile(python, version, platform, wheels_only),
+        "--format",
+        "pylock.toml",
+        "--no-annotate",
+    ]
+
+
+def compile_with_reasons(
+    python: Path,
+    version: str,
+    platform: str,
+    wheels_only: Iterable[str] = (),
+) -> list[str]:
+    """Resolve the same into requirements, each followed by who demanded it."""
+    return [
+        *_compile(python, version, platform, wheels_only),
+        "--annotation-style",
+        "line",
+    ]
+
+
+def _compile(
+    python: Path,
+    version: str,
+    platform: str,
+    wheels_only: Iterable[str],
+) -> list[str]:
+    command = _pip("compile", python)
+    command += for_target(version, platform)
+    for name in sorted(wheels_only):
+        command += ["--only-binary", name]
+    return [
+        *command,
+        "--no-header",
+        "--constraints",
+        "constraints.txt",
+        "--config-file",
+        "uv.toml",
+        "--index",
+        "./family",
+    ]
+
+
+def for_target(version: str, platform: str) -> list[str]:
+    """Return what makes uv choose for CPython ``version`` on ``platform``."""
+    return [
+        "--python-version",
+        version,
+        "--python-platform",
+        platform,
+    ]
+
+
+def look(python: Path) -> list[str]:
+    """Look at the interpreter at ``python``, and remember what it is."""
+    return [str(uv()), "python", "find", str(python)]
+
+
+def create(python: Path, folder: Path) -> list[str]:
+    """Make an environment that can be moved, of the interpreter at ``python``, around what the folder may hold."""
+    return [
+        str(uv()),
+        "venv",
+        "--quiet",
+        "--relocatable",
+        "--allow-existing",
+        "--no-project",
+        "--python",
+        str(python),
+        str(folder),
+    ]
+
+
+def sync(
+    python: Path,
+    lock: Path,
+    settings: Path,
+    words: Iterable[str] = (),
+) -> list[str]:
+    """Make the environment of ``python`` hold exactly ``lock``, built as a file of uv's own settings says."""
+    return [
+        *_pip("sync", python),
+        "--config-file",
+        str(settings),
+        *words,
+        str(lock),
+    ]
+
+
+def add(
+    python: Path,
+    lock: Path,
+    settings: Path,
+    words: Iterable[str] = (),
+) -> list[str]:
+    """Put what ``lock`` names into the environment of ``python`` beside what it holds, built as ``settings`` say."""
+    return put_into(python, lock, ["--config-file", str(settings), *words])
+
+
+def put_into(
+    python: Path,
+    lock: Path,
+    words: Iterable[str] = (),
+) -> list[str]:
+    """Put what ``lock`` names into an environment, and nothing else."""
+    return [
+        *_pip("install", python),
+        "--no-deps",
+        *words,
+        "--requirements",
+        str(lock),
+    ]
+
+
+def unpack(
+    python: Path,
+    lock: Path,
+    folder: Path,
+    words: Iterable[str] = (),
+) -> list[str]:
+    """Bring what ``lock`` names into uv's cache, and make a folder of links to it."""
+    links = ["--target", str(folder), "--link-mode", "symlink"]
+    return put_into(python, lock, [*links, *words])
+
+
+def take_out(python: Path, package: str) -> list[str]:
+    """Take a package out of the environment of ``python``."""
+    return [*_pip("uninstall", python), package]
+
+
+def give_pip(python: Path, wheel: Path | None) -> list[str]:
+    """Put pip into an environment: the wheel that its Python carries, else the default index's."""
+    if wheel:
+        source = ["--no-index", str(wheel)]
+    else:
+        source = ["--only-binary", "pip", "pip"]
+    return [
+        *_pip("install", python),
+        "--quiet",
+        "--no-deps",
+        *source,
+    ]
+
+
+def _pip(command: str, python: Path) -> list[str]:
+    return [str(uv()), "pip", command, "--python", str(python)]
+
+
+def from_loopback(environ: Mapping[str, str], patience: Patience) -> dict[str, str]:
+    """Return variables with which uv fetches from this machine, by no proxy.
+
+    It waits for longer than what it waits for.
+    """
+    spared = environ.get("NO_PROXY") or environ.get("no_proxy")
+    direct = f"{spared},127.0.0.1" if spared else "127.0.0.1"
+    return {
+        "NO_PROXY": direct,
+        "no_proxy": direct,
+        "UV_HTTP_TIMEOUT": str(round(patience.standstill) or 1),
+    }
+
+
+def fetch_python(version: str) -> list[str]:
+    """Fetch a managed CPython ``X.Y``."""
+    return [str(uv()), "python", "install", "--no-bin", version]

@@ -1,0 +1,537 @@
+"""From an error's text, and what surrounds it, to its causes: best first, and empty if nothing is recognised."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import asdict, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from gpuinstall.base.values import dataclass
+from gpuinstall.catalog.failures import table
+from gpuinstall.catalog.failures.observations import Observation, observe
+from gpuinstall.catalog.failures.problems import ANYWHERE, LINUX, FixContext, fix, release_keys
+from gpuinstall.catalog.failures.transcript import Transcript
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gpuinstall.base.machine import Machine
+
+    _Text = str | Transcript
+    _Placeholders = Mapping[str, str] | None
+
+# From signs to confidence: the strongest sign that a text shows gives a failure its weight. A weight makes odds, weight to
+# 1 - weight; odds make shares, one share being that of none of the failures. A share is the confidence from RELIABLE on,
+# and a lower one is cut, so that no answer's confidence lies between RELIABLE * OVERRATED and RELIABLE.
+LEAST_WEIGHT = 0.25
+"""What weighs less misleads more than it helps."""
+HIGHEST_WEIGHT = 0.99
+"""Odds need 1 - weight above 0."""
+CORROBORATION = 0.01
+"""What each further sign adds to a weight: it decides between equals and changes no order else."""
+EXPLAINS = 0.6
+"""A failure explains its consequence if it weighs at least this part of it."""
+CONSEQUENCE_DISCOUNT = 0.6
+"""What is left of the weight of a consequence that is explained."""
+MOST_CAUSES = 5
+RELIABLE = 0.9
+"""From which share on an answer is as sure as it looks."""
+OVERRATED = 0.7
+"""What is left of a lower share.
+
+On texts that took no part in the making 58 of 59 of the former were right, and 14 of 29 of the latter
+(docs/evidence.md).
+"""
+SURE_CONFIDENCE = 0.52
+"""From which confidence on an answer leads its part of a log."""
+UNSURE_BELOW = 0.7
+"""What is less sure is called a possibility, with the command that would decide: whatever is not RELIABLE."""
+APART = 60
+"""Lines between two failures of one log: the frames of a traceback and the error that it caused are nearer."""
+
+# Where a text may come from, the closest first.
+ENGINES = (
+    "kubernetes",
+    "apptainer",
+    "podman",
+)
+ORIGINS = (
+    "wsl",
+    "windows",
+    *ENGINES,
+    "container",
+    "jetson",
+    "conda",
+    "macos",
+)
+# Whose package a text is about: some fixes are theirs.
+ASKERS = (
+    "onnxruntime",
+    "ctranslate2",
+    "tensorflow",
+    "jax",
+    "cupy",
+    "paddle",
+    "numba",
+    "llama",
+    "other-asker",
+)
+# Those without a distribution.
+OTHER_SYSTEMS = {"windows", "macos"}
+ARM = ("aarch64", "arm64")
+# A failure's number by itself, or a line of ours that ends with one: "error: … [F38]", "… [F38, 90% sure]".
+_NUMBER = re.compile(r"(?:.*\[)?F(?P<number>\d+)(?:, \d+% sure)?\]?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class RecognisedCause:
+    """A failure recognised in a text."""
+
+    id: str
+    title: str
+    confidence: float
+    """From 0 to 1."""
+    evidence: str
+    """What shows it."""
+    line: int
+    """Where that is, from 1."""
+    fix: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the cause as the Explanation document holds it."""
+        document = asdict(self)
+        document["fix"] = list(self.fix)
+        return document
+
+
+class _Match(NamedTuple):
+    failure: table.Failure
+    weight: float
+    evidence: str
+    line: int
+
+
+_Located = TypeVar("_Located", RecognisedCause, _Match)
+
+
+def classify(
+    text: _Text,
+    machine: Machine | None = None,
+    *,
+    here: Machine | None = None,
+    placeholders: _Placeholders = None,
+) -> tuple[RecognisedCause, ...]:
+    """Return the causes that a text shows, best first.
+
+    Args:
+        text: The text.
+        machine: The machine that it comes from.
+        here: Where the fix will be read, if the text may come from anywhere: it decides over commands, never over
+            causes.
+        placeholders: What names the environment that the commands are for.
+    """
+    circumstances = Circumstances(_read(text), machine)
+    matches = []
+    for failure in table.load_failures().values():
+        match = _match(failure, circumstances)
+        if match:
+            matches.append(match)
+    return _causes(
+        _ranked(matches),
+        circumstances,
+        machine or here,
+        placeholders,
+    )
+
+
+def requested_failure(
+    text: str,
+    machine: Machine | None = None,
+    *,
+    here: Machine | None = None,
+    placeholders: _Placeholders = None,
+) -> RecognisedCause | None:
+    """Return the failure that ``text`` is the number of, as ``F38`` or as our errors end with it; else None.
+
+    The other arguments are those of :func:`classify`.
+    """
+    number = _NUMBER.fullmatch(text.strip())
+    if number is None:
+        return None
+    identity = f"F{number['number']:0>2}"
+    failure = table.load_failures().get(identity)
+    if failure is None:
+        return None
+    circumstances = Circumstances(_read(text), machine)
+    match = _Match(
+        failure,
+        weight=1.0,
+        evidence="",
+        line=1,
+    )
+    [cause] = _causes(
+        [match],
+        circumstances,
+        machine or here,
+        placeholders,
+    )
+    return cause
+
+
+def _causes(
+    matches: Sequence[_Match],
+    circumstances: Circumstances,
+    machine: Machine | None,
+    placeholders: _Placeholders,
+) -> tuple[RecognisedCause, ...]:
+    """Return failures with their fixes for the place that a text comes from, or for the machine that it is read on."""
+    if not matches:
+        return ()
+    context = circumstances.fix_context(machine)
+    if placeholders:
+        context = context.knowing(**placeholders)
+    is_legacy = circumstances.hold("legacy-gpu")
+    causes = []
+    for failure, weight, evidence, line in matches:
+        cause = RecognisedCause(
+            failure.id,
+            failure.title,
+            confidence=weight,
+            evidence=evidence,
+            line=line,
+            fix=fix(failure.id, context, legacy=is_legacy),
+        )
+        causes.append(cause)
+    return tuple(causes)
+
+
+def deciding_command(
+    text: _Text,
+    causes: Sequence[RecognisedCause],
+    machine: Machine | None = None,
+) -> str | None:
+    """Return the command that would tell the first of ``causes`` from the next; None if it is sure enough.
+
+    It shows the circumstance that most of their signs depend on and that the text does not tell.
+    """
+    if not causes or causes[0].confidence >= UNSURE_BELOW:
+        return None
+    circumstances = Circumstances(_read(text), machine)
+    unknown = Counter[str]()
+    for cause in causes[:2]:
+        failure = table.load_failures()[cause.id]
+        for sign in failure.signs:
+            if circumstances.locate(sign):
+                names = (*sign.when, *sign.unless)
+                unknown.update(name for name in names if not circumstances.hold(name))
+    commands = table.load_shown_by()
+    for name, _ in unknown.most_common():
+        if name in commands:
+            return commands[name]
+    return None
+
+
+def is_of_an_unknown_system(
+    text: _Text,
+    causes: Sequence[RecognisedCause],
+) -> bool:
+    """Whether the commands of the first of ``causes`` differ by system, and the text does not tell which it is of."""
+    if not causes:
+        return False
+    failure = table.load_failures()[causes[0].id]
+    systems = failure.fix.commands.keys() - {ANYWHERE, *ASKERS}
+    return len(systems) > 1 and not Circumstances(_read(text), None).tells_system()
+
+
+def groups_in_time(items: Iterable[_Located]) -> tuple[tuple[_Located, ...], ...]:
+    """Return what stands near each other in a log as groups, in its order: each group is of one failure."""
+    groups: list[list[_Located]] = []
+    end = -APART
+    for item in sorted(items, key=lambda item: item.line):
+        if item.line - end > APART:
+            groups.append([])
+        groups[-1].append(item)
+        end = item.line
+    return tuple(map(tuple, groups))
+
+
+def lookalikes(text: _Text) -> tuple[tuple[table.Lookalike, str], ...]:
+    """Return what only looks like a fault of the GPU's stack, each with the line that shows it."""
+    transcript = _read(text)
+    shown = []
+    for lookalike in table.load_lookalikes():
+        for pattern in lookalike.patterns:
+            line = transcript.find(pattern)
+            if line:
+                shown.append((lookalike, line))
+                break
+    return tuple(shown)
+
+
+def advised(
+    text: _Text,
+    causes: Sequence[RecognisedCause] = (),
+) -> tuple[table.RefutedAdvice, ...]:
+    """Return the wrong advice that is often given for the first of ``causes``, or that ``text`` itself gives."""
+    transcript = _read(text)
+    first = ""
+    often_given: tuple[str, ...] = ()
+    if causes:
+        first = causes[0].id
+        often_given = table.load_failures()[first].advice
+    refuted = []
+    for advice in table.load_advice().values():
+        is_wrong = advice.id in often_given
+        if first not in advice.right:
+            is_wrong = is_wrong or any(map(transcript.find, advice.patterns))
+        if is_wrong:
+            refuted.append(advice)
+    return tuple(refuted)
+
+
+def cause_of(
+    message: str,
+    machine: Machine | None = None,
+) -> str | None:
+    """Return the failure behind one message; None if it is not known."""
+    causes = classify(message, machine)
+    return causes[0].id if causes else None
+
+
+def fix_context(text: str, machine: Machine) -> FixContext:
+    """Return where the fix of a message will be applied, which comes from ``machine``."""
+    return Circumstances(Transcript(text), machine).fix_context(machine)
+
+
+class Circumstances:
+    """Whether named circumstances hold; each is looked for once, when it is first asked for."""
+
+    def __init__(
+        self,
+        transcript: Transcript,
+        machine: Machine | None,
+    ) -> None:
+        self._transcript = transcript
+        self._known = dict[str, bool]()
+        if machine:
+            self._known = dict.fromkeys(circumstances_of(machine), True)
+
+    @cached_property
+    def observations(self) -> tuple[Observation, ...]:
+        """What the lines of the text state."""
+        return observe(self._transcript)
+
+    def hold(self, name: str) -> bool:
+        """Whether the circumstance or the observation ``name`` holds."""
+        if name not in self._known:
+            self._known[name] = self._is_shown(name)
+        return self._known[name]
+
+    def _is_shown(self, name: str) -> bool:
+        patterns = table.load_circumstances().get(name)
+        if patterns is None:
+            return any(observation.name == name for observation in self.observations)
+        return any(map(self._transcript.find, patterns))
+
+    def locate(self, sign: table.Sign) -> tuple[int, str] | None:
+        """Return the first line that shows a sign, with its number, whatever surrounds it."""
+        if sign.pattern:
+            passage = self._transcript.first(sign.pattern)
+            return passage[:2] if passage else None
+        for observation in self.observations:
+            if sign.sees and sign.sees.fullmatch(observation.name):
+                return observation.line, observation.quotation
+        return None
+
+    def tells_system(self) -> bool:
+        """Whether the text, or the machine that it comes from, tells on which system or in what the failure was."""
+        if "distribution" in self._placeholders or self.hold("native-linux"):
+            return True
+        return any(map(self.hold, ORIGINS))
+
+    def fix_context(self, machine: Machine | None) -> FixContext:
+        """Return where a fix will be applied: on the system that the text tells, else on ``machine``."""
+        context = FixContext.of_machine(machine) if machine else FixContext((LINUX,))
+        if self.tells_system():
+            context = replace(context, keys=self._keys_told(machine))
+        askers = [name for name in ASKERS if self.hold(name)]
+        return context.near(*askers).knowing(**self._placeholders)
+
+    def _keys_told(self, machine: Machine | None) -> tuple[str, ...]:
+        """Return the keys of the system that the text tells.
+
+        Of a distribution or a container without a name, this machine's own is the likely one.
+        """
+        systems = [name for name in ORIGINS if self.hold(name)]
+        engine = machine.environment.container if machine else None
+        if engine and "container" in systems and set(ENGINES).isdisjoint(systems):
+            systems.insert(0, engine)
+        if not OTHER_SYSTEMS.isdisjoint(systems):
+            return tuple(systems)
+        distribution = self._placeholders.get("distribution")
+        if machine and not distribution:
+            distribution = machine.distribution
+        return (*systems, *release_keys(distribution or ""), LINUX)
+
+    @cached_property
+    def _placeholders(self) -> dict[str, str]:
+        """What the text tells of the placeholders of fixes."""
+        values = {}
+        for row in table.load_readings():
+            if row.placeholder not in values:
+                value = self._transcript.read(row.pattern, row.value)
+                if value:
+                    values[row.placeholder] = value
+        return values
+
+
+def _read(text: _Text) -> Transcript:
+    return text if isinstance(text, Transcript) else Transcript(text)
+
+
+def _match(
+    failure: table.Failure,
+    circumstances: Circumstances,
+) -> _Match | None:
+    """Weigh a failure: its strongest sign, a little more for each further line that shows it."""
+    if any(map(circumstances.hold, failure.unless)):
+        return None
+    weights: dict[tuple[int, str], float] = {}
+    for sign in failure.signs:
+        evidence = circumstances.locate(sign)
+        if evidence is None:
+            continue
+        if any(map(circumstances.hold, sign.unless)):
+            continue
+        if all(map(circumstances.hold, sign.when)):
+            weights[evidence] = max(sign.weight, weights.get(evidence, 0))
+    if not weights:
+        return None
+    strongest = max(weights, key=weights.__getitem__)
+    weight = weights[strongest] + CORROBORATION * (len(weights) - 1)
+    line, quotation = strongest
+    return _Match(
+        failure,
+        weight=min(HIGHEST_WEIGHT, weight),
+        evidence=quotation,
+        line=line,
+    )
+
+
+def _ranked(matches: Sequence[_Match]) -> list[_Match]:
+    """Return the likely failures in their order, each with the chance that it is the cause as its weight."""
+    likely = [match for match in _weighed(matches) if match.weight >= LEAST_WEIGHT]
+    likely.sort(key=lambda match: -match.weight)
+    del likely[MOST_CAUSES:]
+    groups = groups_in_time(likely)
+    confidences: dict[str, float] = {}
+    ranks: dict[str, int] = {}
+    for number, group in enumerate(groups):
+        of_group = _confidences(group)
+        confidences |= of_group
+        # Of several failures in a log the first that is sure comes first: the later ones may follow from it.
+        is_sure = max(of_group.values()) >= SURE_CONFIDENCE
+        ranks |= dict.fromkeys(of_group, number if is_sure else len(groups))
+    ranked = [match._replace(weight=confidences[match.failure.id]) for match in likely]
+    ranked.sort(key=lambda match: (ranks[match.failure.id], -match.weight))
+    return ranked
+
+
+def _weighed(matches: Sequence[_Match]) -> list[_Match]:
+    """Return the failures: one that another explains counts less, a mere symptom only by itself."""
+    causes = [match for match in matches if not match.failure.is_symptom] or matches
+    weights = {match.failure.id: match.weight for match in causes}
+    consequences = set()
+    for match in causes:
+        for other in match.failure.consequences:
+            if other in weights and match.weight >= weights[other] * EXPLAINS:
+                consequences.add(other)
+    weighed = []
+    for match in causes:
+        is_consequence = match.failure.id in consequences
+        weight = match.weight * CONSEQUENCE_DISCOUNT if is_consequence else match.weight
+        weighed.append(match._replace(weight=weight))
+    return weighed
+
+
+def _confidences(group: Iterable[_Match]) -> dict[str, float]:
+    """Share one among what a failure may be of, and the chance that it is none of them; return the shares, calibrated."""
+    odds = {match.failure.id: match.weight / (1 - match.weight) for match in group}
+    total = 1 + sum(odds.values())
+    return {cause: _calibrated(odd / total) for cause, odd in odds.items()}
+
+
+def _calibrated(share: float) -> float:
+    """Return how often an answer of this share was right."""
+    share = round(share, 2)
+    if share < RELIABLE:
+        return round(share * OVERRATED, 2)
+    return share
+
+
+def circumstances_of(machine: Machine) -> frozenset[str]:
+    """Return the circumstances that a machine shows."""
+    return frozenset((*_of_platform(machine), *_of_gpus(machine)))
+
+
+def _of_platform(machine: Machine) -> Iterator[str]:
+    environment = machine.environment
+    surroundings = {
+        "wsl": environment.wsl,
+        "container": environment.container,
+        "jetson": environment.l4t,
+    }
+    names = [name for name, value in surroundings.items() if value]
+    yield from names
+    if machine.os in OTHER_SYSTEMS:
+        yield machine.os
+    elif not names:
+        yield "native-linux"
+    is_server = machine.os == LINUX and not environment.l4t
+    if is_server and machine.arch in ARM:
+        yield "aarch64"
+        yield "aarch64-server"
+
+
+def _of_gpus(machine: Machine) -> Iterator[str]:
+    """Compare the driver's branch, its CUDA and the GPUs with the bounds of the table."""
+    driver = machine.driver
+    capabilities = [gpu.compute_capability for gpu in machine.gpus if gpu.compute_capability]
+    majors = {capability.major for capability in capabilities}
+    is_mixed = len(majors) > 1
+    numbers: list[tuple[str, tuple[int, ...]]] = []
+    if driver and driver.version:
+        numbers.append(("driver", (driver.version.branch,)))
+    if driver and driver.cuda:
+        numbers.append(("cuda", driver.cuda))
+    if capabilities and not is_mixed:
+        numbers.append(("newest", max(capabilities)))
+    numbers += [("any", capability) for capability in capabilities]
+    for row in table.load_machine_circumstances():
+        if any(name in row and _is_within(row[name], value) for name, value in numbers):
+            yield from row["holds"]
+    if is_mixed:
+        yield "mixed"
+    if any(gpu.mig for gpu in machine.gpus):
+        yield "mig"
+
+
+def _is_within(
+    bounds: Mapping[str, str],
+    value: tuple[int, ...],
+) -> bool:
+    """Whether a value lies within bounds, as the table writes them."""
+    for name, text in bounds.items():
+        bound = tuple(map(int, text.split(".")))
+        match name:
+            case "from":
+                fits = value >= bound
+            case "to":
+                fits = value <= bound
+            case _:
+                fits = value < bound
+        if not fits:
+            return False
+    return True

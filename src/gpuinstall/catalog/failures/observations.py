@@ -1,0 +1,88 @@
+"""What the lines of a text state, whoever wrote them: a library that was not found, a code, a tool, a signal."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.values import dataclass
+from gpuinstall.catalog.failures.pattern import Pattern
+from gpuinstall.catalog.failures.table import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuinstall.catalog.failures.transcript import Transcript
+
+# The name of a group, (?P<it>…), is no macro.
+_MACRO = re.compile(r"(?<!\?P)<(?P<name>[a-z-]+)>")
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one line of a text states."""
+
+    name: str
+    """Its kind, and what it is about: ``missing library cuda/cudnn``, ``cuda 802``."""
+    value: str
+    """What the text calls it: ``libcudnn.so.8``; empty if the kind says all."""
+    line: int
+    """The number of the line, from 1."""
+    quotation: str
+    """The line."""
+
+
+@dataclass(frozen=True)
+class ObservationKind:
+    """A row of ``observations.toml``."""
+
+    name: str
+    patterns: tuple[Pattern, ...]
+    families: Mapping[str, re.Pattern[str]]
+
+    def name_of(self, value: str) -> str:
+        """Return the name of an observation, by the first family that its value belongs to."""
+        if not value:
+            return self.name
+        for family, values in self.families.items():
+            if values.fullmatch(value):
+                return f"{self.name} {family}"
+        return f"{self.name} {value}"
+
+
+@cache
+def load_kinds() -> tuple[ObservationKind, ...]:
+    """Load the kinds of observations as shipped."""
+    table = read_table("observations")
+    macros = table["macros"]
+    kinds = []
+    for row in table["observation"]:
+        texts = [_expanded(says, macros) for says in row["says"]]
+        families = row.get("of", {})
+        kind = ObservationKind(
+            row["name"],
+            tuple(map(Pattern, texts)),
+            families={family: re.compile(values) for family, values in families.items()},
+        )
+        kinds.append(kind)
+    return tuple(kinds)
+
+
+def _expanded(says: str, macros: Mapping[str, str]) -> str:
+    """Put in the macros of the table, those within them too."""
+    while _MACRO.search(says):
+        says = _MACRO.sub(lambda match: macros[match["name"]], says)
+    return says
+
+
+def observe(transcript: Transcript) -> tuple[Observation, ...]:
+    """Return what a text states, in the order of its lines; of a line nothing twice."""
+    observations: dict[tuple[int, str], Observation] = {}
+    for kind in load_kinds():
+        for pattern in kind.patterns:
+            for line, quotation, value in transcript.occurrences(pattern):
+                name = kind.name_of(value)
+                observation = Observation(name, value, line, quotation)
+                observations.setdefault((line, name), observation)
+    return tuple(sorted(observations.values(), key=lambda observation: observation.line))

@@ -1,0 +1,296 @@
+"""What to do about a failure on one machine, and findings with the words of the table, which has them for all."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.finding import Finding, Where
+from gpuinstall.base.regex import regex
+from gpuinstall.base.values import dataclass
+from gpuinstall.catalog.failures.table import (
+    FixTable,
+    load_distributions,
+    load_failures,
+    load_placeholders,
+    load_problems,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from gpuinstall.base.machine import Machine
+
+ANYWHERE = "any"
+LINUX = "linux"
+
+_NOTE = "   #"
+_OF_THE_HOST = regex(
+    r"""
+    sudo\ (reboot|poweroff|modprobe|rmmod|dmesg|nvidia-|systemctl|update-)
+    | [^:]*&&\ sudo\ reboot  # no prose, which has a colon before its command
+    """,
+    re.VERBOSE,
+)
+_OF_LINUX = regex(
+    r"""
+    sudo\ | env\ -u\ | ls\ -l\ / | cat\ / | export\ LD_LIBRARY
+    | (?!.*Windows).*(\|\ grep|ldconfig|/etc/ld\.so|~/\.)  # in prose too, unless it speaks of Windows
+    """,
+    re.VERBOSE,
+)
+_UNSET = regex(r"unset ([A-Z_ ]+)\b")
+_EXPORT = regex(r"\bexport ([A-Z_]+)=(\S+)")
+
+
+@dataclass(frozen=True)
+class FixContext:
+    """Where a fix will be applied."""
+
+    keys: tuple[str, ...] = ()
+    """The keys of the fixes that fit, the closest first."""
+    placeholders: tuple[tuple[str, str], ...] = ()
+    """The values of what stands in braces in a fix."""
+
+    @classmethod
+    def of_machine(cls, machine: Machine) -> FixContext:
+        """Return what of a machine decides over commands."""
+        environment = machine.environment
+        own = [*release_keys(machine.distribution or ""), machine.os]
+        if environment.l4t:
+            own.insert(0, "jetson")
+        keys = system_keys(environment.container, *own, wsl=environment.wsl)
+        context = cls(keys)
+        version = machine.driver.version if machine.driver else None
+        if version is None:
+            return context
+        return context.knowing(version=version, running=version.branch)
+
+    def near(self, *keys: str) -> FixContext:
+        """Return it with further keys, whose fixes are preferred."""
+        return replace(self, keys=(*keys, *self.keys))
+
+    def knowing(self, **placeholders: object) -> FixContext:
+        """Return it with the values of further placeholders."""
+        further = [(name, str(value)) for name, value in placeholders.items()]
+        return replace(self, placeholders=(*self.placeholders, *further))
+
+
+def system_keys(
+    engine: str | None,
+    *own: str,
+    wsl: bool,
+) -> tuple[str, ...]:
+    """Return the keys of a place: those of its container's ``engine`` and of WSL before those of the system itself."""
+    keys = []
+    if engine:
+        keys += [engine, "container"]
+    if wsl:
+        keys.append("wsl")
+    return (*keys, *own)
+
+
+def distribution_keys(*names: str) -> tuple[str, ...]:
+    """Return the keys of a distribution and of its package manager; none if it is not known.
+
+    Args:
+        names: What os-release(5) tells, the closest first: ``Ubuntu 22.04``, or ID and each word of ID_LIKE.
+    """
+    for name in names:
+        plain = re.sub(r"[^a-z]+", " ", name.lower()).strip()
+        for family in load_distributions():
+            if plain.startswith(family.names):
+                return family.key, family.manager
+    return ()
+
+
+def release_keys(distribution: str) -> tuple[str, ...]:
+    """Return the keys of a distribution by its name, that of its release first: ``debian-12``, ``debian``, ``apt``."""
+    keys = distribution_keys(distribution)
+    release = re.search(r"\d+(\.\d+)?", distribution)
+    if not keys or release is None:
+        return keys
+    return (f"{keys[0]}-{release[0]}", *keys)
+
+
+def fix(
+    what: str,
+    context: FixContext,
+    *,
+    legacy: bool = False,
+) -> tuple[str, ...]:
+    """Return the commands of the first key that fits, then those that hold anywhere.
+
+    Args:
+        what: A failure's id or a problem's code.
+        context: Where the commands will be used.
+        legacy: Whether they are for GPUs that need an old driver.
+
+    Raises:
+        KeyError: if the table does not have it.
+    """
+    values = _Placeholders(load_placeholders())
+    values.update(context.placeholders)
+    texts: dict[str, str] = {}
+    for line in lines_for(context.keys, _commands(what, context, legacy=legacy)):
+        text = line.format_map(values)
+        # Of one command with different notes, the first counts.
+        texts.setdefault(_without_note(text), text)
+    return tuple(texts.values())
+
+
+def fix_of(
+    what: str,
+    context: FixContext,
+    *,
+    legacy: bool = False,
+) -> str | None:
+    """Return the commands of :func:`fix` below each other; None if there is nothing to do."""
+    return "\n".join(fix(what, context, legacy=legacy)) or None
+
+
+def finding_for(
+    code: str,
+    message: str,
+    context: FixContext,
+    *,
+    why: str | None = None,
+    evidence: str | None = None,
+    entry: str | None = None,
+    where: Where = "machine",
+    gpus: tuple[int, ...] = (),
+    blocking: bool = True,
+    legacy: bool = False,
+) -> Finding:
+    """Return a finding with the fixes of its ``code``, or of the failure ``entry`` if the table has no such code.
+
+    Raises:
+        KeyError: if the table has neither.
+    """
+    kind = load_problems().get(code)
+    what = code if kind else entry or code
+    needs = kind.needs if kind else ()
+    # A container needs no reboot.
+    if "container" in context.keys:
+        needs = tuple(need for need in needs if need != "reboot")
+    return Finding(
+        code=code,
+        message=message,
+        id=entry or (kind.id if kind else None),
+        why=why,
+        evidence=evidence,
+        fixes=fix(what, context, legacy=legacy),
+        where=where,
+        gpus=gpus,
+        blocking=blocking,
+        needs=needs,
+    )
+
+
+def code_told(message: str) -> str | None:
+    """Return the problem that the words of our own checks mean; None if they name none."""
+    for kind in load_problems().values():
+        if any(text in message for text in kind.told):
+            return kind.code
+    return None
+
+
+def lines_for(
+    keys: Collection[str],
+    lines: Iterable[str],
+) -> tuple[str, ...]:
+    """Return lines as a place with these keys needs them; what has no meaning there is left out if others remain."""
+    lines = tuple(lines)
+    if "container" in keys:
+        return tuple(map(_from_container, lines))
+    if "windows" in keys:
+        meaningful = [line for line in lines if not _OF_LINUX.match(line)]
+        return tuple(map(_in_powershell, meaningful or lines))
+    return lines
+
+
+def _from_container(line: str) -> str:
+    return f"On the host: {line}" if _OF_THE_HOST.match(line) else line
+
+
+def _in_powershell(line: str) -> str:
+    line = _UNSET.sub(_remove_variables, line)
+    return _EXPORT.sub(r'$env:\1 = "\2"', line)
+
+
+def _remove_variables(unset: re.Match[str]) -> str:
+    names = [f"Env:{name}" for name in unset[1].split()]
+    return f"Remove-Item {', '.join(names)}"
+
+
+def _commands(
+    what: str,
+    context: FixContext,
+    *,
+    legacy: bool,
+) -> tuple[str, ...]:
+    """Return the first of these that there is, then the commands that hold anywhere.
+
+    1. Those of the closest key; for an old GPU its ``-legacy`` form goes first.
+    2. Those of what the failure is ``like``.
+    3. On Linux, a command for each package manager.
+    4. Nothing, if some hold anywhere.
+    5. Those of Linux, for which most are written; ``lines_for`` adapts them.
+    """
+    table = _table(what)
+    legacy = legacy or table.legacy
+    suffixes = ("-legacy", "") if legacy else ("",)
+    keys = [f"{key}{suffix}" for key in context.keys for suffix in suffixes]
+    fitting = [key for key in keys if key in table.commands]
+    own: tuple[str, ...] = ()
+    if fitting:
+        own = table.commands[fitting[0]]
+    else:
+        for name in table.like:
+            own += _commands(name, context, legacy=legacy)
+    if not own and LINUX in context.keys:
+        own = _of_each_manager(table.commands)
+    anywhere = table.commands.get(ANYWHERE, ())
+    if own or anywhere:
+        return own + anywhere
+    return table.commands.get(LINUX, ())
+
+
+def _table(what: str) -> FixTable:
+    kind = load_problems().get(what)
+    if kind is None:
+        return load_failures()[what].fix
+    if kind.fix is not None:
+        return kind.fix
+    if kind.id is None:
+        return FixTable({})
+    return load_failures()[kind.id].fix
+
+
+def _of_each_manager(commands: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return one command for each package manager, as it is unknown which it is, then the prose of all of them."""
+    rows = []
+    prose: dict[str, None] = {}
+    for manager in dict.fromkeys(family.manager for family in load_distributions()):
+        steps = []
+        for line in commands.get(manager, ()):
+            is_prose = line[:1].isupper()
+            if is_prose:
+                prose[line] = None
+            else:
+                steps.append(_without_note(line))
+        if steps:
+            rows.append(f"{' && '.join(steps)}   # with {manager}")
+    return (*rows, *prose)
+
+
+def _without_note(line: str) -> str:
+    return line.partition(_NOTE)[0]
+
+
+class _Placeholders(dict[str, str]):
+    """Values of placeholders; an unknown one stays as its own name."""
+
+    def __missing__(self, name: str) -> str:
+        return f"<{name}>"

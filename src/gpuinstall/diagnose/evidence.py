@@ -1,0 +1,359 @@
+"""What the checks of the doctor are given: the machine, an environment, the variables of the shell, the project."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gpuinstall.base.advice import OURS, Advice
+from gpuinstall.base.environment_paths import packages_folders
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import open_regular, parse_toml, read_document, read_json
+from gpuinstall.base.finding import Finding
+from gpuinstall.base.text import some
+from gpuinstall.base.values import dataclass
+from gpuinstall.catalog.failures.problems import FixContext, finding_for
+from gpuinstall.diagnose.repair import RepairSource
+from gpuinstall.environments.packages import InstalledPackage, read_packages, top_packages
+from gpuinstall.lock.declaration import Declaration, read_declaration
+from gpuinstall.lock.folder_request import read_own_lock
+
+if TYPE_CHECKING:
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.diagnose.add_ons import AddOn
+
+
+DoctorFindings = Iterator[Finding]
+"""What a check yields."""
+
+_REPLACE = "--replace"
+_WITH_EVERY_ENVIRONMENT = frozenset({"pip", "setuptools", "wheel"})
+
+_VERSION_OF_PYTHON = re.compile(r"^version(?:_info)? *= *(\d+\.\d+)", re.MULTILINE)
+_ACTIVATED = re.compile(r"^ *(?:export )?VIRTUAL_ENV=(['\"]?)(/[^'\"$\n]+)\1$", re.MULTILINE)
+
+# Of elf(5): how a 64-bit file begins, the bytes of its header and of a segment's, PT_GNU_STACK and PF_X.
+ELF_64 = b"\x7fELF\x02"
+HEADER = 64
+SEGMENT = 56
+GNU_STACK = 0x6474E551
+EXECUTABLE = 1
+PROCESSORS = {62: "x86_64", 183: "aarch64"}
+"""The machines of elf(5) that PyTorch is built for."""
+
+
+@dataclass(frozen=True)
+class EnvironmentContents:
+    """What an environment's folder holds."""
+
+    packages: tuple[InstalledPackage, ...] = ()
+    """Its packages; a name is there twice if it is installed twice."""
+    python: str | None = None
+    """Its Python, ``X.Y``."""
+    leftovers: tuple[Path, ...] = ()
+    """Folders that a broken uninstall has left."""
+    hollow: Path | None = None
+    """A folder torch without a torch in it."""
+    conda: tuple[str, ...] = ()
+    """The names of conda's records."""
+    executable_stack: bool = False
+    """Whether torch's library requires one."""
+    activated: Path | None = None
+    """The folder that its ``activate`` leads to."""
+
+    @property
+    def by_name(self) -> Mapping[str, InstalledPackage]:
+        """The packages by their names."""
+        return {package.name: package for package in self.packages}
+
+    def version(self, name: str) -> str:
+        """Return the version of a package; empty if it is not there."""
+        for package in self.packages:
+            if package.name == name:
+                return package.version
+        return ""
+
+
+def read_contents(venv: Path) -> EnvironmentContents:
+    """Look into the folder of an environment; of its packages the records are read once a check asks for them."""
+    sites = packages_folders(venv)
+    leftovers = []
+    hollow = None
+    executable_stack = False
+    for site in sites:
+        leftovers += sorted(site.glob("~*"))
+        torch = site / "torch"
+        if hollow is None and torch.is_dir() and not (torch / "__init__.py").exists():
+            hollow = torch
+        if needs_executable_stack(torch / "lib" / "libtorch_cpu.so"):
+            executable_stack = True
+    return EnvironmentContents(
+        packages=read_packages(sites),
+        python=_python(venv, sites),
+        leftovers=tuple(leftovers),
+        hollow=hollow,
+        conda=tuple(path.stem for path in sorted(venv.glob("conda-meta/*.json"))),
+        executable_stack=executable_stack,
+        activated=_activated(venv / "bin" / "activate"),
+    )
+
+
+def needs_executable_stack(library: Path) -> bool:
+    """Whether a 64-bit ELF library has an executable PT_GNU_STACK (elf(5)); False if there is no library."""
+    with suppress(OSError, struct.error), open_regular(library) as file:
+        header = file.read(HEADER)
+        if not header.startswith(ELF_64):
+            return False
+        [start] = struct.unpack_from("<Q", header, 32)
+        size, count = struct.unpack_from("<HH", header, 54)
+        file.seek(start)
+        for _ in range(count):
+            segment = file.read(min(size, SEGMENT))
+            kind, flags = struct.unpack_from("<II", segment)
+            if kind == GNU_STACK and flags & EXECUTABLE:
+                return True
+    return False
+
+
+def processor_of(library: Path) -> str | None:
+    """Return what a library runs on; None if it is no library for Linux, or for a processor without PyTorch."""
+    with suppress(OSError), open_regular(library) as file:
+        header = file.read(20)
+        if header.startswith(ELF_64):
+            machine = int.from_bytes(header[18:], "little")
+            return PROCESSORS.get(machine)
+    return None
+
+
+def _python(venv: Path, sites: list[Path]) -> str | None:
+    with suppress(OSError, ValueError):
+        text = read_document(venv / "pyvenv.cfg", venv)
+        version = _VERSION_OF_PYTHON.search(text)
+        if version:
+            return version[1]
+    for site in sites:
+        name = re.fullmatch(r"python(3\.\d+)", site.parent.name)
+        if name:
+            return name[1]
+    return None
+
+
+def _activated(script: Path) -> Path | None:
+    """Return the folder that a script of activation names; None if it finds out by itself, or is not there."""
+    with suppress(OSError, ValueError):
+        line = _ACTIVATED.search(read_document(script))
+        return Path(line[2]) if line else None
+    return None
+
+
+CUDA_LIBRARY = re.compile(
+    r"lib(cudart|cublas|cublasLt|cudnn|cusparse|cusolver|nvJitLink|nvrtc|nccl|cupti)\b.*\.so"
+)
+ROCM_LIBRARY = re.compile(r"lib(amdhip64|hsa-runtime64|rocblas|hipblaslt|MIOpen|rccl)\b.*\.so")
+DECIDES_OVER_BUILDS = (
+    "UV_TORCH_BACKEND",
+    "UV_INDEX",
+    "UV_INDEX_URL",
+    "UV_EXTRA_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_CONSTRAINT",
+    "TORCH_COMMAND",
+    "CONDA_OVERRIDE_CUDA",
+)
+
+
+@dataclass(frozen=True)
+class ProjectFolder:
+    """The project around an environment."""
+
+    folder: Path | None = None
+    pyproject: Mapping[str, Any] = field(default_factory=dict)
+    """Its pyproject.toml; empty if there is none."""
+    locks: tuple[Path, ...] = ()
+    declaration: Declaration = field(default_factory=Declaration)
+    """What a file of it requests."""
+
+
+def read_project(folder: Path) -> ProjectFolder:
+    """Return a project folder; what cannot be parsed is left to the tools that own it."""
+    pyproject = {}
+    with suppress(OSError, ValueError):
+        pyproject = parse_toml(read_document(folder / "pyproject.toml", folder))
+    requirements = toml_table(pyproject, "tool", "gpuinstall").get("requirements")
+    if not isinstance(requirements, list):
+        requirements = None
+    declaration = Declaration()
+    with suppress(UsageError, ValueError):
+        declaration = read_declaration(folder, requirements)
+    locks = sorted(folder.glob("pylock.*.toml"))
+    return ProjectFolder(folder, pyproject, tuple(locks), declaration)
+
+
+class ShellVariables(NamedTuple):
+    """What the variables of a shell lead to."""
+
+    libraries: Mapping[str, tuple[str, ...]]
+    """The libraries of CUDA and ROCm by folder of LD_LIBRARY_PATH."""
+    torch_folders: tuple[str, ...]
+    """The folders of PYTHONPATH with a torch."""
+    variables: frozenset[str]
+    """Those that are set of the variables that decide over builds or Pythons."""
+    toolkit: str | None = None
+    """The major of the CUDA toolkit in CUDA_HOME."""
+
+
+def read_shell(environ: Mapping[str, str], backend: str | None = None) -> ShellVariables:
+    """Read the variables and look into the folders that they name.
+
+    Args:
+        environ: The variables.
+        backend: The environment's: in UV_TORCH_BACKEND it is what our ``shellenv`` has set, and decides nothing else.
+    """
+    variables = {name for name in (*DECIDES_OVER_BUILDS, "PYTHONHOME") if environ.get(name)}
+    if environ.get("UV_TORCH_BACKEND") == backend:
+        variables.discard("UV_TORCH_BACKEND")
+    pythonpath = _folders(environ, "PYTHONPATH")
+    return ShellVariables(
+        libraries={folder: _libraries(folder) for folder in _folders(environ, "LD_LIBRARY_PATH")},
+        torch_folders=tuple(folder for folder in pythonpath if Path(folder, "torch").is_dir()),
+        variables=frozenset(variables),
+        toolkit=_toolkit(environ.get("CUDA_HOME")),
+    )
+
+
+def _folders(environ: Mapping[str, str], variable: str) -> list[str]:
+    folders = environ.get(variable, "").split(os.pathsep)
+    return [folder for folder in folders if folder]
+
+
+def _libraries(folder: str) -> tuple[str, ...]:
+    names: set[str] = set()
+    with suppress(OSError):
+        for path in Path(folder).iterdir():
+            if CUDA_LIBRARY.match(path.name) or ROCM_LIBRARY.match(path.name):
+                names.add(path.name)
+    return tuple(sorted(names))
+
+
+def _toolkit(home: str | None) -> str | None:
+    """Return the major from a toolkit's version.json, which every one since 11.1 has."""
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        document = read_json(Path(home, "version.json")) if home else {}
+        version = str(document["cuda"]["version"])
+        return version.partition(".")[0]
+    return None
+
+
+@dataclass(frozen=True)
+class DoctorEvidence:
+    """The machine, an environment, the variables of the shell, the project around it."""
+
+    machine: Machine
+    """With the GPUs that the environment was made for."""
+    shell: ShellVariables
+    project: ProjectFolder
+    catalog: Catalog
+    venv: Path = Path(".venv")
+    """The environment's folder, whether it is there or not."""
+    contents: EnvironmentContents = field(default_factory=EnvironmentContents)
+    repair: RepairSource = field(default_factory=RepairSource)
+    words: Mapping[str, str] = field(default_factory=dict)
+    """What names the environment in a fix."""
+    renewing: tuple[str, ...] = ()
+    """The arguments by which our ``install`` makes it again."""
+    add_ons: tuple[AddOn, ...] = ()
+    """What the add-ons of its application ask for."""
+
+    @property
+    def torch(self) -> str:
+        """The version of the environment's torch; empty if it is not there."""
+        return self.contents.version("torch")
+
+    @property
+    def context(self) -> FixContext:
+        """Where a fix would be applied."""
+        return FixContext.of_machine(self.machine).knowing(**self.words)
+
+    def fault(
+        self,
+        code: str,
+        message: str,
+        *,
+        why: str | None = None,
+        entry: str | None = None,
+        fixes: tuple[Advice, ...] = (),
+        context: FixContext | None = None,
+        blocking: bool = True,
+    ) -> Finding:
+        """Return what is wrong with the environment; without ``fixes`` those of the table."""
+        if not fixes:
+            return finding_for(
+                code,
+                message,
+                context or self.context,
+                why=why,
+                entry=entry,
+                where="environment",
+                blocking=blocking,
+            )
+        return Finding(
+            code,
+            message,
+            id=entry,
+            why=why,
+            fixes=fixes,
+            where="environment",
+            blocking=blocking,
+        )
+
+    @cached_property
+    def users_packages(self) -> tuple[InstalledPackage, ...]:
+        """The packages that neither our lock holds nor torch's build brings, without those that others require."""
+        own = set(_WITH_EVERY_ENVIRONMENT)
+        lock = read_own_lock(self.venv)
+        if lock:
+            own |= lock.names
+        packages = []
+        for package in top_packages(self.contents.packages):
+            is_tied = self.catalog.is_tied(package.name)
+            if not is_tied and package.name not in own:
+                packages.append(package)
+        return tuple(packages)
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """The requirements by which an environment that is made again has the user's packages as well."""
+        if _REPLACE not in self.renewing:
+            return ()
+        packages = [package for package in self.users_packages if not package.has_address]
+        return tuple(f"{package.name}=={package.version}" for package in packages)
+
+    def install(self, *requirements: str, note: str = "") -> Advice:
+        """Advise to make the environment again, with further requirements and all that the user has put there."""
+        carried = [text for text in self.carried if text.partition("==")[0] not in requirements]
+        lost = [package.name for package in self.users_packages if package.has_address]
+        notes = [note] if note else []
+        if lost and _REPLACE in self.renewing:
+            notes.append(f"without {some(lost)}, not installed from an index")
+        return Advice(
+            OURS,
+            ("install", *self.renewing, *requirements, *carried),
+            self.project.folder,
+            note="; ".join(notes),
+        )
+
+
+def toml_table(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """Return the table below these names; an empty one if there is none."""
+    for name in names:
+        table = document.get(name)
+        document = table if isinstance(table, dict) else {}
+    return document

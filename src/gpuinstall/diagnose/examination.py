@@ -1,0 +1,344 @@
+"""The whole examination: the machine, its driver put to a small proof, the environment, the project around it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gpuinstall.base.advice import OURS, Advice, for_install
+from gpuinstall.base.environment_paths import interpreter
+from gpuinstall.base.errors import MachineError, UsageError
+from gpuinstall.base.finding import Finding, Where
+from gpuinstall.base.shell import joined
+from gpuinstall.diagnose import application, damage, environment, project
+from gpuinstall.diagnose.add_ons import read_add_ons
+from gpuinstall.diagnose.evidence import (
+    DoctorEvidence,
+    DoctorFindings,
+    read_contents,
+    read_project,
+    read_shell,
+)
+from gpuinstall.diagnose.repair import read_repair, repair_steps
+from gpuinstall.environments.environment import (
+    advice_words,
+    read_marker,
+    read_origin,
+    renewing_arguments,
+)
+from gpuinstall.environments.records import say_stranger
+from gpuinstall.lock.lock import LOCK_IN_CONFLICT
+from gpuinstall.machine.probe import preflight
+from gpuinstall.plan import Plan, choose
+from gpuinstall.verify.runner import verify_environment
+from gpuinstall.verify.verdict import Verdict
+from gpuinstall.wheels.learned.store import known_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.reporter import Reporter
+    from gpuinstall.base.request import Request
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.machine.prober import Preflight
+    from gpuinstall.sources import Sources
+
+CHECKS: tuple[Callable[[DoctorEvidence], DoctorFindings], ...] = (
+    damage.environment_moved,
+    damage.torch_hollow,
+    damage.files_lost,
+    damage.made_for_elsewhere,
+    damage.requirements_unmet,
+    damage.leftovers,
+    environment.torch_twice,
+    environment.conda_build,
+    environment.mkl_too_new,
+    environment.cpu_build_over_cuda,
+    environment.no_code,
+    environment.two_cuda_majors,
+    environment.guard_passed,
+    environment.companions_differ,
+    environment.numpy_too_new,
+    environment.cudnn_too_new,
+    environment.libraries_apart,
+    application.add_ons_replace_torch,
+    application.add_ons_need_extensions,
+    application.add_ons_clash,
+    environment.executable_stack,
+    environment.extensions_differ,
+    environment.library_path,
+    environment.python_path,
+    environment.python_home,
+    environment.overrides,
+    environment.toolkit_differs,
+    project.uv_undoes_build,
+    project.stale_locks,
+    project.locks_apart,
+    project.changed_by_hand,
+    project.request_unmet,
+)
+ORDER: tuple[Where, ...] = ("machine", "environment", "project")
+DAMAGE = {"torch-damaged", "files-lost", "made-for-elsewhere", "requirement-unmet"}
+"""What explains every check that fails: the files are made again when it is repaired."""
+
+
+class ExaminedEnvironment(NamedTuple):
+    """An environment that was examined."""
+
+    venv: Path
+    verdict: Verdict | None
+    """None if its interpreter does not run."""
+    packages: int = 0
+
+    @property
+    def works(self) -> bool:
+        """Whether kernels ran in it on every GPU."""
+        return self.verdict is not None and self.verdict.status == "passed"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the environment as the doctor's document holds it."""
+        return {"venv": str(self.venv), "verdict": self.verdict.to_dict() if self.verdict else None}
+
+
+class Examination(NamedTuple):
+    """What was examined and what is wrong."""
+
+    machine: Machine
+    preflight: Preflight
+    environment: ExaminedEnvironment | None
+    """None if there is none."""
+    findings: tuple[Finding, ...]
+    """The first thing to fix first."""
+    locks: int = 0
+    """The number of the locks that were read."""
+
+    @property
+    def exit_code(self) -> int:
+        """8 if nothing of the machine can be used, 5 if only the environment is at fault, else 0."""
+        of_machine = [finding for finding in self.findings if finding.where == "machine"]
+        if replace(self.machine, problems=tuple(of_machine)).refusing:
+            return 8
+        others = [finding for finding in self.findings if finding.where != "machine"]
+        return 5 if any(finding.blocking for finding in others) else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the doctor's document."""
+        return {
+            "machine": self.machine.to_dict(),
+            "preflight": self.preflight.to_dict(),
+            "environment": self.environment.to_dict() if self.environment else None,
+            "findings": [
+                {
+                    "id": finding.id,
+                    "code": finding.code,
+                    "title": finding.message,
+                    "why": finding.why or finding.evidence,
+                    "fix": finding.fix,
+                    "blocking": finding.blocking,
+                }
+                for finding in self.findings
+            ],
+        }
+
+
+def examine(
+    folder: Path,
+    venv: Path,
+    machine: Machine,
+    *,
+    request: Request | None,
+    sources: Sources,
+    reporter: Reporter,
+    named: bool = False,
+) -> Examination:
+    """Examine this machine, an environment if there is one, and the project around it.
+
+    Args:
+        folder: The project's folder.
+        venv: The folder of the environment.
+        machine: This machine, as it was read.
+        request: What ``install`` would be asked for here; None if that cannot be read.
+        sources: Where the environment's packages would come from again.
+        reporter: What is told of the progress.
+        named: Whether the user named the environment, which then has to be there.
+    """
+    proof = preflight(machine, reporter)
+    is_there = interpreter(venv).exists() or (venv / "pyvenv.cfg").exists()
+    evidence = read_evidence(folder, venv, machine, sources, is_there=is_there)
+    findings = list(run_checks(evidence))
+    examined = None
+    words: tuple[str, ...] = ("--venv", str(venv)) if named else ()
+    if is_there:
+        verdict, failures = _verify(venv, machine, evidence, reporter)
+        examined = ExaminedEnvironment(venv, verdict, len(evidence.contents.packages))
+        findings = merge_failures(findings, failures)
+        if verdict:
+            findings += unproven_devices(verdict)
+    elif named:
+        fix = Advice(OURS, ("install", *words))
+        message = f"there is no environment at {venv}"
+        findings.append(evidence.fault("environment-missing", message, fixes=(fix,)))
+    # An environment that works may hold what no build of the catalogue is: there is nothing to install.
+    if request is not None and not (examined and examined.works):
+        refused = evidence.machine.with_problems(proof.problems)
+        findings += refused_request(refused, request, evidence.catalog, words)
+    findings = [_with_repair(finding, venv) for finding in findings]
+    return Examination(
+        machine,
+        preflight=proof,
+        environment=examined,
+        findings=by_urgency([*machine.problems, *proof.problems, *findings]),
+        locks=len(evidence.project.locks),
+    )
+
+
+def refused_request(
+    machine: Machine,
+    request: Request,
+    catalog: Catalog,
+    words: tuple[str, ...] = (),
+) -> DoctorFindings:
+    """Yield why ``install``, with these words, would choose no build for a machine, by the very rules of its choice.
+
+    A machine whose problems refuse it as a whole is left to these.
+    """
+    if machine.refusing:
+        return
+    plan = choose(machine, request, catalog)
+    if isinstance(plan, Plan):
+        return
+    error = plan.error(machine)
+    finding = replace(error.finding, fixes=for_install(error.hint or "", words))
+    if isinstance(error, MachineError):
+        yield finding
+    else:
+        yield replace(finding, where="project", blocking=False)
+
+
+def read_evidence(
+    folder: Path,
+    venv: Path,
+    machine: Machine,
+    sources: Sources,
+    *,
+    is_there: bool,
+) -> DoctorEvidence:
+    """Return what the checks are given; of the GPUs those that the environment was made for."""
+    catalog = known_catalog()
+    contents = read_contents(venv)
+    marker = read_marker(venv)
+    indices = read_origin(venv, machine).gpus
+    gpus = [gpu for gpu in machine.gpus if indices is None or gpu.index in indices]
+    evidence = DoctorEvidence(
+        replace(machine, gpus=tuple(gpus)),
+        shell=read_shell(os.environ if is_there else {}, marker.backend if marker else None),
+        project=read_project(folder),
+        catalog=catalog,
+        venv=venv,
+        contents=contents,
+        repair=read_repair(venv, contents.version("torch"), sources, catalog.family),
+        words=advice_words(interpreter(venv)) if is_there else {},
+        renewing=renewing_arguments(venv),
+        add_ons=read_add_ons(venv, machine, contents.python),
+    )
+    words = dict(evidence.words)
+    if evidence.carried and "into" in words:
+        words["into"] += f" {joined(evidence.carried)}"
+    return replace(evidence, words=words)
+
+
+def run_checks(evidence: DoctorEvidence) -> DoctorFindings:
+    """Make every check."""
+    for check in CHECKS:
+        yield from check(evidence)
+
+
+def merge_failures(findings: Iterable[Finding], failures: Sequence[Finding]) -> list[Finding]:
+    """Let what the packages and variables show stand for the failed checks that it explains."""
+    causes = {failure.id for failure in failures if failure.id}
+    merged = []
+    explained: set[str | None] = set()
+    for finding in findings:
+        is_blocking = finding.blocking
+        if finding.where == "environment":
+            explained.add(finding.id)
+            is_blocking = is_blocking or finding.id in causes
+        merged.append(replace(finding, blocking=is_blocking))
+    if any(finding.code in DAMAGE for finding in merged):
+        return merged
+    # A failure without a cause is explained by nothing.
+    explained.discard(None)
+    return merged + [failure for failure in failures if failure.id not in explained]
+
+
+def by_urgency(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings, each once, what has to be fixed first first."""
+    once = {(finding.where, finding.code, finding.message): finding for finding in findings}
+    return tuple(sorted(once.values(), key=_urgency_key))
+
+
+def _urgency_key(finding: Finding) -> tuple[bool, bool, int]:
+    """Put what blocks before what does not, and the machine before what it carries."""
+    is_first = finding.blocking and finding.where == "machine"
+    # Until a lock's conflict is resolved, no advice to install anything can be followed.
+    if finding.code == LOCK_IN_CONFLICT:
+        is_first = True
+    return not is_first, not finding.blocking, ORDER.index(finding.where)
+
+
+def unproven_devices(verdict: Verdict) -> DoctorFindings:
+    """Yield the devices that no kernel could be tried on."""
+    for device in verdict.devices:
+        if device.status == "unproven":
+            yield Finding(
+                "unproven",
+                f"{device.label} is not proven: {device.unproven or 'no kernel ran on it'}",
+                why="no kernel has run there in this environment",
+                fixes=("gpuinstall verify   # where the GPUs are, and idle",),
+                where="environment",
+                blocking=False,
+            )
+
+
+def _with_repair(finding: Finding, venv: Path) -> Finding:
+    """Advise first what we can repair ourselves: uv's commands are shown if a uv is on PATH."""
+    if all(step.program == OURS for step in repair_steps([finding], venv)):
+        return finding
+    fixes: list[Advice | str] = [Advice(OURS, ("doctor", "--fix", "--venv", str(venv)))]
+    for fix in finding.fixes:
+        command = Advice.parse(str(fix)) if str(fix).startswith("uv pip ") else None
+        fixes.append(command or fix)
+    return replace(finding, fixes=tuple(fixes))
+
+
+def _verify(
+    venv: Path,
+    machine: Machine,
+    evidence: DoctorEvidence,
+    reporter: Reporter,
+) -> tuple[Verdict | None, list[Finding]]:
+    """Run kernels in an environment; with the checks that failed as findings, but for what is the machine's fault."""
+    origin = read_origin(venv, machine)
+    say_stranger(venv, reporter)
+    try:
+        verdict = verify_environment(
+            interpreter(venv),
+            machine,
+            for_cpu=origin.for_cpu,
+            gpus=origin.gpus,
+            surroundings=True,
+            reporter=reporter,
+        )
+    except UsageError as error:
+        return None, [replace(error.finding, fixes=(evidence.install(),), where="environment")]
+    more = Advice(OURS, ("verify", "--verbose", "--venv", str(venv)))
+    failures = []
+    for device in verdict.devices:
+        for fault in device.faults:
+            if fault.where != "machine":
+                message = f"{device.name}: {fault.message}"
+                failures.append(replace(fault, message=message, fixes=fault.fixes or (more,)))
+    return verdict, failures

@@ -1,0 +1,223 @@
+"""Faults of the project around an environment: locks that no longer hold, records that are not as it is, uv."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gpuinstall.base.advice import OURS, Advice
+from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.finding import Finding, Rejection
+from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import marker_holds, parse_requirement
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.text import some
+from gpuinstall.catalog.failures.problems import finding_for
+from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings, toml_table
+from gpuinstall.environments.environment import changed_build, installed_packages, unlocked_packages
+from gpuinstall.lock.declaration import changed_inputs, command_again
+from gpuinstall.lock.fit import fit, read_locks
+from gpuinstall.lock.folder_request import read_own_lock, recorded_request
+from gpuinstall.lock.lock import read_lock, version_conflicts
+
+FAMILY = ("torch", "torchvision", "torchaudio")
+
+
+def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
+    """Yield a uv project whose next sync takes the CUDA build out again. Pure."""
+    pyproject = evidence.project.pyproject
+    label = evidence.torch.partition("+")[2]
+    requirements = toml_table(pyproject, "project").get("dependencies", ())
+    names = {re.split(r"[^A-Za-z0-9_.-]", str(text).strip())[0].lower() for text in requirements}
+    if not label.startswith("cu") or names.isdisjoint(FAMILY) or _names_index(pyproject):
+        return
+    group = f"torch-{label}"
+    context = evidence.context.knowing(group=quoted(group))
+    why = "pyproject.toml requires torch, and [tool.uv.sources] does not set its index"
+    if group in toml_table(pyproject, "dependency-groups"):
+        why = f"pyproject.toml has the build in the group {group}, which a plain uv sync skips"
+        context = context.near("grouped")
+    yield finding_for(
+        "uv-undoes-build",
+        f"the next uv run or uv sync replaces torch {evidence.torch} with the default index's build",
+        context,
+        why=why,
+        entry="F44",
+        where="project",
+        blocking=False,
+    )
+
+
+def _names_index(pyproject: Mapping[str, Any]) -> bool:
+    """Whether a plain ``uv sync`` takes torch from an index that the project names."""
+    settings = toml_table(pyproject, "tool", "uv")
+    if any(index.get("default") for index in _tables(settings.get("index"))):
+        return True
+    groups = settings.get("default-groups", ["dev"])
+    for source in _tables(toml_table(settings, "sources").get("torch")):
+        counts = "group" not in source or groups == "all" or source["group"] in groups
+        if counts and "extra" not in source:
+            return True
+    return False
+
+
+def _tables(value: object) -> list[Mapping[str, Any]]:
+    values = value if isinstance(value, list) else [value]
+    return [item for item in values if isinstance(item, dict)]
+
+
+def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
+    """Yield locks that cannot be read, no longer hold what is requested, or do not run on this machine."""
+    misfits = []
+    locks = evidence.project.locks
+    requirements = evidence.project.declaration.listed.requirements or ("torch",)
+    request = Request(requirements=requirements)
+    for path in locks:
+        try:
+            answer = fit(read_lock(path), evidence.machine, request, evidence.catalog)
+        except LockError as error:
+            yield replace(error.finding, where="project", blocking=False)
+            continue
+        if isinstance(answer, Rejection):
+            misfits.append(answer)
+    if locks and len(misfits) == len(locks):
+        name = misfits[0].candidate.name
+        reason = misfits[0].reason
+        yield _stale(
+            f"lock-{reason.code}",
+            f"no lock here fits this machine: {name}: {reason.message}",
+            evidence.project.folder,
+        )
+
+
+def request_unmet(evidence: DoctorEvidence) -> DoctorFindings:
+    """Yield what the project around an environment requests, and the environment lacks."""
+    folder = evidence.project.folder
+    if folder is None or evidence.venv.parent != folder:
+        return
+    # What cannot be read is a finding of its own.
+    with suppress(LockError, UsageError):
+        lacking = _lacking(evidence, folder)
+        if lacking:
+            yield evidence.fault(
+                "request-unmet",
+                f"the environment lacks requirements of its project: {some(lacking)}",
+                fixes=(evidence.install(),),
+                blocking=False,
+            )
+
+
+def _lacking(evidence: DoctorEvidence, folder: Path) -> list[str]:
+    """Return the requirements that an environment does not meet, each with what is there."""
+    lacking: list[str] = []
+    installed = installed_packages(evidence.venv)
+    if not installed:
+        return lacking
+    recorded = recorded_request(folder, read_own_lock(evidence.venv))
+    recorded = recorded.declaring(evidence.project.declaration)
+    python = evidence.contents.python or "3.12"
+    for requirement in map(parse_requirement, recorded.requirements):
+        marker = requirement.marker
+        if marker and not marker_holds(marker, evidence.machine, python):
+            continue
+        version = installed.get(requirement.name)
+        if requirement.url is not None or (version and requirement.allows(version)):
+            continue
+        state = f"is installed as {version}" if version else "is not installed"
+        lacking.append(f"{requirement.text} {state}")
+    return lacking
+
+
+def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
+    """Yield the packages that were put in, taken out or exchanged since an environment of ours was made."""
+    lock = read_own_lock(evidence.venv)
+    if lock is None:
+        return
+    folder = evidence.project.folder
+    packages = evidence.contents.packages
+    versions = {package.name: package.version for package in packages if package.name != "pip"}
+    locked = {name: versions.get(name, "") for name in lock.names} | lock.versions
+    why = "pip, uv or another program changed it"
+    build = changed_build(evidence.venv, versions, locked, evidence.catalog.is_tied)
+    if build:
+        fix = Advice(OURS, ("sync", "--venv", str(evidence.venv)), folder)
+        yield evidence.fault(
+            "changed-by-hand",
+            build,
+            why=why,
+            fixes=(fix,),
+            blocking=False,
+        )
+        return
+    changes = []
+    for change in unlocked_packages(versions, locked):
+        name = change.partition(" ")[0]
+        version = lock.versions.get(name)
+        state = f"locked: {version}" if version else "not locked"
+        changes.append(f"{change} ({state})")
+    changes += [f"{name} is missing" for name in sorted(lock.names - versions.keys())]
+    if not changes:
+        return
+    words = ("install", *evidence.renewing)
+    fixes = [Advice(OURS, words, folder, note="as it was locked")]
+    added = [package.name for package in evidence.users_packages]
+    if added:
+        fixes = [
+            evidence.install(note="keeps the added packages"),
+            Advice(OURS, words, folder, note=f"as it was locked, without {some(added)}"),
+        ]
+    yield evidence.fault(
+        "changed-by-hand",
+        f"the environment no longer matches its lock: {some(changes)}",
+        why=why,
+        fixes=tuple(fixes),
+        blocking=False,
+    )
+
+
+def locks_apart(evidence: DoctorEvidence) -> DoctorFindings:
+    """Yield locks that were not made together: for other requests, or with other versions; and files that changed."""
+    folder = evidence.project.folder
+    if folder is None:
+        return
+    declaration = evidence.project.declaration
+    try:
+        locks = [lock for lock in read_locks(folder) if lock.evidence]
+        recorded = recorded_request(folder).declaring(declaration)
+    # What cannot be read is a finding of its own.
+    except (LockError, UsageError):
+        return
+    for lock in locks:
+        message = recorded.unlike(lock)
+        if message:
+            yield _stale("lock-stale", message, folder)
+    files = dict(recorded.files)
+    files.pop(declaration.file, None)
+    for reason in changed_inputs(files, folder):
+        command = Advice.parse(command_again({reason.code}, recorded.files, recorded.requirements))
+        yield Finding(
+            "lock-stale",
+            f"a lock is out of date: {reason.message}",
+            fixes=(replace(command, place=folder),) if command else (),
+            where="project",
+            blocking=False,
+        )
+    conflicts = version_conflicts(locks)
+    if conflicts:
+        texts = [f"{name} {', '.join(versions)}" for name, versions in conflicts.items()]
+        finding = _stale("locks-disagree", f"the locks disagree: {'; '.join(texts)}", folder)
+        yield replace(finding, why="they were not made together")
+
+
+def _stale(code: str, message: str, folder: Path | None) -> Finding:
+    return Finding(
+        code,
+        message,
+        fixes=(Advice(OURS, ("lock",), folder),),
+        where="project",
+        blocking=False,
+    )

@@ -1,0 +1,179 @@
+"""The repairs of an environment: commands that install its packages again, and what is carried out of a fix."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from packaging.utils import canonicalize_name
+
+from gpuinstall.base import process
+from gpuinstall.base.advice import OURS, Advice
+from gpuinstall.base.environment_paths import interpreter, packages_folders
+from gpuinstall.base.files import remove_path
+from gpuinstall.base.uv import uv
+from gpuinstall.environments.environment import read_marker
+from gpuinstall.lock.lock import LOCK_IN_CONFLICT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from packaging.requirements import Requirement
+
+    from gpuinstall.base.finding import Finding
+    from gpuinstall.base.reporter import Reporter
+    from gpuinstall.environments.packages import InstalledPackage
+    from gpuinstall.sources import Sources
+
+
+class RepairSource(NamedTuple):
+    """Where the packages of an environment come from."""
+
+    venv: Path = Path(".venv")
+    lock: Path | None = None
+    """Its own lock; None if its packages were chosen by hand."""
+    torch: tuple[str, ...] = ()
+    """The words that lead uv to torch and its family."""
+    family: frozenset[str] = frozenset()
+    """The names of the family."""
+
+    def reinstall(self, package: InstalledPackage) -> Advice:
+        """Advise to install a package again that is there, and nothing else."""
+        again = ("--reinstall-package", package.name)
+        if self.lock:
+            return self._with_uv("-r", str(self.lock), *again)
+        requirement = f"{package.name}=={package.version}"
+        return self._with_uv("--no-deps", *self._source_of(package.name), *again, requirement)
+
+    def install(self, requirement: Requirement) -> Advice:
+        """Advise to install what is required and missing, or there in another version."""
+        name = canonicalize_name(requirement.name)
+        if self.lock:
+            return self._with_uv("-r", str(self.lock), "--reinstall-package", name)
+        return self._with_uv(*self._source_of(name), f"{name}{requirement.specifier}")
+
+    def _with_uv(self, *words: str) -> Advice:
+        python = str(interpreter(self.venv))
+        return Advice("uv", ("pip", "install", "--python", python, *words))
+
+    def _source_of(self, name: str) -> tuple[str, ...]:
+        return self.torch if name in self.family else ()
+
+
+def read_repair(
+    venv: Path,
+    version: str,
+    sources: Sources,
+    family: frozenset[str],
+) -> RepairSource:
+    """Return where the packages of an environment with this ``version`` of torch come from."""
+    marker = read_marker(venv)
+    if marker and (venv / marker.lock).is_file():
+        return RepairSource(venv, lock=venv / marker.lock)
+    if version and not sources.is_torch_index_requested:
+        for link in sources.find_links:
+            if any(Path(link).glob(f"torch-{version}-*.whl")):
+                return RepairSource(venv, torch=("--find-links", link), family=family)
+    label = version.partition("+")[2]
+    # A torch without a label is on every index.
+    words = ("--index", f"{sources.torch_index}/{label}") if label else ()
+    return RepairSource(venv, torch=words, family=family)
+
+
+class RepairResult(NamedTuple):
+    """How a step ended."""
+
+    step: Advice
+    message: str | None = None
+    """Why it failed; None if it did not."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as the doctor's document holds it."""
+        return {
+            "command": str(self.step),
+            "status": "failed" if self.message else "done",
+            "message": self.message,
+        }
+
+
+def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
+    """Return for each finding of the environment the first fix that can be carried out.
+
+    An environment is made again only if nothing smaller is advised, and if no lock has a conflict, which comes first.
+    """
+    has_conflict = False
+    steps: dict[Advice, None] = {}
+    for finding in findings:
+        if finding.code == LOCK_IN_CONFLICT:
+            has_conflict = True
+        step = _first_step(finding, venv)
+        if step and finding.where == "environment":
+            steps[step] = None
+    renewals = [step for step in steps if step.program == OURS]
+    smaller = [step for step in steps if step.program != OURS]
+    if renewals and not has_conflict and all(step.program != "uv" for step in smaller):
+        return (renewals[0],)
+    return tuple(smaller)
+
+
+def _first_step(finding: Finding, venv: Path) -> Advice | None:
+    for fix in finding.fixes:
+        advice = fix if isinstance(fix, Advice) else Advice.parse(fix)
+        if advice and _is_step(advice, venv):
+            return advice
+    return None
+
+
+def _is_step(fix: Advice, venv: Path) -> bool:
+    """Whether a fix is one of uv in this environment, of ours for it, or removes what lies useless in it."""
+    match fix.program, fix.arguments:
+        case "uv", ("pip", "install" | "uninstall", "--python", python, *_):
+            return python == str(interpreter(venv))
+        case "gpuinstall", ("install" | "sync", *rest):
+            return str(venv) in rest
+        case "rm", ("-r", *paths):
+            folders = packages_folders(venv)
+            useless = [path for path in map(Path, paths) if path.name.startswith("~")]
+            return len(useless) == len(paths) and {path.parent for path in useless} <= set(folders)
+    return False
+
+
+def run_repairs(
+    steps: Iterable[Advice],
+    environment: Mapping[str, str],
+    reporter: Reporter,
+) -> tuple[RepairResult, ...]:
+    """Make the steps in order, up to the first that fails."""
+    results = []
+    for step in steps:
+        reporter.wait(f"running {step.program}")
+        result = RepairResult(step, _run(step, environment))
+        results.append(result)
+        if result.message:
+            break
+    return tuple(results)
+
+
+def _run(step: Advice, environment: Mapping[str, str]) -> str | None:
+    """Make a step; return why it failed, None if it did not."""
+    if step.program == "rm":
+        return _remove(step.arguments[1:])
+    program = [str(uv())]
+    if step.program == OURS:
+        program = [sys.executable, "-m", OURS]
+        environment = dict(os.environ)
+    done = process.run([*program, *step.arguments], env=environment)
+    if done.ok:
+        return None
+    text = done.err.strip() or done.out.strip() or f"it ended with {done.status}"
+    return "\n".join(text.splitlines()[-4:])
+
+
+def _remove(paths: Iterable[str]) -> str | None:
+    for path in map(Path, paths):
+        remove_path(path)
+        if path.exists():
+            return f"{path} is still there"
+    return None

@@ -1,1 +1,0 @@
-"""Extensions that are compiled beside torch: which prebuilt file loads beside which build."""

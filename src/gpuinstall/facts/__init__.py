@@ -1,1 +1,0 @@
-"""What is read of a machine, whoever made its GPUs: files, variables, and the answers of programs."""

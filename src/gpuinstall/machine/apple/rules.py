@@ -1,0 +1,99 @@
+"""Apple's rules: every build for macOS on Apple silicon runs on its GPU; the release of macOS is the driver."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from gpuinstall.base.finding import Reason
+from gpuinstall.machine.protocol import Code, Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpuinstall.base.machine import Gpu
+    from gpuinstall.catalog import Build
+
+METAL = (
+    ("2.9", "14.0"),
+    ("2.5", "13.0"),
+    ("1.12", "12.3"),
+)
+"""The oldest macOS whose Metal a torch uses, from which release on; its wheel may install on an older one.
+
+Sources: pytorch/pytorch#162921 and #163515 (14), #133141 and #139425 (13), #76291 and torch's own message (12.3).
+"""
+
+
+class AppleRules(Rules):
+    """The rules for one Mac."""
+
+    vendor = "apple"
+    name = "Apple"
+    kind = "cpu"
+    software = "macOS"
+    no_code_causes = ("F33", "F33")
+    driver_reasons = ("macos-too-old",)
+    architecture_source = "macOS"
+    not_proven = "the build for macOS runs on the GPU by MPS, not proven on a Mac yet: verify decides (send probe --json)"
+
+    @property
+    def driver(self) -> str:
+        """The release of macOS."""
+        return f"macOS {self._macos or 'of unknown release'}"
+
+    def ever_served(self, gpu: Gpu) -> bool:
+        """Whether this is a Mac with Apple silicon."""
+        builds = self.catalog.builds_for(self.machine.os, self.machine.arch)
+        return any(_has_code(build) for build in builds)
+
+    def code(self, build: Build, gpu: Gpu) -> Code | Reason:
+        """Return the code for Metal, which every build for Apple silicon has."""
+        if _has_code(build):
+            return Code("mps", "sass")
+        return Reason("no-code", "no code for Metal")
+
+    def against_driver(self, build: Build) -> Reason | None:
+        """Return that macOS is older than the wheel's platform tag, or torch's own use of Metal, asks for."""
+        if self._macos is None or _numbers(self._macos) >= _numbers(_oldest_macos(build)):
+            return None
+        return Reason("macos-too-old", f"it needs {self.driver_for(build)}; this is {self.driver}")
+
+    def driver_for(self, build: Build) -> str:
+        """Return the macOS that a build needs."""
+        return f"macOS {_oldest_macos(build)} or newer"
+
+    def driver_fix(
+        self,
+        build: Build,
+        code: str,
+        gpus: Sequence[Gpu],
+    ) -> str | None:
+        """Return how macOS is updated."""
+        if code not in self.driver_reasons:
+            return None
+        return f"softwareupdate --list   # Update to {self.driver_for(build)}; also in System Settings > General"
+
+    def floors(self, build: Build) -> Mapping[str, str]:
+        """Return the oldest macOS."""
+        return {"macos": _oldest_macos(build)}
+
+    @property
+    def _macos(self) -> str | None:
+        release = self.machine_fact("macos")
+        return release if release and release[0].isdecimal() else None
+
+
+def _has_code(build: Build) -> bool:
+    return (build.os, build.arch) == ("macos", "arm64")
+
+
+def _oldest_macos(build: Build) -> str:
+    metal = next(macos for first, macos in METAL if build.torch >= Version(first))
+    return max(build.macos or metal, metal, key=_numbers)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"[0-9]+", version)]

@@ -1,0 +1,180 @@
+"""The display controllers on the bus: they are there whatever a driver says. From sysfs, on Windows by CIM.
+
+Format of the latter: Microsoft's Win32_VideoController; a PNPDeviceID begins ``PCI\\VEN_10DE&DEV_2684&SUBSYS_…``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpuinstall.base.values import dataclass
+from gpuinstall.machine.children import run_children
+from gpuinstall.machine.source import Source, json_or_none
+
+DEVICES = "/sys/bus/pci/devices"
+VGA = 0x0300
+CONTROLLER_3D = 0x0302
+OTHER_BRIDGE = 0x0680
+DISPLAY = (VGA, CONTROLLER_3D)
+ACCELERATORS = (0x0380, 0x1200)
+"""Other display controllers and processing accelerators: the classes of some cards that only compute."""
+RESERVED_FOR_GUESTS = ("vfio-pci", "pciback", "xen-pciback", "pci-stub")
+
+CIM_SECONDS = 15
+CIM_QUERY = (
+    "Get-CimInstance Win32_VideoController"
+    " | Select-Object Name, PNPDeviceID, DriverVersion, ConfigManagerErrorCode | ConvertTo-Json"
+)
+
+_IDENTITY = re.compile(r"PCI\\VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class PciDevice:
+    """One function on the bus: its address, its numbers, and what drives it."""
+
+    address: str
+    vendor: int
+    device: int
+    kind: int
+    driver: str | None = None
+    """The kernel driver's name; on Windows the driver's version, or the error code that stopped it."""
+
+    name: str | None = None
+    """What Windows calls the device."""
+
+    @property
+    def id(self) -> str:
+        """Vendor and device as people write them: ``10de:2684``."""
+        return f"{self.vendor:04x}:{self.device:04x}"
+
+    @property
+    def is_display(self) -> bool:
+        """Whether it is a display controller, VGA (0300) or 3D (0302)."""
+        return self.kind in DISPLAY
+
+    @property
+    def may_compute(self) -> bool:
+        """Whether it is a display controller or an accelerator of any kind."""
+        return self.kind in (*DISPLAY, *ACCELERATORS)
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether it is set aside for a virtual machine."""
+        return self.driver in RESERVED_FOR_GUESTS
+
+
+def read_pci(source: Source) -> tuple[PciDevice, ...]:
+    """Read the display controllers, accelerators and bridges of no common kind, in the order of their addresses."""
+    devices = [_read(source, address) for address in source.names(DEVICES)]
+    return tuple(filter(None, devices))
+
+
+def _read(source: Source, address: str) -> PciDevice | None:
+    folder = f"{DEVICES}/{address}"
+    code = parse_number(source.text(f"{folder}/class"))
+    # Below the class and the subclass stands the interface.
+    kind = None if code is None else code >> 8
+    if kind not in (*DISPLAY, *ACCELERATORS, OTHER_BRIDGE):
+        return None
+    # A virtual function is a share of a card that is listed itself: hosts of virtual GPUs have dozens, and no library
+    # lists them. In the guest that one is given to, it is a device of its own.
+    if source.link(f"{folder}/physfn"):
+        return None
+    vendor = parse_number(source.text(f"{folder}/vendor"))
+    device = parse_number(source.text(f"{folder}/device"))
+    if vendor is None or device is None:
+        return None
+    link = source.link(f"{folder}/driver")
+    if link:
+        driver: str | None = link.rpartition("/")[2]
+    else:
+        driver = parse_uevent(source.text(f"{folder}/uevent") or "").get("DRIVER")
+    return PciDevice(
+        normal_address(address),
+        vendor,
+        device,
+        kind,
+        driver=driver or None,
+    )
+
+
+def parse_number(text: str | None) -> int | None:
+    """Return sysfs' ``0x10de``; None for anything else."""
+    match = re.fullmatch(r"\s*0x([0-9a-fA-F]{1,8})\s*", text or "")
+    return int(match[1], 16) if match else None
+
+
+def parse_uevent(text: str) -> dict[str, str]:
+    """Return the ``KEY=value`` lines of a device's uevent file."""
+    values = {}
+    for line in text.splitlines():
+        key, equals, value = line.partition("=")
+        if equals and key.strip():
+            values[key.strip()] = value.strip()
+    return values
+
+
+def normal_address(text: str) -> str:
+    """Return a bus address as sysfs writes it (``0000:01:00.0``); others write eight digits of domain."""
+    match = re.fullmatch(
+        r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})(?:\.([0-7]))?",
+        text.strip(),
+    )
+    if match is None:
+        return text.strip().lower()
+    numbers = [int(part or "0", 16) for part in match.groups()]
+    domain, bus, slot, function = numbers
+    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function}"
+
+
+def read_adapters(source: Source) -> tuple[PciDevice, ...]:
+    """Read Windows' display adapters."""
+    return tuple(parse_adapters(source.answer("adapters.json", lambda: _ask_windows(source))))
+
+
+def _ask_windows(source: Source) -> str:
+    system = os.environ.get("SYSTEMROOT", "C:\\Windows")
+    program = Path(
+        system,
+        "System32",
+        "WindowsPowerShell",
+        "v1.0",
+        "powershell.exe",
+    )
+    command = [str(program), "-NoProfile", "-NonInteractive", "-Command", CIM_QUERY]
+    message = f"waiting for Windows, up to {CIM_SECONDS} s"
+    (finished,) = run_children(
+        [(command, dict(os.environ))],
+        CIM_SECONDS,
+        waiting=lambda: source.wait(message),
+    )
+    return finished.out
+
+
+def parse_adapters(text: str) -> Iterator[PciDevice]:
+    """Yield the adapters of a list, or the one that stands without a list."""
+    document = json_or_none(text)
+    adapters = document if isinstance(document, list) else [document]
+    for number, adapter in enumerate(adapters):
+        if not isinstance(adapter, dict):
+            continue
+        match = _IDENTITY.match(str(adapter.get("PNPDeviceID")))
+        if match is None:
+            continue
+        driver = adapter.get("DriverVersion")
+        error = adapter.get("ConfigManagerErrorCode")
+        if isinstance(error, int) and error:
+            driver = f"error code {error}"
+        name = adapter.get("Name")
+        yield PciDevice(
+            f"adapter {number}",
+            vendor=int(match[1], 16),
+            device=int(match[2], 16),
+            kind=VGA,
+            driver=driver if isinstance(driver, str) else None,
+            name=name if isinstance(name, str) else None,
+        )

@@ -1,0 +1,139 @@
+"""What this process was put into: WSL, a container engine, a scheduler's job, a continuous-integration runner."""
+
+from __future__ import annotations
+
+import shutil
+
+from gpuinstall.base.regex import regex
+from gpuinstall.base.values import dataclass
+from gpuinstall.machine.source import Source, ThisMachine
+
+JOBS = (
+    "SLURM_JOB_ID",
+    "PBS_JOBID",
+    "LSB_JOBID",
+    "FLUX_JOB_ID",
+    "SGE_TASK_ID",
+    "COBALT_JOBID",
+    "_CONDOR_SLOT",
+)
+
+HOST_FILES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
+
+_ENGINES = (
+    ("kubernetes", regex(r"kubepods|/kubelet/pods/|kubernetes\.io")),
+    ("podman", regex(r"libpod|/containers/storage/|crio-")),
+    ("docker", regex(r"/docker/|docker-[0-9a-f]{12}|buildkit|/moby/|/containerd/")),
+    ("lxc", regex(r"/lxc/|lxc\.payload| - fuse\.lxcfs ")),
+)
+_BY_MANAGER = {
+    "docker": "docker",
+    "podman": "podman",
+    "lxc": "lxc",
+    "lxc-libvirt": "lxc",
+    "systemd-nspawn": "lxc",
+}
+
+
+@dataclass(frozen=True)
+class ContainerInfo:
+    """What this process was put into."""
+
+    engine: str | None = None
+    """The container's."""
+
+    job: str | None = None
+    """The variable of the scheduler."""
+
+    signs: tuple[str, ...] = ()
+    """What a builder looks like."""
+
+    @property
+    def shares_the_bus(self) -> bool:
+        """Whether the bus may show cards that this process was not given: sysfs is not namespaced."""
+        return self.engine is not None or self.job is not None
+
+
+def read_container(source: Source) -> ContainerInfo:
+    """Read where this process runs."""
+    jobs = [name for name in JOBS if source.variable(name)]
+    signs = []
+    if source.variable("CI"):
+        signs.append("a CI runner")
+    if source.answer("slurm.txt", lambda: shutil.which("sbatch") or ""):
+        signs.append("Slurm's commands")
+    return ContainerInfo(
+        _engine(source),
+        jobs[0] if jobs else None,
+        tuple(signs),
+    )
+
+
+def _engine(source: Source) -> str | None:
+    if source.variable("APPTAINER_CONTAINER") or source.variable("SINGULARITY_CONTAINER"):
+        return "apptainer"
+    if source.variable("KUBERNETES_SERVICE_HOST"):
+        return "kubernetes"
+    mounts = source.answer(
+        "own-mounts.txt", lambda: own_mounts(ThisMachine().text("/proc/self/mountinfo") or "")
+    )
+    by_traces = engine_of((source.text("/proc/self/cgroup") or "") + mounts)
+    if by_traces:
+        return by_traces
+    if source.text("/run/.containerenv") is not None:
+        return "podman"
+    if source.text("/.dockerenv") is not None and (not mounts or has_host_files(mounts)):
+        return "docker"
+    manager = source.text("/run/systemd/container") or source.variable("container") or ""
+    return manager_of(manager)
+
+
+def engine_of(text: str) -> str | None:
+    """Return the engine whose traces stand in a process's control groups or in its own mounts."""
+    for engine, trace in _ENGINES:
+        if trace.search(text):
+            return engine
+    return None
+
+
+def manager_of(text: str) -> str | None:
+    """Return the engine that systemd names; its own containers are system containers, as LXC's are."""
+    return _BY_MANAGER.get(text.strip())
+
+
+def own_mounts(text: str) -> str:
+    """Return the lines of mountinfo that an engine makes for the process itself: its root and its host files.
+
+    On a host the mounts of other people's containers are listed as well, and tell nothing of this process.
+    """
+    own = ("/", "/proc/cpuinfo", *HOST_FILES)
+    return "\n".join(line for line in text.splitlines() if _mount_point(line) in own)
+
+
+def has_host_files(text: str) -> bool:
+    """Whether an engine laid its own files over the host's: a virtual machine made of an image keeps its marks."""
+    return any(_mount_point(line) in HOST_FILES for line in text.splitlines())
+
+
+def _mount_point(line: str) -> str:
+    fields = line.split()
+    return fields[4] if len(fields) > 4 else ""
+
+
+@dataclass(frozen=True)
+class Wsl:
+    """Windows Subsystem for Linux."""
+
+    gpu: bool = False
+    """Whether it lent a GPU (/dev/dxg)."""
+
+    drivers: tuple[str, ...] = ()
+    """The folders of Windows' drivers."""
+
+
+def read_wsl(source: Source, release: str) -> Wsl | None:
+    """Read WSL's side; None elsewhere. Containers inside WSL have the same kernel and, with a GPU, the same device."""
+    gpu = source.access("/dev/dxg") is not None
+    if gpu or "microsoft" in release.lower():
+        return Wsl(gpu, source.names("/usr/lib/wsl/drivers"))
+    return None

@@ -1,0 +1,321 @@
+"""The host: operating system, distribution, architecture, C library, processor; and what is free on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from gpuinstall.base.values import dataclass
+from gpuinstall.catalog.failures.problems import distribution_keys
+from gpuinstall.machine.source import Source, ThisMachine, home_folder, json_or_none
+
+GIB = 1 << 30
+_GROUP = "/sys/fs/cgroup"
+
+OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
+PLATFORM = "platform.json"
+PROCESSOR_BYTES = 4096
+"""The first processor of ``/proc/cpuinfo`` fits into so many; a large host lists hundreds."""
+
+RUNTIME_LIBRARIES = ("vcruntime140.dll", "vcruntime140_1.dll", "msvcp140.dll")
+
+_SYSTEMS = {"Linux": "linux", "Windows": "windows", "Darwin": "macos"}
+_PROCESSORS = {
+    "amd64": "x86_64",
+    "x64": "x86_64",
+    "i386": "x86_64",
+    "i686": "x86_64",
+    "armv8l": "aarch64",
+}
+"""The names of a processor that are not those of the catalogue."""
+
+_LOADERS = {"ld-linux": "glibc", "ld-musl-": "musl"}
+"""The C library, by how the name of its loader begins."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """The host's own facts."""
+
+    os: str
+    """linux, windows or macos."""
+
+    arch: str
+    """The machine's, also if this Python is for another."""
+
+    release: str = ""
+    """The kernel's."""
+
+    libc: str | None = None
+    """glibc or musl; None on other systems than Linux, or if it was not recognised."""
+
+    glibc: str | None = None
+    """Its version."""
+
+    distribution: str | None = None
+    """Its name and version for people."""
+
+    distribution_ids: tuple[str, ...] = ()
+    """Its own ID in os-release, and those of what it is like."""
+
+    avx: bool | None = None
+    """None if the processor does not tell."""
+
+    translated: bool = False
+    """Whether an Arm machine translates this Python, which is for x86."""
+
+    @property
+    def fix_keys(self) -> tuple[str, ...]:
+        """The distribution and its package manager as fixes name them."""
+        return distribution_keys(*self.distribution_ids)
+
+
+def read_host(source: Source) -> Host:
+    """Read the host."""
+    answers = parse_platform(source.answer(PLATFORM, _platform))
+    system = answers.get("system", "Linux")
+    processor = source.text("/proc/cpuinfo", PROCESSOR_BYTES) or ""
+    translated = answers.get("translated", "")
+    host = Host(
+        os=_SYSTEMS.get(system, "linux"),
+        arch=true_architecture(
+            answers.get("machine", ""),
+            system,
+            processor,
+            translated,
+        ),
+        release=answers.get("release", ""),
+        avx=parse_avx(processor),
+        translated=translated == "1",
+    )
+    if system != "Linux":
+        return host
+    names = _read_os_release(source)
+    # "glibc 2.36", or empty on musl.
+    libc, _, version = answers.get("libc", "").partition(" ")
+    is_glibc = libc == "glibc"
+    related_ids = names.get("ID_LIKE", "").split()
+    return replace(
+        host,
+        libc=libc if is_glibc else _libc_of_loaders(source),
+        glibc=version or None if is_glibc else None,
+        distribution=distribution(names),
+        distribution_ids=(names.get("ID", ""), *related_ids),
+    )
+
+
+def _platform() -> str:
+    """Return as JSON what Python knows of this machine."""
+    libc = ""
+    with suppress(AttributeError, ValueError, OSError):
+        libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    return json.dumps(
+        {
+            "system": platform.system(),
+            "machine": platform.machine(),
+            "release": platform.release(),
+            "libc": libc,
+            "translated": _translated(),
+        }
+    )
+
+
+def _translated() -> str:
+    """Return 1 under Rosetta or Windows' emulation: the first has a sysctl, the second a variable."""
+    if platform.system() == "Windows":
+        native = os.environ.get("PROCESSOR_ARCHITEW6432", "")
+        return "1" if "ARM64" in native else ""
+    if platform.system() != "Darwin":
+        return ""
+    from gpuinstall.base.process import run
+
+    return run(["/usr/sbin/sysctl", "-in", "sysctl.proc_translated"], seconds=2).out.strip()
+
+
+def parse_platform(text: str) -> dict[str, str]:
+    """Return what Python's platform module answered; empty if the answer is malformed."""
+    document = json_or_none(text)
+    if not isinstance(document, dict):
+        return {}
+    return {key: value for key, value in document.items() if isinstance(value, str)}
+
+
+def true_architecture(
+    machine: str,
+    system: str,
+    processor: str,
+    translated: str,
+) -> str:
+    """Return the machine's architecture, not that of an x86 Python which an Arm machine translates.
+
+    Args:
+        machine: The architecture as Python has it.
+        system: The operating system as Python has it.
+        processor: The beginning of ``/proc/cpuinfo``.
+        translated: "1" if the system said that it translates this Python.
+    """
+    name = _PROCESSORS.get(machine.lower(), machine.lower())
+    # qemu translates without a word; the kernel's account of the processor stays Arm's.
+    is_linux = system == "Linux"
+    is_emulated = is_linux and name == "x86_64" and "CPU implementer" in processor
+    if is_emulated or translated == "1" or name in ("aarch64", "arm64"):
+        return "aarch64" if is_linux else "arm64"
+    return name
+
+
+def parse_avx(processor: str) -> bool | None:
+    """Whether an x86 processor has AVX; None if there are no flags."""
+    flags = re.search(r"(?m)^flags\s*:(.*)\n", processor)
+    if flags is None:
+        return None
+    return "avx" in flags[1].split()
+
+
+def _read_os_release(source: Source) -> dict[str, str]:
+    for path in OS_RELEASE:
+        text = source.text(path)
+        if text:
+            return parse_os_release(text)
+    return {}
+
+
+def parse_os_release(text: str) -> dict[str, str]:
+    """Return the values of os-release: shell assignments, quoted or not (freedesktop.org's os-release(5))."""
+    values = {}
+    for line in text.splitlines():
+        match = re.match(r"\s*([A-Z][A-Z0-9_]*)=(.*?)\s*$", line)
+        if match:
+            value = match[2].strip("\"'")
+            values[match[1]] = re.sub(r"\\(.)", r"\1", value)
+    return values
+
+
+def distribution(names: dict[str, str]) -> str | None:
+    """Return the distribution as people call it: ``Ubuntu 22.04``."""
+    name = names.get("NAME") or names.get("ID")
+    if not name:
+        return None
+    version = names.get("VERSION_ID", "")
+    return f"{name.removesuffix(' GNU/Linux')} {version}".strip()
+
+
+def _libc_of_loaders(source: Source) -> str | None:
+    loaders = source.names("/lib", "ld-") + source.names("/lib64", "ld-")
+    for name in sorted(loaders):
+        for beginning, libc in _LOADERS.items():
+            if name.startswith(beginning):
+                return libc
+    return None
+
+
+def read_missing_libraries(source: Source, system: str) -> tuple[str, ...]:
+    """Read which of Windows' Visual C++ run-time libraries are missing; none elsewhere."""
+    if system != "windows":
+        return ()
+    return tuple(source.answer("missing-libraries.txt", _missing_libraries).split())
+
+
+def _missing_libraries() -> str:
+    folder = Path(os.environ.get("SYSTEMROOT", "C:\\Windows"), "System32")
+    missing = [name for name in RUNTIME_LIBRARIES if not (folder / name).exists()]
+    return "\n".join(missing)
+
+
+class Capacity(NamedTuple):
+    """What this process may use."""
+
+    cores: int
+    """Those that it may run on."""
+
+    free_gib: float | None
+    """None if the system does not tell."""
+
+
+def read_capacity() -> Capacity:
+    """Read the capacity: that of this process's own group if it has less than the machine."""
+    cores = os.cpu_count() or 1
+    # Linux alone has it.
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    this_machine = ThisMachine()
+    amounts = []
+    free = available(this_machine.text("/proc/meminfo") or "")
+    if free is not None:
+        amounts.append(free)
+    limit = (this_machine.text(f"{_GROUP}/memory.max") or "").strip()
+    used = (this_machine.text(f"{_GROUP}/memory.current") or "").strip()
+    # Without a limit it is "max".
+    if limit.isdigit() and used.isdigit():
+        amounts.append(max(0, int(limit) - int(used)))
+    return Capacity(cores, min(amounts) / GIB if amounts else None)
+
+
+def available(meminfo: str) -> int | None:
+    """Return MemAvailable, in bytes, from ``/proc/meminfo``."""
+    line = re.search(r"(?m)^MemAvailable:\s+(\d+) kB", meminfo)
+    return int(line[1]) * 1024 if line else None
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder's file system."""
+
+    free: int
+    """In bytes."""
+
+    writable: bool = True
+    """Whether this user may write into it."""
+
+
+def read_folders(source: Source) -> dict[str, Folder]:
+    """Read where the environment, uv's cache, temporary files, shared memory and CUDA's kernel cache go."""
+    return parse_folders(source.answer("folders.json", _folders))
+
+
+def _folders() -> str:
+    """Return as JSON what is free where each kind of file goes."""
+    home = home_folder()
+    environ = os.environ
+    caches = environ.get("XDG_CACHE_HOME") or home / ".cache"
+    paths = {
+        "environment": "",
+        "cache": environ.get("UV_CACHE_DIR") or Path(caches, "uv"),
+        "temporary": environ.get("TMPDIR") or environ.get("TEMP") or "/tmp",  # noqa: S108  looked at, not written to
+        "shared-memory": "/dev/shm",  # noqa: S108
+        "kernel-cache": environ.get("CUDA_CACHE_PATH") or home / ".nv",
+    }
+    folders = {name: _measure(Path(path)) for name, path in paths.items()}
+    return json.dumps(folders)
+
+
+def _measure(path: Path) -> dict[str, object]:
+    """Return what is free at a path, or at the first folder above it that exists."""
+    for folder in (path, *path.parents):
+        if os.access(folder, os.F_OK):
+            break
+    return {
+        "free": shutil.disk_usage(folder).free,
+        "writable": os.access(folder, os.W_OK),
+    }
+
+
+def parse_folders(text: str) -> dict[str, Folder]:
+    """Return the folders of an answer; what is malformed is left out."""
+    document = json_or_none(text)
+    if not isinstance(document, dict):
+        return {}
+    folders = {}
+    for name, entry in document.items():
+        if isinstance(entry, dict) and isinstance(entry.get("free"), int):
+            folders[name] = Folder(
+                entry["free"],
+                writable=entry.get("writable") is not False,
+            )
+    return folders

@@ -1,0 +1,345 @@
+"""What a driver serves, which GPUs it drives, and which code of a build a chip runs under it.
+
+A chip runs SASS of its own major, PTX that its driver can compile, or none.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuinstall.base.finding import Finding, Reason
+from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
+from gpuinstall.machine.protocol import Code, Toolkit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.catalog import Build
+    from gpuinstall.catalog.drivers import CompatPackage, Drivers, Floor, Generation
+
+    Libraries = tuple[tuple[str, str], ...]
+    Made = tuple[tuple[str, ...], Toolkit, Libraries]
+
+
+class Sass(NamedTuple):
+    """Machine code for one architecture: ``sm_90``, ``sm_90a`` (exactly that one), ``sm_103f`` (its family)."""
+
+    capability: ComputeCapability
+    suffix: str = ""
+
+    @classmethod
+    def parse(cls, name: str) -> Sass:
+        """Read ``"sm_90"``, ``"sm_90a"`` or ``"sm_103f"``."""
+        number = name.removeprefix("sm_")
+        suffix = number[-1] if number[-1] in "af" else ""
+        return cls(ComputeCapability.from_sm(int(number.removesuffix(suffix))), suffix)
+
+    def __str__(self) -> str:
+        return f"{self.capability.sm}{self.suffix}"
+
+
+@lru_cache
+def split_code(names: tuple[str, ...]) -> tuple[tuple[Sass, ...], tuple[ComputeCapability, ...]]:
+    """Return the code of a build: its SASS (``sm_90a``) and its PTX (``compute_90``)."""
+    sass = []
+    ptx = []
+    for name in names:
+        kind, _, number = name.partition("_")
+        if kind == "sm":
+            sass.append(Sass.parse(name))
+        elif kind == "compute":
+            ptx.append(ComputeCapability.from_sm(int(number.rstrip("af"))))
+    return tuple(sass), tuple(ptx)
+
+
+def code_for(
+    build: Build,
+    chip: ComputeCapability,
+    drivers: Drivers,
+    cuda: CudaVersion | None,
+) -> Code | Reason:
+    """Return the code of ``build`` that ``chip`` runs with a driver that serves ``cuda``, or why there is none."""
+    made = (build.code, build.toolkit, build.libraries)
+    return _code_for(made, chip, drivers, cuda)
+
+
+@lru_cache(maxsize=4096)
+def _code_for(
+    made: Made,
+    chip: ComputeCapability,
+    drivers: Drivers,
+    cuda: CudaVersion | None,
+) -> Code | Reason:
+    """Decide once for all builds that are made alike."""
+    names, toolkit, libraries = made
+    sass, _ = split_code(names)
+    runnable = [code for code in sass if _runs(code, chip, toolkit, drivers)]
+    code: Code | Reason
+    if runnable:
+        code = Code(str(max(runnable)), "sass")
+    else:
+        code = _ptx_for(chip, names, toolkit, cuda)
+    cudnn = dict(libraries).get("cudnn")
+    if cudnn is None or isinstance(code, Reason):
+        return code
+    return _cudnn_lacks(chip, cudnn, toolkit, drivers) or code
+
+
+def _runs(
+    code: Sass,
+    chip: ComputeCapability,
+    toolkit: Toolkit,
+    drivers: Drivers,
+) -> bool:
+    if code.capability == chip:
+        return True
+    if code.capability.major != chip.major or code.capability > chip:
+        return False
+    if code.suffix == "a":
+        return False
+    if code.suffix == "f":
+        return chip in drivers.families.get(code.capability, ())
+    if chip not in drivers.tegra:
+        return True
+    unified = drivers.tegra[chip]
+    return unified is not None and toolkit is not None and toolkit >= unified.ran
+
+
+def _ptx_for(
+    chip: ComputeCapability,
+    names: tuple[str, ...],
+    toolkit: Toolkit,
+    cuda: CudaVersion | None,
+) -> Code | Reason:
+    sass, ptx = split_code(names)
+    older = [capability for capability in ptx if capability <= chip]
+    newest = max(older, default=None)
+    if newest is None:
+        others = ", ".join(map(str, sass)) or "none"
+        return Reason("no-code", f"no code for {chip.sm}, only for {others}")
+    if toolkit is not None and (cuda is None or cuda < toolkit):
+        return Reason(
+            "driver-too-old-for-ptx",
+            f"{chip.sm} would run its PTX, which needs a driver for CUDA {CudaVersion(*toolkit)}",
+        )
+    return Code(f"compute_{newest.major}{newest.minor}", "ptx")
+
+
+def _cudnn_lacks(
+    chip: ComputeCapability,
+    cudnn: str,
+    toolkit: Toolkit,
+    drivers: Drivers,
+) -> Reason | None:
+    floor = drivers.cudnn_floor(cudnn)
+    if floor and chip < floor:
+        return Reason(
+            "no-cudnn-code",
+            f"its cuDNN has no code for {chip.sm}, only for {floor.sm} and later",
+        )
+    ceiling = drivers.cudnn_ceiling(cudnn, toolkit and toolkit[0])
+    if ceiling and chip > ceiling:
+        return Reason(
+            "no-cudnn-code",
+            f"its cuDNN {cudnn} has no code for {chip.sm}, only up to {ceiling.sm}",
+        )
+    return None
+
+
+@dataclass(frozen=True)
+class MachineDriver:
+    """The driver of a machine, by the tables of the catalogue."""
+
+    machine: Machine
+    tables: Drivers
+
+    def __str__(self) -> str:
+        name = f"driver {self.version}" if self.version else f"a driver for CUDA {self.cuda}"
+        return f"{name} with cuda-compat {self.cuda}" if self.is_compat else name
+
+    @property
+    def version(self) -> DriverVersion | None:
+        """Its release, if known."""
+        return self.machine.driver.version if self.machine.driver else None
+
+    @cached_property
+    def cuda(self) -> CudaVersion | None:
+        """The newest CUDA that it serves: as it reports, else as its branch does."""
+        driver = self.machine.driver
+        if driver is not None and driver.cuda is not None:
+            return driver.cuda
+        row = self.tables.branch(self.version) if self.version else None
+        return row[1] if row else None
+
+    @cached_property
+    def branch(self) -> int | None:
+        """Its branch; if its release is not known, the newest that its CUDA reaches (0: none)."""
+        if self.version is not None:
+            row = self.tables.branch(self.version)
+            return row[0] if row else self.version.branch
+        served = self.cuda
+        if served is None:
+            return None
+        reached = [branch for branch, cuda in self.tables.branches if cuda <= served]
+        return max(reached, default=0)
+
+    @property
+    def is_compat(self) -> bool:
+        """Whether its CUDA is that of NVIDIA's forward-compatibility package, a newer libcuda above the driver."""
+        return self.machine.driver is not None and self.machine.driver.compat
+
+    @property
+    def compat_branch(self) -> int:
+        """The branch whose libraries serve its CUDA: the oldest that reports it, else the newest that is known."""
+        serving = [branch for branch, cuda in self.tables.branches if cuda == self.cuda]
+        newest, _ = self.tables.branches[-1]
+        return min(serving, default=newest)
+
+    def compat_fault(self, label: str, chip: ComputeCapability) -> Finding | None:
+        """Return why the forward-compatibility package does not work for a GPU.
+
+        It is for data-centre GPUs on Linux, and its libraries serve only the generations that their own driver drives.
+        """
+        if not self.is_compat:
+            return None
+        words = label.lower().split()
+        if not (self._has_compat and self.tables.no_compat.isdisjoint(words)):
+            return Finding(
+                "forward-compatibility-unsupported",
+                f"cuda-compat is for data-centre GPUs on Linux, not for {label} on {self.machine.os}",
+                fixes=("Plan with the driver alone: --driver",),
+            )
+        generation = self.tables.generation(chip)
+        last = generation.last_branch if generation else None
+        if generation is None or last is None or self.compat_branch <= last:
+            return None
+        return Finding(
+            "driver-dropped-gpu",
+            f"cuda-compat {self.cuda} is of driver {self.compat_branch}, which does not drive"
+            f" {generation.name} GPUs such as {label}; {last} is the last that does",
+            fixes=("Plan with the driver alone: --driver",),
+        )
+
+    @property
+    def _has_compat(self) -> bool:
+        """Whether there are such packages for this system: Jetsons have their own, WSL has Windows' driver."""
+        environment = self.machine.environment
+        return self.machine.os == "linux" and not environment.wsl and environment.l4t is None
+
+    def compat_packages(self) -> Iterator[CompatPackage]:
+        """Yield the packages that bring a CUDA major that this driver does not serve, ascending."""
+        if self.is_compat or not self._has_compat or self.version is None or self.cuda is None:
+            return
+        if self.version.branch < self.tables.compat_base:
+            return
+        for package in self.tables.compat:
+            if package.cuda.major > self.cuda.major:
+                yield package
+
+    @cached_property
+    def floors(self) -> dict[int, DriverVersion]:
+        """The oldest driver for each CUDA major on this system."""
+        return {major: self._here(floor) for major, floor in self.tables.floors.items()}
+
+    def _here(self, floor: Floor) -> DriverVersion:
+        """Return the floor for the system whose driver counts: in WSL that of Windows."""
+        if self.machine.os == "windows" or self.machine.environment.wsl:
+            return floor.windows
+        return floor.linux
+
+    def serves(self, toolkit: tuple[int, int]) -> bool:
+        """Whether it reaches the floor of a CUDA major; if only its CUDA is known, that decides."""
+        floor = self.floors.get(toolkit[0])
+        if floor is None:
+            # A major newer than the tables: nothing but a CUDA of its own that is as new speaks for it.
+            return self.cuda is not None and self.cuda >= toolkit
+        if (self.version is None or self.is_compat) and self.cuda is not None:
+            return self.cuda.major >= toolkit[0]
+        return self._reaches(floor)
+
+    def _reaches(self, floor: DriverVersion) -> bool:
+        """Whether it is at least ``floor``; a branch alone, or a CUDA, stands for its newest release."""
+        version = self.version
+        if version is None:
+            row = self.tables.branch(floor)
+            return self.branch is not None and row is not None and self.branch >= row[0]
+        if len(version.parts) == 1:
+            return version.branch >= floor.branch
+        return version.parts >= floor.parts
+
+    def needed(self, toolkit: tuple[int, int]) -> str:
+        """Return the driver that a toolkit needs, for people: ``driver 580 or newer``."""
+        floor = self.floors.get(toolkit[0])
+        if floor is None:
+            return f"a driver for CUDA {CudaVersion(*toolkit)}"
+        return f"driver {floor} or newer"
+
+    def ignores(
+        self,
+        chip: ComputeCapability,
+        label: str,
+        majors: Iterable[int],
+    ) -> Finding | None:
+        """Return why it does not drive a GPU: it is older than the chip, or has dropped its generation.
+
+        Args:
+            chip: What the GPU can execute.
+            label: The GPU's name.
+            majors: The CUDA majors of the builds for the chip: a newer driver has to serve one.
+        """
+        if self.branch is None:
+            return None
+        generation = self.tables.generation(chip)
+        last = generation.last_branch if generation else None
+        if generation and last is not None and self.branch > last:
+            return Finding(
+                "driver-dropped-gpu",
+                f"{self} no longer drives {generation.name} GPUs such as {label}; {last} is the last that does",
+                fixes=(f"Install driver {last}",),
+            )
+        first = self.first_for(chip)
+        if first is None or self._reaches(first):
+            return None
+        floors = [self.floors.get(major, first) for major in majors]
+        since = f"{first} is the first for it"
+        newer = f"{max(first, min(floors, default=first))} or newer"
+        after = self.tables.first_drivers[chip].after
+        if after:
+            since = f"the first for it is newer than {after}"
+            newer = "the newest from NVIDIA"
+        return Finding(
+            "driver-older-than-gpu",
+            f"{self} does not support {label}: it is older than the GPU, {since}",
+            fixes=(f"Update the NVIDIA driver to {newer}",),
+        )
+
+    def first_for(self, chip: ComputeCapability) -> DriverVersion | None:
+        """Return the first driver here that knows a chip; None if every driver that serves CUDA does."""
+        floor = self.tables.first_drivers.get(chip)
+        return floor and self._here(floor)
+
+    def last_branch(self, chips: Sequence[ComputeCapability]) -> int | None:
+        """Return the last branch that drives the newest chip and all that can share a driver with it; None: no end."""
+        firsts = [driver.branch for driver in map(self.first_for, chips) if driver]
+        first = max(firsts, default=0)
+        lasts = [generation.last_branch for generation in self._generations(chips)]
+        shared = [last for last in lasts if last is not None and last >= first]
+        return min(shared, default=None)
+
+    def branches_for(self, chips: Sequence[ComputeCapability]) -> str:
+        """Return the branches that drive chips and serve the newest CUDA that they can have."""
+        last = self.last_branch(chips)
+        if last is None:
+            firsts = filter(None, map(self.first_for, chips))
+            newest = max((*self.floors.values(), *firsts))
+            return f", {newest} or newer"
+        generations = self._generations(chips)
+        ended = [row.name for row in generations if row.last_branch == last]
+        names = " and ".join(dict.fromkeys(ended))
+        return f" of branch {last}, the last for {names}"
+
+    def _generations(self, chips: Sequence[ComputeCapability]) -> list[Generation]:
+        return list(filter(None, map(self.tables.generation, chips)))

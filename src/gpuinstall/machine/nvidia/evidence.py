@@ -1,0 +1,214 @@
+"""Everything that was read about a machine with NVIDIA's GPUs, before anything is concluded from it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import field
+from functools import cached_property
+
+from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import DriverVersion
+from gpuinstall.catalog.drivers import Drivers, JetsonChip
+from gpuinstall.catalog.failures.problems import FixContext
+from gpuinstall.catalog.gpus import Product
+from gpuinstall.machine.bus import PciDevice
+from gpuinstall.machine.nvidia.libraries import LibcudaFacts, NvmlFacts, permitted
+from gpuinstall.machine.nvidia.linux import Fabric, LentByWindows, LinuxKernel
+from gpuinstall.machine.source import Source
+from gpuinstall.machine.steps import MachineFacts
+
+NVIDIA_ON_PCI = 0x10DE
+JETSON_RELEASE = "/etc/nv_tegra_release"
+JETSON_COMPATIBLE = "/proc/device-tree/compatible"
+
+
+def drivers() -> Drivers:
+    """Return the catalogue's tables, loaded when a fault or a Jetson asks for them."""
+    from gpuinstall.catalog.drivers import load_drivers
+
+    return load_drivers()
+
+
+@dataclass(frozen=True)
+class Jetson:
+    """A Jetson, as far as it is told: its GPU is part of the Tegra chip, not on the bus."""
+
+    chip: JetsonChip | None = None
+    l4t: str = "unknown"
+    """The release of Jetson Linux."""
+
+
+def read_jetson(source: Source, release: str) -> Jetson | None:
+    """Return the module; None if this is none.
+
+    Args:
+        source: The machine.
+        release: The kernel's release. In a container L4T's own file may be missing: then this tells it.
+    """
+    chip = parse_compatible(source.text(JETSON_COMPATIBLE) or "")
+    l4t = parse_l4t(source.text(JETSON_RELEASE) or "")
+    if chip is None and l4t is None:
+        return None
+    kernel = ".".join(release.split(".")[:2])
+    return Jetson(chip, l4t or drivers().jetson_kernels.get(kernel, "unknown"))
+
+
+def parse_compatible(text: str) -> JetsonChip | None:
+    """Return the chip in the device tree's list of names, which NUL bytes separate."""
+    for name in text.split("\0"):
+        if name.startswith("nvidia,tegra"):
+            chip = drivers().jetsons.get(name.removeprefix("nvidia,"))
+            if chip:
+                return chip
+    return None
+
+
+def parse_l4t(text: str) -> str | None:
+    """Return ``# R36 (release), REVISION: 4.0, …`` as ``36.4.0``."""
+    match = re.search(r"#\s*R([0-9]{1,3})\b[^\n]*?REVISION:\s*([0-9]{1,3}(?:\.[0-9]{1,3})*)", text)
+    return f"{match[1]}.{match[2]}" if match else None
+
+
+@dataclass(frozen=True)
+class ToolkitVariables:
+    """What the container toolkit reads."""
+
+    devices: str | None = None
+    """NVIDIA_VISIBLE_DEVICES: the devices asked for (void if CDI brings them)."""
+    capabilities: str | None = None
+    """NVIDIA_DRIVER_CAPABILITIES: the parts of the driver that are lent."""
+    required: str | None = None
+    """NVIDIA_REQUIRE_CUDA: what the image demands of the driver."""
+
+
+@dataclass(frozen=True)
+class BusCard:
+    """An NVIDIA GPU on the bus."""
+
+    device: PciDevice
+
+    @cached_property
+    def chip(self) -> Product | None:
+        """Its chip, if the catalogue knows it."""
+        from gpuinstall.catalog.gpus import product_of
+
+        return product_of(self.device.device)
+
+    @property
+    def address(self) -> str:
+        """Its address on the bus."""
+        return self.device.address
+
+    @property
+    def name(self) -> str:
+        """Its name and address, for a sentence."""
+        name = self.chip.name if self.chip else f"NVIDIA {self.device.id}"
+        return f"{name} at {self.address}"
+
+    @property
+    def holder(self) -> str | None:
+        """What drives it: a kernel driver's name; on Windows NVIDIA's release, or the error that stopped it."""
+        driver = self.device.driver
+        if driver and re.fullmatch(r"[0-9.]+", driver):
+            return DriverVersion.of_windows(driver)
+        return driver
+
+
+@dataclass(frozen=True)
+class NvidiaEvidence:
+    """The facts of all steps."""
+
+    facts: MachineFacts = field(default_factory=MachineFacts)
+    nodes: tuple[str, ...] = ()
+    """The device nodes of cards."""
+    jetson: Jetson | None = None
+    windows: LentByWindows | None = None
+    toolkit: ToolkitVariables = field(default_factory=ToolkitVariables)
+    visible: str | None = None
+    """CUDA_VISIBLE_DEVICES."""
+    nvml: NvmlFacts = field(default_factory=NvmlFacts)
+    cuda: LibcudaFacts = field(default_factory=LibcudaFacts)
+    kernel: LinuxKernel = field(default_factory=LinuxKernel)
+    refused: tuple[str, ...] = ()
+    """What keeps this process from the shared nodes."""
+    fabric: Fabric | None = None
+    """Read if CUDA waits for it."""
+
+    @property
+    def container(self) -> str | None:
+        """The engine of the container, if it is one."""
+        return self.facts.container.engine
+
+    @property
+    def cuda_works(self) -> bool:
+        """Whether cuInit succeeded."""
+        return self.cuda.init == 0
+
+    @property
+    def shows_gpu(self) -> bool:
+        """Whether any source shows a GPU that this process was given."""
+        listed = self.nvml.gpus or self.cuda.devices or self.cards
+        return bool(listed or self.nodes or self.jetson or self._is_lent_by_windows)
+
+    @property
+    def _is_lent_by_windows(self) -> bool:
+        if self.facts.wsl is None or not self.facts.wsl.gpu:
+            return False
+        others_only = self.windows is not None and self.windows.others_only
+        return self.has_libraries or not others_only
+
+    @property
+    def has_libraries(self) -> bool:
+        """Whether any library of the driver could be loaded."""
+        in_wsl = self.windows is not None and self.windows.libraries
+        return self.nvml.library is not None or self.cuda.path is not None or in_wsl
+
+    @property
+    def driver(self) -> DriverVersion | None:
+        """The driver's release: the kernel module's, else NVML's."""
+        return self.kernel.module.version if self.kernel.module else self.nvml.driver
+
+    @property
+    def usable(self) -> tuple[PciDevice, ...]:
+        """NVIDIA's display controllers that are not set aside for a virtual machine."""
+        return tuple(card.device for card in self._all_cards if not card.device.is_reserved)
+
+    @cached_property
+    def cards(self) -> tuple[BusCard, ...]:
+        """The cards on the bus that this process was given."""
+        return tuple(card for card in self._all_cards if card.address in self._given)
+
+    @cached_property
+    def others(self) -> tuple[BusCard, ...]:
+        """The cards on the bus that it was not given."""
+        return tuple(card for card in self._all_cards if card.address not in self._given)
+
+    @cached_property
+    def _all_cards(self) -> tuple[BusCard, ...]:
+        ours = (device for device in self.facts.devices if device.vendor == NVIDIA_ON_PCI)
+        return tuple(BusCard(device) for device in ours if device.is_display)
+
+    @cached_property
+    def _given(self) -> set[str | None]:
+        """The addresses of the cards that this process was given; the bus may show others."""
+        # With a node for every card a container was given them all, also one that the driver has lost.
+        if not self.facts.container.shares_the_bus or len(self.nodes) >= len(self.usable):
+            return {device.address for device in self.usable}
+        listed: set[str | None] = {gpu.bus_id for gpu in permitted(self.nvml).gpus}
+        listed |= {device.bus_id for device in self.cuda.devices}
+        if listed:
+            return listed
+        # No library lists them: a node has the number of its card on the bus.
+        numbered = enumerate(self.usable)
+        return {card.address for number, card in numbered if f"nvidia{number}" in self.nodes}
+
+    @property
+    def fix_context(self) -> FixContext:
+        """Where a fix would be applied."""
+        platforms = ("jetson",) if self.jetson else ()
+        branch = self.driver.branch if self.driver else drivers().recommended_branch
+        return FixContext(self.facts.fix_keys(*platforms)).knowing(
+            release=self.kernel.release or self.facts.host.release or "$(uname -r)",
+            version=self.driver or "of the kernel module",
+            running=branch,
+        )

@@ -1,0 +1,431 @@
+"""What the driver's libraries say: libcuda, which programs compute through, and NVML, which knows every card.
+
+Each is asked in a child process of its own: ``libcuda_child`` writes one answer, ``nvml_child`` a line for each card.
+Here are the environment of both and their answers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from gpuinstall.base.machine import Gpu, MigDevice
+from gpuinstall.base.process import Finished
+from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
+from gpuinstall.machine.bus import normal_address
+from gpuinstall.machine.children import DRIVER_SECONDS, ask_child, death, last_answer, run_children
+from gpuinstall.machine.container import JOBS
+from gpuinstall.machine.source import Source, json_or_none
+
+JsonObject = dict[str, Any]
+LibraryFault = Literal["missing", "unloadable", "timeout", "crash"]
+
+COMPAT_FOLDER = ".cuda-compat"
+"""Where ``install --cuda-compat`` puts the forward-compatibility package, beside the environments."""
+
+_LIBCUDA_CHILD = Path(__file__).with_name("libcuda_child.py")
+_NVML_CHILD = Path(__file__).with_name("nvml_child.py")
+
+_MISLEADING = {
+    "LD_PRELOAD",
+    "CUDA_DISABLE_PTX_JIT",
+    "CUDA_FORCE_PTX_JIT",
+    "CUDA_VISIBLE_DEVICES",
+}
+_STEADY = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
+_VISIBLE_ENTRY = re.compile(r"([0-9]{1,9})|(?:GPU|MIG)-.+")
+
+# NVML's numbers: an error, a compute mode and a virtualization mode.
+NO_PERMISSION = 4
+PROHIBITED = 2
+VIRTUAL_GPU = 2
+
+
+@dataclass(frozen=True)
+class CudaDevice:
+    """One device as CUDA sees it, in PCI order; a fact that the driver did not give is None."""
+
+    name: str | None = None
+    uuid: str | None = None
+    compute_capability: ComputeCapability | None = None
+    memory_bytes: int | None = None
+    bus_id: str | None = None
+
+
+@dataclass(frozen=True)
+class LibcudaFacts:
+    """What libcuda answered."""
+
+    path: str | None = None
+    """The file that the loader took."""
+    init: int | None = None
+    """The number that cuInit returned."""
+    driver_version: CudaVersion | None = None
+    devices: tuple[CudaDevice, ...] = ()
+    """With MIG, CUDA shows a process one slice and nothing else: they are then fewer than NVML's."""
+    fault: LibraryFault | None = None
+    """Why there is no answer."""
+    error: str | None = None
+    """The same in the loader's or the system's words."""
+
+
+@dataclass(frozen=True)
+class NvmlGpu:
+    """One card as NVML sees it."""
+
+    index: int
+    name: str | None = None
+    uuid: str | None = None
+    bus_id: str | None = None
+    pci_id: str | None = None
+    compute_capability: ComputeCapability | None = None
+    memory_mib: int | None = None
+    mig: bool = False
+    slices: tuple[MigDevice, ...] = ()
+    slices_withheld: bool = False
+    """Whether it has slices that this process may not use."""
+    error: int | None = None
+    """NVML's number if it refused; the rest is then unknown."""
+    prohibited: bool = False
+    remap_pending: bool = False
+    remap_failed: bool = False
+    virtual: bool = False
+    licensed: bool | None = None
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether all of it that CUDA could use was given to others."""
+        return self.mig and not self.slices and self.slices_withheld
+
+
+@dataclass(frozen=True)
+class NvmlFacts:
+    """What NVML answered."""
+
+    library: str | None = None
+    """The file loaded."""
+    init: int | None = None
+    """The number that nvmlInit returned; None: nobody asked."""
+    driver: DriverVersion | None = None
+    cuda: CudaVersion | None = None
+    count: int = 0
+    """The number of cards that it has."""
+    gpus: tuple[NvmlGpu, ...] = ()
+    """The cards about which it answered."""
+    fault: LibraryFault | None = None
+    """Why there is no answer to the end."""
+    error: str | None = None
+    """The same in words."""
+    at: int | None = None
+    """The card that it was asked about when it failed."""
+
+    @property
+    def was_asked(self) -> bool:
+        """Whether anybody asked: on a recorded machine it may be that nobody did."""
+        return self != NvmlFacts()
+
+    @property
+    def works(self) -> bool:
+        """Whether NVML was initialized and answered to the end."""
+        return self.init == 0 and self.fault is None
+
+
+def ask_libcuda(source: Source) -> LibcudaFacts:
+    """Ask libcuda; in a scheduler's job only about the cards given."""
+    environment = child_environment(os.environ, job_devices(os.environ))
+    command = (libcuda_command("devices"), environment)
+    finished = ask_child(
+        source,
+        name="libcuda.txt",
+        who="libcuda",
+        command=command,
+    )
+    return parse_libcuda(finished) if finished else LibcudaFacts()
+
+
+def ask_nvml(source: Source) -> NvmlFacts:
+    """Ask NVML."""
+    command = (nvml_command(), child_environment(os.environ))
+    finished = ask_child(
+        source,
+        name="nvml.txt",
+        who="NVML",
+        command=command,
+    )
+    return parse_nvml(finished) if finished else NvmlFacts()
+
+
+def libcuda_command(*words: str) -> list[str]:
+    """Return what starts the child isolated from Python's own variables, site and user packages."""
+    return [sys.executable, "-I", "-S", str(_LIBCUDA_CHILD), *words]
+
+
+def nvml_command(*words: str) -> list[str]:
+    """Return what starts the child likewise, with NVIDIA's binding alone."""
+    binding = find_spec("pynvml")
+    folder = Path(binding.origin).parent if binding and binding.origin else Path()
+    return [sys.executable, "-I", "-S", str(_NVML_CHILD), str(folder), *words]
+
+
+def child_environment(environ: Mapping[str, str], visible: str | None = None) -> dict[str, str]:
+    """Return the environment of a child, without what changes CUDA's answer.
+
+    LD_LIBRARY_PATH stays: some systems have libcuda only there.
+    """
+    environment = {
+        name: value
+        for name, value in environ.items()
+        if name not in _MISLEADING and not name.startswith("CUDA_INJECTION")
+    }
+    environment |= _STEADY
+    if visible is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = visible
+    return environment
+
+
+def job_devices(environ: Mapping[str, str]) -> str | None:
+    """Return the CUDA_VISIBLE_DEVICES of a scheduler's job; None outside a job, or if it narrows nothing."""
+    if not any(environ.get(name) for name in JOBS):
+        return None
+    return environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def is_visible(
+    devices: str,
+    ordinal: int,
+    gpu: Gpu,
+    name: str,
+) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES lists a card, or the slice ``name`` of it; ordinals count the cards given."""
+    entries = visible_entries(devices)
+    return (
+        str(ordinal) in entries
+        or name.startswith(entries)
+        or (gpu.uuid or name).startswith(entries)
+    )
+
+
+def visible_entries(devices: str) -> tuple[str, ...]:
+    """Return the entries of CUDA_VISIBLE_DEVICES that CUDA heeds: ordinals, and the beginnings of UUIDs.
+
+    An ordinal goes as far as its digits (``1gpu2`` is 1). The first entry that can name no device (``-1``,
+    ``NoDevFiles``, an empty one) ends the list, and a repeated one empties it: torch/cuda/__init__.py retells it in
+    ``_parse_visible_devices``.
+    """
+    entries: list[str] = []
+    for text in devices.split(","):
+        match = _VISIBLE_ENTRY.match(text.strip())
+        if match is None:
+            break
+        entry = match[0]
+        if match[1]:
+            entry = str(int(match[1]))
+        if entry in entries:
+            return ()
+        entries.append(entry)
+    return tuple(entries)
+
+
+def is_compat(library: str | None) -> bool:
+    """Whether a libcuda is NVIDIA's forward-compatibility package.
+
+    Its folder is ``/usr/local/cuda/compat``, ``cuda-compat``, or a Jetson's ``compat_orin``.
+    """
+    folders = PurePosixPath(library or "").parent.parts
+    return any(re.fullmatch(r"(.+-)?compat(_[a-z]+)?", folder) for folder in folders)
+
+
+def is_requested_compat(library: str | None) -> bool:
+    """Whether a libcuda is of the forward-compatibility package that this user has put above the driver."""
+    return PurePosixPath(library or "").parent.name == COMPAT_FOLDER
+
+
+def with_compat(environ: Mapping[str, str], folder: Path | None) -> dict[str, str]:
+    """Return an environment in which the libraries of a folder are loaded first; None: the system's own."""
+    folders = environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    others = [path for path in folders if path and PurePosixPath(path).name != COMPAT_FOLDER]
+    if folder is not None:
+        others.insert(0, str(folder))
+    environment = {name: value for name, value in environ.items() if name != "LD_LIBRARY_PATH"}
+    if others:
+        environment["LD_LIBRARY_PATH"] = os.pathsep.join(others)
+    return environment
+
+
+def ask_libcuda_in(environments: Sequence[Mapping[str, str]]) -> list[LibcudaFacts]:
+    """Ask the libcuda that is loaded in each environment, each in a child of its own."""
+    commands = []
+    for environ in environments:
+        environment = child_environment(environ, job_devices(environ))
+        commands.append((libcuda_command("devices"), environment))
+    ended = run_children(commands, DRIVER_SECONDS, waiting=lambda: None)
+    return list(map(parse_libcuda, ended))
+
+
+def permitted(facts: NvmlFacts) -> NvmlFacts:
+    """Return NVML's answer without the cards that this process may not open: those of other jobs and containers."""
+    gpus = [gpu for gpu in facts.gpus if gpu.error != NO_PERMISSION]
+    return replace(facts, gpus=tuple(gpus))
+
+
+def parse_libcuda(finished: Finished) -> LibcudaFacts:
+    """Return the child's answer, or its death."""
+    answer = last_answer(finished)
+    if answer is None:
+        fault: LibraryFault = "timeout" if finished.status is None else "crash"
+        return LibcudaFacts(fault=fault, error=f"libcuda {death(finished)}")
+    if answer.get("path") is None:
+        error = str(answer.get("error"))
+        is_missing = "No such file" in error
+        return LibcudaFacts(fault="missing" if is_missing else "unloadable", error=error)
+    try:
+        return _parse_devices(answer)
+    except (AttributeError, OverflowError, TypeError, ValueError):
+        return LibcudaFacts(fault="crash", error="libcuda's answer cannot be read")
+
+
+def _parse_devices(answer: JsonObject) -> LibcudaFacts:
+    version = answer.get("version")
+    return LibcudaFacts(
+        path=str(answer["path"]),
+        init=int(answer.get("init", 0)),
+        driver_version=None if version is None else CudaVersion.from_driver_api(int(version)),
+        devices=tuple(map(_parse_device, answer.get("devices", ()))),
+    )
+
+
+def _parse_device(body: JsonObject) -> CudaDevice:
+    capability = body.get("compute_capability")
+    return CudaDevice(
+        name=body.get("name"),
+        uuid=body.get("uuid"),
+        compute_capability=None if capability is None else ComputeCapability(*capability),
+        memory_bytes=body.get("memory_bytes"),
+        bus_id=body.get("bus_id"),
+    )
+
+
+def parse_nvml(finished: Finished) -> NvmlFacts:
+    """Return what the child wrote, as far as it came."""
+    facts = NvmlFacts()
+    for line in json_lines(finished):
+        if line.get("end") is True:
+            return replace(
+                facts,
+                fault=None if facts.library else "missing",
+                at=None,
+            )
+        facts = _with_line(facts, line)
+    return replace(
+        facts,
+        fault="timeout" if finished.status is None else "crash",
+        error=f"NVML {death(finished)}",
+    )
+
+
+def json_lines(finished: Finished) -> list[JsonObject]:
+    """Return the JSON objects that a child wrote."""
+    values = map(json_or_none, finished.out.splitlines())
+    return [value for value in values if isinstance(value, dict)]
+
+
+def _with_line(facts: NvmlFacts, line: JsonObject) -> NvmlFacts:
+    if "init" in line:
+        library = _text(line.get("library"))
+        return replace(
+            facts,
+            library=library,
+            init=_number(line["init"]) if library else None,
+        )
+    if "count" in line:
+        cuda = _number(line.get("cuda"))
+        return replace(
+            facts,
+            driver=_driver(line.get("driver")),
+            cuda=CudaVersion.from_driver_api(cuda) if cuda else None,
+            count=_number(line["count"]) or 0,
+        )
+    if "ask" in line:
+        return replace(facts, at=_number(line["ask"]))
+    index = _number(line.get("index"))
+    if index is None:
+        return facts
+    gpu = _parse_gpu(index, line)
+    return replace(facts, gpus=(*facts.gpus, gpu))
+
+
+def _parse_gpu(index: int, line: JsonObject) -> NvmlGpu:
+    bus_id = _text(line.get("bus_id"))
+    pci_device = _number(line.get("pci_device_id"))
+    rows = line.get("remapped_rows")
+    if not isinstance(rows, list) or len(rows) != 4:
+        rows = [0, 0, False, False]
+    _, _, remap_pending, remap_failed = rows
+    licensed = line.get("licensed")
+    return NvmlGpu(
+        index=index,
+        name=_text(line.get("name")),
+        uuid=_text(line.get("uuid")),
+        bus_id=bus_id and normal_address(bus_id),
+        # The device above the vendor: 0x268410DE.
+        pci_id=f"{pci_device & 0xFFFF:04x}:{pci_device >> 16:04x}" if pci_device else None,
+        compute_capability=_capability(line.get("compute_capability")),
+        memory_mib=_mebibytes(line.get("memory_bytes")),
+        mig=line.get("mig") is True,
+        slices=_parse_slices(line.get("slices")),
+        slices_withheld=line.get("slices_withheld") is True,
+        error=_number(line.get("error")),
+        prohibited=line.get("compute_mode") == PROHIBITED,
+        remap_pending=bool(remap_pending),
+        remap_failed=bool(remap_failed),
+        virtual=line.get("virtualization") == VIRTUAL_GPU,
+        licensed=licensed if isinstance(licensed, bool) else None,
+    )
+
+
+def _parse_slices(bodies: object) -> tuple[MigDevice, ...]:
+    slices = []
+    for body in bodies if isinstance(bodies, list) else ():
+        uuid = _text(body.get("uuid")) if isinstance(body, dict) else None
+        if uuid is not None:
+            name = _text(body.get("name")) or ""
+            profile = name.partition("MIG ")[2] or None
+            memory_mib = _mebibytes(body.get("memory_bytes"))
+            slices.append(MigDevice(uuid, profile, memory_mib))
+    return tuple(slices)
+
+
+def _capability(pair: object) -> ComputeCapability | None:
+    if not isinstance(pair, list) or len(pair) != 2:
+        return None
+    major, minor = map(_number, pair)
+    return ComputeCapability(major, minor or 0) if major else None
+
+
+def _driver(text: object) -> DriverVersion | None:
+    try:
+        return DriverVersion.parse(str(text))
+    except ValueError:
+        return None
+
+
+def _mebibytes(value: object) -> int | None:
+    number = _number(value)
+    return number >> 20 if number else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _number(value: object) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if value >= 0 else None

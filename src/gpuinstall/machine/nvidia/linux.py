@@ -1,0 +1,196 @@
+"""What Linux's files show of NVIDIA's driver: its kernel module, device nodes, the files lent to WSL, the fabric."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import DriverVersion
+from gpuinstall.machine.source import Source, ThisMachine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuinstall.machine.container import Wsl
+
+PROC_VERSION = "/proc/driver/nvidia/version"
+SYS_VERSION = "/sys/module/nvidia/version"
+RELEASE = "/proc/sys/kernel/osrelease"
+SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+MODPROBE_FOLDERS = ("/etc/modprobe.d", "/lib/modprobe.d", "/usr/lib/modprobe.d", "/run/modprobe.d")
+MODULES = ("/lib/modules", "/run/booted-system/kernel-modules/lib/modules")
+"""Where the modules of a kernel lie; NixOS has only the latter."""
+CHASSIS = "/sys/class/dmi/id/chassis_type"
+LAPTOPS = ("8", "9", "10", "14", "31", "32")
+
+SHARED = ("nvidiactl", "nvidia-uvm")
+
+WSL_LIBRARIES = "/usr/lib/wsl/lib"
+LINUX_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/aarch64-linux-gnu")
+_OTHER_MAKERS = ("iigd", "igdlh", "ki", "u0", "c0", "amd", "ati")
+
+FABRIC_PID_FILE = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
+
+
+@dataclass(frozen=True)
+class KernelModule:
+    """The loaded kernel module."""
+
+    version: DriverVersion
+    open: bool | None = None
+    """Whether it is the open flavour; None: that is not told."""
+    found_via: str = "proc"
+
+
+@dataclass(frozen=True)
+class LinuxKernel:
+    """The module loaded, the one on disk, and what may keep it out."""
+
+    release: str = ""
+    module: KernelModule | None = None
+    on_disk: bool | None = None
+    """None: nobody looked."""
+    secure_boot: bool = False
+    blocked_by: str | None = None
+    """The modprobe file that forbids the module."""
+    laptop: bool = False
+
+
+@dataclass(frozen=True)
+class LentByWindows:
+    """NVIDIA's part of WSL."""
+
+    libraries: bool = False
+    """Whether its libraries are there."""
+    others_only: bool = False
+    """Whether only other makers' drivers are there."""
+    shadow: str | None = None
+    """A libcuda of a Linux driver, which does not work in WSL and hides the right one."""
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """The NVSwitch fabric of HGX and DGX machines."""
+
+    switches: int = 0
+    """The number on the bus."""
+    running: bool = False
+    """Whether the daemon that brings it up has left its process id."""
+
+    def __str__(self) -> str:
+        """Return the fabric in a few words."""
+        switches = f"{self.switches} NVSwitches" if self.switches else "no NVSwitch on the bus"
+        daemon = f"nv-fabricmanager is {'running' if self.running else 'not running'}"
+        return f"{switches} · {daemon}"
+
+
+def read_linux_kernel(source: Source, *, obstacles: bool) -> LinuxKernel:
+    """Return Linux's side; ``obstacles``: also what keeps the module out."""
+    module = parse_proc_version(source.text(PROC_VERSION) or "")
+    if module is None:
+        module = parse_sys_version(source.text(SYS_VERSION) or "")
+    release = (source.text(RELEASE) or "").strip()
+    if not obstacles:
+        return LinuxKernel(release, module)
+    modules = source.answer("modules.dep", lambda: _nvidia_modules(release))
+    return LinuxKernel(
+        release=release,
+        module=module,
+        on_disk=lists_nvidia(modules),
+        secure_boot=parse_secure_boot(source.text(SECURE_BOOT)),
+        blocked_by=next(_blocking_files(source), None),
+        laptop=(source.text(CHASSIS) or "").strip() in LAPTOPS,
+    )
+
+
+def parse_proc_version(text: str) -> KernelModule | None:
+    """Return ``NVRM version: NVIDIA UNIX [Open] Kernel Module [for x86_64]  535.183.01  …``."""
+    line = r"^NVRM version:.*?Kernel Module.*?\s([0-9]{2,4}(?:\.[0-9]{1,4}){1,3})(?:\s|$)"
+    match = re.search(line, text, re.MULTILINE)
+    if match is None:
+        return None
+    return KernelModule(
+        DriverVersion.parse(match[1]),
+        open="Open Kernel Module" in match[0],
+    )
+
+
+def parse_sys_version(text: str) -> KernelModule | None:
+    """Return the one line of the module's version file."""
+    try:
+        return KernelModule(DriverVersion.parse(text.strip()), found_via="sysfs")
+    except ValueError:
+        return None
+
+
+def _nvidia_modules(release: str) -> str:
+    lists = [ThisMachine().text(f"{folder}/{release}/modules.dep") for folder in MODULES]
+    lines = next(filter(None, lists), "").splitlines()
+    ours = [line for line in lines if "/nvidia" in line.partition(":")[0]]
+    return "\n".join(ours)
+
+
+def lists_nvidia(modules: str) -> bool:
+    """Whether a list of modules has NVIDIA's: ``nvidia.ko``, and Debian's ``nvidia-current.ko``, ``.ko.xz``."""
+    return re.search(r"/nvidia(-[a-z0-9]+)*\.ko", modules) is not None
+
+
+def parse_secure_boot(text: str | None) -> bool:
+    """Whether Secure Boot is on, by the EFI variable: four bytes of attributes, then 1."""
+    return (text or "")[4:5] == "\x01"
+
+
+def _blocking_files(source: Source) -> Iterator[str]:
+    for folder in MODPROBE_FOLDERS:
+        for name in source.names(folder):
+            path = f"{folder}/{name}"
+            if name.endswith(".conf") and forbids_nvidia(source.text(path) or ""):
+                yield path
+
+
+def forbids_nvidia(text: str) -> bool:
+    """Whether a modprobe file keeps the module from being loaded."""
+    line = r"^\s*(blacklist\s+nvidia\s*$|install\s+nvidia\s+(/usr)?/bin/(false|true))"
+    return re.search(line, text, re.MULTILINE) is not None
+
+
+def card_nodes(source: Source) -> tuple[str, ...]:
+    """Return the nodes of cards: ``nvidia0``, ``nvidia1``."""
+    names = source.names("/dev", "nvidia")
+    return tuple(name for name in names if re.fullmatch(r"nvidia[0-9]{1,4}", name))
+
+
+def refused_nodes(source: Source) -> tuple[str, ...]:
+    """Return, node by node, what keeps this process from the ones that every GPU program opens."""
+    refused = []
+    for name in SHARED:
+        access = source.access(f"/dev/{name}")
+        if access is None:
+            refused.append(f"/dev/{name} is missing")
+        elif access != "open":
+            refused.append(f"/dev/{name} may not be opened")
+    return tuple(refused)
+
+
+def read_lent_by_windows(source: Source, wsl: Wsl | None) -> LentByWindows | None:
+    """Return what Windows lent; None elsewhere."""
+    if wsl is None:
+        return None
+    drivers = [name.lower() for name in wsl.drivers]
+    has_ours = any(name.startswith("nv") for name in drivers)
+    has_others = any(name.startswith(_OTHER_MAKERS) for name in drivers)
+    cuda = source.names(WSL_LIBRARIES, "libcuda")
+    nvml = source.names(WSL_LIBRARIES, "libnvidia-ml")
+    return LentByWindows(
+        libraries=bool(cuda or nvml),
+        others_only=has_others and not has_ours,
+        shadow=next(_linux_libcudas(source), None),
+    )
+
+
+def _linux_libcudas(source: Source) -> Iterator[str]:
+    for folder in LINUX_LIBRARIES:
+        for name in source.names(folder, "libcuda.so."):
+            if re.search(r"\.so\.[0-9]{3}\.", name):
+                yield f"{folder}/{name}"

@@ -1,0 +1,378 @@
+"""NVIDIA's rules: which driver and which code run which build, and which build is the better one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.finding import Finding, Reason
+from gpuinstall.base.versions import ComputeCapability, CudaVersion
+from gpuinstall.machine.nvidia.driver import MachineDriver, code_for, split_code
+from gpuinstall.machine.protocol import Code, Rules, Toolkit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from gpuinstall.base.machine import Driver, Gpu
+    from gpuinstall.catalog import Build
+
+_NOT_PROBED = (None, "words")
+"""What a driver was found by that nobody has tried."""
+_ANY_CUDA = CudaVersion(999, 0)
+_JETSON_WHEELS = "https://docs.nvidia.com/deeplearning/frameworks/install-pytorch-jetson-platform/"
+
+
+class NvidiaRules(Rules):
+    """The rules for one machine, by the tables of ``drivers.toml``."""
+
+    vendor = "nvidia"
+    name = "NVIDIA"
+    kind = "cuda"
+    software = "CUDA"
+    code_reasons = ("no-code", "no-cudnn-code")
+    driver_reasons = ("driver-too-old-for-ptx", "driver-too-old")
+
+    @property
+    def driver(self) -> str:
+        """The driver as people name it."""
+        return str(self._driver)
+
+    @cached_property
+    def _driver(self) -> MachineDriver:
+        return MachineDriver(self.machine, self.catalog.drivers)
+
+    def platform_fault(self) -> Finding | None:
+        """Return that a Jetson before JetPack 7 has builds of its own."""
+        l4t = self.machine.environment.l4t
+        number = re.search(r"[0-9]+", l4t or "")
+        if number is None or int(number[0]) >= self.catalog.drivers.server_l4t:
+            return None
+        return Finding(
+            "jetson",
+            f"a Jetson with L4T {l4t} (before JetPack 7) needs NVIDIA's own wheels of torch",
+            fixes=(f"NVIDIA's wheels: {_JETSON_WHEELS}", "Or update to JetPack 7"),
+        )
+
+    def driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
+        """Return that the driver is missing, or reports neither its release nor its CUDA."""
+        driver = self.machine.driver
+        names = " and ".join(dict.fromkeys(gpu.label for gpu in gpus))
+        if driver is None:
+            branches = self._driver.branches_for(self._chips(gpus))
+            return Finding(
+                "no-driver",
+                f"there is no NVIDIA driver for {names}",
+                fixes=(f"Install the NVIDIA driver{branches}",),
+            )
+        if driver.version is not None or driver.cuda is not None:
+            return None
+        return Finding(
+            "driver-unknown",
+            f"the NVIDIA driver for {names} does not report its version",
+            fixes=("nvidia-smi   # should show it; if it fails, reinstall the driver",),
+        )
+
+    def gpu_fault(self, gpu: Gpu) -> Finding | None:
+        """Return that the chip is not known, or that the driver ignores it."""
+        chip = _chip(gpu)
+        if chip is None:
+            return self._unknown(gpu)
+        return self._driver_fault_of(chip, gpu.label)
+
+    @cached_property
+    def _driver_fault_of(self) -> Callable[[ComputeCapability, str], Finding | None]:
+        """Judge a kind of GPU; a machine has many of one, which are judged once."""
+        return cache(self._judge_gpu)
+
+    def _judge_gpu(self, chip: ComputeCapability, label: str) -> Finding | None:
+        fault = self._driver.compat_fault(label, chip)
+        return fault or self._driver.ignores(chip, label, self._majors(chip))
+
+    def _unknown(self, gpu: Gpu) -> Finding:
+        if self.machine.driver is None:
+            return Finding(
+                "unknown-gpu",
+                f"the compute capability of {gpu.label} is unknown until its driver is installed",
+                fixes=("Install a driver that supports it, then try again",),
+            )
+        return Finding(
+            "unknown-gpu",
+            f"neither the driver nor its name tells the compute capability of {gpu.label}",
+            fixes=(
+                "nvidia-smi --query-gpu=name,compute_cap --format=csv   # asks a driver from R495 on",
+            ),
+        )
+
+    def architecture(self, gpu: Gpu) -> str | None:
+        """Return the name of its SASS, ``sm_89``."""
+        chip = _chip(gpu)
+        return chip and chip.sm
+
+    def rank(self, gpu: Gpu) -> tuple[int, ...]:
+        """Return its compute capability."""
+        return _chip(gpu) or (0, 0)
+
+    def ever_served(self, gpu: Gpu) -> bool:
+        """Whether a CUDA build for this platform has code for a chip, under the newest driver there could be."""
+        chip = _chip(gpu)
+        return chip is None or any(self._majors(chip))
+
+    def code(self, build: Build, gpu: Gpu) -> Code | Reason:
+        """Return the SASS or the PTX that a GPU runs; the libraries in the wheel count as the wheel.
+
+        A build that does not tell what it has, and is forced, is taken to have what the GPU needs.
+        """
+        chip = _chip(gpu)
+        if chip is None:
+            return Reason("no-code", f"the compute capability of {gpu.label} is not known")
+        if build.lists_no_code:
+            return Code(chip.sm, "sass")
+        return code_for(build, chip, self.catalog.drivers, self._driver.cuda)
+
+    def make(self, build: Build) -> object:
+        """Return the code, the toolkit and the libraries of a build."""
+        return build.code, build.toolkit, build.libraries, build.lists_no_code
+
+    def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
+        """Return where a build's SASS begins, if that is above a GPU."""
+        sass, _ = split_code(build.code)
+        lowest = min(sass, default=None)
+        if lowest and any(chip < lowest.capability for chip in _known_chips(gpus)):
+            return f"begins at {lowest}"
+        return "has none"
+
+    def predates(self, build: Build, gpu: Gpu) -> bool:
+        """Whether a chip is above all SASS of a build."""
+        sass, _ = split_code(build.code)
+        highest = max(sass, default=None)
+        chip = _chip(gpu)
+        return highest is not None and chip is not None and highest.capability < chip
+
+    def against_driver(self, build: Build) -> Reason | None:
+        """Return that the driver is below the floor of the build's CUDA major."""
+        return self._against_toolkit(build.toolkit) if build.toolkit else None
+
+    @cached_property
+    def _against_toolkit(self) -> Callable[[tuple[int, int]], Reason | None]:
+        """Judge a toolkit; many builds share one, and each is judged once."""
+        return cache(self._judge_toolkit)
+
+    def _judge_toolkit(self, toolkit: tuple[int, int]) -> Reason | None:
+        driver = self._driver
+        if driver.serves(toolkit):
+            return None
+        major = toolkit[0]
+        text = f"CUDA {major}.x needs {driver.needed(toolkit)}"
+        if major not in driver.floors:
+            text += f"; {driver} says CUDA {driver.cuda}"
+        return Reason("driver-too-old", text)
+
+    def driver_for(self, build: Build) -> str:
+        """Return the floor of the build's CUDA major."""
+        return self._driver.needed(build.toolkit) if build.toolkit else "no driver"
+
+    def driver_fix(
+        self,
+        build: Build,
+        code: str,
+        gpus: Sequence[Gpu],
+    ) -> str | None:
+        """Return the driver to update to: of the build's CUDA major, or one that compiles its PTX."""
+        toolkit = build.toolkit
+        if toolkit is None or code not in self.driver_reasons:
+            return None
+        last = None
+        floor: object = self._driver.floors.get(toolkit[0])
+        if code == "driver-too-old-for-ptx":
+            branches = self.catalog.drivers.branches
+            floor = next((branch for branch, cuda in branches if cuda >= toolkit), None)
+        elif floor:
+            last = self._driver.last_branch(self._chips(gpus))
+        if floor is None:
+            cuda = CudaVersion(*toolkit)
+            return f"Update the NVIDIA driver to the newest: one for CUDA {cuda} is needed"
+        update = f"Update the NVIDIA driver to {floor} or newer"
+        if last:
+            update = f"{update}, up to {last}"
+        return "\n".join((update, *self._update_commands(str(floor), last)))
+
+    def _update_commands(self, floor: str, last: int | None) -> tuple[str, ...]:
+        """Return the commands of this machine's own system, and what to ask for without root.
+
+        A machine in words has no system of its own: nothing is known of it.
+        """
+        environment = self.machine.environment
+        if not (self.machine.distribution or environment.container or environment.wsl):
+            return ()
+        branch = str(last) if last else floor.partition(".")[0]
+        commands = self.catalog.driver_commands(self.machine, branch, last is not None)
+        if environment.container or environment.wsl or environment.l4t:
+            return commands
+        version = self.machine.driver and self.machine.driver.version
+        sentence = f"please update the NVIDIA driver from {version} to {floor} or newer; programs for older CUDA go on working"
+        return (*commands, f"Without root, ask the administrator: {sentence}")
+
+    def drivers_above(self) -> Mapping[str, Driver]:
+        """Return this driver below each forward-compatibility package that brings another CUDA major."""
+        driver = self.machine.driver
+        if driver is None:
+            return {}
+        drivers = {}
+        for package in self._driver.compat_packages():
+            drivers[str(package)] = replace(driver, cuda=package.cuda, compat=True)
+        return drivers
+
+    def floors(self, build: Build) -> Mapping[str, str]:
+        """Return the floor of the build's CUDA major on its operating system."""
+        major, _ = build.toolkit or (0, 0)
+        floor = self.catalog.drivers.floors.get(major)
+        if floor is None:
+            return {}
+        driver = floor.windows if build.os == "windows" else floor.linux
+        return {"driver": str(driver)}
+
+    def preference(
+        self,
+        toolkit: Toolkit,
+        codes: Sequence[Code | Reason],
+        gpus: Sequence[Gpu],
+    ) -> tuple[object, ...]:
+        """Prefer code that torch counts for a chip, SASS alone, run-time compilers that know the chips, the toolkit.
+
+        The toolkit is the newest that is not above the driver's own CUDA, else the lowest above it.
+        """
+        major, minor = toolkit or (0, 0)
+        is_above = self._driver.cuda is not None and (major, minor) > self._driver.cuda
+        return (
+            self._not_unified(toolkit, gpus) is not None,
+            any(code.how == "ptx" for code in codes if isinstance(code, Code)),
+            self._old_compiler(toolkit, gpus) is not None,
+            is_above,
+            (major, minor) if is_above else (-major, -minor),
+        )
+
+    def merit(self, better: tuple[object, ...], other: tuple[object, ...]) -> str:
+        """Return what the better build has, in the order of ``preference``."""
+        merits = (
+            "torch counts its code for this Jetson",
+            "it needs no PTX compiled at first use",
+            "its run-time compilers support the GPU",
+            f"its toolkit is not above the driver's CUDA {self._driver.cuda}",
+        )
+        # The toolkits come last, and are no merit by themselves.
+        for merit, ours, theirs in zip(merits, better, other, strict=False):
+            if theirs and not ours:
+                return merit
+        is_above = other[3]
+        return f"its toolkit is {'closer to the driver' if is_above else 'newer'}"
+
+    def warnings(self, build: Build, gpus: Sequence[Gpu]) -> tuple[Reason, ...]:
+        """Return what a driver runs in part, compilers that do not know a chip, and what the tables do not know."""
+        reasons = (
+            self._compat(),
+            self._partially_supported(build),
+            self._not_unified(build.toolkit, gpus),
+            self._old_compiler(build.toolkit, gpus),
+            self._new_driver(),
+            *self._new_chips(gpus),
+        )
+        return tuple(filter(None, reasons))
+
+    def _compat(self) -> Reason | None:
+        """Return under which conditions the forward-compatibility package works."""
+        driver = self.machine.driver
+        if driver is None or not driver.compat or driver.found_via not in _NOT_PROBED:
+            return None
+        return Reason(
+            "forward-compatibility",
+            f"{self._driver}: every program must load its libcuda (LD_LIBRARY_PATH), without interoperation"
+            " with graphics; the supported drivers are in NVIDIA's table; verify decides",
+        )
+
+    def _partially_supported(self, build: Build) -> Reason | None:
+        driver = self._driver
+        partial = self.catalog.drivers.partially_supported
+        branch = driver.version.branch if driver.version else driver.branch
+        if build.toolkit is None or build.toolkit < partial.cuda:
+            return None
+        if not partial.includes(branch):
+            return None
+        return Reason(
+            "driver-barely-new-enough",
+            f"{driver} runs CUDA {CudaVersion(*build.toolkit)} builds, but some kernels (optimizers) may fail (F19):"
+            f" {partial.last + 1} is safe",
+        )
+
+    def _not_unified(self, toolkit: Toolkit, gpus: Sequence[Gpu]) -> Reason | None:
+        """Return that a Jetson was seen to run some code that torch does not count for it."""
+        for gpu in gpus:
+            chip = _chip(gpu)
+            unified = chip and self.catalog.drivers.tegra.get(chip)
+            if unified and toolkit and toolkit < unified.toolkit:
+                return Reason(
+                    "code-of-a-relative",
+                    f"torch has no code for {gpu.label} before CUDA {unified.toolkit},"
+                    f" and this build is of {CudaVersion(*toolkit)}: a user saw such a build run; verify decides",
+                )
+        return None
+
+    def _old_compiler(self, toolkit: Toolkit, gpus: Sequence[Gpu]) -> Reason | None:
+        for gpu in gpus:
+            chip = _chip(gpu)
+            first = chip and self.catalog.drivers.compilers.get(chip)
+            if first and toolkit and toolkit < first:
+                return Reason(
+                    "run-time-compiler-too-old",
+                    f"the run-time compilers of CUDA {CudaVersion(*toolkit)} do not support {gpu.label},"
+                    f" those of {first} do: torch.compile may fail",
+                )
+        return None
+
+    def _new_driver(self) -> Reason | None:
+        """Return that the driver is newer than the tables, and what it is judged by."""
+        version = self._driver.version
+        newest, _ = self.catalog.drivers.branches[-1]
+        if version is None or version.branch <= newest:
+            return None
+        return Reason(
+            "driver-not-in-catalogue",
+            f"{self._driver} is newer than the catalogue of {self.catalog.date} ({newest}):"
+            f" it is judged by its CUDA {self._driver.cuda}",
+        )
+
+    def _new_chips(self, gpus: Sequence[Gpu]) -> Iterator[Reason]:
+        """Yield the chips that are newer than the tables, and what they are judged by."""
+        labels = {_chip(gpu): gpu.label for gpu in gpus}
+        for chip, label in labels.items():
+            if chip and not self.catalog.drivers.generation(chip):
+                yield Reason(
+                    "chip-not-in-catalogue",
+                    f"{label} ({chip.sm}) is newer than the catalogue of {self.catalog.date}:"
+                    " it is judged by its compute capability",
+                )
+
+    def _majors(self, chip: ComputeCapability) -> Iterator[int]:
+        """Yield the CUDA majors of the builds for this platform that have code for a chip, whatever the driver."""
+        for build in self.catalog.builds_for(self.machine.os, self.machine.arch):
+            if build.toolkit and build.backend.kind == self.kind:
+                code = code_for(build, chip, self.catalog.drivers, _ANY_CUDA)
+                if isinstance(code, Code):
+                    yield build.toolkit[0]
+
+    def _chips(self, gpus: Sequence[Gpu]) -> list[ComputeCapability]:
+        """Return the chips of the GPUs that a build was ever made for."""
+        return _known_chips([gpu for gpu in gpus if self.ever_served(gpu)])
+
+
+def _known_chips(gpus: Sequence[Gpu]) -> list[ComputeCapability]:
+    return list(filter(None, map(_chip, gpus)))
+
+
+def _chip(gpu: Gpu) -> ComputeCapability | None:
+    """Return what a GPU can execute: as it tells, else by the name of its architecture."""
+    if gpu.compute_capability is not None:
+        return gpu.compute_capability
+    architecture = re.fullmatch(r"sm_([0-9]{2,3})[af]?", gpu.architecture or "")
+    return ComputeCapability.from_sm(int(architecture[1])) if architecture else None

@@ -1,0 +1,191 @@
+"""What a maker of GPUs brings to the probe, and the values that it gives back."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
+
+from gpuinstall.base.values import dataclass
+from gpuinstall.catalog.failures.problems import finding_for
+from gpuinstall.machine.container import JOBS
+from gpuinstall.machine.steps import MachineFacts, Step, take
+from gpuinstall.machine.vendors import vendor_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gpuinstall.base.finding import CheckResult, Finding
+    from gpuinstall.base.machine import Driver, Gpu, Machine
+    from gpuinstall.base.reporter import Reporter
+    from gpuinstall.machine.source import Source
+
+ProofOutcome = Literal["proven", "memory-only", "unproven", "failed"]
+OUTCOMES: tuple[ProofOutcome, ...] = get_args(ProofOutcome)
+"""From the best to the worst."""
+
+_SUMMARIES: dict[ProofOutcome, str] = {
+    "proven": "a kernel ran on {}",
+    "memory-only": "memory was set and read back on {}",
+    "unproven": "not proven: {}",
+    "failed": "failed: {}",
+}
+
+Evidence = TypeVar("Evidence")
+
+
+@dataclass(frozen=True)
+class VendorFindings:
+    """What one maker's prober concludes."""
+
+    gpus: tuple[Gpu, ...] = ()
+    driver: Driver | None = None
+    faults: tuple[Finding, ...] = ()
+    """What is wrong with the GPUs or their driver."""
+    notes: tuple[Finding, ...] = ()
+    """What should be known and stops nothing."""
+    shows_gpu: bool = False
+    """Whether any source shows a GPU that this process was given, listed or not."""
+    l4t: str | None = None
+    """The release of Jetson Linux."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the Machine document has below the maker's name."""
+
+
+@dataclass(frozen=True)
+class GpuProof:
+    """What one GPU showed before anything was downloaded."""
+
+    index: int
+    """The machine's."""
+    outcome: ProofOutcome
+    """A GPU that is busy is ``unproven``."""
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What the GPUs showed, what is wrong with them, and the seconds it took."""
+
+    cards: tuple[GpuProof, ...] = ()
+    problems: tuple[Finding, ...] = ()
+    seconds: float = 0.0
+
+    def with_outcome(self, outcome: ProofOutcome) -> tuple[int, ...]:
+        """Return the indices of the GPUs that ended so."""
+        return tuple(card.index for card in self.cards if card.outcome == outcome)
+
+    @property
+    def summary(self) -> str:
+        """What came of it, in one line."""
+        count = len(self.cards)
+        if len(self.with_outcome("proven")) == count > 1:
+            return f"a kernel ran on {'both' if count == 2 else f'all {count}'} GPUs"
+        parts = []
+        for outcome, text in _SUMMARIES.items():
+            gpus = self.with_outcome(outcome)
+            if gpus:
+                parts.append(text.format(format_gpus(gpus)))
+        return " · ".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``doctor --json`` shows of it."""
+        gpus = [{"index": card.index, "status": card.outcome} for card in self.cards]
+        return {
+            "gpus": gpus,
+            "problems": [problem.to_dict() for problem in self.problems],
+            "seconds": round(self.seconds, 3),
+        }
+
+
+class Prober(ABC, Generic[Evidence]):
+    """One maker's half of the probe."""
+
+    vendor: ClassVar[str]
+    evidence: ClassVar[type[Any]]
+    """What its steps gather, made of the facts of the whole machine."""
+    steps: ClassVar[tuple[Step[Any], ...]]
+    systems: ClassVar[frozenset[str]] = frozenset({"linux", "windows", "macos"})
+    """Where the steps are taken."""
+    job_variables: ClassVar[tuple[str, ...]] = ()
+    """The variables in which a scheduler lists the GPUs of a job by their place; the first one set counts."""
+
+    def read(self, source: Source, facts: MachineFacts) -> Any:
+        """Read what only this maker's machines have; the facts of the whole machine are given."""
+        evidence = self.evidence(facts)
+        if facts.host.os not in self.systems:
+            return evidence
+        return take(self.steps, evidence, source)
+
+    @abstractmethod
+    def answers(self, evidence: Evidence) -> bool:
+        """Whether the maker's driver answered."""
+
+    @abstractmethod
+    def conclude(self, evidence: Evidence) -> VendorFindings:
+        """Return the GPUs, and what is wrong with them. Pure."""
+
+    def preflight(self, machine: Machine, reporter: Reporter) -> Preflight:
+        """Prove the driver on every usable GPU of this maker, before anything is downloaded.
+
+        Without a kernel to run they stay unproven: kernels come with the build.
+        """
+        ours = [gpu for gpu in machine.gpus if vendor_of(gpu, machine) == self.vendor]
+        proofs = [
+            GpuProof(gpu.index, "unproven") for gpu in ours if gpu.index not in machine.faulty
+        ]
+        return Preflight(tuple(proofs))
+
+    def withheld(
+        self,
+        gpu: Gpu,
+        ordinal: int,
+        name: str,
+        environ: Mapping[str, str],
+    ) -> str | None:
+        """Return why this process may not use a GPU or a slice of it: its job does not have it. Pure.
+
+        Args:
+            gpu: The GPU.
+            ordinal: Its place among those of its maker.
+            name: The UUID of the GPU or the slice.
+            environ: The environment variables.
+        """
+        is_in_job = any(environ.get(job) for job in JOBS)
+        variables = [variable for variable in self.job_variables if environ.get(variable)]
+        if not variables or not is_in_job:
+            return None
+        devices = environ[variables[0]]
+        given = [entry.partition(".")[0] for entry in devices.split(",")]
+        if str(ordinal) in given:
+            return None
+        return f"not assigned to this job: {variables[0]}={devices}"
+
+    def health(self) -> Mapping[int, tuple[CheckResult, ...]]:
+        """Ask the maker's library about its GPUs' health, by their indices."""
+        return {}
+
+
+def withheld_cards(facts: MachineFacts, cards: Iterable[str], why: str) -> Finding:
+    """Return that the bus shows cards that a container or a job was not given."""
+    place = "container" if facts.container.engine else "job"
+    return finding_for(
+        "gpu-not-ours",
+        f"not given to this {place}: {', '.join(cards)}",
+        facts.fix_context,
+        why=why,
+        blocking=False,
+    )
+
+
+def format_gpus(gpus: tuple[int, ...]) -> str:
+    """Return GPUs as they stand within a sentence."""
+    if not gpus:
+        return "the GPU"
+    *first, last = map(str, gpus)
+    return f"GPUs {', '.join(first)} and {last}" if first else f"GPU {last}"
+
+
+def without_trademarks(name: str) -> str:
+    """Return the name of a product without ``(R)`` and ``(TM)``."""
+    return re.sub(r"\((R|TM)\)", "", name)

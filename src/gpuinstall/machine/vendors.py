@@ -1,0 +1,160 @@
+"""What differs between the makers of GPUs, each behind one small protocol; what is common never names one.
+
+An entry of ``VENDORS`` is all that a maker needs to be planned for. A maker's modules are imported when they are used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuinstall.base.backend import CPU
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from gpuinstall.base.machine import Gpu, Machine
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.machine.protocol import Rules
+
+PCI_IDS = {"10de": "nvidia", "1002": "amd", "8086": "intel", "106b": "apple"}
+"""The makers of GPUs by the vendor's half of a PCI id."""
+
+
+class Vendor(NamedTuple):
+    """A maker whose GPUs are planned for."""
+
+    kind: str
+    """That of the backends that serve its GPUs."""
+    rules: Callable[[Machine, Catalog], Rules]
+    """Binds its rules to a machine and a catalogue."""
+    visible: Callable[[Sequence[str]], Mapping[str, str]]
+    """Returns the environment variables with which a program sees just these devices, in this order."""
+    misleading: tuple[str, ...] = ()
+    """The variables that no proof has: they hide devices too, or change what is counted or computed."""
+    torch_device: str | None = None
+    """What torch calls its GPUs, if that is not the kind."""
+    by_architecture: bool = False
+    """Whether only a GPU whose architecture is known is planned for; any other is none for computing."""
+    idle_causes: tuple[str, str] = ("F33", "F24")
+    """The failure catalogue's entries for a GPU beside the CPU's build, and beside one for another maker's."""
+
+
+def _nvidia(machine: Machine, catalog: Catalog) -> Rules:
+    from gpuinstall.machine.nvidia.rules import NvidiaRules
+
+    return NvidiaRules(machine, catalog)
+
+
+def _amd(machine: Machine, catalog: Catalog) -> Rules:
+    from gpuinstall.machine.amd.rules import AmdRules
+
+    return AmdRules(machine, catalog)
+
+
+def _intel(machine: Machine, catalog: Catalog) -> Rules:
+    from gpuinstall.machine.intel.rules import IntelRules
+
+    return IntelRules(machine, catalog)
+
+
+def _visible_to_sycl(devices: Sequence[str]) -> Mapping[str, str]:
+    selector = f"level_zero:{','.join(devices)}" if devices else "*:cpu"
+    return {"ONEAPI_DEVICE_SELECTOR": selector}
+
+
+def _apple(machine: Machine, catalog: Catalog) -> Rules:
+    from gpuinstall.machine.apple.rules import AppleRules
+
+    return AppleRules(machine, catalog)
+
+
+def _nothing_hidden(devices: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG001
+    # What the GPU cannot do is not to run on the CPU without a word.
+    return {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}
+
+
+def _visible_to_hip(devices: Sequence[str]) -> Mapping[str, str]:
+    return {"HIP_VISIBLE_DEVICES": ",".join(devices) or "-1"}
+
+
+def _visible_to_cuda(devices: Sequence[str]) -> Mapping[str, str]:
+    return {
+        "CUDA_VISIBLE_DEVICES": ",".join(devices),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
+
+
+VENDORS: dict[str, Vendor] = {
+    # Its libraries obey it before torch's switches, by which the checks ask for exact products in float32.
+    "nvidia": Vendor("cuda", _nvidia, _visible_to_cuda, misleading=("NVIDIA_TF32_OVERRIDE",)),
+    "amd": Vendor(
+        "rocm",
+        _amd,
+        _visible_to_hip,
+        # The first takes GPUs away before HIP counts them, HIP reads the others instead of its own.
+        misleading=("ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"),
+        torch_device="cuda",
+        by_architecture=True,
+        idle_causes=("F99", "F99"),
+    ),
+    "intel": Vendor(
+        "xpu",
+        _intel,
+        _visible_to_sycl,
+        by_architecture=True,
+        idle_causes=("F116", "F116"),
+    ),
+    "apple": Vendor(
+        CPU.kind,
+        _apple,
+        _nothing_hidden,
+        torch_device="mps",
+        by_architecture=True,
+    ),
+}
+"""By the name in documents; if a machine has GPUs of several, the first is served."""
+
+
+def vendor_of(gpu: Gpu, machine: Machine) -> str | None:
+    """Return a GPU's maker: as it tells, else by its PCI id; None if nothing tells.
+
+    One with a compute capability is NVIDIA's, and so is one that tells nothing on a machine with NVIDIA's driver.
+    """
+    if gpu.vendor is not None:
+        return gpu.vendor
+    if gpu.pci_id is not None:
+        maker, _, _ = gpu.pci_id.lower().partition(":")
+        return PCI_IDS.get(maker)
+    if gpu.compute_capability is not None or machine.driver is not None:
+        return "nvidia"
+    return None
+
+
+def rules_for(machine: Machine, catalog: Catalog, kinds: Collection[str] = ()) -> Rules:
+    """Return the rules that decide for a machine: of the maker of the requested ``kinds``, else of its GPUs."""
+    vendor = vendor_for(machine, kinds)
+    return vendor.rules(machine, catalog.serving(vendor.kind))
+
+
+def vendor_for(machine: Machine, kinds: Collection[str] = ()) -> Vendor:
+    """Return the maker that is served: of the requested ``kinds``, else of the machine's GPUs, else the first.
+
+    A request for the CPU's build is for no maker.
+    """
+    for vendor in VENDORS.values():
+        if vendor.kind in kinds and vendor.kind != CPU.kind:
+            return vendor
+    gpus = [gpu for gpu in machine.gpus if is_planned_for(gpu, machine)]
+    makers = [vendor_of(gpu, machine) for gpu in gpus]
+    for name, vendor in VENDORS.items():
+        if name in makers:
+            return vendor
+    return next(iter(VENDORS.values()))
+
+
+def is_planned_for(gpu: Gpu, machine: Machine) -> bool:
+    """Whether builds are chosen for a GPU: its maker is one of these, and tells enough of it."""
+    vendor = VENDORS.get(vendor_of(gpu, machine) or "")
+    if vendor is None:
+        return False
+    return gpu.architecture is not None or not vendor.by_architecture

@@ -1,0 +1,207 @@
+"""One run's clients, cache, sources and reporter: what the making of locks and environments uses of the world."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections import Counter
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import field, replace
+from functools import cached_property
+from pathlib import Path
+from time import time
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.base.in_use import IN_USE, hold_alone
+from gpuinstall.base.patience import USUAL, Patience, read_patience
+from gpuinstall.base.sourcing import DEFAULT_SOURCING, Sourcing
+from gpuinstall.base.values import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gpuinstall.base.reporter import Reporter
+    from gpuinstall.sources import Sources
+    from gpuinstall.sources.web import Client
+    from gpuinstall.sources.web.client import AnswerCache, FileHash, Page
+
+
+_SCRATCH = "gpuinstall-"
+_LEAST_AGE = 60
+"""In seconds."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """``environment`` is uv's, ``python`` one for it to resolve with; paths that are asked for begin at ``folder``.
+
+    ``scratch`` is a folder of this run alone, which goes with it.
+    ``announced`` are the packages of which it was said that their code runs.
+    """
+
+    sources: Sources
+    client: Client
+    cache: AnswerCache[FileHash]
+    environment: Mapping[str, str]
+    python: Path
+    reporter: Reporter
+    scratch: Path
+    patience: Patience = USUAL
+    folder: Path = field(default_factory=Path.cwd)
+    sourcing: Sourcing = DEFAULT_SOURCING
+    announced: set[str] = field(default_factory=set)
+    uv_runs: list[str] = field(default_factory=list)
+    """What uv's resolver was run for."""
+    reading: Counter[str] = field(default_factory=Counter)
+    """What was read of wheels in this run: how many ``wheels``, ``bytes``, ``requests`` and ``seconds``."""
+    rows: dict[Any, Any] = field(default_factory=dict)
+    """What they said, as ``Reader.rows`` has it."""
+
+    def from_cache(self) -> Session:
+        """The same, with a uv that asks nobody."""
+        return replace(self, environment={**self.environment, "UV_OFFLINE": "1"})
+
+    @cached_property
+    def default_index(self) -> str | None:
+        """The address of the default index: the one that is configured, else uv's own."""
+        from gpuinstall.base import uv
+
+        return self.sources.default_index or uv.default_index(self.environment)
+
+    def page_of(self, package: str) -> Page | None:
+        """The page of a package that is not of the family: of the first index that has one."""
+        for index in self.sources.indexes_for(package, self.default_index):
+            if page := self.client.page(f"{index}/{package}/"):
+                return page
+        return None
+
+    @cached_property
+    def uv_cache(self) -> Path:
+        """The folder of uv's cache."""
+        from gpuinstall.base import uv
+
+        return uv.cache_folder(self.environment)
+
+
+KEYRING_S = 60
+"""Seconds in which a keyring is unlocked, by a person if need be."""
+
+
+@contextmanager
+def open_session(
+    sources: Sources,
+    reporter: Reporter,
+    folder: Path | None = None,
+    *,
+    sourcing: Sourcing = DEFAULT_SOURCING,
+) -> Iterator[Session]:
+    """Open a client for ``sources`` and our cache; ``folder`` is the working folder if none is given."""
+    from gpuinstall.base.files import check_cache, own_cache_folder, remove_path
+    from gpuinstall.base.process import find_program
+    from gpuinstall.base.uv import default_index, environment, uv
+    from gpuinstall.sources.web.client import AnswerCache, Client, FileHash
+
+    uv()
+    check_cache(own_cache_folder(), reporter)
+    patience = read_patience(os.environ)
+    variables = environment(os.environ, sources.environment(), offline=sourcing.offline)
+    variables |= patience.variables(os.environ)
+    tools_own = {name: value for name, value in variables.items() if name != "UV_DEFAULT_INDEX"}
+    sources.check_locked_indexes(lambda: default_index(tools_own))
+    if find_program("keyring") is None:
+        variables["UV_KEYRING_PROVIDER"] = "disabled"
+    logins = dict(_with_passwords(sources.logins, variables))
+    remove_abandoned_scratch()
+    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH))
+    # Until this run ends, or is killed, no other one takes the folder for abandoned.
+    # Windows has no such locks, and removes no file that is open.
+    descriptor = None if os.name == "nt" else hold_alone(str(scratch))
+    client = Client(
+        sources.certificates, logins=logins, offline=sourcing.offline, patience=patience
+    )
+    with ExitStack() as resources:
+        if descriptor is not None:
+            resources.callback(os.close, descriptor)
+        resources.callback(remove_path, scratch)
+        resources.enter_context(client)
+        if variables.pop("UV_NO_CACHE", "0").lower() not in {
+            "",
+            "0",
+            "false",
+            "no",
+            "off",
+            "n",
+            "f",
+        }:
+            variables["UV_CACHE_DIR"] = str(
+                scratch / "uv"
+            )  # one for all steps of this run, as uv's own would not be
+        yield Session(
+            sources,
+            client,
+            AnswerCache(own_cache_folder() / "hashes", FileHash),
+            variables | _logins(logins, scratch),
+            Path(sys.executable),
+            reporter,
+            scratch,
+            patience,
+            folder or Path.cwd(),
+            sourcing,
+        )
+
+
+def remove_abandoned_scratch() -> None:
+    """Remove the temporary folders of this user's runs that were killed; a run has locked its own."""
+    from gpuinstall.base.files import is_folder, is_of_this_user, remove_path
+
+    if os.name == "nt":  # which has no such locks
+        return
+    for mark in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*/{IN_USE}"):
+        scratch = mark.parent
+        with suppress(OSError):
+            # One that is being made is not locked yet.
+            is_new = time() - mark.lstat().st_mtime < _LEAST_AGE
+            if is_new or not is_folder(scratch) or not is_of_this_user(scratch):
+                continue
+            descriptor = hold_alone(str(scratch))
+            if descriptor is not None:
+                remove_path(scratch)
+                os.close(descriptor)
+
+
+def _with_passwords(
+    logins: Mapping[str, str], variables: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Ask the program ``keyring`` for the password of a user who has none, as uv does if it is configured to."""
+    from gpuinstall.base.process import run
+
+    for host, login in logins.items():
+        user, colon, _ = login.partition(":")
+        answer = None
+        if variables.get("UV_KEYRING_PROVIDER") == "subprocess" and not colon:
+            answer = run(
+                ["keyring", "get", host, user],
+                env=variables,
+                seconds=KEYRING_S,
+            )
+        yield host, f"{user}:{answer.out.rstrip()}" if answer and answer.ok else login
+
+
+def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """Hand uv the credentials of every host in a netrc file of this run, which only we can read."""
+    if not logins:
+        return {}
+    netrc = scratch / "netrc"
+    netrc.touch(mode=0o600)
+    accounts = (
+        (host.partition(":")[0], *login.partition(":")[::2]) for host, login in logins.items()
+    )
+    lines = (
+        f"machine {host} login {user} password {password}\n" for host, user, password in accounts
+    )
+    whole = (
+        line for line in lines if len(line.split()) == 6
+    )  # without a space, which such a file cannot hold
+    netrc.write_text("".join(whole), encoding="utf-8")
+    return {"NETRC": str(netrc)}

@@ -1,0 +1,340 @@
+"""The one client for the web: our name, one set of certificates, time limits, dead hosts known."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
+from urllib.parse import urlsplit
+
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import own_cache_folder, read_json, write_atomically
+from gpuinstall.base.patience import USUAL, Patience
+from gpuinstall.base.values import dataclass
+from gpuinstall.base.version import __version__
+from gpuinstall.sources.web.answers import (
+    OFFLINE,
+    Cause,
+    HostGate,
+    UnreachableError,
+    declared,
+    read_chunks,
+    read_page,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from requests import PreparedRequest, Response, Session
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page as it came."""
+
+    text: str
+    content_type: str
+    url: str
+    """Where it was found after redirects, the base of its relative addresses."""
+    etag: str | None = None
+
+
+@dataclass(frozen=True)
+class FileHash:
+    """The sha256 of what an address held."""
+
+    sha256: str
+    etag: str | None
+    """It tells whether the address still holds it."""
+
+
+_Answer = TypeVar("_Answer", Page, FileHash)
+
+
+@dataclass(frozen=True)
+class AnswerCache(Generic[_Answer]):
+    """Answers by the address that was asked for.
+
+    Not CacheControl: it believes ``max-age``, so that a build of this minute is missed for ten, and
+    what it reads is outside our limits. An answer that cannot be read or written is no fault.
+    """
+
+    folder: Path
+    kind: type[_Answer]
+
+    def known(self, url: str) -> _Answer | None:
+        """Return the answer of an earlier run."""
+        with suppress(OSError, ValueError, TypeError):
+            return self.kind(**read_json(self._file(url)))
+        return None
+
+    def keep(self, url: str, answer: _Answer) -> None:
+        """Keep an answer for the next run."""
+        with suppress(InstallationError):
+            write_atomically(self._file(url), json.dumps(asdict(answer)))
+
+    def _file(self, url: str) -> Path:
+        return self.folder / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
+
+
+CONNECT_S = 3.0
+
+_ABSENT = frozenset({403, 404, 410})
+_PAGES = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+_AS_IT_IS = {"Accept-Encoding": "identity"}
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a server says of a file; None: nothing."""
+
+    size: int | None = None
+    """In bytes."""
+    etag: str | None = None
+    """It changes when the file does."""
+
+
+class Client:
+    """A session with the web, to be shared between threads.
+
+    Args:
+        certificates: The path of a CA bundle.
+        logins: "user:password" by host, as addresses carry none.
+        offline: Whether only what is cached may be had.
+        cache: The folder for what can be had again; None: the user's own.
+        patience: How long to wait.
+    """
+
+    def __init__(
+        self,
+        certificates: str | None = None,
+        *,
+        logins: Mapping[str, str] | None = None,
+        offline: bool = False,
+        cache: Path | None = None,
+        patience: Patience = USUAL,
+    ) -> None:
+        self.patience = patience
+        self._certificates = certificates
+        self._logins = logins or {}
+        self._offline = offline
+        self._pages = AnswerCache((cache or own_cache_folder()) / "pages", Page)
+        self._session: Session | None = None
+        self._lock = threading.Lock()
+        self._gates: dict[str, HostGate] = {}
+        self._dated: dict[str, bool] = {}
+        self._page_locks: dict[str, threading.Lock] = {}
+        self._read: dict[str, Page | None] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._session is not None:
+            self._session.close()
+
+    def prepare(self) -> None:
+        """Load what requests are made with.
+
+        Before other threads load something too: then all of it takes longer.
+        """
+        if not self._offline:
+            self._opened()
+
+    def page(self, url: str) -> Page | None:
+        """Return an index page, fetched once; None if there is none.
+
+        One from an earlier run is taken if the server says that it still holds.
+        """
+        with self._lock:
+            page_lock = self._page_locks.setdefault(url, threading.Lock())
+        with page_lock:
+            if url not in self._read:
+                self._read[url] = self._page(url)
+            return self._read[url]
+
+    def head(self, url: str) -> Head:
+        """Ask what a file is without fetching it."""
+        response = self._ask("HEAD", url, _AS_IT_IS)
+        response.close()
+        if response.status_code >= 400:
+            return Head()
+        return Head(declared(response), response.headers.get("ETag"))
+
+    def ask_part(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        login: bool,
+    ) -> Response:
+        """Ask for a part of a file; nothing of it is read yet, and no redirect followed.
+
+        Args:
+            headers: They name the part.
+            login: Whether the host's credentials go along.
+        """
+        return self._ask(
+            "GET",
+            url,
+            headers,
+            login=login,
+            redirects=False,
+        )
+
+    def unreachable(self, url: str) -> UnreachableError | None:
+        """Return what is known of the host of an address, if it did not answer."""
+        gate = self._gates.get(urlsplit(url).netloc)
+        return gate.failure if gate else None
+
+    def is_undated(self, url: str) -> bool:
+        """Whether the host of an address has answered and never said for how long its answers hold."""
+        return self._dated.get(urlsplit(url).netloc) is False
+
+    def chunks(self, url: str, size: int | None) -> Iterator[bytes]:
+        """Yield the bytes of a file.
+
+        Args:
+            size: How many they are, if that is known.
+
+        Raises:
+            InstallationError: if their number is not what was declared, or the network fails.
+        """
+        with self._ask("GET", url, _AS_IT_IS) as response:
+            _check(response, url)
+            length = declared(response)
+            _check_length(url, size, length)
+            came = 0
+            for chunk in read_chunks(response, url, size or length, self.patience):
+                came += len(chunk)
+                yield chunk
+        _check_length(url, size or length, came)
+
+    def _page(self, url: str) -> Page | None:
+        cached = self._pages.known(url)
+        if self._offline and cached is not None:
+            return cached
+        headers = {"Accept": _PAGES}
+        if cached and cached.etag:
+            headers["If-None-Match"] = cached.etag
+        with self._ask("GET", url, headers) as response:
+            text = read_page(response, url, self.patience).decode("utf-8", "replace")
+        if response.status_code == 304:
+            return cached
+        if response.status_code in _ABSENT:
+            return None
+        _check(response, url)
+        fields = response.headers
+        page = Page(
+            text=text,
+            content_type=fields.get("Content-Type", ""),
+            url=response.url,
+            etag=fields.get("ETag"),
+        )
+        if page.etag and "no-store" not in fields.get("Cache-Control", ""):
+            self._pages.keep(url, page)
+        return page
+
+    def _ask(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        login: bool = True,
+        redirects: bool = True,
+    ) -> Response:
+        host = urlsplit(url).netloc
+        if self._offline:
+            raise UnreachableError(host, OFFLINE)
+        session = self._opened()
+        with self._lock:
+            gate = self._gates.setdefault(host, HostGate(host, self.patience))
+        send = partial(
+            session.request,
+            method,
+            url,
+            headers=headers,
+            auth=self._credentials(host) if login else _no_credentials,
+            timeout=(CONNECT_S, self.patience.silence),
+            verify=self._certificates or True,
+            stream=True,
+            allow_redirects=redirects,
+        )
+        response = gate.ask(lambda: _sent(send))
+        if response.ok:
+            is_dated = "Cache-Control" in response.headers
+            self._dated[host] = self._dated.get(host, False) or is_dated
+        return response
+
+    def _credentials(self, host: str) -> tuple[str, str] | None:
+        user, colon, password = self._logins.get(host, "").partition(":")
+        if not user and not colon:
+            return None
+        return user, password
+
+    def _opened(self) -> Session:
+        # Imported in one thread alone: if several do, CPython may find a deadlock between them.
+        with self._lock:
+            import requests
+            from requests.adapters import HTTPAdapter
+
+            if self._session is None:
+                self._session = requests.Session()
+                self._session.headers["User-Agent"] = f"gpuinstall/{__version__}"
+                for scheme in ("http://", "https://"):
+                    self._session.mount(scheme, HTTPAdapter(pool_maxsize=32))
+            return self._session
+
+
+def _no_credentials(request: PreparedRequest) -> PreparedRequest:
+    """Add none: with ``auth=None`` those of a netrc file would be sent."""
+    return request
+
+
+def _sent(send: Callable[[], Response]) -> Response:
+    """Send a request; once more if the host had closed a connection that was kept open."""
+    from requests.exceptions import ConnectionError as ConnectionFailed
+
+    try:
+        return send()
+    except ConnectionFailed as error:
+        if "Connection aborted" not in str(error):
+            raise
+        return send()
+
+
+def _check(response: Response, url: str) -> None:
+    status = response.status_code
+    if status >= 500:
+        cause = Cause(f"it answered {status}", "Try again later")
+        raise UnreachableError(urlsplit(url).netloc, cause)
+    if status >= 400:
+        hint = "Add the index's user name and password to its URL" if status == 401 else None
+        raise InstallationError(
+            "http-status",
+            f"{url} answered {status}",
+            hint=hint,
+        )
+
+
+def _check_length(
+    url: str,
+    declared_length: int | None,
+    length: int | None,
+) -> None:
+    if declared_length is None or length is None:
+        return
+    if declared_length != length:
+        message = f"{url} has {length} bytes, but its server declared {declared_length}"
+        raise InstallationError(
+            "length",
+            message,
+            hint="Run it again",
+        )

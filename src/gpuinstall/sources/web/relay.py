@@ -1,0 +1,176 @@
+"""A relay on loopback from which uv fetches files.
+
+It brings our limits, certificates and logins, and takes hashes on the way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from gpuinstall.base.errors import InstallationError, InterruptedByUserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from typing_extensions import Self
+
+    from gpuinstall.base.reporter import Progress
+    from gpuinstall.sources.web.client import Client
+
+
+@dataclass
+class _Relayed:
+    """A file that uv may ask for."""
+
+    url: str
+    name: str
+    size: int | None
+    hashed: bool
+    """Whether its hash is known."""
+    failure: InstallationError | None = None
+    """What ends all further attempts."""
+
+
+class Relay:
+    """Passes files on from their servers to programs of this machine that have their addresses.
+
+    Args:
+        client: What fetches them.
+        progress: Counts the bytes of each file by its name.
+        keep: Takes the address of each file that had no hash and its sha256, once all of it came.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        progress: Progress,
+        keep: Callable[[str, str], None],
+    ) -> None:
+        self._client = client
+        self._progress = progress
+        self._keep = keep
+        self._files: dict[str, _Relayed] = {}
+        self._failures: list[InstallationError] = []
+        self._closed = False
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.relay = self
+
+    def __enter__(self) -> Self:
+        Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed = True
+        self._server.shutdown()
+        self._server.server_close()
+
+    def address(
+        self,
+        url: str,
+        name: str,
+        size: int | None,
+        *,
+        hashed: bool,
+    ) -> str:
+        """Return an address for a file that no other program can guess.
+
+        Args:
+            size: In bytes, if that is known.
+            hashed: Whether its hash is known: who fetches the file compares it.
+        """
+        path = f"/{secrets.token_urlsafe(16)}/{quote(name)}"
+        self._files[path] = _Relayed(url, name, size, hashed)
+        return f"http://127.0.0.1:{self._server.server_port}{path}"
+
+    @property
+    def failure(self) -> InstallationError | None:
+        """Why the first file that failed did."""
+        return next(iter(self._failures), None)
+
+    def file(self, path: str) -> _Relayed | None:
+        """Return the file at a path."""
+        return self._files.get(path)
+
+    def chunks(self, file: _Relayed) -> Generator[bytes]:
+        """Yield the bytes of a file, hashed and counted.
+
+        Raises:
+            InstallationError: the same again if the file cannot be had.
+        """
+        if file.failure:
+            raise file.failure
+        digest = hashlib.sha256()
+        came = 0
+        complete = False
+        try:
+            for chunk in self._client.chunks(file.url, file.size):
+                if self._closed:
+                    raise InterruptedByUserError("interrupted", "the download was interrupted")
+                if not file.hashed:
+                    digest.update(chunk)
+                came += len(chunk)
+                self._progress(file.name, len(chunk))
+                yield chunk
+            complete = True
+            if not file.hashed:
+                self._keep(file.url, digest.hexdigest())
+        except InstallationError as error:
+            self._failures.append(error)
+            # A connection that broke may hold the next time: uv asks again.
+            if error.code != "transfer":
+                file.failure = error
+            raise
+        finally:
+            if not complete:
+                self._progress(file.name, -came)
+
+
+class _Server(ThreadingHTTPServer):
+    relay: Relay
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Report nothing of a program that goes away."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """Send a file in chunks; the empty last one says that it is whole and its hash kept."""
+        relay = self.server.relay
+        file = relay.file(self.path)
+        if file is None:
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return
+        with closing(relay.chunks(file)) as chunks:
+            # Before the status is sent: what fails at once gets another.
+            try:
+                first = next(chunks, b"")
+            except InstallationError:
+                self.send_error(HTTPStatus.GONE if file.failure else HTTPStatus.BAD_GATEWAY)
+                return
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Cache-Control", "max-age=31536000, immutable")
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.close_connection = True
+            with suppress(InstallationError):
+                for chunk in chain([first] if first else [], chunks):
+                    self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+                self.wfile.write(b"0\r\n\r\n")
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Keep quiet."""

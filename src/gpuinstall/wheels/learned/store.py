@@ -1,0 +1,134 @@
+"""What earlier runs have learned, and the catalogue with it, without a request.
+
+The rows are this user's, a small TOML file each, to be read and removed by anyone.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import own_cache_folder, read_document, write_atomically
+from gpuinstall.base.values import dataclass
+from gpuinstall.catalog import Build, Catalog, Wheel, load_catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gpuinstall.wheels.learned.row import LearnedRow
+
+
+def learned_store() -> LearnedStore:
+    """Return this user's own store."""
+    return LearnedStore(own_cache_folder() / "learned")
+
+
+def known_catalog(
+    torch_index: str | None = None,
+    store: LearnedStore | None = None,
+) -> Catalog:
+    """Return the catalogue as shipped, with what earlier runs learned.
+
+    Args:
+        torch_index: From which it was learned; None: from any.
+        store: What was learned; None: this user's own.
+    """
+    catalog = load_catalog()
+    rows = list((store or learned_store()).builds())
+    if not rows:
+        return catalog
+    # The official index counts before any other.
+    official = {None, catalog.torch_index}
+    rows.sort(key=lambda row: (row.base in official, row.learned), reverse=True)
+    shipped = set(map(_key, catalog.builds))
+    new: dict[object, Build] = {}
+    for row in rows:
+        is_meant = torch_index is None or row.base in {None, torch_index}
+        build = row.build()
+        key = _key(build)
+        if is_meant and key not in shipped:
+            new.setdefault(key, build)
+    if not new:
+        return catalog
+    builds = (*catalog.builds, *new.values())
+    return replace(catalog, builds=builds)
+
+
+def _key(build: Build) -> tuple[object, ...]:
+    return build.torch, build.backend, build.os, build.arch
+
+
+@dataclass(frozen=True)
+class LearnedStore:
+    """Rows by the address of their files: any page can claim the hash of a file that lies elsewhere.
+
+    Those of torch lie apart. A store that cannot be read or written is no fault.
+    """
+
+    folder: Path
+
+    def builds(self) -> Iterator[LearnedRow]:
+        """Yield every row of torch."""
+        return self._rows(self.folder / "builds")
+
+    def companions(self) -> Iterator[LearnedRow]:
+        """Yield every row of another package."""
+        return self._rows(self.folder / "companions")
+
+    def known(self, wheel: Wheel, backend: str) -> LearnedRow | None:
+        """Return what a wheel said beside the torch of ``backend``."""
+        row = self._read(self._file(wheel, backend))
+        if row and (row.url, row.sha256) == (wheel.url, wheel.sha256):
+            return row
+        return None
+
+    def keep(
+        self,
+        row: LearnedRow,
+        wheel: Wheel,
+        backend: str,
+    ) -> None:
+        """Keep a row for the next run."""
+        with suppress(InstallationError):
+            write_atomically(self._file(wheel, backend), row.render())
+
+    def _rows(self, folder: Path) -> Iterator[LearnedRow]:
+        with suppress(OSError):
+            for file in sorted(folder.glob("*.toml")):
+                row = self._read(file)
+                if row:
+                    yield row
+
+    def _read(self, file: Path) -> LearnedRow | None:
+        with suppress(OSError, ValueError, TypeError):
+            text = read_document(file)
+            from gpuinstall.wheels.learned.row import LearnedRow
+
+            return LearnedRow.parse(text)
+        return None
+
+    def _file(self, wheel: Wheel, backend: str) -> Path:
+        """Return a name that tells a user what it is, and that no two wheels share."""
+        import hashlib
+
+        key = hashlib.sha256(wheel.url.encode()).hexdigest()[:16]
+        folder = "builds" if wheel.package == "torch" else "companions"
+        name = f"{wheel.package}-{wheel.version.public}-{backend}-{key}.toml"
+        return self.folder / folder / name
+
+
+def holds(row: LearnedRow) -> bool:
+    """Whether a row needs no look at its file: its page names a hash, or it is a day old at most."""
+    if row.sha256 is not None:
+        return True
+    age = datetime.now(timezone.utc) - datetime.fromisoformat(row.learned)
+    return timedelta(0) <= age < timedelta(days=1)
+
+
+def now() -> str:
+    """Return the time, as rows write it."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

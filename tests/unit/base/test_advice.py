@@ -1,0 +1,151 @@
+"""What is advised is a command that can be pasted, or a sentence that says what to change."""
+
+from __future__ import annotations
+
+import ast
+import re
+from difflib import get_close_matches
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.base.advice import for_install, for_options
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.text import some
+from gpuinstall.catalog.failures.table import load_failures
+from gpuinstall.lock.package_names import LEAST_LIKENESS, known_names
+from gpuinstall.lock.uv_failure import Conflict, explain_failure
+from tests.lab.advice import judged
+
+ROOT = Path(__file__).resolve().parents[3]
+REFUSED = """\
+sudo reboot
+Run it again with --backend cpu: the CPU build instead
+Run it again with --backend cpu --torch-index https://index.example/whl: another index that has it
+Run it again without --python 3.8"""
+
+
+def test_advice_with_an_option_that_the_command_lacks_is_left_out() -> None:
+    lines = REFUSED.splitlines()
+    assert for_options(REFUSED, {"--backend", "--torch-index"}).splitlines() == lines
+    assert for_options(REFUSED, {"--backend"}).splitlines() == [*lines[:2], lines[3]]
+    assert for_options(REFUSED, {"--any"}).splitlines() == [lines[0], lines[3]]
+
+
+def test_advice_for_another_command_is_one_to_install() -> None:
+    install = "gpuinstall install --venv 'my env'"
+    assert for_install(REFUSED, ("--venv", "my env")) == (
+        "sudo reboot",
+        f"{install} --backend cpu   # the CPU build instead",
+        f"{install} --backend cpu --torch-index https://index.example/whl   # another index that has it",
+        "Without --python 3.8",
+    )
+
+
+def test_names_beyond_six_are_a_number() -> None:
+    assert some(["numpy", "pandas"]) == "numpy, pandas"
+    assert some(list("abcdefg")) == "a, b, c, d, e, f, g"
+    assert some(list("abcdefgh")) == "a, b, c, d, e, f and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("typed", "likely"),
+    [
+        ("torch=2.9", "torch==2.9"),
+        ("torch[opt]=2.9.*", "torch[opt]==2.9.*"),
+        ("pytorch >=2.9", "torch>=2.9"),
+    ],
+)
+def test_a_requirement_in_conda_s_spelling_is_answered_with_the_right_one(
+    typed: str, likely: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_requirement(typed)
+    assert caught.value.hint == f"Write {likely} in place of {typed}"
+
+
+class Index:
+    """An index that has every package, in version 2.5."""
+
+    def newest(self, package: str) -> str | None:  # noqa: ARG002
+        return "2.5"
+
+    def likely(self, mistyped: str) -> str | None:
+        return next(
+            iter(get_close_matches(mistyped, known_names() - {mistyped}, 1, LEAST_LIKENESS)), None
+        )
+
+
+def test_a_package_that_is_not_found_is_answered_with_the_likely_name() -> None:
+    names = {
+        "trch": "torch",
+        "torchvison": "torchvision",
+        "flashattn": "flash-attn",
+        "transfomers": "transformers",
+        "rich": None,
+        "quux": None,
+    }
+    message = "No solution found: Because {} was not found in the package registry"
+    errors = {name: explain_failure(message.format(name), (), Index()) for name in names}
+    hints = {name: getattr(error, "hint", None) for name, error in errors.items()}
+    assert hints == {
+        name: f"Write {likely} in place of {name}" if likely else "Check the name"
+        for name, likely in names.items()
+    }
+    assert getattr(explain_failure(message.format("trch")), "hint", None) == "Check the name", (
+        "nobody was asked"
+    )
+
+
+def test_a_version_that_is_not_there_is_answered_with_the_newest() -> None:
+    message = "No solution found\n  cause: Because {} is {}, we can conclude that your requirements are unsatisfiable."
+    exact = message.format("there", "no version of numpy==99.0 and you require numpy==99.0")
+    bounded = message.format("only numpy<=2.5", "available and you require numpy>=99")
+    said = []
+    for text in (exact, bounded):
+        found = explain_failure(text, (), Index())
+        assert isinstance(found, Conflict)
+        said.append((found.error.message, found.error.hint))
+    assert said == [
+        (
+            "numpy 99.0 does not exist; the newest is 2.5",
+            "Write numpy in place of numpy==99.0",
+        ),
+        ("there is no numpy>=99; the newest is 2.5", "Write numpy in place of numpy>=99"),
+    ]
+
+
+def test_an_advice_that_fails_when_pasted_is_found() -> None:
+    assert judged("gpuinstall install --nothing")
+    assert judged("gpuinstall instal")
+    assert judged("df -h; (")
+    assert judged("gpuinstall sync   # again") is None
+    assert judged("Check the name") is None
+
+
+def test_every_advice_of_every_failure_is_prose_or_a_command() -> None:
+    fixes = [failure.fix.commands for failure in load_failures().values()]
+    lines = [line for commands in fixes for lines in commands.values() for line in lines]
+    assert len(lines) > 400
+    assert {
+        line: fault
+        for line in lines
+        if (fault := judged(re.sub(r"\{\w+\}", "x", re.sub(r"\{(?:at|into)\}", "", line))))
+    } == {}
+
+
+def test_every_hint_that_is_written_in_the_source_is_prose_or_a_command() -> None:
+    hints = [
+        keyword.value.value
+        for path in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.arg == "hint"
+        and isinstance(keyword.value, ast.Constant)
+        and isinstance(keyword.value.value, str)
+    ]
+    assert len(hints) > 50
+    lines = [line for hint in hints for line in hint.splitlines()]
+    assert {line: fault for line in lines if (fault := judged(line))} == {}

@@ -1,0 +1,111 @@
+"""A project's settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.base.config import parse_config, read_config
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.request import FOLDERS_OWN, Request
+from gpuinstall.base.sourcing import Sourcing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SETTINGS = """
+[project]
+name = "thing"
+requires-python = ">=3.10,<3.13"
+
+[tool.gpuinstall]
+requirements = ["torch>=2.9", "torchvision"]
+targets = ["cu126", "cpu"]
+backends = ["cu126", "cu130", "cpu"]
+torch-index = "https://index.example/whl"
+"""
+
+
+def test_a_folder_without_settings_has_none(tmp_path: Path) -> None:
+    assert read_config(tmp_path) == FOLDERS_OWN
+
+
+def test_every_setting_is_read(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(SETTINGS)
+
+    assert read_config(tmp_path) == Request(
+        requirements=("torch>=2.9", "torchvision"),
+        python=">=3.10,<3.13",
+        allowed_backends=("cu126", "cu130", "cpu"),
+        targets=("cu126", "cpu"),
+        sourcing=Sourcing(torch_index="https://index.example/whl"),
+    )
+
+
+def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(SETTINGS, encoding="utf-8-sig")
+    (tmp_path / ".python-version").write_text("3.12", encoding="utf-8-sig")
+
+    assert read_config(tmp_path).targets == ("cu126", "cpu")
+
+
+def test_python_is_said_by_us_then_by_the_version_file_then_by_the_project(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(SETTINGS)
+    (tmp_path / ".python-version").write_text("# ours\n3.12.4\n")
+    assert read_config(tmp_path).python == "3.12"
+
+    (tmp_path / "pyproject.toml").write_text(SETTINGS + 'python = "3.11"\n')
+    assert read_config(tmp_path).python == "3.11"
+
+
+def test_poetry_says_which_python_a_project_is_for() -> None:
+    expected = {
+        "^3.13": ">=3.13,<4",
+        "~3.11": ">=3.11,<3.12",
+        ">=3.9,<3.13": ">=3.9,<3.13",
+        "3.12.*": "==3.12.*",
+        "*": None,
+        "^3.8 || ^3.10": None,
+    }
+    wrong = {}
+    for written, specifier in expected.items():
+        python = parse_config({"tool": {"poetry": {"dependencies": {"python": written}}}}).python
+        if python != specifier:
+            wrong[written] = python
+    assert wrong == {}
+    poetry = {"poetry": {"dependencies": {"python": "^3.13"}}}
+    assert (
+        parse_config({"project": {"requires-python": ">=3.10"}, "tool": poetry}).python == ">=3.10"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "python"), [("cpython-3.13\n", "3.13"), ("cpython@3.12", "3.12"), ("my-env\n", None)]
+)
+def test_a_version_file_names_a_python_in_several_ways(text: str, python: str | None) -> None:
+    assert parse_config({}, text).python == python
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("[tool.gpuinstall]\nbackend = 'cu126'\n", "backend"),
+        ("[tool.gpuinstall]\nbackends = 'cu126'\n", "backends"),
+        ("[tool.gpuinstall]\nrequirements = [1]\n", "requirements"),
+        ("[tool.gpuinstall]\npython = 3.12\n", "python"),
+        ("[tool.gpuinstall\n", "pyproject.toml"),
+        ("tool = 1\n", "tool"),
+        ("[tool]\ngpuinstall = 1\n", "gpuinstall"),
+        ("project = 1\n", "project"),
+        ("[project]\nrequires-python = 3\n", "requires-python"),
+    ],
+)
+def test_malformed_settings_are_named(tmp_path: Path, text: str, word: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+
+    with pytest.raises(UsageError) as caught:
+        read_config(tmp_path)
+
+    assert caught.value.code == "config-malformed"
+    assert word in caught.value.message

@@ -1,0 +1,305 @@
+"""Files that appear complete or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import pytest
+from platformdirs import user_cache_path
+
+from gpuinstall.base import files
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import (
+    check_cache,
+    close_umask,
+    files_below,
+    make_private_folder,
+    open_regular,
+    own_cache_folder,
+    remove_path,
+    restore_umask,
+    rewrite,
+    write_atomically,
+    written,
+)
+from gpuinstall.base.reporter import SilentReporter
+
+
+def test_file_takes_the_place_of_the_old_one_in_new_folders(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file"
+    write_atomically(path, "old")
+    write_atomically(path, "new\n")
+    assert path.read_bytes() == b"new\n"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_file_has_the_permissions_that_the_umask_leaves(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_atomically(tmp_path / "file", "")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+def test_old_file_stays_when_writing_fails(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, "old")
+    with pytest.raises(InstallationError), written(path) as file:
+        _half_written(file)
+    assert path.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_disk_that_is_full_is_named() -> None:
+    with pytest.raises(InstallationError) as caught, written(_full()) as file:
+        file.write(b"x" * 100_000)
+    assert caught.value.code == "not-writable"
+
+
+class Warnings(SilentReporter):
+    """Keeps what it is warned of."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.texts.append(text)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes as Unix has them")
+def test_a_cache_that_everyone_can_write_to_is_refused_sticky_or_not(tmp_path: Path) -> None:
+    taken = []
+    for mode in (0o777, 0o1777, 0o755, 0o775):
+        tmp_path.chmod(mode)
+        try:
+            check_cache(tmp_path, SilentReporter())
+        except InstallationError:
+            continue
+        taken.append(mode)
+    assert taken == [0o755, 0o775]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes as Unix has them")
+def test_a_cache_that_everyone_can_exchange_is_refused(tmp_path: Path) -> None:
+    above, links = tmp_path / "above", tmp_path / "links"
+    (above / "cache").mkdir(parents=True)
+    links.mkdir()
+    (links / "link").symlink_to(above)
+    for folder in (above, links):
+        folder.chmod(0o1777)
+        check_cache(links / "link" / "cache", Warnings())
+        folder.chmod(0o777)
+        with pytest.raises(
+            InstallationError, match=f"everyone can write to {folder} and so exchange"
+        ) as refused:
+            check_cache(links / "link" / "cache", Warnings())
+        assert (refused.value.hint or "").startswith(f"chmod o-w {folder} ")
+        folder.chmod(0o755)
+
+
+@pytest.mark.skipif(
+    os.name != "posix" or os.getuid() != 0, reason="only root can give a folder away"
+)
+def test_the_owner_of_a_cache_or_of_a_folder_above_is_named(tmp_path: Path) -> None:
+    cache = tmp_path / "above" / "cache"
+    cache.mkdir(parents=True)
+    for folder in (cache, cache.parent):
+        os.chown(folder, 12345, -1)
+        warnings = Warnings()
+        check_cache(cache, warnings)
+        assert warnings.texts == [
+            f"{folder} belongs to another user (uid 12345), who can change what is installed from the cache {cache}"
+        ]
+        os.chown(folder, 0, -1)
+
+
+def _half_written(file: IO[bytes]) -> None:
+    file.write(b"half")
+    raise OSError(28, "No space left on device")
+
+
+def _full() -> Path:
+    from pathlib import Path
+
+    return Path("/dev/full/file")
+
+
+def test_a_folder_deeper_than_python_recurses_is_read_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / "deep"
+    deep.mkdir()
+    with monkeypatch.context() as here:
+        here.chdir(deep)
+        for _ in range(1500):
+            os.mkdir("d")  # noqa: PTH102  a path from the top would be too long
+            os.chdir("d")
+        Path("file").touch()
+    assert [file.name for file in files_below(deep)] == ["file"]
+    remove_path(deep)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("named", ["/elsewhere/caches", " ", None])
+def test_the_cache_lies_where_platformdirs_says(
+    monkeypatch: pytest.MonkeyPatch, named: str | None
+) -> None:
+    if named is None:
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    else:
+        monkeypatch.setenv("XDG_CACHE_HOME", named)
+    assert own_cache_folder() == user_cache_path("gpuinstall", appauthor=False)
+
+
+def test_a_file_is_never_more_open_than_the_one_it_replaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "pip.conf"
+    for mode, refused, expected in (
+        (0o600, False, 0o600),
+        (0o640, False, 0o640),
+        (0o640, True, 0o600),
+    ):
+        path.write_text("token", encoding="utf-8")
+        path.chmod(mode)
+        with monkeypatch.context() as patch:
+            if refused:  # as on a file system without modes
+                patch.setattr(os, "fchmod", _refused)
+            with written(path) as file:
+                (part,) = (entry for entry in tmp_path.iterdir() if entry != path)
+                assert part.stat().st_mode & 0o777 == expected
+                file.write(b"token")
+        assert path.stat().st_mode & 0o777 == expected
+
+
+def _replaced_by(text: bytes, _before: bytes | None) -> bytes:
+    return text
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can give a file away")
+def test_a_file_of_another_user_stays_that_users(tmp_path: Path) -> None:
+    file = tmp_path / "pip.conf"
+    file.write_bytes(b"old")
+    file.chmod(0o640)
+    os.chown(file, 12345, 54321)
+    for text in (b"new", b"https://user:token@index.example/"):
+        rewrite(file, partial(_replaced_by, text))
+        status = file.stat()
+        found = (file.read_bytes(), status.st_uid, status.st_gid)
+        assert found == (text, 12345, 54321)
+    assert stat.S_IMODE(status.st_mode) == 0o600, "it has a login now"
+
+
+def test_a_change_made_while_a_file_is_edited_is_kept(tmp_path: Path) -> None:
+    path, calls = tmp_path / "uv.toml", []
+
+    def edit(before: bytes | None) -> bytes:
+        calls.append(before)
+        if len(calls) == 1:
+            path.write_bytes(b"theirs\n")
+        return (before or b"") + b"ours\n"
+
+    rewrite(path, edit)
+    assert path.read_bytes() == b"theirs\nours\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_changes_all_the_time_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "uv.toml"
+    path.write_bytes(b"")
+
+    def edit(before: bytes | None) -> bytes:
+        path.write_bytes(changed := (before or b"") + b"theirs\n")
+        return changed + b"ours\n"
+
+    with pytest.raises(InstallationError) as caught:
+        rewrite(path, edit)
+    assert caught.value.code == "file-busy"
+    assert b"ours" not in path.read_bytes()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_run_left_beside_a_file_goes(tmp_path: Path) -> None:
+    part, young = tmp_path / ".pip.conf.0123abcd", tmp_path / ".pip.conf.0123abce"
+    part.write_text("token", encoding="utf-8")
+    young.write_text("token", encoding="utf-8")
+    os.utime(part, (0, 0))
+    rewrite(tmp_path / "pip.conf", lambda _before: b"")
+    assert {entry.name for entry in tmp_path.iterdir()} == {"pip.conf", young.name}
+
+
+def _refused(*_: object) -> None:
+    raise PermissionError(1, "Operation not permitted")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="two files cannot be exchanged there")
+def test_a_change_made_after_the_last_look_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, looks = tmp_path / "file", []
+    path.write_text("mine\n", encoding="utf-8")
+
+    def look(_place: Path, before: bytes | None) -> None:
+        looks.append(before)
+        if len(looks) == 1:
+            path.write_text("mine, and more\n", encoding="utf-8")
+
+    monkeypatch.setattr(files, "_check_unchanged", look)
+    rewrite(path, lambda text: (text or b"") + b"ours\n")
+    assert looks == [b"mine\n", b"mine, and more\n"]
+    assert path.read_text(encoding="utf-8") == "mine, and more\nours\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no files of the kernel")
+def test_what_a_reader_would_wait_on_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    (tmp_path / "kernel").symlink_to("/proc/self/environ")
+    (tmp_path / "empty").touch()
+    refused = []
+    for name in ("pipe", "endless", "kernel"):
+        with pytest.raises(OSError, match="it is") as caught:
+            open_regular(tmp_path / name)
+        refused.append(caught.value.strerror)
+    assert refused == [
+        "it is not a regular file",
+        "it is not a regular file",
+        "it is a file of the kernel",
+    ]
+    with open_regular(tmp_path / "empty") as file:
+        assert file.read() == b""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no modes")
+def test_a_cache_is_closed_to_others_whatever_the_umask(tmp_path: Path) -> None:
+    cache = tmp_path / "home" / "cache" / "gpuinstall"
+    before = os.umask(0)
+    try:
+        check_cache(cache, SilentReporter())
+        close_umask()
+        (cache / "of another program").mkdir()
+        within = os.umask(0)
+        restore_umask()
+        restored = os.umask(0)
+    finally:
+        os.umask(before)
+    modes = [
+        path.stat().st_mode & 0o777
+        for path in (cache.parent.parent, cache, cache / "of another program")
+    ]
+    assert modes == [0o700, 0o700, 0o775]
+    assert (within, restored) == (0o002, 0)
+
+
+def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file" / "gpuinstall", tmp_path / ("x" * 300)):
+        with pytest.raises(InstallationError, match="cannot be written"):
+            make_private_folder(folder)

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gpuinstall.base.interruption import within
+
+SLEEP = "[sys.executable, '-c', 'import time; time.sleep(60)']"
+PREFACE = (
+    "import os, signal, sys, threading, time\n"
+    "from gpuinstall.base import interruption, process\ninterruption.install_handlers()\n"
+)
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+
+
+def start(code: str) -> subprocess.Popen[str]:
+    """Run code after ``install_handlers``, up to its first line of output."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", PREFACE + code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline() == "ready\n"
+    return running
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_every_signal_that_ends_a_program_is_an_interrupt(name: str) -> None:
+    running = start(
+        "try:\n print('ready', flush=True)\n time.sleep(60)\nexcept KeyboardInterrupt:\n sys.exit(130)"
+    )
+    running.send_signal(signal.Signals[name])
+    running.communicate(timeout=30)
+    assert running.returncode == 130
+
+
+def test_a_program_that_a_thread_waits_for_is_ended_at_once() -> None:
+    code = f"""
+waiting = threading.Thread(target=lambda: print(process.run({SLEEP}).status))
+waiting.start()
+while not interruption._Run.programs: time.sleep(0.01)
+try:
+    print('ready', flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    waiting.join()
+"""
+    running = start(code)
+    running.send_signal(signal.SIGTERM)
+    out, _ = running.communicate(timeout=30)
+    assert out == f"{-signal.SIGKILL}\n"
+
+
+def test_a_block_is_finished_first() -> None:
+    code = """
+try:
+    with interruption.defer_interrupts():
+        print('ready', flush=True)
+        while not interruption._Run.interrupted: time.sleep(0.01)
+        print('finished', flush=True)
+    print('too far')
+except KeyboardInterrupt:
+    print('interrupted')
+"""
+    running = start(code)
+    running.send_signal(signal.SIGINT)
+    out, _ = running.communicate(timeout=30)
+    assert out == "finished\ninterrupted\n"
+
+
+def test_a_signal_that_somebody_ignores_for_us_stays_ignored() -> None:
+    code = "print('ready', flush=True)\nprint(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
+    words = ["nohup", sys.executable, "-c", PREFACE + code]
+    done = subprocess.run(
+        words, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True, env=os.environ
+    )
+    assert done.stdout == "ready\nTrue\n"
+
+
+def test_a_call_that_takes_too_long_is_left_alone() -> None:
+    begun = time.monotonic()
+    with pytest.raises(TimeoutError):
+        within(0.05, lambda: time.sleep(5))
+    assert time.monotonic() - begun < 4
+
+
+def test_a_call_in_time_gives_its_answer_or_raises_its_own_error() -> None:
+    assert within(5, lambda: "an answer") == "an answer"
+    with pytest.raises(ZeroDivisionError):
+        within(5, lambda: 1 / 0)
+
+
+def test_who_waits_for_a_call_is_interrupted() -> None:
+    running = start("print('ready', flush=True)\ninterruption.within(60, lambda: time.sleep(60))")
+    running.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in running.communicate(timeout=30)[1]

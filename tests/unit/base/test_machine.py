@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.machine import Driver, Machine
+from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
+
+CARD: dict[str, Any] = {"compute_capability": "8.0"}
+LEAST: dict[str, Any] = {
+    "schema": "gpuinstall.machine/1",
+    "os": "linux",
+    "arch": "x86_64",
+    "gpus": [],
+}
+FULL: dict[str, Any] = {
+    **LEAST,
+    "libc": "glibc",
+    "glibc": "2.36",
+    "environment": {"wsl": False, "container": "docker", "jetson": {"l4t": "36.4.0"}},
+    "pythons": ["3.11.7", "3.12.1"],
+    "driver": {"version": "535.183.01", "cuda": "12.2", "found_via": "nvml"},
+    "gpus": [
+        {
+            "index": 3,
+            "name": "NVIDIA A100-SXM4-80GB",
+            "uuid": "GPU-1",
+            "pci_id": "10de:20b2",
+            "compute_capability": "8.0",
+            "memory_mib": 81920,
+            "mig": True,
+            "mig_devices": [{"uuid": "MIG-1", "profile": "1g.10gb", "memory_mib": 9728}],
+            "found_via": "nvml",
+        }
+    ],
+    "problems": [
+        {
+            "code": "gpu-lost",
+            "id": "F14",
+            "message": "m",
+            "fix": "f",
+            "blocking": True,
+            "gpus": [3],
+            "needs": ["root"],
+        }
+    ],
+}
+
+
+def test_a_full_document_is_written_as_it_was_read() -> None:
+    assert Machine.from_dict(FULL).to_dict() == FULL
+
+
+def test_a_machine_of_another_maker_is_written_as_it_was_read() -> None:
+    gpu = {
+        **FULL["gpus"][0],
+        "compute_capability": None,
+        "vendor": "amd",
+        "architecture": "gfx1201",
+    }
+    facts = {"kernel": "6.8.0", "amdgpu": "6.12.12", "rocm": None}
+    document = {**FULL, "driver": None, "gpus": [gpu], "amd": facts}
+
+    machine = Machine.from_dict(document)
+
+    assert (machine.gpus[0].vendor, machine.gpus[0].architecture) == ("amd", "gfx1201")
+    assert machine.to_dict() == document
+    assert hash(machine) == hash(Machine.from_dict(document))
+
+
+def test_the_envelope_around_a_machine_is_taken_off() -> None:
+    assert Machine.from_dict(
+        {"gpuinstall": 1, "command": "probe", "data": FULL}
+    ) == Machine.from_dict(FULL)
+
+
+def test_unknown_keys_are_ignored() -> None:
+    assert Machine.from_dict({**LEAST, "colour": "green"}) == Machine.from_dict(LEAST)
+
+
+def test_missing_pythons_mean_that_any_can_be_had_and_an_empty_list_that_none_can() -> None:
+    assert Machine.from_dict(LEAST).pythons is None
+    assert Machine.from_dict({**LEAST, "pythons": []}).pythons == ()
+
+
+def test_a_problem_blocks_unless_it_says_otherwise() -> None:
+    problems = [{"code": "a"}, {"code": "b", "blocking": False}, {"code": "c", "gpus": [0]}]
+    assert [
+        problem.code for problem in Machine.from_dict({**LEAST, "problems": problems}).blocking
+    ] == ["a"]
+
+
+def test_driver_facts_may_be_missing_one_by_one() -> None:
+    assert Machine.from_dict({**LEAST, "driver": {}}).driver == Driver()
+    assert Machine.from_dict({**LEAST, "driver": {"cuda": "12.2"}}).driver == Driver(
+        cuda=CudaVersion(12, 2)
+    )
+    read = Machine.from_dict({**LEAST, "driver": {"version": "470.256.02"}}).driver
+    assert read == Driver(version=DriverVersion.parse("470.256.02"))
+
+
+def test_an_unknown_capability_stays_unknown() -> None:
+    gpus = Machine.from_dict({**LEAST, "gpus": [{"compute_capability": None}, CARD]}).gpus
+    assert [gpu.compute_capability for gpu in gpus] == [None, ComputeCapability(8, 0)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"schema": "gpuinstall.machine/2"}, "schema"),
+        ({"os": "beos"}, "os"),
+        ({"arch": None}, "arch"),
+        ({"gpus": None}, "gpus"),
+        ({"gpus": [CARD] * 10_000}, "10000 entries"),
+        ({"gpus": [{}]}, "gpus[0].compute_capability is missing"),
+        ({"gpus": [{"compute_capability": "-8.0"}]}, "gpus[0].compute_capability"),
+        ({"gpus": [{"compute_capability": 8.0}]}, "gpus[0].compute_capability"),
+        ({"gpus": [CARD | {"memory_mib": -1}]}, "gpus[0].memory_mib"),
+        ({"gpus": [CARD | {"index": 0}, CARD | {"index": 0}]}, "same index"),
+        ({"gpus": ["A100"]}, "gpus[0] is not an object"),
+        ({"driver": {"version": "banana"}}, "driver.version"),
+        ({"driver": "580"}, "driver"),
+        ({"gpus": [CARD | {"vendor": 4318}]}, "gpus[0].vendor is 4318, not a string"),
+        ({"gpus": [CARD | {"mig_devices": [{}]}]}, "gpus[0].mig_devices[0] needs a uuid"),
+        ({"amd": "rocm"}, "amd is 'rocm', not an object"),
+        ({"pythons": ["three"]}, "pythons[0]"),
+        ({"pythons": ["3.12.1", "3.x"]}, "pythons[1]"),
+        ({"libc": "uclibc"}, "libc"),
+        ({"glibc": "new"}, "glibc"),
+        ({"environment": {"container": "jail"}}, "environment.container"),
+        ({"problems": [{"code": "x", "gpus": [-1]}]}, "problems[0].gpus"),
+    ],
+)
+def test_a_malformed_document_is_refused_by_the_place_of_its_fault(
+    wrong: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        Machine.from_dict({**LEAST, **wrong})
+    assert named in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*FULL, "index", "uuid"]), inner)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(list(FULL)), JSON))
+def test_whatever_the_document_holds_only_our_own_error_leaves_it(wrong: dict[str, Any]) -> None:
+    with suppress(UsageError):
+        assert isinstance(Machine.from_dict({**LEAST, **wrong}), Machine)
+
+
+@pytest.mark.parametrize("jetson", [{}, {"l4t": None}])
+def test_a_jetson_of_an_unknown_release_is_still_a_jetson(jetson: dict[str, Any]) -> None:
+    machine = Machine.from_dict({**LEAST, "arch": "aarch64", "environment": {"jetson": jetson}})
+    assert machine.environment.l4t == "unknown"
+    assert Machine.from_dict(machine.to_dict()) == machine

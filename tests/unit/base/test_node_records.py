@@ -1,0 +1,184 @@
+"""Records of nodes: what a file must be, what a report says of nodes, which machines a lock is made for."""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.finding import Finding
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.node_records import (
+    node_names,
+    read_report,
+    recorded_machines,
+    this_node,
+    write_record,
+)
+from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.words import machine_in_words
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+H100 = machine_in_words(("8x H100 SXM",), "580.95.05")
+V100 = machine_in_words(("V100",), "470.256.02")
+PASSED = {"exit_code": 0, "data": {"chosen": "pylock.cu130.toml", "verdict": {"status": "passed"}}}
+REFUSED = {"exit_code": 8, "errors": [{"code": "x", "message": "no driver", "hint": "sudo reboot"}]}
+
+
+def record(folder: Path, node: str, machine: Machine, document: dict[str, Any] = PASSED) -> None:
+    write_record(folder, node, "sync", [machine], document)
+
+
+def test_alike_nodes_are_one_group(tmp_path: Path) -> None:
+    record(tmp_path, "n1", H100)
+    record(tmp_path, "n2", V100)
+    record(tmp_path, "n3", H100)
+
+    groups = read_report(tmp_path).groups
+    assert [(group.nodes, group.gpus, group.driver) for group in groups] == [
+        (("n1", "n3"), "8 × H100 SXM (sm_90)", "580.95.05"),
+        (("n2",), "1 × V100 (sm_70)", "470.256.02"),
+    ]
+    assert (groups[0].lock, groups[0].verdict) == ("pylock.cu130.toml", "passed")
+
+
+def test_the_document_names_every_node_with_a_record(tmp_path: Path) -> None:
+    record(tmp_path, "n2", V100)
+    record(tmp_path, "n1", H100)
+
+    document = read_report(tmp_path, ["n3"]).to_dict()
+    assert document.keys() == {"nodes", "failed", "missing", "groups"}
+    assert document["nodes"] == ["n1", "n2"]
+
+
+def test_a_node_is_as_bad_as_its_first_failed_command(tmp_path: Path) -> None:
+    record(tmp_path, "n1", H100, REFUSED)
+    write_record(tmp_path, "n1", "verify", [H100], {"exit_code": 5, "errors": []})
+    write_record(tmp_path, "n2", "verify", [], {"exit_code": 4})
+
+    failed = read_report(tmp_path).failed
+    assert [tuple(failure) for failure in failed] == [
+        ("n1", "sync", "no driver", "sudo reboot"),
+        ("n2", "verify", "exit status 4", None),
+    ]
+
+
+def test_expected_nodes_without_a_record_are_missing(tmp_path: Path) -> None:
+    record(tmp_path, "n02", H100)
+
+    assert read_report(tmp_path, node_names("n[01-03]")).missing == ("n01", "n03")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n1", ["n1"]),
+        ("login,n[9-11].site", ["login", "n9.site", "n10.site", "n11.site"]),
+        ("n[08-10]", ["n08", "n09", "n10"]),
+    ],
+)
+def test_names_of_nodes_are_listed(text: str, names: list[str]) -> None:
+    assert node_names(text) == names
+
+
+@pytest.mark.parametrize("text", ["", "n1,", "../n1", "n[1-", "n[1-2][3-4]", "n1;ls"])
+def test_what_is_no_list_of_nodes_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not the name of a node"):
+        node_names(text)
+
+
+def test_the_name_of_this_node_can_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUINSTALL_NODE", "rack-7.node-3")
+    assert this_node() == "rack-7.node-3"
+    monkeypatch.setenv("GPUINSTALL_NODE", "../n1")
+    with pytest.raises(UsageError, match="not the name of a node"):
+        this_node()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"node": "n2"},
+        {"node": "../n1"},
+        {"command": "rm"},
+        {"machine": {"os": "dos"}},
+        {"machine": []},
+        {"document": {"exit_code": "0"}},
+        {"document": {"errors": 7, "exit_code": 1}},
+        {"document": {"exit_code": 0, "data": {"chosen": 7}}},
+        {"document": {"exit_code": 0, "data": {"verdict": {"status": []}}}},
+    ],
+)
+def test_a_malformed_record_is_a_failed_node(tmp_path: Path, change: dict[str, Any]) -> None:
+    record(tmp_path, "n1", H100)
+    path = tmp_path / "n1.sync.json"
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | change), encoding="utf-8")
+
+    report = read_report(tmp_path)
+    assert report.groups == ()
+    assert [(failure.node, failure.command) for failure in report.failed] == [
+        ("n1.sync.json", "record")
+    ]
+    with pytest.raises(UsageError, match="is not a record"):
+        recorded_machines(tmp_path, SilentReporter())
+
+
+def test_links_and_pipes_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("{}", encoding="utf-8")
+    folder = tmp_path / "records"
+    folder.mkdir()
+    (folder / "n1.sync.json").symlink_to(tmp_path / "secret")
+    os.mkfifo(folder / "n2.sync.json")
+
+    messages = [failure.message for failure in read_report(folder).failed]
+    assert messages == ["it is a link", "it is not a regular file"]
+
+
+def test_a_lock_is_for_each_kind_of_recorded_machine_that_works(tmp_path: Path) -> None:
+    for number in range(3):
+        document = H100.to_dict()
+        for gpu in document["gpus"]:
+            gpu["uuid"] = f"GPU-{number}-{gpu['index']}"
+        record(tmp_path, f"n{number}", Machine.from_dict(document))
+    record(tmp_path, "n9", V100)
+    broken = Finding("driver-library-mismatch", "the driver and its libraries differ")
+    record(tmp_path, "n8", V100.with_problems([broken]))
+
+    machines = recorded_machines(tmp_path, SilentReporter())
+    assert [machine.gpus[0].label for machine in machines] == ["H100 SXM", "V100"]
+
+
+def test_a_thousand_writers_lose_nothing_and_are_read_whole(tmp_path: Path) -> None:
+    expected = node_names("n[0001-1000]")
+    # The earlier record of a node is replaced.
+    record(tmp_path, "n0001", V100)
+    with ThreadPoolExecutor(32) as writers:
+        writing = [writers.submit(record, tmp_path, node, H100) for node in expected]
+        while not all(done.done() for done in writing):
+            assert read_report(tmp_path).failed == ()
+    assert [done.exception() for done in writing if done.exception()] == []
+
+    report = read_report(tmp_path, expected)
+    assert (report.failed, report.missing) == ((), ())
+    assert [group.nodes for group in report.groups] == [tuple(expected)]
+    assert len(list(tmp_path.iterdir())) == len(expected)
+
+
+def test_a_folder_without_machines_is_refused(tmp_path: Path) -> None:
+    write_record(tmp_path, "n1", "sync", [], REFUSED)
+
+    with pytest.raises(UsageError, match="has no record of a machine"):
+        recorded_machines(tmp_path, SilentReporter())
+
+
+def test_a_password_in_an_address_is_not_recorded(tmp_path: Path) -> None:
+    document = {"exit_code": 4, "errors": [{"message": "https://me:secret@index.example/simple"}]}
+    record(tmp_path, "n1", H100, document)
+
+    assert "secret" not in (tmp_path / "n1.sync.json").read_text("utf-8")

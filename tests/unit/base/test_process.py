@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import pytest
+
+from gpuinstall.base import process
+from tests.lab.processes import has_ended
+
+
+def test_each_line_is_heard_as_it_comes_and_kept() -> None:
+    heard: list[str] = []
+    code = "import sys; print('quiet'); sys.stderr.write('one\\ntwo\\n'); sys.exit(3)"
+    done = process.follow([sys.executable, "-c", code], heard.append, env=os.environ)
+    assert heard == ["one", "two"]
+    assert (done.status, done.out, done.err) == (3, "", "one\ntwo\n")
+
+
+def test_a_program_that_takes_too_long_has_no_status_and_keeps_what_it_said() -> None:
+    code = "import time; print('begun', flush=True); time.sleep(60)"
+    done = process.run([sys.executable, "-c", code], seconds=1)
+    assert (done.status, done.ok) == (None, False)
+    assert done.out == "begun\n"
+
+
+def test_a_program_gets_its_text_and_nothing_of_our_stdin() -> None:
+    code = "import sys; print(sys.stdin.read())"
+    assert process.run([sys.executable, "-c", code], text="given").out == "given\n"
+    assert process.run([sys.executable, "-c", code]).out == "\n"
+
+
+def test_a_program_does_not_outlive_the_one_who_waits_for_it() -> None:
+    def heard(line: str) -> None:
+        raise RuntimeError(line)
+
+    code = "import os, sys, time; print(os.getpid(), file=sys.stderr, flush=True); time.sleep(60)"
+    with pytest.raises(RuntimeError) as caught:
+        process.follow([sys.executable, "-c", code], heard, env=os.environ)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(str(caught.value)), 0)
+
+
+COMPILER = (
+    "import os, time\npid = os.fork()\nif pid == 0:\n    time.sleep(60)\nprint(pid, flush=True)\n"
+)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
+@pytest.mark.parametrize(("then", "status"), [("time.sleep(60)", None), ("os._exit(1)", 1)])
+def test_what_a_group_has_started_ends_with_it(then: str, status: int | None) -> None:
+    done = process.run([sys.executable, "-c", COMPILER + then], seconds=1, group=True)
+    assert done.status == status
+    assert has_ended(done.out.strip())
+
+
+HOLDER = "import os, sys, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(40)\n    os._exit(0)\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
+@pytest.mark.parametrize(
+    ("then", "status", "out"), [("time.sleep(40)", None, ""), ("print('done')", 0, "done\n")]
+)
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_program_whose_child_keeps_its_output_open_is_not_waited_for(
+    then: str, status: int | None, out: str, *, heard: bool
+) -> None:
+    begun = time.monotonic()
+    done = process.run(
+        [sys.executable, "-c", HOLDER + then],
+        seconds=2,
+        each_line=(lambda _line: None) if heard else None,
+    )
+    assert time.monotonic() - begun < 20
+    assert (done.status, done.out) == (status, out)
+
+
+def test_a_program_that_writes_without_end_is_ended() -> None:
+    code = "import os\nwhile True: os.write(1, b'x' * 65536)"
+    done = process.run([sys.executable, "-c", code], seconds=60)
+    assert done.status not in {0, None}
+    assert len(done.out) <= 2 * process.OUTPUT
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
+@pytest.mark.parametrize("seconds", [None, 60.0])
+def test_who_has_ended_is_not_waited_for_because_a_child_of_its_holds_the_streams(
+    seconds: float | None,
+) -> None:
+    leaves = "import os, time\nif os.fork() == 0: time.sleep(40); os._exit(0)\nprint('x' * 300_000)"
+    start = time.monotonic()
+
+    done = process.run([sys.executable, "-c", leaves], seconds=seconds)
+    assert (done.status, len(done.out)) == (0, 300_001)
+    assert time.monotonic() - start < 30

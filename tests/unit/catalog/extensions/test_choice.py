@@ -1,0 +1,398 @@
+"""Which file of an extension beside which torch: of a stand-in of its index, with libraries compiled here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.api import choose
+from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.request import Request
+from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog.extensions import Beside, Extension, list_files, load_extensions
+from gpuinstall.lock.extensions import ExtensionChoice, Surroundings, choose_extension
+from gpuinstall.lock.target import Target
+from gpuinstall.machine.vendors import rules_for
+from gpuinstall.plan import Plan
+from gpuinstall.sources import read_sources
+from gpuinstall.sources.web import Client
+from gpuinstall.wheels.learned.reader import Reader
+from gpuinstall.wheels.learned.store import LearnedStore
+from gpuinstall.words import machine_in_words
+from tests.lab.astral import astral_index
+from tests.lab.extension_index import ExtensionIndex
+from tests.lab.native import GONE, native_library
+from tests.unit.wheels.made import fatbin
+from tests.unit.wheels.test_needs import (
+    FROM_2_9,
+    FROM_2_10,
+    OF_TORCH,
+    STABLE_FROM_2_13,
+    UNTIL_2_8,
+    UNTIL_2_11,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gpuinstall.catalog.extensions import ExtensionFile
+
+CODE = fatbin((2, 80, 0), (2, 90, 0)) * 3
+CU12 = ("libtorch.so", "libc10.so", "libcudart.so.12")
+RTX_3090 = ("RTX 3090", "550")
+
+
+@pytest.fixture
+def index() -> Iterator[ExtensionIndex]:
+    index = ExtensionIndex()
+    host = index.host()
+    index.url = host.url
+    yield index
+    host.close()
+
+
+def choice(
+    index: ExtensionIndex,
+    folder: Path,
+    machine: tuple[str, str] = RTX_3090,
+    name: str = "flash-attn",
+    form: str = "",
+) -> ExtensionChoice:
+    """Choose as the command does, with the stand-in in Astral's place."""
+    here = surroundings(machine)
+    sources = read_sources(None, {}, folder)
+    places = [Beside.of(build) for build in here.builds]
+    with Client(sources.certificates, logins={}) as client:
+        reader = Reader(sources, client, LearnedStore(folder / "learned"), SilentReporter())
+        files = list_files(extension(index, name, form), places, sources, client).files
+        return choose_extension(
+            extension(index, name, form),
+            files,
+            here,
+            lambda file, build: reader.companion(file.wheel, build.backend, "linux-x86_64"),
+        )
+
+
+def extension(index: ExtensionIndex, name: str, form: str = "") -> Extension:
+    row = load_extensions().rows[name]
+    astral = (
+        load_extensions()
+        .sources["astral"]
+        ._replace(url=f"{index.url}/simple/{form}{{backend}}/{{name}}/")
+    )
+    return row._replace(sources=(astral,))
+
+
+def surroundings(machine: tuple[str, str]) -> Surroundings:
+    catalog, there = load_catalog(), machine_in_words((machine[0],), machine[1])
+    plan = choose(there, Request(("torch",), python="3.12"), catalog)
+    rules = rules_for(there, catalog, {"cuda"})
+    tags = frozenset(Target("cu126", glibc="2.35").tags("3.12"))
+    assert isinstance(plan, Plan)
+    return Surroundings(plan.runnable, [(rules, gpu) for gpu in there.gpus], tags, "2.35")
+
+
+def library(folder: Path, *undefined: str, needs: tuple[str, ...] = CU12, **how: object) -> Path:
+    """A library of its own, for sm_80 and sm_90 unless told otherwise."""
+    file = folder / f"{len(list(folder.glob('*.so')))}.so"
+    return native_library(file, undefined=undefined, needs=needs, **{"code": CODE, **how})  # type: ignore[arg-type]
+
+
+def reasons(found: ExtensionChoice) -> dict[str, str]:
+    return {rejection.reason.code: rejection.reason.message for rejection in found.rejected}
+
+
+def test_the_right_minor_is_chosen_although_a_newer_torch_would_run(
+    index: ExtensionIndex, tmp_path: Path
+) -> None:
+    good = library(tmp_path, FROM_2_10, UNTIL_2_11)
+    name = index.add("cu126", "flash-attn", "cu.12.6.torch.2.11", good, requires="torch==2.11.*")
+
+    found = choice(index, tmp_path)
+
+    assert found.fit
+    assert (
+        found.fit.file.wheel.filename,
+        str(found.fit.build.torch),
+        found.fit.build.backend.tag,
+    ) == (
+        name,
+        "2.11.0",
+        "cu126",
+    )
+    assert found.fit.file.wheel.sha256
+    assert found.fit.row.architectures == ("sm_80", "sm_90")
+    assert surroundings(RTX_3090).builds[0].torch > found.fit.build.torch
+
+
+LIES = {
+    "another minor": (
+        "torch-abi",
+        "its name says torch 2.12, and its code works with torch 2.10 and 2.11",
+    ),
+    "no torch": (
+        "torch-abi",
+        "its name says torch 2.12, and its code works with no torch that is known",
+    ),
+    "a newer stable interface": (
+        "torch-abi",
+        "its name says torch 2.12, and its code needs torch 2.13",
+    ),
+    "a newer glibc": ("glibc-too-old", "its code requires glibc 2.38, and this system has 2.35"),
+    "another CUDA": ("cuda-of-code", "its name says CUDA 12.6, and its code needs CUDA 13, not 12"),
+    "no code for the card": ("no-code", "has no code for GeForce RTX 3090"),
+    "METADATA of another torch": (
+        "torch-pinned",
+        "its name says torch 2.12, and its METADATA requires torch==2.10.*",
+    ),
+    "METADATA of another version": ("not-read", "METADATA names version 2.8.3+other"),
+    "pieces of a file": ("not-read", "cannot be read"),
+}
+
+
+def liar(folder: Path, lie: str) -> Path:
+    how: dict[str, object] = {}
+    names: tuple[str, ...] = {
+        "another minor": (FROM_2_10, UNTIL_2_11),
+        "no torch": (UNTIL_2_8, FROM_2_9, GONE),
+        "a newer stable interface": (STABLE_FROM_2_13,),
+    }.get(lie, (FROM_2_10,))
+    if lie == "a newer glibc":
+        how["glibc"] = "2.38"
+    if lie == "another CUDA":
+        how["needs"] = ("libtorch.so", "libcudart.so.13")
+    if lie == "no code for the card":
+        how["code"] = fatbin((2, 90, 0)) * 3
+    return library(folder, *names, **how)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_name_that_lies_is_rejected_with_the_reason_before_the_download(
+    index: ExtensionIndex, tmp_path: Path, lie: str
+) -> None:
+    requires = "torch==2.10.*" if lie == "METADATA of another torch" else None
+    named = "2.8.3+other" if lie == "METADATA of another version" else None
+    file = liar(tmp_path, lie)
+    name = index.add(
+        "cu126", "flash-attn", "cu.12.6.torch.2.12", file, requires=requires, named=named
+    )
+    if lie == "pieces of a file":
+        held = index.files["cu126", "flash-attn"]
+        held[name] = held[name][:-300]
+
+    found = choice(index, tmp_path)
+
+    code, message = LIES[lie]
+    assert found.fit is None
+    assert message in reasons(found)[code]
+
+
+def test_a_release_whose_metadata_names_another_version_gives_way_to_one_that_pip_takes_too(
+    index: ExtensionIndex, tmp_path: Path
+) -> None:
+    good, local = library(tmp_path, FROM_2_10), "cu.12.6.torch.2.12"
+    for version in ("0.18.1", "0.18.2", "0.18.3"):
+        index.add("cu126", "deepspeed", local, good, version=version, named=f"{version}+unknown")
+    whole = index.add("cu126", "deepspeed", local, good, version="0.17.6")
+
+    found = choice(index, tmp_path, name="deepspeed")
+
+    assert found.fit
+    assert found.fit.file.wheel.filename == whole
+    assert {rejection.reason.code for rejection in found.rejected} == {"not-read"}
+
+
+@pytest.mark.parametrize("form", ["", "v1+json/", "v1+html/"])
+def test_the_page_is_read_in_each_of_its_forms(
+    index: ExtensionIndex, tmp_path: Path, form: str
+) -> None:
+    canonical = index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", library(tmp_path, FROM_2_10))
+    dense = index.add(
+        "cu126", "flash-attn", "cu12.6torch2.12.1cxx11abiTRUE", library(tmp_path, FROM_2_10)
+    )
+
+    found = choice(index, tmp_path, form=form)
+
+    assert found.fit
+    assert found.fit.file.wheel.filename in {canonical, dense}
+    assert found.fit.file.wheel.sha256
+    assert found.fit.file.wheel.metadata_sha256
+
+
+def test_what_names_say_rejects_without_a_request(index: ExtensionIndex, tmp_path: Path) -> None:
+    good = library(tmp_path, FROM_2_10)
+    for name, local, tag in (
+        ("another Python", "cu.12.6.torch.2.12", "cp39-cp39-manylinux_2_28_x86_64"),
+        ("another glibc", "cu.12.6.torch.2.12", "cp312-cp312-manylinux_2_39_x86_64"),
+        ("another CUDA", "cu.13.0.torch.2.12", "cp312-cp312-manylinux_2_28_x86_64"),
+        ("CPU", "cpu.torch.2.12", "cp312-cp312-manylinux_2_28_x86_64"),
+        ("another torch", "cu.12.6.torch.2.1", "cp312-cp312-manylinux_2_28_x86_64"),
+    ):
+        index.add("cu126", "flash-attn", local, good, tag=tag, version=f"2.8.{len(name)}")
+
+    found = choice(index, tmp_path)
+
+    assert found.fit is None
+    assert set(reasons(found)) == {"other-platform", "other-cuda", "other-torch"}
+    assert not any("artifacts" in address for address in index.addresses)
+
+
+def test_the_newest_extension_comes_before_the_newest_torch(
+    index: ExtensionIndex, tmp_path: Path
+) -> None:
+    index.add(
+        "cu126", "flash-attn", "cu.12.6.torch.2.12", library(tmp_path, FROM_2_10), version="2.8.3"
+    )
+    newer = index.add(
+        "cu126",
+        "flash-attn",
+        "cu.12.6.torch.2.10",
+        library(tmp_path, FROM_2_10),
+        version="2.8.3.post1",
+    )
+
+    found = choice(index, tmp_path)
+
+    assert found.fit
+    assert (found.fit.file.wheel.filename, str(found.fit.build.torch)) == (newer, "2.10.0")
+
+
+def test_what_it_requires_beside_torch_says_nothing_of_torch(
+    index: ExtensionIndex, tmp_path: Path
+) -> None:
+    name = index.add(
+        "cu126",
+        "flash-attn",
+        "cu.12.6.torch.2.10",
+        library(tmp_path, FROM_2_10),
+        requires="einops>=99",
+    )
+
+    found = choice(index, tmp_path)
+
+    assert found.fit
+    assert found.fit.file.wheel.filename == name
+
+
+def test_stable_code_is_taken_beside_the_newest_torch_that_its_metadata_allows(
+    index: ExtensionIndex, tmp_path: Path
+) -> None:
+    index.add(
+        "cu126",
+        "flash-attn",
+        "cu.12.6",
+        library(tmp_path, STABLE_FROM_2_13),
+        requires="torch>=2.13",
+    )
+
+    found = choice(index, tmp_path)
+
+    assert found.fit
+    assert found.fit.build == surroundings(RTX_3090).builds[0]
+
+
+def test_code_that_nothing_says_a_torch_of_is_not_taken(
+    index: ExtensionIndex, tmp_path: Path
+) -> None:
+    index.add("cu126", "flash-attn", "cu.12.6", library(tmp_path, needs=OF_TORCH))
+
+    assert set(reasons(choice(index, tmp_path))) == {"torch-unknown"}
+
+
+def test_a_card_below_the_lowest_capability_is_refused_without_reading(
+    index: ExtensionIndex, tmp_path: Path
+) -> None:
+    index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", library(tmp_path, FROM_2_10))
+
+    found = choice(index, tmp_path, ("V100", "535"))
+
+    assert found.refusal
+    assert found.refusal.message == (
+        "flash-attn requires compute capability 8.0 or newer, and V100 has 7.0"
+    )
+
+
+def test_a_list_that_changes_under_the_same_name_gives_what_it_lists_now(
+    index: ExtensionIndex, tmp_path: Path
+) -> None:
+    first = library(tmp_path, FROM_2_10, code=fatbin((2, 90, 0)) * 3)
+    index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", first)
+    assert choice(index, tmp_path).fit is None
+
+    index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", library(tmp_path, FROM_2_10))
+
+    assert choice(index, tmp_path).fit
+
+
+def test_nothing_else_is_asked_for_a_bound_name(index: ExtensionIndex, tmp_path: Path) -> None:
+    choice(index, tmp_path)
+
+    assert index.addresses
+    assert all(
+        address.startswith("/simple/cu") and address.endswith("/flash-attn/")
+        for address in index.addresses
+    )
+    for name in ("flash-attn", "flash-attn-3", "pyg-lib", "detectron2"):
+        assert "default" not in {source.id for source in load_extensions().rows[name].sources}
+
+
+DOCUMENTED = {
+    ("flash-attn-3", "H100", "580.95.05"): "3.0.0b1+cu.13.0.torch.2.12 2.12.1+cu130",
+    ("flash-attn-3", "RTX 5090", "580.95.05"): "no-code",  # sm_90a alone, and no PTX
+    ("sageattention", "GTX 1080", "580.95.05"): "no-code",
+    ("sageattention", "V100", "535"): "2.2.0+cu.12.6.torch.2.12 2.12.1+cu126",
+    ("sageattention", "RTX 5090", "570.86.15"): "2.2.0+cu.12.8.torch.2.11 2.11.0+cu128",
+    ("pyg-lib", "T4", "580.95.05"): "0.9.0+cu.13.0.torch.2.14 2.14.1+cu130",
+}
+
+
+@pytest.mark.parametrize("wanted", DOCUMENTED, ids=" ".join)
+def test_of_the_lists_that_are_documented_each_machine_gets_a_file_with_its_code_or_none(
+    tmp_path: Path, wanted: tuple[str, str, str]
+) -> None:
+    name, *machine = wanted
+    index = astral_index(tmp_path, [name])
+    host = index.host()
+    index.url = host.url
+
+    found = choice(index, tmp_path, (machine[0], machine[1]), name)
+
+    host.close()
+    fit = found.fit and f"{found.fit.file.wheel.version} {found.fit.build.name}"
+    assert DOCUMENTED[wanted] == (fit or found.closest[0].reason.code)
+
+
+@pytest.mark.parametrize(
+    ("local", "cuda", "torch"),
+    [
+        ("cu.12.8.torch.2.11", "12.8", "2.11"),
+        ("cu.12.8", "12.8", None),
+        ("cu12.8torch2.10.0cxx11abitrue", "12.8", "2.10"),
+        ("cu128torch2.7", "12.8", "2.7"),
+        ("cu12torch2.10cxx11abiTRUE", "12", "2.10"),
+        ("cu128", "12.8", None),
+        ("pt212cu130", "13.0", "2.12"),
+        ("pt28cpu", None, "2.8"),
+        ("cpu.torch.2.13", None, "2.13"),
+        ("git1234", None, None),
+    ],
+)
+def test_both_forms_of_local_versions_are_understood(
+    local: str, cuda: str | None, torch: str | None
+) -> None:
+    file = named(local)
+
+    assert (file.cuda, file.torch, file.cpu) == (cuda, torch, "cpu" in local)
+
+
+def named(local: str) -> ExtensionFile:
+    from packaging.version import Version
+
+    from gpuinstall.catalog import Wheel
+
+    wheel = Wheel(
+        "some", Version(f"1.0+{local}"), "some.whl", "https://index.example/some.whl", frozenset()
+    )
+    return load_extensions().file(wheel, load_extensions().sources["astral"])

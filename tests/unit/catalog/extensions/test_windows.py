@@ -1,0 +1,184 @@
+"""Which files for Windows are looked at: made in the forms that their publishers use; the pages were not asked live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
+
+from gpuinstall.api import choose
+from gpuinstall.base.request import Request
+from gpuinstall.catalog import Wheel, load_catalog
+from gpuinstall.catalog.extensions import (
+    Beside,
+    Extension,
+    ExtensionFile,
+    ExtensionSource,
+    list_files,
+    load_extensions,
+)
+from gpuinstall.lock.extensions import Surroundings, choose_extension
+from gpuinstall.lock.target import Target
+from gpuinstall.machine.vendors import rules_for
+from gpuinstall.plan import Plan
+from gpuinstall.sources import read_sources
+from gpuinstall.sources.web import Client
+from gpuinstall.wheels.learned.row import LearnedRow
+from gpuinstall.wheels.needs import TorchNeeds
+from gpuinstall.words import machine_in_words
+from tests.lab.host import NOT_FOUND, Answer, Host
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog import Build
+    from gpuinstall.lock.extensions import ExtensionChoice
+    from gpuinstall.wheels.needs import TorchKind
+
+# From facts of what users install: the forms are real, the numbers are of several releases.
+NAMES = [
+    ("nunchaku", "nunchaku-1.2.1+cu130torch2.13-cp312-cp312-win_amd64.whl", "13.0", "2.13"),
+    ("nunchaku", "nunchaku-1.3.0+cu13.0torch2.11-cp312-cp312-win_amd64.whl", "13.0", "2.11"),
+    ("flash-attn", "flash_attn-2.8.3+cu132torch2.13-cp312-cp312-win_amd64.whl", "13.2", "2.13"),
+    (
+        "flash-attn",
+        "flash_attn-2.8.3+cu128torch2.9.0cxx11abiFALSE-cp312-cp312-win_amd64.whl",
+        "12.8",
+        "2.9",
+    ),
+    (
+        "sageattention",
+        "sageattention-2.2.0+cu130torch2.10.0andhigher.post6-cp310-abi3-win_amd64.whl",
+        "13.0",
+        "2.10",
+    ),
+    (
+        "spas-sage-attn",
+        "spas_sage_attn-0.1.0+cu130torch2.9.0andhigher.post4-cp39-abi3-win_amd64.whl",
+        "13.0",
+        "2.9",
+    ),
+]
+
+
+def file_named(name: str, filename: str) -> ExtensionFile:
+    table = load_extensions()
+    [*_, source] = table.rows[name].sources
+    package, version, _, tags = parse_wheel_filename(filename)
+    url = f"https://files.example/{filename}"
+    wheel = Wheel(package, version, filename, url, tags, source=source.id)
+    return table.file(wheel, source)
+
+
+@pytest.mark.parametrize(("name", "filename", "cuda", "torch"), NAMES)
+def test_the_names_tell_cuda_and_torch(name: str, filename: str, cuda: str, torch: str) -> None:
+    file = file_named(name, filename)
+
+    assert (file.cuda, file.torch) == (cuda, torch)
+    assert file.and_newer == ("andhigher" in filename)
+
+
+def chosen(
+    torch: str, files: list[ExtensionFile], row: LearnedRow | None = None
+) -> ExtensionChoice:
+    """Choose among files beside a torch on an RTX 4090; all have the contents of ``row``, or none is to be read."""
+    catalog = load_catalog()
+    there = machine_in_words(("RTX 4090",), "580.88", os="windows", arch="x86_64")
+    plan = choose(there, Request((f"torch=={torch}",), python="3.12"), catalog)
+    assert isinstance(plan, Plan)
+    tags = frozenset(Target("cu130", os="windows").tags("3.12"))
+    rules = rules_for(there, catalog, {"cuda"})
+    gpus = [(rules, gpu) for gpu in there.gpus]
+    constraints = {
+        build.torch: list(map(Requirement, catalog.constraints(build.torch)))
+        for build in plan.runnable
+    }
+    here = Surroundings(plan.runnable, gpus, tags, constraints=constraints)
+
+    def read(file: ExtensionFile, build: Build) -> LearnedRow:
+        assert row, (file, build)
+        return row
+
+    name = files[0].wheel.package
+    return choose_extension(load_extensions().rows[name], files, here, read)
+
+
+def empty_row(*requires: str, kind: TorchKind) -> LearnedRow:
+    """What is read of a wheel without GPU code."""
+    return LearnedRow(
+        package="painter",
+        version="1",
+        backend="any",
+        platform="windows-x86_64",
+        file="painter.whl",
+        url="https://files.example/painter.whl",
+        sha256=None,
+        size=1,
+        bytes=1,
+        requests=1,
+        learned="2026-11-22T00:00:00+00:00",
+        requires=requires,
+        torch=TorchNeeds(kind),
+    )
+
+
+def test_a_file_for_newer_torches_too_is_none_for_an_older_one() -> None:
+    files = [file_named(name, filename) for name, filename, *_ in NAMES if name == "sageattention"]
+
+    [rejected] = chosen("2.9.1", files).rejected
+
+    assert rejected.reason.code in {"other-torch", "other-cuda"}
+
+
+def test_of_triton_for_windows_the_minor_release_of_torchs_triton_is_taken() -> None:
+    names = ("triton_windows-3.8.0.post29", "triton_windows-3.5.1.post24")
+    files = [file_named("triton-windows", f"{name}-cp312-cp312-win_amd64.whl") for name in names]
+
+    choice = chosen("2.9.1", files, empty_row(kind="unknown"))
+
+    assert choice.fit
+    assert str(choice.fit.file.wheel.version) == "3.5.1.post24"
+    [rejected] = choice.rejected
+    assert rejected.reason.message == "does not go with torch 2.9.1, but triton-windows==3.5.* does"
+
+
+def test_a_file_for_one_torch_without_a_library_for_it_is_none() -> None:
+    files = [file_named("xformers", "xformers-0.0.33.post2-cp39-abi3-win_amd64.whl")]
+
+    choice = chosen("2.9.1", files, empty_row("torch==2.9.1", kind="none"))
+
+    assert choice.fit is None
+    [rejected] = choice.rejected
+    message = "its METADATA requires torch==2.9.1, and it has no library for it"
+    assert rejected.reason.message == message
+
+
+def test_a_source_with_several_releases_has_a_page_for_each() -> None:
+    pages = []
+
+    def respond(path: str, _headers: dict[str, str]) -> Answer:
+        pages.append(path)
+        return NOT_FOUND
+
+    host = Host("releases", respond)
+    source = ExtensionSource("releases", 1, url=f"{host.url}/{{tag}}", tags=("v1", "v2"))
+    with Client() as client:
+        listing = list_files(
+            Extension("painter", (source,)),
+            [Beside("2.14", "cu130", "windows")],
+            read_sources(None, {}, Path()),
+            client,
+        )
+    host.close()
+
+    assert listing.files == ()
+    assert sorted(pages) == ["/v1", "/v2"]
+
+
+@pytest.mark.parametrize(("torch", "minor"), [("2.7.1", "3.3"), ("2.9.1", "3.5")])
+def test_triton_for_windows_goes_with_the_triton_of_torch(torch: str, minor: str) -> None:
+    catalog = load_catalog()
+
+    assert catalog.triton_for_windows(Version(torch)) == (f"triton-windows=={minor}.*",)

@@ -1,0 +1,117 @@
+"""Texts made from a pattern that lead a careless one to try in vain, for ever, and how long each takes it."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.catalog.failures.observations import load_kinds
+from gpuinstall.catalog.failures.table import (
+    load_advice,
+    load_circumstances,
+    load_failures,
+    load_lookalikes,
+)
+from gpuinstall.catalog.failures.transcript import WIDEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gpuinstall.catalog.failures.pattern import Pattern
+
+TEXT = WIDEST // 4
+_parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
+_CATEGORIES = {"CATEGORY_DIGIT": "1", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "a"}
+
+
+def patterns() -> set[Pattern]:
+    """Every pattern of the table."""
+    return {
+        *(
+            sign.pattern
+            for failure in load_failures().values()
+            for sign in failure.signs
+            if sign.pattern
+        ),
+        *(pattern for kind in load_kinds() for pattern in kind.patterns),
+        *(pattern for group in load_circumstances().values() for pattern in group),
+        *(pattern for advice in load_advice().values() for pattern in advice.patterns),
+        *(pattern for other in load_lookalikes() for pattern in other.patterns),
+    }
+
+
+def worst_seconds(pattern: Pattern, enough: float) -> float:
+    """How long a pattern takes for the worst of its own texts; the best of three where that is over ``enough``."""
+    return max(
+        _fastest_of_three(regex, re.sub(r"(\s)\s+", r"\1", text), enough)
+        for regex in (pattern.wrapped, pattern.squashed)
+        if regex is not None
+        for text in attacks(regex.pattern, TEXT)
+    )
+
+
+def _fastest_of_three(regex: re.Pattern[str], text: str, enough: float) -> float:
+    took = _seconds(regex, text)
+    return took if took < enough else min(took, _seconds(regex, text), _seconds(regex, text))
+
+
+def _seconds(regex: re.Pattern[str], text: str) -> float:
+    start = time.process_time()
+    for _ in regex.finditer(text):
+        pass
+    return time.process_time() - start
+
+
+def attacks(regex: str, length: int) -> Iterator[str]:
+    """Repeat each beginning of what the pattern matches, and each part that it lets repeat; complete none."""
+    nodes = list(_parser.parse(regex))
+    for count in range(1, len(nodes) + 1):
+        if beginning := _sample(nodes[:count], 0):
+            yield _fill(beginning, length)
+        if str(nodes[count - 1][0]) in ("MAX_REPEAT", "MIN_REPEAT", "BRANCH", "SUBPATTERN"):
+            before = _sample(nodes[: count - 1], 0)
+            for branch in range(2):
+                body = _sample(nodes[count - 1 : count], branch) or "x"
+                yield before + _fill(body, length)
+                yield _fill(before + body * 30, length)
+
+
+def _fill(unit: str, length: int) -> str:
+    return (unit * (length // len(unit) + 1))[:length]
+
+
+def _sample(nodes: Sequence[Any], branch: int) -> str:
+    return "".join(_one(str(kind), value, branch) for kind, value in nodes)
+
+
+def _one(kind: str, value: Any, branch: int) -> str:
+    match kind:
+        case "LITERAL":
+            return chr(value)
+        case "NOT_LITERAL" | "ANY":
+            return "x"
+        case "IN":
+            return _of_set(value)
+        case "BRANCH" | "SUBPATTERN":
+            return _sample(
+                value[-1][branch % len(value[-1])] if kind == "BRANCH" else value[-1], branch
+            )
+        case "MAX_REPEAT" | "MIN_REPEAT":
+            least, most, body = value
+            return _sample(body, branch) * int(min(max(least, 1), most))
+    return ""
+
+
+def _of_set(items: Sequence[tuple[Any, Any]]) -> str:
+    (first, value), *_ = items
+    match str(first):
+        case "NEGATE":
+            return "x"
+        case "CATEGORY":
+            return _CATEGORIES.get(str(value), "-")
+        case "RANGE":
+            return chr(value[0])
+    return chr(value)

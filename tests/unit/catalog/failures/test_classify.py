@@ -1,0 +1,518 @@
+"""Every failure is recognised from its message and in a log; nothing is recognised in what is healthy."""
+
+from __future__ import annotations
+
+import html
+import json
+import time
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import tomli
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuinstall.base.machine import Driver, Environment, Gpu, Machine
+from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
+from gpuinstall.catalog.failures.classify import (
+    advised,
+    cause_of,
+    classify,
+    deciding_command,
+    is_of_an_unknown_system,
+    lookalikes,
+)
+from gpuinstall.catalog.failures.table import load_failures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuinstall.catalog.failures.classify import RecognisedCause
+
+LOGS = Path(__file__).resolve().parents[3] / "data" / "logs"
+FAILING = sorted(LOGS.glob("F*.txt"))
+UNRELATED = (LOGS / "unrelated.txt").read_text(encoding="utf-8").splitlines()
+VARIANTS = tomli.loads((LOGS / "variants.toml").read_text(encoding="utf-8"))
+WORDINGS = tomli.loads((LOGS / "wordings.toml").read_text(encoding="utf-8"))
+PACKAGES = (LOGS / "healthy-packages.txt").read_text(encoding="utf-8")
+HEALTHY = sorted(LOGS.glob("healthy-*.txt"))
+NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+TOO_OLD = "RuntimeError: The NVIDIA driver on your system is too old (found version 12080)."
+# nvidia-smi's words for four faults: the kernel's log tells them apart.
+SHARED = {"No devices were found": {"F06", "F07", "F31", "F92"}}
+
+
+def machine(
+    *capabilities: str,
+    driver: str | None = None,
+    cuda: str | None = None,
+    environment: Environment | None = None,
+) -> Machine:
+    version = DriverVersion.parse(driver) if driver else None
+    gpus = tuple(
+        Gpu(index, compute_capability=ComputeCapability.parse(text))
+        for index, text in enumerate(capabilities)
+    )
+    found = Driver(version, CudaVersion.parse(cuda) if cuda else None)
+    return Machine(
+        "linux", "x86_64", driver=found, gpus=gpus, environment=environment or Environment()
+    )
+
+
+def first(text: str, machine: Machine | None = None) -> str | None:
+    return next((cause.id for cause in classify(text, machine)), None)
+
+
+@cache
+def causes_of(known: str) -> tuple[RecognisedCause, ...]:
+    """Return what a known text is recognised as; two tests look at each."""
+    return classify(known)
+
+
+def wrapped(text: str, width: int) -> str:
+    return "\n".join(
+        line[at : at + width]
+        for line in text.split("\n")
+        for at in range(0, max(1, len(line)), width)
+    )
+
+
+def prefixed(prefix: str) -> Callable[[str], str]:
+    return lambda text: "\n".join(prefix + line for line in text.split("\n"))
+
+
+MESSAGES = [
+    (failure.id, message) for failure in load_failures().values() for message in failure.messages
+]
+BREAKS: dict[str, Callable[[str], str]] = {
+    "wrapped at 80": lambda text: wrapped(text, 80),
+    "wrapped at 60": lambda text: wrapped(text, 60),
+    "wrapped by a launcher": lambda text: prefixed("[rank3]: ")(wrapped(text, 100)),
+    "in a compose log": prefixed("worker_1  | "),
+    "with times": prefixed("2026-11-20T07:00:00.123456Z "),
+    "by a Ray worker": prefixed("(RayWorker pid=123, ip=10.0.0.1) "),
+    "quoted": prefixed("> "),
+    "coloured": lambda text: "\n".join(f"\x1b[33m{line}\x1b[0m" for line in text.split("\n")),
+    "from Windows": lambda text: text.replace("\n", "\r\n"),
+    "in a box": lambda text: "\n".join(f"│ {line:<76} │" for line in wrapped(text, 76).split("\n")),
+    "by vLLM": lambda text: prefixed("(EngineCore_DP0 pid=12) ERROR 11-20 07:00:00 [core.py:842] ")(
+        wrapped(text, 90)
+    ),
+    "in a system log": lambda text: prefixed("Nov 20 07:00:00 gpu01 python[2211]: ")(
+        wrapped(text, 90)
+    ),
+    "by Python's logging": prefixed("2026-11-20 07:00:00,123 - train - ERROR - "),
+    "by srun": prefixed("12: "),
+    "by kubectl": lambda text: prefixed("[pod/trainer-0/main] ")(wrapped(text, 100)),
+    "on a page of HTML": html.escape,
+    "coloured, without the escapes": lambda text: "\n".join(
+        f"[0;31m{line}[0m" for line in text.split("\n")
+    ),
+    "as one string of JSON": lambda text: json.dumps({"log": f"{text}\nend\n"}),
+    "indented": prefixed("        "),
+    "below a list of packages": lambda text: PACKAGES + text,
+    "above a list of packages": lambda text: f"{text}\n{PACKAGES}",
+    "in a long log": lambda text: (
+        "".join(f"step {number} loss 0.{number}\n" for number in range(300)) + text
+    ),
+}
+
+
+def test_each_message_is_recognised() -> None:
+    found = [(identity, message, causes_of(message)) for identity, message in MESSAGES]
+    wrong = {
+        message: causes
+        for identity, message, causes in found
+        if not causes or causes[0].id != identity
+    }
+    shared = {message: {cause.id for cause in causes_of(message)} for message in SHARED}
+    assert {message: causes for message, causes in wrong.items() if message not in SHARED} == {}
+    assert shared == SHARED
+    assert all(identity in SHARED[message] for identity, message in MESSAGES if message in SHARED)
+
+
+def test_there_is_a_log_for_each_failure() -> None:
+    sources = tomli.loads((LOGS / "sources.toml").read_text(encoding="utf-8"))
+    assert {path.stem for path in FAILING} == load_failures().keys()
+    assert sources.keys() <= load_failures().keys()
+
+
+def test_each_log_shows_its_failure_first_with_a_line_of_its_own_as_evidence() -> None:
+    wrong = {}
+    for log in FAILING:
+        text = log.read_text(encoding="utf-8")
+        cause = causes_of(text)[0]
+        # An address is read without its escapes.
+        is_quoted = cause.evidence in text.replace("%2B", "+")
+        if not (cause.id == log.stem and is_quoted and 0 < cause.confidence < 1 and cause.fix):
+            wrong[log.stem] = cause
+
+    assert wrong == {}
+
+
+def test_further_wordings_of_public_threads_are_recognised() -> None:
+    found = {
+        (identity, text): causes_of(text) for identity, texts in VARIANTS.items() for text in texts
+    }
+    assert {
+        said: causes for said, causes in found.items() if not causes or causes[0].id != said[0]
+    } == {}
+
+
+def test_other_programs_and_languages_say_the_same() -> None:
+    sound = WORDINGS["none"]
+    accused = [text for text in sound if classify(text)]
+    lost = [
+        (identity, text)
+        for identity, texts in WORDINGS.items()
+        for text in texts
+        if identity != "none" and first(text) != identity
+    ]
+
+    assert lost == []
+    assert accused == []
+
+
+def test_alternatives_share_one_confidence() -> None:
+    texts = [
+        *(message for _, message in MESSAGES),
+        *(text for texts in VARIANTS.values() for text in texts),
+    ]
+    texts += [log.read_text(encoding="utf-8") for log in FAILING]
+    assert [text for text in texts if sum(cause.confidence for cause in causes_of(text)) > 1] == []
+
+
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.heavy)])
+def test_each_log_is_understood_however_it_is_broken(every: int) -> None:
+    found = {}
+    for number, (name, broken) in enumerate(BREAKS.items()):
+        for log in FAILING[number % every :: every]:
+            found[name, log.stem] = first(broken(log.read_text(encoding="utf-8")))
+
+    assert {place: cause for place, cause in found.items() if cause != place[1]} == {}
+
+
+def test_nothing_is_recognised_in_a_healthy_log_nor_advised_against() -> None:
+    texts = {log.stem: log.read_text(encoding="utf-8") for log in HEALTHY}
+
+    assert len(HEALTHY) >= 30
+    assert {name: causes for name, text in texts.items() if (causes := classify(text))} == {}
+    assert {
+        name: causes for name, text in texts.items() if (causes := classify(wrapped(text, 80)))
+    } == {}
+    assert {name: advice for name, text in texts.items() if (advice := advised(text))} == {}
+
+
+def test_nothing_is_recognised_in_an_unrelated_line() -> None:
+    assert {line: causes for line in UNRELATED if (causes := classify(line))} == {}
+
+
+def test_nothing_is_recognised_in_all_unrelated_lines_together() -> None:
+    assert classify("\n".join(UNRELATED)) == ()
+
+
+def test_lookalikes_are_told_apart() -> None:
+    rows = [
+        ("found version 11040: The NVIDIA driver on your system is too old", "F02"),
+        (f"NVIDIA RTX 4090\n{TOO_OLD}", "F02"),
+        (f"NVIDIA GeForce RTX 5090\n{TOO_OLD}", "F39"),
+        ("Found no NVIDIA driver on your system.", "F01"),
+        ("root@3f9c21d0aa71:/app# python x.py\nFound no NVIDIA driver on your system.", "F25"),
+        ("#12 [6/8] RUN python x.py\n#12 3.2 Found no NVIDIA driver on your system.", "F28"),
+        ("5.15.167.4-microsoft-standard-WSL2\nFound no NVIDIA driver on your system.", "F23"),
+        ("Failed to initialize NVML: Unknown Error", "F27"),
+        ("Failed to initialize NVML: Driver/library version mismatch\nFound no NVIDIA driver on your system", "F03"),
+        (f"Tesla P100\n{NO_KERNEL}", "F37"),
+        (f"GeForce RTX 5070 Ti\n{NO_KERNEL}", "F38"),
+        (f"00000040: 3f2a b200 a100 17c4\n{NO_KERNEL}", "F37"),
+        (f"on a B200\n{NO_KERNEL}", "F38"),
+        (f"{NO_KERNEL}\nin flash_attn/flash_attn_interface.py", "F134"),
+        ("Error no kernel image is available for execution on the device at line 167 in file /src/csrc/ops.cu", "F71"),
+        ("version `GLIBC_2.28' not found (required by libtorch_cpu.so)", "F58"),
+        ("version `GLIBCXX_3.4.30' not found", "F59"),
+        ("libtorch_cuda.so: undefined symbol: ncclCommRegister", "F53"),
+        ("flash_attn_2_cuda.so: undefined symbol: _ZN3c105ErrorC2E", "F56"),
+        ("torchvision/_C.so: undefined symbol: _ZN3c105ErrorC2E", "F47"),
+        ("driver 525.85.12\nCUDA error: operation not supported", "F19"),
+        ("torchvision 0.18.0+cu121 requires torch==2.3.0, but you have torch 2.5.1+cu121 which is incompatible", "F47"),
+        ("torchvision 0.18.0+cu121 requires torch==2.3.0+cu121, but you have torch 2.5.1+cu124", "F47"),
+        ("torchaudio 2.3.0+cu121 requires torch==2.3.0, but you have torch 2.5.1+cu121 which is incompatible", "F48"),
+        ("Require cuDNN 9.* and CUDA 12.*, and the latest MSVC runtime", "F102"),
+        ("[Errno 28] No space left on device: '/dev/shm/torch_12_3'", "F69"),
+        ("error: failed to write to file: No space left on device (os error 28)", "F70"),
+        ("DataLoader worker (pid 81) is killed by signal: Bus error. Its workers may be out of shared memory.", "F69"),
+        ("OSError: [WinError 126] Error loading \"C:\\torch\\lib\\shm.dll\" or one of its dependencies.", "F64"),
+        ("OSError: [WinError 1114] Error loading \"C:\\torch\\lib\\c10.dll\" or one of its dependencies.", "F65"),
+    ]  # fmt: skip
+
+    assert {text: found for text, cause in rows if (found := first(text)) != cause} == {}
+
+
+def test_what_a_text_contradicts_is_no_answer() -> None:
+    smi = "| NVIDIA-SMI 550.54.15   Driver Version: 550.54.15   CUDA Version: 12.4 |"
+    rows = [
+        (f"{smi}\nCould not find cuda drivers on your machine, GPU will not be used.", "F102"),
+        (
+            f"CUDA runtime version: 11.2\nGPU models and configuration: GPU 0: GeForce GTX 1080\n{NO_KERNEL}",
+            "F37",
+        ),
+        (
+            "CuPy failed to load nvrtc64_112_0.dll: Could not find module 'nvrtc64_112_0.dll'",
+            "F102",
+        ),
+        (
+            "dkms install -m nvidia\nError! Bad return status for module build on kernel: 5.13.18.amdgpu.ubuntu",
+            "F04",
+        ),
+        (f"我的5090显卡\n{NO_KERNEL}", "F38"),
+        (
+            "after connection broken by 'ProxyError('Cannot connect to proxy.')'\n(from versions: none)",
+            "F153",
+        ),
+        (
+            "xFormers can't load C++/CUDA extensions. xFormers was built for: with CUDA 1201 (you have 2.1.2+cpu)",
+            "F33",
+        ),
+        ("This laptop has only Intel graphics\nFound no NVIDIA driver on your system.", "F141"),
+    ]
+
+    assert {text: found for text, cause in rows if (found := first(text)) != cause} == {}
+
+
+def test_the_first_of_several_failures_is_the_first_answer() -> None:
+    steps = "step\n" * 100
+    log = f"No space left on device (os error 28)\n{steps}{NO_KERNEL}\nTesla P100"
+
+    assert [cause.id for cause in classify(log)][:2] == ["F70", "F37"]
+
+
+def test_an_unsure_answer_names_the_command_that_would_decide() -> None:
+    command = deciding_command(TOO_OLD, classify(TOO_OLD))
+
+    assert command is not None
+    assert command.startswith("nvidia-smi --query-gpu=name,compute_cap")
+    assert deciding_command(NO_KERNEL, classify(f"Tesla P100\n{NO_KERNEL}")) is None
+
+
+def test_commands_of_a_text_that_names_no_system_are_for_this_one() -> None:
+    rows = {
+        "fatal error: Python.h: No such file": True,
+        "Ubuntu 22.04\nfatal error: Python.h: No such file": False,
+        "undefined symbol: __nvJitLinkComplete_12_4": False,
+    }
+
+    assert {text: is_of_an_unknown_system(text, classify(text)) for text in rows} == rows
+
+
+def test_a_fix_is_made_of_the_library_and_of_who_asks_for_it() -> None:
+    onnx = classify("onnxruntime: libcublasLt.so.12: cannot open shared object file")[0].fix
+    other = classify("libcublasLt.so.12: cannot open shared object file")[0].fix
+
+    assert onnx[0].startswith("Import torch before onnxruntime")
+    assert any("nvidia-cublas-cu12" in line for line in onnx)
+    assert any("libcublaslt.so.12" in line for line in other)
+
+
+def test_the_machine_decides_between_causes() -> None:
+    rows = [
+        (NO_KERNEL, machine("6.1"), "F37"),
+        (NO_KERNEL, machine("12.0"), "F38"),
+        (NO_KERNEL, machine("8.9", "6.1"), "F40"),
+        (NO_KERNEL, machine("8.7", environment=Environment(l4t="36.4.0")), "F29"),
+        (TOO_OLD, machine("12.0", driver="570.86", cuda="12.8"), "F39"),
+        (TOO_OLD, machine("8.9", driver="570.86", cuda="12.8"), "F02"),
+        ("CUDA error: operation not supported", machine("8.0", driver="525.60.13"), "F19"),
+        ("CUDA error: operation not supported", machine("8.0", driver="535.183.01"), "F18"),
+        ("No devices were found", machine("6.1", driver="590.48.01"), "F06"),
+        (
+            "Found no NVIDIA driver on your system.",
+            machine(environment=Environment(container="docker")),
+            "F25",
+        ),
+        (
+            "Found no NVIDIA driver on your system.",
+            machine(environment=Environment(wsl=True)),
+            "F23",
+        ),
+    ]
+
+    assert [
+        (text, known, found)
+        for text, known, cause in rows
+        if (found := first(text, known)) != cause
+    ] == []
+
+
+def test_where_it_is_read_decides_over_the_fix_and_not_over_the_cause() -> None:
+    text = "Found no NVIDIA driver on your system."
+    here = machine(environment=Environment(container="docker"))
+    (cause, *_), (plain, *_) = classify(text, here=here), classify(text)
+    assert cause.id == plain.id == "F01"
+    assert cause.fix[0].startswith("On the host: ")
+    assert not plain.fix[0].startswith("On the host: ")
+
+
+@pytest.mark.parametrize(
+    ("distribution", "tool"),
+    [("Ubuntu 22.04", "apt"), ("Rocky Linux 9", "dnf"), ("Arch Linux", "pacman")],
+)
+def test_the_fix_is_for_the_distribution(distribution: str, tool: str) -> None:
+    here = Machine("linux", "x86_64", distribution=distribution)
+    fix = classify("fatal error: Python.h: No such file or directory", here=here)[0].fix
+    assert f"sudo {tool} " in fix[0]
+
+
+def test_a_machine_of_unknown_distribution_is_told_every_packager() -> None:
+    fix = classify("fatal error: Python.h: No such file or directory")[0].fix
+    assert [line.partition("   # with ")[2] for line in fix[:4]] == [
+        "apt",
+        "dnf",
+        "zypper",
+        "pacman",
+    ]
+    assert all(line.startswith("sudo ") for line in fix[:4])
+
+
+def test_where_the_distribution_is_unknown_prose_is_said_once_and_in_no_command() -> None:
+    fix = classify(
+        "RuntimeError: Could not load libtorchcodec. Likely causes: 1. FFmpeg is not installed."
+    )[0].fix
+    assert [line for line in fix if "&& The" in line] == []
+    assert sum(line.startswith("The torchcodec of this torch: ") for line in fix) == 1
+
+
+def test_a_command_for_an_environment_that_is_not_known_can_be_pasted() -> None:
+    fix = classify(
+        "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.1.2 as it may crash"
+    )[0].fix
+    assert fix[0] == "uv pip install --python python 'numpy<2'"
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "never"),
+    [
+        ("PRETTY_NAME=Debian GNU/Linux 12\nXPU device count is zero", "install libze1 ", "libze-intel-gpu1"),
+        ("Fedora release 41\nfatal error: Python.h: No such file or directory", "sudo dnf install", "apt"),
+        ("PS C:\\work> python x.py\nFound no NVIDIA driver on your system.", "Install NVIDIA driver", "apt-get"),
+        ("macOS 15.1\nFound no NVIDIA driver on your system.", "gpuinstall install", "apt-get"),
+        ("kubectl logs trainer-0\nFound no NVIDIA driver on your system.", "nvidia.com/gpu: 1", "apt-get"),
+        ("podman run app\nFound no NVIDIA driver on your system.", "podman run --device", "docker run"),
+        ("Jetson Orin\nThe NVIDIA driver on your system is too old (found version 12060).", "JetPack", "nvidia-driver"),
+        ("Jetson Orin, Ubuntu 22.04\nThe NVIDIA driver on your system is too old.", "JetPack", "nvidia-driver"),
+        ("No matching distribution found for torch==1.13.1", "uv python install 3.10", "3.12"),
+        ("unsupported GNU version! gcc versions later than 12 are not supported!", "gcc-12", "gcc-N"),
+        ("mismatches the version that was used to compile PyTorch (12.4).\nUbuntu 22.04", "cuda-toolkit-12-4", "X-Y"),
+        ("flash_attn_2_cuda.so: undefined symbol: _ZNK3c106SymInt6sym_neERKS0_", "'torch<2.9' flash-attn", "<the"),
+        ("numpy.ndarray size changed. Expected 88 from C header, got 80 from PyObject", "--upgrade numpy", "'numpy<2"),
+        ("torch 2.9.1+cu130\nUnable to load cuBLAS. Is it installed?\nonnxruntime", "onnxruntime-gpu>=1.27", "<1.27"),
+    ],
+)  # fmt: skip
+def test_a_fix_follows_what_the_text_says(text: str, command: str, never: str) -> None:
+    here = Machine("linux", "x86_64", distribution="Ubuntu 24.04")
+    fix = "\n".join(classify(text, here=here)[0].fix)
+    assert command in fix
+    assert never not in fix.replace("not 'numpy<2'", "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "libcudss.so.0 => /opt/env/lib/libcudss.so.0",
+        "info:  OpenDriver: Successfully opened C:\\Windows\\system32\\nvcuda.dll",
+        "UserWarning: Error checking compiler version for cl: [WinError 2]",
+    ],
+)
+def test_a_line_without_an_error_is_no_sign(text: str) -> None:
+    assert classify(text) == ()
+
+
+def test_a_path_of_wsl_does_not_silence_another_driver() -> None:
+    text = (
+        "LD_LIBRARY_PATH=/usr/lib/wsl:/usr/local/cuda/lib64\nFound no NVIDIA driver on your system."
+    )
+    assert first(text) == "F01"
+
+
+def test_what_follows_from_a_cause_counts_less_than_it() -> None:
+    causes = classify(
+        "Error 802: system not yet initialized\nRuntimeError: No CUDA GPUs are available"
+    )
+    assert [cause.id for cause in causes] == ["F10", "F15"]
+    assert causes[1].confidence < 0.6
+
+
+@pytest.mark.parametrize(
+    ("name", "identity"),
+    [
+        ("out-of-memory", "out-of-memory"),
+        ("device-assert", "device-assert"),
+        ("killed-for-memory", "killed-for-memory"),
+        ("file-watches", "file-watches"),
+    ],
+)
+def test_what_only_looks_like_a_gpu_fault_is_named_apart(name: str, identity: str) -> None:
+    text = (LOGS / f"healthy-{name}.txt").read_text(encoding="utf-8")
+    assert [other.id for other, _ in lookalikes(text)] == [identity]
+
+
+@pytest.mark.parametrize(
+    ("text", "identity"),
+    [
+        ("export LD_LIBRARY_PATH=/usr/local/cuda-12.4/lib64:$LD_LIBRARY_PATH", "ld-library-path"),
+        ("you need nvcc: sudo apt install nvidia-cuda-toolkit", "toolkit-for-torch"),
+        ("run sudo nvidia-smi -r and try again", "reset-in-use"),
+        ("sudo nvidia-smi --gpu-reset -i 0", "reset-in-use"),
+        ("torch sees no GPU, so it is a libcudart mismatch", "libcudart-mismatch"),
+        (
+            "pip install torch --extra-index-url https://download.pytorch.org/whl/cu121",
+            "extra-index",
+        ),
+        ("sudo ln -s /usr/lib/libcudnn.so.8 /usr/lib/libcudnn.so.9", "symlink"),
+        ("apt install cuda-compat-12-4", "cuda-compat-on-geforce"),
+        ("RUN apt-get install -y nvidia-driver-535", "driver-inside-container"),
+        ("install the NVIDIA driver inside WSL", "driver-inside-wsl"),
+        ("compile a newer glibc", "replace-glibc"),
+    ],
+)
+def test_wrong_advice_is_recognised_and_is_no_cause(text: str, identity: str) -> None:
+    assert [advice.id for advice in advised(text)] == [identity]
+    assert classify(text) == ()
+
+
+def test_advice_is_not_called_wrong_where_it_is_right() -> None:
+    text = "The detected CUDA version mismatches the version that was used to compile: install the CUDA toolkit"
+    assert "toolkit-for-torch" in [advice.id for advice in advised(text)]
+    assert advised(text, classify(text)) == ()
+
+
+def test_the_first_causes_own_advice_comes_with_it() -> None:
+    causes = classify("undefined symbol: __nvJitLinkComplete_12_4")
+    assert {advice.id for advice in advised("", causes)} == {"ld-library-path", "symlink"}
+
+
+@pytest.mark.parametrize(("message", "cause"), [(NO_KERNEL, "F37"), ("out of memory", None)])
+def test_one_message_has_one_cause(message: str, cause: str | None) -> None:
+    assert cause_of(message) == cause
+
+
+@given(st.text())
+def test_no_text_raises(text: str) -> None:
+    classify(text)
+
+
+@settings(max_examples=50)
+@given(st.sampled_from(FAILING), st.integers(0, 3000), st.integers(0, 3000))
+def test_no_piece_of_a_log_raises(log: Path, start: int, length: int) -> None:
+    classify(log.read_text(encoding="utf-8")[start : start + length])
+
+
+def test_fifty_megabytes_are_read_in_seconds() -> None:
+    lines = "".join(
+        f"2026-11-20 10:00:{n % 60:02} epoch {n // 100} cuda:0 error {n} driver\n"
+        for n in range(1_000_000)
+    )
+    start = time.process_time()
+    assert first(f"{lines}{NO_KERNEL}\n{lines[:1000]}") == "F37"
+    assert time.process_time() - start < 20

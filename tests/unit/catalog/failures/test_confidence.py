@@ -1,0 +1,95 @@
+"""How sure an answer is: a wrong answer is worse than none, and 90 % means 90 %."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuinstall.catalog.failures.classify import classify
+from gpuinstall.catalog.failures.table import load_failures
+from tests.unit.catalog.failures.held_out import CLASSES, answers
+
+
+@pytest.mark.parametrize(
+    ("text", "right", "wrong"),
+    [
+        (
+            '[WinError 1455] The paging file is too small. Error loading "C:\\\\torch\\\\lib\\\\shm.dll"',
+            "F76",
+            "F64",
+        ),
+        (
+            '[WinError 127] Error loading "C:\\\\torch\\\\lib\\\\torch_python.dll" or one of them',
+            "F89",
+            "F64",
+        ),
+        (
+            '[WinError 126] Error loading "C:\\\\torch\\\\lib\\\\c10_hip.dll" or one of its dependencies.',
+            "F100",
+            "F64",
+        ),
+        ("nvcc fatal   : Unsupported gpu architecture 'compute_89'", "F81", "F38"),
+        ("nvcc fatal   : Unsupported gpu architecture 'compute_121'", "F81", "F30"),
+        ("nvrtc: error: invalid value for --gpu-architecture (-arch)", "F85", "F30"),
+        ("UserWarning: Failed to initialize NumPy: No module named 'numpy'", "F101", "F66"),
+        ("No module named 'numpy'\nRuntimeError: Numpy is not available", "F101", "F66"),
+        ("NVRM: RmInitAdapter: Cannot initialize GSP firmware RM", "F92", "F07"),
+        ("NVRM: GPU 0000:98:00.0: RmInitAdapter failed! (0x62:0x65:1792)", "F92", "F07"),
+        (
+            "Could not load library libcudnn_ops_infer.so.8. Error: cannot open shared object file",
+            "F102",
+            "F51",
+        ),
+        ("Found no NVIDIA driver on your system.\nAMD Radeon RX 7900 XTX", "F99", "F01"),
+        ("No matching distribution found for torch==2.7.1+cu128", "F98", "F41"),
+        (
+            "Getting requirements to build wheel\nModuleNotFoundError: No module named 'torch'",
+            "F73",
+            "F105",
+        ),
+    ],
+)
+def test_what_looks_alike_is_not_answered_with_the_wrong_cause(
+    text: str, right: str, wrong: str
+) -> None:
+    confidences = {cause.id: cause.confidence for cause in classify(text)}
+    assert next(iter(confidences)) == right
+    assert confidences.get(wrong, 0) < 0.3
+
+
+@pytest.mark.parametrize(
+    ("text", "symptom", "cause"),
+    [
+        (
+            "RuntimeError: Failed to infer device type",
+            "F104",
+            "NVML: Driver/library version mismatch",
+        ),
+        (
+            "ModuleNotFoundError: No module named 'torch'",
+            "F105",
+            "error: externally-managed-environment",
+        ),
+        (
+            "RuntimeError: Torch is not able to use GPU",
+            "F103",
+            "OSError: [WinError 1455] The paging file is too small",
+        ),
+    ],
+)
+def test_a_symptom_is_an_answer_only_where_nothing_names_the_cause(
+    text: str, symptom: str, cause: str
+) -> None:
+    (alone,) = classify(text)
+    assert alone.id == symptom
+    assert any("gpuinstall doctor" in line for line in alone.fix)
+    assert load_failures()[symptom].narrows
+    assert symptom not in [each.id for each in classify(f"{cause}\n{text}")]
+
+
+def test_an_answer_is_as_often_right_as_it_says() -> None:
+    """Of texts that no pattern was written from, in each class of confidence that has some."""
+    found = answers()
+    for low, high in CLASSES:
+        rights = [answer.is_right for answer in found if low <= answer.confidence < high]
+        if len(rights) >= 5:
+            assert sum(rights) / len(rights) >= low

@@ -1,0 +1,196 @@
+"""The catalogue is whole: every entry is there, sourced, compiled, and mends something on every platform."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.base.machine import Machine
+from gpuinstall.catalog.failures import table
+from gpuinstall.catalog.failures.classify import classify
+from gpuinstall.catalog.failures.observations import load_kinds
+from gpuinstall.catalog.failures.problems import FixContext, finding_for, fix
+from gpuinstall.catalog.failures.table import (
+    load_advice,
+    load_circumstances,
+    load_failures,
+    load_lookalikes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gpuinstall.catalog.failures.pattern import Pattern
+    from gpuinstall.catalog.failures.table import Failure, Sign
+
+FAILURES = tuple(load_failures().values())
+HERE = Machine("linux", "x86_64", distribution="Ubuntu 24.04")
+PLATFORMS = ("wsl", "windows", "macos", "container", "conda", "linux")
+NAMES = {
+    *load_circumstances(),
+    *(kind.name for kind in load_kinds()),
+    "cpu build torch",
+    "winerror 127",
+    "winerror 1114",
+    "cuda 35",
+    "cuda 100",
+    "cuda 999",
+}
+
+
+def test_each_entry_has_a_number_of_its_own() -> None:
+    ids = list(load_failures())
+
+    assert [name for name in ids if not re.fullmatch(r"F\d{2,3}", name)] == []
+    assert len({int(name[1:]) for name in ids}) == len(FAILURES)
+
+
+def says_what_why_and_where_from(failure: Failure) -> bool:
+    """Whether an entry has its words, its date and how it is detected."""
+    return (
+        bool(failure.title and failure.messages)
+        and failure.title[-1] != "."
+        and failure.cause.endswith(".")
+        and failure.apart.endswith(".")
+        and {"text"} <= set(failure.detected) <= {"before", "after", "text"}
+        and re.fullmatch(r"\d{4}-\d\d-\d\d", failure.date) is not None
+        and failure.level in {"reported", "inferred"}
+    )
+
+
+def names_its_threads(failure: Failure) -> bool:
+    """Whether an entry has sources, all of which can be looked up."""
+    sources = [
+        re.fullmatch(r"[\w.-]+/[\w.-]+(#\d+)?|https://\S+", source) for source in failure.sources
+    ]
+    return bool(sources) and all(sources)
+
+
+def has_signs_that_can_be_looked_for(failure: Failure) -> bool:
+    """Whether an entry has signs, all of which compile."""
+    return bool(failure.signs) and all(map(is_sign, failure.signs))
+
+
+def is_sign(sign: Sign) -> bool:
+    """Whether a sign is one thing to look for, and holds among circumstances that there are."""
+    is_one = (
+        sign.sees is not None
+        if sign.pattern is None
+        else sign.sees is None and can_be_looked_for(sign.pattern)
+    )
+    return is_one and 0 < sign.weight < 1 and {*sign.when, *sign.unless} <= NAMES
+
+
+def can_be_looked_for(pattern: Pattern) -> bool:
+    """Whether a pattern compiles, is in small letters and has a word to look for."""
+    return (
+        not re.search(r"(?<!\\)[A-Z]", pattern.says)
+        and bool(pattern.wrapped.pattern)
+        and min(map(len, pattern.needles)) >= 3
+    )
+
+
+def refers_to_what_exists(failure: Failure) -> bool:
+    """Whether the entries and advice that an entry refers to are there."""
+    others = load_failures().keys() - {failure.id}
+    return {*failure.consequences, *failure.narrows} <= others and set(
+        failure.advice
+    ) <= load_advice().keys()
+
+
+def says_what_to_do_on_every_platform(failure: Failure) -> bool:
+    """Whether an entry has a fix wherever it occurs."""
+    return all(fix(failure.id, FixContext((platform,))) for platform in PLATFORMS)
+
+
+RULES = (
+    says_what_why_and_where_from,
+    names_its_threads,
+    has_signs_that_can_be_looked_for,
+    refers_to_what_exists,
+    says_what_to_do_on_every_platform,
+)
+
+
+def test_every_entry_keeps_every_rule() -> None:
+    wrong = [
+        (failure.id, rule.__name__) for failure in FAILURES for rule in RULES if not rule(failure)
+    ]
+
+    assert wrong == []
+
+
+def test_every_circumstance_is_used_and_compiles() -> None:
+    used = {
+        name
+        for failure in FAILURES
+        for sign in failure.signs
+        for name in (*sign.when, *sign.unless)
+    }
+    used |= {name for failure in FAILURES for name in failure.unless}
+    assert used - NAMES == set()
+    for patterns in load_circumstances().values():
+        assert all(
+            pattern.wrapped.pattern and min(map(len, pattern.needles)) for pattern in patterns
+        )
+
+
+def test_advice_and_lookalikes_give_reasons() -> None:
+    assert all(advice.told and advice.why for advice in load_advice().values())
+    assert all(other.fix and other.why and other.patterns for other in load_lookalikes())
+    assert {"toolkit-for-torch", "ld-library-path", "reset-in-use"} <= load_advice().keys()
+
+
+NEW = """
+[[failure]]
+id = "F999"
+title = "the frobnicator has no spindle"
+messages = ["WidgetError: the frobnicator has lost its spindle"]
+cause = "The spindle was taken out."
+apart = "Only frobnicators have one."
+detected = ["text"]
+signs = [{ says = 'frobnicator has lost its spindle', weight = 0.9 }]
+fix.apt = ["sudo apt-get install spindle"]
+fix.any = ["put the spindle back"]
+sources = ["owner/repository#1"]
+problem = [{ code = "spindle-missing", needs = ["root"] }]
+"""
+
+
+@pytest.fixture
+def with_a_new_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    data = shutil.copytree(table.DATA, tmp_path / "data")
+    with (data / "runtime.toml").open("a", encoding="utf-8") as file:
+        file.write(NEW)
+    monkeypatch.setattr(table, "DATA", data)
+    _forget()
+    yield
+    _forget()
+
+
+def _forget() -> None:
+    for cached in vars(table).values():
+        if hasattr(cached, "cache_clear"):
+            cached.cache_clear()
+
+
+@pytest.mark.usefixtures("with_a_new_entry")
+def test_a_new_failure_is_one_entry() -> None:
+    (cause,) = classify("WidgetError: the frobnicator has lost its spindle", here=HERE)
+    reported = finding_for("spindle-missing", "no spindle", FixContext.of_machine(HERE))
+    assert (cause.id, reported.id, reported.needs) == ("F999", "F999", ("root",))
+    assert cause.fix == ("sudo apt-get install spindle", "put the spindle back")
+    assert reported.fix == "\n".join(cause.fix)
+
+
+@pytest.mark.usefixtures("with_a_new_entry")
+def test_an_unknown_key_of_an_entry_is_refused() -> None:
+    with (table.DATA / "runtime.toml").open("a", encoding="utf-8") as file:
+        file.write('consequence = ["F01"]\n')
+
+    with pytest.raises(TypeError, match="consequence"):
+        table.load_failures()

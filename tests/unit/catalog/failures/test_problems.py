@@ -1,0 +1,322 @@
+"""One fix for a failure, whoever says it: the table's, for the machine on which it will be applied."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.base.machine import Environment, Machine
+from gpuinstall.catalog.failures.classify import ASKERS, ORIGINS, Circumstances, classify
+from gpuinstall.catalog.failures.problems import (
+    FixContext,
+    code_told,
+    distribution_keys,
+    finding_for,
+    fix,
+    fix_of,
+)
+from gpuinstall.catalog.failures.table import (
+    load_distributions,
+    load_errors,
+    load_failures,
+    load_placeholders,
+    load_problems,
+    load_readings,
+)
+from gpuinstall.catalog.failures.transcript import Transcript
+from gpuinstall.environments.environment import advice_words
+from gpuinstall.verify.diagnosis import ProofContext
+from gpuinstall.verify.interpreter import FoundTorch
+
+if TYPE_CHECKING:
+    from gpuinstall.catalog.failures.table import Failure, FixTable, ProblemKind
+
+FAILURES, KINDS = tuple(load_failures().values()), tuple(load_problems().values())
+PYTHON = Path("/data/envs/it/bin/python")
+CONTAINERS = ("docker", "podman", "kubernetes", "apptainer", "lxc")
+KEYS = {
+    *(key for known in load_distributions() for key in (known.key, known.manager)),
+    *(*CONTAINERS, "container", "wsl", "jetson", "conda", "linux", "windows", "macos", "any"),
+    *("several-blackwells", "grouped", "no-switch"),  # what only one check knows
+    *ASKERS,
+    "debian-12",
+}
+MACHINES = {
+    "ubuntu": Machine("linux", "x86_64", distribution="Ubuntu 24.04"),
+    "debian": Machine("linux", "x86_64", distribution="Debian 12"),
+    "fedora": Machine("linux", "x86_64", distribution="Fedora Linux 42"),
+    "rhel": Machine("linux", "x86_64", distribution="Rocky Linux 9.4"),
+    "arch": Machine("linux", "x86_64", distribution="Arch Linux"),
+    "suse": Machine("linux", "x86_64", distribution="openSUSE Leap 15.6"),
+    "nixos": Machine("linux", "x86_64", distribution="NixOS 25.11"),
+    "alpine": Machine("linux", "x86_64", distribution="Alpine Linux 3.22"),
+    "unknown": Machine("linux", "x86_64"),
+    "windows": Machine("windows", "x86_64"),
+    "macos": Machine("macos", "arm64"),
+    "wsl": Machine(
+        "linux", "x86_64", distribution="Ubuntu 24.04", environment=Environment(wsl=True)
+    ),
+    "jetson": Machine(
+        "linux", "aarch64", distribution="Ubuntu 22.04", environment=Environment(l4t="36.4.0")
+    ),
+    **{
+        engine: Machine(
+            "linux", "x86_64", distribution="Debian 12", environment=Environment(container=engine)
+        )
+        for engine in CONTAINERS
+    },
+}
+
+
+@pytest.mark.parametrize("place", MACHINES)
+def test_probe_verify_and_doctor_give_the_same_fix(place: str) -> None:
+    said = {failure.id: _fixes(failure, MACHINES[place]) for failure in FAILURES}
+    assert {entry: fixes for entry, fixes in said.items() if len(fixes) != 1} == {}
+    assert [entry for entry, fixes in said.items() if not fixes <= _usable(fixes)] == []
+
+
+def _fixes(failure: Failure, machine: Machine) -> set[str]:
+    """What the table, probe, verify and doctor say."""
+    context = FixContext.of_machine(machine).knowing(**advice_words(PYTHON))
+    proof = ProofContext(machine, PYTHON, FoundTorch("3.12.1", venv=True))
+    said = {
+        "\n".join(fix(failure.id, context)),
+        "\n".join(map(str, proof.failed("linear", "failed", failure.id).fixes)),
+    }
+    said.add(
+        str(
+            finding_for(
+                "its-code", "x", context, why="y", entry=failure.id, where="environment"
+            ).fix
+        )
+    )
+    return said | {
+        str(finding_for(kind.code, "x", context).fix)
+        for kind in failure.problems
+        if kind.fix is None
+    }
+
+
+def _usable(fixes: set[str]) -> set[str]:
+    """Those that say something, with every word filled in."""
+    return {text for text in fixes if text and not re.search(r"\{\w+\}", text)}
+
+
+@pytest.mark.parametrize("place", ["ubuntu", "windows", "docker"])
+def test_explain_gives_it_too_where_the_text_does_not_say_of_another_place(place: str) -> None:
+    machine = MACHINES[place]
+    texts = [
+        (failure.id, text)
+        for failure in FAILURES
+        for text in failure.messages
+        if not _says_where(text)
+    ]
+    explained = {
+        (entry, text): [cause.fix for cause in classify(text, here=machine) if cause.id == entry]
+        for entry, text in texts
+    }
+    agreed = {(entry, text): fix(entry, _context(text, machine)) for entry, text in texts}
+    assert {said: fixes for said, fixes in explained.items() if fixes != [agreed[said]]} == {}
+
+
+def _context(text: str, machine: Machine) -> FixContext:
+    """Where a fix is read, with the words that the text itself says."""
+    transcript = Transcript(text)
+    rows = {
+        row.placeholder: value
+        for row in reversed(load_readings())
+        if (value := transcript.read(row.pattern, row.value))
+    }
+    return FixContext.of_machine(machine).knowing(**rows)
+
+
+def _says_where(text: str) -> bool:
+    """Whether a text tells more of where it comes from than the machine does on which it is read."""
+    around = (*ORIGINS, *ASKERS, "native-linux", "legacy-gpu")
+    circumstances = Circumstances(Transcript(text), None)
+    return any(map(circumstances.hold, around))
+
+
+def test_a_code_belongs_to_one_entry() -> None:
+    entries = defaultdict(list)
+    for failure in FAILURES:
+        for kind in failure.problems:
+            entries[kind.code].append((failure.id, kind.id))
+
+    assert {
+        code: found for code, found in entries.items() if len(found) > 1 or len(set(found[0])) > 1
+    } == {}
+
+
+def test_no_code_stands_twice() -> None:
+    assert len(KINDS) == len({kind.code for kind in KINDS})
+    listed = sum(len(failure.problems) for failure in FAILURES) + sum(
+        kind.id is None for kind in KINDS
+    )
+    assert len(KINDS) == listed
+
+
+def test_every_problem_and_every_fix_is_well_formed() -> None:
+    fixes = {failure.id: failure.fix for failure in FAILURES}
+    fixes |= {kind.code: kind.fix for kind in KINDS if kind.fix}
+
+    assert [kind.code for kind in KINDS if not is_well_formed(kind)] == []
+    assert [name for name, table in fixes.items() if not can_be_filled_in(table)] == []
+
+
+def is_well_formed(kind: ProblemKind) -> bool:
+    """Whether a problem's code, message and needs are written as all are."""
+    return (
+        kind.code == kind.code.lower()
+        and set(kind.needs) <= {"root", "reboot"}
+        and not kind.message.endswith(".")
+    )
+
+
+def can_be_filled_in(table: FixTable) -> bool:
+    """Whether a fix is for kinds of machines that exist, and has lines whose words have a default."""
+    lines = [line for commands in table.commands.values() for line in commands]
+    words = {word for line in lines for word in re.findall(r"\{(.*?)\}", line)}
+    return (
+        {key.removesuffix("-legacy") for key in table.commands} <= KEYS
+        and set(table.like) <= load_failures().keys() | load_problems().keys()
+        and words <= load_placeholders().keys()
+        and not any("\n" in line for line in lines)
+    )
+
+
+def test_a_number_of_a_library_means_one_code() -> None:
+    for library in ("cuda", "nvml"):
+        numbers = [
+            error.number for kind in KINDS for error in kind.errors if error.library == library
+        ]
+        assert sorted(numbers) == sorted(load_errors(library))
+
+
+def test_a_code_or_an_id_that_is_not_in_the_table_is_refused() -> None:
+    with pytest.raises(KeyError):
+        finding_for("no-such-problem", "x", FixContext())
+    with pytest.raises(KeyError):
+        fix("F00", FixContext())
+
+
+def test_every_code_of_the_table_is_reported_somewhere() -> None:
+    package = Path(__file__).resolve().parents[4] / "src" / "gpuinstall"
+    source = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
+    silent = [
+        kind.code for kind in KINDS if not (kind.errors or kind.told or f'"{kind.code}"' in source)
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "legacy", "start"),
+    [
+        (("ubuntu", "apt", "linux"), False, "sudo apt-get install nvidia-driver-580-open"),
+        (("ubuntu", "apt", "linux"), True, "sudo apt-get install nvidia-driver-580 "),
+        (("debian", "apt", "linux"), False, "sudo apt-get install linux-headers-amd64"),
+        (("fedora", "dnf", "linux"), True, "sudo dnf install akmod-nvidia-580xx"),
+        (("rhel", "dnf", "linux"), False, "sudo dnf module install nvidia-driver:580-open"),
+        (("suse", "zypper", "linux"), False, "sudo zypper install nvidia-open"),
+        (("arch", "pacman", "linux"), True, "yay -S nvidia-580xx-dkms"),
+        (("nixos", "nixos", "linux"), True, "services.xserver.videoDrivers"),
+        (("alpine", "apk", "linux"), True, "Install a distribution with glibc"),
+        (("wsl", "ubuntu", "apt", "linux"), False, "Install the driver in Windows"),
+        (("windows",), False, "Install NVIDIA driver 580 or newer"),
+        (("docker", "container", "ubuntu", "apt"), False, "On the host: install NVIDIA driver 580"),
+        (("gibberish", "linux"), False, "Install NVIDIA driver 580 or newer"),
+    ],
+)
+def test_a_driver_is_installed_by_the_commands_of_the_place(
+    keys: tuple[str, ...], legacy: bool, start: str
+) -> None:
+    found = fix_of("driver-missing", FixContext(keys), legacy=legacy)
+    assert found is not None
+    assert found.startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("failure", "place", "command"),
+    [
+        (
+            "F03",
+            "ubuntu",
+            "sudo rmmod nvidia_drm nvidia_modeset nvidia_uvm nvidia; sudo modprobe nvidia",
+        ),
+        ("F04", "fedora", "akmods --force --kernels $(uname -r)"),
+        ("F04", "rhel", "sudo dkms autoinstall"),
+        ("F04", "arch", "sudo pacman -S --needed linux-headers nvidia-open-dkms"),
+        ("F20", "ubuntu", "sudo rm -rf ~/.nv"),
+    ],
+)
+def test_where_rooms_once_disagreed_the_facts_decide(
+    failure: str, place: str, command: str
+) -> None:
+    assert command in "\n".join(fix(failure, FixContext.of_machine(MACHINES[place])))
+
+
+def test_an_entry_about_old_gpus_always_gives_the_old_driver() -> None:
+    assert "nvidia-driver-580 &&" in fix("F07", FixContext.of_machine(MACHINES["ubuntu"]))[0]
+    assert (
+        "nvidia-driver-470 &&"
+        in fix("F06", FixContext.of_machine(MACHINES["ubuntu"]).knowing(branch=470))[0]
+    )
+    assert (
+        "580-open" in fix("closed-module-on-new-gpu", FixContext.of_machine(MACHINES["ubuntu"]))[0]
+    )
+
+
+def test_a_word_is_filled_in_where_it_is_known_and_stays_visible_where_not() -> None:
+    assert "-i 3 " in fix("compute-mode-prohibited", FixContext().knowing(gpu=3))[0]
+    assert "-i <gpu> " in fix("compute-mode-prohibited", FixContext())[0]
+
+
+def test_what_only_one_check_knows_goes_before_the_platform() -> None:
+    context = FixContext.of_machine(MACHINES["ubuntu"])
+    assert "uvm_disable_hmm" in fix("cuda-not-initialized", context.near("several-blackwells"))[0]
+    assert "uvm_disable_hmm" not in fix("cuda-not-initialized", context)[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "keys"),
+    [
+        (("Ubuntu 22.04",), ("ubuntu", "apt")),
+        (("linuxmint", "ubuntu", "debian"), ("ubuntu", "apt")),
+        (("Pop!_OS 24.04",), ("ubuntu", "apt")),
+        (("Red Hat Enterprise Linux 9.4",), ("rhel", "dnf")),
+        (("AlmaLinux 9",), ("rhel", "dnf")),
+        (("opensuse-leap", "suse", "opensuse"), ("suse", "zypper")),
+        (("EndeavourOS",), ("arch", "pacman")),
+        (("mine", "gibberish", "fedora"), ("fedora", "dnf")),
+        (("gibberish",), ()),
+        (("",), ()),
+    ],
+)
+def test_a_distribution_is_known_by_its_name_or_its_ids(
+    names: tuple[str, ...], keys: tuple[str, ...]
+) -> None:
+    assert distribution_keys(*names) == keys
+
+
+def test_the_words_of_our_own_checks_lead_to_the_fix_that_was_tried() -> None:
+    assert code_told("ImportError: x; it passes without LD_PRELOAD=/x.so") == "library-preloaded"
+    assert code_told("the numbers differ") is None
+
+
+def test_no_command_of_a_fix_is_given_twice() -> None:
+    twice = {}
+    for identity in load_failures():
+        for place in ("linux", "windows", "conda", "container"):
+            commands = [line.partition("   #")[0] for line in fix(identity, FixContext((place,)))]
+            if len(commands) != len(set(commands)):
+                twice[identity, place] = commands
+    assert twice == {}
+
+
+def test_the_full_stop_of_a_sentence_is_no_part_of_a_file() -> None:
+    commands = classify("Could not load library libcudnn_cnn_infer.so.8.")[0].fix
+    assert commands[0].startswith("find <the environment> -name 'libcudnn_cnn_infer.so.8'")

@@ -1,0 +1,120 @@
+"""The table, entry by entry: a healthy text beside it, a fix that names its environment."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+import tomli
+
+from gpuinstall.base.machine import Machine
+from gpuinstall.catalog.failures.classify import classify
+from gpuinstall.catalog.failures.problems import FixContext, fix, lines_for
+from gpuinstall.catalog.failures.table import load_failures, load_problems
+from gpuinstall.environments.environment import advice_words
+
+LOGS = Path(__file__).resolve().parents[3] / "data" / "logs"
+HEALTHY = tomli.loads((LOGS / "counterparts.toml").read_text("utf-8"))
+PYTHON = Path("/data/envs/it/bin/python")
+CHANGES = re.compile(
+    r"\b(uv pip (?:install|uninstall|list|freeze)|conda install|python -m pip|gpuinstall (?:install|doctor|verify))\b"
+    r"([^;&|]*)"
+)
+ELSEWHERE = (
+    "--venv .venv-second",
+    "outside conda",
+    "makes a separate environment",
+    "--python .venv",
+    "with the Python outside",
+)
+"""What says itself that it makes another environment."""
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> dict[str, str]:
+    """The words of an environment that somebody made."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "pyvenv.cfg").touch()
+    return advice_words(tmp_path / "bin" / "python")
+
+
+def test_no_healthy_counterpart_is_recognised() -> None:
+    assert HEALTHY.keys() == load_failures().keys()
+    assert {
+        identity: causes for identity, text in HEALTHY.items() if (causes := classify(text))
+    } == {}
+
+
+def test_each_fix_names_its_environment(known: dict[str, str]) -> None:
+    contexts = [FixContext(("windows",)), FixContext(("kubernetes", "container"))]
+    for system in ("Ubuntu 24.04", "Fedora Linux 42", "Arch Linux", "Rocky Linux 9.4"):
+        context = of_distribution(system)
+        contexts += [context, context.near("conda")]
+    codes = [code for code, kind in load_problems().items() if kind.fix]
+
+    wrong = set()
+    for entry, context in product([*load_failures(), *codes], contexts):
+        for line in fix(entry, context.knowing(**known)):
+            for command, rest in CHANGES.findall(line):
+                names_it = known["prefix"] in rest or known["prefix"] in line.partition(command)[0]
+                if not names_it and not any(word in line for word in ELSEWHERE):
+                    wrong.add((entry, line))
+
+    assert wrong == set()
+
+
+MANAGERS = {
+    "apt": r"(?<!: )(?<!e )\bapt(-get)? ",
+    "dnf": r"(?<!: )(?<!r )\bdnf ",
+    "pacman": r"\bpacman -S",
+    "zypper": r"\bzypper ",
+}
+DISTRIBUTIONS = {
+    "Fedora Linux 42": "dnf",
+    "Rocky Linux 9.4": "dnf",
+    "Arch Linux": "pacman",
+    "openSUSE Leap 15.6": "zypper",
+}
+
+
+def of_distribution(name: str) -> FixContext:
+    """The context of a Linux machine."""
+    return FixContext.of_machine(Machine("linux", "x86_64", distribution=name))
+
+
+def test_a_fix_is_for_its_distribution() -> None:
+    wrong = {}
+    for identity, system in product(load_failures(), DISTRIBUTIONS):
+        others = "|".join(
+            pattern for manager, pattern in MANAGERS.items() if manager != DISTRIBUTIONS[system]
+        )
+        lines = [
+            line for line in fix(identity, of_distribution(system)) if "in wsl" not in line.lower()
+        ]
+        wrong[identity, system] = [line for line in lines if re.search(others, line)]
+
+    assert {place: lines for place, lines in wrong.items() if lines} == {}
+
+
+def test_what_only_the_host_can_do_is_said_to_be_the_hosts() -> None:
+    context = FixContext(("kubernetes", "container", "debian", "apt", "linux"))
+    lines = [line for identity in load_failures() for line in fix(identity, context)]
+    reboots = [line for line in lines if "sudo reboot" in line]
+    restarts = [line for line in lines if "docker restart" in line]
+
+    assert [line for line in reboots if "host" not in line and "node" not in line] == []
+    assert [line for line in restarts if "kubectl" not in line] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("unset A_B C   # why", "Remove-Item Env:A_B, Env:C   # why"),
+        ("export TRITON_PTXAS_PATH=x", '$env:TRITON_PTXAS_PATH = "x"'),
+        ("uv pip install --python p numpy", "uv pip install --python p numpy"),
+    ],
+)
+def test_a_fix_for_windows_is_in_powershells_words(line: str, said: str) -> None:
+    assert lines_for(("windows",), (line, "sudo ldconfig")) == (said,)

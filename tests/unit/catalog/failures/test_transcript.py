@@ -1,0 +1,136 @@
+"""A message is found however a terminal, a log or a shell has broken it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuinstall.catalog.failures.excerpt import LONG_TEXT
+from gpuinstall.catalog.failures.pattern import Pattern
+from gpuinstall.catalog.failures.transcript import Transcript
+
+SAYS = Pattern("found no nvidia driver on your system")
+LINE = "RuntimeError: Found no NVIDIA driver on your system. Please check"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LINE,
+        LINE.upper(),
+        f"\x1b[31m{LINE}\x1b[0m",
+        LINE.replace(" ", "\n"),
+        "RuntimeError: Found no NVIDIA dri\nver on your system. Please check",
+        "[rank0]: RuntimeError: Found no NVIDIA\n[rank0]: driver on your system.",
+        "worker_1  | RuntimeError: Found no NVIDIA dr\nworker_1  | iver on your system.",
+        "2026-11-20T07:00:00.1Z Found no NVIDIA driver\r\n2026-11-20T07:00:00.2Z on your system\r\n",
+        "(RayWorker pid=12, ip=10.0.0.1) Found no NVIDIA driver on\n(RayWorker pid=12, ip=10.0.0.1) your system",
+        "> Found no NVIDIA driver on your\n> system",
+        "[pod/app-0/main] Found no NVIDIA dr\n[pod/app-0/main] iver on your system",
+        "Nov 20 07:00:00 gpu01 app[22]: Found no NVIDIA dr\nNov 20 07:00:00 gpu01 app[22]: iver on your system",
+        "ERROR 11-20 07:00:00 [core.py:842] Found no NVIDIA\nERROR 11-20 07:00:00 [core.py:842] driver on your system",
+        "2026-11-20 07:00:00,1 - ERROR - Found no NVIDIA\n2026-11-20 07:00:00,1 - ERROR - driver on your system",
+        "07:00:00 | ERROR | a:f:4 - Found no NVIDIA\n07:00:00 | ERROR | a:f:4 - driver on your system",
+        "E0305 20:23:38.779000 745 b.py:5] Found no NVIDIA\nE0305 20:23:38.779000 745 b.py:5] driver on your system",
+        "│ RuntimeError: Found no NVIDIA           │\n│ driver on your system                   │",
+        "Found no&nbsp;NVIDIA driver on your&#32;system",
+        "?q=Found%20no%20NVIDIA%20driver%20on%20your%20system",
+        r'{"log": "Traceback\n  File \"x.py\"\nFound no NVIDIA\n\tdriver on your system\n"}',
+        "[1;31mFound no NVIDIA[0m driver on your system",
+        "progress 10%\rprogress 90%\rFound no NVIDIA driver on your system",
+    ],
+)
+def test_a_broken_message_is_found(text: str) -> None:
+    assert Transcript(text).find(SAYS) is not None
+
+
+def test_the_evidence_is_the_line_itself() -> None:
+    assert Transcript(f"one\n  {LINE}\ntwo").find(SAYS) == LINE
+
+
+def test_the_evidence_of_a_wrapped_message_is_its_lines() -> None:
+    assert Transcript("one\nFound no NVIDIA\ndriver on your system\ntwo").find(SAYS) == (
+        "Found no NVIDIA\ndriver on your system"
+    )
+
+
+def test_the_backslashes_of_a_windows_path_break_no_line() -> None:
+    path = r"C:\nvidia\new\numpy\torch.dll"
+    assert Transcript(path).lines == [path]
+
+
+def test_an_apostrophe_is_one_however_it_is_set() -> None:
+    assert Transcript("it couldn’t communicate").find(Pattern("couldn't communicate"))
+
+
+def test_an_ellipsis_does_not_cross_lines() -> None:
+    pattern = Pattern("libcudnn…not found")
+    assert Transcript("libcudnn.so.9 was not found").find(pattern)
+    assert Transcript("libcudnn.so.9 is here\nfile not found").find(pattern) is None
+
+
+def test_short_lines_side_by_side_are_no_message_that_an_edge_has_cut() -> None:
+    pattern = Pattern(r"torchaudio\S*\.so…undefined symbol")
+    packages = "torchaudio  2.5.1\ntorchvision 0.20.1\ntriton      3.1.0\n"
+    assert Transcript(f"{packages}libcusparse.so.12: undefined symbol: x").find(pattern) is None
+    cut = "OSError: /opt/venv/lib/torchaudio/lib/libtorch\naudio.so: undefined symbol"
+    assert Transcript(cut).find(pattern) == cut
+
+
+def test_a_line_of_megabytes_is_searched_and_its_evidence_is_short() -> None:
+    found = Transcript("x" * 3_000_000 + LINE + "y" * 3_000_000).find(SAYS)
+    assert found is not None
+    assert len(found) <= 2001
+
+
+def test_a_training_log_longer_than_memory_likes_is_thinned_and_searched() -> None:
+    steps = "".join(f"step {number} loss {number / 7:.4f}\n" for number in range(LONG_TEXT // 20))
+    transcript = Transcript(f"{steps}{LINE}\n{steps}")
+    assert transcript.find(SAYS) == LINE
+    assert len(transcript.lines) < 100
+
+
+def test_needles_of_nested_groups_are_in_every_match() -> None:
+    text = "the beta two"
+    pattern = Pattern("(alpha one|the (beta|gamma) two)")
+    assert pattern.wrapped.search(text)
+    assert any(needle in text.replace(" ", "") for needle in pattern.needles)
+
+
+@pytest.mark.parametrize(
+    ("says", "needles"),
+    [
+        ("error 803", ("error803",)),
+        (r"libcuda\.so(\.1)?: cannot open", (":cannotopen",)),
+        ("(alpha|beta|gamma) on", ("alpha", "beta", "gamma")),
+        (r"capability (\(cc\) )?12\.1", ("capability",)),
+        ("colou?r of [abc]+ things", ("things",)),
+    ],
+)
+def test_needles_are_what_every_match_contains(says: str, needles: tuple[str, ...]) -> None:
+    assert Pattern(says).needles == needles
+
+
+def test_alternatives_without_parentheses_are_refused() -> None:
+    with pytest.raises(ValueError, match="without parentheses"):
+        _ = Pattern("no cuda device|no gpu found").needles
+
+
+@pytest.mark.parametrize(
+    ("says", "text"),
+    [
+        (r"torchvision [\d.+a-z]+ requires", "torchvision 0.18.0+cu121 requires torch==2.3.0"),
+        (r"torch [^\n.]{0,9}[+.*]+ end", "torch 2 +.* end"),
+        (r"nvidia[^\n ]*: key", "nvidia+open: key"),
+        (r"torch[ =-]+2", "torch - 2"),
+    ],
+)
+def test_a_class_of_signs_keeps_all_its_signs(says: str, text: str) -> None:
+    assert Transcript(text).find(Pattern(says)) == text
+
+
+@given(st.text())
+def test_no_text_is_too_strange(text: str) -> None:
+    found = Transcript(text).find(SAYS)
+    assert found is None or found

@@ -1,0 +1,49 @@
+"""Evidence in which nothing is wrong but what a test puts in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuinstall.base.machine import Machine
+from gpuinstall.diagnose.evidence import (
+    DoctorEvidence,
+    EnvironmentContents,
+    ProjectFolder,
+    read_shell,
+)
+from gpuinstall.diagnose.examination import run_checks
+from gpuinstall.environments.packages import InstalledPackage
+from tests.frozen import frozen_catalog
+
+if TYPE_CHECKING:
+    from gpuinstall.base.finding import Finding
+
+NOWHERE = Path("absent")
+
+
+def holding(*packages: tuple[str, str], **parts: Any) -> EnvironmentContents:
+    """An environment of which nothing is known but the names and versions of its packages."""
+    return EnvironmentContents(
+        tuple(InstalledPackage(name, version, NOWHERE) for name, version in packages), **parts
+    )
+
+
+def doctor_evidence(
+    machine: Machine | None = None, torch: str | None = None, **parts: Any
+) -> DoctorEvidence:
+    """A machine, an environment of torch alone or with ``contents``, a shell and a project."""
+    evidence = {
+        "contents": holding(("torch", torch)) if torch else EnvironmentContents(),
+        "shell": read_shell({}),
+        "project": ProjectFolder(),
+        "catalog": frozen_catalog(),
+        "venv": NOWHERE,
+        **parts,
+    }
+    return DoctorEvidence(machine or Machine("linux", "x86_64", "glibc", "2.36"), **evidence)
+
+
+def found(machine: Machine | None = None, torch: str | None = None, **parts: Any) -> list[Finding]:
+    """Make every check."""
+    return list(run_checks(doctor_evidence(machine, torch, **parts)))

@@ -1,0 +1,92 @@
+"""The order of findings, the exit status, and failed checks that a finding explains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuinstall.base.finding import Finding
+from gpuinstall.base.machine import Gpu, Machine
+from gpuinstall.base.request import Request
+from gpuinstall.diagnose.examination import Examination, by_urgency, merge_failures, refused_request
+from gpuinstall.machine.prober import Preflight
+from tests.frozen import frozen_catalog
+from tests.unit.plan.machines import machine
+
+MACHINE = Finding("driver-missing", "no driver", "F01", fixes=("sudo apt install x",))
+NOTE = Finding("gpu-not-ours", "1 of 8", blocking=False)
+ENVIRONMENT = Finding(
+    "kernel-failed", "GPU 0", "F49", fixes=("gpuinstall install",), where="environment"
+)
+POISON = Finding(
+    "library-path-poisoned", "LD_LIBRARY_PATH", "F49", where="environment", blocking=False
+)
+PROJECT = Finding("uv-undoes-build", "uv", "F44", where="project", blocking=False)
+
+
+def exit_code(findings: list[Finding], machine: Machine) -> int:
+    return Examination(machine, Preflight(), None, (*machine.problems, *findings)).exit_code
+
+
+def test_what_blocks_comes_first_and_the_machine_before_what_it_carries() -> None:
+    assert by_urgency([PROJECT, NOTE, ENVIRONMENT, MACHINE]) == (
+        MACHINE,
+        ENVIRONMENT,
+        NOTE,
+        PROJECT,
+    )
+
+
+def test_a_finding_is_said_once() -> None:
+    assert by_urgency([NOTE, replace(NOTE), PROJECT]) == (NOTE, PROJECT)
+
+
+def test_the_exit_status_is_the_machines_before_the_environments() -> None:
+    sound = Machine("linux", "x86_64", gpus=(Gpu(0), Gpu(1)))
+    assert exit_code([NOTE, PROJECT, POISON], sound) == 0
+    assert exit_code([ENVIRONMENT, NOTE], sound) == 5
+    assert exit_code([ENVIRONMENT, MACHINE], sound) == 8
+
+
+def test_a_lost_gpu_beside_one_that_works_is_no_failure() -> None:
+    lost = [Finding("gpu-lost", f"GPU {index} is lost", gpus=(index,)) for index in range(2)]
+    two = Machine("linux", "x86_64", gpus=(Gpu(0), Gpu(1)))
+    assert exit_code([], two.with_problems(lost[:1])) == 0
+    assert exit_code([], two.with_problems(lost)) == 8
+
+
+def test_a_failed_check_is_said_by_what_explains_it() -> None:
+    assert merge_failures([POISON], [ENVIRONMENT]) == [replace(POISON, blocking=True)]
+    assert merge_failures([POISON], []) == [POISON]
+    other = replace(ENVIRONMENT, id="F37")
+    assert merge_failures([POISON], [other]) == [POISON, other]
+
+
+def test_a_request_that_install_refuses_is_a_finding() -> None:
+    torch, for_cpu = Request(("torch",)), Request(("torch",), backend="cpu")
+    lost = Finding("gpu-lost", "GPU 0 is lost")
+    cases = {
+        "an old driver": (machine("GTX 1080", driver="430.40"), torch, ("machine", True, "driver-too-old")),
+        "a driver older than the GPU": (
+            machine("RTX 3090", driver="450.80.02"), torch, ("machine", True, "driver-older-than-gpu")
+        ),
+        "no driver": (machine("RTX 3090", driver=None), torch, ("machine", True, "no-driver")),
+        "a GPU that no build supports": (machine("GT 710"), torch, ("project", False, "no-build-ever")),
+        "no such torch": (machine("H100"), Request(("torch==9.9",)), ("project", False, "other-torch")),
+        "a machine that works": (machine("H100"), torch, None),
+        "no GPU": (machine(driver=None), torch, None),
+        "the CPU build": (machine("GTX 1080", driver="430.40"), for_cpu, None),
+        "what the machine's problems say": (machine("H100").with_problems([lost]), torch, None),
+    }  # fmt: skip
+    found = {
+        name: list(refused_request(on, request, frozen_catalog()))
+        for name, (on, request, _) in cases.items()
+    }
+    said = {
+        name: (findings[0].where, findings[0].blocking, findings[0].code) if findings else None
+        for name, findings in found.items()
+    }
+    assert said == {name: expected for name, (*_, expected) in cases.items()}
+    assert (
+        "gpuinstall install --backend cpu   # the CPU build instead"
+        in found["an old driver"][0].fixes
+    )

@@ -1,0 +1,161 @@
+"""Locks that no longer hold, and a uv project that undoes the right build."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.base.advice import Advice
+from gpuinstall.base.machine import Machine
+from gpuinstall.diagnose.evidence import read_project
+from tests.lab.environments import packages, put_package
+from tests.unit.diagnose.evidence import found as found_in
+from tests.unit.install.environments import make_environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HERE = Machine("linux", "x86_64", "glibc", "2.36")
+UV = """
+[project]
+name = "app"
+version = "1"
+dependencies = ["torch>=2.9", "numpy"]
+"""
+SOURCES = """
+[tool.uv.sources]
+torch = [{ index = "pytorch-cu126" }]
+"""
+EXPORTED = """
+[dependency-groups]
+torch-cu126 = ["torch==2.14.1"]
+torch-cu130 = ["torch==2.14.1"]
+[tool.uv.sources]
+torch = [{ index = "gpuinstall-cu126", group = "torch-cu126" }, { index = "gpuinstall-cu130", group = "torch-cu130" }]
+"""
+BY_DEFAULT = """
+[tool.uv]
+default-groups = ["torch-cu126"]
+"""
+LOCK = """
+lock-version = "1.0"
+environments = ["sys_platform == 'linux' and platform_machine == 'x86_64' and implementation_name == 'cpython'"]
+requires-python = "==3.12.*"
+created-by = "gpuinstall"
+
+[[packages]]
+name = "torch"
+version = "2.14.1+cpu"
+
+[[packages.wheels]]
+name = "torch-2.14.1+cpu-cp312-cp312-manylinux_2_28_x86_64.whl"
+url = "https://index.example/torch-2.14.1%2Bcpu-cp312-cp312-manylinux_2_28_x86_64.whl"
+hashes = {sha256 = "{sha256}"}
+""".replace("{sha256}", "0" * 64)
+
+
+def uv_codes(folder: Path, text: str, torch: str | None) -> list[tuple[str, str | None]]:
+    (folder / "pyproject.toml").write_text(text)
+    return [
+        (finding.code, finding.id)
+        for finding in found_in(HERE, torch, project=read_project(folder))
+    ]
+
+
+def test_a_uv_project_without_a_source_undoes_a_cuda_build(tmp_path: Path) -> None:
+    assert uv_codes(tmp_path, UV, "2.11.0+cu126") == [("uv-undoes-build", "F44")]
+
+
+@pytest.mark.parametrize(
+    ("text", "torch"),
+    [
+        (UV + SOURCES, "2.11.0+cu126"),
+        (
+            UV + '[[tool.uv.index]]\nurl = "https://index.example/whl/cu126"\ndefault = true\n',
+            "2.11.0+cu126",
+        ),
+        (UV + EXPORTED + BY_DEFAULT, "2.14.1+cu126"),
+        (UV, "2.11.0"),
+        (UV, "2.11.0+cpu"),
+        (UV, None),
+        ('[project]\nname = "app"\ndependencies = ["torchmetrics"]\n', "2.11.0+cu126"),
+        ("", "2.11.0+cu126"),
+        ("not = [toml", "2.11.0+cu126"),
+        ('project = "no table"', "2.11.0+cu126"),
+    ],
+)
+def test_a_project_that_does_not_undo_it_is_left_alone(
+    tmp_path: Path, text: str, torch: str | None
+) -> None:
+    assert uv_codes(tmp_path, text, torch) == []
+
+
+def test_a_group_that_a_plain_sync_leaves_out_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(UV + EXPORTED)
+    (found,) = found_in(HERE, "2.14.1+cu126", project=read_project(tmp_path))
+    assert found.fix is not None
+    assert found.fix.startswith("uv sync --group torch-cu126 ")
+
+
+def lock_codes(folder: Path, machine: Machine = HERE) -> list[str]:
+    return [finding.code for finding in found_in(machine, project=read_project(folder))]
+
+
+def test_a_lock_that_fits_is_no_finding(tmp_path: Path) -> None:
+    (tmp_path / "pylock.cpu.toml").write_text(LOCK)
+    assert lock_codes(tmp_path) == []
+
+
+def test_no_lock_is_no_finding(tmp_path: Path) -> None:
+    assert lock_codes(tmp_path) == []
+
+
+def test_a_broken_lock_is_found(tmp_path: Path) -> None:
+    (tmp_path / "pylock.cpu.toml").write_text(LOCK[:60])
+    assert lock_codes(tmp_path) == ["lock-malformed"]
+
+
+def test_a_lock_that_no_longer_holds_the_request_is_found(tmp_path: Path) -> None:
+    (tmp_path / "pylock.cpu.toml").write_text(LOCK)
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.gpuinstall]\nrequirements = ["torch", "einops"]\n'
+    )
+    assert lock_codes(tmp_path) == ["lock-other-request"]
+
+
+def test_locks_for_other_machines_only_are_one_finding(tmp_path: Path) -> None:
+    (tmp_path / "pylock.cpu.toml").write_text(LOCK)
+    (finding,) = found_in(Machine("macos", "arm64"), project=read_project(tmp_path))
+    assert finding.fixes == (Advice("gpuinstall", ("lock",), tmp_path),)
+    assert "pylock.cpu.toml" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("", ()),
+        ('[tool.gpuinstall]\nrequirements = ["torch", "vllm"]\n', ("torch", "vllm")),
+        ('[tool.gpuinstall]\nrequirements = "torch"\n', ()),
+        ('[project]\nname = "x"\ndependencies = ["rich"]\n', ("rich",)),
+        ('[project]\nname = "x"\ndependencies = [3]\n', ()),
+    ],
+)
+def test_the_request_is_read_from_the_project(
+    tmp_path: Path, text: str, asked: tuple[str, ...]
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    assert read_project(tmp_path).declaration.listed.requirements == asked
+
+
+def test_what_the_environment_lacks_of_its_project_is_named(tmp_path: Path) -> None:
+    requirements = ["torch>=2.15", "numpy", "torchvision ; sys_platform == 'win32'", "filelock"]
+    (tmp_path / "pyproject.toml").write_text(
+        f"[tool.gpuinstall]\nrequirements = {requirements}\n", encoding="utf-8"
+    )
+    venv = make_environment(tmp_path / ".venv", "ours")
+    put_package(packages(venv), "filelock", {}, version="3.20.0")
+    findings = found_in(HERE, "2.14.1", venv=venv, project=read_project(tmp_path))
+
+    (lacking,) = (finding.message for finding in findings if finding.code == "request-unmet")
+    assert lacking.endswith(": torch>=2.15 is installed as 2.14.1, numpy is not installed"), lacking

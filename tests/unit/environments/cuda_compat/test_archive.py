@@ -1,0 +1,129 @@
+"""The libraries of cuda-compat out of a tar or a folder, and nothing else out of any."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.environments.cuda_compat.archive import library_version, unpack_libraries
+from tests.lab.cuda_compat import TARS, make_tar
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = {
+    "libcuda.so",
+    "libcuda.so.1",
+    "libcuda.so.580.95.05",
+    "libnvidia-ptxjitcompiler.so.1",
+    "libnvidia-ptxjitcompiler.so.580.95.05",
+}
+
+
+@pytest.fixture
+def libraries(tmp_path: Path) -> Path:
+    """The files of the package: their contents do not count here."""
+    folder = tmp_path / "libraries"
+    folder.mkdir()
+    for name in ("libcuda.so.580.95.05", "libnvidia-ptxjitcompiler.so.580.95.05"):
+        (folder / name).write_bytes(name.encode() * 1000)
+    (folder / "libcuda.so.1").symlink_to("libcuda.so.580.95.05")
+    (folder / "libcuda.so").symlink_to("libcuda.so.1")
+    (folder / "libnvidia-ptxjitcompiler.so.1").symlink_to("libnvidia-ptxjitcompiler.so.580.95.05")
+    return folder
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    folder = tmp_path / "unpacked"
+    folder.mkdir()
+    return folder
+
+
+def unpacked(archive: Path, place: Path) -> set[str]:
+    unpack_libraries(archive, place)
+    return {path.name for path in place.iterdir()}
+
+
+def fault(archive: Path, place: Path) -> InstallationError:
+    with pytest.raises(InstallationError) as raised:
+        unpack_libraries(archive, place)
+    return raised.value
+
+
+@pytest.mark.parametrize("name", TARS)
+def test_every_tar_gives_the_same_libraries(
+    name: str, libraries: Path, tmp_path: Path, place: Path
+) -> None:
+    archive = make_tar(libraries, tmp_path / name)
+
+    assert unpacked(archive, place) == NAMES
+    assert (place / "libcuda.so").read_bytes() == b"libcuda.so.580.95.05" * 1000
+    assert str(library_version(place)) == "580.95.05"
+
+
+def test_a_folder_may_have_them_deep_inside(libraries: Path, tmp_path: Path, place: Path) -> None:
+    outer = tmp_path / "unpacked by hand"
+    inner = outer / "usr/local/cuda-13.0/compat"
+    inner.parent.mkdir(parents=True)
+    libraries.rename(inner)
+
+    assert unpacked(outer, place) == NAMES
+
+
+@pytest.mark.parametrize("name", TARS)
+def test_an_archive_that_was_cut_is_damaged(
+    name: str, libraries: Path, tmp_path: Path, place: Path
+) -> None:
+    archive = make_tar(libraries, tmp_path / name)
+    content = archive.read_bytes()
+    archive.write_bytes(content[: len(content) // 2])
+
+    assert fault(archive, place).code == "cuda-compat-archive"
+
+
+def test_a_package_of_a_distribution_is_unpacked_by_hand(tmp_path: Path, place: Path) -> None:
+    package = tmp_path / "cuda-compat.deb"
+    package.write_bytes(b"!<arch>\ndebian-binary   ")
+
+    error = fault(package, place)
+    assert error.code == "cuda-compat-archive"
+    assert (error.hint or "").splitlines() == [
+        "dpkg-deb -x cuda-compat.deb cuda-compat   # in its folder",
+        "Run it again with --cuda-compat-from cuda-compat",
+    ]
+
+
+def test_no_path_and_no_link_of_an_archive_leads_elsewhere(tmp_path: Path, place: Path) -> None:
+    archive = tmp_path / "strange.tar"
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    with tarfile.open(archive, "w") as tar:
+        for name in (
+            "../outside/libcuda.so.1",
+            "/outside/evil.so",
+            "compat/../../libnvidia-nvvm.so.4",
+        ):
+            member = tarfile.TarInfo(name)
+            member.size = 4
+            tar.addfile(member, io.BytesIO(b"code"))
+        link = tarfile.TarInfo("compat/libcuda.so")
+        link.type = tarfile.SYMTYPE
+        link.linkname = "/etc/passwd"
+        tar.addfile(link)
+
+    assert unpacked(archive, place) == {"libcuda.so.1", "libnvidia-nvvm.so.4"}
+    assert list(outside.iterdir()) == []
+
+
+def test_what_has_no_libcuda_is_refused(tmp_path: Path, place: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    text = tmp_path / "page.html"
+    text.write_text("<html>not found</html>")
+
+    for archive in (tmp_path / "empty", text):
+        assert fault(archive, place).code == "cuda-compat-archive"

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.environments import receipt
+from gpuinstall.environments.proof_record import KEPT_RECORDS, ProofRecord
+from gpuinstall.environments.receipt import KEPT_RECEIPTS, Receipt, receipt_of
+from gpuinstall.machine.container import JOBS
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which machine this is")
+def test_only_receipts_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "gpuinstall" / "runs"
+    folder.mkdir(parents=True)
+    for second, name in enumerate(
+        ["notes", *(f"{number:08x}" for number in range(KEPT_RECEIPTS + 5))]
+    ):
+        (folder / name).touch()
+        os.utime(folder / name, (second, second))
+    receipt = Receipt([], ["true"])
+    receipt.since = 2**80  # nothing has changed just now
+    receipt.keep(str(tmp_path), [], is_script=False)
+    names = {path.name for path in folder.iterdir()}
+    assert len(names) == KEPT_RECEIPTS + 1
+    assert {"notes", os.path.basename(receipt.file)} <= names  # noqa: PTH119
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which machine this is")
+def test_only_a_private_regular_receipt_starts_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    command = ["sh", "-c", "echo started"]
+    receipt = receipt_of(command)
+    if receipt is None:
+        pytest.skip("this kernel does not say when it was started")
+    file = Path(receipt.file)
+    file.parent.mkdir(parents=True)
+    text = f"{receipt.state}\n{tmp_path}\n"
+    kept = tmp_path / "kept"
+    outcomes = {}
+    for kind in ("regular", "link", "pipe", "endless", "readable by others", "too large"):
+        file.unlink(missing_ok=True)
+        kept.write_text(text)
+        kept.chmod(0o600)
+        match kind:
+            case "regular":
+                shutil.copy(kept, file)
+            case "link":
+                file.symlink_to(kept)
+            case "pipe":
+                os.mkfifo(file, 0o600)
+            case "endless":
+                file.symlink_to("/dev/zero")
+            case "readable by others":
+                shutil.copy(kept, file)
+                file.chmod(0o644)
+            case "too large":
+                # Its last row is one of a file that is not there, which would be right.
+                file.write_text(f"{text}\n\t{'/none' * 700_000}")
+                file.chmod(0o600)
+        script = f"from gpuinstall.environments.receipt import run_again; run_again({command}); print('checked')"
+        words = [sys.executable, "-c", script]
+        outcomes[kind] = subprocess.run(
+            words, capture_output=True, text=True, check=False, timeout=60
+        ).stdout.strip()
+    assert outcomes == dict.fromkeys(outcomes, "checked") | {"regular": "started"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which machine this is")
+def test_a_command_with_options_that_choose_anew_has_no_receipt() -> None:
+    kept = {
+        "python train.py": ["python", "train.py"],
+        "--any python": ["python"],
+        "--any --venv /opt/.venv --install python": ["python"],
+        "--venv /opt/.venv python": None,
+        "--any --no-proof python": None,
+        "--any": None,
+    }
+    receipts = {words: receipt_of(words.split()) for words in kept}
+    assert {words: receipt and receipt.command for words, receipt in receipts.items()} == kept
+
+
+def test_a_job_is_known_to_receipts_as_to_the_probe() -> None:
+    assert receipt._JOBS == JOBS
+
+
+def test_only_records_of_proofs_are_removed(tmp_path: Path) -> None:
+    for second, name in enumerate(
+        ["mine", *(f"id-{number:016x}" for number in range(KEPT_RECORDS + 5))]
+    ):
+        (tmp_path / f"{name}.json").touch()
+        os.utime(tmp_path / f"{name}.json", (second, second))
+    record = ProofRecord(
+        machine="", python="", packages={}, programs={}, files={}, startup={}, verdict={}
+    )
+    record.write(tmp_path / f"new-{0:016x}.json")
+    names = {path.name for path in tmp_path.iterdir()}
+    assert len(names) == KEPT_RECORDS + 1
+    assert {"mine.json", f"new-{0:016x}.json"} <= names

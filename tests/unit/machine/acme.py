@@ -1,0 +1,72 @@
+"""A maker of GPUs that nobody has heard of, in full: its rules, its tag, its row in the catalogue, its machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.backend import SPELLINGS, Spelling
+from gpuinstall.base.machine import Machine
+from gpuinstall.catalog.loader import parse_catalog
+from gpuinstall.machine.protocol import Rules
+from gpuinstall.machine.vendors import VENDORS, Vendor
+from tests.frozen import read_frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pytest
+
+    from gpuinstall.catalog import Catalog
+
+
+class AcmeRules(Rules):
+    """Acme's rules: a build runs on the architectures that it names, and Acme's kernel driver always fits."""
+
+    vendor = "acme"
+    name = "Acme"
+    kind = "acme"
+    software = "Acme"
+
+
+def visible(devices: Sequence[str]) -> Mapping[str, str]:
+    return {"ACME_VISIBLE": ",".join(devices)}
+
+
+def register_acme(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that a new maker does: one entry of the registry, and how its tags are written."""
+    monkeypatch.setitem(VENDORS, "acme", Vendor("acme", AcmeRules, visible))
+    monkeypatch.setitem(SPELLINGS, "acme", Spelling("acme", "[0-9]+"))
+
+
+def acme_catalog() -> Catalog:
+    """The catalogue with one row more: a build of torch 2.10.0 for one of Acme's architectures."""
+    table = read_frozen("builds.toml")
+    row = {
+        "torch": "2.10.0",
+        "tag": "acme1",
+        "toolkit": "1.0",
+        "linux_x86_64": ["anvil3", "high", "META"],
+    }
+    return parse_catalog({**table, "builds": [*table["builds"], row]}, read_frozen("drivers.toml"))
+
+
+def acme_machine(*architectures: str) -> Machine:
+    """A machine with Acme's GPUs, as its document says."""
+    gpus = [
+        {
+            "index": index,
+            "name": "Acme Anvil",
+            "vendor": "acme",
+            "architecture": name,
+            "compute_capability": None,
+        }
+        for index, name in enumerate(architectures)
+    ]
+    document = {
+        "schema": "gpuinstall.machine/1",
+        "os": "linux",
+        "arch": "x86_64",
+        "glibc": "2.36",
+        "gpus": gpus,
+    }
+    return Machine.from_dict(document)

@@ -1,0 +1,238 @@
+"""Intel's machines: the bus, read and planned for. No card was at hand: each row has a source.
+
+``recorded``: the numbers of the bus stand in a public recording; ``made``: the numbers of the chip are documented, the
+machine around them is made up here.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from gpuinstall.api import choose
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.request import Request
+from gpuinstall.machine.probe import read_machine
+from gpuinstall.verify.devices import device_targets
+from gpuinstall.words import machine_in_words
+from tests.frozen import frozen_catalog
+from tests.lab.recorded import (
+    PCI,
+    bus,
+    card,
+    healthy,
+    no_libcuda,
+    no_nvml,
+    platform,
+    recording,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from gpuinstall.api import Refusal
+    from gpuinstall.plan import Plan
+
+NO_NVIDIA = no_nvml() | no_libcuda()
+DOCKER = {
+    "/.dockerenv": "",
+    "own-mounts.txt": "636 620 254:1 /docker/containers/4c01/hosts /etc/hosts rw - ext4 /dev/vda1 rw\n",
+}
+LOADER = {"/usr/lib/x86_64-linux-gnu/libze_loader.so.1": ""}
+
+
+def arc(
+    number: int, device: str, driver: str | None = "xe", node: str | None = "open"
+) -> dict[str, str]:
+    """A GPU of Intel's on the bus, with its render node."""
+    files = card(number, f"8086:{device}", driver)
+    if node is None:
+        return files
+    minor = f"renderD{127 + number}"
+    return files | {
+        f"{PCI}/{bus(number)}/drm/{minor}/dev": "226:128\n",
+        f"/dev/dri/{minor}": f"{node}\n",
+    }
+
+
+class Made(NamedTuple):
+    """A machine by its files; the code of its GPUs, the build that is chosen (or the first reason), the source."""
+
+    files: Mapping[str, str]
+    chips: tuple[str, ...]
+    comes_to: str
+    source: str
+
+
+MACHINES = {
+    "an Arc B580": Made(
+        arc(3, "e20b") | LOADER,
+        ("xe 20.1",),
+        "2.15.0+xpu",
+        "recorded: lspci of intel/ipex-llm#12994",
+    ),
+    "an Arc A770": Made(
+        arc(3, "56a0", "i915") | LOADER,
+        ("xe 12.55",),
+        "2.15.0+xpu",
+        "recorded: xpu-smi of ggml-org/llama.cpp#28725",
+    ),
+    "a Panther Lake": Made(
+        arc(0, "b080") | LOADER,
+        ("xe 30",),
+        "2.15.0+xpu",
+        "recorded: lspci of intel/compute-runtime#949",
+    ),
+    "four Data Center GPU Max": Made(
+        arc(1, "0bd5", "i915")
+        | arc(2, "0bd5", "i915")
+        | arc(3, "0bd5", "i915")
+        | arc(4, "0bd5", "i915")
+        | LOADER,
+        ("xe 12.60",) * 4,
+        "2.15.0+xpu",
+        "made: Linux pciids.h",
+    ),
+    "a Lunar Lake": Made(
+        arc(0, "64a0") | LOADER, ("xe 20.4",), "2.15.0+xpu", "made: Linux pciids.h"
+    ),
+    "an Arc beside the graphics of its processor": Made(
+        arc(0, "4680", "i915") | arc(3, "e20b") | LOADER,
+        ("xe 20.1",),
+        "2.15.0+xpu",
+        "made: intel-variant-provider devices.py",
+    ),
+    "the graphics of a Raptor Lake alone": Made(
+        card(0, "8086:a780", "i915"), (), "2.15.0+cpu", "made: Linux pciids.h"
+    ),
+    "an Arc B580 without Level Zero": Made(
+        arc(3, "e20b"),
+        ("xe 20.1",),
+        "level-zero-missing",
+        "documented: invoke-ai/launcher#137",
+    ),
+    "an Arc B580 whose node may not be opened": Made(
+        arc(3, "e20b", node="denied") | LOADER, ("xe 20.1",), "render-not-permitted", "made"
+    ),
+    "an Arc B580 that its container was not given": Made(
+        arc(3, "e20b", node=None) | DOCKER, (), "2.15.0+cpu", "made"
+    ),
+    "a Meteor Lake that draws beside an NVIDIA card": Made(
+        healthy(1) | arc(9, "7d55", "i915"), ("",), "2.15.0+cu130", "made"
+    ),
+    "an Arc beside an NVIDIA card": Made(
+        healthy(1) | arc(9, "e20b") | LOADER, ("", "xe 20.1"), "2.15.0+cu130", "made"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_machine_is_read_and_planned_for(name: str, tmp_path: Path) -> None:
+    made = MACHINES[name]
+    machine = read(tmp_path, made.files)
+
+    assert tuple(gpu.architecture or "" for gpu in machine.gpus) == made.chips
+    assert Machine.from_dict(machine.to_dict()) == machine
+    assert outcome(planned(machine)) == made.comes_to
+
+
+def test_a_card_of_the_bus_has_the_name_of_its_chip_and_no_memory(tmp_path: Path) -> None:
+    machine = read(tmp_path, MACHINES["an Arc B580"].files)
+
+    assert [(gpu.name, gpu.pci_id, gpu.memory_mib, gpu.found_via) for gpu in machine.gpus] == [
+        ("Intel Battlemage", "8086:e20b", None, "pci")
+    ]
+
+
+def test_a_loader_in_a_folder_of_the_users_counts(tmp_path: Path) -> None:
+    files = arc(3, "e20b") | {"/opt/intel/lib/libze_loader.so.1": ""}
+    source = recording(tmp_path, NO_NVIDIA, files, LD_LIBRARY_PATH="/opt/other:/opt/intel/lib")
+
+    assert read_machine(source=source).problems == ()
+
+
+def test_what_torch_is_not_for_stays_out_with_a_word(tmp_path: Path) -> None:
+    alone = read(tmp_path, MACHINES["the graphics of a Raptor Lake alone"].files)
+
+    assert [problem.code for problem in alone.problems] == ["gpu-not-supported"]
+    assert planned(alone).status == "cpu"
+
+
+def test_a_missing_level_zero_names_its_packages_and_the_way_to_the_cpu(tmp_path: Path) -> None:
+    plan = planned(read(tmp_path, MACHINES["an Arc B580 without Level Zero"].files))
+
+    assert plan.exit_code == 8
+    assert (plan.fix or "").startswith("sudo apt-get install libze1 libze-intel-gpu1")
+    assert (plan.fix or "").endswith(": the CPU build instead")
+
+
+def test_what_a_container_was_not_given_is_named(tmp_path: Path) -> None:
+    machine = read(tmp_path, MACHINES["an Arc B580 that its container was not given"].files)
+
+    assert [problem.code for problem in machine.problems] == ["gpu-not-ours"]
+
+
+def test_a_mixed_machine_serves_nvidia_first_and_intel_where_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    machine = read(tmp_path, MACHINES["an Arc beside an NVIDIA card"].files)
+    asked = planned(machine, "xpu")
+
+    assert [warning.message for warning in planned(machine).warnings] == [
+        "GPU 1 (Intel Battlemage) is not used: it is not from NVIDIA"
+    ]
+    assert (outcome(asked), [run.index for run in asked.gpus]) == ("2.15.0+xpu", [1])
+
+
+def test_windows_is_served_by_its_adapters(tmp_path: Path) -> None:
+    files = NO_NVIDIA | {"platform.json": platform("Windows", "AMD64", "10")}
+    adapter = {
+        "Name": "Intel(R) Arc(TM) B580 Graphics",
+        "PNPDeviceID": "PCI\\VEN_8086&DEV_E20B&SUBSYS_11008086",
+    }
+    machine = read_machine(
+        source=recording(tmp_path, files, {"adapters.json": json.dumps([adapter])})
+    )
+
+    assert (outcome(planned(machine)), machine.problems) == ("2.15.0+xpu", ())
+
+
+def test_a_child_sees_the_gpu_that_it_tries() -> None:
+    machine = machine_in_words(("Arc B580", "Arc A770"))
+    targets = device_targets(machine, kind="xpu", gpus=None, environ={})
+
+    assert [(target.device, target.environment) for target in targets] == [
+        ("xpu", {"ONEAPI_DEVICE_SELECTOR": "level_zero:0"}),
+        ("xpu", {"ONEAPI_DEVICE_SELECTOR": "level_zero:1"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "chip"),
+    [
+        ("Arc B580", "xe 20.1"),
+        ("Intel Arc A770", "xe 12.55"),
+        ("b570", "xe 20.1"),
+        ("Lunar Lake", "xe 20.4"),
+    ],
+)
+def test_a_machine_in_words_needs_no_driver(name: str, chip: str) -> None:
+    machine = machine_in_words((name,))
+
+    assert machine.gpus[0].architecture == chip
+    assert outcome(planned(machine)) == "2.15.0+xpu"
+
+
+def read(folder: Path, files: Mapping[str, str]) -> Machine:
+    return read_machine(source=recording(folder, NO_NVIDIA, files))
+
+
+def planned(machine: Machine, backend: str | None = None) -> Plan | Refusal:
+    return choose(machine, Request(backend=backend), frozen_catalog())
+
+
+def outcome(plan: Plan | Refusal) -> str:
+    return plan.choice.build.name if plan.choice else plan.reasons[0].code

@@ -1,0 +1,127 @@
+"""The kernel's side: the module's release and flavour, and what keeps it out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.machine.nvidia import linux
+from gpuinstall.machine.nvidia.linux import (
+    forbids_nvidia,
+    lists_nvidia,
+    parse_proc_version,
+    parse_secure_boot,
+    parse_sys_version,
+    read_linux_kernel,
+)
+from gpuinstall.machine.source import ThisMachine
+from tests.lab.recorded import recording
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "is_open"),
+    [
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024\n",
+            "535.183.01",
+            False,
+        ),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (b@h)\n",
+            "580.95.05",
+            True,
+        ),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  540.4.0  Release Build\n",
+            "540.4.0",
+            True,
+        ),
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.82.01\n", "470.82.01", False),
+    ],
+)
+def test_the_release_and_the_flavour_are_read(text: str, version: str, is_open: bool) -> None:
+    module = parse_proc_version(text)
+    assert module is not None
+    assert (str(module.version), module.open, module.found_via) == (version, is_open, "proc")
+
+
+def test_the_file_below_sys_has_no_flavour() -> None:
+    module = parse_sys_version("580.95.05\n")
+    assert module is not None
+    assert (str(module.version), module.open, module.found_via) == ("580.95.05", None, "sysfs")
+
+
+def test_no_text_is_no_module() -> None:
+    assert parse_proc_version("") is None
+    assert parse_sys_version("") is None
+
+
+def test_every_distributions_name_of_the_module_is_known() -> None:
+    modules = {
+        "kernel/drivers/video/nvidia.ko.zst:": True,
+        "updates/dkms/nvidia-current.ko.xz:": True,
+        "updates/dkms/nvidia-legacy-390xx.ko:": True,
+        "kernel/drivers/net/forcedeth.ko:": False,
+        "kernel/drivers/platform/x86/nvidia-wmi-ec-backlight/wmi.ko:": False,
+    }
+    assert {line: lists_nvidia(line) for line in modules} == modules
+
+
+@pytest.mark.parametrize(
+    ("text", "on"),
+    [
+        ("\x06\0\0\0\x01", True),
+        ("\x06\0\0\0\0", False),
+        ("", False),
+        (None, False),
+        ("\x06", False),
+    ],
+)
+def test_secure_boot_is_the_fifth_byte(text: str | None, on: bool) -> None:
+    assert parse_secure_boot(text) is on
+
+
+@pytest.mark.parametrize(
+    ("text", "forbids"),
+    [
+        ("blacklist nvidia\n", True),
+        ("  install nvidia /bin/false\n", True),
+        ("install nvidia /usr/bin/true\n", True),
+        ("blacklist nvidiafb\n", False),
+        ("# blacklist nvidia\n", False),
+        ("blacklist nouveau\noptions nvidia NVreg_PreserveVideoMemoryAllocations=1\n", False),
+    ],
+)
+def test_only_what_forbids_the_module_counts(text: str, forbids: bool) -> None:
+    assert forbids_nvidia(text) is forbids
+
+
+def test_the_file_that_forbids_the_module_is_named(tmp_path: Path) -> None:
+    files = {
+        "/etc/modprobe.d/amd.conf": "blacklist radeon\n",
+        "/lib/modprobe.d/envycontrol.conf": "blacklist nvidia\n",
+    }
+    state = read_linux_kernel(recording(tmp_path, files), obstacles=True)
+    assert state.blocked_by == "/lib/modprobe.d/envycontrol.conf"
+
+
+@pytest.mark.parametrize("folder", ["lib/modules", "run/booted-system/kernel-modules/lib/modules"])
+def test_the_module_is_found_in_each_distributions_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    release = ThisMachine().text(linux.RELEASE)
+    assert release is not None
+    modules = tmp_path / folder / release.strip()
+    modules.mkdir(parents=True)
+    (modules / "modules.dep").write_text(
+        "kernel/drivers/net/e1000.ko:\nkernel/drivers/video/nvidia.ko.xz: kernel/x.ko\n",
+        encoding="utf-8",
+    )
+    # NixOS has no /lib/modules.
+    folders = tuple(f"{tmp_path}{path}" for path in linux.MODULES)
+    monkeypatch.setattr(linux, "MODULES", folders)
+    assert read_linux_kernel(ThisMachine(), obstacles=True).on_disk

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import json
+from ctypes import CDLL
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuinstall.base.process import Finished
+from gpuinstall.base.versions import ComputeCapability, CudaVersion
+from gpuinstall.machine.nvidia import libcuda_child
+from gpuinstall.machine.nvidia.libcuda_child import Cuda, mapped
+from gpuinstall.machine.nvidia.libraries import (
+    CudaDevice,
+    LibcudaFacts,
+    child_environment,
+    is_compat,
+    parse_libcuda,
+)
+
+LIBRARY = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05"
+H200 = {
+    "name": "NVIDIA H200",
+    "uuid": "GPU-00000000-1ab0-c0de-face-000000000000",
+    "compute_capability": [9, 0],
+    "memory_bytes": 150754820096,
+    "bus_id": "0000:19:00.0",
+}
+
+
+def ended(out: str, status: int | None = 0) -> Finished:
+    return Finished(("python",), status, out, "")
+
+
+def answered(**answer: object) -> Finished:
+    return ended(json.dumps(answer) + "\n")
+
+
+def test_an_answer_is_read() -> None:
+    facts = parse_libcuda(answered(path=LIBRARY, version=13000, init=0, devices=[H200]))
+    device = CudaDevice(
+        "NVIDIA H200",
+        "GPU-00000000-1ab0-c0de-face-000000000000",
+        ComputeCapability(9, 0),
+        150754820096,
+        "0000:19:00.0",
+    )
+    assert facts == LibcudaFacts(
+        path=LIBRARY, init=0, driver_version=CudaVersion(13, 0), devices=(device,)
+    )
+
+
+def test_what_libraries_print_before_the_answer_is_passed_over() -> None:
+    out = "cuInit called\n" + answered(path=LIBRARY, version=12020, init=802, devices=[]).out
+    assert parse_libcuda(ended(out)).init == 802
+
+
+def test_a_device_that_gives_no_facts_is_still_a_device() -> None:
+    assert parse_libcuda(answered(path=LIBRARY, version=13000, init=0, devices=[{}])).devices == (
+        CudaDevice(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("loader", "fault"),
+    [
+        ("libcuda.so.1: cannot open shared object file: No such file or directory", "missing"),
+        ("libcuda.so.1: wrong ELF class: ELFCLASS32", "unloadable"),
+        (
+            "/lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found (required by libcuda.so.1)",
+            "unloadable",
+        ),
+    ],
+)
+def test_a_missing_library_is_told_from_a_broken_one(loader: str, fault: str) -> None:
+    facts = parse_libcuda(answered(path=None, error=loader))
+    assert (facts.fault, facts.error, facts.init) == (fault, loader, None)
+
+
+def test_a_child_that_ran_out_of_time_or_died_has_no_status() -> None:
+    assert parse_libcuda(ended("", None)) == LibcudaFacts(
+        fault="timeout", error="libcuda did not answer in time"
+    )
+    assert parse_libcuda(ended("", -11)) == LibcudaFacts(
+        fault="crash", error="libcuda was ended by SIGSEGV"
+    )
+    assert (
+        parse_libcuda(ended("half an ans", 1)).error == "libcuda ended with status 1 and no answer"
+    )
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(st.sampled_from(["path", "version", "init", "devices", "name"]), inner)
+    ),
+)
+
+
+@given(st.text() | _JSON.map(json.dumps), st.none() | st.integers(-64, 255))
+def test_no_answer_whatsoever_raises(out: str, status: int | None) -> None:
+    assert isinstance(parse_libcuda(ended(out, status)), LibcudaFacts)
+
+
+def test_the_childs_environment_holds_nothing_that_changes_cudas_answer() -> None:
+    misleading = {
+        "LD_PRELOAD": "spy.so",
+        "CUDA_INJECTION64_PATH": "spy.so",
+        "CUDA_DISABLE_PTX_JIT": "1",
+        "CUDA_FORCE_PTX_JIT": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "CUDA_DEVICE_ORDER": "FASTEST_FIRST",
+    }
+    kept = {"LD_LIBRARY_PATH": "/.singularity.d/libs", "HOME": "/root"}
+    steady = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
+    assert child_environment(misleading | kept) == kept | steady
+    assert child_environment(misleading, "GPU-1") == steady | {"CUDA_VISIBLE_DEVICES": "GPU-1"}
+
+
+@pytest.mark.parametrize(
+    ("library", "compat"),
+    [
+        ("/usr/local/cuda-13.0/compat/libcuda.so.580.95.05", True),
+        ("/usr/local/cuda/compat/lib.real/libcuda.so.1", True),
+        ("/home/ada/miniforge3/cuda-compat/libcuda.so.580.95.05", True),
+        ("/usr/local/cuda-13.0/compat_orin/libcuda.so.1", True),
+        (LIBRARY, False),
+        ("/home/compatible/libcuda.so.1", False),
+        ("nvcuda.dll", False),
+        (None, False),
+    ],
+)
+def test_a_forward_compatibility_library_is_known_by_its_folder(
+    library: str | None, compat: bool
+) -> None:
+    assert is_compat(library) is compat
+
+
+def test_a_function_that_an_old_driver_lacks_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libcuda_child, "load", lambda: CDLL(None))
+    assert Cuda().status("cuDeviceGetUuid_v2", None, 0) == 500
+
+
+def test_the_file_of_libcuda_is_found_among_the_mapped_ones() -> None:
+    maps = (
+        "7f0000000000-7f0000001000 r--p 00000000 08:01 131 /usr/lib/x86_64-linux-gnu/libc.so.6\n"
+        f"7f0000001000-7f0000002000 r-xp 00001000 08:01 132                        {LIBRARY}\n"
+        "7ffd00000000-7ffd00001000 rw-p 00000000 00:00 0                          [stack]\n"
+    )
+    assert mapped(maps) == LIBRARY
+    assert mapped(maps.replace("libcuda", "libother")) is None
+
+
+def test_of_several_in_wsl_the_first_that_is_mapped_is_named() -> None:
+    folder = "/usr/lib/wsl/drivers/nv_dispi.inf_amd64_0a1b2c3d4e5f6071"
+    maps = (
+        f"7f0000001000-7f0000002000 r-xp 00001000 08:01 132      {folder}/libcuda.so.1.1\n"
+        "7f0000003000-7f0000004000 r-xp 00001000 08:01 133      /usr/lib/wsl/lib/libcuda.so.1\n"
+    )
+    assert mapped(maps) == f"{folder}/libcuda.so.1.1"
+
+
+@given(st.text())
+def test_no_list_of_mapped_files_raises(maps: str) -> None:
+    assert mapped(maps) is None or "libcuda.so" in maps

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import os
+import sys
+from threading import Event
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.process import Finished
+from gpuinstall.machine import children
+from gpuinstall.machine.children import death, run_children
+from tests.lab.pace import within
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def python(code: str) -> tuple[list[str], dict[str, str]]:
+    return [sys.executable, "-I", "-S", "-c", code], dict(os.environ)
+
+
+def nothing() -> None:
+    raise AssertionError("nothing was to be waited for")
+
+
+def test_children_run_at_once_and_answer_in_the_order_of_their_commands() -> None:
+    commands = [python(f"import time; time.sleep(0.5); print({number})") for number in range(4)]
+    with within(1.9):
+        assert [finished.out for finished in run_children(commands, 60, lambda: None)] == [
+            "0\n",
+            "1\n",
+            "2\n",
+            "3\n",
+        ]
+
+
+def test_a_child_that_outlives_its_time_is_ended_and_the_others_keep_their_answers() -> None:
+    late, done = run_children(
+        [python("import time; time.sleep(60)"), python("print(1)")], 1, nothing
+    )
+    assert (late.status, death(late)) == (None, "did not answer in time")
+    assert done.out == "1\n"
+
+
+def test_a_child_that_no_signal_ends_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    woken = Event()
+
+    def asleep_in_the_kernel(*_: object, **__: object) -> Finished:
+        woken.wait(30)
+        return Finished((), 0, "too late", "")
+
+    monkeypatch.setattr(children, "run", asleep_in_the_kernel)
+    start = monotonic()
+    (finished,) = run_children([python("")], 0.1, nothing)
+    seconds = monotonic() - start
+    woken.set()
+    assert (finished.status, finished.out) == (None, "")
+    assert seconds < 5
+
+
+def test_a_program_that_cannot_be_started_is_an_answer(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_bytes(b"\x00not a program")
+    program.chmod(0o755)
+    (finished,) = run_children([([str(program)], {})], 5, nothing)
+    assert death(finished) == "ended with status 126 and no answer"
+
+
+def test_a_signal_is_named() -> None:
+    assert death(Finished((), -11, "", "")) == "was ended by SIGSEGV"
+    assert death(Finished((), -99, "", "")) == "was ended by signal 99"
+
+
+def test_no_children_are_no_answers() -> None:
+    assert run_children([], 5, nothing) == ()

@@ -1,0 +1,54 @@
+"""The folders that an installation writes to, for users and in places that have hardly any."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuinstall.machine.host import Folder, parse_folders, read_folders
+from gpuinstall.machine.source import ThisMachine
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_the_nearest_folder_that_is_there_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "not" / "yet"))
+    found = read_folders(ThisMachine())
+    assert found.keys() == {"environment", "cache", "temporary", "shared-memory", "kernel-cache"}
+    assert found["cache"].writable
+    assert found["cache"].free > 0
+
+
+def test_a_user_without_a_home_has_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", unknown)
+    assert "cache" in read_folders(ThisMachine())
+
+
+def test_a_working_folder_that_is_gone_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    code = """
+import os
+from gpuinstall.machine.host import read_folders
+from gpuinstall.machine.source import ThisMachine
+os.rmdir(os.getcwd())
+print(len(read_folders(ThisMachine())))
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, cwd=tmp_path / "gone", env=os.environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "5\n"
+
+
+def test_what_is_malformed_is_left_out() -> None:
+    text = '{"cache": {"free": 7}, "temporary": {"free": "much"}, "environment": 3}'
+    assert parse_folders(text) == {"cache": Folder(7)}

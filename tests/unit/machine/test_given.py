@@ -1,0 +1,164 @@
+"""Which cards a process was given: sysfs shows all of them to every container and every job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.machine.probe import read_machine
+from tests.lab.recorded import (
+    H200,
+    bus,
+    card,
+    healthy,
+    libcuda,
+    module,
+    no_libcuda,
+    no_nvml,
+    nodes,
+    nvml,
+    recording,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from gpuinstall.base.machine import Machine
+
+POD = {"/proc/self/cgroup": "0::/kubepods.slice/kubepods-burstable.slice\n"}
+SLURM = {"SLURM_JOB_ID": "4711", "CUDA_VISIBLE_DEVICES": "0"}
+
+
+def one_of_eight() -> dict[str, str]:
+    files = healthy(1)
+    for number in range(2, 9):
+        files |= card(number)
+    return files
+
+
+def probed(folder: Path, *files: Mapping[str, str], **variables: str) -> Machine:
+    return read_machine(source=recording(folder, *files, **variables))
+
+
+def test_a_pod_with_one_of_eight_has_one_gpu_and_a_note(tmp_path: Path) -> None:
+    machine = probed(tmp_path, one_of_eight(), POD)
+    assert [gpu.index for gpu in machine.gpus] == [0]
+    assert machine.environment.container == "kubernetes"
+    (note,) = machine.problems
+    assert (note.code, note.blocking, note.gpus) == ("gpu-not-ours", False, ())
+    assert bus(8) in note.message
+
+
+def test_a_job_whose_nodes_are_denied_has_one_gpu_and_a_note(tmp_path: Path) -> None:
+    denied = {f"/dev/nvidia{number}": "denied\n" for number in range(1, 8)}
+    machine = probed(tmp_path, one_of_eight(), denied, **SLURM)
+    assert [gpu.index for gpu in machine.gpus] == [0]
+    assert [problem.code for problem in machine.problems] == ["gpu-not-ours"]
+    assert machine.problems[0].message.startswith("not given to this job")
+
+
+def test_a_job_does_not_list_the_cards_that_nvml_shows_and_denies(tmp_path: Path) -> None:
+    denied = {"error": 4, "bus_id": None, "name": None, "uuid": None, "pci_device_id": None}
+    files = healthy(2) | nvml({}, denied) | libcuda(1) | {"/dev/nvidia1": "denied\n"}
+    machine = probed(tmp_path, files, **SLURM)
+    assert [gpu.index for gpu in machine.gpus] == [0]
+    assert [problem.code for problem in machine.problems] == ["gpu-not-ours"]
+
+
+def test_a_job_without_a_card_on_a_node_full_of_them_is_a_machine_without_a_gpu(
+    tmp_path: Path,
+) -> None:
+    shared = {"/dev/nvidiactl": "open\n", "/dev/nvidia-uvm": "open\n"}
+    denied = {f"/dev/nvidia{number}": "denied\n" for number in range(2)}
+    files = card(1) | card(2) | module() | nvml() | libcuda(init=100) | shared | denied
+    machine = probed(tmp_path, files, SLURM_JOB_ID="4711")
+    assert machine.gpus == ()
+    assert [(problem.code, problem.blocking) for problem in machine.problems] == [
+        ("gpu-not-ours", False)
+    ]
+
+
+def test_a_container_with_a_node_of_a_card_that_the_driver_does_not_list_has_a_broken_one(
+    tmp_path: Path,
+) -> None:
+    machine = probed(tmp_path, healthy(1), card(2), nodes(2), POD)
+    assert [(problem.code, problem.gpus) for problem in machine.problems] == [("gpu-lost", (1,))]
+
+
+def test_a_container_without_any_card_is_a_machine_without_a_gpu(tmp_path: Path) -> None:
+    machine = probed(tmp_path, card(1), card(2), module(), no_nvml(), no_libcuda(), POD)
+    assert machine.gpus == ()
+    (note,) = machine.problems
+    assert (note.code, note.id, note.blocking) == ("gpu-not-ours", "F25", False)
+    assert note.fix is not None
+    assert "nvidia.com/gpu" in note.fix
+
+
+@pytest.mark.parametrize("driver", ["vfio-pci", "pciback"])
+def test_a_card_set_aside_for_a_virtual_machine_is_noted_and_not_listed(
+    tmp_path: Path, driver: str
+) -> None:
+    machine = probed(tmp_path, healthy(1), card(2, H200, driver))
+    assert [gpu.index for gpu in machine.gpus] == [0]
+    (note,) = machine.problems
+    assert (note.code, note.blocking) == ("gpu-not-ours", False)
+    assert driver in (note.why or "")
+
+
+def test_only_cards_for_virtual_machines_are_a_machine_without_a_gpu(tmp_path: Path) -> None:
+    machine = probed(tmp_path, card(1, driver="vfio-pci"), no_nvml(), no_libcuda())
+    assert machine.gpus == ()
+    assert not any(problem.blocking for problem in machine.problems)
+
+
+def test_more_gpus_in_nvml_than_on_the_bus_are_no_problem(tmp_path: Path) -> None:
+    machine = probed(tmp_path, nvml({}, {}), libcuda(2), card(1), nodes(2))
+    assert len(machine.gpus) == 2
+    assert machine.problems == ()
+
+
+def test_a_lost_gpu_is_named_by_the_bus_when_only_one_card_is_left(tmp_path: Path) -> None:
+    files = healthy(2) | nvml(
+        {},
+        {
+            "error": 15,
+            "bus_id": None,
+            "name": None,
+            "uuid": None,
+            "pci_device_id": None,
+            "compute_capability": None,
+        },
+    )
+    machine = probed(tmp_path, files | libcuda(1) | card(2, H200))
+    lost = machine.gpus[1]
+    assert (lost.index, lost.pci_id, str(lost.compute_capability)) == (1, H200, "9.0")
+
+
+def test_without_a_driver_the_cards_come_from_the_bus_in_its_order(tmp_path: Path) -> None:
+    machine = probed(
+        tmp_path, card(0x41, H200, None), card(2, driver=None), no_nvml(), no_libcuda()
+    )
+    assert [
+        (gpu.index, gpu.pci_id, str(gpu.compute_capability), gpu.found_via) for gpu in machine.gpus
+    ] == [
+        (0, "10de:2684", "8.9", "pci"),
+        (1, H200, "9.0", "pci"),
+    ]
+    assert [problem.code for problem in machine.problems] == ["driver-missing"]
+
+
+def test_the_capability_of_an_unknown_chip_is_not_guessed(tmp_path: Path) -> None:
+    machine = probed(tmp_path, card(1, "10de:3340", None), no_nvml(), no_libcuda())
+    assert machine.gpus[0].compute_capability is None
+
+
+def test_other_makers_gpus_are_noted_where_nvidia_has_none(tmp_path: Path) -> None:
+    radeon = card(3, "1002:744c", "amdgpu")
+    machine = probed(tmp_path / "amd", radeon, no_nvml(), no_libcuda())
+    assert machine.gpus == ()
+    assert [(note.code, note.blocking, note.message) for note in machine.problems] == [
+        ("gpu-not-supported", False, "not used: AMD 1002:744c")
+    ]
+    assert probed(tmp_path / "both", healthy(1), radeon).problems == ()

@@ -1,0 +1,117 @@
+"""The host: distribution and package manager, architecture, C library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.machine import host
+from gpuinstall.machine.host import parse_avx, parse_os_release, read_host, true_architecture
+from tests.lab.recorded import platform, recording
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "manager"),
+    [
+        ('NAME="Ubuntu"\nVERSION_ID="22.04"\nID=ubuntu\nID_LIKE=debian\n', "Ubuntu 22.04", "apt"),
+        (
+            'PRETTY_NAME="x"\nNAME="Debian GNU/Linux"\nVERSION_ID="12"\nID=debian\n',
+            "Debian 12",
+            "apt",
+        ),
+        (
+            'NAME="Rocky Linux"\nVERSION_ID="9.4"\nID="rocky"\nID_LIKE="rhel centos fedora"\n',
+            "Rocky Linux 9.4",
+            "dnf",
+        ),
+        (
+            'NAME="openSUSE Leap"\nVERSION_ID="15.6"\nID="opensuse-leap"\nID_LIKE="suse opensuse"\n',
+            "openSUSE Leap 15.6",
+            "zypper",
+        ),
+        ('NAME="Arch Linux"\nID=arch\n', "Arch Linux", "pacman"),
+        ("NAME=NixOS\nID=nixos\nVERSION_ID='24.05'\n", "NixOS 24.05", "nixos"),
+        ('NAME="Gibberish OS"\nID=gibberish\n', "Gibberish OS", None),
+        ("", None, None),
+    ],
+)
+def test_a_distribution_is_named_with_its_package_manager(
+    tmp_path: Path, text: str, name: str | None, manager: str | None
+) -> None:
+    names = parse_os_release(text)
+    assert host.distribution(names) == name
+    assert (read_host(recording(tmp_path, {"/etc/os-release": text})).fix_keys or (None,))[
+        -1
+    ] == manager
+
+
+@pytest.mark.parametrize(
+    ("machine", "system", "processor", "translated", "architecture"),
+    [
+        ("x86_64", "Linux", "flags : avx", "", "x86_64"),
+        ("AMD64", "Windows", "", "", "x86_64"),
+        ("aarch64", "Linux", "CPU implementer : 0x41", "", "aarch64"),
+        ("arm64", "Darwin", "", "", "arm64"),
+        ("ARM64", "Windows", "", "", "arm64"),
+        ("x86_64", "Darwin", "", "1", "arm64"),
+        ("AMD64", "Windows", "", "1", "arm64"),
+        ("x86_64", "Linux", "CPU implementer : 0x41", "", "aarch64"),
+        ("x86_64", "Darwin", "", "0", "x86_64"),
+    ],
+)
+def test_the_architecture_is_the_machines_not_an_emulated_pythons(
+    machine: str, system: str, processor: str, translated: str, architecture: str
+) -> None:
+    assert true_architecture(machine, system, processor, translated) == architecture
+
+
+def test_glibc_has_its_version_and_musl_is_known_by_its_loader(tmp_path: Path) -> None:
+    ubuntu = read_host(recording(tmp_path / "ubuntu"))
+    assert (ubuntu.libc, ubuntu.glibc) == ("glibc", "2.35")
+    alpine = {
+        "platform.json": '{"system": "Linux", "machine": "x86_64"}',
+        "/lib/ld-musl-x86_64.so.1": "",
+    }
+    assert (read_host(recording(tmp_path / "alpine", alpine)).libc, ubuntu.os) == ("musl", "linux")
+
+
+def test_a_musl_python_on_a_glibc_host_does_not_make_it_a_musl_host(tmp_path: Path) -> None:
+    files = {
+        "platform.json": '{"system": "Linux", "machine": "x86_64"}',
+        "/lib64/ld-linux-x86-64.so.2": "",
+    }
+    facts = read_host(recording(tmp_path, files, {"/lib/ld-musl-x86_64.so.1": ""}))
+    assert (facts.libc, facts.glibc) == ("glibc", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "avx"),
+    [
+        ("flags\t\t: fpu avx avx2\n", True),
+        ("flags\t\t: fpu sse2\n", False),
+        ("flags\t\t: fpu ss", None),
+        ("", None),
+    ],
+)
+def test_avx_is_read_from_the_flags(text: str, avx: bool | None) -> None:
+    assert parse_avx(text) is avx
+
+
+def test_this_machine_is_read_for_real() -> None:
+    from gpuinstall.machine.source import ThisMachine
+
+    facts = read_host(ThisMachine())
+    assert facts.os in ("linux", "windows", "macos")
+    assert facts.arch in ("x86_64", "aarch64", "arm64")
+
+
+def test_windows_and_macos_have_no_libc(tmp_path: Path) -> None:
+    for system in ("Windows", "Darwin"):
+        facts = read_host(
+            recording(tmp_path / system, {"platform.json": platform(system, "AMD64")})
+        )
+        assert (facts.libc, facts.glibc) == (None, None)

@@ -1,0 +1,101 @@
+"""Whatever text stands in a file or comes from a program: a parser reads it or leaves it, and raises nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuinstall.base.process import Finished
+from gpuinstall.base.versions import DriverVersion
+from gpuinstall.machine import bus, children, container, host, pythons
+from gpuinstall.machine.nvidia import evidence, libraries, linux, notes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "proc version": (
+        linux.parse_proc_version,
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun",
+    ),
+    "sys version": (linux.parse_sys_version, "535.183.01\n"),
+    "secure boot": (linux.parse_secure_boot, "\x06\0\0\0\x01"),
+    "modprobe": (linux.forbids_nvidia, "blacklist nvidia\ninstall nvidia /bin/false\n"),
+    "sysfs number": (bus.parse_number, "0x10de\n"),
+    "uevent": (bus.parse_uevent, "DRIVER=nvidia\nPCI_ID=10DE:2684\n"),
+    "bus address": (bus.normal_address, "00000000:01:00.0"),
+    "os-release": (host.parse_os_release, 'NAME="Ubuntu"\nID=ubuntu\n'),
+    "cpuinfo": (host.parse_avx, "flags\t: fpu avx avx2\n"),
+    "platform": (host.parse_platform, '{"system": "Linux"}'),
+    "mountinfo": (
+        container.own_mounts,
+        "636 620 254:1 /docker/containers/4c01/hosts /etc/hosts rw - ext4 /dev/vda1 rw\n",
+    ),
+    "own mounts": (
+        container.has_host_files,
+        "636 620 254:1 /docker/containers/4c01/hosts /etc/hosts rw - ext4 /dev/vda1 rw\n",
+    ),
+    "cgroup": (container.engine_of, "0::/kubepods/besteffort\n"),
+    "systemd container": (container.manager_of, "lxc\n"),
+    "device tree": (evidence.parse_compatible, "nvidia,p3737\0nvidia,tegra234\0"),
+    "tegra release": (evidence.parse_l4t, "# R36 (release), REVISION: 4.0, GCID: 1"),
+    "pythons": (pythons.parse_pythons, '["3.11.7", "3.12"]'),
+    "folders": (host.parse_folders, '{"cache": {"free": 7, "writable": true}}'),
+    "adapters": (
+        lambda text: list(bus.parse_adapters(text)),
+        '[{"PNPDeviceID": "PCI\\\\VEN_10DE&DEV_2684"}]',
+    ),
+    "Windows driver": (DriverVersion.of_windows, "32.0.15.8180"),
+    "image requirement": (notes.required_cuda, "cuda>=12.8 brand=tesla"),
+    "recorded child": (children.parse_child, "status -11\n{}"),
+    "NVML": (
+        lambda text: libraries.parse_nvml(Finished((), 0, text, "")),
+        '{"library": "x", "init": 0}\n{"index": 0}\n{"end": true}',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PARSERS)
+@given(text=st.text())
+def test_any_text_is_read_or_left(name: str, text: str) -> None:
+    PARSERS[name][0](text)
+
+
+@pytest.mark.parametrize("name", PARSERS)
+@given(data=st.data())
+def test_a_true_text_with_anything_in_it_is_read_or_left(name: str, data: st.DataObject) -> None:
+    parse, text = PARSERS[name]
+    first, last = sorted(data.draw(st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))))
+    parse(text[:first] + data.draw(st.text(max_size=20)) + text[last:])
+
+
+@pytest.mark.parametrize("name", ["platform", "pythons", "folders", "adapters", "NVML"])
+def test_json_without_end_is_left(name: str) -> None:
+    PARSERS[name][0]("[" * 100_000)
+
+
+@pytest.mark.parametrize("name", ["platform", "pythons", "folders", "adapters", "NVML"])
+@given(value=JSON)
+def test_any_json_is_read_or_left(name: str, value: object) -> None:
+    PARSERS[name][0](json.dumps(value))
+
+
+@given(
+    facts=st.dictionaries(
+        st.sampled_from(["index", "init", "library", "driver", "cuda", "count", "ask", "end", "error", "name", "bus_id",
+                         "pci_device_id", "compute_capability", "memory_bytes", "mig", "slices", "remapped_rows"]),
+        JSON,
+    )
+)  # fmt: skip
+def test_any_line_of_nvml_is_read_or_left(facts: dict[str, object]) -> None:
+    libraries.parse_nvml(Finished((), 0, json.dumps(facts), ""))

@@ -1,0 +1,759 @@
+"""Every setting of the table is read from a file as its tool writes it, and obeyed, answered or refused as it says."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.machine import Machine
+from gpuinstall.install.scripts import read_script
+from gpuinstall.lock.declaration import (
+    read_declaration,
+    read_inputs,
+)
+from gpuinstall.lock.team_lock import read_team_settings
+from gpuinstall.project import Settings, open_project
+from gpuinstall.sources import Sources, read_sources
+from gpuinstall.sources.provenance import SETTING_RULES, TEAM_LOCK, Effect, recorded_sources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gpuinstall.sources.provenance import SettingRule, SourceSetting
+
+INDEX = "https://corp.example/simple"
+HASH = "sha256:" + "a" * 64
+DIGESTS = frozenset({"a" * 64})
+UV = '[project]\nname = "x"\nversion = "1"\ndependencies = ["mine", "torch"]\n[tool.uv]\n'
+NAMED = f'[[tool.uv.index]]\nname = "corp"\nurl = "{INDEX}"\nexplicit = true\n'
+POETRY = f'[[tool.poetry.source]]\nname = "corp"\nurl = "{INDEX}"\n'
+BY_POETRY = '[tool.poetry.dependencies]\n{} = {{ version = "*", {} }}\n'
+PDM = f'[project]\ndependencies = ["mine"]\n[[tool.pdm.source]]\nname = "corp"\nurl = "{INDEX}"\n'
+RYE = f'[project]\ndependencies = ["mine"]\n[[tool.rye.sources]]\nname = "{{}}"\nurl = "{INDEX}"\n'
+PIXI = '[project]\ndependencies = ["mine"]\n[tool.pixi.pypi-options]\n'
+BY_PIXI = '[project]\ndependencies = ["mine"]\n[tool.pixi.pypi-dependencies]\nmine = {{ {} }}\n'
+PIPENV = f'''[[source]]
+name = "first"
+url = "https://first.example"
+[[source]]
+name = "corp"
+url = "{INDEX}"
+'''
+LOCKED = '[[package]]\nname = "mine"\nversion = "1"\n'
+
+EXAMPLES = {
+    ("pip", "--index-url"): ("requirements.txt", f"--index-url {INDEX}"),
+    ("pip", "--extra-index-url"): ("requirements.txt", f"--extra-index-url {INDEX}"),
+    ("pip", "--find-links"): ("requirements.txt", f"--find-links {INDEX}"),
+    ("pip", "--hash"): ("requirements.txt", f"mine --hash={HASH}"),
+    ("pip", "--only-binary"): ("requirements.txt", "--only-binary mine"),
+    ("pip", "--uploaded-prior-to"): ("requirements.txt", "--uploaded-prior-to 2026-01-01"),
+    ("pip", "--no-index"): ("requirements.txt", "--no-index"),
+    ("pip", "--require-hashes"): ("requirements.txt", "--require-hashes"),
+    ("pip", "--no-binary"): ("requirements.txt", "--no-binary mine"),
+    ("pip", "--pre"): ("requirements.txt", "--pre"),
+    ("pip", "--prefer-binary"): ("requirements.txt", "--prefer-binary"),
+    ("pip", "--trusted-host"): ("requirements.txt", "--trusted-host corp.example"),
+    ("pip", "--config-settings"): ("requirements.txt", "mine --config-settings a=b"),
+    ("pip", "--global-option"): ("requirements.txt", "mine --global-option=a"),
+    ("pip", "--no-build-isolation"): ("requirements.txt", "--no-build-isolation"),
+    ("pip", "--use-feature"): ("requirements.txt", "--use-feature=a"),
+    ("uv", "index"): ("script.py", f'[[tool.uv.index]]\nurl = "{INDEX}"'),
+    ("uv", "index (default)"): ("script.py", f'[[tool.uv.index]]\nurl = "{INDEX}"\ndefault = true'),
+    ("uv", "index (flat)"): ("script.py", f'[[tool.uv.index]]\nurl = "{INDEX}"\nformat = "flat"'),
+    ("uv", "index (flat, default)"): (
+        "uv.toml",
+        f'[[index]]\nurl = "{INDEX}"\nformat = "flat"\ndefault = true',
+    ),
+    ("uv", "index (by relative path)"): ("uv.toml", '[[index]]\nurl = "wheels"'),
+    ("uv", "index-url"): ("script.py", f'[tool.uv]\nindex-url = "{INDEX}"'),
+    ("uv", "extra-index-url"): ("script.py", f'[tool.uv]\nextra-index-url = ["{INDEX}"]'),
+    ("uv", "find-links"): ("script.py", f'[tool.uv]\nfind-links = ["{INDEX}"]'),
+    ("uv", "sources (index)"): (
+        "pyproject.toml",
+        f'{UV}sources.mine = {{ index = "corp" }}\n{NAMED}',
+    ),
+    ("uv", "sources (git, url, path)"): (
+        "pyproject.toml",
+        f'{UV}sources.mine = {{ path = "lib" }}',
+    ),
+    ("uv", "sources (workspace)"): ("pyproject.toml", f"{UV}sources.mine = {{ workspace = true }}"),
+    ("uv", "sources of torch"): (
+        "pyproject.toml",
+        f'{UV}sources.torch = {{ index = "corp" }}\n{NAMED}',
+    ),
+    ("uv", "torch-backend"): ("uv.toml", '[pip]\ntorch-backend = "cu118"'),
+    ("uv", "exclude-newer"): ("uv.toml", 'exclude-newer = "2026-01-01"'),
+    ("uv", "no-build"): ("uv.toml", "no-build = true"),
+    ("uv", "no-build-package"): ("uv.toml", 'no-build-package = ["mine"]'),
+    ("uv", "exclude-newer-package"): ("uv.toml", 'exclude-newer-package = { mine = "2026-01-01" }'),
+    ("uv", "no-index"): ("uv.toml", "no-index = true"),
+    ("uv", "no-sources"): ("uv.toml", "no-sources = true"),
+    ("uv", "no-binary"): ("uv.toml", "no-binary = true"),
+    ("uv", "no-binary-package"): ("uv.toml", 'no-binary-package = ["mine"]'),
+    ("uv", "index-strategy"): ("uv.toml", 'index-strategy = "unsafe-best-match"'),
+    ("uv", "require-hashes"): ("uv.toml", "[pip]\nrequire-hashes = true"),
+    ("uv", "override-dependencies (by URL)"): (
+        "uv.toml",
+        f'override-dependencies = ["mine @ {INDEX}/mine.whl"]',
+    ),
+    ("uv", "override-dependencies"): ("uv.toml", 'override-dependencies = ["mine<2"]'),
+    ("uv", "build-constraint-dependencies"): (
+        "uv.toml",
+        'build-constraint-dependencies = ["mine<2"]',
+    ),
+    ("uv", "extra-build-dependencies"): ("uv.toml", 'extra-build-dependencies = { mine = ["a"] }'),
+    ("uv", "extra-build-variables"): ("uv.toml", 'extra-build-variables = { mine = { A = "1" } }'),
+    ("uv", "config-settings"): ("uv.toml", 'config-settings = { a = "b" }'),
+    ("uv", "config-settings-package"): (
+        "uv.toml",
+        'config-settings-package = { mine = { a = "b" } }',
+    ),
+    ("uv", "no-build-isolation"): ("uv.toml", "no-build-isolation = true"),
+    ("uv", "no-build-isolation-package"): ("uv.toml", 'no-build-isolation-package = ["mine"]'),
+    ("uv", "allow-insecure-host"): ("uv.toml", 'allow-insecure-host = ["corp.example"]'),
+    ("Poetry", "source of a dependency"): (
+        "pyproject.toml",
+        POETRY + BY_POETRY.format("mine", 'source = "corp"'),
+    ),
+    ("Poetry", "url, git, path of a dependency"): (
+        "pyproject.toml",
+        '[tool.poetry.dependencies]\nmine = { path = "lib" }\n',
+    ),
+    ("Poetry", "source of torch"): (
+        "pyproject.toml",
+        POETRY + BY_POETRY.format("torch", 'source = "corp"'),
+    ),
+    ("Poetry", "source that is not listed"): (
+        "pyproject.toml",
+        BY_POETRY.format("mine", 'source = "corp"'),
+    ),
+    ("Poetry", "[[source]] (supplemental)"): (
+        "pyproject.toml",
+        f'{POETRY}priority = "supplemental"\n',
+    ),
+    ("Poetry", "[[source]] (primary)"): ("pyproject.toml", POETRY),
+    ("PDM", "[[source]]"): ("pyproject.toml", PDM),
+    ("PDM", "[[source]] pypi"): ("pyproject.toml", PDM.replace('"corp"', '"pypi"')),
+    ("PDM", "[[source]] of find_links"): ("pyproject.toml", f'{PDM}type = "find_links"\n'),
+    ("PDM", "include_packages, exclude_packages"): (
+        "pyproject.toml",
+        f'{PDM}include_packages = ["mine*"]\n',
+    ),
+    ("PDM", "overrides"): ("pyproject.toml", f'{PDM}[tool.pdm.resolution.overrides]\nmine = "2"\n'),
+    ("PDM", "pdm.toml: pypi.url"): ("pdm.toml", f'[pypi]\nurl = "{INDEX}"\n'),
+    ("PDM", "pdm.toml: pypi.NAME.url"): ("pdm.toml", f'[pypi.corp]\nurl = "{INDEX}"\n'),
+    ("Rye", "[[sources]]"): ("pyproject.toml", RYE.format("corp")),
+    ("Rye", "[[sources]] default"): ("pyproject.toml", RYE.format("default")),
+    ("Rye", "[[sources]] of find-links"): (
+        "pyproject.toml",
+        f'{RYE.format("corp")}type = "find-links"\n',
+    ),
+    ("pixi", "index-url"): ("pyproject.toml", f'{PIXI}index-url = "{INDEX}"\n'),
+    ("pixi", "extra-index-urls"): ("pyproject.toml", f'{PIXI}extra-index-urls = ["{INDEX}"]\n'),
+    ("pixi", "find-links"): ("pyproject.toml", f'{PIXI}find-links = [{{ url = "{INDEX}" }}]\n'),
+    ("pixi", "no-build"): ("pyproject.toml", f'{PIXI}no-build = ["mine"]\n'),
+    ("pixi", "no-binary"): ("pyproject.toml", f'{PIXI}no-binary = ["mine"]\n'),
+    ("pixi", "index-strategy"): ("pyproject.toml", f'{PIXI}index-strategy = "unsafe-best-match"\n'),
+    ("pixi", "pypi-dependencies (index)"): ("pyproject.toml", BY_PIXI.format(f'index = "{INDEX}"')),
+    ("pixi", "pypi-dependencies (git, url, path)"): (
+        "pyproject.toml",
+        BY_PIXI.format('path = "lib"'),
+    ),
+    ("pixi", "dependency-overrides"): (
+        "pixi.toml",
+        '[pypi-options.dependency-overrides]\nmine = "2"\n',
+    ),
+    ("pixi", "exclude-newer"): ("pixi.toml", '[workspace]\nexclude-newer = "2026-01-01"\n'),
+    ("Pipenv", "[[source]] (the first)"): (
+        "Pipfile",
+        PIPENV.replace("https://first.example", INDEX),
+    ),
+    ("Pipenv", "[[source]] (install_search_all_sources)"): (
+        "Pipfile",
+        f"{PIPENV}[pipenv]\ninstall_search_all_sources = true\n",
+    ),
+    ("Pipenv", "index of a package"): (
+        "Pipfile",
+        f'{PIPENV}[packages]\nmine = {{ version = "*", index = "corp" }}\n',
+    ),
+    ("Pipenv", "index of torch"): (
+        "Pipfile",
+        f'{PIPENV}[packages]\ntorch = {{ version = "*", index = "corp" }}\n',
+    ),
+    ("Pipenv", "index that is not listed"): (
+        "Pipfile",
+        '[dev-packages]\nmine = { version = "*", index = "corp" }\n',
+    ),
+    ("Pipenv", "git, file, path of a package"): (
+        "Pipfile",
+        '[packages]\nmine = { path = "lib", editable = true }\n',
+    ),
+    ("setuptools", "[easy_install] index_url"): (
+        "setup.cfg",
+        f"[easy_install]\nindex-url = {INDEX}\n",
+    ),
+    ("setuptools", "[easy_install] find_links"): (
+        "setup.cfg",
+        f"[easy_install]\nfind_links = {INDEX}\n",
+    ),
+    ("setuptools", "dependency_links"): ("setup.cfg", f"[options]\ndependency_links = {INDEX}\n"),
+    (TEAM_LOCK, "hashes of packages at their versions"): (
+        "poetry.lock",
+        f'[[package]]\nname = "mine"\nversion = "1.0"\nfiles = [{{ file = "mine.whl", hash = "{HASH}" }}]\n',
+    ),
+    (TEAM_LOCK, "index of a package"): (
+        "uv.lock",
+        f'{LOCKED}source = {{ registry = "{INDEX}" }}\n',
+    ),
+    (TEAM_LOCK, "git, url, path of a package"): (
+        "uv.lock",
+        f'{LOCKED}source = {{ git = "{INDEX}" }}\n',
+    ),
+    (TEAM_LOCK, "files of torch"): ("pdm.lock", LOCKED.replace("mine", "torch")),
+    ("PEP 751", "hashes of packages"): (
+        "pylock.toml",
+        f'[[packages]]\nname = "mine"\nversion = "1"\n[[packages.wheels]]\nhashes = {{ sha256 = "{"a" * 64}" }}\n',
+    ),
+}
+"""How a file of each tool writes a setting."""
+
+ELSEWHERE = {
+    ("uv", "constraint-dependencies"),
+    ("conda", "pip's options in the pip part"),
+    ("conda", "channels"),
+    ("pixi", "channels"),
+    ("Hatch", "env-vars: PIP_…, UV_…"),
+    ("PEP 723", "[tool.uv]"),
+    ("gpuinstall", "index of a package in a lock"),
+}
+"""What is part of the requirements, or written in another row's words: the tests below."""
+
+DOES: dict[Effect, Callable[[Sources], object]] = {
+    Effect.INDEX: lambda sources: sources.default_index == INDEX,
+    Effect.EXTRA_INDEX: lambda sources: sources.uv_settings()["index"] == [{"url": INDEX}],
+    Effect.FIND_LINKS: lambda sources: (
+        sources.find_links == (INDEX,)
+        and sources.uv_settings()["index"] == [{"url": INDEX, "format": "flat"}]
+    ),
+    Effect.PACKAGE_INDEX: lambda sources: sources.indexes_for("mine", "default") == (INDEX,),
+    Effect.HASH: lambda sources: sources.hashes in ({"mine": DIGESTS}, {"mine==1.0": DIGESTS}),
+    Effect.ADDRESS: lambda sources: sources.locked,
+    Effect.LOCKED_INDEX: lambda sources: sources.locked,
+    Effect.ONLY_BINARY: lambda sources: sources.only_binary in ({"mine"}, {":all:"}),
+    Effect.EXCLUDE_NEWER: lambda sources: sources.uv_settings()["exclude-newer"] == "2026-01-01",
+    Effect.TORCH: lambda sources: sources.ignored_settings and sources.places == Sources().places,
+    Effect.UNRELATED: lambda sources: (
+        sources.ignored_settings and sources.places == Sources().places
+    ),
+}
+
+
+def settings_in(folder: Path, name: str, text: str) -> tuple[SourceSetting, ...]:
+    if name == "script.py":
+        text = "\n".join(
+            [
+                "# /// script",
+                '# dependencies = ["mine"]',
+                *(f"# {line}" for line in text.split("\n")),
+            ]
+        )
+        (folder / name).write_text(f"{text}\n# ///\n", encoding="utf-8")
+        script = read_script(folder / name)
+        return script.settings if script else ()
+    (folder / name).write_text(text, encoding="utf-8")
+    if name in {"uv.lock", "poetry.lock", "pdm.lock"}:
+        return read_team_settings(folder / name)
+    if name in {"pdm.toml", "pixi.toml", "Pipfile"}:
+        return read_declaration(folder).listed.settings
+    return read_inputs(str(folder / name)).settings
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"HOME": str(tmp_path / "home"), "PIP_CONFIG_FILE": "/dev/null"}
+
+
+def test_every_setting_has_its_example() -> None:
+    assert {*EXAMPLES} | ELSEWHERE == {(rule.tool, rule.key) for rule in SETTING_RULES}
+
+
+def test_a_setting_is_obeyed_answered_or_refused(tmp_path: Path, environ: dict[str, str]) -> None:
+    wrong = []
+    for number, rule in enumerate(SETTING_RULES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        if (rule.tool, rule.key) in EXAMPLES and not is_kept(rule, folder, environ):
+            wrong.append((rule.tool, rule.key))
+
+    assert wrong == []
+
+
+def is_kept(rule: SettingRule, folder: Path, environ: dict[str, str]) -> bool:
+    """Whether a setting in a file has the effect of its rule."""
+    name, text = EXAMPLES[rule.tool, rule.key]
+    try:
+        if name == "uv.toml":
+            (folder / name).write_text(text, encoding="utf-8")
+            sources = read_sources(None, environ, folder)
+        else:
+            read = [setting for setting in settings_in(folder, name, text) if setting.row == rule]
+            sources = Sources().with_settings(read)
+            if not read:
+                return False
+    except UsageError as error:
+        is_named = error.code == "source-setting" and name in error.message
+        return rule.effect is Effect.REFUSED and is_named and bool(rule.instead)
+    return bool(rule.effect is not Effect.REFUSED and DOES[rule.effect](sources))
+
+
+def test_pytorchs_own_index_is_answered_in_every_spelling(tmp_path: Path) -> None:
+    obeyed = []
+    for address in (
+        "https://download.pytorch.org/whl/cu118",
+        "http://DOWNLOAD.pytorch.org./whl/cu118/",
+        "https://me:secret@download.pytorch.org:443/whl",
+        "https://download-r2.pytorch.org/whl/nightly/cpu",
+    ):
+        for option in ("-i", "--extra-index-url", "-f"):
+            settings = settings_in(tmp_path, "requirements.txt", f"{option} {address}")
+            sources = Sources().with_settings(settings)
+            obeyed += [(option, address)] if sources.chosen or not sources.ignored_settings else []
+    assert obeyed == []
+    strange = settings_in(
+        tmp_path,
+        "requirements.txt",
+        "--extra-index-url https://download.pytorch.org.evil.example/whl",
+    )
+    assert Sources().with_settings(strange).chosen
+
+
+def test_what_no_source_can_be_is_refused_with_its_line(tmp_path: Path) -> None:
+    accepted = []
+    for line in (
+        "--extra-index-url corp",
+        "--extra-index-url https://${TOKEN}@corp.example/simple",
+        "--extra-index-url",
+        "--extra-index-url git+https://corp.example/",
+        "mine --hash=sha512:00",
+        "mine --hash=sha256:A",
+        f"-i {INDEX}\n-i https://other.example/simple",
+        "--some-new-option https://corp.example/",
+        "--find-links /proc/self",
+    ):
+        with suppress(UsageError):
+            accepted.append(
+                (line, Sources().with_settings(settings_in(tmp_path, "requirements.txt", line)))
+            )
+    assert accepted == []
+
+
+def test_a_lock_records_no_login_no_path_of_this_machine_and_one_digest_of_hashes(
+    tmp_path: Path,
+) -> None:
+    lines = f"-i https://me:secret@corp.example/simple\n-f ./wheels\na --hash={HASH}\nb --hash={HASH}\n--pre"
+    recorded = recorded_sources(settings_in(tmp_path, "requirements.txt", lines))
+    assert recorded[:2] == ("--index-url https://corp.example/simple", "--find-links wheels")
+    assert recorded[2].startswith("--hash of 2 files: ")
+    assert len(recorded) == 3
+
+
+def test_a_login_is_no_part_of_an_index(tmp_path: Path) -> None:
+    settings = settings_in(
+        tmp_path, "requirements.txt", "--extra-index-url https://me:secret@corp.example/simple"
+    )
+    sources = Sources().with_settings(settings)
+    assert (sources.extra_indexes, sources.logins) == ((INDEX,), {"corp.example": "me:secret"})
+    assert "secret" not in repr(sources)
+
+
+def test_constraints_and_addresses_of_uv_are_part_of_the_request(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    (tmp_path / "lib").mkdir()
+    script.write_text(
+        '# /// script\n# dependencies = ["mine", "six"]\n# [tool.uv]\n# constraint-dependencies = ["six<2"]\n'
+        '# sources.mine = { path = "lib" }\n# ///\n',
+        encoding="utf-8",
+    )
+    read = read_script(script)
+    assert read is not None
+    assert (read.requirements, read.constraints) == (
+        (f"mine @ {tmp_path / 'lib'}", "six"),
+        ("six<2",),
+    )
+    before = read.paths
+    script.write_text(script.read_text("utf-8").replace("six<2", "six<1"), encoding="utf-8")
+    other = read_script(script)
+    assert other is not None
+    assert other.paths != before
+
+
+def test_options_in_the_pip_part_of_conda_are_pips(tmp_path: Path) -> None:
+    text = f"channels:\n  - corp\ndependencies:\n  - pip:\n    - --extra-index-url {INDEX}\n    - mine\n"
+    assert [one.row.key for one in settings_in(tmp_path, "environment.yml", text)] == [
+        "--extra-index-url"
+    ]
+
+
+ADDRESS = f"{INDEX}/mine-1-py3-none-any.whl"
+BY_ADDRESS = f'[tool.uv.sources]\nmine = {{ url = "{ADDRESS}" }}\n'
+GROUP = '[dependency-groups]\nall = [{ include-group = "some" }]\nsome = ["mine"]\n'
+PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["mine"]\n'
+WORKSPACE = '[tool.uv.workspace]\nmembers = ["members/*"]\n'
+EXPLICIT = f'[tool.uv.sources]\nmine = {{ index = "corp" }}\n{NAMED}'
+
+
+def sources_of_folder(folder: Path, environ: dict[str, str]) -> Sources:
+    settings = read_declaration(folder).listed.settings
+    return read_sources(None, environ, folder).with_settings(settings)
+
+
+def test_a_source_counts_wherever_its_tool_reads_it(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    wrong = {}
+    for case, text in {
+        "Poetry's old group": f'[tool.poetry.dev-dependencies]\nmine = {{ source = "corp" }}\n{POETRY}',
+        "not required yet": PROJECT.replace('"mine"', "") + EXPLICIT,
+        "hidden by [pip]": f'{UV}extra-index-url = ["{INDEX}"]\npip.extra-index-url = []\n',
+        "in [pip] alone": f'{UV}pip.extra-index-url = ["{INDEX}"]\n',
+    }.items():
+        (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+        sources = sources_of_folder(tmp_path, environ)
+        if INDEX not in (*sources.package_indexes.values(), *sources.extra_indexes):
+            wrong[case] = sources
+    assert wrong == {}
+
+
+def test_the_sources_of_a_workspace_count_in_its_members(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    member = tmp_path / "members" / "x"
+    member.mkdir(parents=True)
+    root = tmp_path / "pyproject.toml"
+    root.write_text(WORKSPACE + EXPLICIT, encoding="utf-8")
+    (member / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    assert sources_of_folder(member, environ).package_indexes == {"mine": INDEX}
+    root.write_text(WORKSPACE + NAMED.replace("explicit = true\n", ""), encoding="utf-8")
+    (member / "pyproject.toml").write_text(
+        f"{PROJECT}[tool.uv]\npackage = false\n", encoding="utf-8"
+    )
+    sources = sources_of_folder(member, environ)
+    assert (sources.extra_indexes, sources.chosen[0].file) == ((INDEX,), root)
+
+
+def test_an_address_counts_wherever_its_tool_reads_it(tmp_path: Path) -> None:
+    required = {}
+    for name, text in {
+        "a group": GROUP + BY_ADDRESS,
+        "our own requirements": f'[tool.gpuinstall]\nrequirements = ["mine", "-e ."]\n{BY_ADDRESS}',
+        "Poetry's entry of a project": f'{PROJECT}[tool.poetry.dependencies]\nmine = {{ url = "{ADDRESS}" }}\n',
+        "Poetry's file": f'[tool.poetry.dependencies]\nmine = {{ file = "{ADDRESS}" }}\n',
+    }.items():
+        project = tmp_path / "pyproject.toml"
+        project.write_text(text, encoding="utf-8")
+        if name == "a group":
+            required[name] = read_inputs(f"{project}:all").requirements
+        else:
+            own = ["mine", "-e ."] if "our own" in name else None
+            required[name] = read_declaration(tmp_path, own).listed.requirements[:1]
+    assert required == dict.fromkeys(required, (f"mine @ {ADDRESS}",))
+
+
+def test_a_workspace_of_another_user_is_refused_and_its_packages_are_named(tmp_path: Path) -> None:
+    member = tmp_path / "members" / "x"
+    member.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text(
+        f"{WORKSPACE}[tool.uv.sources]\nmine = {{ workspace = true }}\n"
+    )
+    (member / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"sources \(workspace\) of mine cannot be obeyed"):
+        Sources().with_settings(read_declaration(member).listed.settings)
+    if os.name == "posix" and os.getuid() == 0:
+        os.chown(tmp_path / "pyproject.toml", 12345, -1)
+        with pytest.raises(UsageError, match="belongs to another user"):
+            read_declaration(member)
+
+
+def test_what_a_pyproject_elsewhere_says_of_indexes_counts_with_it(tmp_path: Path) -> None:
+    shared = NAMED.replace("explicit = true\n", "")
+    (tmp_path / "pyproject.toml").write_text(f"{PROJECT}{GROUP}{shared}", encoding="utf-8")
+    for name in ("pyproject.toml", "pyproject.toml:all"):
+        sources = Sources().with_settings(read_inputs(str(tmp_path / name)).settings)
+        assert sources.extra_indexes == (INDEX,), name
+
+
+HATCH = {
+    f'PIP_INDEX_URL = "{INDEX}"': "--index-url",
+    f'PIP_EXTRA_INDEX_URL = "{INDEX}"': "--extra-index-url",
+    'PIP_FIND_LINKS = "wheels"': "--find-links",
+    'PIP_NO_BINARY = "mine"': "--no-binary",
+    f'UV_DEFAULT_INDEX = "{INDEX}"': "index (default)",
+    f'UV_INDEX_URL = "{INDEX}"': "index-url",
+    f'UV_INDEX = "corp={INDEX}"': "index",
+    'UV_FIND_LINKS = "wheels"': "find-links",
+    'UV_TORCH_BACKEND = "cu118"': "torch-backend",
+    'UV_NO_INDEX = "1"': "no-index",
+    'UV_NO_INDEX = "0"\nPIP_ROOT = "/"\nCOLOR = "1"': "",
+}
+
+
+def test_the_variables_of_hatchs_environments_are_pips_and_uvs(tmp_path: Path) -> None:
+    wrong = {}
+    for text, key in HATCH.items():
+        for file, table in {
+            "pyproject.toml": "tool.hatch.envs.test.env-vars",
+            "hatch.toml": "envs.a.env-vars",
+        }.items():
+            folder = tmp_path / file.partition(".")[0]
+            folder.mkdir(exist_ok=True)
+            (folder / file).write_text(f"[{table}]\n{text}\n", encoding="utf-8")
+            settings = read_declaration(folder).listed.settings
+            values = {setting.value for setting in settings} - {
+                "mine",
+                "cu118",
+                "1",
+                INDEX,
+                str(folder / "wheels"),
+            }
+            if [setting.row.key for setting in settings] != [key] * bool(key) or values:
+                wrong[file, text] = settings
+    assert wrong == {}
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.hatch.envs.a.env-vars]\nPIP_INDEX_URL = "https://{env:TOKEN}@corp.example/simple"\n',
+        encoding="utf-8",
+    )
+    with pytest.raises(UsageError, match="cannot be obeyed"):
+        Sources().with_settings(read_declaration(tmp_path).listed.settings)
+
+
+def test_the_files_of_other_tools_beside_a_project_count(tmp_path: Path) -> None:
+    files = {
+        "pdm.toml": f'[pypi]\nurl = "{INDEX}"\n',
+        "setup.cfg": f"[easy_install]\nindex_url = {INDEX}\n[options]\ninstall_requires = mine\n",
+        "hatch.toml": f'[envs.a.env-vars]\nPIP_INDEX_URL = "{INDEX}"\n',
+    }
+    wrong = {}
+    for name, text in files.items():
+        for project in ("", PROJECT):
+            folder = tmp_path / f"{name}-{len(project)}"
+            folder.mkdir()
+            (folder / name).write_text(text, encoding="utf-8")
+            if project:
+                (folder / "pyproject.toml").write_text(project, encoding="utf-8")
+            found = {"declared": read_declaration(folder).listed}
+            found["configured"] = read_declaration(folder, ["mine"]).listed
+            if project:
+                found["given with -r"] = read_inputs(str(folder / "pyproject.toml"))
+            for how, listed in found.items():
+                if Sources().with_settings(listed.settings).default_index != INDEX:
+                    wrong[name, project, how] = listed.settings
+    assert wrong == {}
+    (tmp_path / "pdm.toml").write_text('pypi = "corp"', encoding="utf-8")
+    with pytest.raises(UsageError, match=r"pdm\.toml is malformed"):
+        read_declaration(tmp_path)
+
+
+def test_pixis_and_pipenvs_files_count_wherever_they_say_a_source(tmp_path: Path) -> None:
+    wrong = {}
+    for name, text in {
+        "pixi.toml": f'[target.linux-64.pypi-dependencies]\nmine = {{ version = "*", index = "{INDEX}" }}\n',
+        "pixi.toml of a feature": f'[feature.a.target.osx-arm64.pypi-dependencies]\nmine = {{ index = "{INDEX}" }}\n',
+        "Pipfile": f'{PIPENV}[docs]\nmine = {{ version = "*", index = "corp" }}\n',
+    }.items():
+        for project in ("", PROJECT):
+            folder = tmp_path / f"{name}-{len(project)}"
+            folder.mkdir()
+            (folder / name.split()[0]).write_text(text, encoding="utf-8")
+            if project:
+                (folder / "pyproject.toml").write_text(project, encoding="utf-8")
+            settings = read_declaration(folder).listed.settings
+            if Sources().with_settings(settings).package_indexes != {"mine": INDEX}:
+                wrong[name, project] = settings
+    assert wrong == {}
+
+
+def test_a_pipfile_lock_says_index_and_hashes_of_each_package(tmp_path: Path) -> None:
+    sources = f'"sources": [{{"name": "first", "url": "https://first.example"}}, {{"name": "corp", "url": "{INDEX}"}}]'
+    (tmp_path / "Pipfile.lock").write_text(
+        f'''{{"_meta": {{{sources}}}, "default": {{
+            "mine": {{"hashes": ["{HASH}"], "index": "corp", "version": "==1.0"}},
+            "other": {{"hashes": ["{HASH}"], "version": "==2.0", "markers": "python_version >= '3.8'"}},
+            "lib": {{"editable": true, "path": "./lib"}},
+            "torch": {{"hashes": ["{HASH}"], "index": "corp", "version": "==2.9.0"}}
+        }}, "develop": {{"tool": {{"git": "https://git.example/tool", "ref": "0"}}}}}}''',
+        encoding="utf-8",
+    )
+    sources_here = Sources().with_settings(read_declaration(tmp_path).listed.settings)
+    assert sources_here.hashes == {"mine==1.0": DIGESTS, "other==2.0": DIGESTS}
+    assert {(one.package, one.effect, one.value) for one in sources_here.locked} == {
+        ("mine", Effect.LOCKED_INDEX, INDEX),
+        ("other", Effect.LOCKED_INDEX, "https://first.example"),
+        ("lib", Effect.ADDRESS, ""),
+        ("tool", Effect.ADDRESS, ""),
+    }
+    (tmp_path / "Pipfile.lock").write_text('{"default": {"mine": []}}', encoding="utf-8")
+    with pytest.raises(UsageError, match=r"Pipfile\.lock is malformed"):
+        read_declaration(tmp_path)
+
+
+def test_a_file_whose_request_is_not_read_is_named_with_its_export(tmp_path: Path) -> None:
+    for name in ("Pipfile", "pixi.toml"):
+        (tmp_path / name).write_text("", encoding="utf-8")
+        with pytest.raises(UsageError, match="is not read as a request"):
+            read_inputs(str(tmp_path / name))
+    assert read_declaration(tmp_path).unread == ("Pipfile", "pixi.toml")
+    (tmp_path / "requirements.txt").write_text("mine\n", encoding="utf-8")
+    assert read_declaration(tmp_path).unread == ()
+
+
+def test_paths_of_a_pyproject_elsewhere_start_from_where_it_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "sub"
+    folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    paths = {
+        "uv": f'{PROJECT}[tool.uv.sources]\nmine = {{ path = "../lib", editable = true }}\n',
+        "Poetry": '[tool.poetry.dependencies]\nmine = { path = "lib" }\n',
+        "Poetry, for Linux": BY_POETRY.format(
+            "mine", """path = "lib", markers = "sys_platform == 'linux'" """
+        ),
+        "absolute": f'{PROJECT}[tool.uv.sources]\nmine = {{ path = "/lib" }}\n',
+        "address": f"{PROJECT}{BY_ADDRESS}",
+    }
+    read = {}
+    for tool, text in paths.items():
+        (folder / "pyproject.toml").write_text(text, encoding="utf-8")
+        read[tool] = read_inputs("sub/pyproject.toml").requirements
+    assert read == {
+        "uv": ("-e mine @ lib",),
+        "Poetry": ("mine @ sub/lib",),
+        "Poetry, for Linux": ('mine @ sub/lib ; sys_platform == "linux"',),
+        "absolute": ("mine @ /lib",),
+        "address": (f"mine @ {ADDRESS}",),
+    }
+    monkeypatch.chdir(folder)
+    assert read_inputs("pyproject.toml").requirements == (f"mine @ {ADDRESS}",)
+
+
+def test_a_member_of_a_workspace_given_by_name_has_its_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = tmp_path / "members" / "x"
+    member.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text(
+        f'{WORKSPACE}[tool.uv.sources]\nmine = {{ index = "corp" }}\nother = {{ path = "lib" }}\n{NAMED}',
+        encoding="utf-8",
+    )
+    project = PROJECT.replace('"mine"', '"mine", "other"')
+    (member / "pyproject.toml").write_text(f"{project}{GROUP}", encoding="utf-8")
+    listed = read_inputs("members/x/pyproject.toml")
+    assert listed.requirements == ("mine", "other @ lib")
+    for name in ("members/x/pyproject.toml", "members/x/pyproject.toml:all"):
+        assert Sources().with_settings(read_inputs(name).settings).package_indexes == {
+            "mine": INDEX
+        }, name
+
+
+def test_two_default_indexes_of_one_file_are_refused_with_both(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    default, other = (
+        f'[[tool.uv.index]]\nurl = "{INDEX}"\ndefault = true\n',
+        "https://other.example/simple",
+    )
+    wrong = {}
+    for case, (text, count) in {
+        "a key and pip's": (f'[tool.uv]\nindex-url = "{INDEX}"\npip.index-url = "{other}"\n', 2),
+        "a table and pip's": (f'{default}[tool.uv.pip]\nindex-url = "{other}"\n', 2),
+        "two tables": (default + default.replace(INDEX, other), 2),
+        "the same": (f'{default}[tool.uv.pip]\nindex-url = "{INDEX}/"\n', 1),
+    }.items():
+        (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+        readers: dict[str, Callable[[], object]] = {
+            "configuration": lambda: read_sources(None, environ, tmp_path),
+            "with -r": lambda: read_inputs(str(tmp_path / "pyproject.toml")),
+            "script": partial(settings_in, tmp_path, "script.py", text),
+        }
+        for reader, read in readers.items():
+            try:
+                read()
+                message = ""
+            except UsageError as error:
+                message = error.message
+            if (INDEX in message and other in message) != (count == 2) or bool(message) != (
+                count == 2
+            ):
+                wrong[case, reader] = message
+    assert wrong == {}
+
+
+def test_a_lock_records_what_the_configuration_of_its_folder_says(
+    tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**environ, "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}.items():
+        monkeypatch.setenv(name, value)
+    link = tmp_path / "wheels"
+    recorded = {}
+    for name, text in {
+        "uv.toml": f'index = [{{ url = "https://me:secret@corp.example/simple" }}]\nfind-links = ["{link}"]\n',
+        "pyproject.toml": '[tool.uv]\nexclude-newer = "2026-01-01"\n',
+        "pip.conf": f"[global]\nindex-url = {INDEX}\n",
+        "home/.config/uv/uv.toml": f'index-url = "{INDEX}"\n',
+    }.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        with open_project(tmp_path, Settings(machine=Machine("linux", "x86_64"))) as project:
+            recorded[name] = project.request.sources
+        file.unlink()
+    assert recorded == {
+        "uv.toml": (f"extra-index-url {INDEX}", "find-links wheels"),
+        "pyproject.toml": ("exclude-newer 2026-01-01",),
+        "pip.conf": (f"--index-url {INDEX}",),
+        "home/.config/uv/uv.toml": (),
+    }
+
+
+def test_pdms_sources_count_in_a_script(tmp_path: Path) -> None:
+    settings = settings_in(
+        tmp_path, "script.py", f'[[tool.pdm.source]]\nname = "corp"\nurl = "{INDEX}"'
+    )
+    assert Sources().with_settings(settings).extra_indexes == (INDEX,)
+
+
+def test_no_form_of_the_pip_part_is_passed_over(tmp_path: Path) -> None:
+    option = f"--extra-index-url {INDEX}"
+    read = {}
+    for text in (
+        f"dependencies:\n  - 'pip':\n    - {option}\n",
+        f"dependencies:\n  - pip :\n    - {option}\n",
+        f'"dependencies" :\n- pip:\n  - "{option}"\n',
+        f"dependencies:\n  - pip: ['{option}']\n",
+        f"dependencies:\n  - {{pip: ['{option}']}}\n",
+        f"dependencies: [{{pip: ['{option}']}}]\n",
+    ):
+        read[text] = ["requirements-malformed"]
+        with suppress(UsageError):
+            read[text] = [one.row.key for one in settings_in(tmp_path, "environment.yml", text)]
+    assert [*read.values()] == [["--extra-index-url"]] * 3 + [["requirements-malformed"]] * 3
+
+
+def test_a_folder_of_pdms_find_links_lies_beside_its_file(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    text = '[[tool.pdm.source]]\nname = "mine"\nurl = "wheels"\ntype = "find_links"\n'
+    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    (tmp_path / "wheels").mkdir()
+
+    sources = sources_of_folder(tmp_path, environ)
+
+    assert sources.flat_indexes == (str(tmp_path / "wheels"),)

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.base.errors import UsageError
+from gpuinstall.lock.declaration import lines_in, read_inputs
+from gpuinstall.sources.requirements_file import (
+    RequirementsFile,
+    group_path,
+    read_requirements,
+    split_group,
+)
+
+
+def test_requirements_constraints_and_further_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text(
+        "-r more.txt\n-c only.txt\ntorch  # comment\n-e ./lib\ngit+https://git.example/a#egg=b\n"
+    )
+    (tmp_path / "more.txt").write_text("numpy \\\n  >=2\n")
+    (tmp_path / "only.txt").write_text("numpy<3\n-c deeper.txt\n")
+    (tmp_path / "deeper.txt").write_text("torch<2.15\n")
+    assert read_requirements(tmp_path / "in.txt") == RequirementsFile(
+        ("numpy    >=2", "torch", "-e ./lib", "git+https://git.example/a#egg=b"),
+        ("numpy<3", "torch<2.15"),
+    )
+
+
+def test_options_of_pip_are_read_in_every_spelling(tmp_path: Path) -> None:
+    read = {}
+    for line in (
+        "--index-url https://index.example/",
+        "-i https://index.example/",
+        "-ihttps://index.example/",
+        "--index-url='https://index.example/'",
+        "torch --hash=sha256:0 --hash sha256:1",
+        "-f ./wheels",
+        "-e ./lib --config-settings a=b",
+        "--pre --no-index --find-links https://index.example/",
+        "--only-binary :all: # all",
+        "--index https://index.example/",
+    ):
+        (tmp_path / "in.txt").write_text(f"\n{line}\n")
+        listed = read_requirements(tmp_path / "in.txt")
+        assert {one.line for one in listed.settings} == {2}
+        read[line] = (
+            listed.requirements,
+            [(one.row.key, one.value, one.package) for one in listed.settings],
+        )
+    index = "https://index.example/"
+    assert read == {
+        "--index-url https://index.example/": ((), [("--index-url", index, "")]),
+        "-i https://index.example/": ((), [("--index-url", index, "")]),
+        "-ihttps://index.example/": ((), [("--index-url", index, "")]),
+        "--index-url='https://index.example/'": ((), [("--index-url", index, "")]),
+        "torch --hash=sha256:0 --hash sha256:1": (
+            ("torch",),
+            [("--hash", "sha256:0", "torch"), ("--hash", "sha256:1", "torch")],
+        ),
+        "-f ./wheels": ((), [("--find-links", str(tmp_path / "wheels"), "")]),
+        "-e ./lib --config-settings a=b": (("-e ./lib",), [("--config-settings", "a=b", "lib")]),
+        "--pre --no-index --find-links https://index.example/": (
+            (),
+            [("--pre", "", ""), ("--no-index", "", ""), ("--find-links", index, "")],
+        ),
+        "--only-binary :all: # all": ((), [("--only-binary", ":all:", "")]),
+        "--index https://index.example/": ((), [("--index", index, "")]),
+    }
+
+
+def test_a_comment_ends_with_its_line_and_hides_no_option(tmp_path: Path) -> None:
+    for comment in ("# C:\\", "  # C:\\", "numpy # C:\\", "numpy\t# C:"):
+        (tmp_path / "in.txt").write_text(f"{comment}\n-i https://index.example/\n")
+        assert [one.row.key for one in read_requirements(tmp_path / "in.txt").settings] == [
+            "--index-url"
+        ], comment
+    (tmp_path / "in.txt").write_text(f"numpy==2 \\\n  # why \\\n  --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(UsageError, match="line 3: --hash belongs to no requirement"):
+        read_requirements(tmp_path / "in.txt")
+
+
+def test_a_group_is_named_as_pip_and_uv_name_it(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[dependency-groups]\ndev = ["numpy"]\n')
+    assert group_path("dev") == "pyproject.toml:dev"
+    assert split_group("../a/pyproject.toml:dev") == ("../a/pyproject.toml", "dev")
+    assert split_group("in.txt") == ("in.txt", "")
+    assert read_inputs(group_path(f"{tmp_path}/pyproject.toml:dev")).requirements == ("numpy",)
+    with pytest.raises(UsageError, match="no usable dependency group 'docs'"):
+        read_inputs(f"{tmp_path / 'pyproject.toml'}:docs")
+
+
+def test_a_file_that_is_included_many_times_is_read_once(tmp_path: Path) -> None:
+    for number in range(40):
+        further = f"{number + 1}.txt"
+        (tmp_path / f"{number}.txt").write_text(
+            f"-r {further}\n-r {further}\n-c {further}\n-c {further}\n"
+        )
+    (tmp_path / "40.txt").write_text("numpy\n")
+    assert read_requirements(tmp_path / "0.txt") == RequirementsFile(("numpy",), ("numpy",))
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ({"in.txt": "-r in.txt\n"}, "in.txt includes itself"),
+        ({"in.txt": "-r other.txt\n", "other.txt": "-c in.txt\n"}, "in.txt includes itself"),
+        (
+            {"in.txt": f"numpy{' ' * 900_000}# x\n"},
+            "in.txt has a line of more than 100,000 characters",
+        ),
+        ({"in.txt": "numpy \\\n" * 90_000}, "in.txt has a line of more than 100,000 characters"),
+        ({"in.txt": "numpy\n" * 10_001}, "in.txt has more than 10,000 requirements"),
+        (
+            {"in.txt": "-r other.txt\n" + "numpy\n" * 9_000, "other.txt": "torch\n" * 9_000},
+            "in.txt has more than 10,000 requirements",
+        ),
+        (
+            {f"{number or 'in'}.txt": f"-r {number + 1}.txt\n" for number in range(1500)},
+            "100.txt is included through more than 100 files",
+        ),
+        (
+            {"in.txt": "".join(f"-r {number}.txt\n" for number in range(1500))}
+            | {f"{number}.txt": "" for number in range(1500)},
+            "in.txt includes more than 1,000 files",
+        ),
+    ],
+)
+def test_files_beyond_every_bound_end_with_a_plain_error(
+    tmp_path: Path, written: dict[str, str], message: str
+) -> None:
+    for name, text in written.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError) as caught:
+        read_requirements(tmp_path / "in.txt")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line", ["torch{}x", "torch ;{}1", "-r{}x", "-e{}./x", "torch{}--hash", "-{}-x", "x {}#"]
+)
+def test_a_line_of_blanks_costs_no_time(tmp_path: Path, line: str) -> None:
+    blanks = line.format(" " * 90_000)
+    (tmp_path / "in.txt").write_text(blanks)
+    (tmp_path / "in.yml").write_text(f"dependencies:\n  - pip:\n    - {blanks}\n")
+    start = time.process_time()
+    for name in ("in.txt", "in.yml"):
+        with suppress(UsageError):
+            lines_in(read_inputs(str(tmp_path / name)))
+    assert time.process_time() - start < 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="owners, links and pipes as Unix has them")
+def test_a_file_outside_the_folder_is_of_the_same_owner_and_never_shown(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (tmp_path / "base.txt").write_text("numpy\n")
+    (tmp_path / "secrets").write_text("numpy\nAWS_SECRET=hunter2 and more\n")
+    (folder / "link.txt").symlink_to(tmp_path / "secrets")
+    os.mkfifo(tmp_path / "pipe")
+    others = Path("/etc/passwd")
+    if os.getuid() == 0:
+        others = tmp_path / "others.txt"
+        others.write_text("numpy\n")
+        os.chown(others, 12345, -1)
+    said = {}
+    for line in (
+        "-r ../base.txt",
+        "-c ../base.txt",
+        "-r ../secrets",
+        "-r link.txt",
+        "-c link.txt",
+        "-r ../pipe",
+        "-r ../none.txt",
+        "-r /proc/self/environ",
+        "-r /dev/../proc/self/environ",
+        "-c /sys/kernel/mm/transparent_hugepage/enabled",
+        "-r /dev/stdin",
+        f"-r {others}",
+    ):
+        (folder / "in.txt").write_text(f"{line}\n")
+        try:
+            said[line] = [
+                str(each.file.name) for each in read_requirements(folder / "in.txt").included
+            ]
+        except UsageError as error:
+            said[line] = [error.code]
+            assert "hunter2" not in f"{error.message} {error.why} {error.hint}"  # noqa: PT017  one table of them
+    assert said == {
+        "-r ../base.txt": ["base.txt"],
+        "-c ../base.txt": ["base.txt"],
+        "-r ../secrets": ["requirement-malformed"],
+        "-r link.txt": ["requirement-malformed"],
+        "-c link.txt": ["requirement-malformed"],
+        "-r ../pipe": ["path-outside"],
+        "-r ../none.txt": ["path-outside"],
+        "-r /proc/self/environ": ["path-outside"],
+        "-r /dev/../proc/self/environ": ["path-outside"],
+        "-c /sys/kernel/mm/transparent_hugepage/enabled": ["path-outside"],
+        "-r /dev/stdin": ["path-outside"],
+        f"-r {others}": ["path-outside"],
+    }
+
+
+def test_a_malformed_line_of_the_folder_is_named_with_its_file_and_number(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("torch\nnumpy \\\n  >=2\nnumpy=2\n")
+    with pytest.raises(
+        UsageError, match=r"in\.txt, line 4: 'numpy=2' is not a requirement"
+    ) as raised:
+        read_requirements(tmp_path / "in.txt")
+    assert raised.value.hint == "Write numpy==2 in place of numpy=2"
+
+
+def test_a_malformed_setup_cfg_is_not_repeated(tmp_path: Path) -> None:
+    (tmp_path / "setup.cfg").write_text("token hunter2\n")
+    with pytest.raises(UsageError, match="line 1 is in no section") as raised:
+        read_inputs(str(tmp_path / "setup.cfg"))
+    assert "hunter2" not in raised.value.message
+
+
+def test_a_path_may_have_blanks_and_be_quoted(tmp_path: Path) -> None:
+    lines = [
+        '-e "./my lib"',
+        "-e './an x lib' -C a=b",
+        "-e ./a lib  # here",
+        "./one more ; os_name == 'posix'",
+    ]
+    (tmp_path / "in.txt").write_text("\n".join(lines), encoding="utf-8")
+    listed = read_requirements(tmp_path / "in.txt")
+    assert listed.requirements == (
+        "-e ./my lib",
+        "-e ./an x lib",
+        "-e ./a lib",
+        "./one more ; os_name == 'posix'",
+    )
+    assert [setting.row.key for setting in listed.settings] == ["--config-settings"]
+
+
+def test_what_is_editable_from_git_is_a_requirement_as_any_other(tmp_path: Path) -> None:
+    """uv refuses an editable package from Git."""
+    text = "dependencies:\n  - pip:\n    - -e git+https://git.example/a@v1#egg=b\n"
+    (tmp_path / "environment.yaml").write_text(text, encoding="utf-8")
+    listed = read_inputs(str(tmp_path / "environment.yaml"))
+    (tmp_path / "in.txt").write_text("--editable=git+https://git.example/a@v1#egg=b\n", "utf-8")
+    expected = ("git+https://git.example/a@v1#egg=b",)
+    assert listed.requirements == expected
+    assert read_requirements(tmp_path / "in.txt").requirements == expected
+
+
+def test_an_empty_item_of_conda_is_passed_over(tmp_path: Path) -> None:
+    text = "dependencies:\n  - ''\n  - pip:\n    - \"\"\n    - torch\n  - numpy\n"
+    (tmp_path / "environment.yml").write_text(text, encoding="utf-8")
+
+    listed = read_inputs(str(tmp_path / "environment.yml"))
+    assert (listed.requirements, listed.conda) == (("numpy", "torch"), ("numpy",))

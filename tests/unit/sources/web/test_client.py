@@ -1,0 +1,316 @@
+"""The client against real hosts on loopback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.base import process
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.sources.web import Client, Head, UnreachableError, answers
+from gpuinstall.sources.web.client import AnswerCache, FileHash
+from tests.lab.host import CHUNK, NOT_FOUND, UNAUTHORIZED, Answer, Host
+from tests.lab.pace import slowness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FILE = b"wheel" * CHUNK
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    """A host with a page, a file, and paths that answer badly."""
+
+    def respond(path: str, headers: dict[str, str]) -> Answer:
+        match path:
+            case "/page/":
+                return Answer(200, "Fenêtre".encode(), "text/html")
+            case "/secret/":
+                login = headers.get("authorization") == "Basic bWU6c2VjcmV0"
+                return Answer(200, b"open", "text/html") if login else UNAUTHORIZED
+            case "/kept-by-nobody/":
+                return Answer(200, b"page", "text/html", {"Cache-Control": "no-store"})
+            case "/file.whl":
+                return Answer(200, FILE)
+            case "/broken":
+                return Answer(503, b"later")
+            case _:
+                return NOT_FOUND
+
+    host = Host("web", respond)
+    yield host
+    host.close()
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    """A client with a cache of its own."""
+    with Client(cache=tmp_path / "cache") as client:
+        yield client
+
+
+def _nobody() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_page_is_read_as_utf8_under_our_own_name(host: Host, client: Client) -> None:
+    page = client.page(f"{host.url}/page/")
+    assert page is not None
+    assert (page.text, page.content_type, page.url) == ("Fenêtre", "text/html", f"{host.url}/page/")
+    assert host.log[0].headers["user-agent"].startswith("gpuinstall/")
+
+
+def test_page_that_we_hold_is_only_asked_whether_it_still_holds(host: Host, tmp_path: Path) -> None:
+    for _ in range(2):
+        with Client(cache=tmp_path) as client:
+            page = client.page(f"{host.url}/page/")
+            assert page is not None
+            assert page.text == "Fenêtre"
+    assert [(asked.status, asked.sent > 0) for asked in host.log] == [(200, True), (304, False)]
+
+
+def test_page_that_may_not_be_stored_is_read_again(host: Host, tmp_path: Path) -> None:
+    for _ in range(2):
+        with Client(cache=tmp_path) as client:
+            client.page(f"{host.url}/kept-by-nobody/")
+    assert [asked.status for asked in host.log] == [200, 200]
+
+
+def test_page_that_is_not_there_is_none(host: Host, client: Client) -> None:
+    assert client.page(f"{host.url}/nothing/") is None
+
+
+def test_offline_client_asks_nobody_and_knows_what_it_holds(
+    host: Host, client: Client, tmp_path: Path
+) -> None:
+    page = client.page(f"{host.url}/page/")
+    host.log.clear()
+    with Client(cache=tmp_path / "cache", offline=True) as offline:
+        assert offline.page(f"{host.url}/page/") == page
+        with pytest.raises(UnreachableError):
+            offline.page(f"{host.url}/nothing/")
+    assert host.log == []
+
+
+def test_login_of_the_host_is_sent_and_without_it_the_answer_says_what_to_give(
+    host: Host, tmp_path: Path
+) -> None:
+    netloc = host.url.removeprefix("http://")
+    with Client(cache=tmp_path, logins={netloc: "me:secret"}) as client:
+        page = client.page(f"{host.url}/secret/")
+    assert page is not None
+    assert page.text == "open"
+    with (
+        Client(cache=tmp_path / "other") as client,
+        pytest.raises(InstallationError, match="answered 401") as caught,
+    ):
+        client.page(f"{host.url}/secret/")
+    assert "password" in (caught.value.hint or "")
+
+
+def test_who_logs_in_as_nobody_is_sent_as_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text(
+        "machine 127.0.0.1 login me password secret\n", encoding="utf-8"
+    )
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    served = Host(
+        "login",
+        lambda _path, headers: Answer(200, headers.get("authorization", "").encode(), "text/html"),
+    )
+    with Client(
+        cache=tmp_path / "cache", logins={served.url.removeprefix("http://"): ":"}
+    ) as client:
+        page = client.page(f"{served.url}/simple/")
+    served.close()
+    assert page is not None
+    assert page.text == "Basic Og=="
+
+
+def test_head_tells_size_and_mark_without_fetching(host: Host, client: Client) -> None:
+    head = client.head(f"{host.url}/file.whl")
+    assert (head.size, bool(head.etag)) == (len(FILE), True)
+    assert client.head(f"{host.url}/nothing.whl") == Head()
+    assert sum(asked.sent for asked in host.log) == 0
+
+
+def test_a_file_comes_as_it_is(host: Host, client: Client) -> None:
+    assert b"".join(client.chunks(f"{host.url}/file.whl", len(FILE))) == FILE
+
+
+def test_a_file_that_breaks_off_is_never_taken_for_whole(client: Client) -> None:
+    headers = {"Content-Length": str(len(FILE) + 1), "Connection": "close"}
+    host = Host("liar", lambda _path, _headers: Answer(200, FILE, headers=headers))
+    with pytest.raises(InstallationError, match="was interrupted"):
+        list(client.chunks(f"{host.url}/file.whl", None))
+    host.close()
+
+
+def test_host_that_refuses_is_asked_once(client: Client) -> None:
+    url = _nobody()
+    with pytest.raises(UnreachableError, match="cannot be reached") as caught:
+        client.page(f"{url}/page/")
+    assert caught.value.why == "connection refused"
+    started = time.perf_counter()
+    with pytest.raises(UnreachableError):
+        client.head(f"{url}/file.whl")
+    assert time.perf_counter() - started < 0.01 * slowness()
+
+
+def test_unknown_name_is_said_to_be_unknown(client: Client) -> None:
+    with pytest.raises(UnreachableError) as caught:
+        client.page("http://index.invalid/simple/")
+    assert caught.value.host == "index.invalid"
+    assert caught.value.why == "its host name could not be resolved"
+
+
+def test_silent_host_is_found_out_once_for_all_threads(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "FIRST_ANSWER_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(8) as pool:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/page/"
+        started = time.perf_counter()
+        asked = [pool.submit(client.page, url) for _ in range(8)]
+        assert {type(one.exception()) for one in asked} == {UnreachableError}
+        assert time.perf_counter() - started < 2 * slowness()
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for loopback that signs itself, with its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
+    path = tmp_path_factory.mktemp("tls") / "loopback.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=loopback -addext subjectAltName=IP:127.0.0.1"
+    process.run([*command.split(), "-keyout", path, "-out", f"{path}.crt"])
+    path.write_bytes(path.read_bytes() + path.with_suffix(".pem.crt").read_bytes())
+    return path
+
+
+def test_certificates_that_are_given_are_trusted_and_no_other(
+    certificate: Path, tmp_path: Path
+) -> None:
+    host = Host(
+        "tls", lambda _path, _headers: Answer(200, b"safe", "text/html"), certificate=certificate
+    )
+    with Client(str(certificate), cache=tmp_path) as client:
+        page = client.page(f"{host.url}/page/")
+    with Client(cache=tmp_path / "other") as client, pytest.raises(UnreachableError) as caught:
+        client.page(f"{host.url}/page/")
+    host.close()
+    assert page is not None
+    assert page.text == "safe"
+    assert caught.value.why == "its certificate could not be verified"
+    assert "SSL_CERT_FILE" in (caught.value.hint or "")
+
+
+def test_certificates_that_cannot_be_read_are_said_to_be_the_cause(tmp_path: Path) -> None:
+    with (
+        Client("/nowhere/ca.pem", cache=tmp_path) as client,
+        pytest.raises(UnreachableError) as caught,
+    ):
+        client.page("https://127.0.0.1:9/page/")
+    assert caught.value.why == "the CA certificates cannot be read"
+
+
+def test_host_in_trouble_counts_as_unreachable(host: Host, client: Client) -> None:
+    with pytest.raises(UnreachableError) as caught:
+        client.page(f"{host.url}/broken")
+    assert caught.value.why == "it answered 503"
+
+
+def test_connection_that_was_reset_is_tried_once_more(client: Client) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(client.page, f"http://127.0.0.1:{server.getsockname()[1]}/page/")
+        server.accept()[0].close()
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(4096)
+            connection.sendall(
+                b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi"
+            )
+        page = asked.result(timeout=5)
+    assert page is not None
+    assert page.text == "hi"
+
+
+def test_cache_that_cannot_be_used_does_no_harm(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "pages").write_text("in the way", encoding="utf-8")
+    for _ in range(2):
+        with Client(cache=tmp_path) as client:
+            client.page(f"{host.url}/page/")
+    assert [asked.status for asked in host.log] == [200, 200]
+
+
+def test_cache_that_was_damaged_is_read_again(host: Host, tmp_path: Path) -> None:
+    with Client(cache=tmp_path) as client:
+        before = client.page(f"{host.url}/page/")
+        for kept in (tmp_path / "pages").iterdir():
+            kept.write_text('{"text": 1, ', encoding="utf-8")
+    with Client(cache=tmp_path) as client:
+        assert client.page(f"{host.url}/page/") == before
+
+
+ONE_IMPORT = """
+import builtins, sys, threading
+from pathlib import Path
+from gpuinstall.sources.web import Client
+
+real, importing = builtins.__import__, set()
+
+def spy(name, globals=None, *rest, **more):
+    ours = (globals or {}).get("__name__", "").startswith("gpuinstall")
+    loaded = sys.modules.get("requests.adapters")
+    if ours and name.startswith("requests") and (loaded is None or loaded.__spec__._initializing):
+        importing.add(threading.get_ident())
+    return real(name, globals, *rest, **more)
+
+builtins.__import__ = spy
+start = threading.Barrier(8)
+
+def ask(number):
+    start.wait()
+    client.page(f"{sys.argv[1]}/page/{number}/")
+
+with Client(cache=Path(sys.argv[2])) as client:
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+print(len(importing))
+"""
+
+
+def test_requests_is_imported_by_one_thread_alone(host: Host, tmp_path: Path) -> None:
+    """CPython finds a deadlock between the imports of several threads, now and then."""
+    done = process.run([sys.executable, "-c", ONE_IMPORT, host.url, str(tmp_path)])
+    assert (done.out, done.err) == ("1\n", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")
+@pytest.mark.parametrize("kind", ["pipe", "link without end", "too deep"])
+def test_an_odd_file_among_kept_answers_is_none(tmp_path: Path, kind: str) -> None:
+    cache = AnswerCache(tmp_path, FileHash)
+    cache.keep("https://index.example/", FileHash("0" * 64, None))
+    [answer] = tmp_path.iterdir()
+    assert cache.known("https://index.example/") == FileHash("0" * 64, None)
+    answer.unlink()
+    match kind:
+        case "pipe":
+            os.mkfifo(answer)
+        case "link without end":
+            answer.symlink_to("/dev/zero")
+        case "too deep":
+            answer.write_text("[" * 100_000)
+    assert cache.known("https://index.example/") is None

@@ -1,0 +1,164 @@
+"""The client against hosts on loopback that mean ill, with little patience."""
+
+from __future__ import annotations
+
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from email.utils import formatdate
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.patience import Patience
+from gpuinstall.sources.web import Client, UnreachableError, answers
+from tests.lab.host import Answer, Host
+from tests.lab.pace import within
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+PATIENCE = Patience(silence=0.4, floor=1000)
+FILE = b"wheel" * 1000
+
+
+def drip(sent: bytes) -> Iterator[bytes]:
+    for position in range(len(sent)):
+        yield sent[position : position + 1]
+        time.sleep(0.1)
+
+
+def stall(sent: bytes) -> Iterator[bytes]:
+    yield sent[:10]
+    time.sleep(20)
+
+
+def endless(sent: bytes) -> Iterator[bytes]:
+    while True:
+        yield sent * 100
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    with Client(cache=tmp_path / "cache", patience=PATIENCE) as client:
+        yield client
+
+
+@contextmanager
+def host(respond: Callable[[str, dict[str, str]], Answer]) -> Iterator[Host]:
+    served = Host("hostile", respond)
+    yield served
+    served.close()
+
+
+def sending(
+    pieces: Callable[[bytes], Iterator[bytes]], length: int = len(FILE)
+) -> Callable[..., Answer]:
+    return lambda *_: Answer(200, FILE, "text/html", {"Content-Length": str(length)}, pieces)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said"), [(drip, "sent less than"), (stall, "sent nothing for")]
+)
+def test_a_page_that_comes_too_slowly_is_given_up(
+    client: Client, pieces: Callable[[bytes], Iterator[bytes]], said: str
+) -> None:
+    with (
+        host(sending(pieces)) as served,
+        within(3),
+        pytest.raises(InstallationError, match=said) as caught,
+    ):
+        client.page(f"{served.url}/page/")
+    assert caught.value.code == "too-slow"
+    assert "GPUINSTALL_SILENCE" in (caught.value.hint or "")
+
+
+def test_a_page_without_end_is_given_up(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "PAGE_BYTES", 1_000_000)
+    with (
+        host(sending(endless, 10**12)) as served,
+        pytest.raises(InstallationError, match="more than 1 MB"),
+    ):
+        client.page(f"{served.url}/page/")
+
+
+def test_a_page_that_keeps_the_pace_for_ever_is_given_up(client: Client) -> None:
+    def steadily(sent: bytes) -> Iterator[bytes]:
+        while True:
+            yield sent
+            time.sleep(0.05)
+
+    with (
+        host(sending(steadily, 10**12)) as served,
+        within(8),
+        pytest.raises(InstallationError, match="not done after"),
+    ):
+        client.page(f"{served.url}/page/")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "code"), [(drip, "too-slow"), (stall, "too-slow"), (endless, "length")]
+)
+def test_a_file_that_does_not_come_as_declared_is_given_up(
+    client: Client, pieces: Callable[[bytes], Iterator[bytes]], code: str
+) -> None:
+    length = 10**12 if pieces is endless else len(FILE)
+    with (
+        host(sending(pieces, length)) as served,
+        within(3),
+        pytest.raises(InstallationError) as caught,
+    ):
+        list(client.chunks(f"{served.url}/file.whl", len(FILE)))
+    assert caught.value.code == code
+
+
+def test_headers_that_come_in_drops_are_not_waited_for(client: Client) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(client.page, f"http://127.0.0.1:{server.getsockname()[1]}/page/")
+        connection, _ = server.accept()
+        with connection, within(3):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            while not asked.done():
+                connection.sendall(b"x")
+                time.sleep(0.1)
+    assert isinstance(asked.exception(), UnreachableError)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("when", [lambda: "0", lambda: formatdate(time.time() - 1)])
+def test_a_busy_host_is_asked_again_when_it_says(
+    client: Client, status: int, when: Callable[[], str]
+) -> None:
+    replies = iter(
+        [
+            Answer(status, b"later", headers={"Retry-After": when()}),
+            Answer(200, b"now", "text/html"),
+        ]
+    )
+    start = time.monotonic()
+    with host(lambda *_: next(replies)) as served:
+        page = client.page(f"{served.url}/page/")
+    assert page is not None
+    assert page.text == "now"
+    assert time.monotonic() - start >= answers.AGAIN_S
+
+
+@pytest.mark.parametrize("when", ["3600", "0.", "soon", ""])
+def test_a_host_that_is_busy_for_longer_is_not_waited_for(client: Client, when: str) -> None:
+    with host(lambda *_: Answer(503, b"later", headers={"Retry-After": when})) as served, within(2):
+        with pytest.raises(UnreachableError, match="cannot be reached"):
+            client.page(f"{served.url}/page/")
+        assert len(served.log) == 1
+
+
+def test_a_host_that_asks_for_time_again_and_again_is_given_up(client: Client) -> None:
+    busy = Answer(429, b"later", headers={"Retry-After": "0"})
+    with (
+        host(lambda *_: busy) as served,
+        within(4),
+        pytest.raises(InstallationError, match="answered 429"),
+    ):
+        client.page(f"{served.url}/page/")

@@ -1,0 +1,226 @@
+"""The relay between hosts on loopback and whoever fetches from it: the bytes are the file's, or none of them count."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import pytest
+import requests
+
+from gpuinstall.base.patience import Patience
+from gpuinstall.sources.web import Client
+from gpuinstall.sources.web.relay import Relay
+from tests.lab.host import Answer, Host
+from tests.lab.pace import within
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    Respond = Callable[[str, dict[str, str]], Answer]
+
+PATIENCE = Patience(silence=0.4, floor=1000)
+NAME = "torch-2.14.1+cu126-py3-none-any.whl"
+SMALL = os.urandom(100_000)
+LARGE = os.urandom(2_000_000)
+
+
+class Passed:
+    """A relay before a host, and what was counted of the file."""
+
+    def __init__(self, client: Client, respond: Respond) -> None:
+        self.counted: Counter[str] = Counter()
+        self.host = Host("files", respond)
+        self.hashes: dict[str, str] = {}
+        self.relay = Relay(client, self.count, self.hashes.__setitem__)
+
+    def count(self, part: str, size: int) -> None:
+        self.counted[part] += size
+
+    def fetch(self, size: int | None = None, *, hashed: bool = False, times: int = 1) -> bytes:
+        """Fetch the file as uv does: again where it breaks off; fail where it cannot be had."""
+        address = self.relay.address(f"{self.host.url}/{NAME}", NAME, size, hashed=hashed)
+        for _ in range(times - 1):
+            with suppress(requests.RequestException):
+                return get(address)
+        return get(address)
+
+    @property
+    def sent(self) -> int:
+        return sum(asked.sent for asked in self.host.log)
+
+
+def get(address: str) -> bytes:
+    answer = requests.get(address, timeout=10, allow_redirects=False)
+    answer.raise_for_status()
+    return answer.content
+
+
+@pytest.fixture
+def passed(tmp_path: Path) -> Iterator[Callable[..., Passed]]:
+    begun: list[Passed] = []
+    with Client(cache=tmp_path, patience=PATIENCE) as client:
+
+        def begin(respond: Respond) -> Passed:
+            begun.append(Passed(client, respond))
+            begun[-1].relay.__enter__()
+            return begun[-1]
+
+        yield begin
+        for each in begun:
+            each.relay.__exit__()
+            each.host.close()
+
+
+def serving(body: bytes) -> Respond:
+    return lambda *_: Answer(200, body)
+
+
+def sending(body: bytes, pieces: Callable[[bytes], Iterator[bytes]], **headers: str) -> Respond:
+    return lambda *_: Answer(
+        200,
+        body,
+        headers={name.replace("_", "-"): text for name, text in headers.items()},
+        pieces=pieces,
+    )
+
+
+@pytest.mark.parametrize("body", [SMALL, LARGE, b""])
+@pytest.mark.parametrize("size_known", [True, False])
+def test_a_file_comes_as_it_is_counted_and_hashed(
+    passed: Callable[..., Passed], body: bytes, *, size_known: bool
+) -> None:
+    way = passed(serving(body))
+    assert way.fetch(len(body) if size_known else None) == body
+    assert way.hashes == {f"{way.host.url}/{NAME}": hashlib.sha256(body).hexdigest()}
+    assert way.counted[NAME] == way.sent == len(body)
+    assert way.relay.failure is None
+
+
+def test_a_file_whose_hash_is_known_is_not_hashed_again(passed: Callable[..., Passed]) -> None:
+    way = passed(serving(LARGE))
+    assert way.fetch(len(LARGE), hashed=True) == LARGE
+    assert way.hashes == {}
+
+
+def test_a_transfer_that_breaks_off_is_made_again(passed: Callable[..., Passed]) -> None:
+    whole = iter([False, True])
+
+    def once(body: bytes) -> Iterator[bytes]:
+        yield body if next(whole) else body[:500]
+
+    way = passed(lambda *_: Answer(200, SMALL, headers={"Connection": "close"}, pieces=once))
+    assert way.fetch(len(SMALL), times=2) == SMALL
+    assert way.counted[NAME] == len(SMALL)
+    assert way.relay.failure is not None
+
+
+def drip(body: bytes) -> Iterator[bytes]:
+    for position in range(len(body)):
+        yield body[position : position + 1]
+        time.sleep(0.1)
+
+
+def stall(body: bytes) -> Iterator[bytes]:
+    yield body[:10]
+    time.sleep(20)
+
+
+def endless(body: bytes) -> Iterator[bytes]:
+    while True:
+        yield body
+
+
+@pytest.mark.parametrize(
+    ("pieces", "declared", "code"),
+    [(drip, len(SMALL), "too-slow"), (stall, len(SMALL), "too-slow"), (endless, 10**12, "length")],
+)
+def test_a_file_that_does_not_come_in_time_or_as_declared_cannot_be_had(
+    passed: Callable[..., Passed],
+    pieces: Callable[[bytes], Iterator[bytes]],
+    declared: int,
+    code: str,
+) -> None:
+    way = passed(sending(SMALL, pieces, Content_Length=str(declared)))
+    with within(4), pytest.raises(requests.RequestException):
+        way.fetch(len(SMALL), times=3)
+    asked = len(way.host.log)
+    assert asked == 1, "who failed so is not asked again"
+    assert way.relay.failure is not None
+    assert way.relay.failure.code == code
+    assert way.hashes == {}
+    assert way.counted[NAME] == 0
+
+
+def test_a_part_is_never_taken_for_a_file_whose_length_nobody_knew(
+    passed: Callable[..., Passed],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def reset() -> None:
+            connection, _ = server.accept()
+            connection.recv(10_000)
+            connection.sendall(
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nwheel\r\n"
+            )
+            connection.close()
+
+        threading.Thread(target=reset, daemon=True).start()
+        way = passed(serving(b""))
+        port = server.getsockname()[1]
+        address = way.relay.address(f"http://127.0.0.1:{port}/{NAME}", NAME, None, hashed=False)
+        with pytest.raises(requests.RequestException):
+            get(address)
+    assert way.hashes == {}
+
+
+def test_what_its_server_keeps_from_us_cannot_be_had(passed: Callable[..., Passed]) -> None:
+    way = passed(lambda *_: Answer(401, b"who are you?"))
+    with pytest.raises(requests.RequestException):
+        way.fetch(times=3)
+    assert way.relay.failure is not None
+    assert (way.relay.failure.code, len(way.host.log)) == ("http-status", 1)
+
+
+def test_nobody_guesses_an_address_and_nothing_else_is_passed_on(
+    passed: Callable[..., Passed],
+) -> None:
+    way = passed(serving(SMALL))
+    address = way.relay.address(f"{way.host.url}/{NAME}", NAME, None, hashed=True)
+    secret, _, name = address.partition("//")[2].partition("/")[2].partition("/")
+    assert len(secret) >= 20
+    base = address.partition(f"/{secret}")[0]
+    for path in (
+        f"/{name}",
+        f"/{secret[:-1]}/{name}",
+        f"/{secret}/../{name}",
+        f"/{way.host.url}/{name}",
+    ):
+        assert requests.get(base + path, timeout=10).status_code == 404
+    assert way.host.log == []
+
+
+@contextmanager
+def closed_after(seconds: float, way: Passed) -> Iterator[None]:
+    timer = threading.Timer(seconds, way.relay.__exit__)
+    timer.start()
+    yield
+    timer.join()
+
+
+def test_a_relay_that_is_closed_ends_its_transfers(passed: Callable[..., Passed]) -> None:
+    def steadily(body: bytes) -> Iterator[bytes]:
+        for start in range(0, len(body), 1000):
+            yield body[start : start + 1000]
+            time.sleep(0.05)
+
+    way = passed(sending(SMALL, steadily))
+    with within(3), closed_after(0.3, way), pytest.raises(requests.RequestException):
+        way.fetch(len(SMALL))

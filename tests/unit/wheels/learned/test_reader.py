@@ -1,0 +1,125 @@
+"""What a wheel on this disk says of itself, and whether a package runs beside a torch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
+
+from gpuinstall.base.backend import Backend
+from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.catalog import Build, Wheel, load_catalog
+from gpuinstall.catalog.listing import default_wheels
+from gpuinstall.machine.vendors import rules_for
+from gpuinstall.sources import read_sources
+from gpuinstall.sources.web import Client
+from gpuinstall.wheels.learned.reader import Reader
+from gpuinstall.wheels.learned.row import misfit
+from gpuinstall.wheels.learned.store import LearnedStore
+from gpuinstall.wheels.ranges import WheelError
+from gpuinstall.words import machine_in_words
+from tests.lab.index import Habits, StandInIndex
+from tests.lab.wheels import make_wheel
+from tests.unit.wheels.learned.test_store import ROW
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuinstall.wheels.learned.row import LearnedRow
+
+CU130 = Build(Version("2.9.0"), Backend("cuda", "13.0"), "linux", "x86_64", toolkit=(13, 0))
+
+
+def torch_wheel(folder: Path, version: str, versions: str) -> Wheel:
+    """Make a wheel of torch with this ``torch/version.py``."""
+    path = make_wheel(
+        folder,
+        "torch",
+        version,
+        "cp312-cp312-manylinux_2_28_x86_64",
+        modules={"torch/version.py": f"__version__ = '{version}'\n{versions}\n"},
+    )
+    _, parsed, _, tags = parse_wheel_filename(path.name)
+    return Wheel("torch", parsed, path.name, path.as_uri(), tags)
+
+
+def read(folder: Path, version: str, versions: str) -> LearnedRow:
+    """Read a wheel of torch with this ``torch/version.py``."""
+    wheel = torch_wheel(folder, version, versions)
+    build = replace(CU130, unread=(wheel,))
+    sources = read_sources(None, {}, folder)
+    with Client(sources.certificates, logins={}) as client:
+        reader = Reader(sources, client, LearnedStore(folder / "learned"), SilentReporter())
+        return reader.torch(build)
+
+
+@pytest.mark.parametrize(
+    ("versions", "backend"),
+    [
+        ("cuda = None\nhip = None", "cpu"),
+        ("cuda = '13.0'\nhip = None", "cu130"),
+        ("cuda = None\nhip = '7.2.53211-e1a6bc5663'", "rocm7.2"),
+    ],
+)
+def test_an_unlabelled_torch_is_what_it_was_built_with(
+    tmp_path: Path, versions: str, backend: str
+) -> None:
+    assert read(tmp_path, "2.16.0", versions).backend == backend
+
+
+@pytest.mark.parametrize(
+    ("label", "versions"),
+    [
+        ("cu130", "cuda = None\nhip = None"),
+        ("cpu", "cuda = '13.0'\nhip = None"),
+        ("xpu", "cuda = '13.0'\nhip = None"),
+        ("rocm7.2", "cuda = '13.0'\nhip = None"),
+    ],
+)
+def test_a_torch_with_another_backend_inside_is_malformed(
+    tmp_path: Path, label: str, versions: str
+) -> None:
+    with pytest.raises(WheelError, match=r"is built for \w+, and its name says"):
+        read(tmp_path, f"2.16.0+{label}", versions)
+
+
+def test_a_file_elsewhere_that_claims_the_same_hash_is_another(tmp_path: Path) -> None:
+    answers = []
+    with Client(logins={}) as client:
+        for place, cuda in (("stranger", "12.6"), ("genuine", "13.0")):
+            wheel = torch_wheel(tmp_path / place, "2.16.0", f"cuda = '{cuda}'\nhip = None")
+            wheel = replace(wheel, sha256="a" * 64)
+            store = LearnedStore(tmp_path / "learned")
+            reader = Reader(read_sources(None, {}, tmp_path), client, store, SilentReporter())
+            answers.append(reader.torch(replace(CU130, unread=(wheel,))).cuda)
+    assert answers == ["12.6", "13.0"]
+
+
+def test_an_xpu_torch_looks_like_one_for_the_cpu_inside(tmp_path: Path) -> None:
+    assert read(tmp_path, "2.16.0+xpu", "cuda = None\nhip = None").backend == "xpu"
+
+
+def test_a_wheel_itself_says_whether_it_is_for_gpus_if_its_server_does_not(tmp_path: Path) -> None:
+    simple = tmp_path / "simple"
+    make_wheel(simple, "plain", "1.0", "cp312-cp312-manylinux_2_28_x86_64")
+    make_wheel(simple, "kernels", "1.0", "cp312-cp312-manylinux_2_28_x86_64", requires=["torch"])
+    with StandInIndex(tmp_path, Habits(metadata=False)) as index, Client() as client:
+        sources = read_sources(None, {"UV_DEFAULT_INDEX": index.default_index}, tmp_path)
+        reader = Reader(sources, client, LearnedStore(tmp_path / "learned"), SilentReporter())
+        answers = {}
+        for package in ("plain", "kernels"):
+            (wheel,) = default_wheels(sources, client, package)
+            answers[package] = reader.may_have_code(wheel)
+    assert answers == {"plain": False, "kernels": True}
+
+
+def test_a_package_without_gpu_code_runs_on_every_driver() -> None:
+    machine = machine_in_words(("RTX 4090",), "550")
+    gpus = [(rules_for(machine, load_catalog(), {"cuda"}), gpu) for gpu in machine.gpus]
+    pure = replace(ROW, package="numpy", architectures=(), cuda=None, witness=None)
+
+    assert misfit(pure, CU130, gpus) is None
+    assert misfit(replace(pure, cuda="13.0"), CU130, gpus) is not None

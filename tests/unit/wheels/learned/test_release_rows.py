@@ -1,0 +1,88 @@
+"""The rows that a learned release is printed as are rows that the loader reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import tomli
+import yaml
+from tools.learn_release import DATA, additions, extended
+
+from gpuinstall import load_catalog
+from gpuinstall.catalog.loader import Rows, code_names
+from tests.unit.wheels.learned.test_store import ROW
+
+WORKFLOW = Path(__file__).resolve().parents[4] / ".github" / "workflows" / "learn.yml"
+TRITON = ("triton~=3.9.0; platform_system == 'Linux'", *ROW.requires[:1])
+NEW = replace(ROW, version="9.1.0", requires=TRITON)
+ARM = replace(NEW, platform="linux-aarch64", architectures=("sm_110",), source="", backend="cu139")
+CPU = replace(NEW, backend="cpu", architectures=(), cuda=None)
+
+
+def test_a_release_is_printed_as_builds_toml_has_it() -> None:
+    arm = replace(NEW, platform="linux-aarch64", architectures=("sm_110",))
+    found = additions([NEW, arm, CPU], load_catalog())
+    (row,) = tomli.loads(f"builds = [\n{found.builds}\n]")["builds"]
+
+    assert (row["torch"], row["tag"], row["toolkit"], row["cudnn"]) == (
+        "9.1.0",
+        "cu140",
+        "14.0",
+        "9.30.1.2",
+    )
+    assert code_names(row["linux_x86_64"][0]) == NEW.architectures
+    assert row["linux_aarch64"] == ["110", "high", "LEARNED-2026-11-20"]
+    assert set(tomli.loads(found.evidence)) == {"LEARNED-2026-11-20"}
+
+
+def test_what_is_put_into_builds_toml_is_loaded_from_it() -> None:
+    before = DATA.read_text("utf-8")
+    after = extended(before, additions([NEW, ARM, CPU], load_catalog()))
+    rows = Rows(tomli.loads(after))
+    new = {
+        build.name: build
+        for build in rows.builds()
+        if str(build.torch) == "9.1.0" and build.toolkit
+    }
+
+    assert after.startswith(before.partition("\n]\n")[0])
+    assert sorted(new) == ["9.1.0+cu139", "9.1.0+cu140"]
+    assert new["9.1.0+cu139"].on_default_index
+    assert (new["9.1.0+cu140"].code, new["9.1.0+cu140"].pythons) == (NEW.architectures, ("3.12",))
+    assert rows.releases["9.1.0"]["triton"] == "~=3.9.0"
+    assert extended(after, additions([], load_catalog())) == after
+
+
+def test_what_the_catalogue_has_is_not_printed_again() -> None:
+    build = next(
+        build for build in load_catalog().builds if build.toolkit and build.confidence == "high"
+    )
+    same = replace(
+        NEW,
+        version=str(build.torch),
+        backend=build.backend.tag,
+        platform=f"{build.os}-{build.arch}",
+    )
+
+    assert str(additions([same], load_catalog())) == ""
+
+
+def test_the_workflow_looks_every_day_and_opens_a_pull_request_with_no_more_rights_than_that() -> (
+    None
+):
+    workflow = yaml.safe_load(WORKFLOW.read_text("utf-8"))
+    (job,) = workflow["jobs"].values()
+    commands = "\n".join(step.get("run", "") for step in job["steps"])
+    on = workflow[True]  # YAML 1.1 reads the key `on` so
+
+    assert [set(entry) for entry in on["schedule"]] == [{"cron"}]
+    assert "python -m tools.learn_release --write" in commands
+    assert "gh pr create" in commands
+    assert workflow["permissions"] == {}
+    assert job["permissions"] == {"contents": "write", "pull-requests": "write"}
+    assert all(
+        len(step["uses"].partition("@")[2].split()[0]) == 40
+        for step in job["steps"]
+        if "uses" in step
+    )

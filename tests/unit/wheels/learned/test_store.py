@@ -1,0 +1,163 @@
+"""What was learned is kept as TOML, found again by its file's hash or address, and not believed where it is broken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+import pytest
+from packaging.utils import parse_wheel_filename
+
+from gpuinstall.catalog import Wheel, load_catalog
+from gpuinstall.wheels.learned.row import LearnedRow
+from gpuinstall.wheels.learned.store import LearnedStore, holds, known_catalog, now
+from gpuinstall.wheels.needs import TorchNeeds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME = "torch-2.16.0+cu140-cp312-cp312-manylinux_2_28_x86_64.whl"
+ROW = LearnedRow(
+    package="torch",
+    version="2.16.0",
+    backend="cu140",
+    platform="linux-x86_64",
+    file=NAME,
+    url=f"https://index.example/whl/cu140/{NAME}",
+    size=500,
+    bytes=7,
+    requests=4,
+    learned="2026-11-20T10:00:00+00:00",
+    architectures=("sm_80", "sm_90a", "compute_90"),
+    cuda="14.0",
+    witness="flags",
+    requires=(
+        'nvidia-cudnn-cu14==9.30.1.2; platform_system == "Linux"',
+        "filelock",
+        "not a requirement !",
+    ),
+    pythons=("3.12",),
+    glibc="2.28",
+    source="https://index.example/whl/cu140",
+    labelled=True,
+)
+
+
+def wheel(sha256: str | None = None) -> Wheel:
+    _, version, _, tags = parse_wheel_filename(NAME)
+    return Wheel("torch", version, NAME, ROW.url, tags, sha256)
+
+
+def test_a_row_is_read_as_it_was_written() -> None:
+    fits_none = replace(ROW, torch=TorchNeeds("ordinary", fits=(), judged=("2.9", "2.10")))
+    stable = replace(ROW, torch=TorchNeeds("stable", oldest="2.9"))
+    for row in (ROW, fits_none, stable):
+        assert LearnedRow.parse(row.render()) == row
+
+
+def test_a_row_is_the_build_that_it_describes() -> None:
+    build = ROW.build()
+
+    assert (build.name, build.os, build.arch, build.code) == (
+        "2.16.0+cu140",
+        "linux",
+        "x86_64",
+        ROW.architectures,
+    )
+    assert (build.toolkit, build.libraries) == ((14, 0), (("cudnn", "9.30.1.2"),))
+    assert (build.learned, build.index("https://other.example"), build.labelled) == (
+        "2026-11-20",
+        ROW.source,
+        True,
+    )
+    assert ROW.base == "https://index.example/whl"
+
+
+@pytest.mark.parametrize("sha256", [None, "a" * 64])
+def test_a_row_is_found_again_by_its_own_wheel_alone(tmp_path: Path, sha256: str | None) -> None:
+    store, own = LearnedStore(tmp_path), wheel(sha256)
+    row = replace(ROW, sha256=sha256)
+    store.keep(row, own, "cu140")
+
+    assert store.known(own, "cu140") == row
+    assert list(store.builds()) == [row]
+    assert store.known(own, "cu132") is None
+    assert store.known(wheel("b" * 64), "cu140") is None
+    elsewhere = replace(own, url=f"https://other.example/{NAME}")
+    assert store.known(elsewhere, "cu140") is None
+    assert list(store.companions()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "not TOML",
+        ROW.render().replace('"sm_80"', '"sm_eighty"'),
+        ROW.render().replace('"2.16.0"', '"newest"'),
+        ROW.render().replace('"cu140"', '"cuda"'),
+        ROW.render().replace("2026-11-20T10:00:00+00:00", "yesterday"),
+        ROW.render().replace("+00:00", ""),
+        replace(ROW, reading=1).render(),
+        ROW.render().replace("reading = 3\n", ""),
+        ROW.render() + 'more = "than we know"\n',
+    ],
+)
+def test_a_broken_row_is_no_row(tmp_path: Path, text: str) -> None:
+    store = LearnedStore(tmp_path)
+    store.keep(ROW, wheel(), "cu140")
+    (file,) = (tmp_path / "builds").iterdir()
+    file.write_text(text)
+
+    assert store.known(wheel(), "cu140") is None
+    assert list(store.builds()) == []
+
+
+def test_a_row_without_a_hash_holds_for_a_day() -> None:
+    yesterday = (datetime.now(timezone.utc) - timedelta(hours=25)).isoformat()
+    tomorrow = (datetime.now(timezone.utc) + timedelta(hours=25)).isoformat()
+
+    assert holds(replace(ROW, learned=now()))
+    assert not holds(replace(ROW, learned=yesterday))
+    assert not holds(replace(ROW, learned=tomorrow))
+    assert holds(replace(ROW, learned=yesterday, sha256="a" * 64))
+
+
+OFFICIAL = load_catalog().torch_index
+OTHER = "https://index.example/simple"
+
+
+@pytest.mark.parametrize("requested", [None, OFFICIAL])
+@pytest.mark.parametrize("stranger", [ROW, replace(ROW, source="", index=OTHER)])
+def test_another_index_says_nothing_of_the_official_build(
+    tmp_path: Path, stranger: LearnedRow, requested: str | None
+) -> None:
+    store = LearnedStore(tmp_path)
+    store.keep(replace(stranger, learned=now()), wheel(), "cu140")
+    own = replace(
+        ROW,
+        architectures=("sm_90",),
+        url=f"{OFFICIAL}/cu140/{NAME}",
+        source=f"{OFFICIAL}/cu140",
+    )
+    store.keep(own, replace(wheel(), url=own.url), "cu140")
+
+    builds = known_catalog(requested, store).builds
+    (build,) = (build for build in builds if build.learned)
+
+    assert build.code == ("sm_90",)
+
+
+def test_what_a_folders_default_index_lists_is_not_the_official_index(tmp_path: Path) -> None:
+    store = LearnedStore(tmp_path)
+    row = replace(ROW, source="", index=OTHER)
+    store.keep(row, wheel(), "cu140")
+    assert not [build for build in known_catalog(OFFICIAL, store).builds if build.learned]
+
+
+def test_a_store_that_cannot_be_written_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    LearnedStore(tmp_path / "file").keep(ROW, wheel(), "cu140")
+
+    assert list(LearnedStore(tmp_path / "file").builds()) == []

@@ -82,7 +82,13 @@ UNIX_ONLY = {
     "wait4",
 }
 """What ``os`` of Python 3.11 has on Linux and not on Windows, as far as somebody might use it."""
-BY_PLATFORM = ("files", "install.swap", "interruption", "process", "receipt")
+BY_PLATFORM = (
+    "base.files",
+    "base.interruption",
+    "base.process",
+    "environments.receipt",
+    "install.swap",
+)
 """The modules that choose by ``sys.platform`` what they do to files and processes."""
 SNAPSHOT_S = 0.2
 """How old may be what is known of other processes where thousands of files are removed."""

@@ -15,7 +15,7 @@ from tests.frozen import freeze
 if TYPE_CHECKING:
     from types import FrameType
 
-ROOM = {str(path) for path in (Path(files.__file__).parent / "install").glob("*.py")} | {
+ROOM = {str(path) for path in (Path(files.__file__).parents[1] / "install").glob("*.py")} | {
     files.__file__
 }
 

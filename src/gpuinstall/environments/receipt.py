@@ -103,7 +103,8 @@ class Receipt:
         from gpuinstall.base.files import write_atomically
 
         learned = f"{os.path.dirname(os.path.dirname(self.file))}/learned/builds"
-        known = f"{os.path.dirname(__file__)}/catalog/data", learned, *_PLACES
+        source = os.path.dirname(os.path.dirname(__file__))
+        known = f"{source}/catalog/data", learned, *_PLACES
         folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
         own = (libraries,) if libraries else ()
         rows = [(_stamp(path), path) for path in (*paths, *known, *folders, *own)]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuinstall.catalog.authored import TABLES
 from gpuinstall.environments import receipt
 from gpuinstall.environments.proof_record import KEPT_RECORDS, ProofRecord
 from gpuinstall.environments.receipt import KEPT_RECEIPTS, Receipt, receipt_of
@@ -30,6 +31,20 @@ def test_only_receipts_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     names = {path.name for path in folder.iterdir()}
     assert len(names) == KEPT_RECEIPTS + 1
     assert {"notes", os.path.basename(receipt.file)} <= names  # noqa: PTH119
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which machine this is")
+def test_a_catalogue_that_changes_voids_a_receipt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = Receipt([], ["true"])
+    kept.since = 2**80  # nothing has changed just now
+    kept.keep(str(tmp_path), [], is_script=False)
+
+    rows = Path(kept.file).read_text(encoding="utf-8").splitlines()
+    stamped = [row.partition("\t")[2] for row in rows]
+    assert str(TABLES) in stamped
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which machine this is")

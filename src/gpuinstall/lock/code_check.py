@@ -155,7 +155,6 @@ class CodeCheck:
             or self._older_libraries(stuck)
             or self._missing_extras()
             or self._colliding_twins(stuck)
-            or self._part_exclusions(stuck)
         )
 
     def placeholder(self) -> str | None:
@@ -347,15 +346,11 @@ class CodeCheck:
         # What is not certain is taken back where nothing goes with it.
         return exclusion and exclusion._replace(program="" if is_certain else program)
 
-    def _older_exclusion(
-        self,
-        rejected: Rejection[Wheel],
-        torch: Version | None = None,
-    ) -> Exclusion | None:
-        """Return the newest older version that runs here, beside a certain torch or any, if there is one."""
+    def _older_exclusion(self, rejected: Rejection[Wheel]) -> Exclusion | None:
+        """Return the newest older version that runs here, if there is one."""
         wheel = rejected.candidate
         package = wheel.package
-        older = self._older.newest_running(wheel, torch)
+        older = self._older.newest_running(wheel)
         if older is None:
             return None
         unread = self._older.but_for()
@@ -374,28 +369,6 @@ class CodeCheck:
             older=older,
         )
 
-    def _part_exclusions(self, stuck: Collection[str]) -> list[Exclusion]:
-        """Return what gives way for the parts that do not run, with what was requested as new as it is.
-
-        That is another build of the same torch, or an older version of the part. Where neither goes with the request,
-        a part only warns.
-        """
-        exclusions = []
-        for rejected in self.rejected:
-            wheel = rejected.candidate
-            program = f"{wheel.package} {wheel.version.public}"
-            is_optional = self.rows[wheel].loading == Loading.OPTIONAL.value
-            is_dispensable = is_optional or self.roles.has_fallback(wheel.package)
-            if program in stuck or is_dispensable or self._excludes(rejected):
-                continue
-            if self._is_unknown(self.rows[wheel]):
-                continue
-            exclusion = self._part_exclusion(rejected)
-            if exclusion:
-                exclusion = exclusion._replace(kept=self._kept, program=program)
-                exclusions.append(exclusion)
-        return exclusions
-
     @property
     def _kept(self) -> tuple[str, ...]:
         """The constraints that keep what was requested as new as it is."""
@@ -406,23 +379,6 @@ class CodeCheck:
             version = versions[name].partition("+")[0]
             kept.append(f"{name}>={version}")
         return tuple(sorted(kept))
-
-    def _part_exclusion(self, rejected: Rejection[Wheel]) -> Exclusion | None:
-        wheel = rejected.candidate
-        serving = self._older.serving(wheel) or []
-        same_torch = {build.name for build in serving if build.torch == self._build.torch}
-        if not same_torch:
-            if not self._may_be_needed(wheel):
-                return None
-            return self._older_exclusion(rejected, self._build.torch)
-        runnable = {build.name for build in self._resolution.plan.runnable}
-        return Exclusion(
-            wheel.package,
-            "other-build-for-code",
-            rejected.reason.message,
-            constraint=f"{wheel.package}>={wheel.version.public}",
-            builds=frozenset(runnable - same_torch),
-        )
 
     def _helping_libraries(self, row: LearnedRow) -> tuple[str, ...]:
         """Return the missing packages with which a package runs that opens their libraries; empty if it does not."""

@@ -54,27 +54,18 @@ class OlderVersions:
         self._around = around
         self._unread: dict[Version, str] = {}
 
-    def newest_running(
-        self,
-        newest: Wheel,
-        torch: Version | None = None,
-    ) -> Version | None:
+    def newest_running(self, newest: Wheel) -> Version | None:
         """Return the newest older version that runs here.
 
         What is cheap decides first: METADATA, then the tables of one library. Only the wheels that pass both are read for
         their code, one after the other.
-
-        Args:
-            newest: The version that does not.
-            torch: The torch that it has to run beside; None for any that runs here.
         """
         wheels = self._older_wheels(newest)
         for start in range(0, len(wheels), AT_ONCE):
             group = wheels[start : start + AT_ONCE]
             is_possible = side_by_side(self._is_possible, group, AT_ONCE)
             for wheel in compress(group, is_possible):
-                serving = self.serving(wheel) or []
-                if any(torch in {None, build.torch} for build in serving):
+                if self.serving(wheel):
                     return wheel.version
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from tests.integration.test_install_lab import RTX_4090
 from tests.integration.test_run_lab import RTX_5090
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver
+from tests.lab.own_home import USER_HOME
 from tests.lab.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -120,5 +122,11 @@ def test_the_rust_program_compiles(tmp_path: Path) -> None:
         ["--crate-type", "rlib", "serde_json.rs"],
         ["main.rs", "--extern", "serde_json=libserde_json.rmeta"],
     ):
-        done = process.run([*compiler, *words], cwd=tmp_path, seconds=120)
+        # rustup finds the toolchain under the user's own home.
+        done = process.run(
+            [*compiler, *words],
+            env=os.environ | {"HOME": str(USER_HOME)},
+            cwd=tmp_path,
+            seconds=120,
+        )
         assert done.ok, done.err

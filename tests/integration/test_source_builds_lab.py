@@ -160,7 +160,8 @@ def test_from_cuda_13_on_the_compiler_can_be_had_as_a_wheel(workshop: Workshop) 
     error = workshop.document(
         "install", "torch", flash(workshop), "--backend", "cu130", exit_code=3
     )["errors"][0]
-    wheels = "'nvidia-cuda-nvcc==13.0.*' 'nvidia-cuda-cccl==13.0.*'"
+    names = ("nvidia-cuda-nvcc", "nvidia-cuda-cccl", "nvidia-cuda-crt", "nvidia-nvvm")
+    wheels = " ".join(f"'{name}==13.0.*'" for name in names)
     assert f"Request {wheels} too: " in error["hint"]
 
 

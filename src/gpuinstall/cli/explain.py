@@ -7,6 +7,7 @@ import os
 import re
 import select
 import sys
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -29,9 +30,8 @@ from gpuinstall.catalog.failures.classify import (
     lookalikes,
     requested_failure,
 )
-from gpuinstall.catalog.failures.excerpt import BLOCK, excerpt_of
 from gpuinstall.catalog.failures.table import Lookalike, RefutedAdvice, load_failures
-from gpuinstall.catalog.failures.transcript import Transcript
+from gpuinstall.catalog.failures.transcript import LONGEST, Transcript
 from gpuinstall.cli.options import read_machine_file
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import DOCS, Terminal, page_of
@@ -49,6 +49,9 @@ _ABOUT_CODE = re.compile(r"kernel image|compute capability|\bsm_\d\d|\bPTX\b", r
 # One word that can only mean a file: a path, or a name that ends as logs do.
 _PATH = re.compile(r"(?!\S*://)[\w.~:-]*[/\\]\S*[^:\s]|\S+\.(log|txt|out|err|ipynb|json|md)")
 NOTEBOOK_BYTES = 50_000_000
+BLOCK = 1 << 20
+"""Bytes of a log that are read at once: its first block is kept, and its last ones."""
+LAST_BLOCKS = 2
 PASTE_SECONDS = 0.2
 """How long after an empty line the rest of a paste may take to come."""
 
@@ -57,15 +60,15 @@ class ExplainedText(NamedTuple):
     """What to explain."""
 
     text: str
-    whole: bool = True
-    """Whether nothing was left out of it."""
+    is_whole: bool = True
+    """Whether nothing is left out of it."""
     cells: tuple[tuple[int, int], ...] = ()
     """Of a notebook, the line on which each cell begins and the number of its execution."""
 
     def position(self, line: int) -> dict[str, int | None]:
         """Return where a line is: its number, or in a notebook its cell; None in a log that was shortened."""
         if not self.cells:
-            return {"line": line if self.whole else None}
+            return {"line": line if self.is_whole else None}
         position: dict[str, int | None] = {}
         for start, cell in self.cells:
             if start <= line:
@@ -426,16 +429,14 @@ def _joined(text: str | list[str]) -> str:
 
 
 def _read(file: IO[bytes]) -> ExplainedText:
-    text, is_whole = excerpt_of(_decoded(file))
-    return ExplainedText(text, is_whole)
-
-
-def _decoded(file: IO[bytes]) -> Iterator[str]:
-    """Decode a log: UTF-8, or the UTF-16 that PowerShell writes; what cannot be read is replaced."""
-    block = file.read(BLOCK)
-    is_utf16 = block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    decoder = codecs.getincrementaldecoder("utf-16" if is_utf16 else "utf-8-sig")("replace")
-    while block:
-        yield decoder.decode(block)
-        block = file.read(BLOCK)
-    yield decoder.decode(b"", final=True)
+    """Return a log; of a long one its beginning and its end. What cannot be read in it is replaced."""
+    start = file.read(BLOCK)
+    blocks = 0
+    end: deque[bytes] = deque(maxlen=LAST_BLOCKS)
+    while block := file.read(BLOCK):
+        blocks += 1
+        end.append(block)
+    is_utf16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    document = b"".join((start, *end))
+    text = document.decode("utf-16" if is_utf16 else "utf-8-sig", "replace")
+    return ExplainedText(text, is_whole=blocks <= LAST_BLOCKS and len(text) <= LONGEST)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuinstall.base.values import dataclass
-from gpuinstall.catalog.failures.pattern import Pattern
+from gpuinstall.catalog.failures.transcript import Pattern
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpuinstall.catalog.failures.pattern import Pattern
     from gpuinstall.catalog.failures.table import Failure, Sign
+    from gpuinstall.catalog.failures.transcript import Pattern
 
 FAILURES = tuple(load_failures().values())
 HERE = Machine("linux", "x86_64", distribution="Ubuntu 24.04")
@@ -86,12 +86,8 @@ def is_sign(sign: Sign) -> bool:
 
 
 def can_be_looked_for(pattern: Pattern) -> bool:
-    """Whether a pattern compiles, is in small letters and has a word to look for."""
-    return (
-        not re.search(r"(?<!\\)[A-Z]", pattern.says)
-        and bool(pattern.wrapped.pattern)
-        and min(map(len, pattern.needles)) >= 3
-    )
+    """Whether a pattern compiles and is in small letters."""
+    return not re.search(r"(?<!\\)[A-Z]", pattern.says) and bool(pattern.regex.pattern)
 
 
 def refers_to_what_exists(failure: Failure) -> bool:
@@ -134,9 +130,7 @@ def test_every_circumstance_is_used_and_compiles() -> None:
     used |= {name for failure in FAILURES for name in failure.unless}
     assert used - NAMES == set()
     for patterns in load_circumstances().values():
-        assert all(
-            pattern.wrapped.pattern and min(map(len, pattern.needles)) for pattern in patterns
-        )
+        assert all(pattern.regex.pattern for pattern in patterns)
 
 
 def test_advice_and_lookalikes_give_reasons() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.catalog.failures.excerpt import LONG_TEXT
-from gpuinstall.catalog.failures.pattern import Pattern
-from gpuinstall.catalog.failures.transcript import Transcript
+from gpuinstall.catalog.failures.transcript import LONGEST, Pattern, Transcript
+from tests.unit.catalog.failures.attacks import patterns
 
 SAYS = Pattern("found no nvidia driver on your system")
 LINE = "RuntimeError: Found no NVIDIA driver on your system. Please check"
@@ -21,14 +22,14 @@ LINE = "RuntimeError: Found no NVIDIA driver on your system. Please check"
         LINE.upper(),
         f"\x1b[31m{LINE}\x1b[0m",
         LINE.replace(" ", "\n"),
-        "RuntimeError: Found no NVIDIA dri\nver on your system. Please check",
+        "RuntimeError: Found no NVIDIA driver\non your system. Please check",
         "[rank0]: RuntimeError: Found no NVIDIA\n[rank0]: driver on your system.",
-        "worker_1  | RuntimeError: Found no NVIDIA dr\nworker_1  | iver on your system.",
+        "worker_1  | RuntimeError: Found no NVIDIA driver\nworker_1  | on your system.",
         "2026-11-20T07:00:00.1Z Found no NVIDIA driver\r\n2026-11-20T07:00:00.2Z on your system\r\n",
         "(RayWorker pid=12, ip=10.0.0.1) Found no NVIDIA driver on\n(RayWorker pid=12, ip=10.0.0.1) your system",
         "> Found no NVIDIA driver on your\n> system",
-        "[pod/app-0/main] Found no NVIDIA dr\n[pod/app-0/main] iver on your system",
-        "Nov 20 07:00:00 gpu01 app[22]: Found no NVIDIA dr\nNov 20 07:00:00 gpu01 app[22]: iver on your system",
+        "[pod/app-0/main] Found no NVIDIA driver\n[pod/app-0/main] on your system",
+        "Nov 20 07:00:00 gpu01 app[22]: Found no NVIDIA driver\nNov 20 07:00:00 gpu01 app[22]: on your system",
         "ERROR 11-20 07:00:00 [core.py:842] Found no NVIDIA\nERROR 11-20 07:00:00 [core.py:842] driver on your system",
         "2026-11-20 07:00:00,1 - ERROR - Found no NVIDIA\n2026-11-20 07:00:00,1 - ERROR - driver on your system",
         "07:00:00 | ERROR | a:f:4 - Found no NVIDIA\n07:00:00 | ERROR | a:f:4 - driver on your system",
@@ -70,51 +71,41 @@ def test_an_ellipsis_does_not_cross_lines() -> None:
     assert Transcript("libcudnn.so.9 is here\nfile not found").find(pattern) is None
 
 
-def test_short_lines_side_by_side_are_no_message_that_an_edge_has_cut() -> None:
-    pattern = Pattern(r"torchaudio\S*\.so…undefined symbol")
-    packages = "torchaudio  2.5.1\ntorchvision 0.20.1\ntriton      3.1.0\n"
-    assert Transcript(f"{packages}libcusparse.so.12: undefined symbol: x").find(pattern) is None
-    cut = "OSError: /opt/venv/lib/torchaudio/lib/libtorch\naudio.so: undefined symbol"
-    assert Transcript(cut).find(pattern) == cut
-
-
-def test_a_line_of_megabytes_is_searched_and_its_evidence_is_short() -> None:
-    found = Transcript("x" * 3_000_000 + LINE + "y" * 3_000_000).find(SAYS)
-    assert found is not None
-    assert len(found) <= 2001
-
-
-def test_a_training_log_longer_than_memory_likes_is_thinned_and_searched() -> None:
-    steps = "".join(f"step {number} loss {number / 7:.4f}\n" for number in range(LONG_TEXT // 20))
-    transcript = Transcript(f"{steps}{LINE}\n{steps}")
-    assert transcript.find(SAYS) == LINE
-    assert len(transcript.lines) < 100
-
-
-def test_needles_of_nested_groups_are_in_every_match() -> None:
-    text = "the beta two"
-    pattern = Pattern("(alpha one|the (beta|gamma) two)")
-    assert pattern.wrapped.search(text)
-    assert any(needle in text.replace(" ", "") for needle in pattern.needles)
+def test_of_a_long_text_the_beginning_and_the_end_are_read():
+    noise = "step 1 loss 0.1\n" * (LONGEST // 10)
+    assert Transcript(f"{LINE}\n{noise}").find(SAYS) == LINE
+    assert Transcript(f"{noise}{LINE}\n{noise[:100_000]}").find(SAYS) == LINE
+    one_line = Transcript("x" * 3_000_000 + LINE).find(SAYS)
+    assert one_line is not None
+    assert len(one_line) <= 2001
 
 
 @pytest.mark.parametrize(
-    ("says", "needles"),
+    ("says", "needle"),
     [
-        ("error 803", ("error803",)),
-        (r"libcuda\.so(\.1)?: cannot open", (":cannotopen",)),
-        ("(alpha|beta|gamma) on", ("alpha", "beta", "gamma")),
-        (r"capability (\(cc\) )?12\.1", ("capability",)),
-        ("colou?r of [abc]+ things", ("things",)),
+        ("error 803", "error"),
+        (r"libcuda\.so(\.1)?: cannot open", "libcuda"),
+        ("(alpha|beta|gamma) on", "on"),
+        ("(alpha|beta (gamma|delta))", ""),
+        (r"capability (\(cc\) )?12\.1", "capability"),
+        ("colou?r of [abc)]+ things", "things"),
+        (r"errno 2\][^\n]{0,60}[a-z]:\\[^\n]{220}", "errno"),
     ],
 )
-def test_needles_are_what_every_match_contains(says: str, needles: tuple[str, ...]) -> None:
-    assert Pattern(says).needles == needles
+def test_a_needle_is_in_every_match(says, needle):
+    assert Pattern(says).needle == needle
 
 
-def test_alternatives_without_parentheses_are_refused() -> None:
-    with pytest.raises(ValueError, match="without parentheses"):
-        _ = Pattern("no cuda device|no gpu found").needles
+def test_alternatives_of_the_table_stand_in_parentheses():
+    groups = re.compile(r"\[(?:\\.|[^\]\\])+\]|\((?:\\.|[^()\\])*\)")
+    wrong = []
+    for pattern in patterns():
+        outside = re.sub(r"\\[^\w\s]", "", pattern.says)
+        while (rest := groups.sub("", outside)) != outside:
+            outside = rest
+        if "|" in outside:
+            wrong.append(pattern.says)
+    assert wrong == []
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ settings.register_profile(
 settings.load_profile("gpuinstall")
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config: pytest.Config):
     """Leave the user's home; its workers are started in the one that the session makes. A blank in it is no fault."""
     if hasattr(config, "workerinput"):
         return

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -15,10 +17,6 @@ from tests.lab.browser import CHROMIUM, Browser, browser
 from tests.lab.forked import gpuinstall
 from tests.lab.shared import once
 from tests.unit.test_selector import SMALL, Visit, any_visit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.browser,
@@ -36,7 +34,7 @@ SHOW = """(hashes) => hashes.map((hash) => {
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    def make(folder: Path) -> None:
+    def make(folder: Path):
         folder.mkdir()
         (folder / "index.html").write_text(selector_page(frozen_catalog(), SMALL), encoding="utf-8")
 
@@ -70,7 +68,7 @@ def shown(page: Browser, addresses: list[str]) -> list[dict[str, Any]]:
     return answers
 
 
-def test_random_machines_are_answered_as_plan_answers_them(opened: Browser) -> None:
+def test_random_machines_are_answered_as_plan_answers_them(opened):
     chance = random.Random(16)
     kinds = kinds_of_gpus(frozen_catalog())
     drawn = (any_visit(chance) for _ in range(60))
@@ -92,7 +90,7 @@ def test_random_machines_are_answered_as_plan_answers_them(opened: Browser) -> N
     assert wrong == []
 
 
-def test_a_card_is_found_by_the_name_that_people_use(opened: Browser) -> None:
+def test_a_card_is_found_by_the_name_that_people_use(opened):
     codes = {
         "5090": "sm_120",
         "gb10": "sm_121",
@@ -114,14 +112,14 @@ def test_a_card_is_found_by_the_name_that_people_use(opened: Browser) -> None:
     assert opened.run("search('frobnicator 9000').length") == 0
 
 
-def test_a_name_of_several_chips_is_never_guessed(opened: Browser) -> None:
+def test_a_name_of_several_chips_is_never_guessed(opened):
     answer = shown(opened, ["gpu=GeForce+GTX+860M&driver=470.1"])[0]
 
     assert "torch" not in answer["text"]
     assert opened.run("document.querySelectorAll('#others button').length") > 1
 
 
-def test_a_driver_is_read_as_people_write_it(opened: Browser) -> None:
+def test_a_driver_is_read_as_people_write_it(opened):
     versions = {
         "580": "580",
         "R535": "535",
@@ -136,7 +134,7 @@ def test_a_driver_is_read_as_people_write_it(opened: Browser) -> None:
     assert dict(zip(versions, read, strict=True)) == versions
 
 
-def test_the_keyboard_alone_suffices_and_the_address_keeps_it(opened: Browser, place: Path) -> None:
+def test_the_keyboard_alone_suffices_and_the_address_keeps_it(opened, place):
     opened.run("document.getElementById('gpu').focus()")
     opened.type("5090")
     opened.press(*TAB)
@@ -148,7 +146,7 @@ def test_the_keyboard_alone_suffices_and_the_address_keeps_it(opened: Browser, p
     assert opened.run("document.getElementById('gpu').value") == chosen[1]
 
 
-def test_hostile_text_in_the_address_is_only_text(opened: Browser) -> None:
+def test_hostile_text_in_the_address_is_only_text(opened):
     shown(
         opened,
         [
@@ -162,7 +160,7 @@ def test_hostile_text_in_the_address_is_only_text(opened: Browser) -> None:
     assert shown(opened, ["gpu=GeForce+RTX+4090&driver=580.95.05"])[0]["title"].startswith("torch ")
 
 
-def test_nothing_is_asked_of_anyone(opened: Browser, place: Path) -> None:
+def test_nothing_is_asked_of_anyone(opened, place):
     opened.requests.clear()
     opened.open(place.as_uri())
     shown(opened, ["gpu=GeForce+RTX+4090&driver=580.95.05"])

@@ -20,7 +20,7 @@ def action() -> dict[str, Any]:
     return loaded
 
 
-def test_every_input_is_used_and_has_a_default() -> None:
+def test_every_input_is_used_and_has_a_default():
     text = (ROOT / "action.yml").read_text(encoding="utf-8")
 
     assert all(
@@ -64,7 +64,7 @@ SUMMARY = """### gpuinstall sync: success
 HOSTILE = "gpuinstall sync\n```\n<script>\n# big\r# bigger\u2028[a](https://x.example)\u202e\x1b[2K"
 
 
-def test_a_text_from_outside_is_no_markdown_in_the_summary() -> None:
+def test_a_text_from_outside_is_no_markdown_in_the_summary():
     error = {"code": "stale", "message": f"torch &#x202e; ~~{HOSTILE}", "hint": HOSTILE}
     text = summary({"command": "sync", "status": "error", "errors": [error], "data": None})
     *_, message, empty, hint = text.split("\n", 7)
@@ -76,8 +76,8 @@ def test_a_text_from_outside_is_no_markdown_in_the_summary() -> None:
 
 
 def test_its_steps_make_the_tool_call_it_with_the_words_apart_and_write_a_summary(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     programs = tmp_path / "bin"
     programs.mkdir()
     said, path, output, page = (tmp_path / name for name in ("said", "path", "output", "summary"))
@@ -123,7 +123,7 @@ def test_its_steps_make_the_tool_call_it_with_the_words_apart_and_write_a_summar
     assert page.read_text() == SUMMARY
 
 
-def test_the_summary_of_a_failure_has_its_reason_and_what_to_do() -> None:
+def test_the_summary_of_a_failure_has_its_reason_and_what_to_do():
     error = {
         "code": "driver-too-old",
         "message": "the driver <b>is</b> too old",

@@ -71,7 +71,7 @@ def options_of(*command: str) -> set[str]:
     return {str(parameter.name) for parameter in found.params}
 
 
-def test_commands_that_resolve_or_install_take_the_same_sourcing() -> None:
+def test_commands_that_resolve_or_install_take_the_same_sourcing():
     commands = (
         "install",
         "remove",
@@ -89,7 +89,7 @@ def test_commands_that_resolve_or_install_take_the_same_sourcing() -> None:
     assert not any(missing.values()), missing
 
 
-def test_help_explains_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_explains_every_command(capsys):
     options = ("--json", "--quiet", "--verbose", "--json-events")
     wrong = {}
     for command in words():
@@ -111,15 +111,15 @@ def test_help_explains_every_command(capsys: pytest.CaptureFixture[str]) -> None
     [["-h"], ["plan", "-h"], ["bootstrap", "-h"], ["bootstrap", "numpy", "-h"]],
     ids=" ".join,
 )
-def test_help_has_a_short_name_wherever_it_is_asked_for(line: list[str]) -> None:
+def test_help_has_a_short_name_wherever_it_is_asked_for(line):
     done = gpuinstall(*line)
 
     assert (done.status, "Usage: gpuinstall" in done.out) == (0, True), done.err
 
 
 def test_a_wrong_option_is_exit_2_in_words_and_as_a_document(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     wrong = {}
     for command in words():
         status = run_command_line([*command, "--no-such-option"])
@@ -134,11 +134,11 @@ def test_a_wrong_option_is_exit_2_in_words_and_as_a_document(
     assert document("plan", "--no-such-option")["errors"][0]["code"] == "usage"
 
 
-def test_an_unknown_command_is_exit_2() -> None:
+def test_an_unknown_command_is_exit_2():
     assert gpuinstall("conjure").status == 2
 
 
-def test_probe_is_a_machine() -> None:
+def test_probe_is_a_machine():
     parsed = document("probe")
 
     assert parsed["exit_code"] in {0, 8}
@@ -146,7 +146,7 @@ def test_probe_is_a_machine() -> None:
     assert parsed["data"]["schema"] == "gpuinstall.machine/1"
 
 
-def test_plan_is_a_plan() -> None:
+def test_plan_is_a_plan():
     data = document("plan", *GTX_1080)["data"]
 
     assert set(data) >= PLAN
@@ -166,9 +166,7 @@ def test_plan_is_a_plan() -> None:
         ("RTX 4090", "580.95.05", ["torch=="], 2),
     ],
 )
-def test_a_refusal_has_the_exit_status_of_its_kind(
-    gpu: str, driver: str, request_: list[str], status: int
-) -> None:
+def test_a_refusal_has_the_exit_status_of_its_kind(gpu, driver, request_, status):
     parsed = document("plan", *request_, "--gpu", gpu, "--driver", driver)
 
     assert (parsed["status"], parsed["exit_code"]) == ("error", status)
@@ -180,19 +178,19 @@ def test_a_refusal_has_the_exit_status_of_its_kind(
 @pytest.mark.parametrize(
     "content", ["", "not JSON", "[]", "{}", '{"schema": "gpuinstall.machine/9"}']
 )
-def test_a_machine_file_that_is_none_is_exit_2(content: str, tmp_path: Path) -> None:
+def test_a_machine_file_that_is_none_is_exit_2(content, tmp_path):
     (tmp_path / "machine.json").write_text(content)
 
     assert document("plan", "--machine", str(tmp_path / "machine.json"))["exit_code"] == 2
 
 
-def test_what_probe_prints_is_a_machine_that_plan_reads(tmp_path: Path) -> None:
+def test_what_probe_prints_is_a_machine_that_plan_reads(tmp_path):
     (tmp_path / "machine.json").write_text(gpuinstall("probe", "--json").out)
 
     assert document("plan", "--machine", str(tmp_path / "machine.json"))["exit_code"] in {0, 8}
 
 
-def test_the_docs_list_every_exit_status_that_an_error_has() -> None:
+def test_the_docs_list_every_exit_status_that_an_error_has():
     usage = (
         Path(__file__).resolve().parents[2].joinpath("docs", "usage.md").read_text(encoding="utf-8")
     )

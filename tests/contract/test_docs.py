@@ -1,9 +1,6 @@
 """What the documentation shows is what the commands say, and what it links to is there."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 import yaml
 from tools.docs import EXAMPLE, GETS, ROOT, SHOWN, made, pages, refreshed, run
@@ -13,23 +10,20 @@ from gpuinstall.catalog.failures.table import load_failures
 from tests.lab.links import broken, markdown
 from tests.lab.source import room_graph
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 PAGES = [page.relative_to(ROOT).as_posix() for page in pages()]
 
 
-def test_the_pages_show_output_at_all() -> None:
+def test_the_pages_show_output_at_all():
     assert sum(len(SHOWN.findall((ROOT / page).read_text(encoding="utf-8"))) for page in PAGES) > 3
 
 
-def test_the_pages_show_what_their_commands_say_now() -> None:
+def test_the_pages_show_what_their_commands_say_now():
     texts = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 
     assert [page for page, text in texts.items() if refreshed(text) != text] == [], "run: make docs"
 
 
-def test_the_pages_made_from_data_are_what_the_data_say() -> None:
+def test_the_pages_made_from_data_are_what_the_data_say():
     stale = [
         name for name, text in made().items() if (ROOT / name).read_text(encoding="utf-8") != text
     ]
@@ -37,13 +31,13 @@ def test_the_pages_made_from_data_are_what_the_data_say() -> None:
     assert stale == [], "run: make docs"
 
 
-def test_every_link_goes_to_a_page_and_a_heading_that_are_there() -> None:
+def test_every_link_goes_to_a_page_and_a_heading_that_are_there():
     written = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 
     assert broken([*written, *sorted((ROOT / "docs").rglob("*.md"))], markdown) == []
 
 
-def test_every_link_of_what_the_site_is_built_from_goes_to_something(tmp_path: Path) -> None:
+def test_every_link_of_what_the_site_is_built_from_goes_to_something(tmp_path):
     stage(tmp_path / "source")
     pages = sorted((tmp_path / "source").rglob("*.md"))
 
@@ -51,7 +45,7 @@ def test_every_link_of_what_the_site_is_built_from_goes_to_something(tmp_path: P
     assert broken(pages, markdown) == []
 
 
-def test_every_page_is_in_the_menu_of_the_site() -> None:
+def test_every_page_is_in_the_menu_of_the_site():
     listed = home(
         *((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/index.md"))
     )
@@ -66,7 +60,7 @@ def test_every_page_is_in_the_menu_of_the_site() -> None:
     )
 
 
-def test_a_link_to_nothing_is_found(tmp_path: Path) -> None:
+def test_a_link_to_nothing_is_found(tmp_path):
     (tmp_path / "a.md").write_text(
         "# A (new) `page`\n\n[x](a.md#a-new-page) [y](#b) [z](c.md)\n\n```\n[](d.md)\n```\n"
     )
@@ -74,14 +68,14 @@ def test_a_link_to_nothing_is_found(tmp_path: Path) -> None:
     assert broken([tmp_path / "a.md"], markdown) == [("a.md", "#b"), ("a.md", "c.md")]
 
 
-def test_the_readme_tells_what_machines_get() -> None:
+def test_the_readme_tells_what_machines_get():
     told = GETS.findall((ROOT / "README.md").read_text(encoding="utf-8"))
 
     assert len(told) > 4
     assert "nothing" not in {gets for *_, gets in told}
 
 
-def test_the_readme_begins_with_the_two_commands() -> None:
+def test_the_readme_begins_with_the_two_commands():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     commands = re.findall(r"```sh\n(.+?)\n```", text, re.DOTALL)
 
@@ -94,7 +88,7 @@ def test_the_readme_begins_with_the_two_commands() -> None:
     ]
 
 
-def test_the_line_without_make_runs_what_make_test_runs() -> None:
+def test_the_line_without_make_runs_what_make_test_runs():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     tests = re.search(r"^TESTS := \$\(DEV\) (.+)$", makefile, re.MULTILINE)
     recipe = re.search(r"^test-only:.*\n\t\$\(TESTS\) (.+)$", makefile, re.MULTILINE)
@@ -105,7 +99,7 @@ def test_the_line_without_make_runs_what_make_test_runs() -> None:
     assert f".venv-dev/bin/python {tests[1]} {recipe[1]}\n" in page
 
 
-def test_what_an_example_of_the_api_prints_is_shown_and_the_others_run() -> None:
+def test_what_an_example_of_the_api_prints_is_shown_and_the_others_run():
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     _installer, example, on_this_machine = re.findall(r"```python\n(.+?)```", text, re.DOTALL)
 
@@ -113,7 +107,7 @@ def test_what_an_example_of_the_api_prints_is_shown_and_the_others_run() -> None
     run(on_this_machine)
 
 
-def test_the_architecture_has_a_row_for_every_room() -> None:
+def test_the_architecture_has_a_row_for_every_room():
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     rows = "".join(line.partition(" | ")[0] for line in text.splitlines() if line.startswith("| `"))
 
@@ -124,9 +118,7 @@ def test_the_architecture_has_a_row_for_every_room() -> None:
     }
 
 
-def test_the_workflow_builds_with_the_one_command_and_publishes_with_no_more_rights_than_that() -> (
-    None
-):
+def test_the_workflow_builds_with_the_one_command_and_publishes_with_no_more_rights_than_that():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "site.yml").read_text("utf-8"))
     build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
     steps = [*build["steps"], *publish["steps"]]
@@ -144,7 +136,7 @@ def test_the_workflow_builds_with_the_one_command_and_publishes_with_no_more_rig
     )
 
 
-def test_the_examples_of_how_code_is_written_are_code_of_ours() -> None:
+def test_the_examples_of_how_code_is_written_are_code_of_ours():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     examples = re.findall(r"\((?:`)([\w/.]+\.py)`\):\n\n```python\n(.*?)```", text, re.DOTALL)
     missing = []

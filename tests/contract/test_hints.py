@@ -5,19 +5,16 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from collections.abc import Iterator
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from gpuinstall.base.advice import for_install, for_options
 from gpuinstall.cli.main import COMMANDS, entrance
 from tests.lab.advice import judged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "gpuinstall"
@@ -60,7 +57,7 @@ def known(words: str) -> set[str]:
     return {*options, "--help"}
 
 
-def test_an_option_that_is_told_is_one_of_its_command() -> None:
+def test_an_option_that_is_told_is_one_of_its_command():
     options = hints()
 
     assert {("lock", "--upgrade"), ("install", "--backend")} <= options
@@ -69,7 +66,7 @@ def test_an_option_that_is_told_is_one_of_its_command() -> None:
     ] == []
 
 
-def test_an_option_of_a_command_as_a_value_is_its_own() -> None:
+def test_an_option_of_a_command_as_a_value_is_its_own():
     wrong, seen = [], set[str]()
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -133,7 +130,7 @@ def changes(folder: Path = SOURCE) -> set[str]:
     }
 
 
-def test_an_option_in_a_sentence_is_one_of_ours() -> None:
+def test_an_option_in_a_sentence_is_one_of_ours():
     sentences = {
         line
         for text in texts()
@@ -155,7 +152,7 @@ def test_an_option_in_a_sentence_is_one_of_ours() -> None:
     assert wrong == {}
 
 
-def test_what_a_plan_advises_is_an_option_of_install_too() -> None:
+def test_what_a_plan_advises_is_an_option_of_install_too():
     # The doctor and the page give it for "install", whatever command was run.
     lines = changes(SOURCE / "plan")
     assert "Run it again with --backend cpu: the CPU build instead" in lines
@@ -192,7 +189,7 @@ def _needed(parameter: click.Parameter) -> list[str]:
     return [value] if isinstance(parameter, click.Argument) else [parameter.opts[0], value]
 
 
-def test_what_is_advised_in_place_of_a_command_runs_again_is_one_to_install() -> None:
+def test_what_is_advised_in_place_of_a_command_runs_again_is_one_to_install():
     lines = changes()
     assert "Run it again with --into: torch is installed into it, and the rest stays" in lines
     options = known("install")
@@ -201,7 +198,7 @@ def test_what_is_advised_in_place_of_a_command_runs_again_is_one_to_install() ->
     assert {line: fault for line in written if (fault := judged(line))} == {}
 
 
-def test_every_command_is_judged_as_it_is_typed() -> None:
+def test_every_command_is_judged_as_it_is_typed():
     assert {
         shlex.join(words): fault for words, _ in commands() if (fault := judged(shlex.join(words)))
     } == {}

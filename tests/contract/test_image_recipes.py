@@ -54,9 +54,7 @@ print(stage.fromHeader, stage.cmd or stage.entrypoint)
     ],
     ids=["skypilot", "dstack", "apptainer"],
 )
-def test_the_tools_own_parser_reads_the_template(
-    package: str, program: str, recipe: str, shown: str
-) -> None:
+def test_the_tools_own_parser_reads_the_template(package, program, recipe, shown):
     words: list[str | Path] = [
         uv(),
         "run",
@@ -76,12 +74,12 @@ def test_the_tools_own_parser_reads_the_template(
 
 
 @pytest.mark.heavy
-def test_kubernetes_schemas_accept_the_pod() -> None:
+def test_kubernetes_schemas_accept_the_pod():
     tool = Path(sys.executable).with_name("kubernetes-validate")
     done = process.run([tool, "--strict", RECIPES / "kubernetes-pod.yml"], seconds=60)
     assert done.ok, done.out + done.err
 
 
-def test_a_template_sets_the_machine_up_in_one_line() -> None:
+def test_a_template_sets_the_machine_up_in_one_line():
     lines = (RECIPES / "skypilot.yml").read_text(encoding="utf-8").splitlines()
     assert "setup: python3 bootstrap.py sync" in lines

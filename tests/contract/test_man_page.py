@@ -7,15 +7,11 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from tools.docs import MAN_PAGE, roff
 
 from gpuinstall.cli.main import COMMANDS
-
-if TYPE_CHECKING:
-    from tests.lab.clone import Person
 
 
 def formatted(page: Path) -> tuple[str, str]:
@@ -28,7 +24,7 @@ def formatted(page: Path) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def test_man_reads_it_without_a_warning_and_shows_every_command_and_status() -> None:
+def test_man_reads_it_without_a_warning_and_shows_every_command_and_status():
     text, warnings = formatted(MAN_PAGE)
 
     assert warnings == ""
@@ -40,7 +36,7 @@ def test_man_reads_it_without_a_warning_and_shows_every_command_and_status() -> 
     )
 
 
-def test_nothing_that_is_said_is_taken_for_a_request_of_man(tmp_path: Path) -> None:
+def test_nothing_that_is_said_is_taken_for_a_request_of_man(tmp_path):
     said = ".venv\\Scripts it's --here"
     (tmp_path / "page.1").write_text(
         f'.TH PAGE 1 "" "" ""\n.SH NAME\n{roff(said)}\n', encoding="utf-8"
@@ -51,7 +47,7 @@ def test_nothing_that_is_said_is_taken_for_a_request_of_man(tmp_path: Path) -> N
 
 
 @pytest.mark.heavy
-def test_man_finds_it_where_the_command_that_bootstrap_py_made_is_on_path(equipped: Person) -> None:
+def test_man_finds_it_where_the_command_that_bootstrap_py_made_is_on_path(equipped):
     if shutil.which("man") is None:
         pytest.skip("no man here")
     done = equipped.run(

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.lab.forked import gpuinstall
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GTX_1080 = ("--gpu", "GTX 1080", "--driver", "580.95.05")
 A100 = {
@@ -32,7 +29,7 @@ def plan(*arguments: str, **kwargs: Any) -> dict[str, Any]:
     return document
 
 
-def test_a_machine_comes_from_a_file_from_stdin_and_out_of_an_envelope(tmp_path: Path) -> None:
+def test_a_machine_comes_from_a_file_from_stdin_and_out_of_an_envelope(tmp_path):
     file = tmp_path / "a100.json"
     file.write_text(json.dumps(A100))
     bare = plan("--machine", str(file))
@@ -42,7 +39,7 @@ def test_a_machine_comes_from_a_file_from_stdin_and_out_of_an_envelope(tmp_path:
     assert plan("--machine", "-", text=json.dumps({"gpuinstall": 1, "data": A100})) == bare
 
 
-def test_the_python_that_runs_the_tool_says_nothing_of_a_recorded_machine() -> None:
+def test_the_python_that_runs_the_tool_says_nothing_of_a_recorded_machine():
     assert plan("--machine", "-", text=json.dumps(A100))["data"]["build"]["python"] == "3.14"
     with_3_12 = json.dumps(A100 | {"pythons": ["3.12"]})
     assert plan("--machine", "-", text=with_3_12)["data"]["build"]["python"] == "3.12"
@@ -64,7 +61,7 @@ def test_the_python_that_runs_the_tool_says_nothing_of_a_recorded_machine() -> N
         {"driver": "535.183.01"},
     ],
 )
-def test_a_malformed_machine_is_one_line_and_exit_2(change: dict[str, Any]) -> None:
+def test_a_malformed_machine_is_one_line_and_exit_2(change):
     done = gpuinstall("plan", "--machine", "-", text=json.dumps(A100 | change))
 
     assert (done.status, done.out) == (2, "")
@@ -72,7 +69,7 @@ def test_a_malformed_machine_is_one_line_and_exit_2(change: dict[str, Any]) -> N
     assert done.err.count("\n") == 1
 
 
-def test_a_machine_that_is_partly_served_is_partial_and_exit_0() -> None:
+def test_a_machine_that_is_partly_served_is_partial_and_exit_0():
     document = plan("--gpu", "P40", "--gpu", "P40", "--gpu", "RTX 5090", "--driver", "580")
 
     assert (document["status"], document["exit_code"], document["data"]["status"]) == (
@@ -83,7 +80,7 @@ def test_a_machine_that_is_partly_served_is_partial_and_exit_0() -> None:
     assert [gpu["how"] for gpu in document["data"]["gpus"]] == ["none", "none", "sass"]
 
 
-def test_a_refusal_has_the_code_of_its_first_reason_and_its_fix() -> None:
+def test_a_refusal_has_the_code_of_its_first_reason_and_its_fix():
     document = plan("torch==2.15.0", "--gpu", "RTX 5090", "--driver", "570.86.15")
 
     assert (document["status"], document["exit_code"]) == ("error", 3)
@@ -94,7 +91,7 @@ def test_a_refusal_has_the_code_of_its_first_reason_and_its_fix() -> None:
     assert document["data"]["build"] is None
 
 
-def test_a_person_reads_the_choice_the_reason_the_index_and_where_to_read_more() -> None:
+def test_a_person_reads_the_choice_the_reason_the_index_and_where_to_read_more():
     done = gpuinstall("plan", *GTX_1080)
     title, reason, index, more = done.out.splitlines()
 
@@ -105,7 +102,7 @@ def test_a_person_reads_the_choice_the_reason_the_index_and_where_to_read_more()
     assert "--all shows the" in more
 
 
-def test_a_person_reads_a_refusal_with_what_to_do() -> None:
+def test_a_person_reads_a_refusal_with_what_to_do():
     done = gpuinstall("plan", "--gpu", "GTX 980", "--driver", "590.48.01")
 
     assert (done.status, done.out) == (8, "")
@@ -113,7 +110,7 @@ def test_a_person_reads_a_refusal_with_what_to_do() -> None:
     assert "do    Install driver 580" in done.err
 
 
-def test_all_shows_every_build_that_was_passed_over() -> None:
+def test_all_shows_every_build_that_was_passed_over():
     table = gpuinstall("plan", *GTX_1080, "--all").out
     passed_over = plan(*GTX_1080)["data"]["rejected"]
 
@@ -124,14 +121,14 @@ def test_all_shows_every_build_that_was_passed_over() -> None:
 @pytest.mark.parametrize(
     ("gpu", "driver", "rows"), [("GTX 980", "590.48.01", False), ("GT 710", "470.256.02", True)]
 )
-def test_all_shows_a_refusal_after_what_was_passed_over(gpu: str, driver: str, rows: bool) -> None:
+def test_all_shows_a_refusal_after_what_was_passed_over(gpu, driver, rows):
     done = gpuinstall("plan", "--gpu", gpu, "--driver", driver, "--all")
 
     assert done.err.startswith("error: ")
     assert done.out.startswith("torch   backend") is rows
 
 
-def test_programs_are_said_not_to_have_been_looked_at() -> None:
+def test_programs_are_said_not_to_have_been_looked_at():
     (warning,) = plan("torch", "torchvision", "triton", "vllm==0.9.1", *GTX_1080)["data"][
         "warnings"
     ]
@@ -140,7 +137,7 @@ def test_programs_are_said_not_to_have_been_looked_at() -> None:
     assert warning["message"].startswith("vllm was not resolved: plan --live resolves it")
 
 
-def test_requirements_come_from_files_too(tmp_path: Path) -> None:
+def test_requirements_come_from_files_too(tmp_path):
     (tmp_path / "base.txt").write_text("torchvision  # pictures\n")
     (tmp_path / "requirements.txt").write_text("# ours\n\n-r base.txt\ntorch<2.14\n")
 
@@ -155,22 +152,20 @@ def test_requirements_come_from_files_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["--no-index\n", "-r missing.txt\n", "-r requirements.txt\n", "torch ==\n"]
 )
-def test_a_requirements_file_that_cannot_be_followed_is_exit_2(
-    tmp_path: Path, content: str
-) -> None:
+def test_a_requirements_file_that_cannot_be_followed_is_exit_2(tmp_path, content):
     (tmp_path / "requirements.txt").write_text(content)
 
     assert plan("-r", "requirements.txt", *GTX_1080, cwd=tmp_path)["exit_code"] == 2
 
 
-def test_a_requirements_file_with_sources_and_hashes_is_planned(tmp_path: Path) -> None:
+def test_a_requirements_file_with_sources_and_hashes_is_planned(tmp_path):
     lines = f"--extra-index-url https://index.example/\ntorch --hash=sha256:{'0' * 64}\n"
     (tmp_path / "requirements.txt").write_text(lines)
 
     assert plan("-r", "requirements.txt", *GTX_1080, cwd=tmp_path)["exit_code"] == 0
 
 
-def test_a_projects_settings_are_held_and_the_command_line_comes_first(tmp_path: Path) -> None:
+def test_a_projects_settings_are_held_and_the_command_line_comes_first(tmp_path):
     (tmp_path / "pyproject.toml").write_text(
         '[tool.gpuinstall]\nrequirements = ["torch<2.14"]\npython = "3.11"\ntorch-index = "https://index.example/whl"\n'
     )
@@ -182,7 +177,7 @@ def test_a_projects_settings_are_held_and_the_command_line_comes_first(tmp_path:
     assert (said["torch"], said["python"]) == ("2.14.1", "3.12")
 
 
-def test_a_torch_index_is_checked_and_shown_without_its_credentials(tmp_path: Path) -> None:
+def test_a_torch_index_is_checked_and_shown_without_its_credentials(tmp_path):
     named = plan(
         "--torch-index", "https://somebody:secret@index.example/whl/", *GTX_1080, cwd=tmp_path
     )
@@ -192,7 +187,7 @@ def test_a_torch_index_is_checked_and_shown_without_its_credentials(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("visible", "indices"), [("1", [1]), ("0,1", [0, 1]), ("1,-1,0", [1])])
-def test_visible_gpus_are_those_of_this_process(visible: str, indices: list[int]) -> None:
+def test_visible_gpus_are_those_of_this_process(visible, indices):
     two = A100 | {
         "gpus": [
             {"index": 0, "compute_capability": "6.1"},
@@ -212,7 +207,7 @@ def test_visible_gpus_are_those_of_this_process(visible: str, indices: list[int]
 
 
 @pytest.mark.parametrize("visible", ["", "-1"])
-def test_no_visible_gpu_is_no_silent_cpu_build(visible: str) -> None:
+def test_no_visible_gpu_is_no_silent_cpu_build(visible):
     document = plan(*GTX_1080, "--gpus", "visible", env={"CUDA_VISIBLE_DEVICES": visible})
 
     assert (document["exit_code"], document["errors"][0]["code"]) == (2, "no-such-gpu")
@@ -226,11 +221,11 @@ def test_no_visible_gpu_is_no_silent_cpu_build(visible: str) -> None:
         ["--machine", "-", *GTX_1080],
     ],
 )
-def test_half_a_machine_in_words_or_two_machines_are_exit_2(arguments: list[str]) -> None:
+def test_half_a_machine_in_words_or_two_machines_are_exit_2(arguments):
     assert plan(*arguments)["exit_code"] == 2
 
 
-def test_without_a_driver_the_newest_is_assumed_and_what_older_ones_give_is_shown() -> None:
+def test_without_a_driver_the_newest_is_assumed_and_what_older_ones_give_is_shown():
     done = gpuinstall("plan", "--gpu", "GTX 1080")
 
     assert "driver 580 is assumed, the newest that drives GeForce GTX 1080" in done.out
@@ -250,9 +245,7 @@ def test_without_a_driver_the_newest_is_assumed_and_what_older_ones_give_is_show
         (["pytorch", *GTX_1080], (2, "requirement-misnamed")),
     ],
 )
-def test_what_is_named_wrongly_is_refused_with_what_to_say(
-    arguments: list[str], outcome: tuple[int, str]
-) -> None:
+def test_what_is_named_wrongly_is_refused_with_what_to_say(arguments, outcome):
     document = plan(*arguments)
 
     assert (document["exit_code"], document["errors"][0]["code"]) == outcome
@@ -296,7 +289,7 @@ HEAVY = {
     "arguments",
     [["plan", "--json", "--gpu", "GTX 1080", "--driver", "580"], ["--help"], ["plan", "--help"]],
 )
-def test_nothing_heavy_is_imported_for_a_plan(tmp_path: Path, arguments: list[str]) -> None:
+def test_nothing_heavy_is_imported_for_a_plan(tmp_path, arguments):
     code = (
         "import sys; from gpuinstall.cli.main import run_command_line; "
         f"run_command_line({arguments}); "
@@ -309,7 +302,7 @@ def test_nothing_heavy_is_imported_for_a_plan(tmp_path: Path, arguments: list[st
     assert done.stderr == "[]\n"
 
 
-def test_hardly_anything_is_imported_for_a_command_that_run_has_checked(tmp_path: Path) -> None:
+def test_hardly_anything_is_imported_for_a_command_that_run_has_checked(tmp_path):
     code = (
         "import sys; before = set(sys.modules); import gpuinstall.__main__; "
         "print(*sorted(set(sys.modules) - before))"

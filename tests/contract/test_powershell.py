@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import tree_sitter_powershell
 from tools.bundle import for_windows
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Language, Node, Parser, Tree
 
 from gpuinstall.base.shell import activation, assignments, on_path
-
-if TYPE_CHECKING:
-    from tree_sitter import Tree
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = (ROOT / "bootstrap.ps1").read_text(encoding="utf-8")
@@ -37,19 +33,19 @@ def texts(tree: Tree, kind: str) -> list[str]:
     return [(node.text or b"").decode() for node in nodes(tree, kind)]
 
 
-def test_the_grammar_sees_what_is_wrong() -> None:
+def test_the_grammar_sees_what_is_wrong():
     assert parsed(SCRIPT.replace("} finally {", "finally {")).root_node.has_error
     assert parsed(SCRIPT.replace("} @args", "@args")).root_node.has_error
 
 
-def test_bootstrap_ps1_parses_and_needs_no_encoding_to_be_read() -> None:
+def test_bootstrap_ps1_parses_and_needs_no_encoding_to_be_read():
     assert not parsed(SCRIPT).root_node.has_error
     assert SCRIPT.isascii(), (
         "Windows PowerShell 5.1 reads a file without a mark in the system's old encoding"
     )
 
 
-def test_bootstrap_ps1_calls_only_what_windows_powershell_has_and_a_python() -> None:
+def test_bootstrap_ps1_calls_only_what_windows_powershell_has_and_a_python():
     names = set(texts(parsed(SCRIPT), "command_name"))
 
     assert names == {
@@ -62,7 +58,7 @@ def test_bootstrap_ps1_calls_only_what_windows_powershell_has_and_a_python() -> 
     }
 
 
-def test_bootstrap_ps1_hands_on_every_argument_and_closes_no_window() -> None:
+def test_bootstrap_ps1_hands_on_every_argument_and_closes_no_window():
     calls = [text for text in texts(parsed(SCRIPT), "command") if text.startswith("& $python ")]
 
     assert sorted(calls) == [
@@ -72,14 +68,14 @@ def test_bootstrap_ps1_hands_on_every_argument_and_closes_no_window() -> None:
     assert "if ($PSCommandPath) {\n    exit $LASTEXITCODE\n}\n" in SCRIPT
 
 
-def test_bootstrap_ps1_says_in_one_line_that_there_is_no_python_and_how_one_is_had() -> None:
+def test_bootstrap_ps1_says_in_one_line_that_there_is_no_python_and_how_one_is_had():
     said = re.findall(r"\[Console\]::Error\.WriteLine\('(.+)'\)", SCRIPT)
 
     assert said[0] == "error: there is no Python 3.8 or newer here (tried: py -3, python, python3)"
     assert said[1].split() == ["do", "winget", "install", "--exact", "--id", "Python.Python.3.12"]
 
 
-def test_the_one_file_for_windows_carries_bootstrap_py_as_it_is() -> None:
+def test_the_one_file_for_windows_carries_bootstrap_py_as_it_is():
     script = (ROOT / "bootstrap.py").read_text(encoding="utf-8")
     tree = parsed(for_windows(script))
 
@@ -87,7 +83,7 @@ def test_the_one_file_for_windows_carries_bootstrap_py_as_it_is() -> None:
     assert texts(tree, "verbatim_here_string_characters") == [f"@'\n{script}'@"]
 
 
-def test_a_script_that_would_end_the_text_too_early_is_not_carried() -> None:
+def test_a_script_that_would_end_the_text_too_early_is_not_carried():
     with pytest.raises(SystemExit, match="begins with '@"):
         for_windows("text = '''\n'@\n'''\n")
 
@@ -101,11 +97,11 @@ def test_a_script_that_would_end_the_text_too_early_is_not_carried() -> None:
         assignments({"UV_CONSTRAINT": "file:///C:/it's/constraints.txt"}, "powershell"),
     ],
 )
-def test_the_lines_that_people_are_given_parse(text: str) -> None:
+def test_the_lines_that_people_are_given_parse(text):
     assert not parsed(text).root_node.has_error
 
 
-def test_the_pages_blocks_parse() -> None:
+def test_the_pages_blocks_parse():
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     blocks = [
         text

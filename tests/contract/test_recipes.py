@@ -48,7 +48,7 @@ def everything_called() -> list[list[str]]:
     return [words for page in PAGES for words in calls(page.read_text(encoding="utf-8"))]
 
 
-def test_what_a_recipe_calls_is_a_command_with_such_options() -> None:
+def test_what_a_recipe_calls_is_a_command_with_such_options():
     called = everything_called()
 
     assert ["lock", "check"] in called
@@ -75,14 +75,14 @@ def fault_of(words: list[str]) -> str:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_no_index_is_asked_for_the_tool(path: Path) -> None:
+def test_no_index_is_asked_for_the_tool(path):
     text = path.read_text(encoding="utf-8")
     assert not re.search(
         r"(pip|pipx|uv|uvx|uv tool) (install|run|add)? ?[^\n]*\bgpuinstall\b(?!-)", text
     )
 
 
-def test_the_workflow_pins_its_actions_and_gives_them_no_rights() -> None:
+def test_the_workflow_pins_its_actions_and_gives_them_no_rights():
     workflow = read(WORKFLOW)
     (job,) = workflow["jobs"].values()
     actions = [step["uses"] for step in job["steps"] if "uses" in step]
@@ -91,7 +91,7 @@ def test_the_workflow_pins_its_actions_and_gives_them_no_rights() -> None:
     assert workflow["permissions"] == {"contents": "read"}
 
 
-def test_the_renewal_may_write_in_its_job_alone() -> None:
+def test_the_renewal_may_write_in_its_job_alone():
     workflow = read(RENEWAL)
 
     assert workflow["permissions"] == {}
@@ -104,7 +104,7 @@ def test_the_renewal_may_write_in_its_job_alone() -> None:
         assert (done.status, done.err) == (0, "")
 
 
-def test_a_module_puts_a_python_on_path_that_chooses_at_its_start(tmp_path: Path) -> None:
+def test_a_module_puts_a_python_on_path_that_chooses_at_its_start(tmp_path):
     folder = tmp_path / "project"
     python = folder / "bin" / "python"
     python.parent.mkdir(parents=True)
@@ -133,13 +133,13 @@ def _paths_of_module(folder: Path) -> str:
     return done.out.strip()
 
 
-def test_what_starts_a_notebook_starts_the_nodes_environment() -> None:
+def test_what_starts_a_notebook_starts_the_nodes_environment():
     kernel = json.loads((RECIPES / "kernel.json").read_text(encoding="utf-8"))
 
     assert fault_of(kernel["argv"][1:]) == ""
 
 
-def test_githubs_schema_and_a_security_linter_accept_the_workflows() -> None:
+def test_githubs_schema_and_a_security_linter_accept_the_workflows():
     programs = Path(sys.executable).parent
     schema = ("--builtin-schema", "vendor.github-workflows")
     for words in (("check-jsonschema", *schema), ("zizmor", "--offline", "--quiet")):
@@ -147,13 +147,13 @@ def test_githubs_schema_and_a_security_linter_accept_the_workflows() -> None:
         assert done.ok, done.out + done.err
 
 
-def test_gitlabs_schema_accepts_its_recipe() -> None:
+def test_gitlabs_schema_accepts_its_recipe():
     schema = ("--builtin-schema", "vendor.gitlab-ci")
     done = process.run([Path(sys.executable).with_name("check-jsonschema"), *schema, GITLAB])
     assert done.ok, done.out + done.err
 
 
-def test_the_recipes_for_ci_do_the_same(tmp_path: Path) -> None:
+def test_the_recipes_for_ci_do_the_same(tmp_path):
     """They run, with programs that write down how they were called."""
     log = tmp_path / "log"
     tool = tmp_path / ".local" / "share" / "gpuinstall" / "bin" / "gpuinstall"
@@ -179,7 +179,7 @@ def test_the_recipes_for_ci_do_the_same(tmp_path: Path) -> None:
     assert called[0][1:] == ["gpuinstall lock check", "gpuinstall run python -m unittest"]
 
 
-def test_the_job_asks_for_a_gpu_and_runs_without_rights() -> None:
+def test_the_job_asks_for_a_gpu_and_runs_without_rights():
     pod = read(JOB)["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
@@ -189,14 +189,14 @@ def test_the_job_asks_for_a_gpu_and_runs_without_rights() -> None:
     }
 
 
-def test_the_job_starts_with_a_shell_that_can_read_its_script() -> None:
+def test_the_job_starts_with_a_shell_that_can_read_its_script():
     (container,) = read(JOB)["spec"]["template"]["spec"]["containers"]
     done = process.run(["sh", "-n"], text=container["args"][0])
     assert (done.status, done.err) == (0, "")
 
 
 @pytest.mark.heavy
-def test_kubernetes_schemas_accept_the_job() -> None:
+def test_kubernetes_schemas_accept_the_job():
     tool = Path(sys.executable).with_name("kubernetes-validate")
     done = process.run([tool, "--strict", JOB], seconds=60)
     assert done.ok, done.out + done.err
@@ -204,6 +204,6 @@ def test_kubernetes_schemas_accept_the_job() -> None:
 
 @pytest.mark.network
 @pytest.mark.heavy
-def test_pre_commit_accepts_the_hooks() -> None:
+def test_pre_commit_accepts_the_hooks():
     done = process.run([uv(), "tool", "run", "pre-commit", "validate-manifest", HOOKS], seconds=300)
     assert done.ok, done.out + done.err

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from check_jsonschema import main
 from click.testing import CliRunner, Result
 from tools.documents import DOCS, read, schemas_of_documents, unexplained
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCHEMAS = schemas_of_documents()
 
@@ -21,12 +19,12 @@ def check(*words: str | Path) -> Result:
     return CliRunner().invoke(main, [str(word) for word in words])
 
 
-def test_they_are_json_schema() -> None:
+def test_they_are_json_schema():
     done = check("--check-metaschema", *sorted((DOCS / "schemas").glob("*.json")))
     assert done.exit_code == 0, done.output
 
 
-def test_every_recorded_document_is_valid_by_its_schema() -> None:
+def test_every_recorded_document_is_valid_by_its_schema():
     files = defaultdict(list)
     for name, schema in SCHEMAS.items():
         files[schema].append(DOCS / "documents" / f"{name}.json")
@@ -36,7 +34,7 @@ def test_every_recorded_document_is_valid_by_its_schema() -> None:
     assert {schema: result.output for schema, result in done.items() if result.exit_code} == {}
 
 
-def test_every_key_of_a_recorded_document_has_a_meaning() -> None:
+def test_every_key_of_a_recorded_document_has_a_meaning():
     found = {
         name: list(unexplained(read(f"documents/{name}.json"), read(schema)))
         for name, schema in SCHEMAS.items()
@@ -45,7 +43,7 @@ def test_every_key_of_a_recorded_document_has_a_meaning() -> None:
     assert {name: keys for name, keys in found.items() if keys} == {}
 
 
-def test_a_key_without_a_meaning_is_found() -> None:
+def test_a_key_without_a_meaning_is_found():
     gpu = {"index": 0, "colour": "green"}
     document = {"data": {"gpus": [gpu], "plan": {}, "environment": {"wsl": False, "moon": True}}}
 
@@ -54,7 +52,7 @@ def test_a_key_without_a_meaning_is_found() -> None:
     assert found == ["data.gpus[].colour", "data.plan", "data.environment.moon"]
 
 
-def test_documents_that_are_not_ours_are_invalid(tmp_path: Path) -> None:
+def test_documents_that_are_not_ours_are_invalid(tmp_path):
     wrong: list[dict[str, Any]] = [
         {"exit_code": "0"},
         {"status": "fine"},
@@ -70,7 +68,7 @@ def test_documents_that_are_not_ours_are_invalid(tmp_path: Path) -> None:
     assert [file.name for file in files if check("--schemafile", schema, file).exit_code != 1] == []
 
 
-def test_every_event_has_its_line(tmp_path: Path) -> None:
+def test_every_event_has_its_line(tmp_path):
     schema = DOCS / "schemas" / "events.json"
     file = tmp_path / "event.json"
     file.write_text(json.dumps({"event": "warning", "text": "…"}), encoding="utf-8")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from http.client import HTTPResponse
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -12,11 +14,6 @@ import pytest
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.releases import catalog_index
 from tests.lab.wheels import metadata_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from http.client import HTTPResponse
-    from pathlib import Path
 
 OURS = {"User-Agent": "test"}
 WHEEL = "torch-2.14.1%2Bcu126-cp312-cp312-manylinux_2_28_x86_64.whl"
@@ -50,7 +47,7 @@ def _refused(url: str, **headers: str) -> int:
     return caught.value.code
 
 
-def test_package_page_is_html_whatever_is_accepted(index: StandInIndex) -> None:
+def test_package_page_is_html_whatever_is_accepted(index):
     with _get(
         f"{index.torch_index}/cu126/torch/", Accept="application/vnd.pypi.simple.v1+json"
     ) as page:
@@ -66,18 +63,18 @@ def test_package_page_is_html_whatever_is_accepted(index: StandInIndex) -> None:
 @pytest.mark.parametrize(
     "path", ["/cu127/", "/cu126/cowsay/", "/cu127/torch/", "/cu126/torch-9.whl", "/../simple/x"]
 )
-def test_what_does_not_exist_is_denied_and_not_missing(path: str, index: StandInIndex) -> None:
+def test_what_does_not_exist_is_denied_and_not_missing(path, index):
     assert _refused(index.torch_index + path) == 403
 
 
-def test_file_host_denies_pythons_default_name(index: StandInIndex) -> None:
+def test_file_host_denies_pythons_default_name(index):
     url = f"{index.r2.url}/whl/cu126/{WHEEL}"
     assert _refused(url, User_Agent="Python-urllib/3.12") == 403
     with _get(url) as answer:
         assert answer.status == 200
 
 
-def test_file_is_served_whole_in_parts_and_by_its_head(index: StandInIndex) -> None:
+def test_file_is_served_whole_in_parts_and_by_its_head(index):
     url = f"{index.r2.url}/whl/cu126/{WHEEL}"
     with (
         _get(url) as whole,
@@ -95,14 +92,14 @@ def test_file_is_served_whole_in_parts_and_by_its_head(index: StandInIndex) -> N
     assert index.sent() == {WHEEL.replace("%2B", "+"): len(body) + 110}
 
 
-def test_page_with_a_known_mark_is_not_sent_again(index: StandInIndex) -> None:
+def test_page_with_a_known_mark_is_not_sent_again(index):
     url = f"{index.torch_index}/cu126/torch/"
     with _get(url) as page:
         mark = page.headers["ETag"]
     assert _refused(url, If_None_Match=mark) == 304
 
 
-def test_metadata_lies_beside_the_wheel(index: StandInIndex, folder: Path) -> None:
+def test_metadata_lies_beside_the_wheel(index, folder):
     with _get(f"{index.r2.url}/whl/cu126/{WHEEL}.metadata") as answer:
         text = answer.read()
     assert text == metadata_of(folder / "whl" / "cu126" / WHEEL.replace("%2B", "+"))
@@ -110,13 +107,13 @@ def test_metadata_lies_beside_the_wheel(index: StandInIndex, folder: Path) -> No
 
 
 def test_dependencies_are_listed_with_the_addresses_of_the_default_index(
-    index: StandInIndex,
-) -> None:
+    index,
+):
     with _get(f"{index.torch_index}/cu126/filelock/") as page:
         assert f'href="{index.default.url}/files/filelock-' in page.read().decode()
 
 
-def test_default_index_speaks_json_with_hashes_and_wants_its_login(folder: Path) -> None:
+def test_default_index_speaks_json_with_hashes_and_wants_its_login(folder):
     with StandInIndex(folder, Habits(credentials="me:secret")) as index:
         url = f"{index.default.url}/simple/numpy/"
         assert _refused(url) == 401

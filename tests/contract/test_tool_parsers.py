@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from gpuinstall.export.pixi_workspace import pixi_workspace
 from gpuinstall.export.tools import words_for
 from gpuinstall.export.uv_project import groups, patched
 from tests.unit.export.locks import cpu_lock, cuda_lock
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROJECT = '[project]\nname = "x"\nversion = "0"\n'
 SKYPILOT = """
@@ -81,9 +78,7 @@ for cuda, glibc in (("12.0", "2.28"), ("13.0", "2.39"), ("11.8", "2.39"), ("12.0
         ("dstack", "dstack==0.22.5", DSTACK, "x86 nvidia ['A10', "),
     ],
 )
-def test_the_tools_own_parser_reads_its_words(
-    tool: str, package: str, program: str, shown: str, tmp_path: Path
-) -> None:
+def test_the_tools_own_parser_reads_its_words(tool, package, program, shown, tmp_path):
     (needs,) = machine_needs([cuda_lock("cu126")], load_catalog())
     file = tmp_path / "words"
     file.write_text(words_for(tool, needs, {}), encoding="utf-8")
@@ -92,7 +87,7 @@ def test_the_tools_own_parser_reads_its_words(
 
 @pytest.mark.network
 @pytest.mark.heavy
-def test_the_schemas_of_pixi_and_uv_accept_what_is_written_for_them(tmp_path: Path) -> None:
+def test_the_schemas_of_pixi_and_uv_accept_what_is_written_for_them(tmp_path):
     locks = [cuda_lock(), cuda_lock("cu130"), cpu_lock()]
     catalog = load_catalog()
     texts = {
@@ -109,7 +104,7 @@ def test_the_schemas_of_pixi_and_uv_accept_what_is_written_for_them(tmp_path: Pa
 
 @pytest.mark.network
 @pytest.mark.heavy
-def test_condas_solver_refuses_an_older_driver_and_an_older_glibc(tmp_path: Path) -> None:
+def test_condas_solver_refuses_an_older_driver_and_an_older_glibc(tmp_path):
     file = tmp_path / "environment.yml"
     file.write_text(conda(cuda_lock(), load_catalog().family), encoding="utf-8")
 

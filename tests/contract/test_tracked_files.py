@@ -39,7 +39,7 @@ def project_files() -> list[Path]:
 
 
 @pytest.mark.parametrize("text", [*REGISTRIES, *MACHINE])
-def test_no_file_names(text: str) -> None:
+def test_no_file_names(text):
     found = [
         str(path.relative_to(ROOT))
         for path in project_files()
@@ -49,7 +49,7 @@ def test_no_file_names(text: str) -> None:
     assert found == []
 
 
-def test_the_lockfiles_name_no_index_and_hash_everything() -> None:
+def test_the_lockfiles_name_no_index_and_hash_everything():
     for name in ("uv.txt", "tool.txt", "development.txt", "heavy.txt", "site.txt"):
         lines = (ROOT / "lockfiles" / name).read_text(encoding="utf-8").splitlines()
         pins = [line for line in lines if not line.startswith(" ")]
@@ -59,7 +59,7 @@ def test_the_lockfiles_name_no_index_and_hash_everything() -> None:
         )
 
 
-def test_every_dependency_is_pinned() -> None:
+def test_every_dependency_is_pinned():
     import tomli
 
     document = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -33,7 +33,7 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_they_are_valid_by_the_schema() -> None:
+def test_they_are_valid_by_the_schema():
     for schema, files in (
         ("github-workflows", WORKFLOWS),
         ("github-actions", [ROOT / "action.yml"]),
@@ -42,14 +42,14 @@ def test_they_are_valid_by_the_schema() -> None:
         assert done.returncode == 0, done.stdout
 
 
-def test_the_security_linter_has_no_finding() -> None:
+def test_the_security_linter_has_no_finding():
     done = run(PROGRAMS / "zizmor", "--offline", "--no-progress", "--quiet", *WORKFLOWS)
 
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_every_job_has_a_limit_its_own_rights_and_pinned_actions(path: Path) -> None:
+def test_every_job_has_a_limit_its_own_rights_and_pinned_actions(path):
     for name, job in jobs(path).items():
         assert job["timeout-minutes"] <= 90, name
         assert "permissions" in job, name
@@ -58,7 +58,7 @@ def test_every_job_has_a_limit_its_own_rights_and_pinned_actions(path: Path) -> 
         ), name
 
 
-def test_each_step_of_the_tests_is_a_target_of_make() -> None:
+def test_each_step_of_the_tests_is_a_target_of_make():
     targets = set(
         re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     )
@@ -76,7 +76,7 @@ def test_each_step_of_the_tests_is_a_target_of_make() -> None:
     assert called <= targets
 
 
-def test_what_runs_on_windows_is_powershell() -> None:
+def test_what_runs_on_windows_is_powershell():
     blocks = []
     for path in WORKFLOWS:
         for job in jobs(path).values():
@@ -88,7 +88,7 @@ def test_what_runs_on_windows_is_powershell() -> None:
     assert [block for block in blocks if parsed(block).root_node.has_error] == []
 
 
-def test_the_script_for_windows_has_the_targets_of_make_and_is_powershell() -> None:
+def test_the_script_for_windows_has_the_targets_of_make_and_is_powershell():
     script = (ROOT / "make.ps1").read_text(encoding="utf-8")
     recipe = re.search(
         r"^TESTS := \$\(DEV\) (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
@@ -99,7 +99,7 @@ def test_the_script_for_windows_has_the_targets_of_make_and_is_powershell() -> N
     assert all(f"'{word}'" in script for word in recipe[1].split())
 
 
-def test_make_needs_no_ensurepip_where_bootstrap_has_brought_uv(tmp_path: Path) -> None:
+def test_make_needs_no_ensurepip_where_bootstrap_has_brought_uv(tmp_path):
     """As on a bare Debian, whose ``python3 -m venv`` leaves half an environment and fails."""
     clone = tmp_path / "clone"
     (clone / "lockfiles").mkdir(parents=True)

@@ -10,14 +10,11 @@ import json
 import sys
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tomli
 
-from gpuinstall.catalog import authored, loader
-
-if TYPE_CHECKING:
-    from gpuinstall.catalog import Catalog
+from gpuinstall.catalog import Catalog, authored, loader
 
 FOLDER = Path(__file__).resolve().parent
 GPUINSTALL = (sys.executable, str(FOLDER))

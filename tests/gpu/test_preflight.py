@@ -1,7 +1,5 @@
 """The real driver of this machine, asked and proven."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ pytestmark = [
 ]
 
 
-def test_a_kernel_runs_on_every_gpu_of_this_machine() -> None:
+def test_a_kernel_runs_on_every_gpu_of_this_machine():
     machine = read_machine()
     result = preflight(machine, SilentReporter())
     assert machine.gpus

@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.verify.bench import bench_environment
 from gpuinstall.verify.interpreter import inspect_interpreter
 from gpuinstall.verify.runner import verify_environment
-
-if TYPE_CHECKING:
-    from gpuinstall.base.machine import Machine
 
 pytestmark = pytest.mark.gpu
 
@@ -47,7 +44,7 @@ def _has_cuda(python: Path) -> bool:
         return False
 
 
-def test_every_gpu_passes_every_check(machine: Machine, python: Path) -> None:
+def test_every_gpu_passes_every_check(machine, python):
     verdict = verify_environment(python, machine, deep=True)
     faults = [
         check for device in verdict.devices for check in device.checks if check.status == "failed"
@@ -56,9 +53,7 @@ def test_every_gpu_passes_every_check(machine: Machine, python: Path) -> None:
     assert verdict.status == "passed"
 
 
-def test_every_measurement_is_taken_but_what_the_card_cannot_do(
-    machine: Machine, python: Path
-) -> None:
+def test_every_measurement_is_taken_but_what_the_card_cannot_do(machine, python):
     bench = bench_environment(python, machine, for_cpu=False, reporter=SilentReporter())
     for device in bench.devices:
         assert {"product-float32", "memory", "host-to-device", "device-to-host"} <= {

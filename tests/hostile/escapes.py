@@ -5,24 +5,19 @@ from __future__ import annotations
 import json
 import os
 import unicodedata
+from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyte
 
 from tests.frozen import GPUINSTALL
-from tests.hostile.repository import LOCK
+from tests.hostile.repository import LOCK, Repository
 from tests.lab.driver import FakeDriver, FakeGpu, environment
 from tests.lab.screen import opened, shown
-from tests.torture.bounded import judged, run
+from tests.torture.bounded import Case, Ended, judged, run
 from tests.unit.install.environments import lock_text, make_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    import pyte
-
-    from tests.hostile.repository import Repository
-    from tests.torture.bounded import Case, Ended
 
 COLUMNS, LINES = 150, 120
 MACHINE = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64"}
@@ -67,7 +62,7 @@ def put(path: str, form: str) -> Callable[[Repository, str], object]:
 
 
 def in_record(**error: str) -> Callable[[Repository, str], object]:
-    def write(repository: Repository, text: str) -> None:
+    def write(repository: Repository, text: str):
         errors = [{key: value.format(text=text) for key, value in error.items()}]
         document = {"exit_code": 8, "errors": errors}
         record = {"node": "n1", "command": "sync", "machine": None, "document": document}
@@ -76,13 +71,13 @@ def in_record(**error: str) -> Callable[[Repository, str], object]:
     return write
 
 
-def named_record(repository: Repository, text: str) -> None:
+def named_record(repository: Repository, text: str):
     name = text.replace("/", "-")
     repository.write(f"{name}.sync.json", "{}")
 
 
 def in_machine(key: str) -> Callable[[Repository, str], object]:
-    def write(repository: Repository, text: str) -> None:
+    def write(repository: Repository, text: str):
         gpu: dict[str, Any] = {
             "index": 0,
             "name": "A100",
@@ -97,12 +92,12 @@ def in_machine(key: str) -> Callable[[Repository, str], object]:
     return write
 
 
-def leftover(repository: Repository, text: str) -> None:
+def leftover(repository: Repository, text: str):
     site = make_environment(repository.venv, "mine") / "lib" / "python3.12" / "site-packages"
     (site / os.fsdecode(f"~orch {text}".replace("/", "-").encode("utf-8", "replace"))).mkdir()
 
 
-def notebook(repository: Repository, text: str) -> None:
+def notebook(repository: Repository, text: str):
     told = f"CUDA error: no kernel image is available for execution {text}"
     output = {"output_type": "error", "traceback": [told]}
     cell = {"cell_type": "code", "execution_count": 1, "source": text, "outputs": [output]}

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from tests.lab.index import StandInIndex
 from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_sdist, make_wheel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from tests.lab.index import StandInIndex
 
 NAMES = (
     "torchtriton", "pytorch-triton", "triton", "torchvision", "torchaudio", "torchao", "torchcodec", "xformers",
@@ -31,7 +27,7 @@ class Attack:
     index: StandInIndex
     mark: Path
 
-    def plant(self, names: Iterable[str], *, wheels: bool = True, sources: bool = True) -> None:
+    def plant(self, names: Iterable[str], *, wheels: bool = True, sources: bool = True):
         """Put packages of these names on the default index, newer than anything."""
         folder, code = self.index.folder / "simple", f"open({str(self.mark)!r}, 'w').close()\n"
         for name in names:
@@ -45,15 +41,15 @@ class Attack:
                 )
                 make_sdist(folder, name, "99.1", setup=setup)
 
-    def demand(self, names: Iterable[str]) -> None:
+    def demand(self, names: Iterable[str]):
         """Have the torch of the torch index demand them."""
         self._torch(self.index.folder / "whl" / TAG, f"{TORCH}+{TAG}", names)
 
-    def demand_at_the_default_index(self, names: Iterable[str]) -> None:
+    def demand_at_the_default_index(self, names: Iterable[str]):
         """Have the torch of the default index demand them."""
         self._torch(self.index.folder / "simple", TORCH, names)
 
-    def list_own(self, names: Iterable[str]) -> None:
+    def list_own(self, names: Iterable[str]):
         """Have the torch index list them, as they should be."""
         for name in names:
             if not [*(self.index.folder / "whl" / TAG).glob(f"{name}-*")]:
@@ -65,7 +61,7 @@ class Attack:
         paths = (request.path.replace("_", "-") for request in self.index.default.log)
         return [path for path in paths if path.startswith(begun)]
 
-    def _torch(self, folder: Path, version: str, names: Iterable[str]) -> None:
+    def _torch(self, folder: Path, version: str, names: Iterable[str]):
         python = f"cp{sys.version_info.major}{sys.version_info.minor}"
         wheel = next(folder.glob(f"torch-{version}-{python}-*linux*_x86_64.whl"))
         wheel.unlink()

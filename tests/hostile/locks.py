@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gpuinstall.lock.lock import sealed
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Document = dict[str, Any]
+Document = dict[str, Any]
 
 EVIL = "https://evil.example"
 OTHER = "f" * 64
@@ -45,12 +43,12 @@ def own(document: Document) -> Document:
     return found
 
 
-def elsewhere(document: Document, name: str, host: str = EVIL) -> None:
+def elsewhere(document: Document, name: str, host: str = EVIL):
     entry = wheel(document, name)
     entry["url"] = f"{host}/{entry['url'].rpartition('/')[2]}"
 
 
-def add(document: Document, name: str, **entry: Any) -> None:
+def add(document: Document, name: str, **entry: Any):
     document["packages"].append({"name": name, "version": "1.0", **entry})
 
 
@@ -59,24 +57,24 @@ def file_of(name: str, version: str = "1.0", host: str = EVIL) -> Document:
     return {"url": f"{host}/{module}-{version}-py3-none-any.whl", "hashes": {"sha256": OTHER}}
 
 
-def without(document: Document, name: str) -> None:
+def without(document: Document, name: str):
     document["packages"].remove(package(document, name))
 
 
-def instead(document: Document, name: str, **entry: Any) -> None:
+def instead(document: Document, name: str, **entry: Any):
     """Give a package another origin than its wheels."""
     found = package(document, name)
     del found["wheels"]
     found.update(entry)
 
 
-def as_if_meant(document: Document, name: str) -> None:
+def as_if_meant(document: Document, name: str):
     """Take a package from a repository, and say that somebody asked for that."""
     instead(document, name, vcs=VCS)
     own(document).update(unhashed=[name])
 
 
-def older(document: Document, name: str, version: str) -> None:
+def older(document: Document, name: str, version: str):
     found = package(document, name)
     entry = wheel(document, name)
     entry["url"] = entry["url"].replace(f"-{found['version']}-", f"-{version}-")

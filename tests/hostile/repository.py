@@ -55,7 +55,7 @@ class Repository:
         """Python that shows that it ran."""
         return f"open({str(self.executed)!r}, 'w').close()\n"
 
-    def prepare(self) -> None:
+    def prepare(self):
         """Fill the home."""
         self.folder.mkdir(parents=True)
         self.thesis.mkdir()
@@ -77,22 +77,22 @@ class Repository:
                 found[str(path)] = _content(path)
         return found
 
-    def write(self, path: str, text: str) -> None:
+    def write(self, path: str, text: str):
         """Write a file into the clone."""
         (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / path).write_text(text, encoding="utf-8")
 
-    def link(self, path: str, target: Path | str) -> None:
+    def link(self, path: str, target: Path | str):
         """Put a link into the clone."""
         (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / path).symlink_to(target)
 
-    def fifo(self, path: str) -> None:
+    def fifo(self, path: str):
         """Put a pipe into the clone, on which a reader waits for ever."""
         (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
         os.mkfifo(self.folder / path)
 
-    def environment(self, **marker: Any) -> None:
+    def environment(self, **marker: Any):
         """Bring an environment along that has our marker, altered as ``marker`` says, and a previous one."""
         make_environment(self.venv, "mine", lock=LOCK)
         make_environment(self.work / "previous", "before", version="2.13.0", lock=LOCK)
@@ -102,7 +102,7 @@ class Repository:
                 json.dumps(json.loads(path.read_text(encoding="utf-8")) | marker), encoding="utf-8"
             )
 
-    def journal(self, newcomer: object, *, identity: object = "mine", keep: object = False) -> None:
+    def journal(self, newcomer: object, *, identity: object = "mine", keep: object = False):
         """Bring an environment along, and the journal of an exchange that somebody is said to have begun."""
         self.environment()
         self.write(
@@ -110,7 +110,7 @@ class Repository:
             json.dumps({"id": identity, "newcomer": newcomer, "keep": keep}, indent=1),
         )
 
-    def lock(self, address: str, extra: str = "") -> None:
+    def lock(self, address: str, extra: str = ""):
         """Bring a lock along whose torch comes from ``address``."""
         text = lock_text().replace(
             'url = "https://index.example/torch-2.14.1-cp312-cp312-linux_x86_64.whl"',

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from tests.lab.host import Answer, Host
-    from tests.lab.index import StandInIndex
+from tests.lab.host import Answer, Host
+from tests.lab.index import StandInIndex
 
 LONG_S = 90.0
 """Longer than any test waits."""

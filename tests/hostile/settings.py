@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+from typing_extensions import Self
 
 from tests.lab.host import NOT_FOUND, Answer, Host
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from typing_extensions import Self
-
-    from tests.lab.index import StandInIndex
-    from tests.lab.workshop import Workshop
+from tests.lab.index import StandInIndex
+from tests.lab.workshop import Workshop
 
 TORCH = "2.14.1"
 FILES = {

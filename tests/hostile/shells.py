@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from gpuinstall.base.shell import activation, assignments, joined, on_path, quoted
+from gpuinstall.base.shell import Shell, activation, assignments, joined, on_path, quoted
 from gpuinstall.diagnose.damage import leftovers
 from gpuinstall.diagnose.evidence import DoctorEvidence, EnvironmentContents
-from tests.torture.bounded import run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from gpuinstall.base.shell import Shell
-    from tests.torture.bounded import Ended
+from tests.torture.bounded import Ended, run
 
 CANARY = "executed"
 SHELLS: dict[str, Shell] = {"sh": "sh", "dash": "sh", "bash": "bash", "zsh": "zsh", "fish": "fish"}

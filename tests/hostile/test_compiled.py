@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.base.files import sha256_of
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.lock.compiled import kept_wheel
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and pipes as Unix has them")
 
@@ -26,9 +23,7 @@ def victim(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_link_in_the_place_of_a_folder_removes_nothing_elsewhere(
-    victim: Path, tmp_path: Path
-) -> None:
+def test_a_link_in_the_place_of_a_folder_removes_nothing_elsewhere(victim, tmp_path):
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "0").symlink_to(victim)
     (tmp_path / "linked").symlink_to(victim.parent)
@@ -38,7 +33,7 @@ def test_a_link_in_the_place_of_a_folder_removes_nothing_elsewhere(
     assert (victim / "a.whl").exists()
 
 
-def test_a_pipe_and_a_link_without_end_are_removed_unread(tmp_path: Path) -> None:
+def test_a_pipe_and_a_link_without_end_are_removed_unread(tmp_path):
     folder = tmp_path / "kept" / "0"
     folder.mkdir(parents=True)
     os.mkfifo(folder / "a.whl")
@@ -50,7 +45,7 @@ def test_a_pipe_and_a_link_without_end_are_removed_unread(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can give a file away")
 @pytest.mark.parametrize("name", ["", "{sha256}", "{sha256}/a.whl"])
-def test_a_wheel_of_another_user_is_not_taken(tmp_path: Path, name: str) -> None:
+def test_a_wheel_of_another_user_is_not_taken(tmp_path, name):
     wheel = tmp_path / "a.whl"
     wheel.write_text("not ours")
     sha256 = sha256_of(wheel)

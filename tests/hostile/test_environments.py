@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="scripts in the place of programs, as Unix has them"
@@ -102,9 +98,7 @@ def victim(cloned: Workshop, tmp_path: Path) -> Workshop:
     return replace(cloned, caches=tmp_path / "the victims")
 
 
-def test_a_proven_environment_of_a_stranger_is_built_anew_and_not_run(
-    victim: Workshop, tmp_path: Path
-) -> None:
+def test_a_proven_environment_of_a_stranger_is_built_anew_and_not_run(victim, tmp_path):
     for words in (("probe",), ("plan",), ("install", "--dry-run"), ("env", "list")):
         victim.document(*words)
     refused = victim.document("env", "rollback", exit_code=2)["errors"][0]
@@ -118,8 +112,8 @@ def test_a_proven_environment_of_a_stranger_is_built_anew_and_not_run(
 
 @pytest.mark.heavy
 def test_who_verifies_or_diagnoses_such_an_environment_is_told_that_it_is_run(
-    victim: Workshop,
-) -> None:
+    victim,
+):
     run = ("run", "python", "--version")
     for words in (("verify",), ("doctor",), run, run):
         assert (
@@ -130,8 +124,8 @@ def test_who_verifies_or_diagnoses_such_an_environment_is_told_that_it_is_run(
 
 @pytest.mark.parametrize("name", mostly_heavy(ANSWERS, {"deep", "packages is [1, [2]]"}))
 def test_what_an_environment_of_others_answers_is_checked_and_no_fault_of_ours(
-    name: str, tmp_path: Path, play: Play
-) -> None:
+    name, tmp_path, play
+):
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     workshop = Workshop(tmp_path, tmp_path / "caches", {"UV_OFFLINE": "1"})
     process.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "app"])

@@ -1,10 +1,7 @@
 """What stands on a person's screen, whatever a text from outside holds."""
 
-from __future__ import annotations
-
 import sys
 from itertools import cycle
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,11 +10,6 @@ from tests.hostile.escapes import PAYLOADS, SOURCES, seen
 from tests.hostile.repository import Repository
 from tests.lab.driver import FakeDriver
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="terminals as Linux has them")
 
@@ -37,9 +29,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("source", "payload"), CASES)
-def test_a_text_from_outside_forges_and_erases_no_line(
-    source: str, payload: str, tmp_path: Path, play: Play, libraries: Path
-) -> None:
+def test_a_text_from_outside_forges_and_erases_no_line(source, payload, tmp_path, play, libraries):
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     repository = Repository(tmp_path / "home")
     repository.prepare()
@@ -51,7 +41,7 @@ def test_a_text_from_outside_forges_and_erases_no_line(
 
 
 @pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
-def test_what_cannot_be_printed_is_written_out(text: str) -> None:
+def test_what_cannot_be_printed_is_written_out(text):
     assert visible(text).isprintable()
     assert visible("grün · 東京 2 × GPU\u00a0…") == "grün · 東京 2 × GPU\u00a0…"
     assert visible("a\x1b[2K\n\u202e\ud800") == "a\\x1b[2K\\n\\u202e\\ud800"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import tomli
@@ -10,13 +10,9 @@ import tomli
 from tests.hostile.family import NAMES, TAG, TORCH, UNKNOWN, Attack
 from tests.lab.cases import mostly_heavy
 from tests.lab.host import Answer
+from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.index import StandInIndex
 
 LOCK = ("lock", "--target", TAG, f"torch=={TORCH}")
 EACH = mostly_heavy(NAMES, {"xformers"})
@@ -35,8 +31,8 @@ def here(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
 
 @pytest.mark.heavy
 def test_what_torch_demands_comes_from_the_index_of_torch_whatever_the_default_index_has(
-    attack: Attack, here: Workshop
-) -> None:
+    attack, here
+):
     names = (*NAMES, UNKNOWN)
     attack.plant(names)
     attack.demand(names)
@@ -57,9 +53,7 @@ def test_what_torch_demands_comes_from_the_index_of_torch_whatever_the_default_i
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_what_the_index_of_torch_does_not_list_comes_from_nowhere(
-    attack: Attack, here: Workshop, name: str
-) -> None:
+def test_what_the_index_of_torch_does_not_list_comes_from_nowhere(attack, here, name):
     for wheel in (attack.index.folder / "whl" / TAG).glob(f"{name}-*"):
         wheel.unlink()
     attack.plant([name])
@@ -72,9 +66,7 @@ def test_what_the_index_of_torch_does_not_list_comes_from_nowhere(
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_what_a_program_demands_of_pytorch_comes_from_nowhere_else_either(
-    attack: Attack, here: Workshop, name: str
-) -> None:
+def test_what_a_program_demands_of_pytorch_comes_from_nowhere_else_either(attack, here, name):
     own = {
         wheel: wheel.read_bytes() for wheel in (attack.index.folder / "whl" / TAG).glob(f"{name}-*")
     }
@@ -93,9 +85,7 @@ def test_what_a_program_demands_of_pytorch_comes_from_nowhere_else_either(
 
 
 @pytest.mark.heavy
-def test_an_index_that_fails_in_the_middle_leads_to_no_other(
-    attack: Attack, here: Workshop
-) -> None:
+def test_an_index_that_fails_in_the_middle_leads_to_no_other(attack, here):
     attack.plant(["torchdata"])
     attack.demand(["torchdata"])
     attack.list_own(["torchdata"])
@@ -113,9 +103,7 @@ def test_an_index_that_fails_in_the_middle_leads_to_no_other(
     assert not attack.mark.exists()
 
 
-def test_where_torch_comes_from_the_default_index_nothing_of_the_family_is_built(
-    attack: Attack, here: Workshop
-) -> None:
+def test_where_torch_comes_from_the_default_index_nothing_of_the_family_is_built(attack, here):
     attack.plant(["torchdata"], wheels=False)
     attack.demand_at_the_default_index(["torchdata"])
     silent = {**here.variables, "GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl"}
@@ -126,8 +114,8 @@ def test_where_torch_comes_from_the_default_index_nothing_of_the_family_is_built
 
 @pytest.mark.heavy
 def test_what_somebody_asks_for_by_its_name_may_come_from_the_default_index_as_a_wheel(
-    attack: Attack, here: Workshop
-) -> None:
+    attack, here
+):
     attack.plant(["torchtune"])
     attack.demand([])
     here.document(*LOCK, "torchtune")

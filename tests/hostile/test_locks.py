@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli
@@ -19,11 +20,6 @@ from tests.lab.index import StandInIndex
 from tests.lab.shared import once
 from tests.lab.workshop import Workshop
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-
 LOCK = "pylock.cu126.toml"
 A100 = FakeDriver((FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0"),))
 QUICK = {"another host for numpy, the same hash", "one of PyTorch's as a wheel"}
@@ -39,7 +35,7 @@ def here(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
 
 @pytest.fixture(scope="session")
 def document(catalog_wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    def make(folder: Path) -> None:
+    def make(folder: Path):
         (folder / "project").mkdir(parents=True)
         with StandInIndex(catalog_wheels) as index:
             made = Workshop(folder / "project", folder / "caches", index.environment())
@@ -62,21 +58,19 @@ def reasons(folder: Path, document: dict[str, Any]) -> list[str]:
     return [reason.code for each in checked for reason in each.reasons]
 
 
-def test_a_lock_as_it_was_made_is_fresh(document: dict[str, Any], tmp_path: Path) -> None:
+def test_a_lock_as_it_was_made_is_fresh(document, tmp_path):
     assert reasons(tmp_path, document) == []
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_check_sees_a_lock_that_was_tampered_with(
-    document: dict[str, Any], tmp_path: Path, name: str
-) -> None:
+def test_check_sees_a_lock_that_was_tampered_with(document, tmp_path, name):
     assert reasons(tmp_path, tampered(document, name))
 
 
 @pytest.mark.parametrize("name", mostly_heavy(KINDS, QUICK))
 def test_a_lock_sealed_anew_is_seen_by_what_the_sources_hold_and_sync_takes_nothing_that_harms(
-    here: Workshop, play: Play, name: str
-) -> None:
+    here, play, name
+):
     play(A100)
     kind, path = KINDS[name], here.folder / LOCK
     original = tomli.loads(here.lock(LOCK))
@@ -92,9 +86,7 @@ def test_a_lock_sealed_anew_is_seen_by_what_the_sources_hold_and_sync_takes_noth
 
 
 @pytest.mark.heavy
-def test_sync_judges_the_source_of_a_file_that_its_cache_holds_too(
-    here: Workshop, play: Play
-) -> None:
+def test_sync_judges_the_source_of_a_file_that_its_cache_holds_too(here, play):
     play(A100)
     here.document("sync", "--target", "cu126")
     path, original = here.folder / LOCK, tomli.loads(here.lock(LOCK))

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import tomli
 
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver
+from tests.lab.fixtures import Play
 from tests.lab.host import NOT_FOUND, Answer, Host
+from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 LOCK = ("lock", "-q", "--target", "cpu")
 TOOLS = ("pip", "pip's one index", "uv's sources", "uv's index", "uv.toml", "Poetry", "PDM")
@@ -99,9 +95,7 @@ def written_by(tool: str, index: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("tool", mostly_heavy(TOOLS, {"pip", "Poetry"}))
-def test_a_package_comes_from_the_index_that_the_project_names(
-    here: Workshop, company: Company, tool: str
-) -> None:
+def test_a_package_comes_from_the_index_that_the_project_names(here, company, tool):
     for name, text in written_by(tool, company.index).items():
         (here.folder / name).write_text(text, encoding="utf-8")
     wary = replace(here, variables={**here.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
@@ -124,9 +118,7 @@ FILES_OF_SOURCES_ALONE = {
 
 
 @pytest.mark.parametrize("name", FILES_OF_SOURCES_ALONE)
-def test_sources_count_of_a_file_whose_request_is_not_read(
-    here: Workshop, company: Company, name: str
-) -> None:
+def test_sources_count_of_a_file_whose_request_is_not_read(here, company, name):
     first = here.variables["UV_DEFAULT_INDEX"]
     text = FILES_OF_SOURCES_ALONE[name].format(first=first, corp=company.index)
     (here.folder / name).write_text(text, encoding="utf-8")
@@ -135,7 +127,7 @@ def test_sources_count_of_a_file_whose_request_is_not_read(
     assert taken(here) == f"{company.host.url}/{company.wheel.name}"
 
 
-def test_a_package_by_address_is_not_requested_by_name(here: Workshop) -> None:
+def test_a_package_by_address_is_not_requested_by_name(here):
     project = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
     wrong = {}
     for name, text in {
@@ -155,9 +147,7 @@ def test_a_package_by_address_is_not_requested_by_name(here: Workshop) -> None:
     assert wrong == {}
 
 
-def test_a_lock_names_the_index_of_the_users_own_configuration(
-    here: Workshop, company: Company
-) -> None:
+def test_a_lock_names_the_index_of_the_users_own_configuration(here, company):
     ours = replace(here, variables={**here.variables, "UV_INDEX": company.index})
     locked = " ".join(ours.run("lock", "--target", "cpu", "ours").err.split())
     assert f"{company.index}, as UV_INDEX says: the source of ours" in locked
@@ -183,9 +173,7 @@ def test_a_lock_names_the_index_of_the_users_own_configuration(
 
 
 @pytest.mark.heavy
-def test_an_index_of_a_file_counts_for_every_later_command(
-    here: Workshop, company: Company
-) -> None:
+def test_an_index_of_a_file_counts_for_every_later_command(here, company):
     file = here.folder / "more.txt"
     file.write_text(
         f"--extra-index-url {company.index}\n--extra-index-url https://download.pytorch.org/whl/cu118\nours\n"
@@ -216,7 +204,7 @@ def test_an_index_of_a_file_counts_for_every_later_command(
 
 
 @pytest.mark.heavy
-def test_an_index_of_a_script_counts_for_it(here: Workshop, company: Company) -> None:
+def test_an_index_of_a_script_counts_for_it(here, company):
     script = here.folder / "train.py"
     block = [
         "# /// script",
@@ -239,7 +227,7 @@ def test_an_index_of_a_script_counts_for_it(here: Workshop, company: Company) ->
     assert "train.py: no-index cannot be obeyed" in refused.err
 
 
-def test_a_hash_of_a_line_is_the_file_or_the_command_ends(here: Workshop, company: Company) -> None:
+def test_a_hash_of_a_line_is_the_file_or_the_command_ends(here, company):
     file = here.folder / "requirements.txt"
     lines = {
         "of another file": (

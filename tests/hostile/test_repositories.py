@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -11,12 +13,6 @@ from tests.hostile.repository import LOCK, Repository
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and pipes as Unix has them")
 
@@ -40,7 +36,7 @@ class Hostile(NamedTuple):
 
 
 def both(*crafts: Callable[[Repository], None]) -> Callable[[Repository], None]:
-    def craft(repository: Repository) -> None:
+    def craft(repository: Repository):
         for each in crafts:
             each(repository)
 
@@ -50,7 +46,7 @@ def both(*crafts: Callable[[Repository], None]) -> Callable[[Repository], None]:
 def instead(name: str, put: Callable[[Repository, str], None]) -> Callable[[Repository], None]:
     """Bring an environment along, and put something else in the place of one of its files."""
 
-    def craft(repository: Repository) -> None:
+    def craft(repository: Repository):
         repository.environment()
         path = repository.folder / name
         if path.is_dir():
@@ -61,36 +57,36 @@ def instead(name: str, put: Callable[[Repository, str], None]) -> Callable[[Repo
     return craft
 
 
-def pipe(repository: Repository, name: str) -> None:
+def pipe(repository: Repository, name: str):
     repository.fifo(name)
 
 
-def to_bashrc(repository: Repository, name: str) -> None:
+def to_bashrc(repository: Repository, name: str):
     repository.link(name, repository.home / "bashrc")
 
 
-def to_nowhere(repository: Repository, name: str) -> None:
+def to_nowhere(repository: Repository, name: str):
     repository.link(name, repository.thesis / "new")
 
 
-def to_thesis(repository: Repository, name: str) -> None:
+def to_thesis(repository: Repository, name: str):
     repository.link(name, repository.thesis)
 
 
-def to_other(repository: Repository, name: str) -> None:
+def to_other(repository: Repository, name: str):
     repository.link(name, repository.other)
 
 
-def huge(repository: Repository, name: str) -> None:
+def huge(repository: Repository, name: str):
     with (repository.folder / name).open("wb") as file:
         file.truncate(1 << 33)
 
 
-def deep(repository: Repository, name: str) -> None:
+def deep(repository: Repository, name: str):
     repository.write(name, ("[" if name.endswith("json") else "a = " + "[") + "[" * 200_000)
 
 
-def linked_folder(repository: Repository) -> None:
+def linked_folder(repository: Repository):
     """A marker that names a file above the repository, by way of a link."""
     repository.environment(lock="d/../../bashrc")
     for venv in (repository.venv, repository.work / "previous"):
@@ -99,7 +95,7 @@ def linked_folder(repository: Repository) -> None:
 
 
 def marker(**fields: object) -> Callable[[Repository], None]:
-    def craft(repository: Repository) -> None:
+    def craft(repository: Repository):
         repository.environment(**fields)
         for name in ("bashrc", "Makefile"):
             for venv in (repository.venv, repository.work / "previous"):
@@ -110,19 +106,19 @@ def marker(**fields: object) -> Callable[[Repository], None]:
 
 
 def code(*names: str, folder: str = "") -> Callable[[Repository], None]:
-    def craft(repository: Repository) -> None:
+    def craft(repository: Repository):
         for name in names:
             repository.write(folder + name, repository.code)
 
     return craft
 
 
-def torch_folder(repository: Repository) -> None:
+def torch_folder(repository: Repository):
     repository.write("torch/__init__.py", repository.code)
     repository.write("torch/version.py", repository.code + "__version__ = '9.9'\n")
 
 
-def fake_python(repository: Repository) -> None:
+def fake_python(repository: Repository):
     """An environment as uv finds it where it is not told of another."""
     repository.write(".venv/pyvenv.cfg", "home = /usr/bin\n")
     repository.write(".venv/bin/python", f"#!/bin/sh\n: > {repository.executed}\n")
@@ -133,17 +129,17 @@ def locked(address: str, extra: str = "") -> Callable[[Repository], None]:
     return lambda repository: repository.lock(address.format(home=repository.home), extra)
 
 
-def linked_lock(repository: Repository) -> None:
+def linked_lock(repository: Repository):
     repository.lock('url = "https://index.example/torch-2.14.1-py3-none-any.whl"')
     (repository.folder / LOCK).rename(repository.home / LOCK)
     repository.link(LOCK, repository.home / LOCK)
 
 
-def linked_project(repository: Repository) -> None:
+def linked_project(repository: Repository):
     repository.link("pyproject.toml", repository.home / "bashrc")
 
 
-def linked_to_a_patched(repository: Repository) -> None:
+def linked_to_a_patched(repository: Repository):
     """A link to a project of the person's, which ``export uv`` has patched."""
     patched = (
         '[project]\nname = "mine"\n\n[tool.uv]  # by gpuinstall\nconflicts = []  # by gpuinstall\n'
@@ -362,9 +358,7 @@ def repository(tmp_path: Path) -> Repository:
 
 
 @pytest.mark.parametrize("name", mostly_heavy(REPOSITORIES, QUICK))
-def test_a_strangers_repository_harms_nothing_outside_it_and_runs_nothing(
-    repository: Repository, play: Play, name: str
-) -> None:
+def test_a_strangers_repository_harms_nothing_outside_it_and_runs_nothing(repository, play, name):
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     hostile = REPOSITORIES[name]
     hostile.craft(repository)

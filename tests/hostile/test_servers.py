@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.hostile.servers import MANNERS, PLACES, spoil
 from tests.lab.driver import FakeDriver
+from tests.lab.host import Answer
 from tests.lab.new_torch import make_new_torch
 from tests.lab.pace import within
 from tests.lab.workshop import Workshop
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.host import Answer
-    from tests.lab.index import StandInIndex
-
-    Respond = Callable[[str, dict[str, str]], Answer]
+Respond = Callable[[str, dict[str, str]], Answer]
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the limit of uv's memory reads /proc"
@@ -51,9 +44,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("place", "manner"), CASES)
-def test_a_server_that_means_ill_ends_nothing_but_the_run(
-    stand_in: StandInIndex, tmp_path: Path, play: Play, place: str, manner: str
-) -> None:
+def test_a_server_that_means_ill_ends_nothing_but_the_run(stand_in, tmp_path, play, place, manner):
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     host = spoil(stand_in, place, manner)
     (tmp_path / "project").mkdir()
@@ -69,8 +60,8 @@ def test_a_server_that_means_ill_ends_nothing_but_the_run(
 
 @pytest.mark.parametrize("manner", ["a byte now and then", "half of it and then nothing"])
 def test_parts_of_a_wheel_that_come_too_slowly_end_by_the_same_limits(
-    stand_in: StandInIndex, tmp_path: Path, play: Play, manner: str
-) -> None:
+    stand_in, tmp_path, play, manner
+):
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     for host in stand_in.hosts:
         host.respond = _slow_parts(host.respond, MANNERS[manner])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,15 +14,9 @@ from gpuinstall.base import process
 from tests.hostile.settings import FILES, KEYS, SPELLINGS, TORCH, Evil
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
-
 
 REFUSED = {"with another case", "of a folder with dots"}
 """Spellings that uv and we may read otherwise; then nothing is installed."""
@@ -45,8 +40,8 @@ def evil(stand_in: StandInIndex) -> Iterator[Evil]:
     "spelling", mostly_heavy(SPELLINGS, {"with a login", "of a folder with dots"})
 )
 def test_the_source_of_torch_is_named_with_its_file_also_when_nothing_else_is_said(
-    here: Workshop, evil: Evil, spelling: str
-) -> None:
+    here, evil, spelling
+):
     file = evil.choose(here, "[tool.uv]", "find-links", spelling)
     done = here.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}")
     said = done.err.splitlines()
@@ -63,8 +58,8 @@ def test_the_source_of_torch_is_named_with_its_file_also_when_nothing_else_is_sa
 @pytest.mark.heavy
 @pytest.mark.parametrize(("file", "key", "spelling"), list(product(FILES, KEYS, SPELLINGS)))
 def test_a_source_of_a_stranger_is_named_in_any_file_and_not_asked_without_trust(
-    here: Workshop, evil: Evil, file: str, key: str, spelling: str
-) -> None:
+    here, evil, file, key, spelling
+):
     # The index of the test stands for the user's own, which would come before.
     own = {"UV_DEFAULT_INDEX": ""} if key == "index-url" else {}
     fresh = replace(here, variables={**here.variables, **own})
@@ -82,9 +77,7 @@ def test_a_source_of_a_stranger_is_named_in_any_file_and_not_asked_without_trust
 
 
 @pytest.mark.heavy
-def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(
-    here: Workshop, evil: Evil
-) -> None:
+def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(here, evil):
     file = evil.choose(here, "uv.toml", "find-links", "with a slash")
     assert here.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}").status == 0
     synced = here.run("sync", "-q", "--target", "cpu")
@@ -104,9 +97,7 @@ def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_shellenv_leaves_a_strangers_index_to_the_folder(
-    here: Workshop, evil: Evil, key: str
-) -> None:
+def test_shellenv_leaves_a_strangers_index_to_the_folder(here, evil, key):
     file = evil.choose(here, "uv.toml", key, "with a slash")
     done = replace(here, variables={**here.variables, "UV_DEFAULT_INDEX": ""}).run("shellenv", "-q")
     assert done.status == 0, done.err
@@ -115,9 +106,7 @@ def test_shellenv_leaves_a_strangers_index_to_the_folder(
     assert str(file) in done.err
 
 
-def test_a_package_by_the_address_of_a_stranger_is_named_or_refused(
-    here: Workshop, stand_in: StandInIndex
-) -> None:
+def test_a_package_by_the_address_of_a_stranger_is_named_or_refused(here, stand_in):
     wheel = next((stand_in.folder / "simple").glob("filelock-*.whl")).name
     address = f"{stand_in.default.url}/files/{wheel}"
     project = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch", "filelock"]\n'
@@ -132,9 +121,7 @@ def test_a_package_by_the_address_of_a_stranger_is_named_or_refused(
     assert wary.document("lock", exit_code=2)["errors"][0]["code"] == "folder-not-trusted"
 
 
-def test_the_code_of_a_folder_that_is_not_trusted_is_not_built(
-    here: Workshop, tmp_path: Path
-) -> None:
+def test_the_code_of_a_folder_that_is_not_trusted_is_not_built(here, tmp_path):
     (here.folder / "mine").mkdir()
     backend = f"open({str(tmp_path / 'executed')!r}, 'w').close()\n"
     (here.folder / "mine" / "backend.py").write_text(backend, encoding="utf-8")
@@ -149,9 +136,7 @@ def test_the_code_of_a_folder_that_is_not_trusted_is_not_built(
 
 
 @pytest.mark.heavy
-def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(
-    here: Workshop, tmp_path: Path
-) -> None:
+def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(here, tmp_path):
     requirements = here.folder / "requirements.txt"
     (tmp_path / "base.txt").write_text("filelock\n", encoding="utf-8")
     requirements.write_text("-r ../base.txt\n", encoding="utf-8")
@@ -184,9 +169,7 @@ def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(
 
 
 @pytest.mark.heavy
-def test_an_address_in_the_metadata_of_a_script_is_named_or_refused(
-    here: Workshop, stand_in: StandInIndex
-) -> None:
+def test_an_address_in_the_metadata_of_a_script_is_named_or_refused(here, stand_in):
     wheel = next((stand_in.folder / "simple").glob("filelock-*.whl")).name
     address = f"{stand_in.default.url}/files/{wheel}"
     script = here.folder / "train.py"
@@ -211,9 +194,7 @@ def test_an_address_in_the_metadata_of_a_script_is_named_or_refused(
         ("probe", "doctor"),
     ],
 )
-def test_every_command_that_asks_sources_names_those_of_a_stranger(
-    here: Workshop, evil: Evil, before: str, words: str
-) -> None:
+def test_every_command_that_asks_sources_names_those_of_a_stranger(here, evil, before, words):
     (here.folder / "pyproject.toml").write_text(
         '[project]\nname = "x"\nversion = "1"\n', encoding="utf-8"
     )

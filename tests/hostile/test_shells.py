@@ -1,24 +1,18 @@
 """Lines that are printed for a shell: whatever a name holds, it is one word of them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
-from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall.base.shell import quoted
 from tests.hostile.shells import HERE, NAMES, SHELLS, printed, tried
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="shells as Unix has them")
 
 
 @pytest.mark.parametrize("program", HERE)
-def test_no_name_is_run(program: str, tmp_path: Path) -> None:
+def test_no_name_is_run(program, tmp_path):
     faults = [
         fault
         for at, name in enumerate(NAMES)
@@ -31,7 +25,7 @@ def test_no_name_is_run(program: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("program", HERE)
-def test_a_name_is_one_word_and_comes_as_it_is(program: str) -> None:
+def test_a_name_is_one_word_and_comes_as_it_is(program):
     for name in NAMES:
         if SHELLS[program] == "sh" and name.endswith("\n"):
             continue  # what a shell without $'' cannot say
@@ -43,7 +37,7 @@ def test_a_name_is_one_word_and_comes_as_it_is(program: str) -> None:
         assert done.stdout == os.fsencode(name) + b"_"
 
 
-def test_powershell_ends_a_text_at_the_quotation_marks_of_typesetters_too() -> None:
+def test_powershell_ends_a_text_at_the_quotation_marks_of_typesetters_too():
     assert quoted("a’; calc; ‘", "powershell") == "'a’’; calc; ‘‘'"
     assert quoted("a\n", "powershell") == "(-join ([char]97, [char]10))"
     assert quoted("C:\\a&b", "cmd") == '"C:\\a&b"'

@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from base64 import b64encode
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -23,17 +25,11 @@ from gpuinstall.install.removal import remove
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver
 from tests.lab.environments import packages, put_package
+from tests.lab.fixtures import Play
 from tests.lab.host import UNAUTHORIZED, Answer
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.workshop import Workshop
 from tests.unit.install.environments import make_environment
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="links, owners and mounts as Linux has them"
@@ -85,9 +81,7 @@ def traces(folder: Path, word: str) -> list[str]:
     return [str(path) for path in files if word.encode() in path.read_bytes()]
 
 
-def test_programs_and_modules_of_the_working_folder_are_not_run(
-    here: Workshop, tmp_path: Path
-) -> None:
+def test_programs_and_modules_of_the_working_folder_are_not_run(here, tmp_path):
     mark = tmp_path / "executed"
     for name in PROGRAMS:
         (here.folder / name).write_text(f"#!/bin/dash\n: > {mark}\n", encoding="utf-8")
@@ -110,8 +104,8 @@ def test_programs_and_modules_of_the_working_folder_are_not_run(
 
 @pytest.mark.heavy
 def test_programs_of_a_folder_on_path_that_everybody_can_write_to_are_not_run(
-    here: Workshop, stand_in: StandInIndex, tmp_path: Path
-) -> None:
+    here, stand_in, tmp_path
+):
     (tmp_path / "bin").mkdir()
     for name in (
         "git",
@@ -149,8 +143,8 @@ def test_programs_of_a_folder_on_path_that_everybody_can_write_to_are_not_run(
 
 @pytest.mark.heavy
 def test_a_cache_that_everybody_can_write_to_is_refused_and_anothers_is_named(
-    here: Workshop,
-) -> None:
+    here,
+):
     for name in ("xdg/gpuinstall", "uv"):
         cache = here.caches / name
         cache.mkdir(parents=True, exist_ok=True)
@@ -167,9 +161,7 @@ def test_a_cache_that_everybody_can_write_to_is_refused_and_anothers_is_named(
     assert here.entries() == set()
 
 
-def test_no_script_runs_in_an_environment_that_others_could_make(
-    here: Workshop, tmp_path: Path
-) -> None:
+def test_no_script_runs_in_an_environment_that_others_could_make(here, tmp_path):
     script = here.folder / "train.py"
     script.write_text(
         '# /// script\n# dependencies = ["torch"]\n# ///\nprint("mine")\n', encoding="utf-8"
@@ -200,9 +192,7 @@ def test_no_script_runs_in_an_environment_that_others_could_make(
 
 
 @pytest.mark.heavy
-def test_links_that_others_have_put_into_the_temporary_folder_are_not_followed(
-    here: Workshop, tmp_path: Path
-) -> None:
+def test_links_that_others_have_put_into_the_temporary_folder_are_not_followed(here, tmp_path):
     temporary, victim = tmp_path / "temporary", tmp_path / "victim"
     temporary.mkdir()
     victim.write_text("mine", encoding="utf-8")
@@ -222,9 +212,7 @@ def test_links_that_others_have_put_into_the_temporary_folder_are_not_followed(
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
-def test_nothing_of_ours_lies_where_others_could_exchange_it(
-    here: Workshop, tmp_path: Path, mode: int
-) -> None:
+def test_nothing_of_ours_lies_where_others_could_exchange_it(here, tmp_path, mode):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     temporary.chmod(mode)
@@ -242,8 +230,8 @@ def test_nothing_of_ours_lies_where_others_could_exchange_it(
 
 @pytest.mark.heavy
 def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written(
-    stand_in_folder: Path, tmp_path: Path, play: Play
-) -> None:
+    stand_in_folder, tmp_path, play
+):
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     with StandInIndex(stand_in_folder, Habits(credentials=f"me:{SECRET}")) as index:
         respond, wanted = (
@@ -285,9 +273,7 @@ def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written
         pytest.param("project", "100k", marks=pytest.mark.heavy),
     ],
 )
-def test_a_disk_that_fills_at_any_place_ends_the_run_and_nothing_else(
-    here: Workshop, tmp_path: Path, place: str, size: str
-) -> None:
+def test_a_disk_that_fills_at_any_place_ends_the_run_and_nothing_else(here, tmp_path, place, size):
     with small_disk(tmp_path / place, size):
         (here.folder / "kept").write_text("mine", encoding="utf-8")
         error = here.document("install", exit_code=4)["errors"][0]
@@ -295,7 +281,7 @@ def test_a_disk_that_fills_at_any_place_ends_the_run_and_nothing_else(
         assert here.entries() == {"kept"}
 
 
-def test_a_tool_that_cannot_be_removed_is_said_to_be_there(tmp_path: Path) -> None:
+def test_a_tool_that_cannot_be_removed_is_said_to_be_there(tmp_path):
     home = tmp_path / "disk" / "gpuinstall"
     with mounted(home.parent, "tmpfs", "size=100k"):
         (home / "bin").mkdir(parents=True)
@@ -308,9 +294,7 @@ def test_a_tool_that_cannot_be_removed_is_said_to_be_there(tmp_path: Path) -> No
         assert remove_tool(home) == ["notes"]
 
 
-def test_an_environment_can_be_removed_from_a_full_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_can_be_removed_from_a_full_disk(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     disk = tmp_path / "disk"
     for name, size in {
@@ -336,7 +320,7 @@ def test_an_environment_can_be_removed_from_a_full_disk(
             assert not paths.work.exists()
 
 
-def fill(disk: Path) -> None:
+def fill(disk: Path):
     """Write to a disk until it takes neither bytes nor files."""
     with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
         while file.write(bytes(4096)):
@@ -347,14 +331,12 @@ def fill(disk: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_cache_of_ours_that_cannot_be_written_ends_nothing(
-    here: Workshop, tmp_path: Path
-) -> None:
+def test_a_cache_of_ours_that_cannot_be_written_ends_nothing(here, tmp_path):
     with small_disk(tmp_path / "caches/xdg", "40k"):
         assert here.document("install")["data"]["verdict"]["status"] == "passed"
 
 
-def test_an_environment_that_is_a_mount_point_is_refused(here: Workshop) -> None:
+def test_an_environment_that_is_a_mount_point_is_refused(here):
     with small_disk(here.folder / ".venv", "1m"):
         (here.folder / ".venv" / "kept").write_text("mine", encoding="utf-8")
         assert here.document("install", exit_code=2)["errors"][0]["code"] == "mount-point"
@@ -362,8 +344,8 @@ def test_an_environment_that_is_a_mount_point_is_refused(here: Workshop) -> None
 
 @pytest.mark.heavy
 def test_an_environment_in_a_lower_layer_is_left_as_it_was_and_nothing_is_left_beside_it(
-    here: Workshop, tmp_path: Path
-) -> None:
+    here, tmp_path
+):
     assert here.run("install", "torch==2.13.0").status == 0
     for name in ("upper", "work", "image"):
         (tmp_path / name).mkdir()
@@ -386,9 +368,7 @@ def test_an_environment_in_a_lower_layer_is_left_as_it_was_and_nothing_is_left_b
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("line", ["Machine", "Download", "running kernels"])
-def test_a_target_that_goes_away_is_an_error_and_no_fault_of_ours(
-    here: Workshop, tmp_path: Path, line: str
-) -> None:
+def test_a_target_that_goes_away_is_an_error_and_no_fault_of_ours(here, tmp_path, line):
     target = tmp_path / "target"
     target.mkdir()
     running = here.start("install", "--venv", str(target / ".venv"))
@@ -406,9 +386,7 @@ def test_a_target_that_goes_away_is_an_error_and_no_fault_of_ours(
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("shared", [True, False])
-def test_eight_runs_at_once_with_a_cold_cache_all_come_to_an_end(
-    here: Workshop, tmp_path: Path, *, shared: bool
-) -> None:
+def test_eight_runs_at_once_with_a_cold_cache_all_come_to_an_end(here, tmp_path, *, shared):
     words = [
         ("--venv", ".venv" if shared else str(tmp_path / f"env {number}" / ".venv"))
         for number in range(8)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process, uv
+from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.index import StandInIndex
 
 HOSTILE = {
     "settings": {"settings-1.0.data/data/pyvenv.cfg": "home = /evil"},
@@ -36,7 +32,7 @@ def here(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path) -> Works
 
 
 @pytest.mark.heavy
-def test_a_wheel_that_writes_where_it_may_not_is_not_installed(here: Workshop) -> None:
+def test_a_wheel_that_writes_where_it_may_not_is_not_installed(here):
     here.document("install", "--backend", "cpu", "numpy")
     before = (here.folder / ".venv" / "gpuinstall.json").read_text()
     wrong = {}
@@ -49,9 +45,7 @@ def test_a_wheel_that_writes_where_it_may_not_is_not_installed(here: Workshop) -
 
 
 @pytest.mark.heavy
-def test_a_wheel_without_the_local_version_of_its_file_stays_locked(
-    here: Workshop, stand_in_folder: Path
-) -> None:
+def test_a_wheel_without_the_local_version_of_its_file_stays_locked(here, stand_in_folder):
     wheel = make_wheel(stand_in_folder / "simple", "odd", "1.0")
     wheel.rename(wheel.with_name("odd-1.0+cu12torch2.13-py3-none-any.whl"))
     here.document("install", "--backend", "cpu", "odd")
@@ -60,7 +54,7 @@ def test_a_wheel_without_the_local_version_of_its_file_stays_locked(
 
 
 @pytest.mark.heavy
-def test_nor_is_it_left_in_an_environment_of_others(here: Workshop) -> None:
+def test_nor_is_it_left_in_an_environment_of_others(here):
     venv = here.folder / "app"
     process.run(
         [uv.uv(), "venv", "--no-project", "--python", sys.executable, venv], env=here.environment

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,12 +11,6 @@ from gpuinstall.environments.environment import installed_packages
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 GTX_980_ON_590 = FakeDriver(
     (FakeGpu(name="NVIDIA GeForce GTX 980", cc="5.2", pci="10de:13c0"),),
@@ -43,9 +36,7 @@ def advised(workshop: Workshop, words: str, exit_code: int) -> list[str]:
 
 
 @pytest.mark.heavy
-def test_advice_that_is_pasted_mends_what_it_is_about(
-    stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play: Play
-) -> None:
+def test_advice_that_is_pasted_mends_what_it_is_about(stand_in, stand_in_folder, tmp_path, play):
     simple = stand_in_folder / "simple"
     make_wheel(simple, "scipy", "1.16.3")
     make_wheel(simple, "lonely", "1.0")

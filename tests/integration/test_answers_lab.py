@@ -5,18 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from tests.lab.host import Answer
+from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.host import Answer
-    from tests.lab.index import StandInIndex
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 CPU = ("--backend", "cpu", "--python", PYTHON)
@@ -31,7 +27,7 @@ def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path) -> W
     return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
 
 
-def put_in_by_hand(workshop: Workshop, *packages: str) -> None:
+def put_in_by_hand(workshop: Workshop, *packages: str):
     site = next((workshop.folder / ".venv" / "lib").glob("python*/site-packages"))
     for package in packages:
         name, _, requirement = package.partition(" requires ")
@@ -43,7 +39,7 @@ def put_in_by_hand(workshop: Workshop, *packages: str) -> None:
 
 
 @pytest.mark.heavy
-def test_a_package_that_another_requires_stays_and_that_is_said(workshop: Workshop) -> None:
+def test_a_package_that_another_requires_stays_and_that_is_said(workshop):
     workshop.document("install", "torch", "numpy", "pandas", *CPU)
     done = workshop.run("remove", "numpy")
     assert done.status == 0, done.err
@@ -51,14 +47,14 @@ def test_a_package_that_another_requires_stays_and_that_is_said(workshop: Worksh
 
 
 @pytest.mark.heavy
-def test_an_upgrade_that_a_bound_forbids_names_the_bound(workshop: Workshop) -> None:
+def test_an_upgrade_that_a_bound_forbids_names_the_bound(workshop):
     workshop.document("install", "torch", "numpy<2.3", *CPU)
     done = workshop.run("install", "--upgrade-package", "numpy")
     assert done.status == 0, done.err
     assert "numpy stays at 2.2.6, the newest that fits numpy<2.3" in done.err
 
 
-def test_a_first_installation_names_what_was_asked_for_first(workshop: Workshop) -> None:
+def test_a_first_installation_names_what_was_asked_for_first(workshop):
     done = workshop.run("install", "torch", "pandas", *CPU)
     assert "Changes     + pandas 2.3.0, torch " in done.err
     assert done.err.count("Build  ") == 1
@@ -66,8 +62,8 @@ def test_a_first_installation_names_what_was_asked_for_first(workshop: Workshop)
 
 @pytest.mark.heavy
 def test_packages_of_pip_s_are_kept_at_their_versions_and_what_they_require_is_not_asked_for(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     workshop.document("install", "torch", "numpy", *CPU)
     libraries = [f"nvidia_library_{number}-12.6" for number in range(20)]
     put_in_by_hand(
@@ -85,7 +81,7 @@ def test_packages_of_pip_s_are_kept_at_their_versions_and_what_they_require_is_n
 
 
 @pytest.mark.heavy
-def test_every_refusal_that_is_pasted_with_its_advice_goes_on(workshop: Workshop) -> None:
+def test_every_refusal_that_is_pasted_with_its_advice_goes_on(workshop):
     (workshop.folder / ".venv").mkdir()
     (workshop.folder / ".venv" / "mine.txt").write_text("mine", encoding="utf-8")
     done = workshop.run("install", "torch", *CPU)
@@ -95,7 +91,7 @@ def test_every_refusal_that_is_pasted_with_its_advice_goes_on(workshop: Workshop
 
 
 @pytest.mark.heavy
-def test_a_rehearsed_sync_changes_nothing(workshop: Workshop) -> None:
+def test_a_rehearsed_sync_changes_nothing(workshop):
     workshop.document("lock", "torch", *CPU)
     before = workshop.entries()
     done = workshop.run("sync", "--dry-run")
@@ -104,7 +100,7 @@ def test_a_rehearsed_sync_changes_nothing(workshop: Workshop) -> None:
     assert workshop.entries() == before
 
 
-def test_quiet_is_silent_where_nothing_is_wrong(workshop: Workshop) -> None:
+def test_quiet_is_silent_where_nothing_is_wrong(workshop):
     done = workshop.run("install", "torch", *CPU, "-q")
     assert (done.status, done.out, done.err) == (0, "", "")
     done = workshop.run("install", "trch", "-q")
@@ -113,8 +109,8 @@ def test_quiet_is_silent_where_nothing_is_wrong(workshop: Workshop) -> None:
 
 
 def test_a_lock_beside_others_names_the_targets_as_the_reason_and_no_program(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     for target in ("cu126", "cpu"):
         workshop.document("lock", "torch", "--target", target, "--python", PYTHON)
     done = workshop.run("lock", "pandas")
@@ -124,8 +120,8 @@ def test_a_lock_beside_others_names_the_targets_as_the_reason_and_no_program(
 
 @pytest.mark.heavy
 def test_a_machine_that_does_not_say_its_glibc_is_told_what_a_newer_one_would_bring(
-    workshop: Workshop, stand_in_folder: Path
-) -> None:
+    workshop, stand_in_folder
+):
     make_wheel(stand_in_folder / "simple", "engine", "1.0", requires=["torch<2.14"])
     make_wheel(
         stand_in_folder / "simple",
@@ -156,12 +152,12 @@ def test_a_machine_that_does_not_say_its_glibc_is_told_what_a_newer_one_would_br
     ],
 )
 def test_the_glibc_of_a_known_machine_counts_and_the_old_floor_is_for_targets(
-    workshop: Workshop,
-    stand_in_folder: Path,
-    words: tuple[str, ...],
-    version: str,
-    floor: str,
-) -> None:
+    workshop,
+    stand_in_folder,
+    words,
+    version,
+    floor,
+):
     simple = stand_in_folder / "simple"
     make_wheel(simple, "viewer", "1.0", requires=["torch", "renderer"])
     make_wheel(simple, "renderer", "1.0", "py3-none-manylinux_2_17_x86_64")
@@ -174,7 +170,7 @@ def test_the_glibc_of_a_known_machine_counts_and_the_old_floor_is_for_targets(
     assert f'glibc = "{floor}"' in lock
 
 
-def test_offline_advises_no_other_index(workshop: Workshop) -> None:
+def test_offline_advises_no_other_index(workshop):
     for words in (("install", "torch", *CPU), ("lock", "torch", "--target", "cpu")):
         done = workshop.run(*words, "--offline")
         assert done.status == 4
@@ -206,8 +202,8 @@ def three_gigabytes(workshop: Workshop, stand_in: StandInIndex, stand_in_folder:
 
 @pytest.mark.heavy
 def test_gigabytes_that_only_an_unreachable_index_costs_are_refused_unless_they_are_wanted(
-    three_gigabytes: Workshop,
-) -> None:
+    three_gigabytes,
+):
     done = three_gigabytes.run("install", "torch", "--python", "3.11")
     assert done.status == 2, done.err
     assert "is a download of 2.9 GB: the index of the CPU build, 127.0.0.1" in " ".join(
@@ -220,7 +216,7 @@ def test_gigabytes_that_only_an_unreachable_index_costs_are_refused_unless_they_
     )  # it is not 2.9 GB
 
 
-def test_a_proxy_that_is_set_wrongly_is_named_and_not_to_be_set(workshop: Workshop) -> None:
+def test_a_proxy_that_is_set_wrongly_is_named_and_not_to_be_set(workshop):
     wrong = {"HTTP_PROXY": "http://ann:s3cret@127.0.0.1:9", "NO_PROXY": "", "no_proxy": ""}
     done = replace(workshop, variables={**workshop.variables, **wrong}).run(
         "lock", "numpy", "--target", "cpu"
@@ -232,7 +228,7 @@ def test_a_proxy_that_is_set_wrongly_is_named_and_not_to_be_set(workshop: Worksh
     assert "s3cret" not in done.err
 
 
-def test_a_plan_that_is_refused_names_the_option_to_run_it_again_with(workshop: Workshop) -> None:
+def test_a_plan_that_is_refused_names_the_option_to_run_it_again_with(workshop):
     words = ("plan", "--gpu", "GTX 980", "--driver", "590.44.01")
     done = workshop.run(*words)
     assert done.status == 8

@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
 FROZEN = "from tests.frozen import freeze\nfreeze()\n"
@@ -59,8 +55,8 @@ def run(workshop: Workshop, code: str) -> process.Finished:
 
 @pytest.mark.heavy
 def test_the_installer_of_an_application_on_the_page_installs_and_starts_it(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     example = re.findall(r"```python\n(.+?)```", text, re.DOTALL)[0]
     done = run(workshop, example)
@@ -72,14 +68,14 @@ def test_the_installer_of_an_application_on_the_page_installs_and_starts_it(
 
 
 @pytest.mark.heavy
-def test_every_call_does_its_step(workshop: Workshop) -> None:
+def test_every_call_does_its_step(workshop):
     (workshop.folder / "locks").mkdir()
     done = run(workshop, EACH)
     assert done.status == 0, done.out + done.err
     assert done.out == ""
 
 
-def test_events_are_lines_and_the_document_is_the_last(workshop: Workshop) -> None:
+def test_events_are_lines_and_the_document_is_the_last(workshop):
     done = workshop.run("install", "--json-events", "-v")
     assert (done.status, done.err) == (0, "")
     events = [json.loads(line) for line in done.out.splitlines()]
@@ -101,9 +97,7 @@ def test_events_are_lines_and_the_document_is_the_last(workshop: Workshop) -> No
 
 
 @pytest.mark.heavy
-def test_a_failure_names_its_log_and_the_log_has_the_commands(
-    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_names_its_log_and_the_log_has_the_commands(workshop, monkeypatch):
     told = workshop.folder / "verdict.json"
     told.write_text(
         json.dumps({"*": {"failed": {"matmul-float32": "CUDA error: an illegal memory access"}}})

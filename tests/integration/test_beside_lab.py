@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process, uv
 from tests.integration.test_install_lab import RTX_4090
 from tests.lab.cases import mostly_heavy
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 
 @pytest.fixture
@@ -32,7 +28,7 @@ def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play
     return made
 
 
-def by_uv(workshop: Workshop, *words: str) -> None:
+def by_uv(workshop: Workshop, *words: str):
     python = workshop.folder / ".venv" / "bin" / "python"
     done = process.run(
         [uv.uv(), "pip", *words, "--python", python], env=workshop.environment, cwd=workshop.folder
@@ -40,7 +36,7 @@ def by_uv(workshop: Workshop, *words: str) -> None:
     assert done.ok, done.err
 
 
-def by_pip(workshop: Workshop, *words: str) -> None:
+def by_pip(workshop: Workshop, *words: str):
     """As somebody does who lifted the constraints."""
     python, index = (
         workshop.folder / ".venv" / "bin" / "python",
@@ -61,9 +57,7 @@ def packages(workshop: Workshop) -> set[str]:
 
 
 @pytest.mark.parametrize("by", mostly_heavy([by_uv, by_pip], [by_uv]), ids=["uv", "pip"])
-def test_a_torch_that_was_replaced_is_seen_by_every_command_and_brought_back_by_one(
-    workshop: Workshop, by: object
-) -> None:
+def test_a_torch_that_was_replaced_is_seen_by_every_command_and_brought_back_by_one(workshop, by):
     before, lock = packages(workshop), workshop.lock("pylock.cu126.toml")
     assert callable(by)
     by(workshop, "install", "torch==2.15.0", "cowsay")
@@ -95,7 +89,7 @@ def test_a_torch_that_was_replaced_is_seen_by_every_command_and_brought_back_by_
 
 
 @pytest.mark.heavy
-def test_what_somebody_only_added_still_stops_a_sync(workshop: Workshop) -> None:
+def test_what_somebody_only_added_still_stops_a_sync(workshop):
     by_uv(workshop, "install", "cowsay")
     assert workshop.run("run", "true").status == 0
     error = workshop.document("sync", exit_code=2)["errors"][0]
@@ -103,7 +97,7 @@ def test_what_somebody_only_added_still_stops_a_sync(workshop: Workshop) -> None
 
 
 @pytest.mark.heavy
-def test_a_damaged_torch_is_never_called_proven(workshop: Workshop) -> None:
+def test_a_damaged_torch_is_never_called_proven(workshop):
     module = next((workshop.folder / ".venv").glob("lib/*/site-packages/torch/__init__.py"))
     module.unlink()
     refused = workshop.run("run", "true")
@@ -121,7 +115,7 @@ def test_a_damaged_torch_is_never_called_proven(workshop: Workshop) -> None:
 
 
 @pytest.mark.heavy
-def test_a_torch_that_is_gone_is_seen_too(workshop: Workshop) -> None:
+def test_a_torch_that_is_gone_is_seen_too(workshop):
     by_uv(workshop, "uninstall", "torch")
     refused = workshop.run("run", "true")
     assert refused.status == 6

@@ -14,13 +14,13 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import bootstrap
 import pytest
@@ -28,11 +28,7 @@ import pytest
 from tests.lab.clone import Person, copy_project, interpreter
 from tests.lab.pace import within
 from tests.lab.uv_mirror import archive, uv_mirror, uv_program
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.lab.wheelhouse import Wheelhouse
+from tests.lab.wheelhouse import Wheelhouse
 
 CLOSED = "http://127.0.0.1:9"
 UNREACHABLE = {
@@ -51,7 +47,7 @@ def one_file(tmp_path_factory: pytest.TempPathFactory, wheelhouse: Wheelhouse) -
     return tree / "dist" / "bootstrap.py"
 
 
-def hands_over(version: str, person: Person, clone: Path) -> None:
+def hands_over(version: str, person: Person, clone: Path):
     done = person.run(interpreter(version), clone / "bootstrap.py", "--help", cwd=clone)
 
     assert (done.returncode, done.stdout.split("\n")[0][:26]) == (
@@ -67,18 +63,14 @@ def hands_over(version: str, person: Person, clone: Path) -> None:
 
 @pytest.mark.network
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.12", "3.13"])
-def test_a_clone_hands_over_under_each_python_with_what_the_default_index_has(
-    version: str, tmp_path: Path
-) -> None:
+def test_a_clone_hands_over_under_each_python_with_what_the_default_index_has(version, tmp_path):
     (tmp_path / "a home").mkdir()
     hands_over(version, Person(tmp_path / "a home"), copy_project(tmp_path / "a clone"))
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("version", ["3.8", "3.12"])
-def test_a_clone_hands_over_and_stays_as_git_knows_it(
-    version: str, person: Person, clone: Path
-) -> None:
+def test_a_clone_hands_over_and_stays_as_git_knows_it(version, person, clone):
     git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@b.example"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "all"]):
         subprocess.run([*git, *command], check=True)
@@ -93,7 +85,7 @@ def test_a_clone_hands_over_and_stays_as_git_knows_it(
 
 
 @pytest.mark.heavy
-def test_an_old_python_finds_a_newer_one_where_pyenv_keeps_it(person: Person, clone: Path) -> None:
+def test_an_old_python_finds_a_newer_one_where_pyenv_keeps_it(person, clone):
     newer = interpreter("3.12").parent.parent
     (person.home / ".pyenv" / "versions").mkdir(parents=True)
     (person.home / ".pyenv" / "versions" / newer.name).symlink_to(newer)
@@ -105,7 +97,7 @@ def test_an_old_python_finds_a_newer_one_where_pyenv_keeps_it(person: Person, cl
     assert "version_info = 3.12." in (person.tools[0] / "pyvenv.cfg").read_text()
 
 
-def test_the_second_run_is_instant_and_makes_nothing(equipped: Person, clone: Path) -> None:
+def test_the_second_run_is_instant_and_makes_nothing(equipped, clone):
     [before] = equipped.tools
 
     with within(3):
@@ -120,8 +112,8 @@ def test_the_second_run_is_instant_and_makes_nothing(equipped: Person, clone: Pa
 
 @pytest.mark.heavy
 def test_a_changed_source_tree_takes_effect_and_three_environments_are_kept(
-    equipped: Person, clone: Path, tmp_path: Path
-) -> None:
+    equipped, clone, tmp_path
+):
     person = equipped.copied(tmp_path / "home")
     version = clone / "src" / "gpuinstall" / "__init__.py"
     for change in range(3):
@@ -138,9 +130,7 @@ def test_a_changed_source_tree_takes_effect_and_three_environments_are_kept(
 
 
 @pytest.mark.heavy
-def test_one_file_from_stdin_hands_over_in_an_empty_folder(
-    person: Person, one_file: Path, tmp_path: Path
-) -> None:
+def test_one_file_from_stdin_hands_over_in_an_empty_folder(person, one_file, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     done = person.run(
@@ -156,9 +146,7 @@ def test_one_file_from_stdin_hands_over_in_an_empty_folder(
     assert list(empty.iterdir()) == []
 
 
-def test_the_plain_file_outside_a_clone_names_the_one_that_works(
-    person: Person, clone: Path
-) -> None:
+def test_the_plain_file_outside_a_clone_names_the_one_that_works(person, clone):
     done = person.run(interpreter("3.12"), "-", stdin=(clone / "bootstrap.py").read_text())
 
     assert done.returncode == 2
@@ -167,7 +155,7 @@ def test_the_plain_file_outside_a_clone_names_the_one_that_works(
 
 
 @pytest.mark.parametrize("cuts", [6, pytest.param(100, marks=pytest.mark.heavy)])
-def test_a_file_cut_anywhere_does_nothing(person: Person, one_file: Path, cuts: int) -> None:
+def test_a_file_cut_anywhere_does_nothing(person, one_file, cuts):
     whole = one_file.read_text()
     code = whole.index('"""\n', whole.index('PAYLOAD = """') + 20)
     chance = random.Random(2)
@@ -188,9 +176,7 @@ def test_a_file_cut_anywhere_does_nothing(person: Person, one_file: Path, cuts: 
     assert list(person.home.iterdir()) == []
 
 
-def test_without_a_network_it_says_the_ways_out_within_seconds_and_leaves_nothing(
-    person: Person, clone: Path
-) -> None:
+def test_without_a_network_it_says_the_ways_out_within_seconds_and_leaves_nothing(person, clone):
     with within(15):
         done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=UNREACHABLE)
 
@@ -207,7 +193,7 @@ def test_without_a_network_it_says_the_ways_out_within_seconds_and_leaves_nothin
     assert list(person.home.iterdir()) == []
 
 
-def test_a_failure_is_one_document_where_one_was_asked_for(person: Person, clone: Path) -> None:
+def test_a_failure_is_one_document_where_one_was_asked_for(person, clone):
     done = person.run(
         interpreter("3.12"), clone / "bootstrap.py", "--json", "-q", settings=UNREACHABLE
     )
@@ -216,9 +202,7 @@ def test_a_failure_is_one_document_where_one_was_asked_for(person: Person, clone
     assert (document["exit_code"], document["errors"][0]["code"]) == (4, "bootstrap")
 
 
-def test_a_data_folder_that_cannot_be_is_one_line_and_exit_4(
-    person: Person, clone: Path, tmp_path: Path
-) -> None:
+def test_a_data_folder_that_cannot_be_is_one_line_and_exit_4(person, clone, tmp_path):
     (tmp_path / "file").touch()
     done = person.run(
         interpreter("3.12"),
@@ -232,9 +216,7 @@ def test_a_data_folder_that_cannot_be_is_one_line_and_exit_4(
     assert "Traceback" not in done.stderr
 
 
-def test_a_tool_that_a_stranger_put_there_is_not_run(
-    person: Person, clone: Path, tmp_path: Path
-) -> None:
+def test_a_tool_that_a_stranger_put_there_is_not_run(person, clone, tmp_path):
     name = bootstrap.kit_from_clone(clone).name
     python = tmp_path / "shared" / "gpuinstall" / name / "bin" / "python"
     python.parent.mkdir(parents=True)
@@ -253,7 +235,7 @@ def test_a_tool_that_a_stranger_put_there_is_not_run(
 
 
 @pytest.mark.heavy
-def test_an_externally_managed_python_is_no_obstacle(person: Person, clone: Path) -> None:
+def test_an_externally_managed_python_is_no_obstacle(person, clone):
     python = Path("/usr/bin/python3")
     asked = "import pip, sysconfig; print(sysconfig.get_path('stdlib'))"
     stdlib = person.run(python, "-c", asked).stdout.strip() if python.exists() else ""
@@ -265,9 +247,7 @@ def test_an_externally_managed_python_is_no_obstacle(person: Person, clone: Path
 
 
 @pytest.mark.heavy
-def test_without_pip_a_virtual_environment_brings_one(
-    person: Person, clone: Path, tmp_path: Path
-) -> None:
+def test_without_pip_a_virtual_environment_brings_one(person, clone, tmp_path):
     subprocess.run(
         [interpreter("3.12"), "-m", "venv", "--without-pip", tmp_path / "bare"], check=True
     )
@@ -278,9 +258,7 @@ def test_without_pip_a_virtual_environment_brings_one(
     assert str(tmp_path / "bare") not in (person.tools[0] / "pyvenv.cfg").read_text()
 
 
-def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(
-    person: Person, clone: Path, tmp_path: Path
-) -> None:
+def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(person, clone, tmp_path):
     (tmp_path / "folder" / "uv").mkdir(parents=True)
     for folder, script in (
         ("old", "echo uv 0.4.20"),
@@ -304,7 +282,7 @@ def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(
 
 
 @pytest.mark.heavy
-def test_a_new_uv_on_path_is_used(person: Person, clone: Path, tmp_path: Path) -> None:
+def test_a_new_uv_on_path_is_used(person, clone, tmp_path):
     (tmp_path / "bin").mkdir()
     shutil.copy2(uv_program(), tmp_path / "bin" / "uv")
     without_packages = {
@@ -319,9 +297,7 @@ def test_a_new_uv_on_path_is_used(person: Person, clone: Path, tmp_path: Path) -
 
 
 @pytest.mark.heavy
-def test_a_folder_that_everyone_writes_to_gives_no_programs(
-    person: Person, clone: Path, tmp_path: Path
-) -> None:
+def test_a_folder_that_everyone_writes_to_gives_no_programs(person, clone, tmp_path):
     (tmp_path / "open").mkdir()
     (tmp_path / "open" / "uv").symlink_to(uv_program())
     (tmp_path / "open").chmod(0o777)
@@ -335,9 +311,7 @@ def test_a_folder_that_everyone_writes_to_gives_no_programs(
 
 
 @pytest.mark.heavy
-def test_the_release_archive_of_a_mirror_will_do(
-    person: Person, clone: Path, tmp_path: Path
-) -> None:
+def test_the_release_archive_of_a_mirror_will_do(person, clone, tmp_path):
     (tmp_path / "nothing").mkdir()
     with uv_mirror(uv_program().read_bytes()) as address:
         network = {"PIP_FIND_LINKS": str(tmp_path / "nothing"), "GPUINSTALL_UV_MIRROR": address}
@@ -348,9 +322,7 @@ def test_the_release_archive_of_a_mirror_will_do(
 
 
 @pytest.mark.heavy
-def test_without_any_pip_the_wheel_comes_from_the_index_that_is_configured(
-    person: Person, clone: Path, tmp_path: Path
-) -> None:
+def test_without_any_pip_the_wheel_comes_from_the_index_that_is_configured(person, clone, tmp_path):
     subprocess.run(
         [interpreter("3.12"), "-m", "venv", "--without-pip", tmp_path / "bare"], check=True
     )
@@ -387,9 +359,7 @@ def test_without_any_pip_the_wheel_comes_from_the_index_that_is_configured(
 
 
 @pytest.mark.parametrize("module", ["json", "zlib"])
-def test_a_python_without_its_standard_library_is_told_in_one_line(
-    module: str, person: Person, clone: Path, tmp_path: Path
-) -> None:
+def test_a_python_without_its_standard_library_is_told_in_one_line(module, person, clone, tmp_path):
     settings = {"PYTHONPATH": str(no_module(tmp_path, module))}
     done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=settings)
 
@@ -409,7 +379,7 @@ def no_module(folder: Path, name: str) -> Path:
 class Quiet(SimpleHTTPRequestHandler):
     """Serves files, and writes nothing."""
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: object):  # noqa: A002
         pass
 
 
@@ -424,7 +394,7 @@ def served(folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.heavy
-def test_an_archive_with_one_byte_changed_is_refused(person: Person, clone: Path) -> None:
+def test_an_archive_with_one_byte_changed_is_refused(person, clone):
     program = bytearray(uv_program().read_bytes())
     program[-1] ^= 1
     with uv_mirror(bytes(program)) as address:
@@ -437,7 +407,7 @@ def test_an_archive_with_one_byte_changed_is_refused(person: Person, clone: Path
 
 
 @pytest.mark.heavy
-def test_a_person_can_vouch_for_an_archive(person: Person, clone: Path) -> None:
+def test_a_person_can_vouch_for_an_archive(person, clone):
     script = b"#!/bin/sh\necho uv 0.13.8\n"
     packed = archive(f"uv-{bootstrap.archive_target()}/uv", script)
     with uv_mirror(script) as address:
@@ -450,7 +420,7 @@ def test_a_person_can_vouch_for_an_archive(person: Person, clone: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_two_runs_at_once_are_fine(person: Person, clone: Path) -> None:
+def test_two_runs_at_once_are_fine(person, clone):
     python = interpreter("3.12")
     with ThreadPoolExecutor(2) as pool:
         words = (python, clone / "bootstrap.py", "--help")
@@ -462,9 +432,7 @@ def test_two_runs_at_once_are_fine(person: Person, clone: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(
-    person: Person, clone: Path
-) -> None:
+def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(person, clone):
     python = interpreter("3.12")
     run = subprocess.Popen(
         [python, clone / "bootstrap.py", "--help"],
@@ -485,9 +453,7 @@ def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_an_interrupted_run_leaves_nothing(
-    person: Person, clone: Path, tmp_path: Path, name: str
-) -> None:
+def test_an_interrupted_run_leaves_nothing(person, clone, tmp_path, name):
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow" / "uv").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "slow" / "uv").chmod(0o755)
@@ -511,9 +477,7 @@ def test_an_interrupted_run_leaves_nothing(
 
 
 @pytest.mark.heavy
-def test_an_environment_whose_python_is_gone_is_made_again(
-    equipped: Person, clone: Path, tmp_path: Path
-) -> None:
+def test_an_environment_whose_python_is_gone_is_made_again(equipped, clone, tmp_path):
     person = equipped.copied(tmp_path / "home")
     [tool] = person.tools
     (tool / "bin" / "python").unlink()
@@ -523,7 +487,7 @@ def test_an_environment_whose_python_is_gone_is_made_again(
 
 
 @pytest.mark.parametrize("version", ["3.7", "3.6"])
-def test_an_older_python_is_told_in_one_line(version: str, person: Person, clone: Path) -> None:
+def test_an_older_python_is_told_in_one_line(version, person, clone):
     done = person.run(interpreter(version), clone / "bootstrap.py")
 
     assert done.returncode == 2
@@ -533,7 +497,7 @@ def test_an_older_python_is_told_in_one_line(version: str, person: Person, clone
     assert list(person.home.iterdir()) == []
 
 
-def test_the_bundle_is_the_same_for_the_same_tree(one_file: Path) -> None:
+def test_the_bundle_is_the_same_for_the_same_tree(one_file):
     before = one_file.read_bytes()
     subprocess.run([sys.executable, one_file.parent.parent / "tools" / "bundle.py"], check=True)
 
@@ -542,9 +506,7 @@ def test_the_bundle_is_the_same_for_the_same_tree(one_file: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_command_of_ours_is_run_and_no_package_of_its_name_is_fetched(
-    equipped: Person, clone: Path
-) -> None:
+def test_a_command_of_ours_is_run_and_no_package_of_its_name_is_fetched(equipped, clone):
     doctor = equipped.run(
         interpreter("3.12"), clone / "bootstrap.py", "probe", "--json", settings=UNREACHABLE
     )

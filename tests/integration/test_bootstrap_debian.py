@@ -6,7 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +16,6 @@ from tests.lab.index import StandInIndex
 from tests.lab.pace import within
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.uv_mirror import uv_mirror, uv_program
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 pytestmark = [pytest.mark.root, pytest.mark.heavy, pytest.mark.network]
 SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -85,7 +82,7 @@ def files(root: Path) -> set[Path]:
     }
 
 
-def test_without_any_network_it_fails_in_seconds_and_leaves_nothing(debian: Path) -> None:
+def test_without_any_network_it_fails_in_seconds_and_leaves_nothing(debian):
     before = files(debian)
     with within(10):
         done = in_debian(debian, {}, "python3", "/opt/gpuinstall/bootstrap.py", network=False)
@@ -102,9 +99,7 @@ def test_without_any_network_it_fails_in_seconds_and_leaves_nothing(debian: Path
     assert files(debian) == before
 
 
-def test_a_user_who_is_not_root_installs_with_no_pip_no_path_and_nothing_at_home(
-    debian: Path, packages: dict[str, str]
-) -> None:
+def test_a_user_who_is_not_root_installs_with_no_pip_no_path_and_nothing_at_home(debian, packages):
     home = debian / "home" / "ann"
     (home / "project").mkdir(parents=True)
     for folder in (home, home / "project"):
@@ -132,9 +127,7 @@ def test_a_user_who_is_not_root_installs_with_no_pip_no_path_and_nothing_at_home
     assert python.stdout.endswith("+cpu\n"), python.stderr
 
 
-def test_root_with_an_archive_of_uv_alone_succeeds_too(
-    debian: Path, packages: dict[str, str]
-) -> None:
+def test_root_with_an_archive_of_uv_alone_succeeds_too(debian, packages):
     project = debian / "root" / "project"
     project.mkdir()
     script = "cd /root/project && exec python3 /opt/gpuinstall/bootstrap.py"

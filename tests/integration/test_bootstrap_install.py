@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from tests.lab.cases import mostly_heavy
-from tests.lab.clone import Person, interpreter
+from tests.lab.clone import interpreter
 from tests.lab.index import StandInIndex
 from tests.lab.pace import within
 from tests.lab.releases import LINUX, catalog_index
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +25,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInIndex]:
 
 @pytest.mark.parametrize("version", mostly_heavy(["3.8", "3.12"], ["3.8"]))
 def test_it_ends_in_an_environment_and_a_lock_and_git_sees_neither(
-    version: str, equipped: Person, clone: Path, tmp_path: Path, index: StandInIndex
-) -> None:
+    version, equipped, clone, tmp_path, index
+):
     python, person = interpreter(version), equipped.copied(tmp_path / "home")
     assert person.run(python, clone / "bootstrap.py", "--help").returncode == 0
     git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@b.example"]
@@ -65,15 +61,15 @@ NO_WHEEL = "environment.yml: no wheel is known of ffmpeg; if needed: conda insta
 )
 def test_it_takes_what_lies_in_the_folder(
     *,
-    name: str,
-    text: str,
-    count: int,
-    also: str,
-    equipped: Person,
-    clone: Path,
-    tmp_path: Path,
-    index: StandInIndex,
-) -> None:
+    name,
+    text,
+    count,
+    also,
+    equipped,
+    clone,
+    tmp_path,
+    index,
+):
     project = tmp_path / "project"
     project.mkdir()
     (project / name).write_text(text, encoding="utf-8")
@@ -87,9 +83,7 @@ def test_it_takes_what_lies_in_the_folder(
 
 
 @pytest.mark.heavy
-def test_a_second_run_asks_nobody_and_changes_nothing(
-    equipped: Person, clone: Path, tmp_path: Path, index: StandInIndex
-) -> None:
+def test_a_second_run_asks_nobody_and_changes_nothing(equipped, clone, tmp_path, index):
     python, project = interpreter("3.12"), tmp_path / "project"
     project.mkdir()
     first = equipped.run(python, clone / "bootstrap.py", cwd=project, settings=index.environment())
@@ -112,9 +106,7 @@ def test_a_second_run_asks_nobody_and_changes_nothing(
 
 
 @pytest.mark.heavy
-def test_a_lock_in_the_folder_is_what_is_installed(
-    equipped: Person, clone: Path, tmp_path: Path, index: StandInIndex
-) -> None:
+def test_a_lock_in_the_folder_is_what_is_installed(equipped, clone, tmp_path, index):
     python, mine, theirs = interpreter("3.12"), tmp_path / "mine", tmp_path / "theirs"
     mine.mkdir()
     theirs.mkdir()
@@ -134,9 +126,7 @@ def test_a_lock_in_the_folder_is_what_is_installed(
 
 
 @pytest.mark.heavy
-def test_the_exit_status_is_that_of_install(
-    equipped: Person, clone: Path, tmp_path: Path, index: StandInIndex
-) -> None:
+def test_the_exit_status_is_that_of_install(equipped, clone, tmp_path, index):
     python, project = interpreter("3.12"), tmp_path / "project"
     project.mkdir()
     refused = equipped.run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,11 +15,6 @@ from tests.lab.broken import BROKEN, broken, examined
 from tests.lab.environments import cpu_torch
 from tests.unit.diagnose.evidence import found
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.broken import Breakage
-
 OF_CPU = [breakage for breakage in BROKEN if not breakage.cuda]
 SEEN_IN_FILES = [BROKEN[number] for number in (0, 1, 10, 11, 16, 24)]
 
@@ -30,9 +25,7 @@ def torch(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
 
 
 @pytest.mark.parametrize("breakage", SEEN_IN_FILES, ids=lambda breakage: str(breakage.what))
-def test_the_files_alone_show_what_is_broken(
-    breakage: Breakage, torch: Path, tmp_path: Path
-) -> None:
+def test_the_files_alone_show_what_is_broken(breakage, torch, tmp_path):
     sources = read_sources(None, os.environ, tmp_path)
     with broken(breakage, torch, tmp_path) as clone:
         contents = read_contents(clone)
@@ -42,16 +35,14 @@ def test_the_files_alone_show_what_is_broken(
         assert finding.fixes
 
 
-def test_nothing_is_wrong_with_the_files_of_a_sound_environment(torch: Path) -> None:
+def test_nothing_is_wrong_with_the_files_of_a_sound_environment(torch):
     assert found(venv=torch, contents=read_contents(torch)) == []
 
 
 @pytest.mark.heavy
 @pytest.mark.network
 @pytest.mark.parametrize("breakage", OF_CPU, ids=lambda breakage: str(breakage.what))
-def test_a_broken_environment_is_recognised_and_repaired(
-    breakage: Breakage, torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_environment_is_recognised_and_repaired(breakage, torch, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     row = examined(breakage, torch, tmp_path, read_sources(None, os.environ, tmp_path))
     assert row.doctor != "healthy"
@@ -59,6 +50,6 @@ def test_a_broken_environment_is_recognised_and_repaired(
     assert row.after == "healthy"
 
 
-def test_there_are_thirty_broken_environments_and_more() -> None:
+def test_there_are_thirty_broken_environments_and_more():
     assert len(BROKEN) >= 30
     assert len({breakage.what for breakage in BROKEN}) == len(BROKEN)

@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from time import sleep
-from typing import TYPE_CHECKING
 
 import pytest
 from tools import card
@@ -28,12 +27,10 @@ from tests.lab.cards import run_on
 from tests.lab.clone import interpreter
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.environments import cuda_torch
+from tests.lab.fixtures import Play
 from tests.lab.states import STATES
 from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
-
-if TYPE_CHECKING:
-    from tests.lab.fixtures import Play
 
 H200 = FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335")
 MACHINE = FakeDriver((H200,), driver="580.159.03", cuda=13000)
@@ -85,7 +82,7 @@ def image(folder: Path) -> Path:
     return python
 
 
-def lay_out(folder: Path, libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def lay_out(folder: Path, libraries: Path, monkeypatch: pytest.MonkeyPatch):
     """Put the driver where only LD_LIBRARY_PATH leads, and have the kernel say that it is old."""
     driver = folder / "driver" / "580.159.03"
     driver.mkdir(parents=True)
@@ -148,7 +145,7 @@ def python(tmp_path: Path, play: Play, libraries: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.heavy
-def test_after_each_step_the_evidence_so_far_is_whole(tmp_path: Path, python: Path) -> None:
+def test_after_each_step_the_evidence_so_far_is_whole(tmp_path, python):
     folder = tmp_path / "card"
     steps = 0
     with started(command(folder, python)) as run:
@@ -178,9 +175,7 @@ def test_after_each_step_the_evidence_so_far_is_whole(tmp_path: Path, python: Pa
 
 
 @pytest.mark.heavy
-def test_a_step_that_hangs_is_ended_with_its_children(
-    tmp_path: Path, python: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_hangs_is_ended_with_its_children(tmp_path, python, monkeypatch):
     (tmp_path / "verdict.json").write_text('{"*": {"hang": true}}', encoding="utf-8")
     monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
     monkeypatch.setenv("PATH", str(tmp_path))  # neither cp nor du, cc or nvidia-smi
@@ -198,7 +193,7 @@ def test_a_step_that_hangs_is_ended_with_its_children(
 
 
 @pytest.mark.heavy
-def test_a_run_that_is_ended_takes_its_children_along(tmp_path: Path, python: Path) -> None:
+def test_a_run_that_is_ended_takes_its_children_along(tmp_path, python):
     with started(command(tmp_path / "card", python)) as run:
         assert run.stdout is not None
         run.stdout.readline()
@@ -216,7 +211,7 @@ def test_a_run_that_is_ended_takes_its_children_along(tmp_path: Path, python: Pa
     reason="needs root for a small file system",
 )
 @pytest.mark.parametrize("size", ["64k", "10m"])
-def test_a_full_disk_costs_no_other_step(size: str, tmp_path: Path, python: Path) -> None:
+def test_a_full_disk_costs_no_other_step(size, tmp_path, python):
     folder = tmp_path / "card"
     folder.mkdir()
     kept = f'mount -t tmpfs -o size={size} lab {folder}; "$@"; status=$?; cp -r {folder} {tmp_path}/kept; exit $status'
@@ -240,7 +235,7 @@ card.provoke_messages = card.put_into_a_copy = lambda *_: None
 
 
 @pytest.mark.heavy
-def test_a_run_that_is_killed_leaves_what_it_had(tmp_path: Path) -> None:
+def test_a_run_that_is_killed_leaves_what_it_had(tmp_path):
     # Steps that take no time, so that there can be a run for each: what is written is the same.
     words = [sys.executable, "-c", KILLED + RUN]
     settings = (sys.executable, "150", "540", "0")
@@ -284,8 +279,8 @@ REAL = (
 )
 @pytest.mark.parametrize("name", REAL)
 def test_with_the_real_torch_the_evidence_is_whole_at_each_moment(
-    name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, libraries: Path
-) -> None:
+    name, tmp_path, tmp_path_factory, libraries
+):
     python = cuda_torch(tmp_path_factory) / "bin" / "python"
     folder = tmp_path / "card"
     machine = tmp_path / "machine"

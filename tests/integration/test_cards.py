@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +13,6 @@ from tests.lab.environments import small_torch
 from tests.lab.index import StandInIndex
 from tests.lab.states import STATES
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.heavy,
@@ -28,9 +24,7 @@ pytestmark = [
 ]
 
 
-def test_each_command_says_of_each_state_what_is_right(
-    tmp_path: Path, libraries: Path, catalog_wheels: Path
-) -> None:
+def test_each_command_says_of_each_state_what_is_right(tmp_path, libraries, catalog_wheels):
     for torch in {state.place.torch for state in STATES.values()}:
         version, _, backend = torch.partition("+")
         small_torch(tmp_path / torch, backend, version)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli
@@ -21,18 +23,11 @@ from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.uv_failure import FAMILY_UNLISTED
 from gpuinstall.sources import read_sources
-from gpuinstall.sources.session import open_session
+from gpuinstall.sources.session import Session, open_session
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
 from tests.integration.test_code_check import index, served, workshop  # noqa: F401  fixtures
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from gpuinstall.sources.session import Session
-    from tests.lab.index import StandInIndex
-    from tests.lab.workshop import Workshop
+from tests.lab.index import StandInIndex
 
 CARDS = {
     "V100": ("535.183.01", "550.54.14", "580.95.05"),
@@ -98,8 +93,8 @@ def version_of(
 @pytest.mark.heavy
 @pytest.mark.parametrize("card", CARDS)
 def test_a_newer_driver_never_gives_an_older_program_or_a_refusal_and_one_more_gpu_changes_nothing(
-    session: Session, card: str
-) -> None:
+    session, card
+):
     for words in PROGRAMS:
         answers = [version_of(words, (card,), driver, session) for driver in CARDS[card]]
         for (older, newer), drivers in zip(pairwise(answers), pairwise(CARDS[card]), strict=True):
@@ -111,8 +106,8 @@ def test_a_newer_driver_never_gives_an_older_program_or_a_refusal_and_one_more_g
 
 @pytest.mark.parametrize("words", NAMED)
 def test_a_newer_driver_never_gives_an_older_torch_of_the_catalogue_nor_one_more_gpu_another(
-    words: str,
-) -> None:
+    words,
+):
     catalog, request = frozen_catalog(), Request(tuple(words.split()))
     for card, drivers in CARDS.items():
         plans = [
@@ -131,7 +126,7 @@ def test_a_newer_driver_never_gives_an_older_torch_of_the_catalogue_nor_one_more
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("words", ["vllm", "gptq", "faster-whisper", "rembg", "bound"])
-def test_what_a_live_plan_says_a_lock_says(workshop: Workshop, words: str) -> None:  # noqa: F811
+def test_what_a_live_plan_says_a_lock_says(workshop, words):  # noqa: F811
     machine = ("--gpu", "RTX 3090", "--driver", "580.95.05")
     plan = workshop.document("plan", "--live", words, *machine)["data"]
     done = workshop.run("lock", words, *machine)
@@ -146,7 +141,7 @@ def test_what_a_live_plan_says_a_lock_says(workshop: Workshop, words: str) -> No
         assert warning["message"] in done.err.replace("\n  ", " ")
 
 
-def test_a_row_learned_for_a_hash_is_the_same_whatever_was_asked(workshop: Workshop) -> None:  # noqa: F811
+def test_a_row_learned_for_a_hash_is_the_same_whatever_was_asked(workshop):  # noqa: F811
     folder = workshop.caches / "xdg" / "gpuinstall" / "learned" / "companions"
 
     def rows() -> dict[str, dict[str, Any]]:

@@ -8,9 +8,10 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -22,10 +23,6 @@ from tests.lab.index import StandInIndex
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.slurm_cluster import needs_slurm, run_on_slurm
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 H100 = FakeDriver(
     (FakeGpu("NVIDIA H100 80GB HBM3", cc="9.0", memory_mib=81559, pci="10de:2330"),) * 2
@@ -49,7 +46,7 @@ def block(section: str, language: str) -> str:
     return found[1]
 
 
-def check_report(screen: str, failed_command: str) -> None:
+def check_report(screen: str, failed_command: str):
     """Check what ``report`` prints of the nodes."""
     assert [
         line for line in screen.splitlines() if line.startswith(("1 node", "Fail", "Miss"))
@@ -71,7 +68,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @needs_slurm
-def test_the_lines_of_the_page_on_slurm(wheels: Path) -> None:
+def test_the_lines_of_the_page_on_slurm(wheels):
     job = f"salloc --quiet --nodes=3 sh -c {shlex.quote(block('Slurm', 'sh'))}\n"
     done = run_on_slurm(NODES, wheels, job)
 
@@ -138,7 +135,7 @@ def ray_nodes(wheels: Path, libraries: Path, tmp_path: Path) -> Iterator[Worksho
 
 @pytest.mark.heavy
 @pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: lockfiles/heavy.txt")
-def test_the_lines_of_the_page_on_ray(ray_nodes: Workshop) -> None:
+def test_the_lines_of_the_page_on_ray(ray_nodes):
     code = block("Ray", "python")
     done = process.run(
         [sys.executable, "-c", code], env=ray_nodes.environment, cwd=ray_nodes.folder

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -16,17 +17,13 @@ from tests.lab.wheels import make_sdist, make_wheel
 from tests.lab.workshop import Workshop
 from tests.unit.wheels.made import fatbin
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
 TAGS = "py3-none-manylinux_2_28_x86_64"
 V100 = ("--gpu", "V100", "--driver", "570.86.15", "--glibc", "2.35")
 H100 = ("--gpu", "H100", "--driver", "580.95.05", "--glibc", "2.35")
 RTX_4090 = ("--gpu", "RTX 4090", "--driver", "570.86.15")
 
 
-def make_compiled(folder: Path) -> None:
+def make_compiled(folder: Path):
     """Make 30 versions with PTX: ten that driver 535 compiles, and newer ones that it does not."""
     for number in range(1, 31):
         isa = (8, 2) if number <= 10 else (8, 7)
@@ -156,7 +153,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def make_pinned(folder: Path) -> None:
+def make_pinned(folder: Path):
     """Make two versions for CUDA 12, each with a torch of its own; the newer one's has no build for CUDA 12."""
     elsewhere = "torch==9.0; sys_platform == 'win32'"
     for version, requires in (("1.0", ["torch==2.7.1"]), ("2.0", [elsewhere, "torch==2.15.0"])):
@@ -167,7 +164,7 @@ def make_pinned(folder: Path) -> None:
         make_wheel(folder / "simple", "pinned", version, TAGS, requires=requires, modules=modules)
 
 
-def make_parts(folder: Path) -> None:
+def make_parts(folder: Path):
     """Make a part in versions for CUDA 12 and 13, and programs of which one needs no certain version of it."""
     for version, major in (("1.0", "12"), ("2.0", "13")):
         library = native_library(
@@ -194,7 +191,7 @@ def workshop(index: StandInIndex, tmp_path: Path) -> Workshop:
     return Workshop(tmp_path / "project", tmp_path / "caches", index.environment())
 
 
-def make(folder: Path, name: str, version: str, libraries: Mapping[str, tuple[int, ...]]) -> None:
+def make(folder: Path, name: str, version: str, libraries: Mapping[str, tuple[int, ...]]):
     """Make a wheel that demands torch, with libraries that have code for some architectures."""
     held = {
         path: fatbin(*((2, number, 0) for number in code)) * 3 for path, code in libraries.items()
@@ -220,9 +217,7 @@ def locked(workshop: Workshop, *words: str) -> dict[str, str]:
     return read_lock(workshop.folder / f"pylock.{lock['target']}.toml").versions
 
 
-def test_the_newest_version_that_has_code_for_the_gpu_is_taken(
-    workshop: Workshop, index: StandInIndex
-) -> None:
+def test_the_newest_version_that_has_code_for_the_gpu_is_taken(workshop, index):
     done = workshop.run("lock", "vllm", *V100)
     assert done.ok, done.err
     assert "vllm 0.11.0 has no code for" in done.err
@@ -235,9 +230,7 @@ def test_the_newest_version_that_has_code_for_the_gpu_is_taken(
 
 
 @pytest.mark.heavy
-def test_a_version_that_could_not_be_read_does_not_count_as_without_code(
-    workshop: Workshop, served: Path
-) -> None:
+def test_a_version_that_could_not_be_read_does_not_count_as_without_code(workshop, served):
     for version, code in (("1.0", (70, 80)), ("1.5", (70, 80)), ("3.0", (80,))):
         make(served, "misnamed", version, {"misnamed/o.so": code})
     (wheel,) = (served / "simple").glob("misnamed-1.5-*")
@@ -249,9 +242,7 @@ def test_a_version_that_could_not_be_read_does_not_count_as_without_code(
 
 
 @pytest.mark.heavy
-def test_versions_that_cannot_be_read_are_passed_over_and_named(
-    workshop: Workshop, served: Path
-) -> None:
+def test_versions_that_cannot_be_read_are_passed_over_and_named(workshop, served):
     broken = {
         "torn": {9, 10, 11, 14, 16, 29},
         "shreds": set(range(1, 30)),
@@ -277,12 +268,12 @@ def test_versions_that_cannot_be_read_are_passed_over_and_named(
 
 
 @pytest.mark.heavy
-def test_a_gpu_that_the_newest_has_code_for_gets_the_newest(workshop: Workshop) -> None:
+def test_a_gpu_that_the_newest_has_code_for_gets_the_newest(workshop):
     assert locked(workshop, "vllm", *RTX_4090)["vllm"] == "0.11.0"
 
 
 @pytest.mark.heavy
-def test_a_lock_for_several_machines_has_code_for_the_gpus_of_all(workshop: Workshop) -> None:
+def test_a_lock_for_several_machines_has_code_for_the_gpus_of_all(workshop):
     for gpu, driver in (V100[1:4:2], RTX_4090[1:4:2]):
         machine = machine_in_words((gpu,), driver, None, None).to_dict()
         (workshop.folder / f"{gpu}.json").write_text(json.dumps(machine), encoding="utf-8")
@@ -293,8 +284,8 @@ def test_a_lock_for_several_machines_has_code_for_the_gpus_of_all(workshop: Work
 
 
 def test_ptx_counts_where_the_driver_is_as_new_as_the_cuda_that_wrote_it(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     rtx_5090 = ("--gpu", "RTX 5090", "--driver", "570.86.15")
     found = locked(workshop, "portable", *rtx_5090)
     assert (found["portable"], found["torch"]) == ("1.0", "2.13.0+cu129")
@@ -302,8 +293,8 @@ def test_ptx_counts_where_the_driver_is_as_new_as_the_cuda_that_wrote_it(
 
 @pytest.mark.heavy
 def test_a_version_whose_toolkit_the_driver_does_not_run_gives_way_to_an_older_one(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     machine = ("--gpu", "RTX 5090", "--driver", "570.86.15", "--glibc", "2.35")
     done = workshop.run("lock", "engine", *machine, "--verbose")
     rounds = re.findall(
@@ -323,7 +314,7 @@ def test_a_version_whose_toolkit_the_driver_does_not_run_gives_way_to_an_older_o
 
 
 @pytest.mark.heavy
-def test_a_package_is_put_beside_a_torch_of_its_own_toolkit(workshop: Workshop) -> None:
+def test_a_package_is_put_beside_a_torch_of_its_own_toolkit(workshop):
     h100 = ("--gpu", "H100", "--driver", "580.95.05")
     assert locked(workshop, "engine", *h100)["torch"] == "2.15.0+cu130"
     found = locked(workshop, "engine==1.0", *h100)
@@ -331,7 +322,7 @@ def test_a_package_is_put_beside_a_torch_of_its_own_toolkit(workshop: Workshop) 
 
 
 @pytest.mark.heavy
-def test_an_older_torch_comes_before_an_older_program(workshop: Workshop) -> None:
+def test_an_older_torch_comes_before_an_older_program(workshop):
     done = workshop.run("lock", "gptq", *H100)
     assert done.ok, done.err
     assert "gptq 0.7.1 is incompatible with torch 2.15.0+cu130" in done.err
@@ -341,7 +332,7 @@ def test_an_older_torch_comes_before_an_older_program(workshop: Workshop) -> Non
 
 
 @pytest.mark.heavy
-def test_an_older_program_is_taken_where_it_goes_with_no_older_torch(workshop: Workshop) -> None:
+def test_an_older_program_is_taken_where_it_goes_with_no_older_torch(workshop):
     done = workshop.run("lock", "bound", *H100)
     assert done.ok, done.err
     assert "bound 1.0 is the newest that runs here" in done.err
@@ -350,7 +341,7 @@ def test_an_older_program_is_taken_where_it_goes_with_no_older_torch(workshop: W
 
 
 @pytest.mark.heavy
-def test_a_gpu_that_was_taken_up_again_gets_the_newest_that_serves_it(workshop: Workshop) -> None:
+def test_a_gpu_that_was_taken_up_again_gets_the_newest_that_serves_it(workshop):
     done = workshop.run("lock", "wavering", *V100)
     assert "wavering 6 is the newest that runs here" in done.err
     assert locked(workshop, "wavering", *V100)["wavering"] == "6"
@@ -358,31 +349,29 @@ def test_a_gpu_that_was_taken_up_again_gets_the_newest_that_serves_it(workshop: 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(("driver", "version"), [("550.54.14", "1.26.0"), ("580.95.05", "1.31.1")])
-def test_code_for_gpus_that_demands_no_torch_counts_by_its_own_cuda(
-    workshop: Workshop, driver: str, version: str
-) -> None:
+def test_code_for_gpus_that_demands_no_torch_counts_by_its_own_cuda(workshop, driver, version):
     for program in ("onnxruntime-gpu", "rembg"):
         found = locked(workshop, program, "--gpu", "RTX 3090", "--driver", driver)
         assert found["onnxruntime-gpu"] == version
 
 
 @pytest.mark.heavy
-def test_a_part_that_a_program_does_without_never_makes_it_older(workshop: Workshop) -> None:
+def test_a_part_that_a_program_does_without_never_makes_it_older(workshop):
     done = workshop.run("lock", "axolotl", *V100)
     assert done.ok, done.err
     assert "xformers 0.0.35 may have no code for V100" in done.err
     assert locked(workshop, "axolotl", *V100)["axolotl"] == "0.13.0"
 
 
-def test_a_cuda_that_is_opened_by_name_alone_counts_as_authored(workshop: Workshop) -> None:
+def test_a_cuda_that_is_opened_by_name_alone_counts_as_authored(workshop):
     found = locked(workshop, "faster-whisper", *H100)
     assert (found["ctranslate2"], found["torch"]) == ("4.8.5", "2.13.0+cu129")
 
 
 @pytest.mark.heavy
 def test_a_library_that_is_opened_and_missing_is_added_where_no_torch_brings_it(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     done = workshop.run("lock", "faster-whisper", "torch==2.15.0", *H100)
     assert "is for CUDA 12; nvidia-cublas-cu12 provides the library that it loads" in done.err
     found = locked(workshop, "faster-whisper", "torch==2.15.0", *H100)
@@ -390,7 +379,7 @@ def test_a_library_that_is_opened_and_missing_is_added_where_no_torch_brings_it(
     assert found["nvidia-cublas-cu12"] == "12.9.1.4"
 
 
-def test_a_library_is_added_only_where_the_driver_runs_what_opens_it(workshop: Workshop) -> None:
+def test_a_library_is_added_only_where_the_driver_runs_what_opens_it(workshop):
     machine = ("--gpu", "RTX 3090", "--driver", "470.256.02", "--glibc", "2.31")
     done = workshop.run("lock", "ctranslate2", *machine)
     assert done.ok, done.err
@@ -402,8 +391,8 @@ def test_a_library_is_added_only_where_the_driver_runs_what_opens_it(workshop: W
 
 @pytest.mark.heavy
 def test_a_torch_that_a_version_does_not_allow_is_not_said_to_run_with_it(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     done = workshop.run("lock", "pinned", *H100)
     assert done.ok, done.err
     said = " ".join(done.err.split())
@@ -414,15 +403,13 @@ def test_a_torch_that_a_version_does_not_allow_is_not_said_to_run_with_it(
 
 
 @pytest.mark.parametrize(("gpu", "version"), [("V100", "9.10.2.21"), ("RTX 3090", "9.20.0.48")])
-def test_a_cudnn_that_torch_does_not_pin_has_code_for_the_gpu(
-    workshop: Workshop, gpu: str, version: str
-) -> None:
+def test_a_cudnn_that_torch_does_not_pin_has_code_for_the_gpu(workshop, gpu, version):
     words = ("plain", "torch==2.10.0", "--backend", "cu126", "--gpu", gpu, "--driver", "535.183.01")
     assert locked(workshop, *words)["nvidia-cudnn-cu12"] == version
 
 
 @pytest.mark.heavy
-def test_numpy_is_one_that_torch_was_compiled_with(workshop: Workshop) -> None:
+def test_numpy_is_one_that_torch_was_compiled_with(workshop):
     plan = workshop.document("plan", "--live", "torch<2.3", "numpy", *RTX_4090, "--python", "3.11")[
         "data"
     ]
@@ -442,13 +429,13 @@ def test_numpy_is_one_that_torch_was_compiled_with(workshop: Workshop) -> None:
     )
 
 
-def test_a_file_whose_name_no_lock_can_hold_is_passed_over(workshop: Workshop) -> None:
+def test_a_file_whose_name_no_lock_can_hold_is_passed_over(workshop):
     assert locked(workshop, "k2", *RTX_4090)["k2"] == "1.22.0"
 
 
 def test_a_package_that_no_version_of_runs_on_the_driver_is_refused_with_the_driver(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     error = workshop.document(
         "lock", "engine", "--gpu", "RTX 3090", "--driver", "470.256.02", exit_code=3
     )["errors"][0]
@@ -457,22 +444,22 @@ def test_a_package_that_no_version_of_runs_on_the_driver_is_refused_with_the_dri
 
 
 @pytest.mark.heavy
-def test_a_live_plan_looks_at_the_code_too(workshop: Workshop) -> None:
+def test_a_live_plan_looks_at_the_code_too(workshop):
     words = ("plan", "--live", "strange-kernels", *V100)
     assert workshop.document(*words, exit_code=3)["errors"][0]["code"] == "no-code-in-package"
 
 
 @pytest.mark.heavy
 def test_another_build_of_torch_is_taken_where_the_package_has_code_beside_that(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     versions = locked(workshop, "bitsandbytes", "torch==2.10.0", *V100)
     assert (versions["bitsandbytes"], versions["torch"]) == ("0.50.2", "2.10.0+cu126")
 
 
 def test_a_package_that_no_row_names_and_no_version_serves_is_refused_with_file_and_gpu(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     envelope = workshop.document("lock", "strange-kernels", *V100, exit_code=3)
     (error,) = envelope["errors"]
     assert error["code"] == "no-code-in-package"
@@ -483,7 +470,7 @@ def test_a_package_that_no_row_names_and_no_version_serves_is_refused_with_file_
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("program", ["simulator", "strict"])
-def test_a_part_that_does_not_run_stays_and_is_told(workshop: Workshop, program: str) -> None:
+def test_a_part_that_does_not_run_stays_and_is_told(workshop, program):
     rtx_5090 = ("--gpu", "RTX 5090", "--driver", "570.86.15", "--glibc", "2.35")
     done = workshop.run("lock", program, *rtx_5090, "--python", "3.12")
 
@@ -491,16 +478,14 @@ def test_a_part_that_does_not_run_stays_and_is_told(workshop: Workshop, program:
     assert "bender 2.0" in done.err
 
 
-def test_a_part_has_the_build_of_the_same_torch_that_it_runs_beside(workshop: Workshop) -> None:
+def test_a_part_has_the_build_of_the_same_torch_that_it_runs_beside(workshop):
     found = locked(workshop, "paired", *H100)
     assert (found["paired"], found["bender"]) == ("1.0", "1.0")
     assert found["torch"] == "2.13.0+cu129"
 
 
 @pytest.mark.heavy
-def test_no_older_part_is_taken_that_runs_beside_another_torch_alone(
-    workshop: Workshop, served: Path
-) -> None:
+def test_no_older_part_is_taken_that_runs_beside_another_torch_alone(workshop, served):
     library = native_library(
         served / "made" / "old-kernels.so",
         undefined=["_ZNK3c106SymInt6sym_neERKS0_", *(f"other_{number}" for number in range(20))],
@@ -522,7 +507,7 @@ def test_no_older_part_is_taken_that_runs_beside_another_torch_alone(
     assert "old-kernels 2.0 is incompatible with torch 2.15.0+cu130" in warning
 
 
-def test_a_part_that_nobody_asked_for_is_warned_of(workshop: Workshop) -> None:
+def test_a_part_that_nobody_asked_for_is_warned_of(workshop):
     plan = workshop.document("plan", "--live", "suite", *V100)["data"]
     (warning,) = plan["warnings"]
     assert warning["code"] == "part-without-code"
@@ -530,9 +515,7 @@ def test_a_part_that_nobody_asked_for_is_warned_of(workshop: Workshop) -> None:
 
 
 @pytest.mark.heavy
-def test_what_another_library_answered_is_read_again_once_the_right_one_is_known(
-    workshop: Workshop, index: StandInIndex
-) -> None:
+def test_what_another_library_answered_is_read_again_once_the_right_one_is_known(workshop, index):
     locked(workshop, "vllm", *RTX_4090)
     (row,) = (workshop.caches / "xdg" / "gpuinstall" / "learned" / "companions").glob(
         "vllm-0.11.0-*"
@@ -546,7 +529,7 @@ def test_what_another_library_answered_is_read_again_once_the_right_one_is_known
     assert "vllm/_C.abi3.so" in row.read_text()
 
 
-def make_optional(folder: Path, version: str = "0.18.0") -> None:
+def make_optional(folder: Path, version: str = "0.18.0"):
     """Make a package like torchao: its libraries are loaded in a ``try``, and none is for every GPU."""
     source = (
         "import torch\nfrom pathlib import Path\n"
@@ -562,9 +545,7 @@ def make_optional(folder: Path, version: str = "0.18.0") -> None:
     make_wheel(folder / "simple", "helpful", version, TAGS, requires=["torch"], modules=modules)
 
 
-def test_a_library_that_a_package_does_without_warns_and_refuses_nothing(
-    workshop: Workshop, served: Path
-) -> None:
+def test_a_library_that_a_package_does_without_warns_and_refuses_nothing(workshop, served):
     make_optional(served)
 
     done = workshop.run("lock", "helpful", *V100)
@@ -575,9 +556,7 @@ def test_a_library_that_a_package_does_without_warns_and_refuses_nothing(
     assert "helpful goes on without it" in said
 
 
-def test_libraries_for_other_torches_that_are_opened_later_are_not_told_of(
-    workshop: Workshop, served: Path
-) -> None:
+def test_libraries_for_other_torches_that_are_opened_later_are_not_told_of(workshop, served):
     modules: dict[str, str | bytes] = {
         "adding/__init__.py": "",
         "adding/core.py": "import ctypes\n\ndef start(version):\n    return ctypes.CDLL(version)\n",
@@ -597,7 +576,7 @@ def test_libraries_for_other_torches_that_are_opened_later_are_not_told_of(
     assert "adding 1.0" not in done.err
 
 
-def test_symbols_of_what_is_opened_in_a_try_are_told_of(workshop: Workshop, served: Path) -> None:
+def test_symbols_of_what_is_opened_in_a_try_are_told_of(workshop, served):
     library = native_library(
         served / "made" / "sampling.so",
         undefined=["_ZNK3c106SymInt6sym_neERKS0_", *(f"other_{number}" for number in range(20))],
@@ -618,15 +597,13 @@ def test_symbols_of_what_is_opened_in_a_try_are_told_of(workshop: Workshop, serv
     ) in " ".join(done.err.split())
 
 
-def test_the_cuda_of_ptx_is_the_oldest_that_it_may_be(workshop: Workshop) -> None:
+def test_the_cuda_of_ptx_is_the_oldest_that_it_may_be(workshop):
     done = workshop.run("lock", "compiled", *H100)
 
     assert "Learned     compiled 30, CUDA 12.8 or newer: sm_80 compute_86" in done.err
 
 
-def test_an_sdist_may_require_the_package_for_the_cuda_of_torch(
-    workshop: Workshop, served: Path
-) -> None:
+def test_an_sdist_may_require_the_package_for_the_cuda_of_torch(workshop, served):
     make_sdist(served / "simple", "quantum-python", "1.0")
     make_wheel(served / "simple", "quantum-python-cu12", "1.0", TAGS)
 
@@ -639,9 +616,7 @@ def test_an_sdist_may_require_the_package_for_the_cuda_of_torch(
     ) in " ".join(done.err.split())
 
 
-def test_the_cuda_that_a_package_is_sorted_under_is_a_hint(
-    workshop: Workshop, served: Path
-) -> None:
+def test_the_cuda_that_a_package_is_sorted_under_is_a_hint(workshop, served):
     cuda = "Environment :: GPU :: NVIDIA CUDA"
     library = native_library(served / "made" / "tiling.so").read_bytes()
     modules = {"tiling/o.so": library, **imports("tiling", "tiling/o.so")}
@@ -660,9 +635,7 @@ def test_the_cuda_that_a_package_is_sorted_under_is_a_hint(
     assert locked(workshop, "tiling", *V100)["tiling"] == "2.0"
 
 
-def test_a_package_that_links_torch_takes_a_torch_with_its_symbols(
-    workshop: Workshop, served: Path
-) -> None:
+def test_a_package_that_links_torch_takes_a_torch_with_its_symbols(workshop, served):
     library = native_library(
         served / "made" / "linking.so",
         undefined=["_ZNK3c106SymInt6sym_neERKS0_", *(f"other_{number}" for number in range(20))],
@@ -678,7 +651,7 @@ def test_a_package_that_links_torch_takes_a_torch_with_its_symbols(
     assert "its code works with torch 2.1 to 2.8; linking runs beside torch 2.7.1" in done.err
 
 
-def test_a_runtime_that_is_linked_in_has_its_own_cuda(workshop: Workshop, served: Path) -> None:
+def test_a_runtime_that_is_linked_in_has_its_own_cuda(workshop, served):
     kernels = fatbin((2, 80, 0), (2, 90, 0), (1, 90, 0), isa=(8, 8)) * 3
     modules = {"boosted/o.so": kernels, **imports("boosted", "boosted/o.so")}
     make_wheel(served / "simple", "boosted", "1.0", TAGS, requires=["torch"], modules=modules)
@@ -688,9 +661,7 @@ def test_a_runtime_that_is_linked_in_has_its_own_cuda(workshop: Workshop, served
     assert versions["torch"].startswith("2.15.0")
 
 
-def test_code_for_a_cuda_that_the_driver_does_not_run_is_passed_over(
-    workshop: Workshop, served: Path
-) -> None:
+def test_code_for_a_cuda_that_the_driver_does_not_run_is_passed_over(workshop, served):
     for version, isa in (("1.0", (8, 8)), ("2.0", (9, 4))):
         kernels = fatbin((2, 70, 0), (2, 80, 0), (1, 80, 0), isa=isa) * 3
         modules = {"newer/o.so": kernels, **imports("newer", "newer/o.so")}
@@ -699,9 +670,7 @@ def test_code_for_a_cuda_that_the_driver_does_not_run_is_passed_over(
     assert locked(workshop, "newer", *V100)["newer"] == "1.0"
 
 
-def test_what_the_makers_state_counts_where_the_files_tell_nothing(
-    workshop: Workshop, served: Path
-) -> None:
+def test_what_the_makers_state_counts_where_the_files_tell_nothing(workshop, served):
     for version in ("1.17.0", "1.19.0"):
         modules: dict[str, str | bytes] = {
             "warp/__init__.py": "",
@@ -713,7 +682,7 @@ def test_what_the_makers_state_counts_where_the_files_tell_nothing(
     assert locked(workshop, "warp-lang", *H100)["warp-lang"] == "1.19.0"
 
 
-def test_a_library_of_another_package_is_added(workshop: Workshop, served: Path) -> None:
+def test_a_library_of_another_package_is_added(workshop, served):
     library = native_library(
         served / "made" / "quantum.so", needs=["libcustatevec.so.1", "libcudart.so.12"]
     )
@@ -726,7 +695,7 @@ def test_a_library_of_another_package_is_added(workshop: Workshop, served: Path)
     assert versions["custatevec-cu12"] == "1.9.0"
 
 
-def make_solver(served: Path, name: str, *requires: str, needs: str = "libcudss.so.0") -> None:
+def make_solver(served: Path, name: str, *requires: str, needs: str = "libcudss.so.0"):
     """Make a package that is linked to a library, and the library in two major versions."""
     library = native_library(served / "made" / f"{name}.so", needs=[needs, "libcudart.so.12"])
     modules = {f"{name}/o.so": library.read_bytes(), **imports(name, f"{name}/o.so")}
@@ -736,7 +705,7 @@ def make_solver(served: Path, name: str, *requires: str, needs: str = "libcudss.
         make_wheel(served / "simple", "nvidia-cudss-cu12", version, TAGS, modules=modules)
 
 
-def test_a_library_of_another_major_version_gives_way(workshop: Workshop, served: Path) -> None:
+def test_a_library_of_another_major_version_gives_way(workshop, served):
     make_solver(served, "solver", "nvidia-cudss-cu12>=0.7")
 
     done = workshop.run("lock", "solver", *V100)
@@ -749,9 +718,7 @@ def test_a_library_of_another_major_version_gives_way(workshop: Workshop, served
     assert locked(workshop, "solver", *V100)["nvidia-cudss-cu12"] == "0.8.0"
 
 
-def test_a_library_whose_major_version_cannot_give_way_is_told(
-    workshop: Workshop, served: Path
-) -> None:
+def test_a_library_whose_major_version_cannot_give_way_is_told(workshop, served):
     make_solver(served, "fixed", "nvidia-cudss-cu12>=1")
 
     done = workshop.run("lock", "fixed", *V100)
@@ -762,7 +729,7 @@ def test_a_library_whose_major_version_cannot_give_way_is_told(
     ) in " ".join(done.err.split())
 
 
-def test_a_stub_is_not_the_library_that_it_opens(workshop: Workshop, served: Path) -> None:
+def test_a_stub_is_not_the_library_that_it_opens(workshop, served):
     stub = native_library(served / "made" / "stub.so", strings=["libcudnn_ops_infer.so.8"])
     modules: dict[str, str | bytes] = {
         "whisperer/__init__.py": "import whisperer.o",
@@ -784,9 +751,7 @@ def test_a_stub_is_not_the_library_that_it_opens(workshop: Workshop, served: Pat
 
 
 @pytest.mark.parametrize("requested", ["sailor-cu13", "captain"])
-def test_the_same_package_for_the_cuda_of_torch_is_named(
-    workshop: Workshop, served: Path, requested: str
-) -> None:
+def test_the_same_package_for_the_cuda_of_torch_is_named(workshop, served, requested):
     for major in ("12", "13"):
         name = f"sailor-cu{major}"
         library = native_library(
@@ -803,9 +768,7 @@ def test_the_same_package_for_the_cuda_of_torch_is_named(
     assert "; sailor-cu12 1.0 runs here" in said
 
 
-def test_a_glibc_that_the_file_needs_and_its_name_does_not_say_is_too_new(
-    workshop: Workshop, served: Path
-) -> None:
+def test_a_glibc_that_the_file_needs_and_its_name_does_not_say_is_too_new(workshop, served):
     for version, glibc in (("1.0", "2.27"), ("2.0", "2.38")):
         library = native_library(served / "made" / f"glibc-{version}.so", glibc=glibc)
         modules = {"tagged/o.so": library.read_bytes(), **imports("tagged", "tagged/o.so")}
@@ -814,7 +777,7 @@ def test_a_glibc_that_the_file_needs_and_its_name_does_not_say_is_too_new(
     assert locked(workshop, "tagged", *V100)["tagged"] == "1.0"
 
 
-def test_what_a_program_pins_is_a_part_of_it(workshop: Workshop, served: Path) -> None:
+def test_what_a_program_pins_is_a_part_of_it(workshop, served):
     for version, code in (("1.0", (70, 80)), ("2.0", (80, 90))):
         make(served, "motor", version, {"motor/o.so": code})
         make_wheel(served / "simple", "vehicle", version, requires=["torch", f"motor=={version}"])
@@ -822,9 +785,7 @@ def test_what_a_program_pins_is_a_part_of_it(workshop: Workshop, served: Path) -
     assert locked(workshop, "vehicle", *V100)["vehicle"] == "1.0"
 
 
-def test_an_extra_that_the_newest_lost_takes_the_version_that_has_it(
-    workshop: Workshop, served: Path
-) -> None:
+def test_an_extra_that_the_newest_lost_takes_the_version_that_has_it(workshop, served):
     make_wheel(served / "simple", "renamed", "2.0", requires=["torch"])
     old = make_wheel(
         served / "simple",
@@ -843,7 +804,7 @@ def test_an_extra_that_the_newest_lost_takes_the_version_that_has_it(
     assert "missing-extras" not in (workshop.folder / "pylock.cu126.toml").read_text("utf-8")
 
 
-def test_an_extra_that_no_version_has_is_named(workshop: Workshop, served: Path) -> None:
+def test_an_extra_that_no_version_has_is_named(workshop, served):
     make_wheel(served / "simple", "unnamed", "2.0", requires=["torch"])
 
     done = workshop.run("lock", "unnamed[fast]", *V100)
@@ -852,7 +813,7 @@ def test_an_extra_that_no_version_has_is_named(workshop: Workshop, served: Path)
     assert "unnamed 2.0 has no extra fast" in done.err
 
 
-def test_packages_that_write_the_same_files_are_told(workshop: Workshop, served: Path) -> None:
+def test_packages_that_write_the_same_files_are_told(workshop, served):
     both = {"runner/__init__.py": "same = 1\n", "runner/session.py": "kind = 'cpu'\n"}
     make_wheel(served / "simple", "runner", "1.1", modules=both)
     other = {**both, "runner/session.py": "kind = 'gpu'\n"}
@@ -867,7 +828,7 @@ def test_packages_that_write_the_same_files_are_told(workshop: Workshop, served:
     assert "runner 1.1 and runner-gpu 1.0 both write a file (runner/session.py)" in warning
 
 
-def test_kernels_for_one_chip_alone_refuse_nothing(workshop: Workshop, served: Path) -> None:
+def test_kernels_for_one_chip_alone_refuse_nothing(workshop, served):
     code = fatbin((2, 90, 0x100000)) * 2 + fatbin((2, 100, 0x100000))
     modules = {"special/_ext.so": code, **imports("special", "special/_ext.so")}
     make_wheel(served / "simple", "special", "1.0", TAGS, requires=["torch"], modules=modules)
@@ -875,9 +836,7 @@ def test_kernels_for_one_chip_alone_refuse_nothing(workshop: Workshop, served: P
     assert locked(workshop, "special", *V100)["special"] == "1.0"
 
 
-def test_two_packages_that_write_the_same_files_take_another_torch(
-    workshop: Workshop, served: Path
-) -> None:
+def test_two_packages_that_write_the_same_files_take_another_torch(workshop, served):
     make_wheel(served / "simple", "nvidia-cudnn-cu13", "9.20.0.48", TAGS)
     for name in ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"):
         make_wheel(served / "simple", f"bringing-{name}", "1.0", requires=["torch", name])
@@ -891,9 +850,7 @@ def test_two_packages_that_write_the_same_files_take_another_torch(
     ) in done.err
 
 
-def test_packages_that_write_the_same_files_beside_every_torch_are_told(
-    workshop: Workshop, served: Path
-) -> None:
+def test_packages_that_write_the_same_files_beside_every_torch_are_told(workshop, served):
     make_wheel(served / "simple", "nvidia-cudnn-cu13", "9.21.0.1", TAGS)
     for name in ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"):
         make_wheel(served / "simple", f"having-{name}", "1.0", requires=["torch", name])

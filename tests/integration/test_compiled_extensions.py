@@ -6,23 +6,18 @@ import subprocess
 import sys
 import time
 import zipfile
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
-from gpuinstall.wheels.needs import read_needs
+from gpuinstall.wheels.needs import TorchNeeds, read_needs
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.environments import cpu_torch, packages
 from tests.lab.native import GONE, native_library
 from tests.unit.wheels.made import Bytes, archive
 from tests.unit.wheels.test_needs import FROM_2_9, STABLE, UNTIL_2_8
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from gpuinstall.wheels.needs import TorchNeeds
 
 CPU = ("libtorch.so", "libtorch_cpu.so", "libc10.so")
 ORDINARY = """
@@ -92,16 +87,14 @@ LIES: dict[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_what_a_name_hides_is_found_on_the_disk_alone(site: Path, tmp_path: Path, lie: str) -> None:
+def test_what_a_name_hides_is_found_on_the_disk_alone(site, tmp_path, lie):
     how, code = LIES[lie]
     library = native_library(tmp_path / "_C.so", **{"needs": CPU, **how})  # type: ignore[arg-type]
 
     assert code in {found for found, _ in on_disk(put(site, library))}
 
 
-def test_a_good_library_is_linked_to_the_real_torch_in_two_seconds(
-    site: Path, tmp_path: Path
-) -> None:
+def test_a_good_library_is_linked_to_the_real_torch_in_two_seconds(site, tmp_path):
     put(site, native_library(tmp_path / "_C.so", undefined=[FROM_2_9, STABLE], needs=CPU))
     started = time.monotonic()
 
@@ -143,8 +136,8 @@ def compiled(folder: Path, include: Path, code: str = ORDINARY) -> Path:
 @pytest.mark.heavy
 @pytest.mark.parametrize(("code", "kind"), [(ORDINARY, "ordinary"), (STABLE_CODE, "stable")])
 def test_what_is_compiled_against_the_real_torch_fits_it_before_and_after(
-    site: Path, tmp_path: Path, code: str, kind: str
-) -> None:
+    site, tmp_path, code, kind
+):
     library = compiled(tmp_path, site / "torch" / "include", code)
 
     needs = before(library)
@@ -188,8 +181,8 @@ def _headers(wheel: zipfile.ZipFile) -> Iterator[str]:
 @pytest.mark.network
 @pytest.mark.parametrize("version", ["2.8.0", "2.10.0", "2.12.1", "2.14.1"])
 def test_what_is_compiled_for_a_minor_is_told_from_the_others_and_refused_on_the_disk_of_another(
-    site: Path, tmp_path: Path, version: str
-) -> None:
+    site, tmp_path, version
+):
     library = compiled(tmp_path, headers(tmp_path / "headers", version))
     minor = version.rpartition(".")[0]
 

@@ -1,9 +1,5 @@
 """``gpuinstall lock cover``: the locks that serve a range of GPUs and drivers, written and priced."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from gpuinstall.api import choose
@@ -19,9 +15,6 @@ from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 from tests.unit.install.test_start import RECORDED, entered
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 DRIVEN = (
     ("V100", "535.183.01"),
     ("T4", "450.80.02"),
@@ -33,8 +26,8 @@ CARDS = ("--gpu", "RTX 30", "--gpu", "RTX 40", "--gpu", "A800", "--gpu", "H800")
 
 
 def test_the_locks_of_a_range_are_written_and_it_is_said_what_each_serves_and_adds(
-    stand_in: StandInIndex, tmp_path: Path
-) -> None:
+    stand_in, tmp_path
+):
     (tmp_path / "project").mkdir()
     workshop = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
     words = ("lock", "cover", "torch", *CARDS, "--driver", ">=470")
@@ -48,7 +41,7 @@ def test_the_locks_of_a_range_are_written_and_it_is_said_what_each_serves_and_ad
     assert "Uncovered   no build runs on RTX 40, H800 with driver 470–515" in done.out
 
 
-def test_a_range_without_gpus_is_refused(stand_in: StandInIndex, tmp_path: Path) -> None:
+def test_a_range_without_gpus_is_refused(stand_in, tmp_path):
     workshop = Workshop(tmp_path, tmp_path / "caches", stand_in.environment())
     assert (
         "lock cover requires either --gpu or --all-supported" in workshop.run("lock", "cover").err
@@ -57,8 +50,8 @@ def test_a_range_without_gpus_is_refused(stand_in: StandInIndex, tmp_path: Path)
 
 @pytest.mark.heavy
 def test_the_locks_that_cover_everything_are_made_and_each_recorded_machine_takes_the_one_that_fits(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     catalog, folder = load_catalog(), tmp_path / "project"
     request = Request(python="3.12")
     locks_to_make = cover_range(machines_in((), None, "x86_64", catalog), request, catalog).locks

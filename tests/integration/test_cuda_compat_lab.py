@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import tomli
 
+from gpuinstall.base.process import Finished
 from tests.lab.cuda_compat import (
     REFUSING,
     SLOW,
@@ -21,16 +23,10 @@ from tests.lab.cuda_compat import (
     make_tar,
 )
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from gpuinstall.base.process import Finished
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 A100 = FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2")
 V100 = FakeGpu("NVIDIA Tesla V100-SXM2-16GB", cc="7.0", memory_mib=16384, pci="10de:1db1")
@@ -75,11 +71,11 @@ def said_by(done: Finished) -> str:
 
 
 def test_the_newest_torch_runs_on_an_old_driver(
-    workshop: Workshop,
-    nvidia: Redistributables,
-    tmp_path: Path,
-    play: Play,
-) -> None:
+    workshop,
+    nvidia,
+    tmp_path,
+    play,
+):
     refused = workshop.run("install", "torch>=2.15")
     assert "do Run it again with --cuda-compat: torch 2.15.0+cu130" in said_by(refused)
     mirrored = {**workshop.variables, "GPUINSTALL_CUDA_COMPAT_FROM": nvidia.manifest}
@@ -104,13 +100,13 @@ def test_the_newest_torch_runs_on_an_old_driver(
     _check_other_drivers(workshop, folder, play)
 
 
-def _check_lock(workshop: Workshop, nvidia: Redistributables) -> None:
+def _check_lock(workshop: Workshop, nvidia: Redistributables):
     evidence = compat_evidence(workshop)
     assert (evidence["driver"], len(evidence["sha256"])) == ("580.95.05", 64)
     assert evidence["url"].startswith(nvidia.url)
 
 
-def _check_everything_that_is_started(workshop: Workshop, folder: Path) -> None:
+def _check_everything_that_is_started(workshop: Workshop, folder: Path):
     assert loaded(workshop).out == f"{folder}\n"
     assert loaded(workshop).out == f"{folder}\n", "also by a receipt"
     installed = workshop.run("run", "--any", "--install", "python", "-c", PATH)
@@ -120,7 +116,7 @@ def _check_everything_that_is_started(workshop: Workshop, folder: Path) -> None:
     assert loaded(in_step, "--any").out == f"{folder}\n"
 
 
-def _check_what_is_said_of_it(workshop: Workshop) -> None:
+def _check_what_is_said_of_it(workshop: Workshop):
     said = {}
     for command in ("probe", "plan", "verify", "doctor"):
         done = workshop.run(command)
@@ -135,7 +131,7 @@ def _check_a_colleague(
     workshop: Workshop,
     nvidia: Redistributables,
     tmp_path: Path,
-) -> None:
+):
     """Sync the same lock in another folder, with caches of its own."""
     (tmp_path / "theirs").mkdir()
     theirs = Workshop(tmp_path / "theirs", tmp_path / "their caches", workshop.variables)
@@ -149,7 +145,7 @@ def _check_a_colleague(
     assert loaded(theirs).out == f"{theirs.folder / '.cuda-compat'}\n"
 
 
-def _check_other_drivers(workshop: Workshop, folder: Path, play: Play) -> None:
+def _check_other_drivers(workshop: Workshop, folder: Path, play: Play):
     play(UPDATED)
     updated = loaded(workshop)
     assert updated.status == 0
@@ -161,9 +157,7 @@ def _check_other_drivers(workshop: Workshop, folder: Path, play: Play) -> None:
     assert "off: cuda-compat is for data-centre GPUs" in said_by(geforce)
 
 
-def test_an_image_is_built_without_gpus_and_each_start_decides(
-    workshop: Workshop, archive: Path, play: Play
-) -> None:
+def test_an_image_is_built_without_gpus_and_each_start_decides(workshop, archive, play):
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     built = workshop.run("install", "--backend", "cu130", "--cuda-compat-from", str(archive))
     assert built.status == 0, built.err
@@ -178,10 +172,10 @@ def test_an_image_is_built_without_gpus_and_each_start_decides(
 
 
 def test_what_cannot_be_used_is_not_kept(
-    workshop: Workshop,
-    tmp_path: Path,
-    play: Play,
-) -> None:
+    workshop,
+    tmp_path,
+    play,
+):
     rows = [
         (OLD, {"fault": REFUSING.format(803)}, "its cuInit returned 803"),
         (OLD, {"fault": WITHOUT_CONTEXT}, "CUDA reports an unknown error with it (CUDA error 999"),
@@ -204,9 +198,7 @@ def test_what_cannot_be_used_is_not_kept(
     assert wrong == []
 
 
-def test_a_folder_of_others_in_the_place_of_the_libraries_stays(
-    workshop: Workshop, archive: Path
-) -> None:
+def test_a_folder_of_others_in_the_place_of_the_libraries_stays(workshop, archive):
     users = workshop.folder / ".cuda-compat"
     users.mkdir()
     (users / "notes.txt").touch()
@@ -218,9 +210,7 @@ def test_a_folder_of_others_in_the_place_of_the_libraries_stays(
 
 
 @pytest.mark.parametrize("keeps_record", [False, True])
-def test_libraries_of_others_in_the_same_place_are_not_loaded(
-    workshop: Workshop, tmp_path: Path, *, keeps_record: bool
-) -> None:
+def test_libraries_of_others_in_the_same_place_are_not_loaded(workshop, tmp_path, *, keeps_record):
     """A home that outlives the folder: the record names the archive's hash, which everybody knows."""
     own = str(make_libraries(tmp_path / "580"))
     assert workshop.run("install", "--cuda-compat-from", own).status == 0
@@ -246,7 +236,7 @@ def test_libraries_of_others_in_the_same_place_are_not_loaded(
     assert wrong == []
 
 
-def test_what_a_killed_run_leaves_goes_with_the_next(workshop: Workshop, tmp_path: Path) -> None:
+def test_what_a_killed_run_leaves_goes_with_the_next(workshop, tmp_path):
     stranger = workshop.folder / ".cuda-compat-01234567"
     stranger.mkdir()
     slow = make_libraries(tmp_path / "slow", fault=SLOW)
@@ -266,7 +256,7 @@ def test_what_a_killed_run_leaves_goes_with_the_next(workshop: Workshop, tmp_pat
 
 
 @pytest.mark.heavy
-def test_the_libraries_go_with_the_last_environment(workshop: Workshop, tmp_path: Path) -> None:
+def test_the_libraries_go_with_the_last_environment(workshop, tmp_path):
     libraries = str(make_libraries(tmp_path / "580"))
     assert workshop.run("install", "--cuda-compat-from", libraries).status == 0
     evidence = compat_evidence(workshop)
@@ -281,7 +271,7 @@ def test_the_libraries_go_with_the_last_environment(workshop: Workshop, tmp_path
     assert workshop.entries() == {LOCK}
 
 
-def test_a_dry_run_names_the_plan_that_shows_the_same(workshop: Workshop) -> None:
+def test_a_dry_run_names_the_plan_that_shows_the_same(workshop):
     refused = workshop.run("install", "--cuda-compat", "--dry-run")
 
     assert refused.status == 2
@@ -290,7 +280,7 @@ def test_a_dry_run_names_the_plan_that_shows_the_same(workshop: Workshop) -> Non
     assert "torch 2.15.0+cu130" in said_by(workshop.run("plan", "--cuda-compat"))
 
 
-def test_what_is_no_newer_is_not_used(workshop: Workshop, tmp_path: Path) -> None:
+def test_what_is_no_newer_is_not_used(workshop, tmp_path):
     older = make_libraries(tmp_path / "535", driver="535.183.01", cuda=12020)
 
     done = workshop.run("install", "--cuda-compat-from", str(older))
@@ -302,7 +292,7 @@ def test_what_is_no_newer_is_not_used(workshop: Workshop, tmp_path: Path) -> Non
     assert ".cuda-compat" not in workshop.entries()
 
 
-def test_a_manifest_that_lists_none_names_the_other_way(workshop: Workshop) -> None:
+def test_a_manifest_that_lists_none_names_the_other_way(workshop):
     with closing(Redistributables(b"")) as host:
         missing = f"{host.url}/redist/redistrib_13.9.0.json"
         refused = workshop.run("install", "--cuda-compat-from", missing)
@@ -313,7 +303,7 @@ def test_a_manifest_that_lists_none_names_the_other_way(workshop: Workshop) -> N
     assert workshop.entries() == set()
 
 
-def test_a_cut_and_a_changed_archive_are_refused(workshop: Workshop, archive: Path) -> None:
+def test_a_cut_and_a_changed_archive_are_refused(workshop, archive):
     whole = archive.read_bytes()
     changed = bytes([*whole[:-1], whole[-1] ^ 1])
     rows = [(whole[:-100], "length"), (changed, "hash-mismatch")]
@@ -330,9 +320,7 @@ def test_a_cut_and_a_changed_archive_are_refused(workshop: Workshop, archive: Pa
     assert json.loads(refused.out)["errors"][0]["code"] == "cuda-compat-archive"
 
 
-def test_libraries_come_before_a_pin_gives_way(
-    workshop: Workshop, archive: Path, stand_in_folder: Path
-) -> None:
+def test_libraries_come_before_a_pin_gives_way(workshop, archive, stand_in_folder):
     simple = stand_in_folder / "simple"
     make_wheel(simple, "painter", "1", requires=["brush>=2", "torch"])
     for version in ("1", "2"):

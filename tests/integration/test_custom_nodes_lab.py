@@ -6,27 +6,23 @@ import os
 import shutil
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import uv as uv_package
 
 from gpuinstall.base import process
+from gpuinstall.base.process import Finished
 from gpuinstall.base.uv import uv as uv_program
 from gpuinstall.install.stage import carried_pip
 from tests.integration.test_into_lab import RTX_4090, conda_like, plain_venv
 from tests.lab import windows
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuinstall.base.process import Finished
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
-
 
 MANAGER = """
 import subprocess, sys
@@ -135,7 +131,7 @@ def embedded_like(workshop: Workshop) -> Path:
     return prefix
 
 
-def look_for_pip_ini(site: Path) -> None:
+def look_for_pip_ini(site: Path):
     """Let a pip look for its settings by the name that they have on Windows."""
     file = site / "pip" / "_internal" / "configuration.py"
     text = file.read_text("utf-8")
@@ -172,9 +168,7 @@ MANAGERS = pytest.mark.parametrize(
 
 @pytest.mark.heavy
 @MANAGERS
-def test_lines_of_a_node_keep_the_build_and_its_guard_is_undone_to_the_byte(
-    application: Application, installer: str
-) -> None:
+def test_lines_of_a_node_keep_the_build_and_its_guard_is_undone_to_the_byte(application, installer):
     before = application.contents()
     done = into(application, "torch==2.13.0")
     assert done.status == 0, done.out + done.err
@@ -195,8 +189,8 @@ def test_lines_of_a_node_keep_the_build_and_its_guard_is_undone_to_the_byte(
 @pytest.mark.heavy
 @MANAGERS
 def test_a_build_that_was_replaced_past_the_guard_is_repaired_and_the_repair_undone_to_the_byte(
-    application: Application, installer: str
-) -> None:
+    application, installer
+):
     assert into(application, "torch==2.13.0").status == 0
     replaced = application.manager(installer, "torch!=2.13.0", "cowsay", past=True)
     assert replaced.ok, replaced.out + replaced.err

@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 
 from gpuinstall.base import process
+from gpuinstall.base.process import Finished
 from tests.lab.driver import FakeDriver, FakeGpu, uuid_of
 from tests.lab.environments import small_torch
 from tests.lab.forked import gpuinstall
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.base.process import Finished
-    from tests.lab.fixtures import Play
 
 NO_IMAGE = "CUDA error: no kernel image is available for execution on the device"
 HEALTHY = FakeDriver((FakeGpu(), FakeGpu()), driver="535.183.01", cuda=12020)
@@ -59,7 +55,7 @@ def findings(done: Finished) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_sound_machine_and_environment_are_healthy(doctor: Command, play: Play) -> None:
+def test_a_sound_machine_and_environment_are_healthy(doctor, play):
     play(HEALTHY)
     done = doctor()
     assert done.status == 0, done.err
@@ -68,7 +64,7 @@ def test_a_sound_machine_and_environment_are_healthy(doctor: Command, play: Play
 
 
 @pytest.mark.heavy
-def test_the_document_holds_all_four_parts(doctor: Command, play: Play) -> None:
+def test_the_document_holds_all_four_parts(doctor, play):
     play(HEALTHY)
     data = json.loads(doctor("--json").out)["data"]
     assert data.keys() == {"machine", "preflight", "environment", "findings"}
@@ -77,7 +73,7 @@ def test_the_document_holds_all_four_parts(doctor: Command, play: Play) -> None:
     assert data["findings"] == []
 
 
-def test_a_kernel_that_fails_is_the_environments_fault(doctor: Command, play: Play) -> None:
+def test_a_kernel_that_fails_is_the_environments_fault(doctor, play):
     play(HEALTHY)
     done = doctor("--json", verdict={uuid_of(1): {"failed": {"sort": NO_IMAGE}}})
     assert done.status == 5
@@ -86,7 +82,7 @@ def test_a_kernel_that_fails_is_the_environments_fault(doctor: Command, play: Pl
     assert finding["fix"].startswith("gpuinstall install")
 
 
-def test_a_machine_that_cannot_be_used_comes_first(doctor: Command, play: Play, site: Path) -> None:
+def test_a_machine_that_cannot_be_used_comes_first(doctor, play, site):
     play(FakeDriver((FakeGpu(),), cu_init=802))
     (site / "nvidia_cudnn_cu13-9.20.0.48.dist-info").mkdir()
     (site / "nvidia_cudnn_cu12-9.10.2.21.dist-info").mkdir()
@@ -95,9 +91,7 @@ def test_a_machine_that_cannot_be_used_comes_first(doctor: Command, play: Play, 
     assert [finding["id"] for finding in findings(done)][:2] == ["F10", "F54"]
 
 
-def test_the_last_line_is_the_first_thing_to_do(
-    doctor: Command, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_line_is_the_first_thing_to_do(doctor, play, tmp_path, monkeypatch):
     play(HEALTHY)
     (tmp_path / "toolkit").mkdir()
     (tmp_path / "toolkit" / "libcudart.so.11.0").touch()
@@ -107,9 +101,7 @@ def test_the_last_line_is_the_first_thing_to_do(
     assert done.out.splitlines()[-1] == "first: unset LD_LIBRARY_PATH"
 
 
-def test_one_lost_gpu_of_two_is_partial_and_what_to_do_about_it_comes_last(
-    doctor: Command, play: Play
-) -> None:
+def test_one_lost_gpu_of_two_is_partial_and_what_to_do_about_it_comes_last(doctor, play):
     play(FakeDriver((FakeGpu(), FakeGpu(nvml_error=15, hidden_from_cuda=True))))
     document = json.loads(doctor("--json", folder="empty").out)
     assert (document["status"], document["exit_code"], document["errors"]) == ("partial", 0, [])
@@ -117,16 +109,14 @@ def test_one_lost_gpu_of_two_is_partial_and_what_to_do_about_it_comes_last(
 
 
 @pytest.mark.heavy
-def test_a_note_with_nothing_to_do_leaves_a_machine_healthy(doctor: Command, play: Play) -> None:
+def test_a_note_with_nothing_to_do_leaves_a_machine_healthy(doctor, play):
     play(FakeDriver((FakeGpu(ptx_error=221),)))
     done = doctor(folder="empty")
     assert "no kernel ran on GPU 0; memory was set and read back instead   [F67]" in done.out
     assert done.out.splitlines()[-1].startswith("no problem found in the driver and 1 GPU; ")
 
 
-def test_a_uv_project_that_will_undo_the_build_is_found(
-    doctor: Command, play: Play, tmp_path: Path
-) -> None:
+def test_a_uv_project_that_will_undo_the_build_is_found(doctor, play, tmp_path):
     play(HEALTHY)
     (tmp_path / "pyproject.toml").write_text(
         '[project]\nname = "app"\nversion = "1"\ndependencies = ["torch"]\n'
@@ -136,9 +126,7 @@ def test_a_uv_project_that_will_undo_the_build_is_found(
     assert [finding["id"] for finding in findings(done)] == ["F44"]
 
 
-def test_an_environment_whose_python_does_not_run_is_at_fault(
-    doctor: Command, play: Play, tmp_path: Path
-) -> None:
+def test_an_environment_whose_python_does_not_run_is_at_fault(doctor, play, tmp_path):
     play(HEALTHY)
     python = tmp_path / ".venv" / "bin" / "python"
     python.unlink()
@@ -149,7 +137,7 @@ def test_an_environment_whose_python_does_not_run_is_at_fault(
     assert [finding["code"] for finding in findings(done)] == ["python-unusable"]
 
 
-def test_without_an_environment_only_the_machine_is_judged(doctor: Command, play: Play) -> None:
+def test_without_an_environment_only_the_machine_is_judged(doctor, play):
     play(HEALTHY)
     done = doctor(folder="empty")
     assert done.status == 0
@@ -158,18 +146,14 @@ def test_without_an_environment_only_the_machine_is_judged(doctor: Command, play
 
 
 @pytest.mark.heavy
-def test_an_environment_that_was_named_and_is_not_there_is_a_finding(
-    doctor: Command, play: Play
-) -> None:
+def test_an_environment_that_was_named_and_is_not_there_is_a_finding(doctor, play):
     play(HEALTHY)
     done = doctor("--venv", "absent")
     assert done.status == 5
     assert done.out.splitlines()[-1].startswith("first: gpuinstall install --venv ")
 
 
-def test_the_report_names_no_folder_of_the_user_and_no_serial(
-    doctor: Command, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_report_names_no_folder_of_the_user_and_no_serial(doctor, play, tmp_path, monkeypatch):
     play(HEALTHY)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert doctor("--report", "report.md").status == 0
@@ -181,16 +165,14 @@ def test_the_report_names_no_folder_of_the_user_and_no_serial(
 
 
 @pytest.mark.heavy
-def test_a_report_that_cannot_be_written_is_a_usage_error(doctor: Command, play: Play) -> None:
+def test_a_report_that_cannot_be_written_is_a_usage_error(doctor, play):
     play(HEALTHY)
     done = doctor("--report", "absent/report.md")
     assert done.status == 2
     assert "cannot be written" in done.err
 
 
-def test_repairs_are_shown_made_and_looked_at_again(
-    doctor: Command, play: Play, site: Path
-) -> None:
+def test_repairs_are_shown_made_and_looked_at_again(doctor, play, site):
     play(HEALTHY)
     (site / "~orch").mkdir()
     data = json.loads(doctor("--fix", "--yes", "--json").out)["data"]
@@ -200,9 +182,7 @@ def test_repairs_are_shown_made_and_looked_at_again(
     assert (data["findings"], (site / "~orch").exists()) == ([], False)
 
 
-def test_where_nobody_can_be_asked_nothing_is_repaired(
-    doctor: Command, play: Play, site: Path
-) -> None:
+def test_where_nobody_can_be_asked_nothing_is_repaired(doctor, play, site):
     play(HEALTHY)
     (site / "~orch").mkdir()
     done = doctor("--fix")
@@ -214,16 +194,14 @@ def test_where_nobody_can_be_asked_nothing_is_repaired(
 
 
 @pytest.mark.heavy
-def test_a_file_is_no_environment(doctor: Command, tmp_path: Path) -> None:
+def test_a_file_is_no_environment(doctor, tmp_path):
     (tmp_path / "file").touch()
     assert doctor("--venv", "file").status == 2
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("words", [["doctor"], ["verify"], ["probe"]])
-def test_a_working_folder_that_was_removed_is_no_fault_of_ours(
-    tmp_path: Path, words: list[str]
-) -> None:
+def test_a_working_folder_that_was_removed_is_no_fault_of_ours(tmp_path, words):
     gone = tmp_path / "gone"
     gone.mkdir()
     script = 'rmdir "$PWD" && exec "$0" -m gpuinstall "$@"'
@@ -231,14 +209,14 @@ def test_a_working_folder_that_was_removed_is_no_fault_of_ours(
     assert (done.status, "a bug in gpuinstall" in done.err) in ((0, False), (2, False))
 
 
-def test_a_healthy_machine_has_no_problems_to_repair(doctor: Command, play: Play) -> None:
+def test_a_healthy_machine_has_no_problems_to_repair(doctor, play):
     play(HEALTHY)
     done = doctor("--fix")
     assert done.out.splitlines()[-1].startswith("healthy: ")
     assert "repaired" not in done.err
 
 
-def test_quiet_prints_only_what_blocks(doctor: Command, play: Play, site: Path) -> None:
+def test_quiet_prints_only_what_blocks(doctor, play, site):
     play(HEALTHY)
     (site / "~orch").mkdir()
     assert (doctor("-q").out, doctor().out.count("note: ")) == ("", 1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,14 +14,10 @@ from gpuinstall.base import process
 from gpuinstall.base.uv import uv
 from gpuinstall.environments.environment import installed_packages
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
 NO_KERNEL = "CUDA error: no kernel image is available for execution"
@@ -51,8 +48,8 @@ def site(workshop: Workshop) -> Path:
 
 @pytest.mark.heavy
 def test_after_a_first_proof_that_failed_the_doctor_calls_no_environment_healthy(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    workshop, tmp_path, monkeypatch
+):
     (tmp_path / "verdict.json").write_text(json.dumps({"*": {"failed": {"sort": NO_KERNEL}}}))
     monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
     assert workshop.run("install").status == 5
@@ -62,7 +59,7 @@ def test_after_a_first_proof_that_failed_the_doctor_calls_no_environment_healthy
 
 
 @pytest.mark.heavy
-def test_packages_are_counted_as_uv_counts_them(workshop: Workshop) -> None:
+def test_packages_are_counted_as_uv_counts_them(workshop):
     installed = workshop.run("install")
     python = str(workshop.folder / ".venv" / "bin" / "python")
     listed = process.run([str(uv()), "pip", "list", "--format", "json", "--python", python])
@@ -74,8 +71,8 @@ def test_packages_are_counted_as_uv_counts_them(workshop: Workshop) -> None:
 
 @pytest.mark.heavy
 def test_an_environment_that_was_moved_is_named_and_made_again_by_the_advice(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     workshop.document("install")
     moved = workshop.folder.with_name("elsewhere")
     workshop.folder.rename(moved)
@@ -89,8 +86,8 @@ def test_an_environment_that_was_moved_is_named_and_made_again_by_the_advice(
 
 @pytest.mark.heavy
 def test_what_the_project_asks_for_and_the_environment_lacks_is_named_and_installed_by_the_advice(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     workshop.document("install")
     (workshop.folder / "pyproject.toml").write_text(
         '[tool.gpuinstall]\nrequirements = ["torch", "torchvision"]\n'
@@ -101,7 +98,7 @@ def test_what_the_project_asks_for_and_the_environment_lacks_is_named_and_instal
     assert findings(workshop) == []
 
 
-def test_a_library_that_is_gone_is_named_and_brought_back_by_the_advice(workshop: Workshop) -> None:
+def test_a_library_that_is_gone_is_named_and_brought_back_by_the_advice(workshop):
     workshop.document("install")
     library = site(workshop) / "torch" / "version.py"
     library.unlink()
@@ -114,8 +111,8 @@ def test_a_library_that_is_gone_is_named_and_brought_back_by_the_advice(workshop
 
 @pytest.mark.heavy
 def test_an_environment_with_another_torchvision_is_made_again_with_the_users_packages(
-    workshop: Workshop, stand_in_folder: Path
-) -> None:
+    workshop, stand_in_folder
+):
     workshop.document("install", "torch", "torchvision")
     record = next(site(workshop).glob("torchvision-*.dist-info"))
     record.rename(record.with_name(record.name.replace("cu126", "cpu")))
@@ -132,7 +129,7 @@ def test_an_environment_with_another_torchvision_is_made_again_with_the_users_pa
     assert installed_packages(workshop.folder / ".venv").keys() >= own
 
 
-def pasted(workshop: Workshop, finding: dict[str, Any]) -> None:
+def pasted(workshop: Workshop, finding: dict[str, Any]):
     """Run the first command of a finding as a shell would read it, where no uv is on PATH."""
     program, *arguments = shlex.split(finding["fix"].splitlines()[0], comments=True)
     assert program == "gpuinstall"

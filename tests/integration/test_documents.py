@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from check_jsonschema import main
 from click.testing import CliRunner
 from tools.documents import COMMANDS, DOCS, read, recorded, schemas_of_documents, unexplained
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 @pytest.mark.heavy
-def test_every_key_that_a_command_prints_has_a_meaning_in_the_docs(tmp_path: Path) -> None:
+def test_every_key_that_a_command_prints_has_a_meaning_in_the_docs(tmp_path):
     if shutil.which("cc") is None:
         pytest.skip("no C compiler (cc) to build the fake NVIDIA libraries")
     schemas = {name: read(file) for name, file in schemas_of_documents().items()}

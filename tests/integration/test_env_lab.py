@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.environments.ownership import user_paths
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 
 @pytest.fixture
@@ -32,8 +28,8 @@ def code(workshop: Workshop, *arguments: str) -> str:
 
 @pytest.mark.heavy
 def test_environments_are_listed_from_anywhere_and_removed_with_their_previous_ones(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     assert workshop.document("env", "list")["data"] == {"environments": []}
     workshop.document("install", "torch==2.13.0")
     workshop.document("install", "torch==2.14.1")
@@ -60,8 +56,8 @@ def test_environments_are_listed_from_anywhere_and_removed_with_their_previous_o
 
 @pytest.mark.heavy
 def test_previous_environments_are_pruned_from_anywhere_if_that_is_confirmed(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     assert workshop.document("env", "prune")["data"] == {"removed": []}
     workshop.document("install", "torch==2.13.0")
     workshop.document("install", "torch==2.14.1")
@@ -73,7 +69,7 @@ def test_previous_environments_are_pruned_from_anywhere_if_that_is_confirmed(
     assert workshop.entries() == {".venv", "pylock.cu130.toml"}
 
 
-def test_only_what_is_ours_is_removed(workshop: Workshop) -> None:
+def test_only_what_is_ours_is_removed(workshop):
     thesis = workshop.folder / "thesis"
     (thesis / "conda-meta").mkdir(parents=True)
     (thesis / "pyvenv.cfg").touch()

@@ -49,7 +49,7 @@ def document(*words: str | Path, text: str | None = None) -> dict[str, Any]:
     return data
 
 
-def test_a_file_is_read_and_its_cause_written_as_the_document_says() -> None:
+def test_a_file_is_read_and_its_cause_written_as_the_document_says():
     (cause, *_) = document(LOGS / "F49.txt")["causes"]
     assert cause.keys() == {"id", "title", "confidence", "evidence", "line", "fix", "page"}
     assert cause["line"] == next(
@@ -69,7 +69,7 @@ def test_a_file_is_read_and_its_cause_written_as_the_document_says() -> None:
         ("https://docs.example/", "https://docs.example/failures/F49.html"),
     ],
 )
-def test_the_page_of_a_failure_is_named_below_the_address_of_the_site(site: str, page: str) -> None:
+def test_the_page_of_a_failure_is_named_below_the_address_of_the_site(site, page):
     here = {**os.environ, "GPUINSTALL_DOCS": site}
     program = gpuinstall("explain", "--json", str(LOGS / "F49.txt"), env=here)
 
@@ -83,8 +83,8 @@ def test_the_page_of_a_failure_is_named_below_the_address_of_the_site(site: str,
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the memory")
 @pytest.mark.parametrize(("size", "kind"), [(100_000_000, "lines"), (50_000_000, "one line")])
 def test_a_log_of_a_hundred_megabytes_and_a_line_of_fifty_are_read_in_seconds_and_little_memory(
-    tmp_path: Path, size: int, kind: str
-) -> None:
+    tmp_path, size, kind
+):
     steps = "".join(
         f"10:00:{n % 60:02} epoch {n // 100} cuda:0 step {n} loss 0.{n}\n" for n in range(200_000)
     )
@@ -102,16 +102,16 @@ def test_a_log_of_a_hundred_megabytes_and_a_line_of_fifty_are_read_in_seconds_an
 
 
 @pytest.mark.parametrize("words", [(), ("-",)])
-def test_stdin_is_read(words: tuple[str, ...]) -> None:
+def test_stdin_is_read(words):
     assert document(*words, text=f"step 1\n{NO_KERNEL}\n")["causes"][0]["id"] == "F37"
 
 
-def test_the_argument_is_the_text_where_it_names_no_file() -> None:
+def test_the_argument_is_the_text_where_it_names_no_file():
     assert document(NO_KERNEL)["causes"][0]["id"] == "F37"
     assert document("x" * 5000 + NO_KERNEL)["causes"][0]["id"] == "F37"
 
 
-def test_a_number_is_the_failure_that_it_names() -> None:
+def test_a_number_is_the_failure_that_it_names():
     texts = {
         "F38": "F38",
         "f38": "F38",
@@ -130,12 +130,12 @@ def test_a_number_is_the_failure_that_it_names() -> None:
     assert [label for row in rows if (label := row[2:8].strip())] == ["why", "do", "not", "not"]
 
 
-def test_the_machine_that_it_comes_from_decides(tmp_path: Path) -> None:
+def test_the_machine_that_it_comes_from_decides(tmp_path):
     (tmp_path / "machine.json").write_text(json.dumps(MACHINE))
     assert document(NO_KERNEL, "--machine", tmp_path / "machine.json")["causes"][0]["id"] == "F38"
 
 
-def test_nothing_recognised_is_no_error_and_says_what_to_send() -> None:
+def test_nothing_recognised_is_no_error_and_says_what_to_send():
     assert document("hello") == {"causes": []}
     done = explain("hello")
     assert done.status == 0
@@ -143,12 +143,12 @@ def test_nothing_recognised_is_no_error_and_says_what_to_send() -> None:
     assert "gpuinstall doctor --report" in done.out
 
 
-def test_a_person_reads_evidence_reason_fix_and_what_not_to_do() -> None:
+def test_a_person_reads_evidence_reason_fix_and_what_not_to_do():
     labels = [line[2:7].strip() for line in explain(LOGS / "F49.txt").out.splitlines()[1:]]
     assert [label for label in labels if label] == ["seen", "why", "do", "not", "not"]
 
 
-def test_a_file_that_does_not_exist_is_not_taken_for_the_text(tmp_path: Path) -> None:
+def test_a_file_that_does_not_exist_is_not_taken_for_the_text(tmp_path):
     for path in (tmp_path / "build", "none.log", "logs/none"):
         done = explain(path)
         assert (done.status, done.err.splitlines()[0]) == (2, f"error: no such file: {path}")
@@ -161,7 +161,7 @@ def steps(name: str, count: int) -> str:
     )
 
 
-def test_of_several_failures_in_a_log_the_first_comes_first(tmp_path: Path) -> None:
+def test_of_several_failures_in_a_log_the_first_comes_first(tmp_path):
     (tmp_path / "ci.log").write_text(
         f"{steps('build', 100)}build\tRun\t2026-11-20T07:01:00.0Z OSError: [Errno 28] No space left on device\n"
         f"{steps('test', 200)}test\tRun\t2026-11-20T07:03:00.0Z {NO_KERNEL} on a Tesla P100\n"
@@ -177,7 +177,7 @@ def test_of_several_failures_in_a_log_the_first_comes_first(tmp_path: Path) -> N
     assert headings[:2] == ["first, line 101:", "then, line 302:"]
 
 
-def test_a_notebook_is_read_in_the_order_in_which_its_cells_ran(tmp_path: Path) -> None:
+def test_a_notebook_is_read_in_the_order_in_which_its_cells_ran(tmp_path):
     def cell(count: int | None, source: str, *outputs: dict[str, Any]) -> dict[str, Any]:
         return {
             "cell_type": "code",
@@ -225,7 +225,7 @@ def test_a_notebook_is_read_in_the_order_in_which_its_cells_ran(tmp_path: Path) 
         )
 
 
-def test_of_a_log_that_was_shortened_no_line_is_named(tmp_path: Path) -> None:
+def test_of_a_log_that_was_shortened_no_line_is_named(tmp_path):
     (tmp_path / "log").write_text(
         "".join(f"step {n} loss 0.{n}\n" for n in range(250_000)) + NO_KERNEL
     )
@@ -234,7 +234,7 @@ def test_of_a_log_that_was_shortened_no_line_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminal")
 @pytest.mark.parametrize("end", [b"\n", b"\x04"])
-def test_a_paste_in_a_terminal_is_read_to_an_empty_line_or_its_end(end: bytes) -> None:
+def test_a_paste_in_a_terminal_is_read_to_an_empty_line_or_its_end(end):
     import pty
 
     ours, theirs = pty.openpty()
@@ -249,24 +249,24 @@ def test_a_paste_in_a_terminal_is_read_to_an_empty_line_or_its_end(end: bytes) -
     assert "[F37, " in out.decode()
 
 
-def test_what_only_looks_like_a_gpu_fault_is_said_and_is_no_cause() -> None:
+def test_what_only_looks_like_a_gpu_fault_is_said_and_is_no_cause():
     data = document(LOGS / "healthy-out-of-memory.txt")
     assert data["causes"] == []
     assert [other["id"] for other in data["lookalikes"]] == ["out-of-memory"]
     assert "expandable_segments" in explain(LOGS / "healthy-out-of-memory.txt").out
 
 
-def test_the_utf_16_of_powershell_is_read(tmp_path: Path) -> None:
+def test_the_utf_16_of_powershell_is_read(tmp_path):
     (tmp_path / "log.txt").write_text(NO_KERNEL, encoding="utf-16")
     assert document(tmp_path / "log.txt")["causes"][0]["id"] == "F37"
 
 
-def test_bytes_that_are_no_text_are_read(tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_are_read(tmp_path):
     (tmp_path / "log.bin").write_bytes(bytes(range(256)) * 20 + NO_KERNEL.encode())
     assert document(tmp_path / "log.bin")["causes"][0]["id"] == "F37"
 
 
-def test_wrong_advice_is_answered_with_why_not_and_is_no_cause() -> None:
+def test_wrong_advice_is_answered_with_why_not_and_is_no_cause():
     said = "export LD_LIBRARY_PATH=/usr/local/cuda-12.4/lib64"
     data = document(said)
     assert data["causes"] == []
@@ -280,7 +280,7 @@ def test_wrong_advice_is_answered_with_why_not_and_is_no_cause() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf_16_without_its_mark_is_read(tmp_path: Path, encoding: str) -> None:
+def test_utf_16_without_its_mark_is_read(tmp_path, encoding):
     (tmp_path / "log.txt").write_bytes(b"written before\r\n" + NO_KERNEL.encode(encoding))
     assert document(tmp_path / "log.txt")["causes"][0]["id"] == "F37"
 
@@ -288,7 +288,7 @@ def test_utf_16_without_its_mark_is_read(tmp_path: Path, encoding: str) -> None:
 @pytest.mark.skipif(
     not Path("/proc/self/mem").exists(), reason="no file that cannot be read (/proc/self/mem)"
 )
-def test_a_file_that_cannot_be_read_is_not_taken_for_the_text() -> None:
+def test_a_file_that_cannot_be_read_is_not_taken_for_the_text():
     done = explain("/proc/self/mem")
     assert (done.status, done.err) == (
         2,
@@ -297,13 +297,13 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_the_text() -> None:
 
 
 @pytest.mark.parametrize("words", [("x", "--machine", "absent.json"), ("--machine", "-")])
-def test_a_machine_that_cannot_be_read_is_a_usage_error(words: tuple[str, ...]) -> None:
+def test_a_machine_that_cannot_be_read_is_a_usage_error(words):
     done = explain(*words)
     assert done.status == 2
     assert done.err.startswith("error: ")
 
 
-def test_the_environment_that_is_named_stands_in_every_command(tmp_path: Path) -> None:
+def test_the_environment_that_is_named_stands_in_every_command(tmp_path):
     (tmp_path / "env" / "bin").mkdir(parents=True)
     (tmp_path / "env" / "pyvenv.cfg").touch()
     (cause, *_) = document(
@@ -316,7 +316,7 @@ def test_the_environment_that_is_named_stands_in_every_command(tmp_path: Path) -
     assert (done.status, "there is no environment at" in done.err) == (2, True)
 
 
-def test_neither_torch_nor_requests_is_imported() -> None:
+def test_neither_torch_nor_requests_is_imported():
     done = process.run(
         [sys.executable, "-X", "importtime", "-m", "gpuinstall", "explain", NO_KERNEL]
     )
@@ -324,9 +324,7 @@ def test_neither_torch_nor_requests_is_imported() -> None:
     assert imported.isdisjoint({"requests", "torch", "rich", "pynvml"})
 
 
-def test_a_package_that_has_no_code_for_the_gpu_is_named_as_it_was_learned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_has_no_code_for_the_gpu_is_named_as_it_was_learned(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     rows = LearnedStore(tmp_path / "gpuinstall" / "learned").folder / "companions"
     rows.mkdir(parents=True)

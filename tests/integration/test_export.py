@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli
@@ -13,16 +15,11 @@ import yaml
 from packaging.pylock import Pylock
 
 from gpuinstall.base import process
+from gpuinstall.base.process import Finished
 from gpuinstall.base.uv import uv
 from tests.lab.cases import mostly_heavy
 from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from gpuinstall.base.process import Finished
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 PROJECT = """\
@@ -162,7 +159,7 @@ def default_index(workshop: Workshop) -> str:
     return workshop.variables["UV_DEFAULT_INDEX"]
 
 
-def test_uv_syncs_the_requirements_with_every_hash_and_no_second_index(workshop: Workshop) -> None:
+def test_uv_syncs_the_requirements_with_every_hash_and_no_second_index(workshop):
     export(workshop, "requirements", "--lock", "pylock.cu126.toml", "-o", "requirements.txt")
     python = environment(workshop)
     done = with_uv(
@@ -173,7 +170,7 @@ def test_uv_syncs_the_requirements_with_every_hash_and_no_second_index(workshop:
 
 
 @pytest.mark.heavy
-def test_uv_syncs_the_same_as_from_the_lock_itself(workshop: Workshop) -> None:
+def test_uv_syncs_the_same_as_from_the_lock_itself(workshop):
     export(workshop, "requirements", "--lock", "pylock.cu126.toml", "-o", "requirements.txt")
     python = environment(workshop)
     assert with_uv(workshop, "pip", "sync", "--python", python, "pylock.cu126.toml").ok
@@ -200,7 +197,7 @@ def pip_install(workshop: Workshop, file: str) -> Finished:
     return process.run(words, env=workshop.environment, cwd=workshop.folder)
 
 
-def test_pip_takes_the_requirements_with_every_hash(workshop: Workshop) -> None:
+def test_pip_takes_the_requirements_with_every_hash(workshop):
     export(workshop, "requirements", "--lock", "pylock.cu126.toml", "-o", "requirements.txt")
     done = pip_install(workshop, "requirements.txt")
     assert done.ok, done.err
@@ -208,9 +205,7 @@ def test_pip_takes_the_requirements_with_every_hash(workshop: Workshop) -> None:
 
 
 @pytest.mark.heavy
-def test_pip_takes_a_package_from_the_address_that_was_asked_for(
-    workshop: Workshop, index: StandInIndex
-) -> None:
+def test_pip_takes_a_package_from_the_address_that_was_asked_for(workshop, index):
     address = f"{index.default.url}/files/filelock-3.20.0-py3-none-any.whl"
     asked = ("torch", f"filelock @ {address}", "--python", PYTHON, "--target", "cpu", "--upgrade")
     workshop.document("lock", *asked)
@@ -223,7 +218,7 @@ def test_pip_takes_a_package_from_the_address_that_was_asked_for(
 
 
 @pytest.mark.heavy
-def test_uv_takes_the_requirements_of_each_target_for_its_platform(workshop: Workshop) -> None:
+def test_uv_takes_the_requirements_of_each_target_for_its_platform(workshop):
     platforms = {"cu130-windows-x86_64": "windows", "cu130-linux-aarch64": "aarch64-manylinux_2_28"}
     platforms["cpu-macos-arm64"] = "aarch64-apple-darwin"
     targets = [word for target in platforms for word in ("--target", target)]
@@ -246,7 +241,7 @@ def test_uv_takes_the_requirements_of_each_target_for_its_platform(workshop: Wor
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("maker", ["uv", "pip"])
-def test_a_lock_of_uvs_or_pips_own_making_is_exported_too(workshop: Workshop, maker: str) -> None:
+def test_a_lock_of_uvs_or_pips_own_making_is_exported_too(workshop, maker):
     (workshop.folder / "in.txt").write_text("torch\ncowsay\n", encoding="utf-8")
     if maker == "uv":
         made = with_uv(
@@ -270,7 +265,7 @@ def test_a_lock_of_uvs_or_pips_own_making_is_exported_too(workshop: Workshop, ma
 
 
 @pytest.mark.heavy
-def test_pip_refuses_them_where_a_file_is_another(workshop: Workshop) -> None:
+def test_pip_refuses_them_where_a_file_is_another(workshop):
     text = export(workshop, "requirements", "--lock", "pylock.cu126.toml")["text"]
     torch = text.index("--hash", text.index("torch @"))
     wrong = f"{text[:torch]}--hash=sha256:{'0' * 64}{text[torch + 78 :]}"
@@ -281,7 +276,7 @@ def test_pip_refuses_them_where_a_file_is_another(workshop: Workshop) -> None:
 
 
 @pytest.mark.heavy
-def test_pip_takes_condas_pip_section_as_conda_hands_it_over(workshop: Workshop) -> None:
+def test_pip_takes_condas_pip_section_as_conda_hands_it_over(workshop):
     document = yaml.safe_load(export(workshop, "conda", "--lock", "pylock.cu126.toml")["text"])
     lines = document["dependencies"][-1]["pip"]
     (workshop.folder / "condaenv.txt").write_text("\n".join(lines), encoding="utf-8")
@@ -292,9 +287,7 @@ def test_pip_takes_condas_pip_section_as_conda_hands_it_over(workshop: Workshop)
 
 @pytest.mark.parametrize("ends", mostly_heavy(["\n", "\r\n"], ["\n"]), ids=["lf", "crlf"])
 @pytest.mark.parametrize("shape", mostly_heavy(SHAPES, {"index", "groups"}))
-def test_uv_locks_the_patched_project_and_the_patch_can_be_undone(
-    workshop: Workshop, index: StandInIndex, shape: str, ends: str
-) -> None:
+def test_uv_locks_the_patched_project_and_the_patch_can_be_undone(workshop, index, shape, ends):
     project = workshop.folder / "pyproject.toml"
     text = PROJECT + SHAPES[shape].format(torch=index.torch_index, default=index.default_index)
     before = text.replace("\n", ends).encode()
@@ -329,7 +322,7 @@ def torch_of(workshop: Workshop, group: str) -> str:
 
 
 @pytest.mark.heavy
-def test_uv_takes_one_group_at_a_time(workshop: Workshop) -> None:
+def test_uv_takes_one_group_at_a_time(workshop):
     (workshop.folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
     export(workshop, "uv")
     done = with_uv(
@@ -348,7 +341,7 @@ def test_uv_takes_one_group_at_a_time(workshop: Workshop) -> None:
 
 
 @pytest.mark.heavy
-def test_uv_syncs_the_group_that_was_chosen(workshop: Workshop) -> None:
+def test_uv_syncs_the_group_that_was_chosen(workshop):
     (workshop.folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
     export(workshop, "uv")
     done = with_uv(workshop, "sync", "--python", sys.executable, "--group", "torch-cu126")

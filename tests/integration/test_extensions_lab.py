@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import quote, unquote
 
 import pytest
@@ -26,12 +27,6 @@ from tests.lab.workshop import Workshop
 from tests.unit.catalog.extensions.test_choice import CU12, library
 from tests.unit.wheels.made import archive
 from tests.unit.wheels.test_needs import FROM_2_10
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
 
 RTX_3090 = ("--gpu", "RTX 3090", "--driver", "550.54.14", "--python", "3.12")
 ENTRY = "flash-attn"
@@ -76,7 +71,7 @@ class Page:
     hashed: bool = False
     url: str = ""
 
-    def add(self, name: str, built: Path | None, said: str = "", *, plain: bool = False) -> None:
+    def add(self, name: str, built: Path | None, said: str = "", *, plain: bool = False):
         """List a file; ``said`` makes it another; with ``plain`` METADATA has the version without its label."""
         package, version = name.split("-")[:2]
         if plain:
@@ -124,15 +119,15 @@ def workshop(served: Path, extensions: ExtensionIndex, tmp_path: Path) -> Iterat
         yield Workshop(tmp_path / "project", tmp_path / "caches", index.environment() | mirror)
 
 
-def declare_source(workshop: Workshop, url: str) -> None:
+def declare_source(workshop: Workshop, url: str):
     """Let the folder name a further page of prebuilt extensions."""
     text = f'[tool.gpuinstall]\nextension-sources = ["{url}"]\n'
     (workshop.folder / "pyproject.toml").write_text(text, encoding="utf-8")
 
 
 def test_the_newest_extension_comes_first_then_torch_and_its_file_is_locked_with_its_hash(
-    workshop: Workshop, extensions: ExtensionIndex
-) -> None:
+    workshop, extensions
+):
     done = workshop.run("lock", ENTRY, *RTX_3090)
     assert done.ok, done.err
     assert (
@@ -149,9 +144,7 @@ def test_the_newest_extension_comes_first_then_torch_and_its_file_is_locked_with
     assert workshop.run("lock", "check").ok
 
 
-def test_a_plan_tells_which_file_is_taken_and_why_not_the_others(
-    workshop: Workshop, extensions: ExtensionIndex, tmp_path: Path
-) -> None:
+def test_a_plan_tells_which_file_is_taken_and_why_not_the_others(workshop, extensions, tmp_path):
     done = workshop.run("plan", "--live", "--all", ENTRY, *RTX_3090)
     assert done.ok, done.err
     said = " ".join(done.out.split())
@@ -171,7 +164,7 @@ def test_a_plan_tells_which_file_is_taken_and_why_not_the_others(
 
 
 @pytest.mark.heavy
-def test_exports_name_the_file_of_an_extension_by_its_address(workshop: Workshop) -> None:
+def test_exports_name_the_file_of_an_extension_by_its_address(workshop):
     assert workshop.run("lock", ENTRY, *RTX_3090).ok
     (file,) = (
         file
@@ -203,8 +196,8 @@ def test_exports_name_the_file_of_an_extension_by_its_address(workshop: Workshop
 
 @pytest.mark.heavy
 def test_a_lock_with_a_file_of_a_source_can_be_installed_and_of_a_strange_host_cannot(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     assert workshop.run("lock", ENTRY, *RTX_3090).ok
     done = workshop.run("sync", "--target", "cu126", "--dry-run")
     assert done.ok, done.err
@@ -219,15 +212,13 @@ def test_a_lock_with_a_file_of_a_source_can_be_installed_and_of_a_strange_host_c
 
 
 @pytest.mark.heavy
-def test_a_program_that_was_named_too_moves_both(workshop: Workshop) -> None:
+def test_a_program_that_was_named_too_moves_both(workshop):
     assert workshop.run("lock", "modern", ENTRY, *RTX_3090).ok
     versions = read_lock(workshop.folder / "pylock.cu126.toml").versions
     assert (versions[ENTRY], versions["torch"]) == ("2.8.2+cu.12.6.torch.2.13", "2.13.0+cu126")
 
 
-def test_a_gpu_that_no_build_of_it_serves_is_refused_before_anything_is_asked(
-    workshop: Workshop, extensions: ExtensionIndex
-) -> None:
+def test_a_gpu_that_no_build_of_it_serves_is_refused_before_anything_is_asked(workshop, extensions):
     v100 = ("--gpu", "V100", "--driver", "550.54.14")
     error = workshop.document("plan", "--live", ENTRY, *v100, exit_code=3)["errors"][0]
     assert error["code"] == "no-code"
@@ -237,9 +228,7 @@ def test_a_gpu_that_no_build_of_it_serves_is_refused_before_anything_is_asked(
     assert extensions.addresses == []
 
 
-def test_where_nothing_fits_each_candidate_is_named_with_its_reason(
-    workshop: Workshop, extensions: ExtensionIndex, tmp_path: Path
-) -> None:
+def test_where_nothing_fits_each_candidate_is_named_with_its_reason(workshop, extensions, tmp_path):
     good = library(tmp_path, FROM_2_10)
     name = extensions.add("cu126", "mamba-ssm", "cu.12.6.torch.2.9", good, version="2.3.1")
     done = workshop.run("lock", "mamba-ssm", *RTX_3090)
@@ -253,7 +242,7 @@ def test_where_nothing_fits_each_candidate_is_named_with_its_reason(
     )
 
 
-def test_mmcv_full_is_not_built_without_its_operators(workshop: Workshop) -> None:
+def test_mmcv_full_is_not_built_without_its_operators(workshop):
     done = workshop.run("lock", "mmcv-full==1.4.8", *RTX_3090)
 
     assert done.status == 3
@@ -262,8 +251,8 @@ def test_mmcv_full_is_not_built_without_its_operators(workshop: Workshop) -> Non
 
 @pytest.mark.heavy
 def test_a_release_of_before_is_not_taken_where_there_are_final_ones(
-    workshop: Workshop, extensions: ExtensionIndex, tmp_path: Path
-) -> None:
+    workshop, extensions, tmp_path
+):
     good = library(tmp_path, FROM_2_10, needs=CU12)
     extensions.add("cu126", "mamba-ssm", "cu.12.6.torch.2.9", good, version="2.3.1")
     extensions.add("cu126", "mamba-ssm", "cu.12.6.torch.2.13", good, version="2.4.0b1")
@@ -275,7 +264,7 @@ def test_a_release_of_before_is_not_taken_where_there_are_final_ones(
 
 
 @pytest.mark.heavy
-def test_a_name_never_falls_through_to_the_default_index(workshop: Workshop) -> None:
+def test_a_name_never_falls_through_to_the_default_index(workshop):
     error = workshop.document("lock", "pyg-lib", *RTX_3090, exit_code=3)["errors"][0]
     assert error["code"] == "no-prebuilt-extension"
     # It has no source to compile either.
@@ -287,8 +276,8 @@ def test_a_name_never_falls_through_to_the_default_index(workshop: Workshop) -> 
 
 @pytest.mark.heavy
 def test_a_file_whose_metadata_has_the_version_alone_is_locked_as_uv_and_pip_take_it(
-    workshop: Workshop, page: Page, tmp_path: Path
-) -> None:
+    workshop, page, tmp_path
+):
     name = "flash_attn-2.9.0+cu12torch2.13cxx11abiTRUE-cp312-cp312-linux_x86_64.whl"
     page.add(name, library(tmp_path, FROM_2_10, needs=CU12), plain=True)
     declare_source(workshop, page.url)
@@ -317,8 +306,8 @@ def test_a_file_whose_metadata_has_the_version_alone_is_locked_as_uv_and_pip_tak
 
 @pytest.mark.heavy
 def test_what_was_installed_of_such_a_file_is_not_taken_for_a_change_by_hand(
-    workshop: Workshop, page: Page, tmp_path: Path, play: Play
-) -> None:
+    workshop, page, tmp_path, play
+):
     play(RTX_4090)
     python = f"cp3{sys.version_info.minor}"
     built = native_library(tmp_path / "o.so", needs=[])
@@ -333,9 +322,7 @@ def test_what_was_installed_of_such_a_file_is_not_taken_for_a_change_by_hand(
 
 
 @pytest.mark.heavy
-def test_a_source_that_is_named_is_asked_for_a_name_without_a_row(
-    workshop: Workshop, page: Page, tmp_path: Path
-) -> None:
+def test_a_source_that_is_named_is_asked_for_a_name_without_a_row(workshop, page, tmp_path):
     built = library(tmp_path, FROM_2_10, needs=CU12)
     page.add("einops-9.0-cp312-cp312-linux_x86_64.whl", built)
     declare_source(workshop, page.url)
@@ -346,8 +333,8 @@ def test_a_source_that_is_named_is_asked_for_a_name_without_a_row(
 
 
 def test_a_source_that_is_named_leaves_pure_packages_alone_and_its_file_is_hashed_once(
-    workshop: Workshop, page: Page, tmp_path: Path
-) -> None:
+    workshop, page, tmp_path
+):
     page.add(
         "flash_attn-2.9.0+cu126torch2.13-cp312-cp312-linux_x86_64.whl",
         library(tmp_path, FROM_2_10, needs=CU12),
@@ -364,8 +351,8 @@ def test_a_source_that_is_named_leaves_pure_packages_alone_and_its_file_is_hashe
 
 @pytest.mark.heavy
 def test_a_file_that_is_replaced_under_its_name_is_refused_until_an_upgrade(
-    workshop: Workshop, page: Page, tmp_path: Path
-) -> None:
+    workshop, page, tmp_path
+):
     name = "flash_attn-2.9.0+cu126torch2.13-cp312-cp312-linux_x86_64.whl"
     for hashed, code in ((False, "hash-mismatch"), (True, "no-prebuilt-extension")):
         (workshop.folder / "pylock.cu126.toml").unlink(missing_ok=True)
@@ -388,9 +375,7 @@ def test_a_file_that_is_replaced_under_its_name_is_refused_until_an_upgrade(
 
 
 @pytest.mark.heavy
-def test_a_source_that_the_folder_names_is_said_and_can_be_refused(
-    workshop: Workshop, page: Page, tmp_path: Path
-) -> None:
+def test_a_source_that_the_folder_names_is_said_and_can_be_refused(workshop, page, tmp_path):
     page.add(
         "flash_attn-2.9.0+cu126torch2.13-cp312-cp312-linux_x86_64.whl",
         library(tmp_path, FROM_2_10, needs=CU12),
@@ -411,7 +396,7 @@ def test_a_source_that_the_folder_names_is_said_and_can_be_refused(
     )
 
 
-def test_a_source_without_a_page_is_said(workshop: Workshop, page: Page) -> None:
+def test_a_source_without_a_page_is_said(workshop, page):
     words = ("lock", ENTRY)
     declare_source(workshop, f"{page.url}/nothing")
     assert (
@@ -424,8 +409,8 @@ def test_a_source_without_a_page_is_said(workshop: Workshop, page: Page) -> None
 
 
 def test_one_that_an_extra_brings_is_taken_beside_the_torch_that_the_program_wants(
-    workshop: Workshop, served: Path
-) -> None:
+    workshop, served
+):
     for tool in ("setuptools", "wheel", "packaging", "psutil", "ninja"):
         make_wheel(served / "simple", tool, "80.0")
     make_sdist(served / "simple", ENTRY, "2.8.3", ["torch"], imports="import torch")
@@ -436,15 +421,13 @@ def test_one_that_an_extra_brings_is_taken_beside_the_torch_that_the_program_wan
 
 
 @pytest.mark.heavy
-def test_what_a_program_can_use_is_offered_in_one_line(workshop: Workshop) -> None:
+def test_what_a_program_can_use_is_offered_in_one_line(workshop):
     done = workshop.run("lock", "transformers", *RTX_3090)
     assert "transformers can use mamba-ssm, causal-conv1d" in " ".join(done.err.split())
     assert done.err.count("gpuinstall plan --live") == 1
 
 
-def test_one_that_was_not_named_never_moves_torch_and_nobody_is_asked(
-    workshop: Workshop, extensions: ExtensionIndex
-) -> None:
+def test_one_that_was_not_named_never_moves_torch_and_nobody_is_asked(workshop, extensions):
     extensions.addresses.clear()
     assert workshop.run("lock", "transformers", *RTX_3090).ok
     assert read_lock(workshop.folder / "pylock.cu126.toml").versions["torch"] == "2.13.0+cu126"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import tomli
@@ -12,15 +12,11 @@ import tomli
 from gpuinstall.base import process, uv
 from tests.frozen import GPUINSTALL
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.projects import make_project
 from tests.lab.setuptools import make_setup_project, make_setuptools
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
 LOCK = "pylock.cpu.toml"
@@ -48,7 +44,7 @@ def names(workshop: Workshop) -> set[str]:
     return {package["name"] for package in tomli.loads(workshop.lock(LOCK))["packages"]}
 
 
-def write(workshop: Workshop, name: str, text: str) -> None:
+def write(workshop: Workshop, name: str, text: str):
     (workshop.folder / name).write_text(text, encoding="utf-8")
 
 
@@ -85,8 +81,8 @@ def projects(text: str) -> list[str]:
     ],
 )
 def test_what_lies_in_the_folder_is_installed_and_said_before_anything_happens(
-    workshop: Workshop, file: str, text: str, line: str
-) -> None:
+    workshop, file, text, line
+):
     write(workshop, file, text)
     planned = workshop.run("plan")
     assert projects(planned.err) == [line]
@@ -102,7 +98,7 @@ def test_what_lies_in_the_folder_is_installed_and_said_before_anything_happens(
 
 
 @pytest.mark.heavy
-def test_the_first_command_of_all_takes_the_file_too(workshop: Workshop) -> None:
+def test_the_first_command_of_all_takes_the_file_too(workshop):
     """``bootstrap.py`` ends in ``gpuinstall install``: the very words it starts."""
     write(workshop, "requirements.txt", "cowsay\n")
     done = process.run([*GPUINSTALL, "install"], env=workshop.environment, cwd=workshop.folder)
@@ -112,8 +108,8 @@ def test_the_first_command_of_all_takes_the_file_too(workshop: Workshop) -> None
 
 @pytest.mark.heavy
 def test_doctor_calls_no_environment_healthy_that_lacks_what_the_file_asks_for(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     write(workshop, "requirements.txt", "numpy\n")
     workshop.document("install", "--only", "torch")
     assert "cowsay" not in names(workshop)
@@ -124,7 +120,7 @@ def test_doctor_calls_no_environment_healthy_that_lacks_what_the_file_asks_for(
 
 
 @pytest.mark.heavy
-def test_a_line_that_comes_or_goes_in_the_file_comes_and_goes(workshop: Workshop) -> None:
+def test_a_line_that_comes_or_goes_in_the_file_comes_and_goes(workshop):
     write(workshop, "requirements.txt", "numpy\ncowsay\n")
     workshop.document("lock")
     write(workshop, "requirements.txt", "numpy\n")
@@ -141,7 +137,7 @@ def test_a_line_that_comes_or_goes_in_the_file_comes_and_goes(workshop: Workshop
     assert (error["code"], "-r" in error["hint"]) == ("requested-elsewhere", False)
 
 
-def test_a_project_that_is_a_package_is_installed_where_it_lies(workshop: Workshop) -> None:
+def test_a_project_that_is_a_package_is_installed_where_it_lies(workshop):
     make_project(workshop.folder, "our-thing", requires=["cowsay"])
     done = workshop.run("install")
     assert done.status == 0, done.err
@@ -156,9 +152,7 @@ def test_a_project_that_is_a_package_is_installed_where_it_lies(workshop: Worksh
 
 
 @pytest.mark.heavy
-def test_a_project_of_setup_py_is_installed_with_the_file_beside_it(
-    workshop: Workshop, stand_in_folder: Path
-) -> None:
+def test_a_project_of_setup_py_is_installed_with_the_file_beside_it(workshop, stand_in_folder):
     make_setuptools(stand_in_folder / "simple")
     make_setup_project(workshop.folder, "old-thing", "cowsay")
     write(workshop, "requirements.txt", "numpy\n")
@@ -188,7 +182,7 @@ def test_a_project_of_setup_py_is_installed_with_the_file_beside_it(
     )
 
 
-def test_an_environment_of_conda_is_a_request(workshop: Workshop, play: Play) -> None:
+def test_an_environment_of_conda_is_a_request(workshop, play):
     play(FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020))
     packages = (
         "python=3.11",
@@ -223,7 +217,7 @@ def test_an_environment_of_conda_is_a_request(workshop: Workshop, play: Play) ->
     assert workshop.document("lock", "check", "--offline")["status"] == "success"
 
 
-def test_plan_reads_what_was_asked_for_before(workshop: Workshop) -> None:
+def test_plan_reads_what_was_asked_for_before(workshop):
     workshop.document("lock", "torch==2.13.0", "numpy")
     assert workshop.document("plan")["data"]["build"]["torch"] == "2.13.0"
     shutil.rmtree(workshop.folder)
@@ -235,7 +229,7 @@ def test_plan_reads_what_was_asked_for_before(workshop: Workshop) -> None:
 @pytest.mark.parametrize(
     "name", ["pyproject.toml", "setup.cfg", "environment.yml", "pylock.theirs.toml"]
 )
-def test_a_file_of_another_form_is_named_with_r(workshop: Workshop, name: str) -> None:
+def test_a_file_of_another_form_is_named_with_r(workshop, name):
     forms = {
         "pyproject.toml": PROJECT,
         "setup.cfg": "[options]\ninstall_requires =\n    numpy\n",
@@ -251,7 +245,7 @@ def test_a_file_of_another_form_is_named_with_r(workshop: Workshop, name: str) -
 
 
 @pytest.mark.heavy
-def test_the_active_environment_is_named_with_the_line_that_means_it(workshop: Workshop) -> None:
+def test_the_active_environment_is_named_with_the_line_that_means_it(workshop):
     theirs = workshop.folder / "theirs"
     made = process.run([uv.uv(), "venv", "--no-project", "--python", sys.executable, theirs])
     assert made.ok, made.err
@@ -293,9 +287,7 @@ PyMODINIT_FUNC PyInit_fast_thing(void) { return PyModule_Create(&module); }
 
 @pytest.mark.network
 @pytest.mark.parametrize("words", [(), ("-e", "."), (".",)], ids=" ".join)
-def test_a_c_extension_is_built_by_the_real_setuptools(
-    workshop: Workshop, words: tuple[str, ...]
-) -> None:
+def test_a_c_extension_is_built_by_the_real_setuptools(workshop, words):
     write(workshop, "setup.py", EXTENSION)
     write(workshop, "needs.txt", "cowsay\n")
     write(workshop, "fast_thing.c", C_MODULE)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli
 
 from gpuinstall.machine.pythons import find_python
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Any
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 LOCK = "pylock.cu126.toml"
 
@@ -64,7 +60,7 @@ def changes(data: dict[str, Any]) -> set[tuple[str, str]]:
     return {(change["kind"], change["package"]) for change in data["lock"]["changes"]}
 
 
-def test_an_upgrade_changes_versions_and_loses_nothing(workshop: Workshop, simple: Path) -> None:
+def test_an_upgrade_changes_versions_and_loses_nothing(workshop, simple):
     workshop.document("install", "torch", "numpy", "transformers<5")
     before = versions(workshop)
     later = release(workshop, simple, ("transformers", "4.58.0"), ("transformers", "5.0.0"))
@@ -79,7 +75,7 @@ def test_an_upgrade_changes_versions_and_loses_nothing(workshop: Workshop, simpl
 
 
 @pytest.mark.heavy
-def test_one_package_is_upgraded_and_the_others_stay(workshop: Workshop, simple: Path) -> None:
+def test_one_package_is_upgraded_and_the_others_stay(workshop, simple):
     workshop.document("install", "torch", "numpy", "transformers<5")
     before = versions(workshop)
     later = release(workshop, simple, ("transformers", "4.58.0"), ("numpy", "2.4.0"))
@@ -90,9 +86,7 @@ def test_one_package_is_upgraded_and_the_others_stay(workshop: Workshop, simple:
 
 
 @pytest.mark.heavy
-def test_what_is_installed_is_added_and_nothing_else_moves(
-    workshop: Workshop, simple: Path
-) -> None:
+def test_what_is_installed_is_added_and_nothing_else_moves(workshop, simple):
     workshop.document("install", "torch", "numpy", "transformers<5")
     before = versions(workshop)
     later = release(workshop, simple, ("transformers", "4.58.0"), ("numpy", "2.4.0"))
@@ -105,7 +99,7 @@ def test_what_is_installed_is_added_and_nothing_else_moves(
 
 
 @pytest.mark.heavy
-def test_a_requirement_of_the_same_name_takes_the_place_of_the_old_one(workshop: Workshop) -> None:
+def test_a_requirement_of_the_same_name_takes_the_place_of_the_old_one(workshop):
     workshop.document("install", "torch==2.13.0", "numpy")
     data = workshop.document("install", "torch==2.14.1")["data"]
     assert inputs(workshop) == ["torch==2.14.1", "numpy"]
@@ -113,7 +107,7 @@ def test_a_requirement_of_the_same_name_takes_the_place_of_the_old_one(workshop:
 
 
 @pytest.mark.heavy
-def test_a_torch_that_is_locked_stays_beside_what_is_added(workshop: Workshop) -> None:
+def test_a_torch_that_is_locked_stays_beside_what_is_added(workshop):
     workshop.document("lock", "torch==2.13.0", "--target", "cu126")
     workshop.document("lock", "torch")
     assert inputs(workshop) == ["torch"]
@@ -124,7 +118,7 @@ def test_a_torch_that_is_locked_stays_beside_what_is_added(workshop: Workshop) -
 
 
 @pytest.mark.heavy
-def test_only_makes_it_the_whole_request_and_says_what_goes(workshop: Workshop) -> None:
+def test_only_makes_it_the_whole_request_and_says_what_goes(workshop):
     workshop.document("install", "torch", "numpy", "rich")
     done = workshop.run("install", "--only", "torch")
     assert done.status == 0, done.err
@@ -134,7 +128,7 @@ def test_only_makes_it_the_whole_request_and_says_what_goes(workshop: Workshop) 
     assert inputs(workshop) == ["torch"]
 
 
-def test_a_package_is_removed_with_what_only_it_needed(workshop: Workshop) -> None:
+def test_a_package_is_removed_with_what_only_it_needed(workshop):
     workshop.document("install", "torch", "transformers<5", "rich")
     before = versions(workshop)
     rehearsed = workshop.document("remove", "rich", "--dry-run")["data"]
@@ -151,7 +145,7 @@ def test_a_package_is_removed_with_what_only_it_needed(workshop: Workshop) -> No
     ("name", "code"),
     [("tokenizers", "not-requested"), ("cowsay", "not-requested"), ("torch", "torch-stays")],
 )
-def test_what_was_not_asked_for_cannot_be_removed(workshop: Workshop, name: str, code: str) -> None:
+def test_what_was_not_asked_for_cannot_be_removed(workshop, name, code):
     workshop.document("lock", "torch", "transformers", "--target", "cu126")
     before = workshop.lock(LOCK)
     assert workshop.document("remove", name, exit_code=2)["errors"][0]["code"] == code
@@ -160,8 +154,8 @@ def test_what_was_not_asked_for_cannot_be_removed(workshop: Workshop, name: str,
 
 @pytest.mark.heavy
 def test_what_a_project_asks_for_is_taken_out_of_the_project_and_what_was_added_by_hand_stays(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     settings = workshop.folder / "pyproject.toml"
     settings.write_text('[tool.gpuinstall]\nrequirements = ["torch", "numpy"]\n', encoding="utf-8")
     workshop.document("install")
@@ -176,7 +170,7 @@ def test_what_a_project_asks_for_is_taken_out_of_the_project_and_what_was_added_
 
 
 @pytest.mark.heavy
-def test_a_file_replaces_what_it_asked_for_before(workshop: Workshop) -> None:
+def test_a_file_replaces_what_it_asked_for_before(workshop):
     file = workshop.folder / "wanted.txt"
     file.write_text("torch\nnumpy\ntransformers\n", encoding="utf-8")
     workshop.document("install", "-r", "wanted.txt", "rich")
@@ -187,14 +181,14 @@ def test_a_file_replaces_what_it_asked_for_before(workshop: Workshop) -> None:
 
 
 @pytest.mark.heavy
-def test_the_build_that_was_asked_for_stays_too(workshop: Workshop) -> None:
+def test_the_build_that_was_asked_for_stays_too(workshop):
     workshop.document("install", "--backend", "cpu", "numpy")
     assert workshop.document("install", "rich")["data"]["environment"]["backend"] == "cpu"
     assert workshop.document("install", "--upgrade")["data"]["environment"]["backend"] == "cpu"
     assert workshop.document("install")["data"]["environment"]["status"] == "none"
 
 
-def test_another_python_takes_the_same_request(workshop: Workshop) -> None:
+def test_another_python_takes_the_same_request(workshop):
     if not find_python("3.12"):
         pytest.skip("no Python 3.12 here")
     workshop.document("install", "torch==2.14.1", "numpy", "--python", "3.11")
@@ -209,8 +203,8 @@ def test_another_python_takes_the_same_request(workshop: Workshop) -> None:
 
 @pytest.mark.heavy
 def test_packages_put_in_by_hand_are_named_with_the_command_that_keeps_the_rest(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     workshop.document("install", "torch", "numpy")
     packages = next((workshop.folder / ".venv" / "lib").glob("python*/site-packages"))
     (packages / "cowsay-6.1.dist-info").mkdir()
@@ -221,9 +215,7 @@ def test_packages_put_in_by_hand_are_named_with_the_command_that_keeps_the_rest(
 
 
 @pytest.mark.parametrize("words", [("--upgrade",), ("--upgrade-package", "numpy"), ()])
-def test_a_lock_made_anew_holds_what_it_was_made_for(
-    workshop: Workshop, simple: Path, words: tuple[str, ...]
-) -> None:
+def test_a_lock_made_anew_holds_what_it_was_made_for(workshop, simple, words):
     workshop.document("lock", "torch", "numpy", "transformers<5", "--target", "cu126")
     before = versions(workshop)
     later = release(workshop, simple, ("numpy", "2.4.0"))
@@ -234,7 +226,7 @@ def test_a_lock_made_anew_holds_what_it_was_made_for(
     assert inputs(workshop) == ["torch", "numpy", "transformers<5"]
 
 
-def test_a_damaged_lock_is_made_again_for_what_it_still_says(workshop: Workshop) -> None:
+def test_a_damaged_lock_is_made_again_for_what_it_still_says(workshop):
     workshop.document("lock", "torch", "numpy", "--target", "cu126")
     lock = workshop.folder / LOCK
     lock.write_text(lock.read_text(encoding="utf-8") + "<<<<<<< mine\n", encoding="utf-8")
@@ -242,7 +234,7 @@ def test_a_damaged_lock_is_made_again_for_what_it_still_says(workshop: Workshop)
     assert inputs(workshop) == ["torch", "numpy"]
 
 
-def test_locks_of_a_folder_are_made_together(workshop: Workshop, simple: Path) -> None:
+def test_locks_of_a_folder_are_made_together(workshop, simple):
     targets = ("--target", "cu126", "--target", "cpu", "--target", "cpu-windows-x86_64")
     workshop.document("lock", "torch", "numpy", *targets)
     later = release(workshop, simple, ("numpy", "2.4.0"))
@@ -254,7 +246,7 @@ def test_locks_of_a_folder_are_made_together(workshop: Workshop, simple: Path) -
 
 
 @pytest.mark.heavy
-def test_a_lock_that_joins_the_set_takes_its_versions(workshop: Workshop, simple: Path) -> None:
+def test_a_lock_that_joins_the_set_takes_its_versions(workshop, simple):
     workshop.document("lock", "torch==2.14.1", "numpy", "--target", "cu126")
     before = workshop.lock(LOCK)
     later = release(workshop, simple, ("numpy", "2.4.0"))
@@ -265,8 +257,8 @@ def test_a_lock_that_joins_the_set_takes_its_versions(workshop: Workshop, simple
 
 
 def test_locks_that_disagree_are_stale_and_made_again_for_the_newest_request(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     workshop.document("lock", "torch", "numpy", "--target", "cu126", "--target", "cpu")
     done = workshop.run("install", "rich")
     behind = "warning: pylock.cpu.toml: made for another request or other versions; update them with: gpuinstall lock"
@@ -294,7 +286,7 @@ def test_locks_that_disagree_are_stale_and_made_again_for_the_newest_request(
 
 
 @pytest.mark.heavy
-def test_versions_that_differ_between_locks_are_found(workshop: Workshop, simple: Path) -> None:
+def test_versions_that_differ_between_locks_are_found(workshop, simple):
     workshop.document("lock", "torch==2.14.1", "numpy", "--target", "cu126", "--target", "cpu")
     later = release(workshop, simple, ("numpy", "2.4.0"))
     later.document("lock", "--upgrade", "--target", "cpu")
@@ -309,8 +301,8 @@ def test_versions_that_differ_between_locks_are_found(workshop: Workshop, simple
 
 
 def test_a_lock_that_no_target_names_any_more_is_said_and_removed_when_told(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     workshop.document("lock", "torch", "--target", "cu126", "--target", "cpu")
     (workshop.folder / "pylock.theirs.toml").write_text(
         'lock-version = "1.0"\ncreated-by = "uv"\npackages = []\n'
@@ -328,9 +320,7 @@ def test_a_lock_that_no_target_names_any_more_is_said_and_removed_when_told(
     assert workshop.document("lock", "check", "--offline")["status"] == "success"
 
 
-def test_an_index_that_does_not_answer_is_the_fault_and_not_the_targets(
-    workshop: Workshop, stand_in: StandInIndex
-) -> None:
+def test_an_index_that_does_not_answer_is_the_fault_and_not_the_targets(workshop, stand_in):
     stand_in.torch.close()
     error = workshop.document("lock", "--target", "cu126", "--target", "cu130", exit_code=4)[
         "errors"

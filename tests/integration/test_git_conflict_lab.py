@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import tomli
 
 from gpuinstall.base import process
+from gpuinstall.base.process import Finished
 from tests.lab.driver import FakeDriver
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.projects import commit
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.base.process import Finished
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="no git here")
 LOCK = "pylock.cpu.toml"
@@ -51,7 +47,7 @@ def workshop(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
     return made
 
 
-def test_a_conflict_is_named_and_lock_takes_both_requests(workshop: Workshop) -> None:
+def test_a_conflict_is_named_and_lock_takes_both_requests(workshop):
     assert not git(workshop, "merge", "-q", "colleague").ok
     assert "<<<<<<<" in workshop.lock(LOCK)
     error = workshop.document("sync", exit_code=6)["errors"][0]

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall.base import process, uv
+from gpuinstall.base.process import Finished
 from tests.integration.test_install_lab import RTX_4090
 from tests.integration.test_run_lab import RTX_5090
+from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from gpuinstall.base.process import Finished
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 PIP_CONF = "[global]\ntimeout = 20\nfind-links = /srv/wheels"
 """Without a line end, as editors leave it."""
@@ -63,9 +59,7 @@ def settings(workshop: Workshop, name: str) -> Path:
 
 @pytest.mark.heavy
 @pytest.mark.usefixtures("venv")
-def test_plain_uv_takes_builds_that_run_here_and_follows_the_driver(
-    workshop: Workshop, play: Play
-) -> None:
+def test_plain_uv_takes_builds_that_run_here_and_follows_the_driver(workshop, play):
     play(RTX_4090)
     file = settings(workshop, "uv/uv.toml")
     file.parent.mkdir(parents=True)
@@ -109,9 +103,7 @@ def mirror(workshop: Workshop) -> str:
 
 @pytest.mark.heavy
 @pytest.mark.usefixtures("venv")
-def test_the_official_index_is_said_to_uv_by_its_own_word_which_uvx_reads_too(
-    workshop: Workshop, play: Play
-) -> None:
+def test_the_official_index_is_said_to_uv_by_its_own_word_which_uvx_reads_too(workshop, play):
     play(RTX_4090)
     variables = {
         key: value for key, value in workshop.variables.items() if key != "GPUINSTALL_TORCH_INDEX"
@@ -131,9 +123,7 @@ def test_the_official_index_is_said_to_uv_by_its_own_word_which_uvx_reads_too(
 
 @pytest.mark.heavy
 @pytest.mark.usefixtures("venv")
-def test_plain_pip_takes_builds_that_run_here_and_keeps_what_it_was_told(
-    workshop: Workshop, play: Play
-) -> None:
+def test_plain_pip_takes_builds_that_run_here_and_keeps_what_it_was_told(workshop, play):
     play(RTX_4090)
     file = settings(workshop, "pip/pip.conf")
     file.parent.mkdir(parents=True)
@@ -161,7 +151,7 @@ def test_plain_pip_takes_builds_that_run_here_and_keeps_what_it_was_told(
 
 
 @pytest.mark.heavy
-def test_what_stands_there_already_is_left(workshop: Workshop, play: Play) -> None:
+def test_what_stands_there_already_is_left(workshop, play):
     play(RTX_4090)
     for name, text in (
         ("uv/uv.toml", "[pip]\nno-deps = true\n"),
@@ -176,7 +166,7 @@ def test_what_stands_there_already_is_left(workshop: Workshop, play: Play) -> No
         assert file.read_text() == text
 
 
-def test_a_driver_on_which_nothing_runs_writes_no_hook(workshop: Workshop, play: Play) -> None:
+def test_a_driver_on_which_nothing_runs_writes_no_hook(workshop, play):
     play(RTX_5090.__class__(RTX_5090.gpus, driver="535.183.01", cuda=12020))
     assert workshop.document("hook", "uv", exit_code=8)["status"] == "error"
     assert not settings(workshop, "uv").exists()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.lab.driver import build
 from tests.lab.image import HOSTS, Container, call, lack, open_yard, started, volume_in
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.root, pytest.mark.heavy, pytest.mark.network]
 NAME = "gpuinstall-test-any"
@@ -40,9 +37,7 @@ def image(folder: Path) -> Iterator[Container]:
     call("buildah", "rmi", NAME)
 
 
-def test_each_host_takes_the_environment_that_fits_it_or_is_told_why_none_does(
-    image: Container, folder: Path
-) -> None:
+def test_each_host_takes_the_environment_that_fits_it_or_is_told_why_none_does(image, folder):
     came = {}
     for host, start in started(image, folder / "volumes"):
         came[host.name] = start.status or start.out.split()[0]
@@ -50,7 +45,7 @@ def test_each_host_takes_the_environment_that_fits_it_or_is_told_why_none_does(
     assert came == {host.name: host.expected for host in HOSTS}
 
 
-def test_kernels_run_at_the_first_start_on_a_host_alone(image: Container, folder: Path) -> None:
+def test_kernels_run_at_the_first_start_on_a_host_alone(image, folder):
     volume = volume_in(folder / "volumes", "kept")
     first, second = (image.start(HOSTS[4], "id", "-u", volume=volume) for _ in range(2))
     assert (first.out, second.out) == ("1000", "1000")

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli
 
 from gpuinstall.base import process, uv
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.projects import commit, make_project, make_repository, make_sdist
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Any
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 A100 = FakeDriver((FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0"),))
 NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
@@ -51,8 +47,8 @@ def packages(workshop: Workshop, name: str = "pylock.cpu.toml") -> dict[str, dic
     ],
 )
 def test_a_project_is_locked_by_its_path_from_the_lock_and_what_it_needs_by_hash(
-    workshop: Workshop, words: tuple[str, ...], directory: dict[str, Any]
-) -> None:
+    workshop, words, directory
+):
     done = workshop.run("lock", "torch", *words)
     assert done.status == 0, done.err
     found = packages(workshop)
@@ -64,7 +60,7 @@ def test_a_project_is_locked_by_its_path_from_the_lock_and_what_it_needs_by_hash
 
 
 @pytest.mark.heavy
-def test_a_project_is_installed_where_it_lies_checked_and_left_alone(workshop: Workshop) -> None:
+def test_a_project_is_installed_where_it_lies_checked_and_left_alone(workshop):
     workshop.document("install", "torch", "-e", ".")
     assert workshop.python("import our_thing; print(our_thing.HERE, our_thing.__file__)").endswith(
         "our_thing.py"
@@ -87,9 +83,7 @@ def test_a_project_is_installed_where_it_lies_checked_and_left_alone(workshop: W
 @pytest.mark.parametrize(
     "form", ["tool @ git+file://{}", "git+file://{}", "git+file://{}@main#egg=tool"]
 )
-def test_a_branch_that_moves_is_pinned_to_its_commit(
-    workshop: Workshop, tmp_path: Path, form: str
-) -> None:
+def test_a_branch_that_moves_is_pinned_to_its_commit(workshop, tmp_path, form):
     (workshop.folder / "pyproject.toml").unlink()
     first = make_repository(tmp_path / "tool", "tool")
     done = workshop.run("lock", "torch", form.format(tmp_path / "tool"))
@@ -105,16 +99,14 @@ def test_a_branch_that_moves_is_pinned_to_its_commit(
 
 @pytest.mark.heavy
 @NEEDS_GIT
-def test_a_project_in_a_folder_of_a_repository_is_found(workshop: Workshop, tmp_path: Path) -> None:
+def test_a_project_in_a_folder_of_a_repository_is_found(workshop, tmp_path):
     make_project(tmp_path / "all" / "inner", "inner")
     commit(tmp_path / "all")
     workshop.document("lock", "torch", f"inner @ git+file://{tmp_path}/all@main#subdirectory=inner")
     assert packages(workshop)["inner"]["vcs"]["subdirectory"] == "inner"
 
 
-def test_a_wheel_by_address_and_one_by_its_path_are_hashed(
-    workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path
-) -> None:
+def test_a_wheel_by_address_and_one_by_its_path_are_hashed(workshop, stand_in, stand_in_folder):
     (workshop.folder / "pyproject.toml").unlink()
     make_wheel(stand_in_folder / "simple", "parrot", "2.0")
     make_wheel(workshop.folder / "dist", "owl", "3.0")
@@ -134,7 +126,7 @@ def test_a_wheel_by_address_and_one_by_its_path_are_hashed(
 
 
 @pytest.mark.heavy
-def test_plain_uv_and_pip_install_a_lock_with_a_project(workshop: Workshop) -> None:
+def test_plain_uv_and_pip_install_a_lock_with_a_project(workshop):
     workshop.document("lock", "torch", "-e", ".")
     env = {**workshop.environment, "UV_PREVIEW_FEATURES": "pylock", "UV_NO_CONFIG": "1"}
     python = workshop.folder / "plain" / "bin" / "python"
@@ -151,7 +143,7 @@ def test_plain_uv_and_pip_install_a_lock_with_a_project(workshop: Workshop) -> N
     "torch",
     ["torch @ git+https://git.example/torch", "-e torch @ .", "./torch-2.15.0-py3-none-any.whl"],
 )
-def test_torch_by_address_is_refused(workshop: Workshop, torch: str) -> None:
+def test_torch_by_address_is_refused(workshop, torch):
     words = torch.split(" ", 1) if torch.startswith("-e") else [torch]
     assert (
         workshop.document("lock", *words, exit_code=2)["errors"][0]["code"]
@@ -160,18 +152,14 @@ def test_torch_by_address_is_refused(workshop: Workshop, torch: str) -> None:
 
 
 @pytest.mark.heavy
-def test_a_torch_that_a_project_brings_by_address_is_refused(
-    workshop: Workshop, tmp_path: Path
-) -> None:
+def test_a_torch_that_a_project_brings_by_address_is_refused(workshop, tmp_path):
     make_project(tmp_path / "fork", "torch", "2.15.0")
     make_project(workshop.folder, "our-thing", requires=[f"torch @ file://{tmp_path}/fork"])
     error = workshop.document("lock", "-e", ".", exit_code=3)["errors"][0]
     assert error["code"] == "requirements-conflict"
 
 
-def test_constraints_hold_for_torch_and_for_what_turns_up(
-    workshop: Workshop, stand_in_folder: Path
-) -> None:
+def test_constraints_hold_for_torch_and_for_what_turns_up(workshop, stand_in_folder):
     make_wheel(stand_in_folder / "simple", "cowsay", "6.2")
     (workshop.folder / "only.txt").write_text(
         "torch<2.14\ncowsay<6.2\nnever-there==1\n", encoding="utf-8"
@@ -186,7 +174,7 @@ def test_constraints_hold_for_torch_and_for_what_turns_up(
     assert workshop.document(*check, exit_code=6)["data"]["locks"][0]["status"] == "stale"
 
 
-def test_files_lead_to_files_constraints_and_projects(workshop: Workshop) -> None:
+def test_files_lead_to_files_constraints_and_projects(workshop):
     inner = workshop.folder / "requirements"
     inner.mkdir()
     (inner / "base.txt").write_text("-c pins.txt\n-e .   # ours\ntorch\n", encoding="utf-8")
@@ -198,7 +186,7 @@ def test_files_lead_to_files_constraints_and_projects(workshop: Workshop) -> Non
     assert {"our-thing", "numpy"} < found.keys()
 
 
-def test_a_dependency_group_is_asked_for_by_its_name_and_watched(workshop: Workshop) -> None:
+def test_a_dependency_group_is_asked_for_by_its_name_and_watched(workshop):
     group = (
         '[dependency-groups]\nextra = ["torch<2.15", {include-group = "more"}]\nmore = ["numpy"]\n'
     )
@@ -217,9 +205,7 @@ def test_a_dependency_group_is_asked_for_by_its_name_and_watched(workshop: Works
     )
 
 
-def test_the_projects_own_sources_are_taken_from_where_uv_takes_them(
-    workshop: Workshop, tmp_path: Path
-) -> None:
+def test_the_projects_own_sources_are_taken_from_where_uv_takes_them(workshop, tmp_path):
     make_project(tmp_path / "lib", "lib")
     source = '[tool.uv.sources]\nlib = { path = "../lib", editable = true }\ntorch = { index = "elsewhere" }\n'
     make_project(workshop.folder, "our-thing", requires=["lib", "torch"], pyproject=source)
@@ -228,9 +214,7 @@ def test_the_projects_own_sources_are_taken_from_where_uv_takes_them(
 
 
 @pytest.mark.heavy
-def test_a_source_distribution_that_needs_no_compiler_is_announced(
-    workshop: Workshop, stand_in_folder: Path
-) -> None:
+def test_a_source_distribution_that_needs_no_compiler_is_announced(workshop, stand_in_folder):
     make_sdist(stand_in_folder / "simple", "pure", "1.0")
     done = workshop.run("install", "torch", "pure")
     assert done.status == 0, done.err
@@ -240,8 +224,8 @@ def test_a_source_distribution_that_needs_no_compiler_is_announced(
 
 @pytest.mark.parametrize("command", [("lock",), ("install",), ("install", "--dry-run"), ("plan",)])
 def test_a_path_that_is_not_there_is_named_before_anything_else_happens(
-    workshop: Workshop, stand_in: StandInIndex, command: tuple[str, ...]
-) -> None:
+    workshop, stand_in, command
+):
     said = workshop.document(*command, "./not-here", exit_code=2)["errors"][0]
 
     assert (said["code"], "./not-here" in said["message"]) == ("requirement-not-there", True)

@@ -39,7 +39,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     return workshop
 
 
-def test_the_environment_runs_and_its_scripts_start(project: Workshop) -> None:
+def test_the_environment_runs_and_its_scripts_start(project):
     assert project.python(
         "import torch; print(torch.__version__, (torch.ones(2, 2) @ torch.ones(2, 2)).sum().item())"
     ) == ("2.13.0+cpu 8.0")
@@ -48,20 +48,20 @@ def test_the_environment_runs_and_its_scripts_start(project: Workshop) -> None:
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash", "zsh"])
-def test_activating_it_gives_its_python(project: Workshop, shell: str) -> None:
+def test_activating_it_gives_its_python(project, shell):
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
     done = process.run([shell, "-c", ". .venv/bin/activate; command -v python"], cwd=project.folder)
     assert done.out.strip() == str(project.folder / ".venv" / "bin" / "python")
 
 
-def test_a_second_run_leaves_it_alone(project: Workshop) -> None:
+def test_a_second_run_leaves_it_alone(project):
     data = project.document("install", "--backend", "cpu", "torch==2.13.0")["data"]
     assert (data["environment"]["status"], data["bytes"]) == ("none", 0)
     assert data["seconds"] < slowness()
 
 
-def test_plain_pip_and_uv_add_to_it_and_keep_torch(project: Workshop) -> None:
+def test_plain_pip_and_uv_add_to_it_and_keep_torch(project):
     """The torch index may not be there: then a package of the family is refused, and never the default index's."""
     constrained = {
         **project.environment,
@@ -106,14 +106,14 @@ def empty(tmp_path: Path, project: Workshop) -> Path:
     return tmp_path / "empty" / "bin" / "python"
 
 
-def test_plain_uv_installs_the_same_from_the_lock(project: Workshop, empty: Path) -> None:
+def test_plain_uv_installs_the_same_from_the_lock(project, empty):
     lock = project.folder / "pylock.cpu.toml"
     done = process.run([uv.uv(), "pip", "sync", "--python", empty, lock], env=project.environment)
     assert done.ok, done.err
     assert installed(empty) == installed(project.folder / ".venv" / "bin" / "python")
 
 
-def test_plain_pip_installs_the_same_from_the_lock(project: Workshop, empty: Path) -> None:
+def test_plain_pip_installs_the_same_from_the_lock(project, empty):
     lock = project.folder / "pylock.cpu.toml"
     done = process.run(
         [sys.executable, "-m", "pip", "--python", empty, "install", "-q", "-r", lock]
@@ -129,9 +129,7 @@ def test_plain_pip_installs_the_same_from_the_lock(project: Workshop, empty: Pat
         ('requires-python = "==3.11.*"', 'requires-python = "==3.9.*"'),
     ],
 )
-def test_plain_uv_and_pip_refuse_a_lock_for_another_machine(
-    project: Workshop, empty: Path, tmp_path: Path, edit: tuple[str, str]
-) -> None:
+def test_plain_uv_and_pip_refuse_a_lock_for_another_machine(project, empty, tmp_path, edit):
     lock = tmp_path / "pylock.cpu.toml"
     lock.write_text(project.lock("pylock.cpu.toml").replace(*edit), encoding="utf-8")
     by_uv = process.run([uv.uv(), "pip", "sync", "--python", empty, lock], env=project.environment)

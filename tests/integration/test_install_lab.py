@@ -12,10 +12,10 @@ import socket
 import sys
 import time
 from base64 import b64encode
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -28,11 +28,6 @@ from tests.lab.native import native_library
 from tests.lab.pace import within
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.lab.fixtures import Play
 
 RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
 GTX_1080 = FakeDriver(
@@ -49,9 +44,7 @@ def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
     return Workshop(folder, tmp_path / "caches", stand_in.environment())
 
 
-def tell(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str], whom: str = "*"
-) -> None:
+def tell(monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str], whom: str = "*"):
     """Have every kernel of the stub torch that is named fail with a message, everywhere or where ``whom`` says."""
     (folder / "verdict.json").write_text(json.dumps({whom: {"failed": failed}}), encoding="utf-8")
     monkeypatch.setenv("LAB_VERDICT", str(folder / "verdict.json"))
@@ -70,8 +63,8 @@ def wheels_sent_once(stand_in: StandInIndex) -> bool:
 
 
 def test_an_rtx_4090_on_driver_535_gets_a_proven_cu126_environment_and_every_byte_once(
-    workshop: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+    workshop, stand_in, play
+):
     play(RTX_4090)
     data = workshop.document("install")["data"]
     assert list(data) == ["plan", "lock", "environment", "previous", "verdict", "bytes", "seconds"]
@@ -90,8 +83,8 @@ def test_an_rtx_4090_on_driver_535_gets_a_proven_cu126_environment_and_every_byt
 
 @pytest.mark.heavy
 def test_what_was_fetched_is_kept_once_by_uv_and_serves_another_environment_offline(
-    workshop: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+    workshop, stand_in, play
+):
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
     workshop.document("install", "torch==2.14.1")
@@ -108,9 +101,7 @@ def test_what_was_fetched_is_kept_once_by_uv_and_serves_another_environment_offl
     assert wheels_sent_once(stand_in)
 
 
-def test_a_second_run_asks_nobody_and_proves_nothing_again(
-    workshop: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+def test_a_second_run_asks_nobody_and_proves_nothing_again(workshop, stand_in, play):
     play(RTX_4090)
     first = workshop.document("install")["data"]
     stand_in.forget()
@@ -122,9 +113,7 @@ def test_a_second_run_asks_nobody_and_proves_nothing_again(
     assert stand_in.log == []
 
 
-def test_another_card_or_driver_is_proven_again_without_building(
-    workshop: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+def test_another_card_or_driver_is_proven_again_without_building(workshop, stand_in, play):
     play(RTX_4090)
     workshop.document("install")
     stand_in.forget()
@@ -135,9 +124,7 @@ def test_another_card_or_driver_is_proven_again_without_building(
 
 
 @pytest.mark.heavy
-def test_a_newer_driver_is_told_of_the_torch_that_it_runs_and_changes_nothing(
-    workshop: Workshop, play: Play
-) -> None:
+def test_a_newer_driver_is_told_of_the_torch_that_it_runs_and_changes_nothing(workshop, play):
     play(RTX_4090)
     assert "--upgrade" not in workshop.run("install").err
     play(replace(RTX_4090, driver="580.95.05", cuda=13000))
@@ -148,8 +135,8 @@ def test_a_newer_driver_is_told_of_the_torch_that_it_runs_and_changes_nothing(
 
 @pytest.mark.heavy
 def test_without_a_gpu_a_forced_backend_is_installed_unproven_and_proven_where_the_gpus_are(
-    workshop: Workshop, play: Play
-) -> None:
+    workshop, play
+):
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     done = workshop.run("install", "--backend", "cu126")
     assert done.status == 0, done.err
@@ -163,9 +150,7 @@ def test_without_a_gpu_a_forced_backend_is_installed_unproven_and_proven_where_t
     assert (data["verdict"]["status"], data["environment"]["status"]) == ("passed", "proven")
 
 
-def test_a_file_of_torch_that_was_changed_is_named_with_its_repair(
-    workshop: Workshop, play: Play
-) -> None:
+def test_a_file_of_torch_that_was_changed_is_named_with_its_repair(workshop, play):
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     assert workshop.run("install", "-q").status == 0
     [version] = workshop.folder.glob(".venv/lib/*/site-packages/torch/version.py")
@@ -179,18 +164,14 @@ def test_a_file_of_torch_that_was_changed_is_named_with_its_repair(
 
 
 @pytest.mark.heavy
-def test_a_build_for_gpus_that_are_elsewhere_is_not_proven_here(
-    workshop: Workshop, play: Play
-) -> None:
+def test_a_build_for_gpus_that_are_elsewhere_is_not_proven_here(workshop, play):
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     data = workshop.document("install", "--backend", "cu126")["data"]
     assert (data["environment"]["torch"], data["verdict"]["status"]) == ("2.14.1+cu126", "unproven")
 
 
 @pytest.mark.heavy
-def test_a_committed_lock_that_fits_is_installed_as_it_is(
-    workshop: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+def test_a_committed_lock_that_fits_is_installed_as_it_is(workshop, stand_in, play):
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0", "torchvision")
     committed = workshop.lock("pylock.cu126.toml")
@@ -206,7 +187,7 @@ def test_a_committed_lock_that_fits_is_installed_as_it_is(
 
 
 @pytest.mark.heavy
-def test_another_request_and_upgrade_make_a_new_lock(workshop: Workshop, play: Play) -> None:
+def test_another_request_and_upgrade_make_a_new_lock(workshop, play):
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
     assert workshop.document("install")["data"]["environment"]["torch"] == "2.13.0+cu126"
@@ -223,7 +204,7 @@ def test_another_request_and_upgrade_make_a_new_lock(workshop: Workshop, play: P
 
 
 @pytest.mark.heavy
-def test_an_upgrade_that_finds_nothing_newer_builds_nothing(workshop: Workshop, play: Play) -> None:
+def test_an_upgrade_that_finds_nothing_newer_builds_nothing(workshop, play):
     play(RTX_4090)
     workshop.document("install")
     before = workshop.lock("pylock.cu126.toml")
@@ -235,7 +216,7 @@ def test_an_upgrade_that_finds_nothing_newer_builds_nothing(workshop: Workshop, 
     assert found == ("none", "unchanged", None), done.err
 
 
-def test_a_package_of_the_users_is_named_and_stays(workshop: Workshop, play: Play) -> None:
+def test_a_package_of_the_users_is_named_and_stays(workshop, play):
     play(RTX_4090)
     workshop.document("install")
     python = workshop.folder / ".venv" / "bin" / "python"
@@ -254,9 +235,7 @@ def test_a_package_of_the_users_is_named_and_stays(workshop: Workshop, play: Pla
     assert list((workshop.folder / ".venv.gpuinstall").rglob("cowsay/__init__.py"))
 
 
-def test_a_folder_that_is_not_ours_is_replaced_only_when_told(
-    workshop: Workshop, play: Play
-) -> None:
+def test_a_folder_that_is_not_ours_is_replaced_only_when_told(workshop, play):
     play(RTX_4090)
     folder = workshop.folder / "env"
     folder.mkdir()
@@ -277,9 +256,7 @@ def test_a_folder_that_is_not_ours_is_replaced_only_when_told(
     assert data["environment"]["torch"] == "2.14.1+cu126"
 
 
-def test_going_back_brings_environment_and_lock_and_forth_again(
-    workshop: Workshop, play: Play
-) -> None:
+def test_going_back_brings_environment_and_lock_and_forth_again(workshop, play):
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
     before = workshop.lock("pylock.cu126.toml")
@@ -299,9 +276,7 @@ def test_going_back_brings_environment_and_lock_and_forth_again(
     assert workshop.document("env", "rollback", exit_code=2)["errors"][0]["code"] == "no-previous"
 
 
-def test_a_dry_run_prints_the_commands_and_writes_nothing(
-    workshop: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+def test_a_dry_run_prints_the_commands_and_writes_nothing(workshop, stand_in, play):
     play(RTX_4090)
     data = workshop.document("install", "--dry-run")["data"]
     commands = [" ".join(command[1:3]).removesuffix(" --quiet") for command in data["commands"]]
@@ -311,9 +286,7 @@ def test_a_dry_run_prints_the_commands_and_writes_nothing(
     assert stand_in.sent() == {}
 
 
-def test_a_kernel_that_fails_leaves_the_old_environment(
-    workshop: Workshop, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_that_fails_leaves_the_old_environment(workshop, play, tmp_path, monkeypatch):
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
     tell(monkeypatch, tmp_path, {"matmul-float32": "wrong result"})
@@ -326,8 +299,8 @@ def test_a_kernel_that_fails_leaves_the_old_environment(
 
 @pytest.mark.heavy
 def test_a_missing_kernel_sends_the_plan_to_the_next_build_that_differs(
-    workshop: Workshop, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    workshop, play, tmp_path, monkeypatch
+):
     play(A100)
     tell(monkeypatch, tmp_path, {"matmul-float32": NO_KERNEL})
     done = workshop.run("install")
@@ -342,9 +315,7 @@ def test_a_missing_kernel_sends_the_plan_to_the_next_build_that_differs(
 
 
 @pytest.mark.heavy
-def test_a_fallback_that_passes_is_the_environment(
-    workshop: Workshop, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fallback_that_passes_is_the_environment(workshop, play, tmp_path, monkeypatch):
     play(A100)
     tell(monkeypatch, tmp_path, {"matmul-float32": NO_KERNEL}, "2.15.0+cu130/*")
     done = workshop.run("install")
@@ -361,9 +332,7 @@ def test_a_fallback_that_passes_is_the_environment(
 
 
 @pytest.mark.heavy
-def test_the_gpu_whose_kernel_failed_is_named(
-    workshop: Workshop, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_gpu_whose_kernel_failed_is_named(workshop, play, tmp_path, monkeypatch):
     play(replace(A100, gpus=A100.gpus * 2))
     workshop.document("install", "torch==2.13.0")
     tell(monkeypatch, tmp_path, {"matmul-float32": NO_KERNEL}, uuid_of(1))
@@ -380,12 +349,12 @@ def test_the_gpu_whose_kernel_failed_is_named(
 @pytest.mark.heavy
 @pytest.mark.parametrize("backend", [(), ("--backend", "cu126")])
 def test_a_kernel_that_failed_is_the_error_where_no_other_build_is_left(
-    workshop: Workshop,
-    play: Play,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    backend: tuple[str, ...],
-) -> None:
+    workshop,
+    play,
+    tmp_path,
+    monkeypatch,
+    backend,
+):
     play(GTX_1080)
     tell(monkeypatch, tmp_path, {"matmul-float32": NO_KERNEL})
     assert (
@@ -394,9 +363,7 @@ def test_a_kernel_that_failed_is_the_error_where_no_other_build_is_left(
     assert workshop.entries() == set()
 
 
-def test_a_machine_that_must_be_mended_is_refused_before_any_download(
-    workshop: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+def test_a_machine_that_must_be_mended_is_refused_before_any_download(workshop, stand_in, play):
     play(replace(RTX_4090, cu_init=999, nvml_init=0))
     done = workshop.run("install")
     assert done.status == 8, done.err
@@ -407,9 +374,7 @@ def test_a_machine_that_must_be_mended_is_refused_before_any_download(
 
 
 @pytest.mark.heavy
-def test_a_wheel_exchanged_on_the_index_is_not_installed(
-    workshop: Workshop, stand_in_folder: Path, play: Play
-) -> None:
+def test_a_wheel_exchanged_on_the_index_is_not_installed(workshop, stand_in_folder, play):
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
     workshop.document("lock", "torch==2.14.1")
@@ -425,9 +390,7 @@ def test_a_wheel_exchanged_on_the_index_is_not_installed(
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("moment", [0.3, 0.8, 1.2, 1.6])
-def test_kill_9_at_any_moment_leaves_the_old_environment_or_the_new_one(
-    workshop: Workshop, play: Play, moment: float
-) -> None:
+def test_kill_9_at_any_moment_leaves_the_old_environment_or_the_new_one(workshop, play, moment):
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
     running = workshop.start("install", "torch==2.14.1")
@@ -444,8 +407,8 @@ def test_kill_9_at_any_moment_leaves_the_old_environment_or_the_new_one(
 @pytest.mark.heavy
 @pytest.mark.parametrize("stops", [14])
 def test_kill_9_at_any_line_of_a_swap_leaves_an_environment_and_the_next_run_cleans_up(
-    workshop: Workshop, play: Play, stops: int
-) -> None:
+    workshop, play, stops
+):
     """``tests.lab.dying`` counts the lines of the room that builds and swaps, and dies at one of them."""
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
@@ -467,8 +430,8 @@ def test_kill_9_at_any_line_of_a_swap_leaves_an_environment_and_the_next_run_cle
 @pytest.mark.heavy
 @pytest.mark.parametrize("stops", [16])
 def test_an_interrupt_at_any_line_of_a_swap_leaves_environment_and_lock_in_step_and_nothing_else(
-    workshop: Workshop, play: Play, stops: int
-) -> None:
+    workshop, play, stops
+):
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
     counted = workshop.dying(10**9, "install", "torch==2.14.1")
@@ -485,9 +448,7 @@ def test_an_interrupt_at_any_line_of_a_swap_leaves_environment_and_lock_in_step_
 
 
 @pytest.mark.heavy
-def test_a_uv_that_outlives_its_killed_run_writes_nothing_into_the_next_one(
-    workshop: Workshop, play: Play
-) -> None:
+def test_a_uv_that_outlives_its_killed_run_writes_nothing_into_the_next_one(workshop, play):
     play(RTX_4090)
     running = workshop.start("install", "torch==2.13.0")
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
@@ -520,9 +481,7 @@ def fills_an_environment(child: int) -> bool:
 
 
 @pytest.mark.heavy
-def test_what_is_in_uvs_cache_is_not_fetched_again_and_not_said_to_be(
-    workshop: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+def test_what_is_in_uvs_cache_is_not_fetched_again_and_not_said_to_be(workshop, stand_in, play):
     play(RTX_4090)
     names = ("filelock", "nvidia-cudnn-cu12==9.10.2.21", "typing-extensions")
     environment = workshop.folder.parent / "other"
@@ -536,9 +495,7 @@ def test_what_is_in_uvs_cache_is_not_fetched_again_and_not_said_to_be(
 
 
 @pytest.mark.heavy
-def test_two_runs_at_once_take_turns(
-    workshop: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+def test_two_runs_at_once_take_turns(workshop, stand_in, play):
     play(RTX_4090)
     runs = [workshop.start("install", "--json") for _ in range(2)]
     outputs = [run.communicate(timeout=300) for run in runs]
@@ -549,9 +506,7 @@ def test_two_runs_at_once_take_turns(
 
 
 @pytest.mark.heavy
-def test_a_malformed_requirement_is_a_fault_of_usage_whatever_lies_there(
-    workshop: Workshop, play: Play
-) -> None:
+def test_a_malformed_requirement_is_a_fault_of_usage_whatever_lies_there(workshop, play):
     play(RTX_4090)
     workshop.document("install")
     for requirement in (
@@ -566,7 +521,7 @@ def test_a_malformed_requirement_is_a_fault_of_usage_whatever_lies_there(
 
 
 @pytest.mark.heavy
-def test_a_run_that_fails_leaves_no_folder_that_it_made(workshop: Workshop, play: Play) -> None:
+def test_a_run_that_fails_leaves_no_folder_that_it_made(workshop, play):
     play(RTX_4090)
     workshop.document("install", "nosuchpackage", "--venv", "below/it/.venv", exit_code=4)
     assert workshop.entries() == set()
@@ -575,9 +530,7 @@ def test_a_run_that_fails_leaves_no_folder_that_it_made(workshop: Workshop, play
 @pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux has a file system that not even root may write"
 )
-def test_a_folder_that_may_not_be_written_is_one_clear_line(
-    workshop: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+def test_a_folder_that_may_not_be_written_is_one_clear_line(workshop, stand_in, play):
     play(RTX_4090)
     done = workshop.run("install", "--venv", "/sys/here/.venv")
     assert done.status == 4
@@ -586,9 +539,7 @@ def test_a_folder_that_may_not_be_written_is_one_clear_line(
 
 
 @pytest.mark.heavy
-def test_a_package_that_demands_another_torch_is_obeyed_and_named(
-    workshop: Workshop, stand_in_folder: Path, play: Play
-) -> None:
+def test_a_package_that_demands_another_torch_is_obeyed_and_named(workshop, stand_in_folder, play):
     play(RTX_4090)
     make_wheel(stand_in_folder / "simple", "needy", "1.0", requires=["torch==2.13.0"])
     done = workshop.run("install", "needy")
@@ -603,8 +554,8 @@ def test_a_package_that_demands_another_torch_is_obeyed_and_named(
 
 @pytest.mark.heavy
 def test_a_package_for_newer_systems_alone_is_had_where_this_one_is_new_enough(
-    workshop: Workshop, stand_in_folder: Path, play: Play
-) -> None:
+    workshop, stand_in_folder, play
+):
     play(RTX_4090)
     make_wheel(stand_in_folder / "simple", "modern", "1.0", "py3-none-manylinux_2_31_x86_64")
     workshop.document("install", "torch", "modern")
@@ -612,9 +563,7 @@ def test_a_package_for_newer_systems_alone_is_had_where_this_one_is_new_enough(
 
 
 @pytest.mark.heavy
-def test_credentials_reach_the_index_and_neither_lock_nor_words(
-    stand_in_folder: Path, tmp_path: Path, play: Play
-) -> None:
+def test_credentials_reach_the_index_and_neither_lock_nor_words(stand_in_folder, tmp_path, play):
     play(RTX_4090)
     (tmp_path / "closed").mkdir()
     with StandInIndex(stand_in_folder, Habits(credentials="user:s3cret")) as index:
@@ -630,8 +579,8 @@ def test_credentials_reach_the_index_and_neither_lock_nor_words(
 
 @pytest.mark.heavy
 def test_a_torch_index_behind_a_password_serves_and_keeps_its_secret(
-    stand_in_folder: Path, tmp_path: Path, play: Play
-) -> None:
+    stand_in_folder, tmp_path, play
+):
     play(RTX_4090)
     (tmp_path / "closed").mkdir()
     with StandInIndex(stand_in_folder, Habits(absolute=False)) as index:
@@ -654,7 +603,7 @@ def test_a_torch_index_behind_a_password_serves_and_keeps_its_secret(
 
 
 @pytest.mark.heavy
-def test_a_full_disk_leaves_the_old_environment(workshop: Workshop, play: Play) -> None:
+def test_a_full_disk_leaves_the_old_environment(workshop, play):
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
     words = [
@@ -677,9 +626,7 @@ def test_a_full_disk_leaves_the_old_environment(workshop: Workshop, play: Play) 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 @pytest.mark.parametrize("name", mostly_heavy(["SIGINT", "SIGTERM", "SIGHUP"], ["SIGINT"]))
-def test_an_interrupted_run_leaves_nothing_behind(
-    workshop: Workshop, stand_in: StandInIndex, play: Play, name: str
-) -> None:
+def test_an_interrupted_run_leaves_nothing_behind(workshop, stand_in, play, name):
     play(RTX_4090)
     stand_in.r2.pace = 2.0
     running = workshop.start("install")
@@ -691,7 +638,7 @@ def test_an_interrupted_run_leaves_nothing_behind(
     assert workshop.entries() == set()
 
 
-def test_an_unknown_package_is_one_clear_error(workshop: Workshop, play: Play) -> None:
+def test_an_unknown_package_is_one_clear_error(workshop, play):
     play(RTX_4090)
     assert (
         workshop.document("install", "nosuchpackage", exit_code=4)["errors"][0]["code"]
@@ -701,9 +648,7 @@ def test_an_unknown_package_is_one_clear_error(workshop: Workshop, play: Play) -
 
 
 @pytest.mark.heavy
-def test_requirements_that_conflict_are_not_answered_with_the_cpu_build(
-    workshop: Workshop, play: Play
-) -> None:
+def test_requirements_that_conflict_are_not_answered_with_the_cpu_build(workshop, play):
     play(RTX_4090)
     done = workshop.run("install", "torch", "filelock<2", "filelock>3")
     assert done.status == 3
@@ -723,9 +668,7 @@ def dropping() -> Iterator[str]:
 
 
 @pytest.mark.heavy
-def test_an_interrupt_does_not_wait_for_a_host_that_does_not_answer(
-    workshop: Workshop, play: Play, dropping: str
-) -> None:
+def test_an_interrupt_does_not_wait_for_a_host_that_does_not_answer(workshop, play, dropping):
     play(RTX_4090)
     deaf = replace(
         workshop, variables={**workshop.variables, "GPUINSTALL_TORCH_INDEX": f"{dropping}/whl"}
@@ -751,8 +694,8 @@ def test_an_interrupt_does_not_wait_for_a_host_that_does_not_answer(
     ],
 )
 def test_a_silent_default_index_is_found_out_before_uv_asks_it_and_said_once(
-    workshop: Workshop, play: Play, dropping: str, host: str, silent: tuple[str, ...]
-) -> None:
+    workshop, play, dropping, host, silent
+):
     play(RTX_4090)
     address = dropping if host == "dropping" else host
     deaf = replace(
@@ -768,8 +711,8 @@ def test_a_silent_default_index_is_found_out_before_uv_asks_it_and_said_once(
 
 @pytest.mark.heavy
 def test_a_lock_is_installed_from_the_caches_where_nobody_answers_and_refused_where_they_lack_a_file(
-    workshop: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+    workshop, stand_in, play
+):
     play(RTX_4090)
     workshop.document("install")
     for host in stand_in.hosts:
@@ -797,9 +740,7 @@ def test_a_lock_is_installed_from_the_caches_where_nobody_answers_and_refused_wh
         (["--gpu", "GTX 980", "--driver", "590.44"], 8, "driver-dropped-gpu"),
     ],
 )
-def test_a_refusal_by_the_rules_is_the_same_without_a_network(
-    workshop: Workshop, words: list[str], status: int, code: str
-) -> None:
+def test_a_refusal_by_the_rules_is_the_same_without_a_network(workshop, words, status, code):
     nowhere = {
         "UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple",
         "GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl",
@@ -809,9 +750,7 @@ def test_a_refusal_by_the_rules_is_the_same_without_a_network(
 
 
 @pytest.mark.heavy
-def test_a_card_that_the_job_was_not_given_is_named_as_unproven_and_hinders_nothing(
-    workshop: Workshop, play: Play
-) -> None:
+def test_a_card_that_the_job_was_not_given_is_named_as_unproven_and_hinders_nothing(workshop, play):
     play(
         FakeDriver(
             (FakeGpu(), FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1")),
@@ -834,9 +773,7 @@ def test_a_card_that_the_job_was_not_given_is_named_as_unproven_and_hinders_noth
 
 
 @pytest.mark.heavy
-def test_two_runs_at_once_lose_nothing_of_what_either_adds(
-    workshop: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+def test_two_runs_at_once_lose_nothing_of_what_either_adds(workshop, stand_in, play):
     play(RTX_4090)
     workshop.document("install")
     stand_in.default.pace = 0.2
@@ -854,8 +791,8 @@ def test_two_runs_at_once_lose_nothing_of_what_either_adds(
 @pytest.mark.heavy
 @pytest.mark.parametrize("damage", ["gone", "cut"])
 def test_an_environment_whose_torch_is_damaged_is_never_called_proven_and_is_built_again(
-    workshop: Workshop, play: Play, damage: str
-) -> None:
+    workshop, play, damage
+):
     play(RTX_4090)
     workshop.document("install")
     [library] = (workshop.folder / ".venv").glob("lib/*/site-packages/torch/__init__.py")
@@ -871,8 +808,8 @@ def test_an_environment_whose_torch_is_damaged_is_never_called_proven_and_is_bui
 
 @pytest.mark.heavy
 def test_a_library_that_lacks_what_it_needs_is_refused_before_anything_is_imported(
-    workshop: Workshop, stand_in_folder: Path, tmp_path: Path, play: Play
-) -> None:
+    workshop, stand_in_folder, tmp_path, play
+):
     play(RTX_4090)
     assert workshop.run("install").ok
     before = workshop.lock("pylock.cu126.toml")

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from tools.documents import read, schemas_of_documents
@@ -20,12 +20,6 @@ from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver
 from tests.lab.own_home import USER_HOME
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 PAGE = (ROOT / "docs" / "installers.md").read_text(encoding="utf-8")
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="no Node here")
@@ -60,9 +54,7 @@ def node_finds(*pairs: tuple[str, Any]) -> list[str]:
 
 @pytest.mark.heavy
 @needs_node
-def test_a_node_program_plans_and_installs(
-    stand_in: StandInIndex, tmp_path: Path, play: Play
-) -> None:
+def test_a_node_program_plans_and_installs(stand_in, tmp_path, play):
     folder = tmp_path / "project"
     folder.mkdir()
     workshop = Workshop(folder, tmp_path / "caches", stand_in.environment())
@@ -94,7 +86,7 @@ def test_a_node_program_plans_and_installs(
 
 
 @needs_node
-def test_node_finds_every_recorded_document_valid_and_a_wrong_one_not() -> None:
+def test_node_finds_every_recorded_document_valid_and_a_wrong_one_not():
     documents = [
         (schema, read(f"documents/{name}.json")) for name, schema in schemas_of_documents().items()
     ]
@@ -106,7 +98,7 @@ def test_node_finds_every_recorded_document_valid_and_a_wrong_one_not() -> None:
     ]
 
 
-def test_the_powershell_program_is_powershell() -> None:
+def test_the_powershell_program_is_powershell():
     tree = parsed(program("powershell"))
     assert not tree.root_node.has_error
     assert len(nodes(tree, "function_statement")) == 2
@@ -114,7 +106,7 @@ def test_the_powershell_program_is_powershell() -> None:
 
 @pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("rustc") is None, reason="no Rust here")
-def test_the_rust_program_compiles(tmp_path: Path) -> None:
+def test_the_rust_program_compiles(tmp_path):
     (tmp_path / "serde_json.rs").write_text(SERDE)
     (tmp_path / "main.rs").write_text(program("rust"))
     compiler = ["rustc", "--edition", "2021", "--emit", "metadata", "-D", "warnings"]

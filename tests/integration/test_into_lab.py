@@ -9,22 +9,17 @@ import shutil
 import sys
 import sysconfig
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall.base import process, uv
+from gpuinstall.base.process import Finished
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpuinstall.base.process import Finished
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
 KILLED = """
@@ -107,15 +102,13 @@ def files(environment: Path) -> dict[str, bytes]:
     }
 
 
-def tell(monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str]) -> None:
+def tell(monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str]):
     (folder / "verdict.json").write_text(json.dumps({"*": {"failed": failed}}), encoding="utf-8")
     monkeypatch.setenv("LAB_VERDICT", str(folder / "verdict.json"))
 
 
 @pytest.mark.heavy
-def test_a_package_comes_beside_a_torch_whose_index_gives_no_hash(
-    workshop: Workshop, play: Play
-) -> None:
+def test_a_package_comes_beside_a_torch_whose_index_gives_no_hash(workshop, play):
     play(RTX_4090)
     environment = plain_venv(workshop)
     fill(workshop, environment)
@@ -127,11 +120,11 @@ def test_a_package_comes_beside_a_torch_whose_index_gives_no_hash(
 
 @pytest.mark.parametrize("make", [pytest.param(plain_venv, marks=pytest.mark.heavy), conda_like])
 def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it(
-    workshop: Workshop,
-    play: Play,
-    monkeypatch: pytest.MonkeyPatch,
-    make: Callable[[Workshop], Path],
-) -> None:
+    workshop,
+    play,
+    monkeypatch,
+    make,
+):
     play(RTX_4090)
     environment = make(workshop)
     before = fill(workshop, environment)
@@ -178,9 +171,7 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
 
 
 @pytest.mark.heavy
-def test_plain_pip_keeps_the_build_until_the_change_is_undone(
-    workshop: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+def test_plain_pip_keeps_the_build_until_the_change_is_undone(workshop, stand_in, play):
     play(RTX_4090)
     environment = plain_venv(workshop)
     fill(workshop, environment)
@@ -244,8 +235,8 @@ def uv_pip(workshop: Workshop, node: Path, *words: str) -> Finished:
 
 @pytest.mark.heavy
 def test_uv_in_the_folder_of_a_custom_node_keeps_the_build_until_the_change_is_undone(
-    workshop: Workshop, comfyui: Path
-) -> None:
+    workshop, comfyui
+):
     node = comfyui / "custom_nodes" / "painter"
     done = workshop.run("install", "--into", "torch==2.13.0")
     assert done.status == 0, done.err
@@ -261,8 +252,8 @@ def test_uv_in_the_folder_of_a_custom_node_keeps_the_build_until_the_change_is_u
 
 @pytest.mark.heavy
 def test_what_went_past_the_guard_is_told_and_repaired_with_the_packages_that_came_since(
-    workshop: Workshop, comfyui: Path
-) -> None:
+    workshop, comfyui
+):
     assert workshop.run("install", "--into", "torch==2.13.0").status == 0
     past = ("--no-config", "--reinstall-package", "torch", "torch!=2.13.0", "cowsay")
     replaced = uv_pip(workshop, comfyui, *past)
@@ -278,9 +269,7 @@ def test_what_went_past_the_guard_is_told_and_repaired_with_the_packages_that_ca
     assert "was proven here" not in workshop.run("doctor").out
 
 
-def test_settings_of_uv_that_others_wrote_stay_as_they_are(
-    workshop: Workshop, comfyui: Path
-) -> None:
+def test_settings_of_uv_that_others_wrote_stay_as_they_are(workshop, comfyui):
     (comfyui / "uv.toml").write_text("no-cache = true\n")
     done = workshop.run("install", "--into", "torch==2.13.0")
 
@@ -289,7 +278,7 @@ def test_settings_of_uv_that_others_wrote_stay_as_they_are(
     assert "constraints.txt" in offered(done, "Guard")
 
 
-def test_a_pip_configuration_of_the_users_stays_as_it_is(workshop: Workshop, comfyui: Path) -> None:
+def test_a_pip_configuration_of_the_users_stays_as_it_is(workshop, comfyui):
     """It says nothing but what a guard says too."""
     text = "[install]\nconstraint = file:///srv/team/constraints.txt\n"
     file = comfyui / "venv" / "pip.conf"
@@ -304,7 +293,7 @@ def test_a_pip_configuration_of_the_users_stays_as_it_is(workshop: Workshop, com
 
 
 @pytest.mark.usefixtures("comfyui")
-def test_a_repair_of_what_was_never_proven_is_refused(workshop: Workshop) -> None:
+def test_a_repair_of_what_was_never_proven_is_refused(workshop):
     refused = workshop.document("install", "--repair", "--into", exit_code=2)
 
     assert refused["errors"][0]["code"] == "nothing-proven"
@@ -322,9 +311,7 @@ def offered(done: Finished, label: str) -> str:
 
 
 @pytest.mark.heavy
-def test_a_torch_that_runs_here_keeps_its_version_and_its_build_unless_asked(
-    workshop: Workshop, play: Play
-) -> None:
+def test_a_torch_that_runs_here_keeps_its_version_and_its_build_unless_asked(workshop, play):
     play(RTX_4090)
     environment = plain_venv(workshop)
     fill(workshop, environment)
@@ -341,9 +328,7 @@ def test_a_torch_that_runs_here_keeps_its_version_and_its_build_unless_asked(
     assert "torch" in {change["package"] for change in newest["changes"]}
 
 
-def test_a_cpu_build_that_pip_took_becomes_the_build_of_this_machine(
-    workshop: Workshop, play: Play
-) -> None:
+def test_a_cpu_build_that_pip_took_becomes_the_build_of_this_machine(workshop, play):
     into = ("install", "--into", "--venv", "app", "--dry-run")
     site = next(plain_venv(workshop).glob("lib/python*/site-packages"))
     table = {
@@ -377,7 +362,7 @@ def struck(workshop: Workshop, *arguments: str) -> process.Finished:
     )
 
 
-def test_the_systems_python_is_never_touched(workshop: Workshop, play: Play) -> None:
+def test_the_systems_python_is_never_touched(workshop, play):
     play(RTX_4090)
     system = conda_like(workshop)
     (next(system.glob("lib/python3*")) / "EXTERNALLY-MANAGED").write_text("[externally-managed]\n")
@@ -392,7 +377,7 @@ def test_the_systems_python_is_never_touched(workshop: Workshop, play: Play) -> 
 
 
 @pytest.mark.parametrize("option", ["--only", "--replace", "--upgrade", "--upgrade-package=numpy"])
-def test_what_means_nothing_there_is_refused(workshop: Workshop, option: str) -> None:
+def test_what_means_nothing_there_is_refused(workshop, option):
     error = workshop.document("install", "--into", "--venv", "theirs", option, exit_code=2)[
         "errors"
     ][0]
@@ -400,9 +385,7 @@ def test_what_means_nothing_there_is_refused(workshop: Workshop, option: str) ->
 
 
 @pytest.mark.heavy
-def test_without_into_an_environment_of_others_is_refused_and_into_named(
-    workshop: Workshop, play: Play
-) -> None:
+def test_without_into_an_environment_of_others_is_refused_and_into_named(workshop, play):
     play(RTX_4090)
     venv = plain_venv(workshop)
     for words in (("--python", str(venv / "bin" / "python")), ("--venv", "app")):

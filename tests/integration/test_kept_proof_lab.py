@@ -5,21 +5,17 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.integration.test_install_lab import A100, RTX_4090, leftovers, tell
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.projects import make_project
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 NEWER_DRIVER = FakeDriver((FakeGpu(),), driver="550.54.14", cuda=12040)
 KEPT = "Proof       kept: nothing that it covers changed"
@@ -37,15 +33,13 @@ def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play
     return workshop
 
 
-def fail_every_kernel(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def fail_every_kernel(monkeypatch: pytest.MonkeyPatch, folder: Path):
     """Whoever runs a kernel of torch from now on fails."""
     tell(monkeypatch, folder, {"matmul-float32": "it went wrong"})
 
 
 @pytest.mark.heavy
-def test_a_package_comes_and_goes_beside_the_proven_torch(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_comes_and_goes_beside_the_proven_torch(workshop, tmp_path, monkeypatch):
     site = next((workshop.folder / ".venv").glob("lib/python3*/site-packages"))
     inode = (site / "torch" / "__init__.py").stat().st_ino
     (workshop.folder / ".venv" / "notes.txt").write_text("mine")
@@ -85,9 +79,7 @@ def test_a_package_comes_and_goes_beside_the_proven_torch(
 
 
 @pytest.mark.heavy
-def test_another_driver_card_or_torch_file_is_proven_again(
-    workshop: Workshop, tmp_path: Path, play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_driver_card_or_torch_file_is_proven_again(workshop, tmp_path, play, monkeypatch):
     fail_every_kernel(monkeypatch, tmp_path)
     monkeypatch.setenv("GPUINSTALL_FALLBACK", "0")
     for driver in (NEWER_DRIVER, A100):
@@ -104,9 +96,7 @@ def test_another_driver_card_or_torch_file_is_proven_again(
 
 
 @pytest.mark.heavy
-def test_a_new_program_is_tested_by_itself(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_program_is_tested_by_itself(workshop, tmp_path, monkeypatch):
     tell(monkeypatch, tmp_path, {"torchvision-nms": "operator torchvision::nms does not exist"})
     monkeypatch.setenv("GPUINSTALL_FALLBACK", "0")
     failed = workshop.document("install", "torchvision", exit_code=5)
@@ -121,8 +111,8 @@ def test_a_new_program_is_tested_by_itself(
 
 
 def test_an_editable_project_keeps_the_proof_until_its_build_files_change(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    workshop, tmp_path, monkeypatch
+):
     project = make_project(workshop.folder / "mine", "mine", requires=["numpy"])
     workshop.document("install", "-e", "./mine")
     fail_every_kernel(monkeypatch, tmp_path)
@@ -134,9 +124,7 @@ def test_an_editable_project_keeps_the_proof_until_its_build_files_change(
     assert (removed.status, "Building" in removed.err) == (5, True), removed.err
 
 
-def test_packages_that_share_files_are_as_pip_installs_them(
-    workshop: Workshop, stand_in_folder: Path
-) -> None:
+def test_packages_that_share_files_are_as_pip_installs_them(workshop, stand_in_folder):
     names = ["cv-a", "cv-b", "cv-c"]
     for position, name in enumerate(names):
         modules = {
@@ -161,7 +149,7 @@ def test_packages_that_share_files_are_as_pip_installs_them(
 
 
 @pytest.mark.heavy
-def test_no_command_starts_in_an_environment_whose_torch_lost_a_file(workshop: Workshop) -> None:
+def test_no_command_starts_in_an_environment_whose_torch_lost_a_file(workshop):
     workshop.document("install", "ipykernel")
     workshop.document("sync", "--target", "cu126", "--venv", ".venv-cu126")
     for venv in (".venv", ".venv-cu126"):
@@ -179,9 +167,7 @@ def test_no_command_starts_in_an_environment_whose_torch_lost_a_file(workshop: W
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("stops", [40])
-def test_kill_9_at_any_line_of_a_small_change_leaves_an_environment(
-    workshop: Workshop, stops: int
-) -> None:
+def test_kill_9_at_any_line_of_a_small_change_leaves_an_environment(workshop, stops):
     """``tests.lab.dying`` counts the lines of the room that builds and swaps, and dies at one of them."""
     counted = workshop.dying(10**9, "install", "cowsay")
     total = int(counted.err.rpartition("lines: ")[2])
@@ -196,7 +182,7 @@ def test_kill_9_at_any_line_of_a_small_change_leaves_an_environment(
 
 
 @pytest.mark.heavy
-def test_a_cache_that_is_gone_costs_a_proof_and_no_more(workshop: Workshop) -> None:
+def test_a_cache_that_is_gone_costs_a_proof_and_no_more(workshop):
     shutil.rmtree(workshop.caches / "xdg" / "gpuinstall" / "proofs")
 
     done = workshop.run("install", "cowsay")

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import tomli
 
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.index import StandInIndex
 from tests.lab.new_torch import make_new_torch, make_variant
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 NEW = FakeDriver((FakeGpu(),), driver="610.43.02", cuda=13030)
 LATER = FakeDriver(
@@ -49,8 +44,8 @@ def rejections(plan: dict[str, list[dict[str, str]]]) -> dict[str, str]:
 
 @pytest.mark.heavy
 def test_plan_lock_and_install_choose_the_new_torch_alike_and_read_its_wheels_once(
-    workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path, play: Play
-) -> None:
+    workshop, stand_in, stand_in_folder, play
+):
     play(NEW)
     for tag in ("cu130", "cu132", "cu140"):
         make_new_torch(stand_in_folder, tag)
@@ -80,8 +75,8 @@ def test_plan_lock_and_install_choose_the_new_torch_alike_and_read_its_wheels_on
 
 @pytest.mark.heavy
 def test_an_unknown_cuda_major_is_installed_where_the_driver_has_it(
-    workshop: Workshop, stand_in_folder: Path, play: Play
-) -> None:
+    workshop, stand_in_folder, play
+):
     play(LATER)
     make_new_torch(stand_in_folder, "cu140")
     done = workshop.document("install")["data"]
@@ -93,9 +88,7 @@ def test_an_unknown_cuda_major_is_installed_where_the_driver_has_it(
     "command",
     mostly_heavy([("plan", "--live"), ("lock",), ("install", "--dry-run")], [("plan", "--live")]),
 )
-def test_a_new_torch_for_other_gpus_alone_is_rejected_for_that(
-    command: tuple[str, ...], workshop: Workshop, stand_in_folder: Path
-) -> None:
+def test_a_new_torch_for_other_gpus_alone_is_rejected_for_that(command, workshop, stand_in_folder):
     make_new_torch(stand_in_folder, "cu132", "130")
     data = workshop.document(*command, *WORDS)["data"]
     if command == ("lock",):
@@ -108,8 +101,8 @@ def test_a_new_torch_for_other_gpus_alone_is_rejected_for_that(
 
 @pytest.mark.heavy
 def test_a_lock_of_a_colleague_with_a_torch_that_nobody_here_knows_is_read_and_installed(
-    workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path, play: Play, tmp_path: Path
-) -> None:
+    workshop, stand_in, stand_in_folder, play, tmp_path
+):
     play(NEW)
     make_new_torch(stand_in_folder, "cu132")
     workshop.document("lock")
@@ -122,8 +115,8 @@ def test_a_lock_of_a_colleague_with_a_torch_that_nobody_here_knows_is_read_and_i
 
 @pytest.mark.heavy
 def test_a_torch_that_has_other_code_than_its_wheel_said_is_not_swapped_in(
-    workshop: Workshop, stand_in_folder: Path, play: Play
-) -> None:
+    workshop, stand_in_folder, play
+):
     play(NEW)
     make_new_torch(stand_in_folder, "cu132")
     workshop.document("plan", "--live")
@@ -139,12 +132,12 @@ def test_a_torch_that_has_other_code_than_its_wheel_said_is_not_swapped_in(
 
 @pytest.mark.heavy
 def test_a_new_torch_whose_kernel_fails_gives_way_to_another_and_is_not_learned_again(
-    workshop: Workshop,
-    stand_in: StandInIndex,
-    stand_in_folder: Path,
-    play: Play,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    workshop,
+    stand_in,
+    stand_in_folder,
+    play,
+    monkeypatch,
+):
     play(NEW)
     make_new_torch(stand_in_folder, "cu132")
     no_kernel = "CUDA error: no kernel image is available for execution on the device"
@@ -156,9 +149,7 @@ def test_a_new_torch_whose_kernel_fails_gives_way_to_another_and_is_not_learned_
     assert parts_asked(stand_in) == ["torch-2.16.0%2Bcu132"]
 
 
-def test_no_wheel_that_is_labelled_as_a_variant_comes_into_a_lock(
-    workshop: Workshop, stand_in_folder: Path, play: Play
-) -> None:
+def test_no_wheel_that_is_labelled_as_a_variant_comes_into_a_lock(workshop, stand_in_folder, play):
     play(NEW)
     make_new_torch(stand_in_folder, "cu132")
     for place in ("simple", "whl/cu132"):
@@ -171,8 +162,8 @@ def test_no_wheel_that_is_labelled_as_a_variant_comes_into_a_lock(
 
 
 def test_what_is_locked_beside_a_new_torch_is_what_its_own_metadata_and_its_companions_demand(
-    workshop: Workshop, stand_in_folder: Path, play: Play
-) -> None:
+    workshop, stand_in_folder, play
+):
     play(NEW)
     make_new_torch(stand_in_folder, "cu132")
     tags = "cp312-cp312-manylinux_2_28_x86_64"

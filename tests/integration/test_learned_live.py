@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from gpuinstall.api import choose
+from gpuinstall.api import Refusal, choose
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.request import Request
 from gpuinstall.lock.learned import learned_catalog
+from gpuinstall.plan import Plan
 from gpuinstall.sources import Sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.store import LearnedStore, known_catalog
@@ -19,12 +20,6 @@ from tests.frozen import frozen_catalog
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.new_torch import make_new_torch
 from tests.lab.wheels import make_wheel
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.api import Refusal
-    from gpuinstall.plan import Plan
 
 LATER = "650.10"
 
@@ -100,9 +95,7 @@ def why_not(plan: Plan | Refusal, name: str) -> tuple[str, str]:
     return next(found.reason for found in plan.rejected if found.candidate.name == name)
 
 
-def test_a_new_torch_of_a_known_cuda_is_read_and_chosen(
-    person: Person, stand_in_folder: Path
-) -> None:
+def test_a_new_torch_of_a_known_cuda_is_read_and_chosen(person, stand_in_folder):
     make_new_torch(stand_in_folder, "cu132")
 
     plan = person.plan(machine())
@@ -117,8 +110,8 @@ def test_a_new_torch_of_a_known_cuda_is_read_and_chosen(
 
 
 def test_a_new_torch_of_an_unknown_cuda_major_is_chosen_only_where_the_driver_has_that_cuda(
-    person: Person, stand_in_folder: Path
-) -> None:
+    person, stand_in_folder
+):
     make_new_torch(stand_in_folder, "cu140")
 
     today = person.plan(machine("9.0"))
@@ -136,8 +129,8 @@ def test_a_new_torch_of_an_unknown_cuda_major_is_chosen_only_where_the_driver_ha
 
 
 def test_a_new_torch_without_code_for_the_gpu_is_rejected_for_that_and_older_ones_are_not_read(
-    person: Person, stand_in_folder: Path
-) -> None:
+    person, stand_in_folder
+):
     make_new_torch(stand_in_folder, "cu132", "130")
 
     plan = person.plan(machine())
@@ -147,9 +140,7 @@ def test_a_new_torch_without_code_for_the_gpu_is_rejected_for_that_and_older_one
     assert "only for sm_130" in why_not(plan, "2.16.0+cu132")[1]
 
 
-def test_a_chip_that_nobody_knew_is_served_by_the_build_that_has_its_code(
-    person: Person, stand_in_folder: Path
-) -> None:
+def test_a_chip_that_nobody_knew_is_served_by_the_build_that_has_its_code(person, stand_in_folder):
     make_new_torch(stand_in_folder, "cu140", "130")
 
     plan = person.plan(machine("13.0", LATER, "14.0"))
@@ -162,9 +153,7 @@ def test_a_chip_that_nobody_knew_is_served_by_the_build_that_has_its_code(
 
 
 @pytest.mark.parametrize("hashed", [False, True])
-def test_the_second_time_no_wheel_is_asked_for(
-    stand_in_folder: Path, tmp_path: Path, *, hashed: bool
-) -> None:
+def test_the_second_time_no_wheel_is_asked_for(stand_in_folder, tmp_path, *, hashed):
     for tag in ("cu130", "cu132", "cu140"):
         make_new_torch(stand_in_folder, tag)
     with StandInIndex(stand_in_folder, Habits(hashed=lambda _name: hashed)) as index:
@@ -177,14 +166,12 @@ def test_the_second_time_no_wheel_is_asked_for(
     assert first.reasons == again.reasons
 
 
-def test_nothing_is_read_of_what_the_catalogue_knows(person: Person) -> None:
+def test_nothing_is_read_of_what_the_catalogue_knows(person):
     assert chosen(person.plan(machine())) == "2.15.0+cu132"
     assert person.asked_for_wheels() == []
 
 
-def test_what_was_learned_serves_a_plan_that_asks_nobody(
-    person: Person, stand_in_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_learned_serves_a_plan_that_asks_nobody(person, stand_in_folder, monkeypatch):
     make_new_torch(stand_in_folder, "cu132")
     person.plan(machine())
     monkeypatch.setattr("gpuinstall.wheels.learned.store.load_catalog", frozen_catalog)
@@ -199,8 +186,8 @@ def test_what_was_learned_serves_a_plan_that_asks_nobody(
 
 
 def test_a_wheel_without_a_hash_is_asked_after_a_day_whether_it_is_the_same(
-    person: Person, stand_in_folder: Path
-) -> None:
+    person, stand_in_folder
+):
     make_new_torch(stand_in_folder, "cu132")
     person.plan(machine())
     (row,) = (person.folder / "learned" / "builds").iterdir()
@@ -216,9 +203,7 @@ def test_a_wheel_without_a_hash_is_asked_after_a_day_whether_it_is_the_same(
     assert chosen(person.plan(machine())) == "2.15.0+cu132"
 
 
-def test_a_wheel_that_does_not_say_for_which_gpus_it_is_has_to_be_forced(
-    person: Person, stand_in_folder: Path
-) -> None:
+def test_a_wheel_that_does_not_say_for_which_gpus_it_is_has_to_be_forced(person, stand_in_folder):
     make_new_torch(stand_in_folder, "cu132", "")
 
     plan = person.plan(machine())
@@ -231,9 +216,7 @@ def test_a_wheel_that_does_not_say_for_which_gpus_it_is_has_to_be_forced(
     assert "architectures-unknown" in {warning.code for warning in forced.warnings}
 
 
-def test_an_index_that_gives_no_parts_of_files_leaves_the_newest_known(
-    stand_in_folder: Path, tmp_path: Path
-) -> None:
+def test_an_index_that_gives_no_parts_of_files_leaves_the_newest_known(stand_in_folder, tmp_path):
     make_new_torch(stand_in_folder, "cu132")
     with StandInIndex(stand_in_folder, Habits(ranges=False)) as index:
         plan = Person(index, tmp_path / "cache").plan(machine())
@@ -244,17 +227,15 @@ def test_an_index_that_gives_no_parts_of_files_leaves_the_newest_known(
     assert plan.reasons[0].code == "newest-known"
 
 
-def test_the_cudnn_that_a_new_torch_pins_counts_as_the_wheel(
-    person: Person, stand_in_folder: Path
-) -> None:
+def test_the_cudnn_that_a_new_torch_pins_counts_as_the_wheel(person, stand_in_folder):
     make_new_torch(stand_in_folder, "cu132", "50 60 70 75 80")
     pinned = person.plan(machine("7.5"))
     assert dict(pinned.choice.build.libraries if pinned.choice else ()) == {"cudnn": "9.10.2.21"}
 
 
 def test_a_wheel_that_holds_another_torch_than_its_name_says_is_not_believed(
-    person: Person, stand_in_folder: Path
-) -> None:
+    person, stand_in_folder
+):
     right = make_new_torch(stand_in_folder, "cu132")
     wrong = make_new_torch(stand_in_folder, "cu130")
     right.unlink()
@@ -264,9 +245,7 @@ def test_a_wheel_that_holds_another_torch_than_its_name_says_is_not_believed(
     assert chosen(plan) == "2.16.0+cu130"
 
 
-def test_the_companion_of_a_new_torch_is_the_one_that_demands_it(
-    person: Person, stand_in_folder: Path
-) -> None:
+def test_the_companion_of_a_new_torch_is_the_one_that_demands_it(person, stand_in_folder):
     make_new_torch(stand_in_folder, "cu132")
     for version, torch in (("0.30.0", "2.15.0"), ("0.31.0", "2.16.0"), ("0.31.1", "2.16.1")):
         requires = ["numpy", f"torch=={torch}"]
@@ -286,8 +265,8 @@ def test_the_companion_of_a_new_torch_is_the_one_that_demands_it(
 
 
 def test_a_new_torch_whose_companion_has_not_come_yet_is_left_for_the_one_before(
-    person: Person, stand_in_folder: Path
-) -> None:
+    person, stand_in_folder
+):
     make_new_torch(stand_in_folder, "cu132")
     for wheel in (stand_in_folder / "whl" / "cu132").glob("torchvision-*"):
         wheel.unlink()

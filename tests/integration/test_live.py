@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from gpuinstall.api import choose
+from gpuinstall.api import Refusal, choose
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.request import Request
-from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog import Catalog, load_catalog
 from gpuinstall.catalog.live import live_catalog
+from gpuinstall.plan import Plan
 from gpuinstall.sources import Sources
 from gpuinstall.sources.web import Client
+from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.api import Refusal
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.plan import Plan
-    from tests.lab.index import StandInIndex
 
 
 @dataclass
@@ -32,7 +26,7 @@ class Listener(SilentReporter):
 
     warnings: list[str] = field(default_factory=list)
 
-    def warn(self, text: str) -> None:
+    def warn(self, text: str):
         self.warnings.append(text)
 
 
@@ -93,18 +87,14 @@ def _chosen(plan: Plan | Refusal) -> tuple[str, str | None]:
     return plan.choice.build.name, plan.choice.index
 
 
-def test_listed_build_is_chosen_from_the_index_that_lists_it(
-    live: Live, stand_in: StandInIndex
-) -> None:
+def test_listed_build_is_chosen_from_the_index_that_lists_it(live, stand_in):
     plan = live.plan(_machine("8.9"), _sources(stand_in))
     assert _chosen(plan) == ("2.14.1+cu126", f"{stand_in.torch_index}/cu126")
     assert stand_in.sent() == {}
     assert live.reporter.warnings == []
 
 
-def test_withdrawn_build_is_not_chosen_and_its_rejection_says_so(
-    live: Live, stand_in: StandInIndex, stand_in_folder: Path
-) -> None:
+def test_withdrawn_build_is_not_chosen_and_its_rejection_says_so(live, stand_in, stand_in_folder):
     for wheel in (stand_in_folder / "whl" / "cu126").glob("torch-2.14.1+cu126-*"):
         wheel.unlink()
     plan = live.plan(_machine("8.9"), _sources(stand_in))
@@ -113,9 +103,7 @@ def test_withdrawn_build_is_not_chosen_and_its_rejection_says_so(
     assert codes["2.14.1+cu126"] == "withdrawn"
 
 
-def test_change_on_the_index_is_seen_by_the_next_run(
-    live: Live, stand_in: StandInIndex, stand_in_folder: Path
-) -> None:
+def test_change_on_the_index_is_seen_by_the_next_run(live, stand_in, stand_in_folder):
     before = live.plan(_machine(), _sources(stand_in))
     for wheel in (stand_in_folder / "whl" / "cpu").glob("torch-2.15.0*"):
         wheel.unlink()
@@ -123,9 +111,7 @@ def test_change_on_the_index_is_seen_by_the_next_run(
     assert (_chosen(before)[0], _chosen(after)[0]) == ("2.15.0+cpu", "2.14.1+cpu")
 
 
-def test_build_that_only_the_index_knows_is_shown_and_not_chosen(
-    live: Live, stand_in: StandInIndex, stand_in_folder: Path
-) -> None:
+def test_build_that_only_the_index_knows_is_shown_and_not_chosen(live, stand_in, stand_in_folder):
     tag = "cp312-cp312-manylinux_2_28_x86_64"
     make_wheel(stand_in_folder / "whl" / "cu130", "torch", "2.16.0+cu130", tag)
     plan = live.plan(_machine("8.9", "580.95.05"), _sources(stand_in))
@@ -136,9 +122,7 @@ def test_build_that_only_the_index_knows_is_shown_and_not_chosen(
     assert "2.16.0+cu130 is on the index" in plan.reasons[0].message
 
 
-def test_unreachable_index_is_said_once_and_the_default_index_serves(
-    live: Live, stand_in: StandInIndex
-) -> None:
+def test_unreachable_index_is_said_once_and_the_default_index_serves(live, stand_in):
     sources = _sources(stand_in)
     stand_in.torch.close()
     plan = live.plan(_machine("8.9", "580.95.05"), sources)
@@ -150,8 +134,8 @@ def test_unreachable_index_is_said_once_and_the_default_index_serves(
 
 
 def test_cpu_machine_prefers_a_folders_cpu_build_to_a_newer_cuda_one(
-    live: Live, stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path
-) -> None:
+    live, stand_in, stand_in_folder, tmp_path
+):
     wheel = "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl"
     place = tmp_path / "near"
     place.mkdir()
@@ -166,9 +150,7 @@ def test_cpu_machine_prefers_a_folders_cpu_build_to_a_newer_cuda_one(
     assert (plan.choice.python, plan.choice.requirements) == ("3.11", ("torch==2.13.0+cpu",))
 
 
-def test_cpu_machine_takes_the_default_indexs_cuda_build_when_there_is_no_other(
-    live: Live, stand_in: StandInIndex
-) -> None:
+def test_cpu_machine_takes_the_default_indexs_cuda_build_when_there_is_no_other(live, stand_in):
     sources = _sources(stand_in)
     stand_in.torch.close()
     plan = live.plan(_machine(), sources)
@@ -176,8 +158,8 @@ def test_cpu_machine_takes_the_default_indexs_cuda_build_when_there_is_no_other(
 
 
 def test_cpu_build_without_the_companion_that_is_asked_for_gives_way_to_the_default_index(
-    live: Live, stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path
-) -> None:
+    live, stand_in, stand_in_folder, tmp_path
+):
     wheel = "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl"
     (tmp_path / "near").mkdir()
     (tmp_path / "near" / wheel).hardlink_to(stand_in_folder / "whl" / "cpu" / wheel)
@@ -191,7 +173,7 @@ def test_cpu_build_without_the_companion_that_is_asked_for_gives_way_to_the_defa
     assert _chosen(plan) == ("2.15.0+cu132", None)
 
 
-def test_extra_indexes_are_named_and_not_asked(live: Live, stand_in: StandInIndex) -> None:
+def test_extra_indexes_are_named_and_not_asked(live, stand_in):
     sources = Sources(
         stand_in.torch_index,
         is_torch_index_requested=True,
@@ -205,8 +187,8 @@ def test_extra_indexes_are_named_and_not_asked(live: Live, stand_in: StandInInde
 
 
 def test_backend_without_the_companion_that_is_asked_for_is_rejected(
-    live: Live, stand_in: StandInIndex, stand_in_folder: Path
-) -> None:
+    live, stand_in, stand_in_folder
+):
     request = Request(("torch", "torchvision"))
     before = live.plan(_machine("8.9", "610.43.02"), _sources(stand_in), request)
     for wheel in (stand_in_folder / "whl" / "cu132").glob("torchvision-*"):
@@ -217,16 +199,14 @@ def test_backend_without_the_companion_that_is_asked_for_is_rejected(
     assert after.choice.requirements == ("torch==2.15.0+cu130", "torchvision==0.29.2+cu130")
 
 
-def test_named_index_that_lists_nothing_is_said_to_be_the_wrong_base(
-    live: Live, stand_in: StandInIndex
-) -> None:
+def test_named_index_that_lists_nothing_is_said_to_be_the_wrong_base(live, stand_in):
     wrong = f"{stand_in.torch_index}/cu126"
     live.plan(_machine("8.9"), Sources(wrong, is_torch_index_requested=True))
     (warning,) = live.reporter.warnings
     assert warning.startswith(f"{wrong} lists no torch")
 
 
-def test_forced_backend_asks_for_its_page_alone(live: Live, stand_in: StandInIndex) -> None:
+def test_forced_backend_asks_for_its_page_alone(live, stand_in):
     live.catalog(
         _machine("8.9"),
         Request(backend="cu126"),

@@ -6,7 +6,7 @@ import re
 import sys
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import tomli
@@ -16,14 +16,9 @@ from gpuinstall.lock.lock import compare_versions, parse
 from gpuinstall.lock.target import Target
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 SIX = ("cu126", "cu130", "cu130-windows-x86_64", "cu130-linux-aarch64", "cpu", "cpu-macos-arm64")
 LINUX_GPU = {"cu126", "cu130", "cu130-linux-aarch64"}
@@ -44,8 +39,8 @@ def lock_six(workshop: Workshop, *more: str) -> list[dict[str, str]]:
 
 
 def test_six_targets_share_one_torch_every_file_hashed_the_same_bytes_again(
-    workshop: Workshop, stand_in: StandInIndex, tmp_path: Path
-) -> None:
+    workshop, stand_in, tmp_path
+):
     locks = lock_six(workshop, "torch", "numpy", "--upgrade")
     assert [lock["target"] for lock in locks] == list(SIX)
     assert {lock["torch"].partition("+")[0] for lock in locks} == {"2.14.1"}
@@ -69,9 +64,7 @@ def test_six_targets_share_one_torch_every_file_hashed_the_same_bytes_again(
     } == {2}
 
 
-def test_locks_that_still_serve_are_left_alone_without_a_request(
-    workshop: Workshop, stand_in: StandInIndex
-) -> None:
+def test_locks_that_still_serve_are_left_alone_without_a_request(workshop, stand_in):
     lock_six(workshop)
     stand_in.forget()
     assert {lock["status"] for lock in lock_six(workshop)} == {"unchanged"}
@@ -80,8 +73,8 @@ def test_locks_that_still_serve_are_left_alone_without_a_request(
 
 @pytest.mark.heavy
 def test_each_lock_resolves_for_its_own_platform_and_is_refused_elsewhere(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     lock_six(workshop)
     python = parse("x", workshop.lock("pylock.cpu.toml")).python or ""
     made = process.run(uv.create(find(python), workshop.folder / "env"), env=workshop.environment)
@@ -117,8 +110,8 @@ def find(python: str) -> Path:
 
 @pytest.mark.parametrize("new", mostly_heavy(["cu132", "cu130"], ["cu132"]))
 def test_targets_that_have_no_torch_in_common_are_named_and_can_each_have_their_newest(
-    workshop: Workshop, new: str
-) -> None:
+    workshop, new
+):
     words = ("lock", "--target", "cu118", "--target", new)
     envelope = workshop.document(*words, exit_code=3)
     assert envelope["data"] == {"newest": {"cu118": "2.7.1", new: "2.15.0"}}
@@ -132,9 +125,7 @@ def test_targets_that_have_no_torch_in_common_are_named_and_can_each_have_their_
     assert [lock["torch"] for lock in locks] == ["2.7.1+cu118", f"2.15.0+{new}"]
 
 
-def test_a_package_that_one_target_cannot_have_new_is_old_for_all(
-    workshop: Workshop, stand_in_folder: Path
-) -> None:
+def test_a_package_that_one_target_cannot_have_new_is_old_for_all(workshop, stand_in_folder):
     simple = stand_in_folder / "simple"
     make_wheel(simple, "plotter", "1.0")
     make_wheel(simple, "plotter", "2.0", "py3-none-manylinux_2_28_x86_64")
@@ -145,9 +136,7 @@ def test_a_package_that_one_target_cannot_have_new_is_old_for_all(
 
 
 @pytest.mark.heavy
-def test_a_package_without_a_common_version_is_reported(
-    workshop: Workshop, stand_in_folder: Path
-) -> None:
+def test_a_package_without_a_common_version_is_reported(workshop, stand_in_folder):
     simple = stand_in_folder / "simple"
     make_wheel(simple, "plotter", "1.0", "py3-none-macosx_11_0_arm64")
     make_wheel(simple, "plotter", "2.0", "py3-none-manylinux_2_28_x86_64")
@@ -165,9 +154,7 @@ def test_a_package_without_a_common_version_is_reported(
 
 
 @pytest.mark.heavy
-def test_a_package_that_is_apart_does_not_keep_another_apart(
-    workshop: Workshop, stand_in_folder: Path
-) -> None:
+def test_a_package_that_is_apart_does_not_keep_another_apart(workshop, stand_in_folder):
     simple = stand_in_folder / "simple"
     make_wheel(simple, "plotter", "1.0", "py3-none-macosx_11_0_arm64")
     make_wheel(simple, "plotter", "2.0", "py3-none-manylinux_2_28_x86_64")
@@ -190,9 +177,7 @@ def test_a_package_that_is_apart_does_not_keep_another_apart(
 
 
 @pytest.mark.heavy
-def test_targets_meet_at_the_newest_version_that_all_have(
-    workshop: Workshop, stand_in_folder: Path
-) -> None:
+def test_targets_meet_at_the_newest_version_that_all_have(workshop, stand_in_folder):
     simple = stand_in_folder / "simple"
     linux, mac = "py3-none-manylinux_2_28_x86_64", "py3-none-macosx_11_0_arm64"
     for version, tag in (("1.0", linux), ("1.0", mac), ("1.5", mac), ("2.0", linux)):
@@ -202,9 +187,7 @@ def test_targets_meet_at_the_newest_version_that_all_have(
     assert parse("x", workshop.lock("pylock.cpu.toml")).versions["plotter"] == "1.0"
 
 
-def test_recorded_machines_get_the_fewest_locks_that_serve_them(
-    workshop: Workshop, play: Play
-) -> None:
+def test_recorded_machines_get_the_fewest_locks_that_serve_them(workshop, play):
     machines = {
         "gtx1080": FakeDriver((FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1"),)),
         "rtx4090": FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020),
@@ -221,9 +204,7 @@ def test_recorded_machines_get_the_fewest_locks_that_serve_them(
     assert {lock["target"] for lock in locks} == {"cu126", "cpu"}
 
 
-def test_check_says_fresh_or_stale_and_why(
-    workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path
-) -> None:
+def test_check_says_fresh_or_stale_and_why(workshop, stand_in, stand_in_folder):
     workshop.document("lock", "torch", "--target", "cu126")
     stand_in.forget()
     assert workshop.document("lock", "check", "--offline")["data"]["locks"][0]["status"] == "fresh"
@@ -251,8 +232,8 @@ def test_check_says_fresh_or_stale_and_why(
 
 @pytest.mark.heavy
 def test_check_reads_the_requirements_files_again_that_an_installation_was_made_from(
-    workshop: Workshop, play: Play
-) -> None:
+    workshop, play
+):
     play(FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020))
     file = workshop.folder / "requirements.txt"
     file.write_text("torch\n", encoding="utf-8")
@@ -263,7 +244,7 @@ def test_check_reads_the_requirements_files_again_that_an_installation_was_made_
     assert [reason["code"] for reason in stale["reasons"]] == ["inputs-changed"]
 
 
-def test_check_names_what_a_lock_lacks_of_what_its_packages_demand(workshop: Workshop) -> None:
+def test_check_names_what_a_lock_lacks_of_what_its_packages_demand(workshop):
     workshop.document("lock", "torch", "--target", "cu126")
     lock = workshop.folder / "pylock.cu126.toml"
     head, *packages = lock.read_text(encoding="utf-8").split("[[packages]]\n")
@@ -277,8 +258,8 @@ def test_check_names_what_a_lock_lacks_of_what_its_packages_demand(workshop: Wor
 
 @pytest.mark.heavy
 def test_check_reads_the_requirements_files_again_that_a_lock_was_made_from(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     file, lock = workshop.folder / "requirements.txt", workshop.folder / "pylock.cpu.toml"
     file.write_text("torch\n", encoding="utf-8")
     words = ("lock", "numpy", "-r", "requirements.txt", "--target", "cpu")
@@ -316,7 +297,7 @@ def test_check_reads_the_requirements_files_again_that_a_lock_was_made_from(
     assert workshop.document("lock", "check", "--offline")["status"] == "success"
 
 
-def test_a_lock_with_odd_evidence_is_one_whose_making_is_unknown(workshop: Workshop) -> None:
+def test_a_lock_with_odd_evidence_is_one_whose_making_is_unknown(workshop):
     workshop.document("lock", "torch", "--target", "cpu")
     lock = workshop.folder / "pylock.cpu.toml"
     text = lock.read_text(encoding="utf-8")
@@ -335,9 +316,7 @@ def test_a_lock_with_odd_evidence_is_one_whose_making_is_unknown(workshop: Works
 
 
 @pytest.mark.parametrize("damage", mostly_heavy([b"[[packages", b"\xff\xfe"], [b"[[packages"]))
-def test_a_damaged_lock_is_refused_and_made_again_as_its_error_says(
-    workshop: Workshop, damage: bytes
-) -> None:
+def test_a_damaged_lock_is_refused_and_made_again_as_its_error_says(workshop, damage):
     lock = workshop.folder / "pylock.cpu.toml"
     lock.write_bytes(damage)
     for words in (
@@ -354,7 +333,7 @@ def test_a_damaged_lock_is_refused_and_made_again_as_its_error_says(
     assert workshop.document("lock", "check", "--offline")["status"] == "success"
 
 
-def test_a_lock_under_a_name_that_is_no_targets_cannot_be_fresh(workshop: Workshop) -> None:
+def test_a_lock_under_a_name_that_is_no_targets_cannot_be_fresh(workshop):
     workshop.document("lock", "torch", "--target", "cpu")
     (workshop.folder / "pylock.cpu.toml").rename(workshop.folder / "pylock.prod.toml")
     (lock,) = workshop.document("lock", "check", "--offline", exit_code=6)["data"]["locks"]
@@ -362,9 +341,7 @@ def test_a_lock_under_a_name_that_is_no_targets_cannot_be_fresh(workshop: Worksh
 
 
 @pytest.mark.heavy
-def test_a_lock_with_a_package_that_no_hash_pins_is_not_synced(
-    workshop: Workshop, play: Play
-) -> None:
+def test_a_lock_with_a_package_that_no_hash_pins_is_not_synced(workshop, play):
     play(NOTHING)
     workshop.document("lock", "torch", "--target", "cpu")
     lock = workshop.folder / "pylock.cpu.toml"
@@ -380,17 +357,13 @@ def test_a_lock_with_a_package_that_no_hash_pins_is_not_synced(
 
 
 @pytest.mark.parametrize("words", [("lock",), ("lock", "check"), ("lock", "check", "--offline")])
-def test_a_malformed_requirement_is_named_beside_a_lock_too(
-    workshop: Workshop, words: tuple[str, ...]
-) -> None:
+def test_a_malformed_requirement_is_named_beside_a_lock_too(workshop, words):
     workshop.document("lock", "torch", "--target", "cpu")
     error = workshop.document(*words, "torch==", exit_code=2)["errors"][0]
     assert error["code"] == "requirement-malformed"
 
 
-def test_only_the_named_package_moves(
-    workshop: Workshop, stand_in_folder: Path, tmp_path: Path
-) -> None:
+def test_only_the_named_package_moves(workshop, stand_in_folder, tmp_path):
     workshop.document("lock", "torch==2.13.0", "numpy", "--target", "cu126")
     before = workshop.folder / "pylock.cu126.toml"
     (tmp_path / before.name).write_text(before.read_text(encoding="utf-8"), encoding="utf-8")
@@ -408,9 +381,7 @@ def test_only_the_named_package_moves(
 
 
 @pytest.mark.heavy
-def test_torch_moves_alone_with_its_family_and_what_it_demands(
-    workshop: Workshop, stand_in_folder: Path
-) -> None:
+def test_torch_moves_alone_with_its_family_and_what_it_demands(workshop, stand_in_folder):
     workshop.document("lock", "torch==2.13.0", "torchvision", "numpy", "--target", "cu126")
     make_wheel(stand_in_folder / "simple", "numpy", "99.0")
     lock = workshop.folder / "pylock.cu126.toml"
@@ -425,7 +396,7 @@ def test_torch_moves_alone_with_its_family_and_what_it_demands(
     }
 
 
-def test_a_lock_from_a_mirror_says_that_it_serves_only_there(workshop: Workshop) -> None:
+def test_a_lock_from_a_mirror_says_that_it_serves_only_there(workshop):
     mirror = workshop.variables["GPUINSTALL_TORCH_INDEX"]
     done = workshop.run("lock", "--target", "cu126")
     assert done.status == 0, done.err

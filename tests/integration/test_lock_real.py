@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,10 +12,8 @@ from gpuinstall.base import process, uv
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.machine.pythons import find_python
 from tests.lab.driver import FakeDriver
+from tests.lab.fixtures import Play
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from tests.lab.fixtures import Play
 
 pytestmark = pytest.mark.network
 
@@ -65,7 +62,7 @@ def locked_and_installed_by_three(
     return lock.versions["torch"]
 
 
-def test_torch_and_numpy_for_the_cpu(tmp_path: Path, play: Play) -> None:
+def test_torch_and_numpy_for_the_cpu(tmp_path, play):
     find_links = os.environ.get("PIP_FIND_LINKS", "")
     if not any(Path(find_links).glob("torch-*+cpu-cp311-*linux*_x86_64.whl")):
         pytest.skip(f"no wheel of torch for the CPU in PIP_FIND_LINKS ({find_links or 'not set'})")
@@ -74,9 +71,7 @@ def test_torch_and_numpy_for_the_cpu(tmp_path: Path, play: Play) -> None:
 
 
 @pytest.mark.heavy
-def test_torch_torchvision_and_numpy_of_the_default_indexs_cuda_build(
-    tmp_path: Path, play: Play
-) -> None:
+def test_torch_torchvision_and_numpy_of_the_default_indexs_cuda_build(tmp_path, play):
     variables = {"PIP_FIND_LINKS": "", "GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl"}
     torch = locked_and_installed_by_three(
         tmp_path, variables, ("torch", "torchvision", "numpy"), play

@@ -7,7 +7,7 @@ import sys
 from base64 import b64encode
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import tomli
@@ -19,11 +19,6 @@ from tests.lab.host import UNAUTHORIZED, Answer
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
 
 A100 = FakeDriver((FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0"),))
 NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
@@ -45,9 +40,7 @@ def bench(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
 @pytest.mark.parametrize(
     "habits", [Habits(), Habits(hashed=lambda _name: True), Habits(metadata=False, ranges=False)]
 )
-def test_what_each_member_of_the_family_demands_is_locked(
-    stand_in_folder: Path, tmp_path: Path, habits: Habits
-) -> None:
+def test_what_each_member_of_the_family_demands_is_locked(stand_in_folder, tmp_path, habits):
     with StandInIndex(stand_in_folder, habits) as index:
         here = workshop(index, tmp_path)
         here.document(
@@ -59,9 +52,7 @@ def test_what_each_member_of_the_family_demands_is_locked(
     assert parse("x", here.lock("pylock.cu126.toml")).versions.keys() == linux
 
 
-def test_an_index_without_hashes_metadata_and_ranges_still_locks(
-    stand_in_folder: Path, tmp_path: Path, play: Play
-) -> None:
+def test_an_index_without_hashes_metadata_and_ranges_still_locks(stand_in_folder, tmp_path, play):
     play(A100)
     with StandInIndex(stand_in_folder, Habits(metadata=False, ranges=False)) as index:
         here = workshop(index, tmp_path)
@@ -77,9 +68,7 @@ def test_an_index_without_hashes_metadata_and_ranges_still_locks(
         assert all(sent <= 2 * index.size(name) for name, sent in wheels.items())
 
 
-def test_locking_and_then_installing_fetches_each_file_once(
-    bench: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+def test_locking_and_then_installing_fetches_each_file_once(bench, stand_in, play):
     play(A100)
     bench.document("lock", "torch", "torchvision", "numpy", "--target", "cu126")
     bench.document("sync")
@@ -88,9 +77,7 @@ def test_locking_and_then_installing_fetches_each_file_once(
     } == dict.fromkeys(stand_in.sent(), 1)
 
 
-def test_what_torch_itself_demands_is_at_hand_when_uv_is_asked(
-    bench: Workshop, stand_in: StandInIndex
-) -> None:
+def test_what_torch_itself_demands_is_at_hand_when_uv_is_asked(bench, stand_in):
     bench.document("lock", "torch", "--target", "cu126")
     asked = Counter(each.path for each in stand_in.log if each.path.endswith(".metadata"))
     assert [times for path, times in asked.items() if "/torch-2.14.1" in path] == [1]
@@ -100,14 +87,14 @@ def test_what_torch_itself_demands_is_at_hand_when_uv_is_asked(
     )
 
 
-def test_what_the_hashes_cost_is_said_before_they_are_fetched(bench: Workshop) -> None:
+def test_what_the_hashes_cost_is_said_before_they_are_fetched(bench):
     done = bench.run("lock", "torch", "--target", "cu126", "--target", "cu130")
     assert "Hashes      4 files have no hash on their index: " in done.err
 
 
 def test_a_transitive_member_of_the_family_comes_from_its_own_source(
-    bench: Workshop, stand_in: StandInIndex, stand_in_folder: Path
-) -> None:
+    bench, stand_in, stand_in_folder
+):
     make_wheel(stand_in_folder / "simple", "triton", "99.0")
     make_wheel(stand_in_folder / "simple", "torchvision", "99.0", requires=["torch"])
     bench.document("lock", "torch", "torchvision", "numpy", "--target", "cu126")
@@ -123,9 +110,7 @@ def test_a_transitive_member_of_the_family_comes_from_its_own_source(
 
 
 @pytest.mark.heavy
-def test_credentials_are_in_no_lock_no_output_and_no_argument(
-    stand_in_folder: Path, tmp_path: Path
-) -> None:
+def test_credentials_are_in_no_lock_no_output_and_no_argument(stand_in_folder, tmp_path):
     with StandInIndex(stand_in_folder, Habits(credentials="me:s3cr3t")) as index:
         here = workshop(index, tmp_path)
         done = here.run("lock", "torch", "numpy", "--target", "cu126", "--verbose")
@@ -143,9 +128,7 @@ def test_credentials_are_in_no_lock_no_output_and_no_argument(
         assert "s3cr3t" not in rehearsed.out + rehearsed.err
 
 
-def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(
-    stand_in_folder: Path, tmp_path: Path
-) -> None:
+def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(stand_in_folder, tmp_path):
     with StandInIndex(stand_in_folder, Habits(absolute=False)) as index:
         respond, wanted = index.torch.respond, f"Basic {b64encode(b'me:s3cr3t').decode()}"
 
@@ -175,7 +158,7 @@ def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(
 
 
 @pytest.mark.heavy
-def test_a_lock_from_the_default_index_alone_is_fresh_and_can_be_shared(bench: Workshop) -> None:
+def test_a_lock_from_the_default_index_alone_is_fresh_and_can_be_shared(bench):
     silent = replace(bench, variables={**bench.variables, **SILENT})
     made = silent.document("lock", "torch", "--target", "cu132")["data"]["locks"][0]
     assert made["torch"] == "2.15.0"
@@ -184,8 +167,8 @@ def test_a_lock_from_the_default_index_alone_is_fresh_and_can_be_shared(bench: W
 
 @pytest.mark.heavy
 def test_a_build_that_the_catalogue_knows_not_to_run_on_a_declared_machine_is_stale(
-    bench: Workshop,
-) -> None:
+    bench,
+):
     bench.document("lock", "torch==2.14.1", "--target", "cu130")
     words = ("lock", "check", "--offline", "--gpu", "GTX 1080", "--driver", "580")
     reasons = bench.document(*words, exit_code=6)["data"]["locks"][0]["reasons"]
@@ -196,8 +179,8 @@ def test_a_build_that_the_catalogue_knows_not_to_run_on_a_declared_machine_is_st
 
 @pytest.mark.heavy
 def test_a_wheel_that_was_exchanged_on_its_index_is_refused_and_the_environment_stays(
-    bench: Workshop, stand_in_folder: Path, tmp_path: Path, play: Play
-) -> None:
+    bench, stand_in_folder, tmp_path, play
+):
     play(A100)
     bench.document("lock", "torch==2.13.0", "--target", "cu126")
     bench.document("sync")
@@ -219,8 +202,8 @@ def test_a_wheel_that_was_exchanged_on_its_index_is_refused_and_the_environment_
 
 @pytest.mark.heavy
 def test_two_files_of_one_name_are_both_brought_for_machines_without_a_network(
-    bench: Workshop, stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play: Play
-) -> None:
+    bench, stand_in, stand_in_folder, tmp_path, play
+):
     play(A100)
     for wheel in (stand_in_folder / "whl" / "cu126").glob("triton-3.8.0-*manylinux*x86_64.whl"):
         wheel.unlink()
@@ -241,9 +224,7 @@ def test_two_files_of_one_name_are_both_brought_for_machines_without_a_network(
 
 
 @pytest.mark.heavy
-def test_files_are_brought_only_into_a_folder_and_only_as_they_were_locked(
-    bench: Workshop, stand_in_folder: Path
-) -> None:
+def test_files_are_brought_only_into_a_folder_and_only_as_they_were_locked(bench, stand_in_folder):
     wheels = {**bench.variables, "UV_FIND_LINKS": str(stand_in_folder / "whl" / "cpu"), **SILENT}
     here = replace(bench, variables=wheels)
     here.document("lock", "torch==2.14.1", "--target", "cpu")
@@ -316,9 +297,7 @@ def by_pip(_here: Workshop, index: StandInIndex) -> list[object]:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("maker", [by_uv, by_pip])
-def test_a_lock_that_uv_or_pip_has_made_is_synced(
-    bench: Workshop, stand_in: StandInIndex, play: Play, maker: object
-) -> None:
+def test_a_lock_that_uv_or_pip_has_made_is_synced(bench, stand_in, play, maker):
     play(NOTHING)
     assert callable(maker)
     made = process.run(maker(bench, stand_in), env=bench.environment, cwd=bench.folder)
@@ -343,8 +322,8 @@ targets = ["cu126", "cpu"]
 
 
 def test_a_project_is_locked_with_its_dependencies_its_dev_group_and_its_targets(
-    bench: Workshop,
-) -> None:
+    bench,
+):
     project = bench.folder / "pyproject.toml"
     project.write_text(PROJECT, encoding="utf-8")
     assert [lock["target"] for lock in bench.document("lock")["data"]["locks"]] == ["cu126", "cpu"]
@@ -365,7 +344,7 @@ def test_a_project_is_locked_with_its_dependencies_its_dev_group_and_its_targets
 
 
 @pytest.mark.heavy
-def test_a_project_that_asks_for_no_torch_gets_one(bench: Workshop) -> None:
+def test_a_project_that_asks_for_no_torch_gets_one(bench):
     (bench.folder / "pyproject.toml").write_text(
         '[project]\nname = "ours"\ndependencies = ["cowsay"]\n', "utf-8"
     )
@@ -393,9 +372,7 @@ def test_a_project_that_asks_for_no_torch_gets_one(bench: Workshop) -> None:
         ),
     ],
 )
-def test_a_mistake_is_named(
-    bench: Workshop, words: tuple[str, ...], code: str, exit_code: int
-) -> None:
+def test_a_mistake_is_named(bench, words, code, exit_code):
     error = bench.document("lock", *words, exit_code=exit_code)["errors"][0]
     assert code in error["code"]
     assert error["message"]

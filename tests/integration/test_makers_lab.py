@@ -9,8 +9,9 @@ import json
 import os
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -24,12 +25,6 @@ from tests.lab.stub_torch import modules
 from tests.lab.topology import Node, topology
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
 
 NO_NVIDIA = FakeDriver(nvml_missing=True, cu_missing=True)
 RTX_4090 = FakeDriver((FakeGpu(),))
@@ -98,12 +93,12 @@ def workshop(index: StandInIndex, tmp_path: Path) -> Workshop:
 
 @pytest.mark.heavy
 def test_a_radeon_gets_a_proven_rocm_environment_that_only_a_proven_one_replaces(
-    workshop: Workshop,
-    index: StandInIndex,
-    play: Play,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    workshop,
+    index,
+    play,
+    tmp_path,
+    monkeypatch,
+):
     play(NO_NVIDIA)
     here = replace(
         workshop, variables={**workshop.variables, **lay(tmp_path / "machine", RX_7900_XTX)}
@@ -147,9 +142,7 @@ def test_a_radeon_gets_a_proven_rocm_environment_that_only_a_proven_one_replaces
     installs_plainly(here, "pylock.rocm7-2.toml", "2.13.0+rocm7.2")
 
 
-def test_an_arc_gets_a_proven_xpu_environment(
-    workshop: Workshop, play: Play, tmp_path: Path, loader: Path
-) -> None:
+def test_an_arc_gets_a_proven_xpu_environment(workshop, play, tmp_path, loader):
     played = play(NO_NVIDIA)
     folders = os.pathsep.join((str(loader), played["LD_LIBRARY_PATH"]))
     arc = {"LD_LIBRARY_PATH": folders, **lay(tmp_path / "machine", ARC_B580)}
@@ -169,9 +162,7 @@ def test_an_arc_gets_a_proven_xpu_environment(
 
 
 @pytest.mark.heavy
-def test_an_arc_without_level_zero_downloads_nothing(
-    workshop: Workshop, index: StandInIndex, play: Play, tmp_path: Path
-) -> None:
+def test_an_arc_without_level_zero_downloads_nothing(workshop, index, play, tmp_path):
     play(NO_NVIDIA)
     here = replace(
         workshop, variables={**workshop.variables, **lay(tmp_path / "machine", ARC_B580)}
@@ -183,9 +174,7 @@ def test_an_arc_without_level_zero_downloads_nothing(
 
 
 @pytest.mark.heavy
-def test_a_mixed_machine_has_an_environment_for_each_maker(
-    workshop: Workshop, play: Play, tmp_path: Path
-) -> None:
+def test_a_mixed_machine_has_an_environment_for_each_maker(workshop, play, tmp_path):
     play(RTX_4090)
     here = replace(
         workshop, variables={**workshop.variables, **lay(tmp_path / "machine", RX_7900_XTX)}
@@ -206,9 +195,7 @@ def test_a_mixed_machine_has_an_environment_for_each_maker(
     assert here.document("verify", "--venv", "amd/.venv")["data"]["status"] == "passed"
 
 
-def test_one_command_lists_a_card_of_each_maker(
-    workshop: Workshop, play: Play, tmp_path: Path
-) -> None:
+def test_one_command_lists_a_card_of_each_maker(workshop, play, tmp_path):
     play(NO_NVIDIA)
     both = lay(tmp_path / "machine", {**RX_7900_XTX, **ARC_B580})
     here = replace(workshop, variables={**workshop.variables, **both})
@@ -218,8 +205,8 @@ def test_one_command_lists_a_card_of_each_maker(
 
 
 def test_locks_for_all_makers_lie_beside_each_other_and_uv_takes_a_macs_for_a_mac(
-    workshop: Workshop, play: Play, tmp_path: Path
-) -> None:
+    workshop, play, tmp_path
+):
     play(NO_NVIDIA)
     targets = ("cu130", "rocm7-2", "xpu", "cpu", "cpu-macos-arm64")
     workshop.document(
@@ -250,9 +237,7 @@ def test_locks_for_all_makers_lie_beside_each_other_and_uv_takes_a_macs_for_a_ma
     assert chosen.document("sync")["data"]["environment"]["torch"] == "2.14.1+rocm7.2"
 
 
-def test_one_project_starts_on_nodes_of_nvidia_and_of_amd(
-    workshop: Workshop, play: Play, tmp_path: Path
-) -> None:
+def test_one_project_starts_on_nodes_of_nvidia_and_of_amd(workshop, play, tmp_path):
     amd = replace(
         workshop, variables={**workshop.variables, **lay(tmp_path / "machine", RX_7900_XTX)}
     )
@@ -273,7 +258,7 @@ def test_one_project_starts_on_nodes_of_nvidia_and_of_amd(
     }
 
 
-def installs_plainly(workshop: Workshop, lock: str, torch: str) -> None:
+def installs_plainly(workshop: Workshop, lock: str, torch: str):
     """Plain uv and plain pip install the lock, without us."""
     by_uv = [str(uv.uv()), "pip", "install", "-q", "--python", sys.executable]
     by_pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,10 +11,6 @@ from tests.lab.cases import mostly_heavy
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 V100 = ("--gpu", "V100", "--driver", "535.183.01", "--python", "3.12")
 REQUESTS = {
@@ -69,9 +66,7 @@ def workshop(missing: str, stand_in_folder: Path, tmp_path: Path) -> Iterator[Wo
 
 
 @pytest.mark.parametrize("number", mostly_heavy(range(len(REQUESTS)), {0, 2}), ids=REQUESTS)
-def test_each_missing_source_is_said_in_a_sentence(
-    workshop: Workshop, missing: str, number: int
-) -> None:
+def test_each_missing_source_is_said_in_a_sentence(workshop, missing, number):
     sentence = TABLE[missing][number]
     for command in ("plan", "--live"), ("lock",):
         done = workshop.run(*command, *list(REQUESTS.values())[number], *V100)
@@ -81,8 +76,8 @@ def test_each_missing_source_is_said_in_a_sentence(
 
 @pytest.mark.parametrize("missing", ["torch index down"], indirect=True)
 def test_a_silent_torch_index_hides_nothing_that_would_be_refused_anyway(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     no_numpy = "error: numpy 99.0 does not exist; the newest is 2.3.4"
     no_python = "error: no build of torch fits Python 3.16; 2.15.0+cpu: it has wheels for Python"
     unreachable = "error: the index of torch 2.15.0+cpu cannot be reached"
@@ -106,8 +101,8 @@ def test_a_silent_torch_index_hides_nothing_that_would_be_refused_anyway(
     "missing", ["a mirror with torch alone", "a mirror that lists torch alone"], indirect=True
 )
 def test_a_mirror_that_lists_torch_alone_leads_to_no_program_of_years_ago(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     done = workshop.run("lock", "vllm", "--backend", "cpu", "--python", "3.12")
     assert done.status == 4
     assert (
@@ -118,8 +113,8 @@ def test_a_mirror_that_lists_torch_alone_leads_to_no_program_of_years_ago(
 
 @pytest.mark.parametrize("missing", ["nothing"], indirect=True)
 def test_a_backend_that_the_torch_index_does_not_list_is_not_called_an_index_without_torch(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     done = workshop.run("lock", "--target", "cu999")
     assert done.status == 3
     assert "lists no torch for cu999" in done.err

@@ -5,20 +5,16 @@ from __future__ import annotations
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from gpuinstall.wheels.elf import read_elf
-from gpuinstall.wheels.needs import read_needs
-from tests.integration.test_wheels_by_range import index  # noqa: F401  the fixture
+from gpuinstall.wheels.needs import TorchNeeds, read_needs
+from tests.integration.test_wheels_by_range import (
+    index,  # noqa: F401  the fixture
+)
 from tests.lab.native import readelf
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.wheels.needs import TorchNeeds
-    from tests.integration.test_wheels_by_range import Index
 
 pytestmark = [pytest.mark.heavy, pytest.mark.network]
 
@@ -94,10 +90,10 @@ WHOLE = [
     "wheel", WHEELS, ids=lambda wheel: f"{wheel.package}-{wheel.version}-{wheel.platform}"
 )
 def test_what_a_wheel_needs_is_read_of_a_part_of_it(
-    index: Index,  # noqa: F811
-    wheel: Measured,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    index,  # noqa: F811
+    wheel,
+    capsys,
+):
     started = time.monotonic()
     opened = index.wheel(wheel.package, wheel.version, wheel.platform)
     needs = read_needs(opened)
@@ -119,11 +115,11 @@ def test_what_a_wheel_needs_is_read_of_a_part_of_it(
 
 @pytest.mark.parametrize(("package", "version"), WHOLE)
 def test_the_libraries_needed_are_those_that_readelf_names_of_the_whole_file(
-    index: Index,  # noqa: F811
-    package: str,
-    version: str,
-    tmp_path: Path,
-) -> None:
+    index,  # noqa: F811
+    package,
+    version,
+    tmp_path,
+):
     opened = index.wheel(package, version, "linux_x86_64")
     compared = 0
     for name, member in opened.members.items():

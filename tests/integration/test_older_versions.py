@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from random import Random
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,8 +16,9 @@ from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest
+from gpuinstall.lock.resolution import Resolution
 from gpuinstall.sources import read_sources
-from gpuinstall.sources.session import open_session
+from gpuinstall.sources.session import Session, open_session
 from gpuinstall.wheels.ranges import Limits
 from gpuinstall.words import machine_in_words
 from tests.lab.index import StandInIndex
@@ -24,13 +26,6 @@ from tests.lab.native import native_library
 from tests.lab.releases import catalog_index
 from tests.lab.wheels import make_wheel
 from tests.unit.wheels.made import fatbin
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from gpuinstall.lock.resolution import Resolution
-    from gpuinstall.sources.session import Session
 
 TAGS = "py3-none-manylinux_2_28_x86_64"
 SERVED = fatbin((2, 70, 0), (2, 80, 0)) * 3
@@ -83,9 +78,7 @@ def session(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
             yield session
 
 
-def make_history(
-    folder: Path, libraries: dict[str, bytes], name: str, kinds: Sequence[str]
-) -> None:
+def make_history(folder: Path, libraries: dict[str, bytes], name: str, kinds: Sequence[str]):
     """Make a version of each kind, the oldest first."""
     for number, kind in enumerate(kinds, 1):
         torch = {UNKNOWN_TORCH: "torch==9.0", RUNS_BESIDE_OLDER_TORCH: "torch==2.7.1"}
@@ -115,9 +108,7 @@ def _kind(random: Random, share: float) -> str:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_pin_to_any_newer_version_than_the_one_taken_is_refused(
-    folder: Path, libraries: dict[str, bytes], session: Session, seed: int
-) -> None:
+def test_a_pin_to_any_newer_version_than_the_one_taken_is_refused(folder, libraries, session, seed):
     random = Random(seed)
     name = f"shape{seed}"
     share = random.choice((0.02, 0.1, 0.4))
@@ -136,9 +127,7 @@ def test_a_pin_to_any_newer_version_than_the_one_taken_is_refused(
 
 
 @pytest.mark.heavy
-def test_a_history_of_300_versions_takes_seconds(
-    folder: Path, libraries: dict[str, bytes], session: Session
-) -> None:
+def test_a_history_of_300_versions_takes_seconds(folder, libraries, session):
     make_history(folder, libraries, "chronicle", [RUNS, *NEWER_CUDA * 149, *UNKNOWN_TORCH * 150])
     make_history(folder, libraries, "leaflet", [RUNS, UNKNOWN_TORCH])
     started = monotonic()
@@ -150,9 +139,7 @@ def test_a_history_of_300_versions_takes_seconds(
     assert monotonic() - started - 2 * short < 10
 
 
-def test_a_torch_is_tried_with_every_build_that_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torch_is_tried_with_every_build_that_runs(tmp_path, monkeypatch):
     folder = catalog_index(tmp_path / "index", ["2.10.0", "2.13.0"], platforms=["linux-x86_64"])
     for version in ("1", "2"):
         make_wheel(folder / "simple", "clashing", version)
@@ -171,9 +158,7 @@ def test_a_torch_is_tried_with_every_build_that_runs(
     assert answer.versions["torch"] == "2.13.0+cu129"
 
 
-def test_a_wheel_with_libraries_for_windows_alone_is_none_for_linux(
-    folder: Path, session: Session
-) -> None:
+def test_a_wheel_with_libraries_for_windows_alone_is_none_for_linux(folder, session):
     for version, library in (("1", "o.so"), ("2", "o.pyd")):
         modules: dict[str, str | bytes] = {f"attentive/{library}": b"\0" * 500}
         make_wheel(folder / "simple", "attentive", version, requires=["torch"], modules=modules)
@@ -185,9 +170,7 @@ def test_a_wheel_with_libraries_for_windows_alone_is_none_for_linux(
     assert resolve("attentive==2", session) is None
 
 
-def test_what_a_remedy_promises_is_in_the_lock(
-    folder: Path, libraries: dict[str, bytes], session: Session
-) -> None:
+def test_what_a_remedy_promises_is_in_the_lock(folder, libraries, session):
     make_history(folder, libraries, "promised", [RUNS, RUNS, NEWER_CUDA])
     (wheel,) = (folder / "simple").glob("promised-2-*")
     wheel.unlink()
@@ -211,8 +194,8 @@ def test_what_a_remedy_promises_is_in_the_lock(
 
 
 def test_what_may_not_be_read_to_its_end_is_no_answer_and_is_named(
-    folder: Path, libraries: dict[str, bytes], session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, libraries, session, monkeypatch
+):
     large = libraries[OTHER_GPUS] + Random(0).randbytes(12 << 20)
     make_history(
         folder, {**libraries, OTHER_GPUS: large}, "lengthy", [RUNS, OTHER_GPUS, NEWER_CUDA]
@@ -233,9 +216,7 @@ def test_what_may_not_be_read_to_its_end_is_no_answer_and_is_named(
     assert any("lengthy 2 may have no code" in one.message for one in pinned.plan.warnings)
 
 
-def test_a_placeholder_is_a_refusal(
-    folder: Path, libraries: dict[str, bytes], session: Session
-) -> None:
+def test_a_placeholder_is_a_refusal(folder, libraries, session):
     make_history(folder, libraries, "vacant", [NEWER_CUDA] * 2)
     make_wheel(folder / "simple", "vacant", "0.0.0a0")
 

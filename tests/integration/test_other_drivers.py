@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
 import pytest
 
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.machine import probe as steps
 from gpuinstall.machine.nvidia.prober import NvidiaProber
 from gpuinstall.machine.probe import preflight, read_machine
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu, compiled, environment, uuid_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.base.machine import Machine
 
 TWO = FakeDriver(
     (FakeGpu(), FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"))
@@ -83,9 +80,7 @@ FUNCTIONS = (
     "lacking",
     mostly_heavy(FUNCTIONS, {"nvmlDeviceGetUUID", "cuDeviceGetUuid_v2", "cuDeviceTotalMem_v2"}),
 )
-def test_a_function_that_is_not_there_takes_nothing_from_a_healthy_machine(
-    play: PlayOther, lacking: str
-) -> None:
+def test_a_function_that_is_not_there_takes_nothing_from_a_healthy_machine(play, lacking):
     machine = play(lacking)
     assert machine.problems == ()
     assert described(machine) == WHOLE
@@ -103,14 +98,14 @@ def test_a_function_that_is_not_there_takes_nothing_from_a_healthy_machine(
     ],
 )
 def test_a_fact_that_nvml_refuses_takes_nothing_from_a_healthy_machine(
-    play: PlayOther, function: str, arguments: str, status: int
-) -> None:
+    play, function, arguments, status
+):
     machine = play(function, nvml=f"int {function}({arguments}) {{ return {status}; }}")
     assert machine.problems == ()
     assert described(machine) == WHOLE
 
 
-def test_nvml_and_cuda_may_count_in_different_orders(play: PlayOther) -> None:
+def test_nvml_and_cuda_may_count_in_different_orders(play):
     backwards = """
     nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
         return hidden_nvmlDeviceGetHandleByIndex_v2(lab_gpus() - 1 - index, device);
@@ -130,7 +125,7 @@ LEAVES = "#include <stdlib.h>\n__attribute__((constructor)) static void leave(vo
 
 
 @pytest.mark.heavy
-def test_what_a_library_prints_is_no_answer(play: PlayOther) -> None:
+def test_what_a_library_prints_is_no_answer(play):
     machine = play(nvml=CHATTER, cuda=CHATTER)
     assert (machine.problems, described(machine)) == ((), WHOLE)
     assert preflight(machine, SilentReporter()).with_outcome("proven") == (0, 1)
@@ -138,26 +133,22 @@ def test_what_a_library_prints_is_no_answer(play: PlayOther) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(("death", "words"), [(DIES, "SIGSEGV"), (LEAVES, "status 0")])
-def test_a_library_that_ends_its_process_when_it_is_loaded_has_crashed(
-    play: PlayOther, death: str, words: str
-) -> None:
+def test_a_library_that_ends_its_process_when_it_is_loaded_has_crashed(play, death, words):
     for machine in (play(nvml=death), play(cuda=death), play(nvml=death, cuda=death)):
         (problem,) = machine.problems
         assert (problem.code, problem.blocking) == ("driver-crashes", True)
         assert words in str(problem.why)
 
 
-def test_the_health_of_the_others_is_told_when_a_card_is_lost_and_the_library_talks(
-    play: PlayOther, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_health_of_the_others_is_told_when_a_card_is_lost_and_the_library_talks(play, capfd):
     play(driver=FakeDriver((FakeGpu(), FakeGpu(nvml_error=15), FakeGpu())), nvml=CHATTER)
     assert sorted(NvidiaProber().health()) == [0, 2]
     assert capfd.readouterr().out == ""
 
 
 def test_a_cuda_that_identifies_nothing_leaves_the_hidden_card_to_the_preflight(
-    play: PlayOther,
-) -> None:
+    play,
+):
     nameless = ("cuDeviceGetUuid", "cuDeviceGetUuid_v2", "cuDeviceGetPCIBusId")
     machine = play(*nameless, driver=FakeDriver((FakeGpu(), FakeGpu(hidden_from_cuda=True))))
     assert machine.problems == ()
@@ -167,7 +158,7 @@ def test_a_cuda_that_identifies_nothing_leaves_the_hidden_card_to_the_preflight(
     ]
 
 
-def test_the_least_nvml_that_lists_cards_is_enough(play: PlayOther) -> None:
+def test_the_least_nvml_that_lists_cards_is_enough(play):
     least = ("nvmlDeviceGetUUID", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetCudaComputeCapability")
     rest = (
         "nvmlDeviceGetMigMode",

@@ -6,23 +6,19 @@ import os
 import shutil
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process
+from gpuinstall.base.process import Finished
 from gpuinstall.base.shell import joined
 from gpuinstall.base.uv import uv
 from tests.frozen import GPUINSTALL
 from tests.lab.cases import mostly_heavy
+from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.base.process import Finished
-    from tests.lab.index import StandInIndex
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -78,7 +74,7 @@ def torch_in(workshop: Workshop) -> str:
     return workshop.python("import torch; print(torch.__version__)")
 
 
-def test_pip_cannot_replace_torch_and_says_why(workshop: Workshop) -> None:
+def test_pip_cannot_replace_torch_and_says_why(workshop):
     (workshop.folder / "requirements.txt").write_text("torch==2.13.0\n", encoding="utf-8")
     done = pip(workshop, "install", "-r", str(workshop.folder / "requirements.txt"))
     assert not done.ok
@@ -88,8 +84,8 @@ def test_pip_cannot_replace_torch_and_says_why(workshop: Workshop) -> None:
 
 @pytest.mark.heavy
 def test_the_environments_own_pip_is_the_one_that_an_activated_shell_calls(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     script = ". .venv/bin/activate && command -v pip && .venv/bin/pip install --quiet cowsay && pip install torch==2.13.0"
     done = process.run(["bash", "-c", script], env=workshop.environment, cwd=workshop.folder)
     assert done.out.splitlines()[0] == str(workshop.folder / ".venv" / "bin" / "pip")
@@ -99,16 +95,14 @@ def test_the_environments_own_pip_is_the_one_that_an_activated_shell_calls(
 
 
 @pytest.mark.heavy
-def test_its_pip_is_nobodys_package_and_nothing_is_installed_again(workshop: Workshop) -> None:
+def test_its_pip_is_nobodys_package_and_nothing_is_installed_again(workshop):
     again = workshop.document("install", "torch==2.14.1", "--backend", "cpu", "--python", PYTHON)
     assert again["data"]["environment"]["status"] == "none"
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("tool", mostly_heavy(["pip", "uv"], ["pip"]))
-def test_what_comes_later_goes_with_torch(
-    workshop: Workshop, stand_in: StandInIndex, tool: str
-) -> None:
+def test_what_comes_later_goes_with_torch(workshop, stand_in, tool):
     make_wheel(stand_in.folder / "simple", "timm", "1.0", requires=["torch", "torchvision"])
     stand_in.forget()
     packages = "timm torchvision torchaudio"
@@ -135,7 +129,7 @@ print(torch.__version__, find_spec("pip") is not None, find_spec("cowsay") is no
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("shell", ["dash", "fish"])
-def test_every_command_of_uv_keeps_torch_in_a_project(workshop: Workshop, shell: str) -> None:
+def test_every_command_of_uv_keeps_torch_in_a_project(workshop, shell):
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
     project = '[project]\nname = "p"\nversion = "1"\nrequires-python = "=={}.*"\ndependencies = ["torch==2.14.1"]\n'
@@ -158,7 +152,7 @@ def test_every_command_of_uv_keeps_torch_in_a_project(workshop: Workshop, shell:
 
 
 @pytest.mark.heavy
-def test_without_pip_conf_pip_takes_any_torch(workshop: Workshop) -> None:
+def test_without_pip_conf_pip_takes_any_torch(workshop):
     (workshop.folder / ".venv" / "pip.conf").unlink()
     done = pip(workshop, "install", "--no-deps", "torch==2.13.0")
     assert done.ok, done.err
@@ -166,7 +160,7 @@ def test_without_pip_conf_pip_takes_any_torch(workshop: Workshop) -> None:
 
 
 @pytest.mark.heavy
-def test_in_a_shell_that_knows_uv_cannot_either(workshop: Workshop) -> None:
+def test_in_a_shell_that_knows_uv_cannot_either(workshop):
     shell = shutil.which("dash") or "/bin/sh"
     program = f'eval "$({sys.executable} -m gpuinstall shellenv)" && {uv()} pip install --python .venv "torch==2.13.0"'
     done = process.run([shell, "-c", program], env=workshop.environment, cwd=workshop.folder)
@@ -176,7 +170,7 @@ def test_in_a_shell_that_knows_uv_cannot_either(workshop: Workshop) -> None:
 
 
 @pytest.mark.heavy
-def test_gpuinstall_itself_is_not_held_by_what_a_shell_knows(workshop: Workshop) -> None:
+def test_gpuinstall_itself_is_not_held_by_what_a_shell_knows(workshop):
     said = workshop.document("shellenv")["data"]["variables"]
     assert "UV_CONSTRAINT" in said
     inside = replace(workshop, variables={**workshop.variables, **said})
@@ -185,7 +179,7 @@ def test_gpuinstall_itself_is_not_held_by_what_a_shell_knows(workshop: Workshop)
 
 
 @pytest.mark.heavy
-def test_the_constraints_hold_after_a_roll_back(workshop: Workshop) -> None:
+def test_the_constraints_hold_after_a_roll_back(workshop):
     workshop.document("install", "torch==2.13.0", "--backend", "cpu", "--python", PYTHON)
     workshop.document("env", "rollback")
     assert torch_in(workshop) == "2.14.1+cpu"

@@ -9,10 +9,11 @@ import shutil
 import subprocess
 import sys
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.node_records import NodeFailure, read_report
 from gpuinstall.base.reporter import SilentReporter
@@ -22,19 +23,13 @@ from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight
 from tests.lab.pace import slowness
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.base.finding import Finding
-    from tests.lab.fixtures import Play
-
 RTX_4090 = FakeGpu()
 A100 = FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2")
 GTX_1080 = FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80")
 
 
 @pytest.fixture(autouse=True)
-def _no_notes_about_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_notes_about_this_machine(monkeypatch: pytest.MonkeyPatch):
     """The fake driver is under test, not the disk or the variables of the machine that runs the tests."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(steps, "read_folders", lambda _source: {})
@@ -51,7 +46,7 @@ def probe_command(environment: dict[str, str], *words: str) -> tuple[int, dict[s
     return done.returncode, json.loads(done.stdout)
 
 
-def test_a_healthy_gpu_is_described_by_nvml(play: Play) -> None:
+def test_a_healthy_gpu_is_described_by_nvml(play):
     play(FakeDriver((RTX_4090,), driver="535.183.01", cuda=12020))
     machine = read_machine()
     assert machine.problems == ()
@@ -75,7 +70,7 @@ def test_a_healthy_gpu_is_described_by_nvml(play: Play) -> None:
     )
 
 
-def test_eight_gpus_are_listed_in_pci_order_within_half_a_second(play: Play) -> None:
+def test_eight_gpus_are_listed_in_pci_order_within_half_a_second(play):
     play(FakeDriver(eight()))
     times = []
     for _ in range(3):
@@ -87,12 +82,12 @@ def test_eight_gpus_are_listed_in_pci_order_within_half_a_second(play: Play) -> 
     assert machine.problems == ()
 
 
-def test_generations_may_be_mixed(play: Play) -> None:
+def test_generations_may_be_mixed(play):
     play(FakeDriver((RTX_4090, GTX_1080)))
     assert [str(gpu.compute_capability) for gpu in read_machine().gpus] == ["8.9", "6.1"]
 
 
-def test_mig_slices_are_listed_below_their_card(play: Play) -> None:
+def test_mig_slices_are_listed_below_their_card(play):
     part = FakeSlice("MIG-11111111-2222-3333-4444-555555555555", "1g.10gb", 9856)
     play(
         FakeDriver(
@@ -111,7 +106,7 @@ def test_mig_slices_are_listed_below_their_card(play: Play) -> None:
     ]
 
 
-def test_a_mig_card_without_a_slice_is_left_out(play: Play) -> None:
+def test_a_mig_card_without_a_slice_is_left_out(play):
     play(FakeDriver((RTX_4090, FakeGpu(A100.name, cc="8.0", pci=A100.pci, mig=True))))
     problem = only_problem(read_machine())
     assert (problem.code, problem.id, problem.gpus) == ("mig-without-instances", "F17", (1,))
@@ -119,7 +114,7 @@ def test_a_mig_card_without_a_slice_is_left_out(play: Play) -> None:
     assert "mig -i 1 -cgi" in problem.fix
 
 
-def test_unified_memory_is_unknown_not_zero(play: Play) -> None:
+def test_unified_memory_is_unknown_not_zero(play):
     play(FakeDriver((FakeGpu("NVIDIA GB10", cc="12.1", memory_mib=0, pci="10de:2e12"),)))
     assert read_machine().gpus[0].memory_mib is None
 
@@ -136,7 +131,7 @@ CUDA = {3: "F14", 100: "F15", 802: "F10", 803: "F03", 804: "F11", 999: "F12"}
 
 
 @pytest.mark.parametrize("init", mostly_heavy(NVML, {18, 3}))
-def test_an_nvml_that_refuses_names_its_cause(play: Play, init: int) -> None:
+def test_an_nvml_that_refuses_names_its_cause(play, init):
     play(FakeDriver((RTX_4090,), nvml_init=init))
     problem = only_problem(read_machine())
     assert (problem.code, problem.id, problem.blocking, problem.gpus) == (*NVML[init], True, ())
@@ -144,27 +139,25 @@ def test_an_nvml_that_refuses_names_its_cause(play: Play, init: int) -> None:
 
 
 @pytest.mark.parametrize("init", [9, 12])
-def test_an_nvml_without_a_driver_and_no_gpu_anywhere_is_a_machine_without_a_gpu(
-    play: Play, init: int
-) -> None:
+def test_an_nvml_without_a_driver_and_no_gpu_anywhere_is_a_machine_without_a_gpu(play, init):
     play(FakeDriver((), nvml_init=init, cu_init=100))
     machine = read_machine()
     assert (machine.gpus, machine.problems, machine.driver) == ((), (), None)
 
 
-def test_no_libraries_at_all_is_a_machine_without_a_gpu(play: Play) -> None:
+def test_no_libraries_at_all_is_a_machine_without_a_gpu(play):
     play(FakeDriver((), nvml_missing=True, cu_missing=True))
     machine = read_machine()
     assert (machine.gpus, machine.problems, machine.driver) == ((), (), None)
 
 
-def test_a_driver_that_lists_no_gpu_is_a_machine_without_a_gpu(play: Play) -> None:
+def test_a_driver_that_lists_no_gpu_is_a_machine_without_a_gpu(play):
     play(FakeDriver((), cu_init=100))
     assert read_machine().problems == ()
 
 
 @pytest.mark.parametrize("init", mostly_heavy(CUDA, {802}))
-def test_a_cuda_that_refuses_while_nvml_sees_a_gpu_names_its_cause(play: Play, init: int) -> None:
+def test_a_cuda_that_refuses_while_nvml_sees_a_gpu_names_its_cause(play, init):
     play(FakeDriver((RTX_4090,), cu_init=init))
     problem = only_problem(read_machine())
     assert (problem.id, problem.blocking, problem.gpus) == (CUDA[init], True, ())
@@ -173,7 +166,7 @@ def test_a_cuda_that_refuses_while_nvml_sees_a_gpu_names_its_cause(play: Play, i
     assert f"CUDA error {init}" in problem.evidence
 
 
-def test_a_libcuda_without_nvml_is_a_healthy_compute_only_container(play: Play) -> None:
+def test_a_libcuda_without_nvml_is_a_healthy_compute_only_container(play):
     play(FakeDriver((RTX_4090, A100), nvml_missing=True))
     machine = read_machine()
     assert machine.problems == ()
@@ -189,13 +182,13 @@ def test_a_libcuda_without_nvml_is_a_healthy_compute_only_container(play: Play) 
     )
 
 
-def test_an_nvml_without_libcuda_is_a_fault_of_the_machine(play: Play) -> None:
+def test_an_nvml_without_libcuda_is_a_fault_of_the_machine(play):
     play(FakeDriver((RTX_4090,), cu_missing=True))
     problem = only_problem(read_machine())
     assert (problem.code, problem.blocking, problem.gpus) == ("libcuda-missing", True, ())
 
 
-def test_one_lost_gpu_of_eight_is_a_fault_of_that_gpu(play: Play) -> None:
+def test_one_lost_gpu_of_eight_is_a_fault_of_that_gpu(play):
     play(FakeDriver(eight(wrong={3: FakeGpu(nvml_error=15, hidden_from_cuda=True)})))
     machine = read_machine()
     problem = only_problem(machine)
@@ -209,30 +202,30 @@ def test_one_lost_gpu_of_eight_is_a_fault_of_that_gpu(play: Play) -> None:
     assert machine.gpus[3].compute_capability is None
 
 
-def test_a_gpu_that_may_not_be_opened_is_a_fault_of_that_gpu(play: Play) -> None:
+def test_a_gpu_that_may_not_be_opened_is_a_fault_of_that_gpu(play):
     play(FakeDriver((RTX_4090, FakeGpu(nvml_error=4, hidden_from_cuda=True))))
     problem = only_problem(read_machine())
     assert (problem.code, problem.id, problem.gpus) == ("gpu-not-permitted", "F13", (1,))
 
 
-def test_a_gpu_that_nvml_lists_and_cuda_does_not_is_a_fault_of_that_gpu(play: Play) -> None:
+def test_a_gpu_that_nvml_lists_and_cuda_does_not_is_a_fault_of_that_gpu(play):
     play(FakeDriver((RTX_4090, FakeGpu(hidden_from_cuda=True))))
     problem = only_problem(read_machine())
     assert (problem.code, problem.id, problem.gpus) == ("gpu-hidden-from-cuda", "F15", (1,))
 
 
-def test_a_prohibited_gpu_is_a_fault_of_that_gpu(play: Play) -> None:
+def test_a_prohibited_gpu_is_a_fault_of_that_gpu(play):
     play(FakeDriver((RTX_4090, FakeGpu(more=(("compute_mode", 2),)))))
     problem = only_problem(read_machine())
     assert (problem.code, problem.id, problem.gpus) == ("compute-mode-prohibited", "F16", (1,))
 
 
-def test_an_exclusive_or_full_gpu_is_healthy(play: Play) -> None:
+def test_an_exclusive_or_full_gpu_is_healthy(play):
     play(FakeDriver((FakeGpu(free_mib=12), FakeGpu(more=(("compute_mode", 3),)))))
     assert read_machine().problems == ()
 
 
-def test_memory_that_cannot_be_remapped_is_a_fault_and_pending_remapping_a_note(play: Play) -> None:
+def test_memory_that_cannot_be_remapped_is_a_fault_and_pending_remapping_a_note(play):
     failed, pending = (FakeGpu(more=((f"remap_{state}", 1),)) for state in ("failed", "pending"))
     play(FakeDriver((failed, pending)))
     found = [
@@ -245,7 +238,7 @@ def test_memory_that_cannot_be_remapped_is_a_fault_and_pending_remapping_a_note(
     ]
 
 
-def test_an_unlicensed_virtual_gpu_is_noted(play: Play) -> None:
+def test_an_unlicensed_virtual_gpu_is_noted(play):
     grid = FakeGpu(
         "GRID A100D-20C", cc="8.0", pci="10de:20b5", more=(("virtualization", 2), ("licensed", 0))
     )
@@ -254,7 +247,7 @@ def test_an_unlicensed_virtual_gpu_is_noted(play: Play) -> None:
     assert (problem.code, problem.id, problem.blocking) == ("vgpu-not-licensed", "F18", False)
 
 
-def test_libraries_of_two_drivers_are_noted(play: Play) -> None:
+def test_libraries_of_two_drivers_are_noted(play):
     play(FakeDriver((RTX_4090,), cuda=12040, more=(("nvml_cuda", 12080),)))
     machine = read_machine()
     problem = only_problem(machine)
@@ -270,14 +263,14 @@ def test_libraries_of_two_drivers_are_noted(play: Play) -> None:
     [(0, "forward-compatibility-library"), (804, "forward-compatibility-unsupported")],
 )
 def test_a_compat_libcuda_before_the_drivers_own_is_named_with_its_folder(
-    play: Play,
-    libraries: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    play,
+    libraries,
+    tmp_path,
+    monkeypatch,
     *,
-    init: int,
-    code: str,
-) -> None:
+    init,
+    code,
+):
     environment = play(FakeDriver((RTX_4090,), cu_init=init))
     compat = tmp_path / "cuda-13.0" / "compat"
     compat.mkdir(parents=True)
@@ -291,16 +284,14 @@ def test_a_compat_libcuda_before_the_drivers_own_is_named_with_its_folder(
 class Listener(SilentReporter):
     """Keeps what is said to be waited for."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.waits: list[str] = []
 
-    def wait(self, text: str) -> None:
+    def wait(self, text: str):
         self.waits.append(text)
 
 
-def test_an_nvml_that_hangs_is_ended_and_reported(
-    play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_nvml_that_hangs_is_ended_and_reported(play, monkeypatch):
     monkeypatch.setattr("gpuinstall.machine.children.DRIVER_SECONDS", 1.0)
     monkeypatch.setattr("gpuinstall.machine.children.NOTICE_AFTER", 0.3)
     play(FakeDriver((RTX_4090, A100), more=(("nvml_hang_at", 1),)))
@@ -314,9 +305,7 @@ def test_an_nvml_that_hangs_is_ended_and_reported(
     assert machine.gpus[0].name == RTX_4090.name
 
 
-def test_a_slow_start_without_persistence_is_waited_for(
-    play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_start_without_persistence_is_waited_for(play, monkeypatch):
     monkeypatch.setattr("gpuinstall.machine.children.NOTICE_AFTER", 0.3)
     play(FakeDriver((RTX_4090,), nvml_hang_s=1))
     listener = Listener()
@@ -335,9 +324,7 @@ def test_a_slow_start_without_persistence_is_waited_for(
         (FakeDriver((RTX_4090,), cu_crash=True), "libcuda crashes"),
     ],
 )
-def test_a_library_that_crashes_does_not_take_us_along(
-    play: Play, driver: FakeDriver, message: str
-) -> None:
+def test_a_library_that_crashes_does_not_take_us_along(play, driver, message):
     play(driver)
     problem = only_problem(read_machine())
     assert (problem.code, problem.message) == ("driver-crashes", message)
@@ -345,7 +332,7 @@ def test_a_library_that_crashes_does_not_take_us_along(
     assert "SIGSEGV" in problem.why
 
 
-def test_the_command_ends_with_8_on_a_blocking_problem_and_gives_its_data(play: Play) -> None:
+def test_the_command_ends_with_8_on_a_blocking_problem_and_gives_its_data(play):
     status, document = probe_command(play(FakeDriver((RTX_4090,), nvml_init=18)))
     assert status == document["exit_code"] == 8
     assert document["status"] == "error"
@@ -354,7 +341,7 @@ def test_the_command_ends_with_8_on_a_blocking_problem_and_gives_its_data(play: 
     assert document["data"]["problems"][0]["id"] == "F03"
 
 
-def test_a_machine_whose_driver_is_too_old_for_any_torch_is_refused(play: Play) -> None:
+def test_a_machine_whose_driver_is_too_old_for_any_torch_is_refused(play):
     old = FakeGpu("NVIDIA GeForce RTX 3090", cc="8.6", pci="10de:2204")
     status, document = probe_command(play(FakeDriver((old,), driver="450.80.02", cuda=11000)))
     (error,) = document["errors"]
@@ -363,14 +350,14 @@ def test_a_machine_whose_driver_is_too_old_for_any_torch_is_refused(play: Play) 
 
 
 def test_the_command_ends_with_0_on_a_healthy_machine_and_its_document_reads_back(
-    play: Play,
-) -> None:
+    play,
+):
     status, document = probe_command(play(FakeDriver((RTX_4090,))))
     assert (status, document["status"], document["errors"]) == (0, "success", [])
     assert Machine.from_dict(document).to_dict() == document["data"]
 
 
-def test_the_command_ends_with_8_when_every_gpu_is_at_fault(play: Play) -> None:
+def test_the_command_ends_with_8_when_every_gpu_is_at_fault(play):
     status, document = probe_command(play(FakeDriver((FakeGpu(nvml_error=15),), cu_init=100)))
     assert status == 8
     assert [(each["code"], each["gpus"]) for each in document["data"]["problems"]] == [
@@ -378,7 +365,7 @@ def test_the_command_ends_with_8_when_every_gpu_is_at_fault(play: Play) -> None:
     ]
 
 
-def test_the_document_does_not_name_the_host(play: Play) -> None:
+def test_the_document_does_not_name_the_host(play):
     environment = play(FakeDriver((RTX_4090,), cu_init=803))
     command = [sys.executable, "-m", "gpuinstall", "probe", "--json"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -387,9 +374,7 @@ def test_the_document_does_not_name_the_host(play: Play) -> None:
 
 
 @pytest.mark.parametrize("driver", [FakeDriver((RTX_4090,)), FakeDriver((RTX_4090,), cu_init=803)])
-def test_a_record_is_written_whatever_the_outcome(
-    play: Play, tmp_path: Path, driver: FakeDriver
-) -> None:
+def test_a_record_is_written_whatever_the_outcome(play, tmp_path, driver):
     environment = play(driver) | {"GPUINSTALL_NODE": "n1"}
     status, document = probe_command(environment, "--record", str(tmp_path / "records"))
 
@@ -399,7 +384,7 @@ def test_a_record_is_written_whatever_the_outcome(
     assert record["machine"] == document["data"]
 
 
-def test_a_command_that_is_killed_has_left_a_record(play: Play, tmp_path: Path) -> None:
+def test_a_command_that_is_killed_has_left_a_record(play, tmp_path):
     environment = play(FakeDriver((RTX_4090,), nvml_hang_s=60)) | {"GPUINSTALL_NODE": "n1"}
     command = [sys.executable, "-m", "gpuinstall", "probe", "--record", str(tmp_path)]
     with subprocess.Popen(command, env=environment) as probing:
@@ -415,7 +400,7 @@ def test_a_command_that_is_killed_has_left_a_record(play: Play, tmp_path: Path) 
 @pytest.mark.skipif(
     shutil.which("unshare") is None, reason="needs unshare to put every privilege down"
 )
-def test_nothing_needs_a_privilege_and_nothing_is_changed(play: Play, tmp_path: Path) -> None:
+def test_nothing_needs_a_privilege_and_nothing_is_changed(play, tmp_path):
     folder = tmp_path / "home"
     folder.mkdir()
     environment = {
@@ -435,7 +420,7 @@ def test_nothing_needs_a_privilege_and_nothing_is_changed(play: Play, tmp_path: 
     assert list(folder.iterdir()) == []
 
 
-def test_a_person_reads_what_the_machine_is_and_what_to_do(play: Play) -> None:
+def test_a_person_reads_what_the_machine_is_and_what_to_do(play):
     environment = play(
         FakeDriver((RTX_4090, RTX_4090), driver="535.183.01", cuda=12020, cu_init=802)
     )
@@ -453,7 +438,7 @@ def test_a_person_reads_what_the_machine_is_and_what_to_do(play: Play) -> None:
     assert any(line.startswith("  do    ") and "conf-compute" in line for line in lines)
 
 
-def test_an_output_without_unicode_is_still_written(play: Play) -> None:
+def test_an_output_without_unicode_is_still_written(play):
     environment = {
         **play(FakeDriver((RTX_4090, RTX_4090), cu_init=802)),
         "PYTHONIOENCODING": "ascii",
@@ -465,7 +450,7 @@ def test_an_output_without_unicode_is_still_written(play: Play) -> None:
 
 
 @pytest.mark.parametrize("words", [("--machine", "/no/such/file"), ("--record",)])
-def test_wrong_usage_is_one_line_and_exit_2(words: tuple[str, ...]) -> None:
+def test_wrong_usage_is_one_line_and_exit_2(words):
     command = [sys.executable, "-m", "gpuinstall", "probe", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")

@@ -6,19 +6,15 @@ import json
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.lab.cards import run_over
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.recorded import GTX_1080, H200, RTX_4090, card, module
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
 
 pytestmark = [
     pytest.mark.root,
@@ -39,7 +35,7 @@ def probed(
     return document
 
 
-def test_a_card_without_a_driver_is_found_on_the_bus(tmp_path: Path) -> None:
+def test_a_card_without_a_driver_is_found_on_the_bus(tmp_path):
     document = probed(tmp_path, card(1, RTX_4090, driver=None), {})
     assert document["exit_code"] == 8
     assert [
@@ -51,12 +47,12 @@ def test_a_card_without_a_driver_is_found_on_the_bus(tmp_path: Path) -> None:
     ]
 
 
-def test_nouveau_is_found_behind_the_cards_driver_link(tmp_path: Path) -> None:
+def test_nouveau_is_found_behind_the_cards_driver_link(tmp_path):
     document = probed(tmp_path, card(1, RTX_4090, driver="nouveau"), {})
     assert [problem["code"] for problem in document["data"]["problems"]] == ["nouveau-holds-gpu"]
 
 
-def test_the_loaded_module_is_found_below_proc(tmp_path: Path) -> None:
+def test_the_loaded_module_is_found_below_proc(tmp_path):
     files = card(1, GTX_1080) | module("595.58.03", open_flavour=True)
     document = probed(tmp_path, files, {})
     assert document["data"]["driver"] == {"version": "595.58.03", "cuda": None, "found_via": "proc"}
@@ -65,7 +61,7 @@ def test_the_loaded_module_is_found_below_proc(tmp_path: Path) -> None:
     ]
 
 
-def test_the_loaded_module_is_found_below_sys(tmp_path: Path) -> None:
+def test_the_loaded_module_is_found_below_sys(tmp_path):
     document = probed(
         tmp_path, card(1, RTX_4090) | {"/sys/module/nvidia/version": "580.95.05\n"}, {}
     )
@@ -76,7 +72,7 @@ def test_the_loaded_module_is_found_below_sys(tmp_path: Path) -> None:
     }
 
 
-def test_a_card_for_virtual_machines_is_noted(tmp_path: Path) -> None:
+def test_a_card_for_virtual_machines_is_noted(tmp_path):
     document = probed(tmp_path, card(1, RTX_4090, driver="vfio-pci"), {})
     assert (document["exit_code"], document["data"]["gpus"]) == (0, [])
     assert [(problem["code"], problem["blocking"]) for problem in document["data"]["problems"]] == [
@@ -84,7 +80,7 @@ def test_a_card_for_virtual_machines_is_noted(tmp_path: Path) -> None:
     ]
 
 
-def test_a_pod_with_one_of_eight_is_healthy(tmp_path: Path, play: Play) -> None:
+def test_a_pod_with_one_of_eight_is_healthy(tmp_path, play):
     files = {path: text for number in range(1, 9) for path, text in card(number, H200).items()}
     files |= module() | {f"/dev/{name}": "" for name in ("nvidiactl", "nvidia-uvm", "nvidia0")}
     healthy = play(FakeDriver((FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci=H200),)))
@@ -99,7 +95,7 @@ def test_a_pod_with_one_of_eight_is_healthy(tmp_path: Path, play: Play) -> None:
     ]
 
 
-def test_a_job_with_one_of_two_cards_has_one(tmp_path: Path) -> None:
+def test_a_job_with_one_of_two_cards_has_one(tmp_path):
     files = card(1, RTX_4090) | card(2, RTX_4090) | module() | {"/dev/nvidia0": ""}
     document = probed(tmp_path, files, {"SLURM_JOB_ID": "4711"})
     assert [gpu["index"] for gpu in document["data"]["gpus"]] == [0]

@@ -29,7 +29,7 @@ EXTENSIONS = {"torch-scatter": "torch-scatter-sum", "deepspeed": "deepspeed-adam
 
 
 @pytest.fixture(autouse=True)
-def torch() -> None:
+def torch():
     """Skip if there is no real torch."""
     wheels = Path(os.environ.get("PIP_FIND_LINKS", ""))
     if not any(wheels.glob("torch-2.13.0+cpu-cp311-*linux*_x86_64.whl")):
@@ -37,9 +37,7 @@ def torch() -> None:
 
 
 @pytest.mark.parametrize("name", EXTENSIONS)
-def test_an_extension_is_compiled_once_and_computes_what_torch_does(
-    tmp_path: Path, name: str
-) -> None:
+def test_an_extension_is_compiled_once_and_computes_what_torch_does(tmp_path, name):
     documents = []
     messages = ""
     for number in ("1", "2"):
@@ -66,11 +64,11 @@ def test_an_extension_is_compiled_once_and_computes_what_torch_does(
     assert ("was compiled before" in messages) == (name == "torch-scatter")
 
 
-def test_programs_run_however_their_lock_is_installed(tmp_path: Path) -> None:
+def test_programs_run_however_their_lock_is_installed(tmp_path):
     caches = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "UV_CACHE_DIR": str(tmp_path / "uv-cache")}
     variables = {**os.environ, **caches}
 
-    def run(*words: str | Path) -> None:
+    def run(*words: str | Path):
         done = process.run(words, env=variables, cwd=tmp_path, seconds=1800)
         assert done.ok, done.err
 

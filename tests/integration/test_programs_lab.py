@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,14 +21,9 @@ from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_sdist, make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 RTX_4090 = ("--gpu", "RTX 4090", "--driver", "535.183.01")
 H100 = ("--gpu", "H100", "--driver", "610.43.02")
@@ -88,8 +84,8 @@ def said(plan: dict[str, Any], code: str) -> list[str]:
     ),
 )
 def test_a_program_that_wants_an_older_torch_is_not_made_older_for_a_newer_one(
-    workshop: Workshop, simple: Path, words: tuple[str, ...]
-) -> None:
+    workshop, simple, words
+):
     make_wheel(simple, "painter", "1.0", requires=["torch"])
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
     plan = live(workshop, *words, *RTX_4090)
@@ -107,18 +103,14 @@ def test_a_program_that_wants_an_older_torch_is_not_made_older_for_a_newer_one(
     assert (found["painter"], found["torch"]) == ("2.0", "2.13.0+cu126")
 
 
-def test_the_newest_torch_never_makes_a_program_a_prerelease(
-    workshop: Workshop, simple: Path
-) -> None:
+def test_the_newest_torch_never_makes_a_program_a_prerelease(workshop, simple):
     make_wheel(simple, "painter", "1.0", requires=["torch<=2.13.0"])
     make_wheel(simple, "painter", "1.1a20261020", requires=["torch"])
     found = locked(workshop, "painter", *RTX_4090)
     assert (found["painter"], found["torch"]) == ("1.0", "2.13.0+cu126")
 
 
-def test_a_program_is_the_newest_of_those_whose_torch_runs_here(
-    workshop: Workshop, simple: Path
-) -> None:
+def test_a_program_is_the_newest_of_those_whose_torch_runs_here(workshop, simple):
     for version, torch in (
         ("1.0", ""),
         ("2.0", "==2.10.0"),
@@ -134,9 +126,7 @@ def test_a_program_is_the_newest_of_those_whose_torch_runs_here(
 
 
 @pytest.mark.heavy
-def test_of_two_programs_that_disagree_the_first_is_the_newest(
-    workshop: Workshop, simple: Path
-) -> None:
+def test_of_two_programs_that_disagree_the_first_is_the_newest(workshop, simple):
     for name, torch in (("painter", "2.13.0"), ("singer", "2.10.0")):
         make_wheel(simple, name, "1.0", requires=["torch"])
         make_wheel(simple, name, "2.0", requires=[f"torch=={torch}"])
@@ -161,9 +151,7 @@ def test_of_two_programs_that_disagree_the_first_is_the_newest(
 
 
 @pytest.mark.heavy
-def test_a_program_is_the_newest_though_it_requires_a_prerelease_of_flash_attn_4(
-    workshop: Workshop, simple: Path
-) -> None:
+def test_a_program_is_the_newest_though_it_requires_a_prerelease_of_flash_attn_4(workshop, simple):
     make_wheel(simple, "flash-attn-4", "4.0.0b36")
     make_wheel(simple, "serving", "1.0", requires=["torch"])
     make_wheel(simple, "serving", "2.0", requires=["torch", "flash-attn-4>=4.0.0b9"])
@@ -172,9 +160,7 @@ def test_a_program_is_the_newest_though_it_requires_a_prerelease_of_flash_attn_4
 
 
 @pytest.mark.heavy
-def test_what_cannot_be_had_together_is_refused_and_both_are_named(
-    workshop: Workshop, simple: Path
-) -> None:
+def test_what_cannot_be_had_together_is_refused_and_both_are_named(workshop, simple):
     make_wheel(simple, "painter", "1.0", requires=["torch==2.13.0"])
     make_wheel(simple, "singer", "1.0", requires=["torch==2.10.0"])
     error = workshop.document("plan", "--live", "painter", "singer", *RTX_4090, exit_code=3)[
@@ -187,9 +173,7 @@ def test_what_cannot_be_had_together_is_refused_and_both_are_named(
 
 
 @pytest.mark.heavy
-def test_an_old_release_as_source_is_not_taken_where_a_newer_one_has_a_wheel(
-    workshop: Workshop, simple: Path
-) -> None:
+def test_an_old_release_as_source_is_not_taken_where_a_newer_one_has_a_wheel(workshop, simple):
     make_sdist(simple, "painter", "0.1", requires=["torch"])
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
     make_sdist(simple, "painter", "2.0", requires=["torch==2.13.0"])
@@ -204,8 +188,8 @@ def test_an_old_release_as_source_is_not_taken_where_a_newer_one_has_a_wheel(
 
 @pytest.mark.heavy
 def test_the_best_backend_of_the_torch_that_comes_out_is_the_one_that_has_its_family(
-    workshop: Workshop, simple: Path
-) -> None:
+    workshop, simple
+):
     make_wheel(simple, "singer", "1.0", requires=["torch==2.13.0", "torchaudio==2.11.0"])
     found = locked(workshop, "singer", *H100)
     assert (found["torch"], found["torchaudio"]) == ("2.13.0+cu130", "2.11.0+cu130")
@@ -225,8 +209,8 @@ def test_the_best_backend_of_the_torch_that_comes_out_is_the_one_that_has_its_fa
     ids=["alone", "beside an older one that every build serves"],
 )
 def test_a_program_that_only_an_older_cuda_serves_is_the_same_with_a_newer_driver(
-    workshop: Workshop, simple: Path, older: tuple[str, ...]
-) -> None:
+    workshop, simple, older
+):
     make_wheel(simple.parent / "whl" / "cu126", "xformers", "0.0.35", requires=["torch"])
     for version in older:
         make_wheel(simple, "singer", version, requires=["torch"])
@@ -237,8 +221,8 @@ def test_a_program_that_only_an_older_cuda_serves_is_the_same_with_a_newer_drive
 
 
 def test_the_torch_of_a_pinned_program_takes_two_runs_of_uv(
-    stand_in: StandInIndex, simple: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    stand_in, simple, monkeypatch, tmp_path
+):
     make_wheel(simple, "painter", "1.0.0", requires=["torch==2.13.0"])
     make_wheel(simple, "painter", "2.0.0", requires=["torch"])
     for name, value in {**stand_in.environment(), "UV_CACHE_DIR": str(tmp_path / "uv")}.items():
@@ -256,7 +240,7 @@ def test_the_torch_of_a_pinned_program_takes_two_runs_of_uv(
 
 
 @pytest.mark.heavy
-def test_a_torch_that_was_pinned_stays(workshop: Workshop, simple: Path) -> None:
+def test_a_torch_that_was_pinned_stays(workshop, simple):
     make_wheel(simple, "painter", "1.0", requires=["torch"])
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
     found = locked(workshop, "torch==2.10.0", "painter", *RTX_4090)
@@ -264,9 +248,7 @@ def test_a_torch_that_was_pinned_stays(workshop: Workshop, simple: Path) -> None
 
 
 @pytest.mark.heavy
-def test_all_targets_get_one_version_of_the_program_and_of_torch(
-    workshop: Workshop, simple: Path
-) -> None:
+def test_all_targets_get_one_version_of_the_program_and_of_torch(workshop, simple):
     make_wheel(simple, "painter", "1.0", requires=["torch"])
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
     words = [
@@ -281,8 +263,8 @@ def test_all_targets_get_one_version_of_the_program_and_of_torch(
 
 @pytest.mark.heavy
 def test_a_project_that_needs_a_program_is_one_version_set_on_every_machine_that_syncs(
-    workshop: Workshop, simple: Path, play: Play
-) -> None:
+    workshop, simple, play
+):
     make_wheel(simple, "painter", "1.0", requires=["torch"])
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
     project = '[project]\nname = "mine"\nversion = "0"\ndependencies = ["painter>=1.0"]\n'
@@ -301,9 +283,7 @@ def test_a_project_that_needs_a_program_is_one_version_set_on_every_machine_that
 
 
 @pytest.mark.heavy
-def test_several_machines_get_the_targets_of_the_torch_that_the_program_wants(
-    workshop: Workshop, simple: Path
-) -> None:
+def test_several_machines_get_the_targets_of_the_torch_that_the_program_wants(workshop, simple):
     make_wheel(simple, "painter", "1.0", requires=["torch"])
     make_wheel(simple, "painter", "2.0", requires=["torch==2.10.0"])
     written = [recorded(workshop, "H100", "610.43.02"), recorded(workshop, "RTX 4090", "610.43.02")]
@@ -315,9 +295,7 @@ def test_several_machines_get_the_targets_of_the_torch_that_the_program_wants(
 
 
 @pytest.mark.heavy
-def test_a_target_for_several_machines_holds_what_all_of_them_run(
-    workshop: Workshop, simple: Path
-) -> None:
+def test_a_target_for_several_machines_holds_what_all_of_them_run(workshop, simple):
     make_wheel(simple, "painter", "1.0", requires=["torch"])
     machines = [
         recorded(workshop, "Tesla K80", "470.256.02"),
@@ -329,7 +307,7 @@ def test_a_target_for_several_machines_holds_what_all_of_them_run(
 
 
 @pytest.mark.heavy
-def test_a_locks_torch_stays_where_only_the_program_moves(workshop: Workshop, simple: Path) -> None:
+def test_a_locks_torch_stays_where_only_the_program_moves(workshop, simple):
     make_wheel(simple, "painter", "1.0", requires=["torch==2.10.0"])
     locked(workshop, "painter", "--target", "cu126")
     make_wheel(simple, "painter", "1.5", requires=["torch==2.10.0"])
@@ -342,9 +320,7 @@ def test_a_locks_torch_stays_where_only_the_program_moves(workshop: Workshop, si
     assert (found["painter"], found["torch"]) == ("1.5", "2.10.0+cu126")
 
 
-def test_a_live_plan_is_what_a_lock_carries_out_and_changes_nothing(
-    workshop: Workshop, simple: Path
-) -> None:
+def test_a_live_plan_is_what_a_lock_carries_out_and_changes_nothing(workshop, simple):
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
     before = workshop.entries()
     plan = live(workshop, "painter", "torchvision", *RTX_4090)
@@ -359,9 +335,7 @@ def test_a_live_plan_is_what_a_lock_carries_out_and_changes_nothing(
 
 
 @pytest.mark.heavy
-def test_a_dry_run_shows_the_choice_that_the_installation_makes(
-    workshop: Workshop, stand_in: StandInIndex, simple: Path
-) -> None:
+def test_a_dry_run_shows_the_choice_that_the_installation_makes(workshop, stand_in, simple):
     make_wheel(simple, "painter", "1.0", requires=["torch"])
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
     words = ("install", "painter", "--python", "3.12", *RTX_4090)
@@ -372,16 +346,14 @@ def test_a_dry_run_shows_the_choice_that_the_installation_makes(
     assert shown["build"]["torch"] == "2.13.0"
 
 
-def test_without_live_a_plan_says_that_it_has_not_looked(workshop: Workshop) -> None:
+def test_without_live_a_plan_says_that_it_has_not_looked(workshop):
     plan = workshop.document("plan", "painter", "singer", *RTX_4090)["data"]
     (warning,) = plan["warnings"]
     assert warning["code"] == "programs-not-looked-at"
     assert warning["message"].startswith("the request was not resolved: plan --live resolves it")
 
 
-def test_a_program_whose_torch_this_driver_cannot_run_is_refused_with_the_driver(
-    workshop: Workshop, simple: Path
-) -> None:
+def test_a_program_whose_torch_this_driver_cannot_run_is_refused_with_the_driver(workshop, simple):
     make_wheel(simple, "painter", "1.0", requires=["torch==2.15.0"])
     done = workshop.run("plan", "--live", "painter", *RTX_4090)
     assert done.status == 3

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from packaging.version import Version
 
 from gpuinstall.base import process
+from gpuinstall.base.process import Finished
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.lock import parse
@@ -18,12 +20,6 @@ from gpuinstall.sources.session import open_session
 from tests.lab.index import StandInIndex
 from tests.lab.true_index import elsewhere, lead, true_index
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from gpuinstall.base.process import Finished
 
 pytestmark = [pytest.mark.network, pytest.mark.heavy]
 
@@ -59,8 +55,8 @@ def workshop(torch_index: StandInIndex, tmp_path: Path) -> Workshop:
 
 
 def test_a_project_that_needs_a_program_gets_one_version_set_for_two_targets(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     (workshop.folder / "pyproject.toml").write_text(
         '[project]\nname = "mine"\nversion = "0"\ndependencies = ["vllm>=0.30"]\n', encoding="utf-8"
     )
@@ -80,9 +76,7 @@ def test_a_project_that_needs_a_program_gets_one_version_set_for_two_targets(
 @pytest.mark.parametrize(
     ("words", "name"), [(("vllm",), "vllm"), (("torch", "vllm"), "vllm"), (("sglang",), "sglang")]
 )
-def test_a_program_is_as_new_beside_torch_as_uv_alone_takes_it(
-    workshop: Workshop, words: tuple[str, ...], name: str
-) -> None:
+def test_a_program_is_as_new_beside_torch_as_uv_alone_takes_it(workshop, words, name):
     machine = ("--gpu", "H100", "--driver", "580.95.05", "--python", PYTHON)
     workshop.document("lock", *words, *machine)
     (lock,) = workshop.folder.glob("pylock.*.toml")
@@ -92,8 +86,8 @@ def test_a_program_is_as_new_beside_torch_as_uv_alone_takes_it(
 
 
 def test_a_member_of_the_family_on_the_default_index_is_taken_as_old_as_its_code_for_the_gpu(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     workshop.document(
         "lock", "xformers", "--gpu", "V100", "--driver", "535.183.01", "--python", PYTHON
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,14 +15,8 @@ from gpuinstall.base import process
 from tests.lab.cases import mostly_heavy
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
 NO_DRIVER = FakeDriver(nvml_missing=True, cu_missing=True)
@@ -98,9 +94,7 @@ QUICK = {"requirements of ours", "a damaged lock"}
 
 
 @pytest.mark.parametrize("name", mostly_heavy(KINDS, QUICK))
-def test_the_api_and_the_command_line_give_the_same(
-    name: str, stand_in: StandInIndex, tmp_path: Path, play: Play
-) -> None:
+def test_the_api_and_the_command_line_give_the_same(name, stand_in, tmp_path, play):
     kind = KINDS[name]
     play(kind.driver)
     command_line, api = (
@@ -183,8 +177,8 @@ def packages(folder: Path) -> list[str]:
     ids=" ".join,
 )
 def test_an_index_that_the_folder_chose_is_announced_once_by_every_command(
-    words: tuple[str, ...], stand_in: StandInIndex, tmp_path: Path, play: Play
-) -> None:
+    words, stand_in, tmp_path, play
+):
     play(NO_DRIVER)
     workshop = prepared(KINDS["a torch index"], tmp_path / "stranger", stand_in)
     if words == ("export", "uv"):

@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.machine.nvidia.libcuda_child import BLOCK, COUNT, FACTOR, KERNEL, PATTERN
 from gpuinstall.machine.nvidia.preflight import KERNEL as PTX
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 # CUDA 12.9 is the last that knows Maxwell, Pascal and Volta; 13 brings sm_88 and sm_110.
 TARGETS = {
@@ -63,9 +60,7 @@ def ptxas_of(requirement: str, folder: Path) -> Path:
 @pytest.mark.network
 @pytest.mark.skipif(sys.platform != "linux", reason="NVIDIA's ptxas is taken from its Linux wheels")
 @pytest.mark.parametrize("requirement", TARGETS)
-def test_ptxas_assembles_the_kernel_for_every_target_it_knows(
-    requirement: str, tmp_path: Path
-) -> None:
+def test_ptxas_assembles_the_kernel_for_every_target_it_knows(requirement, tmp_path):
     ptxas = ptxas_of(requirement, tmp_path / "nvcc")
     usage = subprocess.run([ptxas, "--help"], capture_output=True, text=True, check=True).stdout
     known = sorted(set(re.findall(r"'(sm_\d+[af]?)'", usage)))
@@ -76,26 +71,26 @@ def test_ptxas_assembles_the_kernel_for_every_target_it_knows(
         assert cubin.read_bytes().startswith(b"\x7fELF")
 
 
-def test_the_kernel_is_ptx_that_the_oldest_driver_in_use_reads() -> None:
+def test_the_kernel_is_ptx_that_the_oldest_driver_in_use_reads():
     text = PTX.read_text(encoding="ascii")
     assert ".version 3.2\n.target sm_30\n.address_size 64\n" in text
     assert f".entry {KERNEL.decode()}(" in text
 
 
 @pytest.mark.parametrize("index", [0, 1, BLOCK - 1, BLOCK, COUNT - 1])
-def test_each_thread_writes_its_own_word(index: int) -> None:
+def test_each_thread_writes_its_own_word(index):
     memory = {4 * index: index ^ PATTERN}
     execute(memory, *divmod(index, BLOCK))
     assert memory == {4 * index: ((index ^ PATTERN) * FACTOR + index) % 2**32}
 
 
-def test_threads_beyond_the_data_write_nothing() -> None:
+def test_threads_beyond_the_data_write_nothing():
     memory: dict[int, int] = {}
     execute(memory, *divmod(COUNT, BLOCK))
     assert memory == {}
 
 
-def execute(memory: dict[int, int], block: int, thread: int) -> None:
+def execute(memory: dict[int, int], block: int, thread: int):
     """Run one thread of the kernel over ``memory``, word by address, its data beginning at 0."""
     values = {
         "%ctaid.x": block,

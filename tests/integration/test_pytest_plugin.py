@@ -5,18 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import tomli
 
 from gpuinstall.base import process
+from gpuinstall.base.process import Finished
 from tests.lab.clone import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.base.process import Finished
 
 TORCH = """
 class Device:
@@ -72,7 +68,7 @@ def summary(done: Finished) -> dict[str, int]:
     }
 
 
-def test_what_is_marked_fails_where_it_was_skipped_or_ran_on_the_cpu(tmp_path: Path) -> None:
+def test_what_is_marked_fails_where_it_was_skipped_or_ran_on_the_cpu(tmp_path):
     done = run(tmp_path, TESTS, "--require-gpu")
     assert done.status == 1
     assert "gpu_required: it was skipped (test_it.py::test_skipped)" in done.out
@@ -81,7 +77,7 @@ def test_what_is_marked_fails_where_it_was_skipped_or_ran_on_the_cpu(tmp_path: P
     assert (counted["failed"], counted["passed"], counted.get("skipped", 0)) == (2, 2, 0), done.out
 
 
-def test_a_run_in_which_nothing_used_a_gpu_fails(tmp_path: Path) -> None:
+def test_a_run_in_which_nothing_used_a_gpu_fails(tmp_path):
     green = "def test_green():\n    pass\n"
     done = run(tmp_path, green, "--require-gpu")
     assert done.status == 1
@@ -94,7 +90,7 @@ def test_a_run_in_which_nothing_used_a_gpu_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_the_processes_of_xdist_say_what_they_used(tmp_path: Path) -> None:
+def test_the_processes_of_xdist_say_what_they_used(tmp_path):
     used = "import torch\ndef test_used():\n    torch.ones()\ndef test_other():\n    pass\n"
     assert run(tmp_path, used, "--require-gpu", "-p", "xdist", "-n", "2").status == 0
     assert (
@@ -103,7 +99,7 @@ def test_the_processes_of_xdist_say_what_they_used(tmp_path: Path) -> None:
     )
 
 
-def test_without_the_option_it_does_nothing_and_imports_nothing(tmp_path: Path) -> None:
+def test_without_the_option_it_does_nothing_and_imports_nothing(tmp_path):
     code = """
 import sys
 def test_light():
@@ -116,6 +112,6 @@ def test_light():
     assert summary(done)["skipped"] == 1
 
 
-def test_pytest_finds_it_where_the_tool_is_installed() -> None:
+def test_pytest_finds_it_where_the_tool_is_installed():
     project = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["entry-points"]["pytest11"] == {"gpuinstall": "gpuinstall.verify.pytest_plugin"}

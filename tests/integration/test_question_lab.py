@@ -6,21 +6,17 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.frozen import GPUINSTALL
 from tests.lab import index as lab
 from tests.lab.driver import FakeDriver
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.screen import keyed, shown
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminal")
 COLUMNS, LINES = 150, 60
@@ -67,7 +63,7 @@ def answered(workshop: Workshop, answer: bytes) -> tuple[int, list[str]]:
     return status, [row.rstrip() for row in shown(bytes(raw), COLUMNS, LINES).display]
 
 
-def test_a_no_leaves_everything_as_it_was(workshop: Workshop) -> None:
+def test_a_no_leaves_everything_as_it_was(workshop):
     status, rows = answered(workshop, b"n\n")
 
     assert status == 2, rows
@@ -80,7 +76,7 @@ def test_a_no_leaves_everything_as_it_was(workshop: Workshop) -> None:
     assert workshop.entries() == set()
 
 
-def test_a_yes_goes_on_and_is_asked_for_once(workshop: Workshop) -> None:
+def test_a_yes_goes_on_and_is_asked_for_once(workshop):
     status, rows = answered(workshop, b"y\n")
 
     assert status == 4, rows
@@ -91,7 +87,7 @@ def test_a_yes_goes_on_and_is_asked_for_once(workshop: Workshop) -> None:
 
 
 @pytest.mark.parametrize("key", [b"\x03", b"\x04"], ids=["Ctrl-C", "Ctrl-D"])
-def test_who_answers_with_an_interrupt_has_changed_nothing(workshop: Workshop, key: bytes) -> None:
+def test_who_answers_with_an_interrupt_has_changed_nothing(workshop, key):
     status, rows = answered(workshop, key)
 
     assert status == 130, rows

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from gpuinstall.base.process import Finished
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight
 from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from gpuinstall.base.process import Finished
-    from tests.lab.fixtures import Play
 
 RTX_4090 = FakeGpu()
 H200 = FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335")
@@ -105,8 +100,8 @@ def refused(workshop: Workshop, index: StandInIndex) -> Finished:
     "name", mostly_heavy(FAULTY, {"NVML 18", "cuInit 803", "all cards are lost", "wrong numbers"})
 )
 def test_a_faulty_machine_is_refused_by_its_cause_before_the_first_byte(
-    workshop: Workshop, index: StandInIndex, play: Play, name: str
-) -> None:
+    workshop, index, play, name
+):
     driver, code, entry = FAULTY[name]
     play(driver)
     done = workshop.run("install", "--json")
@@ -127,9 +122,7 @@ def test_a_faulty_machine_is_refused_by_its_cause_before_the_first_byte(
 
 
 @pytest.mark.heavy
-def test_a_driver_that_hangs_is_refused_when_its_time_is_over(
-    workshop: Workshop, index: StandInIndex, play: Play
-) -> None:
+def test_a_driver_that_hangs_is_refused_when_its_time_is_over(workshop, index, play):
     play(replace(HEALTHY, nvml_hang_s=600))
     said = refused(workshop, index).err
     assert said.startswith("            waiting for NVML, up to 60 s\n")
@@ -138,8 +131,8 @@ def test_a_driver_that_hangs_is_refused_when_its_time_is_over(
 
 @pytest.mark.heavy
 def test_a_container_that_was_given_only_utilities_is_told_which_setting_is_missing(
-    workshop: Workshop, index: StandInIndex, play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    workshop, index, play, monkeypatch
+):
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("NVIDIA_DRIVER_CAPABILITIES", "utility")
     play(replace(HEALTHY, cu_missing=True))
@@ -150,8 +143,8 @@ def test_a_container_that_was_given_only_utilities_is_told_which_setting_is_miss
 
 @pytest.mark.heavy
 def test_a_job_with_one_of_eight_is_installed_on_and_no_other_card_is_touched(
-    workshop: Workshop, play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    workshop, play, monkeypatch
+):
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     others = dict.fromkeys((0, 1, 2, 4, 5, 6, 7), replace(H200, cuda_crash=True))
@@ -162,7 +155,7 @@ def test_a_job_with_one_of_eight_is_installed_on_and_no_other_card_is_touched(
 
 
 @pytest.mark.parametrize("name", mostly_heavy(WORKING, {"one card held"}))
-def test_a_machine_that_works_is_installed_on(workshop: Workshop, play: Play, name: str) -> None:
+def test_a_machine_that_works_is_installed_on(workshop, play, name):
     driver, said = WORKING[name]
     play(driver)
     done = workshop.run("install")
@@ -171,9 +164,7 @@ def test_a_machine_that_works_is_installed_on(workshop: Workshop, play: Play, na
 
 
 @pytest.mark.heavy
-def test_one_lost_gpu_of_eight_is_named_and_the_others_are_installed_on(
-    workshop: Workshop, play: Play
-) -> None:
+def test_one_lost_gpu_of_eight_is_named_and_the_others_are_installed_on(workshop, play):
     play(FakeDriver(eight(wrong={3: replace(H200, nvml_error=15, hidden_from_cuda=True)})))
     envelope = workshop.document("install")
     assert envelope["status"] == "partial"

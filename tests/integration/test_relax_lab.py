@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import tomli
 
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.projects import make_project
 from tests.lab.wheels import make_sdist, make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 RTX_5090 = FakeDriver(
     (FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32607, pci="10de:2b85"),),
@@ -60,14 +56,14 @@ def locked_versions(workshop: Workshop) -> dict[str, str]:
     return {package["name"]: package.get("version", "") for package in packages}
 
 
-def test_a_refusal_names_relax_and_what_it_would_give(workshop: Workshop) -> None:
+def test_a_refusal_names_relax_and_what_it_would_give(workshop):
     refused = workshop.run("install")
 
     assert refused.status == 3
     assert "do    Run it again with --relax: torch 2.7.1, the nearest that runs here" in refused.err
 
 
-def test_the_nearest_torch_is_installed_and_the_fewest_pins_give_way(workshop: Workshop) -> None:
+def test_the_nearest_torch_is_installed_and_the_fewest_pins_give_way(workshop):
     done = workshop.run("install", "--relax")
 
     assert done.status == 0, done.err
@@ -86,7 +82,7 @@ def test_the_nearest_torch_is_installed_and_the_fewest_pins_give_way(workshop: W
     assert (workshop.folder / "requirements.txt").read_text("utf-8") == REQUIREMENTS
 
 
-def test_a_relaxed_lock_serves_elsewhere_and_only_those_who_relax(workshop: Workshop) -> None:
+def test_a_relaxed_lock_serves_elsewhere_and_only_those_who_relax(workshop):
     workshop.document("lock", "--relax")
     lock = workshop.lock(LOCK)
 
@@ -99,7 +95,7 @@ def test_a_relaxed_lock_serves_elsewhere_and_only_those_who_relax(workshop: Work
     assert workshop.lock(LOCK) == lock
 
 
-def test_a_plan_calls_the_nearest_torch_nothing_but_that(workshop: Workshop) -> None:
+def test_a_plan_calls_the_nearest_torch_nothing_but_that(workshop):
     done = workshop.run("plan", "--relax")
 
     assert done.status == 0, done.err
@@ -108,7 +104,7 @@ def test_a_plan_calls_the_nearest_torch_nothing_but_that(workshop: Workshop) -> 
     assert "newest" not in said
 
 
-def say_dates(stand_in: StandInIndex, *old_files: str) -> None:
+def say_dates(stand_in: StandInIndex, *old_files: str):
     """Let the index say dates: of the files that match, and of what the requests pin, July 2023, else today's."""
     for pattern in ("easel-1-*", "torch-2.3.1-*", *old_files):
         for file in (stand_in.folder / "simple").glob(pattern):
@@ -116,9 +112,7 @@ def say_dates(stand_in: StandInIndex, *old_files: str) -> None:
     stand_in.habits = replace(stand_in.habits, dates=True)
 
 
-def test_a_wheel_newer_than_the_pins_does_not_forbid_to_build(
-    workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path
-) -> None:
+def test_a_wheel_newer_than_the_pins_does_not_forbid_to_build(workshop, stand_in, stand_in_folder):
     simple = stand_in_folder / "simple"
     make_wheel(simple, "kindling", "2")
     make_sdist(simple, "kindling", "1")
@@ -134,7 +128,7 @@ def test_a_wheel_newer_than_the_pins_does_not_forbid_to_build(
 
 
 @pytest.mark.parametrize("place", [".", "./paper[study]"])
-def test_the_pins_of_a_project_in_a_folder_give_way(workshop: Workshop, place: str) -> None:
+def test_the_pins_of_a_project_in_a_folder_give_way(workshop, place):
     folder = workshop.folder / place.partition("[")[0]
     make_project(folder, "paper", "1.0", PINS_OF_PROJECT, pyproject=EXTRA)
     (workshop.folder / "requirements.txt").write_text(f"-e {place}\n", encoding="utf-8")
@@ -152,8 +146,8 @@ def test_the_pins_of_a_project_in_a_folder_give_way(workshop: Workshop, place: s
 
 
 def test_an_extension_goes_with_the_torch_that_is_taken_and_not_with_the_date(
-    workshop: Workshop, stand_in: StandInIndex, stand_in_folder: Path
-) -> None:
+    workshop, stand_in, stand_in_folder
+):
     for version in ("0.42.0", "0.48.1"):
         make_wheel(stand_in_folder / "simple", "bitsandbytes", version, requires=["torch"])
     say_dates(stand_in, "bitsandbytes-0.42.0-*")

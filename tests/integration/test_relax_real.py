@@ -39,7 +39,7 @@ def workshop(tmp_path: Path) -> Workshop:
     return Workshop(folder, tmp_path / "caches", variables)
 
 
-def test_a_file_of_2022_is_locked_for_a_new_card(workshop: Workshop) -> None:
+def test_a_file_of_2022_is_locked_for_a_new_card(workshop):
     lock = workshop.document("lock", *MACHINE, "--relax")["data"]["locks"][0]
 
     document = tomli.loads(Path(lock["path"]).read_text("utf-8"))

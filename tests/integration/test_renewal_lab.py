@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -15,10 +16,6 @@ from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
 from tests.lab.index import StandInIndex
 from tests.lab.releases import LINUX, catalog_index
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 WORKFLOW = ROOT / "docs" / "recipes" / "github-renewal.yml"
 PUSHED_TO = "https://x-access-token:secret@github.com/someone/project"
@@ -46,7 +43,7 @@ class Runner:
         assert done.ok, done.out + done.err
         return done.out
 
-    def run_job(self) -> None:
+    def run_job(self):
         """Run every step that is a script."""
         job = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]["renew"]
         scripts = [step["run"] for step in job["steps"] if "run" in step]
@@ -103,9 +100,7 @@ def runner(index: StandInIndex, tmp_path: Path) -> Runner:
 
 
 @pytest.mark.heavy
-def test_a_newer_torch_is_a_branch_and_a_request_that_lists_what_changes(
-    runner: Runner, index: StandInIndex
-) -> None:
+def test_a_newer_torch_is_a_branch_and_a_request_that_lists_what_changes(runner, index):
     catalog_index(index.folder, ["2.14.1"], platforms=[LINUX], pythons=[PYTHON])
     # A runner is fresh.
     fresh = {"XDG_CACHE_HOME": str(runner.folder / "b"), "UV_CACHE_DIR": str(runner.folder / "uv")}
@@ -123,7 +118,7 @@ def test_a_newer_torch_is_a_branch_and_a_request_that_lists_what_changes(
 
 
 @pytest.mark.heavy
-def test_without_news_there_is_no_request(runner: Runner) -> None:
+def test_without_news_there_is_no_request(runner):
     runner.run_job()
 
     assert not (runner.temporary / "gh").exists()

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
 from time import sleep
-from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall.base import process
+from gpuinstall.base.process import Finished
 from tests.frozen import GPUINSTALL
 from tests.lab.container import can_contain, contained
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from gpuinstall.base.process import Finished
-    from tests.lab.fixtures import Play
 
 RTX_3090 = FakeGpu("NVIDIA GeForce RTX 3090", cc="8.6", memory_mib=24576, pci="10de:2204")
 OLD_DRIVER = FakeDriver((RTX_3090,), driver="535.183.01", cuda=12020)
@@ -72,9 +67,7 @@ def started(workshop: Workshop, *options: str) -> Finished:
     return workshop.run("run", "--any", *options, "python", "-c", CODE)
 
 
-def test_each_machine_starts_in_the_environment_whose_lock_fits_its_driver(
-    workshop: Workshop, play: Play
-) -> None:
+def test_each_machine_starts_in_the_environment_whose_lock_fits_its_driver(workshop, play):
     play(OLD_DRIVER)
     assert started(workshop).out == ".venv-cu126 2.10.0+cu126\n"
     play(NEW_DRIVER)
@@ -84,9 +77,7 @@ def test_each_machine_starts_in_the_environment_whose_lock_fits_its_driver(
 
 
 @pytest.mark.heavy
-def test_kernels_run_once_on_each_machine_and_not_at_all_where_that_is_said(
-    workshop: Workshop, play: Play
-) -> None:
+def test_kernels_run_once_on_each_machine_and_not_at_all_where_that_is_said(workshop, play):
     play(NEW_DRIVER)
     assert "Verified" not in started(workshop, "--no-proof").err
     first, second = started(workshop).err, started(workshop).err
@@ -99,9 +90,7 @@ def test_kernels_run_once_on_each_machine_and_not_at_all_where_that_is_said(
 
 
 @pytest.mark.heavy
-def test_what_was_proven_starts_at_once_until_something_changes(
-    workshop: Workshop, play: Play, tmp_path: Path
-) -> None:
+def test_what_was_proven_starts_at_once_until_something_changes(workshop, play, tmp_path):
     def checks() -> bool:
         sleep(1.1)  # what has just changed is not relied on
         done = started(workshop)
@@ -126,9 +115,7 @@ def test_what_was_proven_starts_at_once_until_something_changes(
 @pytest.mark.heavy
 @pytest.mark.root
 @pytest.mark.skipif(not can_contain(), reason="needs root and unshare for a /dev of its own")
-def test_a_container_starts_at_once_where_one_was_proven(
-    workshop: Workshop, play: Play, tmp_path: Path
-) -> None:
+def test_a_container_starts_at_once_where_one_was_proven(workshop, play, tmp_path):
     def checks() -> bool:
         sleep(1.1)  # what has just changed is not relied on
         command = [*GPUINSTALL, "run", "--any", "python", "-c", CODE]
@@ -143,9 +130,7 @@ def test_a_container_starts_at_once_where_one_was_proven(
 
 
 @pytest.mark.heavy
-def test_where_the_proof_cannot_be_kept_each_start_runs_kernels(
-    workshop: Workshop, play: Play, tmp_path: Path
-) -> None:
+def test_where_the_proof_cannot_be_kept_each_start_runs_kernels(workshop, play, tmp_path):
     (tmp_path / "cache").write_text("no folder", encoding="utf-8")
     play(NEW_DRIVER)
     for _ in range(2):
@@ -154,7 +139,7 @@ def test_where_the_proof_cannot_be_kept_each_start_runs_kernels(
         assert "Verified" in done.err
 
 
-def test_a_kernel_that_fails_starts_nothing(workshop: Workshop, play: Play, tmp_path: Path) -> None:
+def test_a_kernel_that_fails_starts_nothing(workshop, play, tmp_path):
     play(NEW_DRIVER)
     verdict = tmp_path / "verdict.json"
     verdict.write_text(
@@ -178,8 +163,8 @@ def test_a_kernel_that_fails_starts_nothing(workshop: Workshop, play: Play, tmp_
     ids=["a driver to repair", "no code for the card", "no GPU"],
 )
 def test_where_no_lock_runs_the_cause_is_said_and_nothing_is_started(
-    workshop: Workshop, play: Play, driver: FakeDriver, status: int, said: str
-) -> None:
+    workshop, play, driver, status, said
+):
     play(driver)
     done = started(workshop)
     assert (done.status, done.out) == (status, "")
@@ -191,8 +176,8 @@ def test_where_no_lock_runs_the_cause_is_said_and_nothing_is_started(
     "driver", [NO_GPU, MISMATCH, RTX_5090], ids=["no GPU", "a driver to repair", "no code"]
 )
 def test_the_cpu_is_taken_only_where_it_is_allowed_and_installed_where_that_is_said(
-    workshop: Workshop, play: Play, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    workshop, play, driver, monkeypatch
+):
     play(driver)
     monkeypatch.setenv("GPUINSTALL_ALLOW_CPU", "1")
     missing = started(workshop, "--no-proof")
@@ -203,9 +188,7 @@ def test_the_cpu_is_taken_only_where_it_is_allowed_and_installed_where_that_is_s
     shutil.rmtree(workshop.folder / ".venv-cpu")
 
 
-def test_what_lies_in_the_place_of_an_environment_is_refused_and_kept(
-    workshop: Workshop, play: Play
-) -> None:
+def test_what_lies_in_the_place_of_an_environment_is_refused_and_kept(workshop, play):
     play(NEW_DRIVER)
     venv, ours = workshop.folder / ".venv-cu130", workshop.folder / "ours"
     previous = workshop.folder / ".venv-cu130.gpuinstall" / "previous"
@@ -231,9 +214,7 @@ def test_what_lies_in_the_place_of_an_environment_is_refused_and_kept(
         ours.rename(venv)
 
 
-def test_a_link_out_of_the_folder_is_refused_with_what_removes_it(
-    workshop: Workshop, play: Play, tmp_path: Path
-) -> None:
+def test_a_link_out_of_the_folder_is_refused_with_what_removes_it(workshop, play, tmp_path):
     play(NEW_DRIVER)
     venv = workshop.folder / ".venv-cu130"
     venv.rename(tmp_path / "elsewhere")
@@ -249,7 +230,7 @@ def test_a_link_out_of_the_folder_is_refused_with_what_removes_it(
         (tmp_path / "elsewhere").rename(venv)
 
 
-def test_equal_files_of_two_environments_are_one_on_the_disk(made: Workshop) -> None:
+def test_equal_files_of_two_environments_are_one_on_the_disk(made):
     venvs = (made.folder / f".venv-{tag}" for tag in ("cu126", "cu130"))
     first, second = (next(venv.rglob("site-packages/pip/__init__.py")) for venv in venvs)
     assert first.samefile(second)

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process, uv
 from tests.integration.test_install_lab import RTX_4090
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 RTX_5090 = FakeDriver(
     (FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32768, pci="10de:2b85"),)
@@ -34,8 +29,8 @@ def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
 
 
 def test_a_command_runs_as_in_the_activated_environment_but_not_on_a_card_that_it_is_not_for(
-    workshop: Workshop, play: Play
-) -> None:
+    workshop, play
+):
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
     code = "import os, sys, torch; print(torch.__version__, os.environ['VIRTUAL_ENV'], sys.argv[1:]); sys.exit(7)"
@@ -62,9 +57,7 @@ def test_a_command_runs_as_in_the_activated_environment_but_not_on_a_card_that_i
     assert "do    gpuinstall sync" in refused.err
 
 
-def test_without_an_environment_nothing_is_run_and_the_way_to_one_is_said(
-    workshop: Workshop, play: Play
-) -> None:
+def test_without_an_environment_nothing_is_run_and_the_way_to_one_is_said(workshop, play):
     play(RTX_4090)
     done = workshop.run("run", "sh", "-c", "echo it ran")
     assert (done.status, done.out) == (2, "")
@@ -77,9 +70,7 @@ def test_without_an_environment_nothing_is_run_and_the_way_to_one_is_said(
 
 
 @pytest.mark.heavy
-def test_an_environment_that_no_gpu_has_tried_says_so_where_there_are_some(
-    workshop: Workshop, play: Play
-) -> None:
+def test_an_environment_that_no_gpu_has_tried_says_so_where_there_are_some(workshop, play):
     play(NO_GPU)
     workshop.document("install", "torch==2.13.0", "--backend", "cu126")
     assert workshop.run("run", "true").err == "", "there is none to try it on"
@@ -93,9 +84,7 @@ def test_an_environment_that_no_gpu_has_tried_says_so_where_there_are_some(
 @pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux says in its files which machine it is"
 )
-def test_a_command_that_was_checked_is_not_checked_again_until_something_changes(
-    workshop: Workshop, play: Play
-) -> None:
+def test_a_command_that_was_checked_is_not_checked_again_until_something_changes(workshop, play):
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0", "numpy")
     venv = workshop.folder / ".venv"
@@ -119,7 +108,7 @@ def test_a_command_that_was_checked_is_not_checked_again_until_something_changes
         )
         return "gpuinstall.cli.main" in done.err
 
-    def settle() -> None:
+    def settle():
         """Let everything lie there for long, and be checked once."""
         for path in (site, *venv.iterdir(), *site.glob("torch*/*")):
             os.utime(path, (0, 0))

@@ -6,18 +6,15 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.integration.test_install_lab import RTX_4090
 from tests.integration.test_run_lab import RTX_5090
 from tests.lab.environments import put_package
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 PYTHON = ".".join(map(str, sys.version_info[:2]))
 METADATA = f'# /// script\n# requires-python = "=={PYTHON}.*"\n# dependencies = [\n#   "torch<2.14",\n# ]\n# ///\n'
@@ -34,8 +31,8 @@ def workshop(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
 
 
 def test_a_script_runs_in_an_environment_of_its_own_which_is_there_the_second_time(
-    workshop: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+    workshop, stand_in, play
+):
     first = workshop.run("run", "train.py", "--epochs", "3")
     torch, arguments, prefix = (
         first.out.rstrip("\n").split(" ", 1)[0],
@@ -63,7 +60,7 @@ def test_a_script_runs_in_an_environment_of_its_own_which_is_there_the_second_ti
 
 
 @pytest.mark.heavy
-def test_what_is_named_beside_a_script_is_another_request(workshop: Workshop) -> None:
+def test_what_is_named_beside_a_script_is_another_request(workshop):
     (workshop.folder / "plain.py").write_text(CODE + "import cowsay\n")
     assert "there is no environment at" in workshop.run("run", "plain.py").err
     done = workshop.run("run", "--with", "torch==2.13.0", "--with", "cowsay", "plain.py")
@@ -73,7 +70,7 @@ def test_what_is_named_beside_a_script_is_another_request(workshop: Workshop) ->
 
 
 @pytest.mark.heavy
-def test_the_locks_beside_a_script_say_what_it_runs_with(workshop: Workshop) -> None:
+def test_the_locks_beside_a_script_say_what_it_runs_with(workshop):
     locked = workshop.document(
         "lock", "--script", "train.py", "--target", "cu126", "--target", "cpu"
     )["data"]["locks"]
@@ -88,7 +85,7 @@ def test_the_locks_beside_a_script_say_what_it_runs_with(workshop: Workshop) -> 
 
 
 @pytest.mark.heavy
-def test_a_damaged_lock_of_a_script_names_what_makes_it_again(workshop: Workshop) -> None:
+def test_a_damaged_lock_of_a_script_names_what_makes_it_again(workshop):
     lock = workshop.folder / "train.py.locks" / "pylock.cu126.toml"
     lock.parent.mkdir()
     lock.write_text("damaged [", encoding="utf-8")
@@ -104,7 +101,7 @@ def test_a_damaged_lock_of_a_script_names_what_makes_it_again(workshop: Workshop
     assert workshop.run("run", "train.py").status == 0
 
 
-def test_the_environment_of_a_script_that_runs_stays(workshop: Workshop, play: Play) -> None:
+def test_the_environment_of_a_script_that_runs_stays(workshop, play):
     waiting = "import pathlib, time\nprint('started', flush=True)\nwhile not pathlib.Path('go').exists(): time.sleep(0.1)\n"
     script = workshop.folder / "wait.py"
     script.write_text(METADATA + waiting + CODE)
@@ -145,9 +142,7 @@ def test_the_environment_of_a_script_that_runs_stays(workshop: Workshop, play: P
 
 
 @pytest.mark.heavy
-def test_what_is_the_users_in_a_script_s_environment_stays_until_told(
-    workshop: Workshop, play: Play
-) -> None:
+def test_what_is_the_users_in_a_script_s_environment_stays_until_told(workshop, play):
     venv = Path(workshop.run("run", "train.py").out.split()[-1])
     [site] = venv.glob("lib/*/site-packages")
     play(RTX_5090)  # which the environment is not for
@@ -168,7 +163,7 @@ def test_what_is_the_users_in_a_script_s_environment_stays_until_told(
 
 
 @pytest.mark.heavy
-def test_any_script_and_command_runs_in_the_environment_of_the_folder(workshop: Workshop) -> None:
+def test_any_script_and_command_runs_in_the_environment_of_the_folder(workshop):
     (workshop.folder / "-c.py").write_text(CODE)
     workshop.document("install", "torch==2.13.0")
     own = workshop.folder / ".venv"

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.clone import Person
+from tests.lab.clone import Person
 
 
 def command(person: Person) -> Path:
     return person.data / "bin" / "gpuinstall"
 
 
-def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(
-    equipped: Person, tmp_path: Path
-) -> None:
+def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(equipped, tmp_path):
     person = equipped.copied(tmp_path / "home")
     (person.home / "project" / ".venv").mkdir(parents=True)
     for folder in (".cache/gpuinstall/scripts/a", ".local/state/gpuinstall/log"):
@@ -37,7 +32,7 @@ def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(
     assert (person.home / "project" / ".venv").exists()
 
 
-def test_only_what_bootstrap_made_is_removed(equipped: Person, tmp_path: Path) -> None:
+def test_only_what_bootstrap_made_is_removed(equipped, tmp_path):
     person = equipped.copied(tmp_path / "home")
     notes = [
         person.data / name / "mine"

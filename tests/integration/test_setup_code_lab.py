@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import tomli
@@ -14,16 +14,12 @@ import tomli
 from gpuinstall.base import process, uv
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.projects import commit, make_project, make_silent_sdist
 from tests.lab.setuptools import make_setup_project, make_setuptools
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 FROZEN = "from tests.frozen import freeze\nfreeze()\n"
 NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
@@ -54,9 +50,7 @@ def workshop(
 
 
 @pytest.mark.parametrize("command", [("lock", "-q", *ASKED), ("plan", "--live", *ASKED)])
-def test_each_is_named_before_its_code_runs(
-    workshop: Workshop, ran: Path, command: tuple[str, ...]
-) -> None:
+def test_each_is_named_before_its_code_runs(workshop, ran, command):
     with workshop.start(*command) as running:
         seen: list[str] = []
         for line in running.stderr or ():
@@ -70,8 +64,8 @@ def test_each_is_named_before_its_code_runs(
 @pytest.mark.heavy
 @pytest.mark.parametrize("words", [(), ("--only-binary",)])
 def test_a_package_without_a_name_is_built_for_it_once_announced(
-    workshop: Workshop, stand_in_folder: Path, ran: Path, words: tuple[str, ...]
-) -> None:
+    workshop, stand_in_folder, ran, words
+):
     make_setuptools(stand_in_folder / "simple")
     make_setup_project(workshop.folder / "the first", "first", "filelock", ran=ran)
     make_setup_project(workshop.folder / "an other", "second", "typing-extensions", ran=ran)
@@ -98,8 +92,8 @@ def test_a_package_without_a_name_is_built_for_it_once_announced(
 
 @pytest.mark.heavy
 def test_what_is_built_with_torch_has_a_real_one_and_the_python_of_the_lock(
-    workshop: Workshop, stand_in_folder: Path, ran: Path
-) -> None:
+    workshop, stand_in_folder, ran
+):
     make_silent_sdist(
         stand_in_folder / "simple", "restorer", "1.0", ["torch"], ran=ran, built_with=["torch"]
     )
@@ -111,20 +105,20 @@ def test_what_is_built_with_torch_has_a_real_one_and_the_python_of_the_lock(
 
 
 @pytest.mark.heavy
-def test_what_was_named_once_is_not_run_again_to_be_asked(workshop: Workshop) -> None:
+def test_what_was_named_once_is_not_run_again_to_be_asked(workshop):
     assert workshop.run("lock", *ASKED).status == 0
     assert "its build code runs" not in workshop.run("lock", *ASKED, "--upgrade").err
 
 
 @pytest.mark.heavy
-def test_without_a_cache_it_goes_on_all_the_same(workshop: Workshop) -> None:
+def test_without_a_cache_it_goes_on_all_the_same(workshop):
     done = Workshop(
         workshop.folder, workshop.caches, {**workshop.variables, "UV_NO_CACHE": "1"}
     ).run("lock", *ASKED)
     assert done.status == 0, done.err
 
 
-def test_only_binary_refuses_it_and_nothing_runs(workshop: Workshop, ran: Path) -> None:
+def test_only_binary_refuses_it_and_nothing_runs(workshop, ran):
     error = workshop.document("lock", *ASKED, "--only-binary", exit_code=3)["errors"][0]
     assert error["code"] == "only-binary"
     assert "strange" in error["message"]
@@ -132,7 +126,7 @@ def test_only_binary_refuses_it_and_nothing_runs(workshop: Workshop, ran: Path) 
 
 
 @pytest.mark.heavy
-def test_only_binary_is_a_setting_too(workshop: Workshop, ran: Path) -> None:
+def test_only_binary_is_a_setting_too(workshop, ran):
     (workshop.folder / "pyproject.toml").write_text(
         "[tool.gpuinstall]\nonly-binary = true\n", encoding="utf-8"
     )
@@ -143,8 +137,8 @@ def test_only_binary_is_a_setting_too(workshop: Workshop, ran: Path) -> None:
 
 @pytest.mark.heavy
 def test_only_binary_holds_in_an_environment_of_others_and_where_something_is_removed(
-    workshop: Workshop, ran: Path
-) -> None:
+    workshop, ran
+):
     made = process.run(
         [uv.uv(), "venv", "--no-project", "--python", sys.executable, "theirs"], cwd=workshop.folder
     )
@@ -167,7 +161,7 @@ def test_only_binary_holds_in_an_environment_of_others_and_where_something_is_re
 
 
 @pytest.mark.heavy
-def test_only_binary_is_had_from_python_too(workshop: Workshop, ran: Path) -> None:
+def test_only_binary_is_had_from_python_too(workshop, ran):
     call = 'lock(".", Request(("plain",), backend="cpu", sourcing=Sourcing(only_binary=True)), targets=["cpu"])'
     code = f"{FROZEN}from gpuinstall import GpuInstallError, Request, Sourcing, lock\ntry:\n    {call}\n"
     code += "except GpuInstallError as error:\n    print(error.code)"
@@ -177,15 +171,13 @@ def test_only_binary_is_had_from_python_too(workshop: Workshop, ran: Path) -> No
     assert not ran.exists()
 
 
-def test_only_binary_takes_the_newest_that_has_a_wheel(workshop: Workshop, ran: Path) -> None:
+def test_only_binary_takes_the_newest_that_has_a_wheel(workshop, ran):
     assert workshop.run("lock", "newer", "--backend", "cpu", "--only-binary").status == 0
     assert 'name = "newer"\nversion = "1.0"' in workshop.lock("pylock.cpu.toml")
     assert not ran.exists()
 
 
-def test_only_binary_does_not_mean_what_is_asked_for_by_its_place(
-    workshop: Workshop, ran: Path
-) -> None:
+def test_only_binary_does_not_mean_what_is_asked_for_by_its_place(workshop, ran):
     make_project(workshop.folder / "mine", "mine", "1.0")
     done = workshop.run("lock", "./mine", "--backend", "cpu", "--only-binary")
     assert done.status == 0, done.err
@@ -193,9 +185,7 @@ def test_only_binary_does_not_mean_what_is_asked_for_by_its_place(
 
 
 @pytest.mark.heavy
-def test_a_lock_with_a_source_is_not_synced_where_only_wheels_are_wanted(
-    workshop: Workshop, ran: Path
-) -> None:
+def test_a_lock_with_a_source_is_not_synced_where_only_wheels_are_wanted(workshop, ran):
     assert workshop.run("lock", *ASKED).status == 0
     ran.unlink()
     error = workshop.document("sync", "--only-binary", exit_code=3)["errors"][0]
@@ -213,9 +203,7 @@ def _lines(file: Path) -> list[str]:
 
 
 @pytest.mark.heavy
-def test_a_project_whose_build_requires_torch_is_locked(
-    workshop: Workshop, stand_in_folder: Path
-) -> None:
+def test_a_project_whose_build_requires_torch_is_locked(workshop, stand_in_folder):
     make_setuptools(stand_in_folder / "simple")
     make_setup_project(workshop.folder, "thing", "numpy")
     table = '[build-system]\nrequires = ["setuptools", "torch"]\nbuild-backend = "setuptools.build_meta"\n'

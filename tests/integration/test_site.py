@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +17,6 @@ from tests.lab.axe import axe, serious
 from tests.lab.browser import CHROMIUM, Browser, browser
 from tests.lab.links import broken, html
 from tests.lab.shared import once
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.heavy,
@@ -33,7 +30,7 @@ ENDED = """new Promise((done) => { const look = () =>
     : setTimeout(look, 50); look(); })"""
 
 
-def clone(folder: Path) -> None:
+def clone(folder: Path):
     """Copy what a fresh clone has, and build the site in it."""
     for file in project_files():
         place = folder / file.relative_to(ROOT)
@@ -57,7 +54,7 @@ def shown(tmp_path: Path) -> Iterator[Browser]:
         yield running
 
 
-def test_every_failure_has_its_address(site: Path) -> None:
+def test_every_failure_has_its_address(site):
     pages = {
         failure.id: (site / failure.page).read_text("utf-8") for failure in load_failures().values()
     }
@@ -65,11 +62,11 @@ def test_every_failure_has_its_address(site: Path) -> None:
     assert [identity for identity, text in pages.items() if f"<h1>{identity} " not in text] == []
 
 
-def test_every_link_goes_to_something_that_is_there(site: Path) -> None:
+def test_every_link_goes_to_something_that_is_there(site):
     assert broken(sorted(site.resolve().rglob("*.html")), html) == []
 
 
-def test_nothing_is_loaded_from_another_host(site: Path) -> None:
+def test_nothing_is_loaded_from_another_host(site):
     loads = re.compile(
         r"""<(?:script|img|iframe)[^>]*src=["']?(?:https?:)?//|<link[^>]*href=["']?(?:https?:)?//"""
     )
@@ -83,14 +80,14 @@ def test_nothing_is_loaded_from_another_host(site: Path) -> None:
     ] == []
 
 
-def test_the_selector_page_is_in_it(site: Path) -> None:
+def test_the_selector_page_is_in_it(site):
     assert 'href="select/index.html"' in (site / "index.html").read_text("utf-8")
     assert 'href="../select/index.html"' in (site / "failures" / "F37.html").read_text("utf-8")
     assert "Which PyTorch runs on my GPU?" in (site / "select" / "index.html").read_text("utf-8")
 
 
 @seen
-def test_the_words_of_an_error_are_found_without_a_network(site: Path, shown: Browser) -> None:
+def test_the_words_of_an_error_are_found_without_a_network(site, shown):
     shown.open(f"{site.as_uri()}/search.html?q=no+kernel+image")
     shown.run(ENDED)
 
@@ -102,8 +99,8 @@ def test_the_words_of_an_error_are_found_without_a_network(site: Path, shown: Br
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("pixels", [360, 1600])
 def test_a_checker_of_accessibility_finds_nothing_serious(
-    site: Path, shown: Browser, tmp_path_factory: pytest.TempPathFactory, scheme: str, pixels: int
-) -> None:
+    site, shown, tmp_path_factory, scheme, pixels
+):
     script, found = axe(tmp_path_factory), {}
     shown.scheme(scheme)
     shown.width(pixels)

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process
 from gpuinstall.base.files import sha256_of
 from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.projects import make_sdist
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 A100 = FakeDriver((FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0"),))
 NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
@@ -117,9 +113,7 @@ def with_nvcc(workshop: Workshop, release: str) -> Workshop:
     return Workshop(workshop.folder, workshop.caches, {**workshop.variables, "CUDA_HOME": ""})
 
 
-def test_without_a_compiler_for_gpus_it_is_refused_before_anything_is_fetched(
-    workshop: Workshop, stand_in: StandInIndex
-) -> None:
+def test_without_a_compiler_for_gpus_it_is_refused_before_anything_is_fetched(workshop, stand_in):
     error = workshop.document(
         "install", "torch==2.14.1", flash(workshop), "--backend", "cu126", exit_code=3
     )["errors"][0]
@@ -131,8 +125,8 @@ def test_without_a_compiler_for_gpus_it_is_refused_before_anything_is_fetched(
 
 
 def test_an_extension_without_a_prebuilt_file_is_refused_with_the_command_that_compiles_it(
-    workshop: Workshop, stand_in: StandInIndex
-) -> None:
+    workshop, stand_in
+):
     error = workshop.document(
         "install", "torch==2.14.1", "flash-attn", "--backend", "cu126", exit_code=3
     )["errors"][0]
@@ -143,9 +137,7 @@ def test_an_extension_without_a_prebuilt_file_is_refused_with_the_command_that_c
     assert stand_in.sent() == {}
 
 
-def test_an_nvcc_of_another_cuda_is_refused_with_both_versions(
-    workshop: Workshop, stand_in: StandInIndex
-) -> None:
+def test_an_nvcc_of_another_cuda_is_refused_with_both_versions(workshop, stand_in):
     error = with_nvcc(workshop, "11.8").document(
         "lock", "torch==2.14.1", flash(workshop), "--backend", "cu126", exit_code=3
     )["errors"][0]
@@ -156,7 +148,7 @@ def test_an_nvcc_of_another_cuda_is_refused_with_both_versions(
 
 
 @pytest.mark.heavy
-def test_from_cuda_13_on_the_compiler_can_be_had_as_a_wheel(workshop: Workshop) -> None:
+def test_from_cuda_13_on_the_compiler_can_be_had_as_a_wheel(workshop):
     error = workshop.document(
         "install", "torch", flash(workshop), "--backend", "cu130", exit_code=3
     )["errors"][0]
@@ -167,8 +159,8 @@ def test_from_cuda_13_on_the_compiler_can_be_had_as_a_wheel(workshop: Workshop) 
 
 @pytest.mark.heavy
 def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     workshop = with_nvcc(workshop, "12.4")
     workshop = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "MAX_JOBS": "3"})
     done = workshop.run("install", "torch==2.14.1", flash(workshop), "--backend", "cu126")
@@ -182,8 +174,8 @@ def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(
 
 @pytest.mark.heavy
 def test_what_was_built_is_kept_for_the_same_torch_and_gpus_and_built_anew_for_another(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     workshop = with_nvcc(workshop, "12.4")
 
     def built(torch: str, jobs: str, venv: str) -> str:
@@ -221,8 +213,8 @@ def compiling(workshop: Workshop, stand_in_folder: Path, tmp_path: Path) -> Comp
 
 @pytest.mark.heavy
 def test_a_compiled_wheel_serves_the_next_environment_of_the_same_torch_and_gpus(
-    compiling: Compiling,
-) -> None:
+    compiling,
+):
     first, elsewhere = compiling.built("one"), compiling.beside("2", hidden=("c++", "nvcc"))
     assert first == compiling.log[0] == "torch 2.14.1+cu126 for 8.0"
     said = elsewhere.run(
@@ -236,7 +228,7 @@ def test_a_compiled_wheel_serves_the_next_environment_of_the_same_torch_and_gpus
 
 
 @pytest.mark.heavy
-def test_another_torch_and_other_gpus_are_compiled_for_anew(compiling: Compiling) -> None:
+def test_another_torch_and_other_gpus_are_compiled_for_anew(compiling):
     assert compiling.built("one") == "torch 2.14.1+cu126 for 8.0"
     assert compiling.built("two", torch="2.13.0") == "torch 2.13.0+cu126 for 8.0"
     assert compiling.built("three", TORCH_CUDA_ARCH_LIST="8.6") == "torch 2.14.1+cu126 for 8.6"
@@ -246,8 +238,8 @@ def test_another_torch_and_other_gpus_are_compiled_for_anew(compiling: Compiling
 
 @pytest.mark.heavy
 def test_a_package_that_nobody_knows_is_compiled_with_the_torch_of_its_environment(
-    compiling: Compiling, stand_in_folder: Path
-) -> None:
+    compiling, stand_in_folder
+):
     make_sdist(
         stand_in_folder / "simple", "odd-ext", "1.0", ["torch"], compiled=True, built_with=["torch"]
     )
@@ -261,8 +253,8 @@ def test_a_package_that_nobody_knows_is_compiled_with_the_torch_of_its_environme
 
 @pytest.mark.heavy
 def test_it_is_compiled_with_a_torch_from_a_folder_of_wheels_too(
-    compiling: Compiling, stand_in_folder: Path, tmp_path: Path
-) -> None:
+    compiling, stand_in_folder, tmp_path
+):
     make_sdist(
         stand_in_folder / "simple", "odd-ext", "1.0", ["torch"], compiled=True, built_with=["torch"]
     )
@@ -277,7 +269,7 @@ def test_it_is_compiled_with_a_torch_from_a_folder_of_wheels_too(
 
 
 @pytest.mark.heavy
-def test_a_compiled_wheel_that_has_changed_is_not_taken(compiling: Compiling) -> None:
+def test_a_compiled_wheel_that_has_changed_is_not_taken(compiling):
     first = compiling.built("one")
     folder = compiling.workshop.caches / "xdg" / "gpuinstall" / "compiled"
     (kept,) = folder.glob("*/*/*.whl")
@@ -294,7 +286,7 @@ def test_a_compiled_wheel_that_has_changed_is_not_taken(compiling: Compiling) ->
 
 
 @pytest.mark.heavy
-def test_compiled_wheels_in_a_folder_of_everybodys_are_refused(compiling: Compiling) -> None:
+def test_compiled_wheels_in_a_folder_of_everybodys_are_refused(compiling):
     compiling.built("one")
     (compiling.workshop.caches / "xdg" / "gpuinstall" / "compiled").chmod(0o777)
     words = ("install", "--only", "torch==2.14.1", flash(compiling.workshop), "--backend", "cu126")
@@ -304,9 +296,7 @@ def test_compiled_wheels_in_a_folder_of_everybodys_are_refused(compiling: Compil
 
 
 @pytest.mark.heavy
-def test_the_compiler_that_a_wheel_brings_is_used(
-    workshop: Workshop, stand_in_folder: Path
-) -> None:
+def test_the_compiler_that_a_wheel_brings_is_used(workshop, stand_in_folder):
     make_wheel(
         stand_in_folder / "simple",
         "nvidia-cuda-nvcc",
@@ -325,8 +315,8 @@ def test_the_compiler_that_a_wheel_brings_is_used(
 
 
 def test_a_lock_for_other_machines_says_what_will_be_built_and_checks_nothing_here(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     done = workshop.run("lock", "torch==2.14.1", flash(workshop), "--target", "cu126")
     assert done.status == 0, done.err
     assert "flash-attn 2.8.3 is built from an archive" in done.err
@@ -334,9 +324,7 @@ def test_a_lock_for_other_machines_says_what_will_be_built_and_checks_nothing_he
     assert refused["code"] == "toolkit-missing"
 
 
-def test_code_for_gpus_is_not_built_beside_the_cpu_build(
-    workshop: Workshop, play: Play, stand_in: StandInIndex
-) -> None:
+def test_code_for_gpus_is_not_built_beside_the_cpu_build(workshop, play, stand_in):
     play(NOTHING)
     assert (
         workshop.document("install", "torch", flash(workshop), exit_code=3)["errors"][0]["code"]
@@ -345,9 +333,7 @@ def test_code_for_gpus_is_not_built_beside_the_cpu_build(
     assert set(stand_in.sent()) == {"flash_attn-2.8.3.tar.gz"}
 
 
-def test_a_setup_that_imports_torch_and_is_not_known_is_explained(
-    workshop: Workshop, tmp_path: Path
-) -> None:
+def test_a_setup_that_imports_torch_and_is_not_known_is_explained(workshop, tmp_path):
     folder = tmp_path / "odd"
     folder.mkdir()
     (folder / "setup.py").write_text("import torch\n", encoding="utf-8")

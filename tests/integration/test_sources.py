@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from uv import find_uv_bin
 
 from gpuinstall.base import process
+from gpuinstall.base.process import Finished
 from gpuinstall.sources import read_sources
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.wheels import make_wheel
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.base.process import Finished
 
 
 def _resolve(requirement: str, environ: dict[str, str], folder: Path) -> Finished:
@@ -44,7 +40,7 @@ def _environ(index: StandInIndex, tmp_path: Path) -> dict[str, str]:
     }
 
 
-def test_uv_logs_in_at_the_default_index_with_what_the_environment_carries(tmp_path: Path) -> None:
+def test_uv_logs_in_at_the_default_index_with_what_the_environment_carries(tmp_path):
     make_wheel(tmp_path / "served" / "simple", "cowsay", "6.1")
     with StandInIndex(tmp_path / "served", Habits(credentials="me:s@cret")) as index:
         done = _resolve("cowsay", _environ(index, tmp_path), tmp_path)
@@ -52,7 +48,7 @@ def test_uv_logs_in_at_the_default_index_with_what_the_environment_carries(tmp_p
     assert "cret" not in done.err
 
 
-def test_uv_asks_no_extra_index_however_it_is_configured(tmp_path: Path) -> None:
+def test_uv_asks_no_extra_index_however_it_is_configured(tmp_path):
     make_wheel(tmp_path / "good" / "simple", "cowsay", "6.1")
     make_wheel(tmp_path / "evil" / "simple", "cowsay", "99")
     with StandInIndex(tmp_path / "good") as good, StandInIndex(tmp_path / "evil") as evil:

@@ -8,17 +8,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.lab.driver import FakeDriver, FakeGpu, environment
 from tests.lab.environments import cuda_torch
 from tests.lab.stub_torch import modules
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 pytestmark = [pytest.mark.heavy, pytest.mark.network]
 
@@ -77,8 +75,8 @@ def asked(
 
 
 def test_the_small_torch_answers_as_the_real_one_without_a_gpu(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, libraries: Path
-) -> None:
+    tmp_path, tmp_path_factory, libraries
+):
     python = cuda_torch(tmp_path_factory) / "bin" / "python"
     played = {name: environment(driver, libraries, tmp_path) for name, driver in DRIVERS.items()}
     whole = environment(FakeDriver(H200), libraries, tmp_path)

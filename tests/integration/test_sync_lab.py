@@ -6,8 +6,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,12 +17,6 @@ from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.index import StandInIndex
 from tests.lab.pace import within
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
 
 GTX_1080 = FakeDriver(
     (FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"),)
@@ -48,7 +43,7 @@ def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
     return Workshop(folder, tmp_path / "caches", stand_in.environment())
 
 
-def lock(workshop: Workshop, *targets: str, torch: str = "torch") -> None:
+def lock(workshop: Workshop, *targets: str, torch: str = "torch"):
     workshop.document("lock", torch, *(word for target in targets for word in ("--target", target)))
 
 
@@ -81,9 +76,7 @@ def team(workshop: Workshop, locks: list[Path]) -> Workshop:
         (NOTHING, "cpu"),
     ],
 )
-def test_each_machine_takes_its_own_lock_and_says_why_not_the_others(
-    team: Workshop, play: Play, driver: FakeDriver, chosen: str
-) -> None:
+def test_each_machine_takes_its_own_lock_and_says_why_not_the_others(team, play, driver, chosen):
     play(driver)
     data = team.document("sync")["data"]
     assert data["chosen"] == f"pylock.{chosen}.toml"
@@ -95,9 +88,7 @@ def test_each_machine_takes_its_own_lock_and_says_why_not_the_others(
     }
 
 
-def test_a_sync_with_nothing_to_do_asks_nobody(
-    team: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+def test_a_sync_with_nothing_to_do_asks_nobody(team, stand_in, play):
     play(A100)
     team.document("sync")
     stand_in.forget()
@@ -126,7 +117,7 @@ HEAVY = {
 }
 
 
-def test_nothing_heavy_is_imported_if_nothing_is_to_do(team: Workshop, play: Play) -> None:
+def test_nothing_heavy_is_imported_if_nothing_is_to_do(team, play):
     play(A100)
     team.document("sync")
     heavy = {}
@@ -157,8 +148,8 @@ def test_nothing_heavy_is_imported_if_nothing_is_to_do(team: Workshop, play: Pla
     ],
 )
 def test_a_machine_that_must_be_mended_is_the_fault_and_not_its_locks(
-    team: Workshop, stand_in: StandInIndex, play: Play, driver: FakeDriver, code: str
-) -> None:
+    team, stand_in, play, driver, code
+):
     play(driver)
     stand_in.forget()
     assert team.document("sync", exit_code=8)["errors"][0]["code"] == code
@@ -166,7 +157,7 @@ def test_a_machine_that_must_be_mended_is_the_fault_and_not_its_locks(
 
 
 @pytest.mark.heavy
-def test_an_updated_lock_is_installed(team: Workshop, play: Play) -> None:
+def test_an_updated_lock_is_installed(team, play):
     play(A100)
     team.document("sync")
     for name in ("cu126", "cu128", "cpu"):
@@ -175,7 +166,7 @@ def test_an_updated_lock_is_installed(team: Workshop, play: Play) -> None:
     assert team.document("sync")["data"]["environment"]["torch"] == "2.14.1+cu130"
 
 
-def test_without_a_lock_that_fits_nothing_is_made(workshop: Workshop, play: Play) -> None:
+def test_without_a_lock_that_fits_nothing_is_made(workshop, play):
     play(GTX_1080)
     assert workshop.document("sync", exit_code=6)["errors"][0]["code"] == "lock-missing"
     lock(workshop, "cu130")
@@ -192,7 +183,7 @@ def test_without_a_lock_that_fits_nothing_is_made(workshop: Workshop, play: Play
 
 
 @pytest.mark.heavy
-def test_a_target_is_obeyed_where_the_machine_cannot_say(team: Workshop, play: Play) -> None:
+def test_a_target_is_obeyed_where_the_machine_cannot_say(team, play):
     play(NOTHING)
     data = team.document("sync", "--target", "cu126")["data"]
     assert (data["chosen"], data["verdict"]["status"]) == ("pylock.cu126.toml", "unproven")
@@ -201,9 +192,7 @@ def test_a_target_is_obeyed_where_the_machine_cannot_say(team: Workshop, play: P
 
 
 @pytest.mark.heavy
-def test_the_cpu_lock_is_taken_where_a_gpu_is_only_if_it_is_asked_for(
-    workshop: Workshop, play: Play
-) -> None:
+def test_the_cpu_lock_is_taken_where_a_gpu_is_only_if_it_is_asked_for(workshop, play):
     play(A100)
     lock(workshop, "cpu")
     assert (
@@ -214,7 +203,7 @@ def test_the_cpu_lock_is_taken_where_a_gpu_is_only_if_it_is_asked_for(
 
 
 @pytest.mark.heavy
-def test_a_lock_of_somebody_elses_making_is_read(team: Workshop, play: Play) -> None:
+def test_a_lock_of_somebody_elses_making_is_read(team, play):
     play(NOTHING)
     text = team.lock("pylock.cpu.toml")
     for path in team.folder.glob("pylock.*.toml"):
@@ -231,9 +220,7 @@ def test_a_lock_of_somebody_elses_making_is_read(team: Workshop, play: Play) -> 
 
 
 @pytest.mark.heavy
-def test_a_lock_that_was_tampered_with_is_refused_and_the_environment_stays(
-    workshop: Workshop, play: Play
-) -> None:
+def test_a_lock_that_was_tampered_with_is_refused_and_the_environment_stays(workshop, play):
     play(A100)
     lock(workshop, "cu126", torch="torch==2.13.0")
     workshop.document("sync")
@@ -253,9 +240,7 @@ def test_a_lock_that_was_tampered_with_is_refused_and_the_environment_stays(
         assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
 
 
-def test_a_folder_of_wheels_serves_without_a_network(
-    team: Workshop, stand_in: StandInIndex, play: Play, tmp_path: Path
-) -> None:
+def test_a_folder_of_wheels_serves_without_a_network(team, stand_in, play, tmp_path):
     play(A100)
     files = team.document("lock", "download", str(tmp_path / "wheels"))["data"]["files"]
     assert {path.name for path in (tmp_path / "wheels").iterdir()} == set(files)
@@ -267,9 +252,7 @@ def test_a_folder_of_wheels_serves_without_a_network(
 
 
 @pytest.mark.heavy
-def test_without_a_network_and_without_wheels_it_ends_in_seconds(
-    team: Workshop, play: Play, tmp_path: Path
-) -> None:
+def test_without_a_network_and_without_wheels_it_ends_in_seconds(team, play, tmp_path):
     play(A100)
     with within(10):
         done = replace(team, caches=tmp_path / "empty").run("sync", "--offline")

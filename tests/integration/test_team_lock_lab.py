@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import tomli
@@ -10,15 +10,11 @@ import tomli
 from gpuinstall.base import process, uv
 from tests.integration.test_install_lab import RTX_4090
 from tests.lab.cases import mostly_heavy
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.projects import make_project
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 LOCK = "pylock.cu126.toml"
 PROJECT = """\
@@ -51,7 +47,7 @@ def workshop(stand_in: StandInIndex, simple: Path, tmp_path: Path, play: Play) -
     return Workshop(made.folder, tmp_path / "later", made.variables)
 
 
-def locked(workshop: Workshop, *words: str) -> None:
+def locked(workshop: Workshop, *words: str):
     """Have uv itself write its lock."""
     done = process.run([uv.uv(), "lock", *words], env=workshop.environment, cwd=workshop.folder)
     assert done.ok, done.err
@@ -65,9 +61,7 @@ def versions(workshop: Workshop) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("command", mostly_heavy(["sync", "lock"], ["sync"]))
-def test_every_version_of_uvs_lock_stays_and_torch_is_for_this_machine(
-    workshop: Workshop, command: str
-) -> None:
+def test_every_version_of_uvs_lock_stays_and_torch_is_for_this_machine(workshop, command):
     before = (workshop.folder / "uv.lock").read_bytes()
     done = workshop.run(command)
     assert done.status == 0, done.err
@@ -82,7 +76,7 @@ def test_every_version_of_uvs_lock_stays_and_torch_is_for_this_machine(
 
 
 @pytest.mark.heavy
-def test_a_uv_lock_that_has_moved_on_is_followed_by_the_next_sync(workshop: Workshop) -> None:
+def test_a_uv_lock_that_has_moved_on_is_followed_by_the_next_sync(workshop):
     workshop.document("sync")
     locked(workshop, "--upgrade-package", "numpy")
     stale = workshop.document("lock", "check", "--offline", exit_code=6)["data"]["locks"][0][
@@ -94,7 +88,7 @@ def test_a_uv_lock_that_has_moved_on_is_followed_by_the_next_sync(workshop: Work
     assert workshop.document("lock", "check", "--offline")["status"] == "success"
 
 
-def test_a_file_that_the_teams_lock_does_not_list_is_refused(workshop: Workshop) -> None:
+def test_a_file_that_the_teams_lock_does_not_list_is_refused(workshop):
     (workshop.folder / "uv.lock").unlink()
     wrong = f'files = [{{ file = "markdown.whl", hash = "sha256:{"0" * 64}" }}]'
     (workshop.folder / "poetry.lock").write_text(
@@ -107,7 +101,7 @@ def test_a_file_that_the_teams_lock_does_not_list_is_refused(workshop: Workshop)
 
 
 @pytest.mark.heavy
-def test_a_torch_that_does_not_run_here_gives_way_and_is_named(workshop: Workshop) -> None:
+def test_a_torch_that_does_not_run_here_gives_way_and_is_named(workshop):
     (workshop.folder / "pyproject.toml").write_text(PROJECT.replace("<2.14", ""), encoding="utf-8")
     locked(workshop, "--upgrade-package", "torch")
     done = workshop.run("sync")
@@ -122,8 +116,8 @@ def test_a_torch_that_does_not_run_here_gives_way_and_is_named(workshop: Worksho
 
 @pytest.mark.heavy
 def test_uv_run_stays_with_the_build_in_a_shell_that_knows_it_and_is_seen_elsewhere(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     workshop.document("sync")
     asked = [str(uv.uv()), "run", "python", "-c", "import torch; print(torch.__version__)"]
     known = workshop.document("shellenv")["data"]["variables"]
@@ -143,8 +137,8 @@ def test_uv_run_stays_with_the_build_in_a_shell_that_knows_it_and_is_seen_elsewh
 
 @pytest.mark.heavy
 def test_uvs_own_sync_with_an_exported_group_and_ours_make_the_same_environment(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     """As a team has it that syncs with uv in CI, and with gpuinstall on its desks."""
     workshop.document("sync")
     workshop.document("export", "uv")
@@ -163,7 +157,7 @@ def test_uvs_own_sync_with_an_exported_group_and_ours_make_the_same_environment(
 
 
 @pytest.mark.heavy
-def test_a_package_that_is_to_move_moves_alone(workshop: Workshop) -> None:
+def test_a_package_that_is_to_move_moves_alone(workshop):
     workshop.document("install")
     workshop.document("install", "--upgrade-package", "markdown")
     assert (versions(workshop)["numpy"], versions(workshop)["markdown"]) == ("2.3.4", "3.10")
@@ -171,7 +165,7 @@ def test_a_package_that_is_to_move_moves_alone(workshop: Workshop) -> None:
     assert versions(workshop)["numpy"] == "2.4.0", "what is asked for alone is not the project's"
 
 
-def test_torch_stays_until_a_program_moves_it(workshop: Workshop, simple: Path) -> None:
+def test_torch_stays_until_a_program_moves_it(workshop, simple):
     make_project(workshop.folder, "thing", requires=["torch", "numpy", "rich"])
     locked(workshop, "--upgrade-package", "torch==2.13.0")
     done = workshop.run("install")

@@ -11,9 +11,10 @@ import sys
 import tarfile
 import time
 import urllib.request
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
@@ -23,13 +24,6 @@ from tests.integration.test_install_lab import RTX_4090, leftovers
 from tests.lab.host import Answer, Host
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
-
 
 SOURCE = {
     "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "made"\nbackend-path = ["."]\n',
@@ -73,7 +67,7 @@ def make_environment(workshop: Workshop) -> Path:
     return venv
 
 
-def in_pieces(host: Host, sign: str, pieces: Callable[[bytes], Iterator[bytes]]) -> None:
+def in_pieces(host: Host, sign: str, pieces: Callable[[bytes], Iterator[bytes]]):
     """Let a host send the wheels whose addresses hold ``sign`` in their own time."""
     respond = host.respond
 
@@ -87,8 +81,8 @@ def in_pieces(host: Host, sign: str, pieces: Callable[[bytes], Iterator[bytes]])
 @pytest.mark.heavy
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_transfer_that_is_ended_leaves_the_old_environment_and_the_next_fetches_only_what_is_missing(
-    workshop: Workshop, stand_in: StandInIndex, play: Play, number: signal.Signals
-) -> None:
+    workshop, stand_in, play, number
+):
     play(RTX_4090)
     workshop.document("install", "torch==2.13.0")
     workshop = replace(workshop, caches=workshop.folder.parent / "other")
@@ -124,9 +118,7 @@ def test_a_transfer_that_is_ended_leaves_the_old_environment_and_the_next_fetche
     assert leftovers(workshop) == set()
 
 
-def test_an_interrupt_before_a_file_is_complete_claims_none(
-    workshop: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+def test_an_interrupt_before_a_file_is_complete_claims_none(workshop, stand_in, play):
     play(RTX_4090)
     resumed = Event()
 
@@ -150,9 +142,7 @@ def test_an_interrupt_before_a_file_is_complete_claims_none(
 
 
 @pytest.mark.heavy
-def test_an_interrupt_before_any_download_claims_nothing(
-    workshop: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+def test_an_interrupt_before_any_download_claims_nothing(workshop, stand_in, play):
     play(RTX_4090)
     stand_in.default.pace = stand_in.torch.pace = 5.0
     running = workshop.start("lock", "torch==2.14.1")
@@ -195,8 +185,8 @@ def proxy() -> Iterator[Host]:
 
 @pytest.mark.heavy
 def test_behind_a_proxy_files_come_through_it_and_the_relay_does_not(
-    workshop: Workshop, stand_in: StandInIndex, proxy: Host, play: Play
-) -> None:
+    workshop, stand_in, proxy, play
+):
     play(RTX_4090)
     named = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), proxy.url)
     nowhere = dict.fromkeys(("NO_PROXY", "no_proxy"), "intranet.example")
@@ -212,7 +202,7 @@ def test_behind_a_proxy_files_come_through_it_and_the_relay_does_not(
     assert {"torch", "triton", "filelock"} <= fetched
 
 
-def cached_by_uv(workshop: Workshop, stand_in: StandInIndex) -> None:
+def cached_by_uv(workshop: Workshop, stand_in: StandInIndex):
     """Have torch and triton in uv's cache as somebody installed them who asked for no hashes."""
     elsewhere = workshop.folder.parent / "elsewhere"
     install = (
@@ -234,8 +224,8 @@ def cached_by_uv(workshop: Workshop, stand_in: StandInIndex) -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("words", [("lock",), ("install",), ("install", "--into", "--venv", "app")])
 def test_a_file_without_a_hash_that_uv_holds_already_is_fetched_once_for_its_hash(
-    workshop: Workshop, stand_in: StandInIndex, play: Play, words: tuple[str, ...]
-) -> None:
+    workshop, stand_in, play, words
+):
     play(RTX_4090)
     make_environment(workshop)
     cached_by_uv(workshop, stand_in)
@@ -252,9 +242,7 @@ def test_a_file_without_a_hash_that_uv_holds_already_is_fetched_once_for_its_has
 
 
 @pytest.mark.heavy
-def test_without_a_cache_packages_are_put_into_an_environment_of_others(
-    workshop: Workshop, stand_in: StandInIndex, play: Play
-) -> None:
+def test_without_a_cache_packages_are_put_into_an_environment_of_others(workshop, stand_in, play):
     play(RTX_4090)
     make_environment(workshop)
     alone = replace(workshop, variables={**workshop.variables, "UV_NO_CACHE": "1"})
@@ -266,8 +254,8 @@ def test_without_a_cache_packages_are_put_into_an_environment_of_others(
 
 @pytest.mark.heavy
 def test_a_wheel_of_the_folder_is_put_into_an_environment_of_others(
-    workshop: Workshop, stand_in_folder: Path, play: Play
-) -> None:
+    workshop, stand_in_folder, play
+):
     play(RTX_4090)
     make_environment(workshop)
     wheel = shutil.copy2(next((stand_in_folder / "simple").glob("filelock-*.whl")), workshop.folder)
@@ -276,9 +264,7 @@ def test_a_wheel_of_the_folder_is_put_into_an_environment_of_others(
 
 
 @pytest.mark.heavy
-def test_a_password_that_only_the_keyring_has_opens_the_index(
-    stand_in_folder: Path, play: Play, tmp_path: Path
-) -> None:
+def test_a_password_that_only_the_keyring_has_opens_the_index(stand_in_folder, play, tmp_path):
     play(RTX_4090)
     keyring = tmp_path / "bin" / "keyring"
     keyring.parent.mkdir()
@@ -304,8 +290,8 @@ def test_a_password_that_only_the_keyring_has_opens_the_index(
 
 @pytest.mark.heavy
 def test_over_tls_with_a_certificate_of_ones_own_files_come_to_the_relay_alone(
-    workshop: Workshop, stand_in: StandInIndex, play: Play, tmp_path: Path
-) -> None:
+    workshop, stand_in, play, tmp_path
+):
     play(RTX_4090)
     certificate = tmp_path / "loopback.pem"
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=loopback -addext subjectAltName=IP:127.0.0.1"
@@ -325,9 +311,7 @@ def test_over_tls_with_a_certificate_of_ones_own_files_come_to_the_relay_alone(
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("words", [("install",), ("lock",)])
-def test_a_source_archive_without_a_hash_is_hashed_and_built(
-    workshop: Workshop, play: Play, words: tuple[str, ...]
-) -> None:
+def test_a_source_archive_without_a_hash_is_hashed_and_built(workshop, play, words):
     play(RTX_4090)
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as archive:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -14,12 +15,6 @@ from tests.lab.index import StandInIndex
 from tests.lab.releases import EARLIER, LINUX, RELEASES, catalog_index
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.lab.fixtures import Play
 
 RTX_5090 = FakeDriver(
     (FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32607, pci="10de:2b85"),),
@@ -105,9 +100,7 @@ def nvidia(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redistributable
 @pytest.mark.parametrize(
     "name", mostly_heavy(REFUSALS, {"RTX 5090: 2.0.1 and torchvision", "T4: 2.15"})
 )
-def test_the_first_command_of_a_refusal_gives_what_it_says(
-    index: StandInIndex, nvidia: Redistributables, tmp_path: Path, play: Play, name: str
-) -> None:
+def test_the_first_command_of_a_refusal_gives_what_it_says(index, nvidia, tmp_path, play, name):
     machine, request, option, torch = REFUSALS[name]
     play(machine)
     folder = tmp_path / "project"

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 
+from gpuinstall.base.process import Finished
 from tests.lab.driver import FakeDriver, FakeGpu, uuid_of
 from tests.lab.environments import small_torch
+from tests.lab.fixtures import Play
 from tests.lab.forked import gpuinstall
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.base.process import Finished
-    from tests.lab.fixtures import Play
 
 NO_IMAGE = "CUDA error: no kernel image is available for execution on the device"
 
@@ -39,7 +36,7 @@ def command(play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Comm
     return start
 
 
-def test_two_gpus_that_pass_are_two_lines(command: Command) -> None:
+def test_two_gpus_that_pass_are_two_lines(command):
     done = command()
     assert done.ok, done.err
     lines = done.out.splitlines()
@@ -50,7 +47,7 @@ def test_two_gpus_that_pass_are_two_lines(command: Command) -> None:
     ]
 
 
-def test_a_gpu_that_fails_is_named_with_cause_and_fix(command: Command) -> None:
+def test_a_gpu_that_fails_is_named_with_cause_and_fix(command):
     failing = {uuid_of(1): {"failed": {"elementwise": NO_IMAGE, "sort": NO_IMAGE}}}
     done = command(verdict=failing)
     assert done.status == 5
@@ -59,7 +56,7 @@ def test_a_gpu_that_fails_is_named_with_cause_and_fix(command: Command) -> None:
     assert "    do    gpuinstall install" in done.out
 
 
-def test_the_document_says_the_same(command: Command) -> None:
+def test_the_document_says_the_same(command):
     done = command("--json", verdict={uuid_of(1): {"failed": {"sort": NO_IMAGE}}})
     document = json.loads(done.out)
     assert (document["command"], document["status"], document["exit_code"], done.status) == (
@@ -73,9 +70,7 @@ def test_the_document_says_the_same(command: Command) -> None:
     assert document["errors"][0]["message"] == f"GPU 1: sort: {NO_IMAGE}"
 
 
-def test_a_kernel_that_fails_on_a_machine_that_install_refuses_fails_by_the_machine(
-    command: Command, play: Play
-) -> None:
+def test_a_kernel_that_fails_on_a_machine_that_install_refuses_fails_by_the_machine(command, play):
     play(
         FakeDriver(
             (FakeGpu("NVIDIA GeForce RTX 3090", cc="8.6", pci="10de:2204"),),
@@ -90,14 +85,14 @@ def test_a_kernel_that_fails_on_a_machine_that_install_refuses_fails_by_the_mach
     assert (done.status, document["errors"][0]["code"]) == (8, "driver-older-than-gpu")
 
 
-def test_a_gpu_that_could_not_be_tried_is_a_warning(command: Command) -> None:
+def test_a_gpu_that_could_not_be_tried_is_a_warning(command):
     done = command(verdict={uuid_of(0): {"unproven": "CUDA error: out of memory"}})
     assert done.status == 0
     assert "GPU 0       NVIDIA GeForce RTX 4090: unproven: CUDA error: out of memory" in done.out
     assert "warning: unproven: GPU 0; run gpuinstall verify when they are available" in done.err
 
 
-def test_a_node_that_must_have_a_gpu_fails_where_kernels_ran_on_none(command: Command) -> None:
+def test_a_node_that_must_have_a_gpu_fails_where_kernels_ran_on_none(command):
     assert command("--require-gpu").ok
     busy = {"unproven": "CUDA error: out of memory"}
     assert command("--require-gpu", verdict={uuid_of(0): busy}).ok
@@ -107,7 +102,7 @@ def test_a_node_that_must_have_a_gpu_fails_where_kernels_ran_on_none(command: Co
     assert [device["status"] for device in document["data"]["devices"]] == ["unproven", "unproven"]
 
 
-def test_a_driver_that_lets_no_gpu_work_is_the_machines_fault(command: Command, play: Play) -> None:
+def test_a_driver_that_lets_no_gpu_work_is_the_machines_fault(command, play):
     play(FakeDriver((FakeGpu(),), nvml_init=18, cu_init=803))
     document = json.loads(command("--json").out)
     (device,) = document["data"]["devices"]
@@ -121,7 +116,7 @@ def test_a_driver_that_lets_no_gpu_work_is_the_machines_fault(command: Command, 
     assert "    do    sudo reboot" in command().out
 
 
-def test_the_deep_checks_ask_nvml_and_all_gpus_together(command: Command) -> None:
+def test_the_deep_checks_ask_nvml_and_all_gpus_together(command):
     done = command("--deep", "--json")
     assert done.ok, done.err
     checks = [check["name"] for check in json.loads(done.out)["data"]["devices"][1]["checks"]]
@@ -135,7 +130,7 @@ def test_the_deep_checks_ask_nvml_and_all_gpus_together(command: Command) -> Non
     } <= set(checks)
 
 
-def test_an_environment_whose_python_was_removed_says_so(command: Command, tmp_path: Path) -> None:
+def test_an_environment_whose_python_was_removed_says_so(command, tmp_path):
     python = tmp_path / ".venv" / "bin" / "python"
     python.unlink()
     done = command()
@@ -153,7 +148,7 @@ def test_an_environment_whose_python_was_removed_says_so(command: Command, tmp_p
         (["--python", "no-such-python"], "no such interpreter: no-such-python"),
     ],
 )
-def test_wrong_usage_is_one_clear_line(command: Command, words: list[str], message: str) -> None:
+def test_wrong_usage_is_one_clear_line(command, words, message):
     done = command(*words)
     assert done.status == 2
     assert done.err.splitlines()[0] == f"error: {message}"

@@ -6,24 +6,20 @@ import json
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import uv
 
 from gpuinstall.base import process
+from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.verify.kernel_run import KERNELS
 from gpuinstall.verify.runner import verify_environment
+from gpuinstall.verify.verdict import Verdict
 from tests.lab.environments import VERSION, copied, cpu_torch, packages, rewrite
 from tests.lab.pace import slowness
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.base.finding import CheckResult
-    from gpuinstall.verify.verdict import Verdict
 
 HERE = Machine("linux", "x86_64")
 LOST = "torch is missing all or part of a file: "
@@ -55,7 +51,7 @@ def the_fault(verdict: Verdict) -> CheckResult:
     return fault
 
 
-def test_a_sound_environment_passes_quickly(torch: Path) -> None:
+def test_a_sound_environment_passes_quickly(torch):
     verdict = verify(torch)
     assert verdict.status == "passed"
     assert (verdict.environment.torch, verdict.environment.backend) == (VERSION, "cpu")
@@ -74,14 +70,14 @@ def test_a_sound_environment_passes_quickly(torch: Path) -> None:
 
 
 class Listener(SilentReporter):
-    def __init__(self) -> None:
+    def __init__(self):
         self.warnings: list[str] = []
 
-    def warn(self, text: str) -> None:
+    def warn(self, text: str):
         self.warnings.append(text)
 
 
-def test_a_result_that_is_wrong_once_is_told(broken: Path) -> None:
+def test_a_result_that_is_wrong_once_is_told(broken):
     wrong_once = "import torch; exp, calls = torch.Tensor.exp, []\n"
     wrong_once += (
         "torch.Tensor.exp = lambda x: (calls.append(x), exp(x) + 1.1e-4 * (len(calls) == 1))[1]\n"
@@ -100,9 +96,7 @@ def test_a_result_that_is_wrong_once_is_told(broken: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_the_deep_checks_pass_too_and_say_what_compiling_lacks(
-    torch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_deep_checks_pass_too_and_say_what_compiling_lacks(torch, monkeypatch):
     monkeypatch.setenv("PATH", "")
     verdict = verify(torch, deep=True)
     checks = {check.name: check for check in verdict.devices[0].checks}
@@ -117,7 +111,7 @@ def test_the_deep_checks_pass_too_and_say_what_compiling_lacks(
 
 @pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler (c++) for torch.compile")
-def test_a_function_that_torch_compiled_is_right(torch: Path) -> None:
+def test_a_function_that_torch_compiled_is_right(torch):
     verdict = verify(torch, deep=True)
     assert (
         next(check.status for check in verdict.devices[0].checks if check.name == "compile")
@@ -126,7 +120,7 @@ def test_a_function_that_torch_compiled_is_right(torch: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_every_measurement_of_the_cpu_is_taken(torch: Path) -> None:
+def test_every_measurement_of_the_cpu_is_taken(torch):
     argv = [sys.executable, "-m", "gpuinstall", "verify", "--venv", str(torch), "--bench", "--json"]
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}
     (device,) = json.loads(process.run(argv, env=alone).out)["data"]["bench"]["devices"]
@@ -138,7 +132,7 @@ def test_every_measurement_of_the_cpu_is_taken(torch: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_processes_sum_over_all_of_them(torch: Path) -> None:
+def test_processes_sum_over_all_of_them(torch):
     program = (
         f"import sys, torch; sys.path.insert(0, {str(KERNELS.parent)!r})\n"
         "from kernels.context import CheckContext\n"
@@ -149,7 +143,7 @@ def test_processes_sum_over_all_of_them(torch: Path) -> None:
     assert done.ok, done.err
 
 
-def test_a_file_that_torch_lost_is_named(broken: Path) -> None:
+def test_a_file_that_torch_lost_is_named(broken):
     (packages(broken) / "torch" / "lib" / "libtorch_cpu.so").unlink()
     fault = the_fault(verify(broken))
     assert fault.name == "import"
@@ -158,7 +152,7 @@ def test_a_file_that_torch_lost_is_named(broken: Path) -> None:
     assert fault.id is None
 
 
-def test_a_file_of_torch_that_was_cut_is_named(broken: Path) -> None:
+def test_a_file_of_torch_that_was_cut_is_named(broken):
     library = packages(broken) / "torch" / "lib" / "libc10.so"
     start = library.read_bytes()[:1000]
     library.unlink()
@@ -168,14 +162,14 @@ def test_a_file_of_torch_that_was_cut_is_named(broken: Path) -> None:
     assert str(fault.message).endswith(f"{LOST}torch/lib/libc10.so")
 
 
-def test_a_file_of_torch_that_is_damaged_fails_the_import(broken: Path) -> None:
+def test_a_file_of_torch_that_is_damaged_fails_the_import(broken):
     rewrite(packages(broken) / "torch" / "version.py", "__version__ = (")
     fault = the_fault(verify(broken))
     assert fault.name == "import"
     assert str(fault.message).startswith("SyntaxError: ")
 
 
-def test_an_environment_without_torch_says_so(tmp_path: Path) -> None:
+def test_an_environment_without_torch_says_so(tmp_path):
     process.run([uv.find_uv_bin(), "venv", "-q", "--no-project", tmp_path / "env"])
     verdict = verify(tmp_path / "env")
     assert the_fault(verdict).message == "torch is not installed in this environment"
@@ -183,9 +177,7 @@ def test_an_environment_without_torch_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_torch_in_the_working_folder_is_found_out(
-    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torch_in_the_working_folder_is_found_out(torch, tmp_path, monkeypatch):
     (tmp_path / "torch.py").write_text("raise SystemExit('not the real one')")
     monkeypatch.chdir(tmp_path)
     fault = the_fault(verify(torch))
@@ -200,8 +192,8 @@ def test_a_torch_in_the_working_folder_is_found_out(
 
 @pytest.mark.heavy
 def test_a_torch_on_pythonpath_is_found_out_and_does_not_disturb_the_proof(
-    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    torch, tmp_path, monkeypatch
+):
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("__version__ = '0.0'")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -216,8 +208,8 @@ def test_a_torch_on_pythonpath_is_found_out_and_does_not_disturb_the_proof(
 @pytest.mark.heavy
 @pytest.mark.parametrize("module", ["json.py", "random.py", "numpy/__init__.py"])
 def test_a_module_that_stands_before_the_interpreters_own_is_found_out(
-    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
-) -> None:
+    torch, tmp_path, monkeypatch, module
+):
     (tmp_path / module).parent.mkdir(exist_ok=True)
     (tmp_path / module).write_text("raise RuntimeError('another one')")
     monkeypatch.chdir(tmp_path)
@@ -228,9 +220,7 @@ def test_a_module_that_stands_before_the_interpreters_own_is_found_out(
 
 
 @pytest.mark.heavy
-def test_a_module_of_the_same_name_that_does_no_harm_is_left_alone(
-    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_of_the_same_name_that_does_no_harm_is_left_alone(torch, tmp_path, monkeypatch):
     (tmp_path / "test.py").write_text("assert True")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -238,9 +228,7 @@ def test_a_module_of_the_same_name_that_does_no_harm_is_left_alone(
 
 
 @pytest.mark.heavy
-def test_a_pythonhome_that_stops_the_interpreter_is_found_out(
-    torch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pythonhome_that_stops_the_interpreter_is_found_out(torch, monkeypatch):
     monkeypatch.setenv("PYTHONHOME", "/nonexistent")
     fault = the_fault(verify(torch))
     assert fault.id == "F46"
@@ -249,9 +237,7 @@ def test_a_pythonhome_that_stops_the_interpreter_is_found_out(
 
 
 @pytest.mark.heavy
-def test_a_folder_for_temporary_files_that_is_not_there_is_named(
-    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_for_temporary_files_that_is_not_there_is_named(torch, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
     fault = the_fault(verify(torch))
     assert fault.message == f"TMPDIR names {tmp_path / 'gone'}, which cannot be written to"
@@ -259,7 +245,7 @@ def test_a_folder_for_temporary_files_that_is_not_there_is_named(
 
 
 @pytest.mark.heavy
-def test_a_kernel_that_computes_wrongly_fails_by_its_tolerance(broken: Path) -> None:
+def test_a_kernel_that_computes_wrongly_fails_by_its_tolerance(broken):
     init = packages(broken) / "torch" / "__init__.py"
     rewrite(init, init.read_text() + "\nbmm = lambda a, b, exact=bmm: exact(a, b) * 1.001\n")
     fault = the_fault(verify(broken))
@@ -268,7 +254,7 @@ def test_a_kernel_that_computes_wrongly_fails_by_its_tolerance(broken: Path) -> 
 
 
 @pytest.mark.heavy
-def test_a_numpy_of_another_abi_is_named(broken: Path) -> None:
+def test_a_numpy_of_another_abi_is_named(broken):
     numpy = packages(broken) / "numpy"
     for module in (
         "__init__.py",
@@ -289,7 +275,7 @@ def test_a_numpy_of_another_abi_is_named(broken: Path) -> None:
 
 
 @pytest.mark.network
-def test_a_numpy_that_cannot_be_loaded_is_named(broken: Path) -> None:
+def test_a_numpy_that_cannot_be_loaded_is_named(broken):
     python = broken / "bin" / "python"
     installed = process.run(
         [uv.find_uv_bin(), "pip", "install", "-q", "--python", python, "numpy==2.3.*"]
@@ -303,7 +289,7 @@ def test_a_numpy_that_cannot_be_loaded_is_named(broken: Path) -> None:
     )
 
 
-def test_an_interpreter_that_is_killed_is_not_our_end(broken: Path) -> None:
+def test_an_interpreter_that_is_killed_is_not_our_end(broken):
     init = packages(broken) / "torch" / "__init__.py"
     rewrite(init, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     fault = the_fault(verify(broken))
@@ -314,9 +300,7 @@ def test_an_interpreter_that_is_killed_is_not_our_end(broken: Path) -> None:
 @pytest.mark.skipif(
     shutil.which("cc") is None, reason="no C compiler (cc) to build an old libstdc++"
 )
-def test_an_older_libstdcxx_is_blamed_on_the_variable_that_brings_it(
-    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_libstdcxx_is_blamed_on_the_variable_that_brings_it(torch, tmp_path, monkeypatch):
     (tmp_path / "old.map").write_text(OLD_LIBSTDCXX)
     (tmp_path / "old.c").write_text("int old;")
     library, script = tmp_path / "libstdc++.so.6", f"-Wl,--version-script={tmp_path / 'old.map'}"
@@ -341,9 +325,7 @@ def test_an_older_libstdcxx_is_blamed_on_the_variable_that_brings_it(
 
 @pytest.mark.root
 @pytest.mark.heavy
-def test_a_full_folder_for_temporary_files_is_named(
-    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_folder_for_temporary_files_is_named(torch, tmp_path, monkeypatch):
     full = tmp_path / "full"
     full.mkdir()
     mounted = process.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", full])
@@ -357,7 +339,7 @@ def test_a_full_folder_for_temporary_files_is_named(
     assert (fault.name, fault.id) == ("temporary-files", "F70")
 
 
-def test_an_interpreter_that_is_none_is_a_usage_error(tmp_path: Path) -> None:
+def test_an_interpreter_that_is_none_is_a_usage_error(tmp_path):
     from gpuinstall.base.errors import UsageError
 
     file = tmp_path / "bin" / "python"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import signal
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 
@@ -14,12 +15,8 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Driver, Gpu, Machine, MigDevice
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.verify.runner import verify_environment
+from gpuinstall.verify.verdict import Device, Verdict
 from tests.lab.environments import packages, small_torch
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.verify.verdict import Device, Verdict
 
 ADA = ComputeCapability(8, 9)
 CARDS = tuple(
@@ -78,7 +75,7 @@ def the_fault(device: Device) -> tuple[str, str | None, str | None]:
     return faults[0].name, faults[0].message, faults[0].id
 
 
-def test_every_gpu_that_runs_its_kernels_passes(verify: Verify) -> None:
+def test_every_gpu_that_runs_its_kernels_passes(verify):
     verdict = verify({"*": {"architecture": "sm_89"}})
     assert verdict.status == "passed"
     assert [(device.index, device.name) for device in verdict.devices] == [
@@ -91,7 +88,7 @@ def test_every_gpu_that_runs_its_kernels_passes(verify: Verify) -> None:
     assert compared.message == "compute capability 8.9 runs sm_86"
 
 
-def test_a_kernel_that_fails_on_one_gpu_fails_that_gpu_alone(verify: Verify) -> None:
+def test_a_kernel_that_fails_on_one_gpu_fails_that_gpu_alone(verify):
     verdict = verify(
         {
             "GPU-1": {
@@ -113,9 +110,7 @@ def test_a_kernel_that_fails_on_one_gpu_fails_that_gpu_alone(verify: Verify) -> 
         (signal.SIGKILL, "killed by SIGKILL: the system does that when memory"),
     ],
 )
-def test_a_crash_names_the_check_it_happened_in_and_the_rest_go_on(
-    verify: Verify, number: signal.Signals, message: str
-) -> None:
+def test_a_crash_names_the_check_it_happened_in_and_the_rest_go_on(verify, number, message):
     verdict = verify({"GPU-0": {"crash": int(number), "at": "convolution"}})
     assert statuses(verdict) == ["failed", "passed"]
     name, said, _ = the_fault(verdict.devices[0])
@@ -124,13 +119,13 @@ def test_a_crash_names_the_check_it_happened_in_and_the_rest_go_on(
     assert said.startswith(message)
 
 
-def test_a_hang_ends_with_the_time_limit_and_names_the_check(verify: Verify) -> None:
+def test_a_hang_ends_with_the_time_limit_and_names_the_check(verify):
     verdict = verify({"GPU-1": {"hang": True, "at": "linear"}}, seconds=2.0)
     assert statuses(verdict) == ["passed", "failed"]
     assert the_fault(verdict.devices[1])[:2] == ("linear", "not finished after 2 s")
 
 
-def test_a_gpu_in_use_by_others_is_unproven_not_failed(verify: Verify) -> None:
+def test_a_gpu_in_use_by_others_is_unproven_not_failed(verify):
     busy = "CUDA error: all CUDA-capable devices are busy or unavailable"
     verdict = verify({"GPU-1": {"unproven": busy}})
     assert verdict.status == "unproven"
@@ -138,7 +133,7 @@ def test_a_gpu_in_use_by_others_is_unproven_not_failed(verify: Verify) -> None:
     assert verdict.devices[1].unproven == busy
 
 
-def test_failed_beats_unproven_beats_passed(verify: Verify) -> None:
+def test_failed_beats_unproven_beats_passed(verify):
     three = replace(
         TWO, gpus=(*CARDS, Gpu(2, "NVIDIA GeForce RTX 4090", "GPU-2", compute_capability=ADA))
     )
@@ -147,9 +142,7 @@ def test_failed_beats_unproven_beats_passed(verify: Verify) -> None:
     assert verdict.status == "failed"
 
 
-def test_a_torch_in_the_working_folder_is_found_out(
-    verify: Verify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torch_in_the_working_folder_is_found_out(verify, tmp_path, monkeypatch):
     other = tmp_path / "torch.py"
     other.write_text("raise SystemExit('not the real one')")
     monkeypatch.chdir(tmp_path)
@@ -165,7 +158,7 @@ def test_a_torch_in_the_working_folder_is_found_out(
     )
 
 
-def test_each_mig_slice_is_proven_by_its_uuid(verify: Verify) -> None:
+def test_each_mig_slice_is_proven_by_its_uuid(verify):
     slices = (MigDevice("MIG-a", "1g.10gb"), MigDevice("MIG-b", "3g.40gb"))
     card = Gpu(
         0,
@@ -182,9 +175,7 @@ def test_each_mig_slice_is_proven_by_its_uuid(verify: Verify) -> None:
     ]
 
 
-def test_a_job_leaves_other_jobs_gpus_alone(
-    verify: Verify, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_leaves_other_jobs_gpus_alone(verify, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     verdict = verify({"GPU-0": {"exit": 3}})
@@ -192,31 +183,29 @@ def test_a_job_leaves_other_jobs_gpus_alone(
     assert verdict.devices[0].unproven == "not assigned to this job: CUDA_VISIBLE_DEVICES=1"
 
 
-def test_outside_a_job_the_variable_narrows_nothing(
-    verify: Verify, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outside_a_job_the_variable_narrows_nothing(verify, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert statuses(verify({"GPU-0": {"exit": 3}})) == ["failed", "passed"]
 
 
-def test_only_the_gpus_of_the_plan_are_proven(verify: Verify) -> None:
+def test_only_the_gpus_of_the_plan_are_proven(verify):
     verdict = verify({"GPU-0": {"exit": 3}}, gpus=(1,))
     assert [(device.index, device.status) for device in verdict.devices] == [(1, "passed")]
 
 
-def test_a_cuda_build_without_a_gpu_is_imported_and_unproven(verify: Verify) -> None:
+def test_a_cuda_build_without_a_gpu_is_imported_and_unproven(verify):
     verdict = verify({}, NONE)
     assert verdict.status == "unproven"
     assert [check.status for check in verdict.devices[0].checks] == ["passed", "skipped"]
     assert verdict.devices[0].unproven == "this machine has no GPU that torch can use"
 
 
-def test_a_cuda_build_that_was_planned_for_the_cpu_is_proven_on_it(verify: Verify) -> None:
+def test_a_cuda_build_that_was_planned_for_the_cpu_is_proven_on_it(verify):
     verdict = verify({}, NONE, for_cpu=True)
     assert [(device.name, device.status) for device in verdict.devices] == [("CPU", "passed")]
 
 
-def test_a_cpu_build_beside_a_gpu_fails(verify: Verify, cpu: Path) -> None:
+def test_a_cpu_build_beside_a_gpu_fails(verify, cpu):
     verdict = verify({}, python=cpu)
     assert statuses(verdict) == ["failed", "failed"]
     name, message, cause = the_fault(verdict.devices[1])
@@ -224,7 +213,7 @@ def test_a_cpu_build_beside_a_gpu_fails(verify: Verify, cpu: Path) -> None:
     assert message == "this is the CPU build of torch: NVIDIA GeForce RTX 4090 is not used"
 
 
-def test_a_cpu_build_fails_too_where_the_driver_hides_the_gpu(verify: Verify, cpu: Path) -> None:
+def test_a_cpu_build_fails_too_where_the_driver_hides_the_gpu(verify, cpu):
     hidden = replace(
         NONE, problems=(Finding("driver-mismatch", "kernel module and libraries differ", id="F03"),)
     )
@@ -237,9 +226,7 @@ def test_a_cpu_build_fails_too_where_the_driver_hides_the_gpu(verify: Verify, cp
     assert verify({}, hidden, python=cpu, for_cpu=True).status == "passed"
 
 
-def test_a_build_for_other_makers_cards_fails_beside_an_nvidia_gpu(
-    verify: Verify, tmp_path: Path
-) -> None:
+def test_a_build_for_other_makers_cards_fails_beside_an_nvidia_gpu(verify, tmp_path):
     rocm = environment(tmp_path / "env", "rocm6.4")
     assert the_fault(verify({}, python=rocm).devices[0])[::2] == ("build", "F24")
     assert verify({}, NONE, python=rocm).status == "unproven"
@@ -254,8 +241,8 @@ def test_a_build_for_other_makers_cards_fails_beside_an_nvidia_gpu(
     ids=["amd", "intel"],
 )
 def test_a_build_that_leaves_another_makers_gpu_idle_fails_with_that_makers_entry(
-    verify: Verify, cuda: Path, cpu: Path, gpu: Gpu, entry: str
-) -> None:
+    verify, cuda, cpu, gpu, entry
+):
     machine = Machine("linux", "x86_64", gpus=(gpu,))
     faults = [the_fault(verify({}, machine, python=python).devices[0]) for python in (cuda, cpu)]
 
@@ -263,15 +250,13 @@ def test_a_build_that_leaves_another_makers_gpu_idle_fails_with_that_makers_entr
 
 
 @pytest.mark.parametrize("line", ["print('{hello}')", "import atexit; atexit.register(print, [1])"])
-def test_what_a_start_up_file_prints_is_no_answer(
-    verify: Verify, tmp_path: Path, line: str
-) -> None:
+def test_what_a_start_up_file_prints_is_no_answer(verify, tmp_path, line):
     python = environment(tmp_path / "env", "cu126")
     (packages(tmp_path / "env") / "sitecustomize.py").write_text(line)
     assert verify({}, python=python).status == "passed"
 
 
-def test_an_interpreter_that_crashes_says_how(verify: Verify, tmp_path: Path) -> None:
+def test_an_interpreter_that_crashes_says_how(verify, tmp_path):
     python = environment(tmp_path / "env", "cu126")
     (packages(tmp_path / "env") / "sitecustomize.py").write_text(
         "import os; os.kill(os.getpid(), 11)"
@@ -281,7 +266,7 @@ def test_an_interpreter_that_crashes_says_how(verify: Verify, tmp_path: Path) ->
     assert refused.value.why == "killed by SIGSEGV"
 
 
-def test_a_cpu_build_that_was_asked_for_passes_with_a_warning(verify: Verify, cpu: Path) -> None:
+def test_a_cpu_build_that_was_asked_for_passes_with_a_warning(verify, cpu):
     verdict = verify({}, python=cpu, for_cpu=True)
     assert [(device.name, device.status) for device in verdict.devices] == [("CPU", "passed")]
     warning = next(check.message for check in verdict.devices[0].checks if check.name == "build")

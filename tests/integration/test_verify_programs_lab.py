@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 
+from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.verify.kernels.programs import PROGRAMS
 from gpuinstall.verify.runner import verify_environment
+from gpuinstall.verify.verdict import Device, Verdict
 from tests.lab.environments import small_package, small_torch
 from tests.lab.processes import has_ended
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.base.finding import CheckResult
-    from gpuinstall.verify.verdict import Device, Verdict
 
 CARDS = tuple(
     Gpu(i, "NVIDIA GeForce RTX 4090", f"GPU-{i}", compute_capability=ComputeCapability(8, 9))
@@ -81,7 +78,7 @@ def statuses(device: Device) -> dict[str, str]:
     return {name: check.status for name, check in programs(device).items()}
 
 
-def test_every_program_is_proven_on_every_gpu(verify: Verify) -> None:
+def test_every_program_is_proven_on_every_gpu(verify):
     verdict = verify(
         TWO, {"torchvision": "", "bitsandbytes": "", "flash-attn": "", "requests": CRASH}
     )
@@ -94,7 +91,7 @@ def test_every_program_is_proven_on_every_gpu(verify: Verify) -> None:
         }
 
 
-def test_a_torchaudio_of_another_cuda_minor_fails_with_its_entry(verify: Verify) -> None:
+def test_a_torchaudio_of_another_cuda_minor_fails_with_its_entry(verify):
     verdict = verify(TWO, {"torchaudio": OTHER_MINOR, "torchvision": ""})
     assert verdict.status == "failed"
     for device in verdict.devices:
@@ -108,7 +105,7 @@ def test_a_torchaudio_of_another_cuda_minor_fails_with_its_entry(verify: Verify)
         assert programs(device)["torchvision-nms"].status == "passed"
 
 
-def test_a_program_that_computes_wrongly_on_one_gpu_fails_that_gpu_alone(verify: Verify) -> None:
+def test_a_program_that_computes_wrongly_on_one_gpu_fails_that_gpu_alone(verify):
     wrong = {"GPU-1": {"failed": {"torchvision-nms": "the result is not exactly the expected one"}}}
     verdict = verify(TWO, {"torchvision": ""}, wrong)
     assert [device.status for device in verdict.devices] == ["passed", "failed"]
@@ -117,7 +114,7 @@ def test_a_program_that_computes_wrongly_on_one_gpu_fails_that_gpu_alone(verify:
     ]
 
 
-def test_a_program_that_crashes_hides_no_other(verify: Verify) -> None:
+def test_a_program_that_crashes_hides_no_other(verify):
     (device,) = verify(
         NONE, {"bitsandbytes": CRASH, "torchvision": "", "xformers": OTHER_MINOR}, for_cpu=True
     ).devices
@@ -129,7 +126,7 @@ def test_a_program_that_crashes_hides_no_other(verify: Verify) -> None:
     assert programs(device)["bitsandbytes-quantize"].message == "killed by SIGSEGV"
 
 
-def test_a_program_that_hangs_ends_with_the_time_limit(verify: Verify) -> None:
+def test_a_program_that_hangs_ends_with_the_time_limit(verify):
     (device,) = verify(
         NONE, {"torchao": HANG, "torchvision": ""}, for_cpu=True, seconds=2.0
     ).devices
@@ -138,7 +135,7 @@ def test_a_program_that_hangs_ends_with_the_time_limit(verify: Verify) -> None:
 
 
 @pytest.mark.heavy
-def test_what_compiles_at_its_first_use_has_more_time(verify: Verify) -> None:
+def test_what_compiles_at_its_first_use_has_more_time(verify):
     slow = "import time\ntime.sleep(5)"
     (device,) = verify(
         NONE, {"torchao": slow, "deepspeed": slow}, for_cpu=True, seconds=3.0
@@ -149,14 +146,14 @@ def test_what_compiles_at_its_first_use_has_more_time(verify: Verify) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no groups of processes")
-def test_compilers_of_a_program_that_hangs_end_with_it(verify: Verify, tmp_path: Path) -> None:
+def test_compilers_of_a_program_that_hangs_end_with_it(verify, tmp_path):
     started = f"import pathlib, subprocess\nchild = subprocess.Popen(['sleep', '600'])\nfile = {str(tmp_path / 'pid')!r}\n"
     hang = f"{started}pathlib.Path(file).write_text(str(child.pid))\n{HANG}"
     verify(NONE, {"torchao": hang}, for_cpu=True, seconds=4.0)
     assert has_ended((tmp_path / "pid").read_text())
 
 
-def test_without_a_gpu_programs_are_imported(verify: Verify) -> None:
+def test_without_a_gpu_programs_are_imported(verify):
     wants_a_gpu = "raise ImportError('libcuda.so.1: cannot open shared object file: No such file or directory')"
     verdict = verify(NONE, {"torchaudio": OTHER_MINOR, "vllm": "", "flash-attn": wants_a_gpu})
     (device,) = verdict.devices
@@ -171,15 +168,15 @@ def test_without_a_gpu_programs_are_imported(verify: Verify) -> None:
 
 
 def test_a_program_that_requires_a_package_called_as_our_kernels_gets_that_package(
-    verify: Verify,
-) -> None:
+    verify,
+):
     (device,) = verify(
         NONE, {"kernels": "get_kernel = len", "torchvision": "from kernels import get_kernel"}
     ).devices
     assert statuses(device) == {"torchvision-import": "passed"}, device.checks
 
 
-def test_a_package_that_was_compiled_beside_a_torch_is_imported(verify: Verify, site: Path) -> None:
+def test_a_package_that_was_compiled_beside_a_torch_is_imported(verify, site):
     symbol = "raise ImportError('torch_scatter/_scatter_cuda.so: undefined symbol: _ZN3c106detail14torchCheckFail')"
     compiled = ("torch_scatter/_scatter_cuda.so",)
     small_package(site, "torch-scatter", symbol, requires="torch>=2.0", files=compiled)
@@ -190,7 +187,7 @@ def test_a_package_that_was_compiled_beside_a_torch_is_imported(verify: Verify, 
     assert " torch torch-scatter " in str(fault.fixes[0])
 
 
-def test_programs_are_not_tried_where_torch_itself_fails(verify: Verify) -> None:
+def test_programs_are_not_tried_where_torch_itself_fails(verify):
     verdict = verify(
         TWO, {"torchvision": ""}, {"GPU-0": {"failed": {"sort": "CUDA error: no kernel image"}}}
     )
@@ -198,7 +195,7 @@ def test_programs_are_not_tried_where_torch_itself_fails(verify: Verify) -> None
     assert statuses(verdict.devices[1]) == {"torchvision-nms": "passed"}
 
 
-def test_beside_a_gpu_that_others_use_programs_are_imported(verify: Verify) -> None:
+def test_beside_a_gpu_that_others_use_programs_are_imported(verify):
     busy = {"GPU-0": {"unproven": "CUDA error: all CUDA-capable devices are busy or unavailable"}}
     verdict = verify(TWO, {"torchvision": ""}, busy)
     assert [device.status for device in verdict.devices] == ["unproven", "passed"]

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import uv
 
 from gpuinstall.base import process
+from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.machine import Machine
 from gpuinstall.verify.cover import load_rows
 from gpuinstall.verify.kernel_run import KERNELS
 from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import copied, cpu_torch, small_package
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.base.finding import CheckResult
 
 HERE = Machine("linux", "x86_64")
 ALL_BOXES = "import torch\nclass ops:\n    nms = staticmethod(lambda boxes, scores, most: torch.arange(len(boxes)))\n"
@@ -161,7 +157,7 @@ def checks(environment: Path) -> dict[str, CheckResult]:
 
 
 @pytest.mark.heavy
-def test_a_right_answer_passes_and_a_wrong_one_is_found_out(torch: Path, tmp_path: Path) -> None:
+def test_a_right_answer_passes_and_a_wrong_one_is_found_out(torch, tmp_path):
     small_package(tmp_path, "torchvision", ALL_BOXES)
     small_package(tmp_path, "bitsandbytes", SHIFTED)
     small_package(tmp_path, "torchaudio")
@@ -177,9 +173,7 @@ def test_a_right_answer_passes_and_a_wrong_one_is_found_out(torch: Path, tmp_pat
 
 
 @pytest.mark.heavy
-def test_a_library_that_would_serve_from_the_cpu_in_place_of_the_gpu_fails(
-    torch: Path, tmp_path: Path
-) -> None:
+def test_a_library_that_would_serve_from_the_cpu_in_place_of_the_gpu_fails(torch, tmp_path):
     small_package(tmp_path, "onnxruntime", ON_THE_CPU)
     small_package(
         tmp_path,
@@ -198,7 +192,7 @@ def test_a_library_that_would_serve_from_the_cpu_in_place_of_the_gpu_fails(
 
 @pytest.mark.network
 @pytest.mark.heavy
-def test_libraries_of_the_index_compute_rightly_on_the_cpu(environment: Path) -> None:
+def test_libraries_of_the_index_compute_rightly_on_the_cpu(environment):
     names = (
         "onnxruntime-gpu",
         "ctranslate2",
@@ -218,8 +212,8 @@ def test_libraries_of_the_index_compute_rightly_on_the_cpu(environment: Path) ->
 @pytest.mark.network
 @pytest.mark.heavy
 def test_faster_whisper_hears_a_file_on_the_cpu_as_the_model_that_it_was_converted_from(
-    environment: Path, tmp_path: Path
-) -> None:
+    environment, tmp_path
+):
     words = [
         "--python",
         str(environment / "bin" / "python"),
@@ -239,8 +233,8 @@ def test_faster_whisper_hears_a_file_on_the_cpu_as_the_model_that_it_was_convert
 @pytest.mark.network
 @pytest.mark.heavy
 def test_what_the_index_has_is_proven_where_it_runs_on_the_cpu_and_found_out_where_it_was_built_for_gpus(
-    environment: Path,
-) -> None:
+    environment,
+):
     install(
         environment,
         "bitsandbytes",
@@ -265,8 +259,8 @@ def test_what_the_index_has_is_proven_where_it_runs_on_the_cpu_and_found_out_whe
 @pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) for Triton")
 def test_the_kernel_in_tritons_language_compiles_for_a_gpu_that_is_not_here(
-    environment: Path,
-) -> None:
+    environment,
+):
     install(environment, "triton")
     program = f"import sys; sys.path.insert(0, {str(KERNELS.parent)!r})\n{COMPILE}"
     done = process.run([environment / "bin" / "python", "-c", program], seconds=120)
@@ -274,7 +268,7 @@ def test_the_kernel_in_tritons_language_compiles_for_a_gpu_that_is_not_here(
     assert int(done.out) > 0
 
 
-def install(environment: Path, *names: str) -> None:
+def install(environment: Path, *names: str):
     """Install packages beside the torch that is there, without what they demand of another."""
     into = ["--no-deps", "--python", str(environment / "bin" / "python")]
     done = process.run(

@@ -7,9 +7,10 @@ import random
 import re
 import sys
 import time
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import requests
@@ -25,17 +26,12 @@ from gpuinstall.sources.web import Client
 from gpuinstall.wheels.companions import read_companion
 from gpuinstall.wheels.gpu_code import ordered
 from gpuinstall.wheels.http_ranges import HttpRanges
-from gpuinstall.wheels.ranges import WheelError
+from gpuinstall.wheels.ranges import Ranges, WheelError
 from gpuinstall.wheels.torch_wheel import WITNESSES, read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.unit.wheels.test_mutations import MUTATIONS, Mutated
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
-
-    from gpuinstall.wheels.ranges import Ranges
-
-    Show = Callable[[str, WheelReader, float, tuple[str, ...]], None]
+Show = Callable[[str, WheelReader, float, tuple[str, ...]], None]
 
 
 class Companion(NamedTuple):
@@ -144,7 +140,7 @@ def index() -> Iterator[Index]:
 def show(capsys: pytest.CaptureFixture[str]) -> Show:
     """Print a line of the table: name, bytes, requests, seconds, architectures."""
 
-    def line(name: str, wheel: WheelReader, started: float, code: tuple[str, ...]) -> None:
+    def line(name: str, wheel: WheelReader, started: float, code: tuple[str, ...]):
         with capsys.disabled():
             cost = f"{wheel.bytes_read / 1e6:6.2f} MB {wheel.requests:3} requests {time.monotonic() - started:5.1f} s"
             sys.stdout.write(f"\n{name:48} {cost}  {_short(code)}")
@@ -159,7 +155,7 @@ def _short(code: tuple[str, ...]) -> str:
     )
 
 
-def _learn(index: Index, name: str, show: Show) -> None:
+def _learn(index: Index, name: str, show: Show):
     build, started = BUILDS[name], time.monotonic()
     wheel = index.wheel("torch", str(build.torch), f"{build.os}_{build.arch}")
     code = read_torch(wheel)
@@ -171,7 +167,7 @@ def _learn(index: Index, name: str, show: Show) -> None:
 
 
 @pytest.mark.parametrize("name", [NEWEST, WITH_TRAP])
-def test_a_wheel_of_torch_says_what_the_catalogue_says(index: Index, name: str, show: Show) -> None:
+def test_a_wheel_of_torch_says_what_the_catalogue_says(index, name, show):
     try:
         _learn(index, name, show)
     except WheelError as error:
@@ -183,13 +179,13 @@ def test_a_wheel_of_torch_says_what_the_catalogue_says(index: Index, name: str, 
 @pytest.mark.heavy
 @pytest.mark.network
 @pytest.mark.parametrize("name", sorted(set(BUILDS) - {NEWEST, WITH_TRAP}))
-def test_every_other_wheel_of_torch_says_so_too(index: Index, name: str, show: Show) -> None:
+def test_every_other_wheel_of_torch_says_so_too(index, name, show):
     _learn(index, name, show)
 
 
 @pytest.mark.heavy
 @pytest.mark.network
-def test_both_witnesses_of_a_real_wheel_agree(index: Index, show: Show) -> None:
+def test_both_witnesses_of_a_real_wheel_agree(index, show):
     started = time.monotonic()
     wheel = index.wheel("torch", str(BUILDS[NEWEST].torch), "linux_x86_64")
     heard = [read_torch(wheel, [witness]).architectures for witness in WITNESSES]
@@ -202,7 +198,7 @@ def test_both_witnesses_of_a_real_wheel_agree(index: Index, show: Show) -> None:
 @pytest.mark.parametrize(
     "one", COMPANIONS, ids=lambda one: f"{one.package}-{one.version}-{one.platform}-{one.cuda}"
 )
-def test_the_code_of_a_companion(index: Index, one: Companion, show: Show) -> None:
+def test_the_code_of_a_companion(index, one, show):
     started = time.monotonic()
     wheel = index.wheel(one.package, one.version, one.platform)
     code = read_companion(wheel, one.package, one.cuda)
@@ -246,7 +242,7 @@ class Remembered:
 
 @pytest.mark.heavy
 @pytest.mark.network
-def test_five_hundred_mutations_of_a_real_wheel_give_no_wrong_row(index: Index) -> None:
+def test_five_hundred_mutations_of_a_real_wheel_give_no_wrong_row(index):
     ranges = Remembered(index.ranges("torchaudio", "2.9.1", "linux_x86_64"))
     right = read_companion(WheelReader(ranges), "torchaudio").architectures
     ranges.closed = True

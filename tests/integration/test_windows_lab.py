@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.integration.test_install_lab import RTX_4090, leftovers
 from tests.lab import windows
+from tests.lab.fixtures import Play
+from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.lab.fixtures import Play
-    from tests.lab.index import StandInIndex
 
 AGAIN = "Run it again once nothing there is in use"
 SLEEP = "print(flush=True); import time; time.sleep(600)"
@@ -56,7 +53,7 @@ def error(workshop: Workshop, *arguments: str) -> dict[str, Any]:
     return found
 
 
-def test_install_upgrade_rollback_and_run_leave_nothing_behind(workshop: Workshop) -> None:
+def test_install_upgrade_rollback_and_run_leave_nothing_behind(workshop):
     workshop.document("install", "torch==2.13.0")
     assert workshop.entries() == {".venv", "pylock.cu126.toml"}
     assert (workshop.folder / ".venv" / "pip.ini").is_file()
@@ -74,8 +71,8 @@ def test_install_upgrade_rollback_and_run_leave_nothing_behind(workshop: Worksho
 
 @pytest.mark.heavy
 def test_an_environment_in_use_stays_as_it_is_and_can_be_replaced_and_removed_afterwards(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     workshop.document("install", "torch==2.13.0")
     lock, venv = workshop.lock("pylock.cu126.toml"), workshop.folder / ".venv"
     with running(venv / "Scripts" / "python.exe", workshop.folder):
@@ -98,8 +95,8 @@ def test_an_environment_in_use_stays_as_it_is_and_can_be_replaced_and_removed_af
 
 @pytest.mark.heavy
 def test_of_a_previous_environment_in_use_nothing_is_removed_and_the_new_one_is_complete(
-    workshop: Workshop,
-) -> None:
+    workshop,
+):
     for version in ("2.13.0", "2.14.1"):
         workshop.document("install", f"torch=={version}")
     previous = workshop.folder / ".venv.gpuinstall" / "previous"
@@ -121,7 +118,7 @@ def test_of_a_previous_environment_in_use_nothing_is_removed_and_the_new_one_is_
 
 
 @pytest.mark.heavy
-def test_lock_sync_remove_and_a_script_leave_no_file_behind(workshop: Workshop) -> None:
+def test_lock_sync_remove_and_a_script_leave_no_file_behind(workshop):
     workshop.document("lock", "torch==2.13.0", "numpy")
     workshop.document("sync")
     assert workshop.python("import numpy, torch; print(torch.__version__)") == "2.13.0+cu126"
@@ -143,7 +140,7 @@ def refused(rules: windows.Windows, event: Any, *arguments: object) -> str | Non
     return None
 
 
-def test_the_rules_are_those_of_windows(tmp_path: Path) -> None:
+def test_the_rules_are_those_of_windows(tmp_path):
     rules = windows.Windows(tmp_path)
     file, folder = tmp_path / "work" / "file", tmp_path / "work"
     folder.mkdir()

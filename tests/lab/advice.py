@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -16,9 +16,6 @@ import pytest
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.cli.main import COMMANDS, entrance
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 JUDGED: dict[str, str | None] = {}
 """What is wrong with each line that was judged, None where nothing is."""
@@ -34,7 +31,7 @@ def _advice(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     lines: list[str] = []
     make = GpuInstallError.__init__
 
-    def made(self: GpuInstallError, *args: object, **kwargs: object) -> None:
+    def made(self: GpuInstallError, *args: object, **kwargs: object):
         make(self, *args, **kwargs)  # type: ignore[arg-type]
         lines.extend((self.hint or "").splitlines())
 

@@ -8,16 +8,13 @@ are of 2026-11-21 (README tables and plan-matrix.py of astral-sh-build's builder
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.lab.extension_index import ExtensionIndex
 from tests.lab.native import native_library
 from tests.unit.wheels.made import fatbin
 from tests.unit.wheels.test_needs import FROM_2_9, UNTIL_2_8
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MATRIX = {
     "2.4": "12.1 12.4",

@@ -7,16 +7,12 @@ import hashlib
 import shutil
 import subprocess
 import tarfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from tests.lab.browser import Browser
 from tests.lab.shared import once
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.lab.browser import Browser
 
 VERSION = "4.14.1"
 SHA512 = "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
@@ -45,7 +41,7 @@ def serious(shown: Browser, script: str) -> list[str]:
     return found
 
 
-def _fetch(folder: Path) -> None:
+def _fetch(folder: Path):
     folder.mkdir()
     words = ["npm", "pack", "--silent", f"axe-core@{VERSION}"]
     done = subprocess.run(

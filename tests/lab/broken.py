@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from gpuinstall.base.reporter import SilentReporter
-from gpuinstall.diagnose.examination import examine
+from gpuinstall.diagnose.examination import Examination, examine
 from gpuinstall.diagnose.repair import repair_steps, run_repairs
 from gpuinstall.machine.probe import read_machine
+from gpuinstall.sources import Sources
 from gpuinstall.sources.session import open_session
 from tests.lab.environments import copied, packages, rewrite
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from gpuinstall.diagnose.examination import Examination
-    from gpuinstall.sources import Sources
 
 ARM = 183  # of elf(5)
 
@@ -48,7 +44,7 @@ class Examined(NamedTuple):
 def _gone(*names: str) -> Callable[[Path], None]:
     """Remove files and folders, by patterns."""
 
-    def harm(site: Path) -> None:
+    def harm(site: Path):
         paths = [path for name in names for path in sorted(site.glob(name))]
         assert paths, f"this torch has no {names}"
         for path in paths:
@@ -63,7 +59,7 @@ def _gone(*names: str) -> Callable[[Path], None]:
 def _cut(name: str, size: int = 1000) -> Callable[[Path], None]:
     """Leave the beginning of a file."""
 
-    def harm(site: Path) -> None:
+    def harm(site: Path):
         (file,) = site.glob(name)
         with file.open("rb") as opened:
             start = opened.read(size)
@@ -77,19 +73,19 @@ def _cut(name: str, size: int = 1000) -> Callable[[Path], None]:
 def _emptied(*names: str) -> Callable[[Path], None]:
     """Leave the first folder with nothing in it, and remove the others."""
 
-    def harm(site: Path) -> None:
+    def harm(site: Path):
         _gone(*names)(site)
         (site / names[0]).mkdir()
 
     return harm
 
 
-def _left_behind(site: Path) -> None:
+def _left_behind(site: Path):
     (site / "~orch").mkdir()
     (site / "~orch" / "libtorch.so").touch()
 
 
-def _of_another_python(site: Path) -> None:
+def _of_another_python(site: Path):
     """Give a package's compiled module, and its record, the name that they have for another Python."""
     for module in list(site.glob("torch/_C.cpython-*.so")):
         minor = module.name.split("-")[1]
@@ -99,7 +95,7 @@ def _of_another_python(site: Path) -> None:
             rewrite(record, record.read_text().replace(f"cpython-{minor}", f"cpython-{other}"))
 
 
-def _of_another_processor(site: Path) -> None:
+def _of_another_processor(site: Path):
     for module in list(site.glob("torch/_C.cpython-*.so")):
         content = bytearray(module.read_bytes())
         content[18:20] = ARM.to_bytes(2, "little")
@@ -107,12 +103,12 @@ def _of_another_processor(site: Path) -> None:
         module.write_bytes(content)
 
 
-def _twice(site: Path) -> None:
+def _twice(site: Path):
     (record,) = site.glob("torch-*.dist-info")
     shutil.copytree(record, site / "torch-2.9.1.dist-info")
 
 
-def _without_python(site: Path) -> None:
+def _without_python(site: Path):
     python = site.parents[2] / "bin" / "python"
     python.unlink()
     python.symlink_to("/nowhere/python3.11")

@@ -7,12 +7,10 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from pathlib import Path
+from typing import IO, Any
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -34,7 +32,7 @@ _QUIET = (
 class Browser:
     """One page of one browser."""
 
-    def __init__(self, commands: IO[bytes], answers: IO[bytes]) -> None:
+    def __init__(self, commands: IO[bytes], answers: IO[bytes]):
         self._commands, self._answers, self._number = commands, answers, 0
         self._session: dict[str, str] = {}
         self.requests: list[str] = []
@@ -47,7 +45,7 @@ class Browser:
         for domain in ("Page", "Runtime", "Network"):
             self._call(f"{domain}.enable")
 
-    def open(self, address: str) -> None:
+    def open(self, address: str):
         """Open an address, and wait until its script has run."""
         self._call("Page.navigate", url="about:blank")
         self._call("Page.navigate", url=address)
@@ -63,11 +61,11 @@ class Browser:
         assert "exceptionDetails" not in done, done
         return done["result"].get("value")
 
-    def type(self, text: str) -> None:
+    def type(self, text: str):
         """Type a text where the focus is."""
         self._call("Input.insertText", text=text)
 
-    def press(self, key: str, code: int) -> None:
+    def press(self, key: str, code: int):
         """Press a key, by its name and its number on Windows."""
         said = {
             "key": key,
@@ -78,7 +76,7 @@ class Browser:
         for kind in ("keyDown", "keyUp"):
             self._call("Input.dispatchKeyEvent", type=kind, **said)
 
-    def width(self, pixels: int) -> None:
+    def width(self, pixels: int):
         """Make the window as wide as a phone or a screen."""
         self._call(
             "Emulation.setDeviceMetricsOverride",
@@ -88,7 +86,7 @@ class Browser:
             mobile=False,
         )
 
-    def scheme(self, name: str) -> None:
+    def scheme(self, name: str):
         """Ask for ``light`` or ``dark``, as a person's settings do."""
         self._call(
             "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}]

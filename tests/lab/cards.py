@@ -10,17 +10,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.lab.driver import FakeDriver, environment
 from tests.lab.recorded import card, module
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-    from tests.lab.workshop import Workshop
+from tests.lab.workshop import Workshop
 
 COVERED = ("/sys/bus/pci/devices", "/sys/module", "/proc/driver")
 COMMANDS = {

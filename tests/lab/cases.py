@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Collection, Iterable
+from typing import TypeVar
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from _pytest.mark import ParameterSet
+from _pytest.mark import ParameterSet
 
 Case = TypeVar("Case")
 

@@ -9,14 +9,11 @@ import json
 import lzma
 import shutil
 import tarfile
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 from tests.lab.driver import compiled
 from tests.lab.host import NOT_FOUND, Answer, Host
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 DRIVER = "580.95.05"
 MANIFEST = "/redist/redistrib_13.0.0.json"
@@ -81,7 +78,7 @@ TARS = (
 class Redistributables(Host):
     """NVIDIA's host of redistributables: a manifest, and the archive that it lists."""
 
-    def __init__(self, archive: bytes, listed: bytes | None = None) -> None:
+    def __init__(self, archive: bytes, listed: bytes | None = None):
         """Serve ``archive``; the manifest has the hash and the size of ``listed``, the same unless it is given."""
         listed = archive if listed is None else listed
         entry = {

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 HERE = Path(__file__).parent
 COMPILE = (

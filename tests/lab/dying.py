@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
 
 from gpuinstall.base import files
 from gpuinstall.base.interruption import install_handlers
 from gpuinstall.cli.main import run_command_line
 from tests.frozen import freeze
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 ROOM = {str(path) for path in (Path(files.__file__).parents[1] / "install").glob("*.py")} | {
     files.__file__
@@ -23,7 +20,7 @@ ROOM = {str(path) for path in (Path(files.__file__).parents[1] / "install").glob
 class Countdown:
     """A trace function that counts the lines of the room."""
 
-    def __init__(self, last: int, number: int) -> None:
+    def __init__(self, last: int, number: int):
         self.last, self.number = last, number
         self.seen = 0
 

@@ -7,17 +7,12 @@ folder is laid out as a recording is. ``/dev/kfd`` among its files answers as a 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import dataclass
-from gpuinstall.machine.source import ThisMachine
+from gpuinstall.machine.source import Access, ThisMachine
 from tests.lab.recorded import Recording, recorded_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpuinstall.machine.source import Access
 
 FOLDER = "LAB_MACHINE"
 KFD_VERSION = (1, 17)
@@ -32,7 +27,7 @@ def lay(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
     return {FOLDER: str(folder)}
 
 
-def overlay() -> None:
+def overlay():
     """Let this process read the played files, if there are any."""
     if not os.environ.get(FOLDER):
         return

@@ -9,8 +9,8 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import uv
@@ -19,9 +19,6 @@ from gpuinstall.base import process
 from tests.lab.own_home import USER_HOME
 from tests.lab.shared import once
 from tests.lab.stub_torch import modules
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 VERSION = "2.13.0+cpu"
 WHEEL = f"torch-{VERSION}-cp311-*linux*_x86_64.whl"
@@ -38,7 +35,7 @@ def small_torch(folder: Path, backend: str = "cu126", version: str = "2.14.1") -
 
 def small_package(
     site: Path, name: str, text: str = "", *, requires: str = "", files: tuple[str, ...] = ()
-) -> None:
+):
     """Put a package with this ``__init__.py`` into a folder of packages; its other ``files`` are empty."""
     module = name.replace("-", "_")
     put_package(
@@ -56,7 +53,7 @@ def put_package(
     *,
     version: str = "1.0",
     requires: Sequence[str] = (),
-) -> None:
+):
     """Put a package into a folder of packages as an installer does, with the size of each file in its record."""
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     metadata = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
@@ -68,7 +65,7 @@ def put_package(
     _write(site, files)
 
 
-def _write(folder: Path, files: Mapping[str, str]) -> None:
+def _write(folder: Path, files: Mapping[str, str]):
     for path, text in files.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +84,7 @@ def cpu_torch(factory: pytest.TempPathFactory, *, offline: bool = False) -> Path
     if not any(Path(find_links).glob(WHEEL)):
         pytest.skip(f"no wheel of torch {VERSION} in PIP_FIND_LINKS ({find_links or 'not set'})")
 
-    def make(folder: Path) -> None:
+    def make(folder: Path):
         _uv("venv", "--no-project", "--python", python, str(folder))
         options = ["--python", str(folder / "bin" / "python"), "--find-links", find_links]
         if offline:
@@ -103,7 +100,7 @@ def cuda_torch(factory: pytest.TempPathFactory) -> Path:
     It imports without a GPU.
     """
 
-    def make(folder: Path) -> None:
+    def make(folder: Path):
         free = shutil.disk_usage(folder.parent).free
         if free < CUDA_TORCH_BYTES:
             pytest.skip(f"torch and CUDA's libraries take 6 GB, and {free} bytes are free")
@@ -122,7 +119,7 @@ def _python() -> str:
     pytest.skip("no Python 3.11, which the wheel is for")
 
 
-def _uv(*words: str) -> None:
+def _uv(*words: str):
     done = process.run([uv.find_uv_bin(), *words, "-q"])
     if not done.ok and "--offline" in words:
         pytest.skip("what torch needs is not in uv's cache: make test-all fetches it")
@@ -147,13 +144,13 @@ def packages(environment: Path) -> Path:
     return next(environment.glob("lib/python*/site-packages"))
 
 
-def rewrite(file: Path, text: str) -> None:
+def rewrite(file: Path, text: str):
     """Replace a file of a copy, leaving the original alone."""
     file.unlink(missing_ok=True)
     file.write_text(text)
 
 
-def fetch() -> None:
+def fetch():
     """Fill uv's cache with what the real torch needs, if its wheel is here.
 
     If that fails, the tests of it are skipped.

@@ -12,14 +12,11 @@ import json
 import zipfile
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import quote, unquote
 
 from tests.lab.host import NOT_FOUND, Answer, Host
 from tests.unit.wheels.made import archive
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass

@@ -6,17 +6,15 @@ import errno
 import fcntl
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuinstall.base.interruption import install_handlers
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.install import swap
 from tests.frozen import freeze
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PLACES: dict[str, tuple[tuple[Any, str], ...]] = {
     "rename": ((os, "rename"), (os, "replace"), (swap, "exchange")),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -11,9 +12,6 @@ from tests.lab.clone import Person, copy_project, interpreter
 from tests.lab.driver import FakeDriver, build, environment
 from tests.lab.shared import once
 from tests.lab.wheelhouse import Wheelhouse, make_wheelhouse
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Play(Protocol):
@@ -68,7 +66,7 @@ def clone(tmp_path: Path, wheelhouse: Wheelhouse) -> Path:
 def equipped(tmp_path_factory: pytest.TempPathFactory, wheelhouse: Wheelhouse) -> Person:
     """A user who has the tool already, made once by Python 3.12 from a clone like ``clone``; not to be changed."""
 
-    def equip(home: Path) -> None:
+    def equip(home: Path):
         home.mkdir()
         clone = copy_project(home.with_name("clone of the equipped"))
         wheelhouse.supply(clone)

@@ -15,20 +15,18 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING, NoReturn
+from typing import IO, NoReturn
 
 from gpuinstall.base.process import Finished
 from tests import frozen
 from tests.lab import windows
 from tests.lab.clone import ROOT
 from tests.lab.elsewhere import overlay
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 STUCK_S = 120.0
 """Longer than any command takes on a busy machine; what waits for a pipe waits for ever."""
@@ -98,7 +96,7 @@ def _forker() -> socket.socket:
             words, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
         )
 
-    def end() -> None:
+    def end():
         ours.close()
         running.wait()
 
@@ -122,7 +120,7 @@ def _number(channel: socket.socket) -> int:
     return int.from_bytes(channel.recv(4, socket.MSG_WAITALL), sys.byteorder, signed=True)
 
 
-def serve(channel: socket.socket) -> None:
+def serve(channel: socket.socket):
     """Fork for each order that comes, and say the child's number and how it ended."""
     while files := socket.recv_fds(channel, 1, 4)[1]:
         child = os.fork()
@@ -154,7 +152,7 @@ def become(said: int, *streams: int) -> NoReturn:
     main()
 
 
-def prepare() -> None:
+def prepare():
     """Import all that commands are made of."""
     from gpuinstall.catalog import load_catalog
     from gpuinstall.cli.main import COMMANDS

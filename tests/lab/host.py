@@ -7,14 +7,12 @@ import re
 import ssl
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+from pathlib import Path
+from typing import Any
 
 CHUNK = 64 * 1024
 ADDRESS = "127.0.0.1"
@@ -66,7 +64,7 @@ class Host:
         respond: Callable[[str, dict[str, str]], Answer],
         port: int = 0,
         certificate: Path | None = None,
-    ) -> None:
+    ):
         """Begin to serve; with a file that has a certificate and its key, the host speaks TLS."""
         self.name = name
         self.scheme = "https" if certificate else "http"
@@ -97,7 +95,7 @@ class Host:
         """The address of the host, without a slash at its end."""
         return f"{self.scheme}://{ADDRESS}:{self._server.server_port}"
 
-    def close(self) -> None:
+    def close(self):
         """Stop; from then on nothing answers."""
         self._server.shutdown()
         self._server.server_close()
@@ -110,7 +108,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 64
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: Any, client_address: Any):
         """Report nothing: a client that goes away in mid-transfer is what some tests are about."""
 
 
@@ -120,16 +118,16 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     timeout = 60
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         self._answer()
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self):
         self._answer()
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: Any):  # noqa: A002
         """Keep quiet: the log is a list."""
 
-    def _answer(self) -> None:
+    def _answer(self):
         host = self.server.host
         headers = {name.lower(): value for name, value in self.headers.items()}
         answer = _conditional(host.respond(self.path, headers), headers)
@@ -139,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "GET":
             self._send_body(answer, request)
 
-    def _send_head(self, answer: Answer) -> None:
+    def _send_head(self, answer: Answer):
         self.send_response(answer.status)
         headers = {
             "Content-Type": answer.content_type,
@@ -150,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
 
-    def _send_body(self, answer: Answer, request: ReceivedRequest) -> None:
+    def _send_body(self, answer: Answer, request: ReceivedRequest):
         pieces = answer.pieces or _chunks
         for chunk in pieces(answer.body):
             request.sent += len(chunk)

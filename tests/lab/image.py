@@ -13,18 +13,16 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tools.bundle import write_single_files
 
 from tests.lab.driver import FakeDriver, FakeGpu, describe
 from tests.lab.index import StandInIndex
 from tests.lab.releases import LINUX, catalog_index
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("buildah", "debootstrap", "unshare", "chroot", "cc")
@@ -145,7 +143,7 @@ class Yard:
         """Where packages come from, for pip and for gpuinstall."""
         return {**self.index.environment(), "PIP_INDEX_URL": self.index.default_index}
 
-    def make_base(self) -> None:
+    def make_base(self):
         """Make the base image of Debian's packages, with ``python``, and the settings of the index."""
         root = self.folder / "debian"
         if not root.exists():
@@ -165,7 +163,7 @@ class Yard:
         call("buildah", "config", *settings, "--env", f"PATH={PATH}", name)
         call("buildah", "commit", "--quiet", "--rm", name, BASE)
 
-    def make_locks(self) -> None:
+    def make_locks(self):
         """Lock each target with its own newest torch."""
         targets = [word for target in TARGETS for word in ("--target", target)]
         words = ["lock", "torch", "numpy", "--python", PYTHON, *targets]
@@ -183,7 +181,7 @@ class Yard:
         }
         call(sys.executable, "-m", "gpuinstall", *words, folder=self.folder, env=environ)
 
-    def make_image(self, name: str) -> None:
+    def make_image(self, name: str):
         """Build an image of the locks."""
         context = self.folder / name
         context.mkdir()
@@ -253,7 +251,7 @@ class Container:
         )
         return Start(done.returncode, done.stdout.strip(), done.stderr.strip())
 
-    def remove(self) -> None:
+    def remove(self):
         """Take it away."""
         call("buildah", "rm", self.name)
 

@@ -13,23 +13,20 @@ import json
 import os
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
 
 from packaging.metadata import Metadata
 from packaging.utils import canonicalize_name, parse_sdist_filename
+from typing_extensions import Self
 
 from tests.lab.host import DENIED, NOT_FOUND, UNAUTHORIZED, Answer, Host, ReceivedRequest
 from tests.lab.wheels import metadata_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
-    from typing_extensions import Self
 
 JSON = "application/vnd.pypi.simple.v1+json"
 _PAGE = {"Cache-Control": "max-age=600"}
@@ -66,7 +63,7 @@ class Habits:
 class StandInIndex:
     """Three hosts: ``torch`` (pages and files), ``r2`` (the files again) and ``default`` (everything else)."""
 
-    def __init__(self, folder: Path, habits: Habits | None = None, port: int = 0) -> None:
+    def __init__(self, folder: Path, habits: Habits | None = None, port: int = 0):
         self.folder = folder
         self.habits = habits or Habits()
         self.torch = Host("torch", self._torch, port)
@@ -81,7 +78,7 @@ class StandInIndex:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         for host in self.hosts:
             host.close()
 
@@ -104,7 +101,7 @@ class StandInIndex:
         """Every request to any of the hosts."""
         return [request for host in self.hosts for request in host.log]
 
-    def forget(self) -> None:
+    def forget(self):
         """Empty the log."""
         for host in self.hosts:
             host.log.clear()
@@ -365,7 +362,7 @@ def _simple_link(file: dict[str, Any]) -> str:
     return f"    <a {' '.join(attributes)}>{file['filename']}</a><br/>\n"
 
 
-def main() -> None:
+def main():
     """Serve a small catalogue, and write the variables that lead to it."""
     import argparse
     import tempfile

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+from collections.abc import Iterable
+from pathlib import Path
 
 _LINK = ("cc", "-shared", "-fPIC", "-nostdlib", "-Wl,--no-as-needed", "-Wl,-z,lazy")
 GONE = "_ZN5torch7Library4_defEN3c106eitherINS1_12OperatorNameENS1_14FunctionSchemaEEEONS_11CppFunctionE"
@@ -79,7 +76,7 @@ def _stub(folder: Path, name: str, version: str | None = None) -> Path:
     return stub
 
 
-def _compile(file: Path, text: str, *more: str) -> None:
+def _compile(file: Path, text: str, *more: str):
     subprocess.run(
         [*_LINK, "-x", "c", "-", "-o", str(file), "-x", "none", *more],
         input=text,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
 from tests.unit.wheels.made import library
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TORCH = "2.16.0"
 CODE = {
@@ -57,7 +54,7 @@ def make_new_torch(
     )
 
 
-def make_variant(folder: Path, label: str) -> None:
+def make_variant(folder: Path, label: str):
     """Write an empty wheel of a variant, as its name says (PEP 825, a draft)."""
     plain = make_wheel(folder, "torch", TORCH, "cp312-cp312-manylinux_2_28_x86_64")
     plain.rename(plain.with_name(f"{plain.stem}-{label}.whl"))

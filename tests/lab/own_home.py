@@ -10,7 +10,7 @@ USER_HOME = Path(os.environ.setdefault("LAB_USER_HOME", str(Path.home())))
 KEPT = ("UV_CACHE_DIR", "UV_PYTHON_INSTALL_DIR")
 
 
-def move_in(home: Path) -> None:
+def move_in(home: Path):
     """Let this process and its children live in an empty home; what uv fetched for the user is still used."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or USER_HOME / ".cache")
     data = Path(os.environ.get("XDG_DATA_HOME") or USER_HOME / ".local" / "share")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from pathlib import Path
 
 from gpuinstall.base import process
 from tests.lab.wheels import pack_sdist
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 COMMITTER = ("-c", "user.name=lab", "-c", "user.email=lab@index.example")
 BACKEND = '''

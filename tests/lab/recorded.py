@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import quote, unquote
 
 from gpuinstall.base.files import read_raw
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import dataclass
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.machine.source import Access, ThisMachine, json_or_none
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from gpuinstall.base.machine import Machine
 
 ENVIRONMENT = "environment.json"
 """The file of a recording with the environment variables that were read."""
@@ -76,7 +72,7 @@ class Recording:
         """Return what was answered; empty if it was not recorded."""
         return self._read(name) or ""
 
-    def wait(self, text: str) -> None:
+    def wait(self, text: str):
         """Wait for nothing."""
 
     def _read(self, name: str) -> str | None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 LINUX, ARM, WINDOWS, MAC = "linux-x86_64", "linux-aarch64", "windows-x86_64", "macos-arm64"
 EVERYWHERE = (LINUX, ARM, WINDOWS, MAC)
@@ -164,7 +161,7 @@ def catalog_index(
     return folder
 
 
-def _make_builds(root: Path, release: Release, platform: str, wheel_tag: str) -> None:
+def _make_builds(root: Path, release: Release, platform: str, wheel_tag: str):
     for tag in _tags(release, platform):
         local = "" if platform == MAC else f"+{tag}"
         _make_family(root / tag, release, tag, local, wheel_tag)
@@ -172,7 +169,7 @@ def _make_builds(root: Path, release: Release, platform: str, wheel_tag: str) ->
             make_wheel(root / tag, "triton", release.triton, wheel_tag)
 
 
-def _make_default(root: Path, release: Release, platform: str, wheel_tag: str) -> None:
+def _make_default(root: Path, release: Release, platform: str, wheel_tag: str):
     tag = "cpu"
     if platform in {LINUX, ARM} and release.default in _tags(release, platform):
         tag = release.default
@@ -181,7 +178,7 @@ def _make_default(root: Path, release: Release, platform: str, wheel_tag: str) -
         make_wheel(root, "triton", release.triton, wheel_tag)
 
 
-def _make_family(folder: Path, release: Release, tag: str, local: str, wheel_tag: str) -> None:
+def _make_family(folder: Path, release: Release, tag: str, local: str, wheel_tag: str):
     make_wheel(
         folder,
         "torch",
@@ -212,7 +209,7 @@ def _requirements(release: Release, tag: str) -> list[str]:
     ]
 
 
-def _make_everything_else(folder: Path, releases: list[Release]) -> None:
+def _make_everything_else(folder: Path, releases: list[Release]):
     make_wheel(folder, "filelock", "3.20.0")
     make_wheel(folder, "typing-extensions", "4.15.0", modules={"typing_extensions.py": ""})
     make_wheel(folder, "numpy", "2.3.4", requires_python=">=3.10")

@@ -8,15 +8,12 @@ import pty
 import re
 import struct
 import termios
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TextIO
 
 import pyte
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TextIO
 
 
 @contextmanager
@@ -49,7 +46,7 @@ def keyed(columns: int, lines: int = 24) -> Iterator[tuple[int, int, bytearray]]
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     raw = bytearray()
 
-    def read() -> None:
+    def read():
         with suppress(OSError):  # Linux says so that nobody writes any more
             while chunk := os.read(ours, 4096):
                 raw.extend(chunk)

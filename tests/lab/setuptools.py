@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.lab.wheels import make_wheel
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SETUP = '''
 """``setup()`` keeps what it is told, for the build backend that runs ``setup.py``."""

@@ -7,20 +7,15 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall.base.process import Finished
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
-from tests.lab.driver import build, describe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tests.lab.driver import FakeDriver
+from tests.lab.driver import FakeDriver, build, describe
 
 SCRIPTS = Path(__file__).parent / "slurm"
 CONTROLLER = "10.77.0.1"
@@ -106,7 +101,7 @@ def run_on_slurm(drivers: Mapping[str, FakeDriver | None], index: Path, script: 
     return Finished(("bash", "-c", script), int(status), out, err)
 
 
-def _fill(share: Path, drivers: Mapping[str, FakeDriver | None], index: Path) -> None:
+def _fill(share: Path, drivers: Mapping[str, FakeDriver | None], index: Path):
     for name in ("gpus", "project", "bin"):
         (share / name).mkdir(parents=True)
     for node, driver in drivers.items():

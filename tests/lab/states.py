@@ -5,15 +5,13 @@ Above each stands what is right, and in brackets who says so.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tests.lab.cards import Place
 from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight
 from tests.lab.recorded import card
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 H100 = FakeGpu("NVIDIA H100 PCIe", cc="9.0", memory_mib=81559, pci="10de:2331")
 H200 = FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335")

@@ -9,29 +9,26 @@ every backend, with the default index's own files: which the true index has is n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.version import Version
 
 from gpuinstall.base.backend import CPU
+from gpuinstall.catalog import Build, Catalog, Wheel
 from gpuinstall.catalog.listing import default_wheels
+from gpuinstall.sources.session import Session
 from gpuinstall.wheels.learned.reader import Reader, listed_metadata
 from gpuinstall.wheels.learned.store import learned_store
 from tests.lab.host import Answer
+from tests.lab.index import StandInIndex
 from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from gpuinstall.catalog import Build, Catalog, Wheel
-    from gpuinstall.sources.session import Session
-    from tests.lab.index import StandInIndex
 
 ARCHITECTURES = ("x86_64", "aarch64")
 TRITON_ON_AARCH64 = Version("2.9")
@@ -74,7 +71,7 @@ def elsewhere(session: Session) -> dict[str, str]:
     }
 
 
-def lead(index: StandInIndex, pages: Mapping[str, str]) -> None:
+def lead(index: StandInIndex, pages: Mapping[str, str]):
     """Have an index answer with these pages, whatever the backend."""
     respond = index.torch.respond
 
@@ -99,7 +96,7 @@ def _make(
     catalog: Catalog,
     needs: dict[tuple[str, str], Needs],
     tag: str,
-) -> None:
+):
     """Make the wheels of one build and of what belongs to it."""
     release = catalog.releases[build.torch]
     label = f"+{build.backend}" if build.labelled else ""

@@ -5,17 +5,14 @@ from __future__ import annotations
 import io
 import sys
 import tarfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import bootstrap
 
 from tests.lab.clone import ROOT
 from tests.lab.host import NOT_FOUND, Answer, Host
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def uv_program() -> Path:

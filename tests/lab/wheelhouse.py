@@ -6,18 +6,15 @@ import hashlib
 import re
 import shutil
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.markers import Marker
 
 from tests.lab.clone import ROOT
 from tests.lab.wheels import record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LOCKFILES = ("uv.txt", "tool.txt")
 LEFT_OUT = {"INSTALLER", "RECORD", "REQUESTED", "direct_url.json", "uv_cache.json"}
@@ -50,7 +47,7 @@ class Wheelhouse:
         return clone
 
 
-def make_wheelhouse(folder: Path) -> None:
+def make_wheelhouse(folder: Path):
     """Pack every package of the tool's own lockfiles that this Python has."""
     wheels = folder / "wheels"
     wheels.mkdir(parents=True)
@@ -72,7 +69,7 @@ def _pack_pins(lockfile: Path, folder: Path) -> Iterator[str]:
         yield f"{name}=={version} \\\n    --hash=sha256:{sha256}\n"
 
 
-def _pack(name: str, wheel: Path) -> None:
+def _pack(name: str, wheel: Path):
     """Write a wheel of an installed package."""
     files = dict(_contents(name))
     info = next(file.partition("/")[0] for file in files if ".dist-info/" in file)

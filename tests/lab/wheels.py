@@ -10,13 +10,10 @@ import json
 import re
 import tarfile
 import zipfile
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from packaging.utils import canonicalize_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 PURE = "py3-none-any"
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")

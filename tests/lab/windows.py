@@ -26,17 +26,15 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from gpuinstall.base.process import Finished
+from gpuinstall.base.process import Finished
 
 FOLDER = "LAB_WINDOWS"
 HOME = len("C:\\Users\\somebody")
@@ -97,7 +95,7 @@ SNAPSHOT_S = 0.2
 class Windows:
     """The rules, as Python's audit hook; ``folder`` is where they hold."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path):
         self.folder = str(folder.resolve())
         self.at_work = False
         """Whether the rules themselves look at files: what they do is not judged."""
@@ -105,7 +103,7 @@ class Windows:
         self._used_by_others: list[str] = []
         self._seen = 0.0
 
-    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def __call__(self, event: str, arguments: tuple[Any, ...]):
         """Refuse what Windows refuses."""
         rule: Callable[..., None] | None = getattr(self, f"_{event.replace('.', '_')}", None)
         if rule is None or self.at_work:
@@ -116,7 +114,7 @@ class Windows:
         finally:
             self.at_work = False
 
-    def _open(self, path: object, _mode: object, flags: int) -> None:
+    def _open(self, path: object, _mode: object, flags: int):
         if place := self._place(path):
             self._check_name(place)
             if Path(place).is_dir():
@@ -124,12 +122,12 @@ class Windows:
             if flags & os.O_CREAT:
                 self._check_case(place)
 
-    def _os_mkdir(self, path: object, _mode: int, _dir: int) -> None:
+    def _os_mkdir(self, path: object, _mode: int, _dir: int):
         if place := self._place(path):
             self._check_name(place)
             self._check_case(place)
 
-    def _os_rename(self, source: object, target: object, *_dirs: int) -> None:
+    def _os_rename(self, source: object, target: object, *_dirs: int):
         old = self._place(source)
         new = self._place(target)
         if new:
@@ -141,17 +139,17 @@ class Windows:
             if place:
                 self._check_use(place, snapshot=False)
 
-    def _os_remove(self, path: object, _dir: int) -> None:
+    def _os_remove(self, path: object, _dir: int):
         if place := self._place(path):
             self._check_use(place)
             if not Path(place).lstat().st_mode & stat.S_IWUSR:
                 raise refusal(errno.EACCES, 5, place)
 
-    def _os_rmdir(self, path: object, _dir: int) -> None:
+    def _os_rmdir(self, path: object, _dir: int):
         if place := self._place(path):
             self._check_use(place)
 
-    def _os_symlink(self, _target: object, path: object, _dir: int) -> None:
+    def _os_symlink(self, _target: object, path: object, _dir: int):
         if place := self._place(path):
             raise refusal(errno.EINVAL, 1314, place)
 
@@ -166,7 +164,7 @@ class Windows:
             return None
         return place
 
-    def _check_name(self, place: str) -> None:
+    def _check_name(self, place: str):
         below = place[len(self.folder) :]
         if HOME + len(below) > MOST:
             raise refusal(errno.ENOENT, 3, place)
@@ -176,7 +174,7 @@ class Windows:
             if is_device or has_sign or name.endswith((".", " ")):
                 raise refusal(errno.EINVAL, 123, place)
 
-    def _check_case(self, place: str, but: str | None = None) -> None:
+    def _check_case(self, place: str, but: str | None = None):
         """A name that differs in case alone from one that is there means that one, which is never what was meant."""
         path = Path(place)
         allowed = {path.name, Path(but or "").name}
@@ -185,7 +183,7 @@ class Windows:
                 if entry.name.lower() == path.name.lower() and entry.name not in allowed:
                     raise refusal(errno.EEXIST, 183, place)
 
-    def _check_use(self, place: str, *, snapshot: bool = True) -> None:
+    def _check_use(self, place: str, *, snapshot: bool = True):
         if not snapshot or monotonic() - self._seen > SNAPSHOT_S:
             self._used_by_others = []
             for process in Path("/proc").glob("[0-9]*"):
@@ -226,7 +224,7 @@ def refusal(number: int, windows: int, path: str) -> OSError:
 class Flavoured(ModuleType):
     """``os`` or ``sys`` as gpuinstall's modules see it."""
 
-    def __init__(self, real: ModuleType, missing: frozenset[str], **values: object) -> None:
+    def __init__(self, real: ModuleType, missing: frozenset[str], **values: object):
         super().__init__(real.__name__)
         self.__dict__.update(_real=real, _missing=missing, **values)
 
@@ -240,7 +238,7 @@ class Flavoured(ModuleType):
 class Started(subprocess.Popen[Any]):
     """A program, found as CreateProcess finds it."""
 
-    def __init__(self, words: Sequence[str], **options: Any) -> None:
+    def __init__(self, words: Sequence[str], **options: Any):
         folders = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
         program = shutil.which(words[0], path=os.pathsep.join(folders))
         super().__init__([program or words[0], *words[1:]], **options)
@@ -249,13 +247,13 @@ class Started(subprocess.Popen[Any]):
 class ScriptsFolder:
     """Gives each environment that uv makes the folders of Windows."""
 
-    def __init__(self, rules: Windows) -> None:
+    def __init__(self, rules: Windows):
         self.rules = rules
 
-    def started(self, argv: Sequence[str]) -> None:
+    def started(self, argv: Sequence[str]):
         """Nothing is there yet."""
 
-    def ended(self, finished: Finished) -> None:
+    def ended(self, finished: Finished):
         """Let the names of Windows lead to those of Linux."""
         if not finished.ok or finished.argv[1:2] != ("venv",):
             return
@@ -270,7 +268,7 @@ class ScriptsFolder:
         self.rules.at_work = False
 
 
-def play() -> None:
+def play():
     """Let this process be on Windows, if its environment says so."""
     if not os.environ.get(FOLDER):
         return
@@ -300,7 +298,7 @@ def play() -> None:
 def renaming(rename: Callable[..., None]) -> Callable[..., None]:
     """Return ``os.rename`` as Windows has it, which replaces nothing."""
 
-    def renamed(source: str, target: str, **options: Any) -> None:
+    def renamed(source: str, target: str, **options: Any):
         if os.path.lexists(target):
             raise refusal(errno.EEXIST, 183, os.fspath(target))
         rename(source, target, **options)

@@ -10,21 +10,18 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuinstall.base import process, uv
+from gpuinstall.base.process import Finished
 from gpuinstall.install.stage import carried_pip
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
 from tests.lab.forked import gpuinstall
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpuinstall.base.process import Finished
 
 
 @cache
@@ -43,7 +40,7 @@ def used_cache() -> Path:
     return folder
 
 
-def _uv(*words: str | Path) -> None:
+def _uv(*words: str | Path):
     process.run([uv.uv(), *words])
 
 
@@ -57,7 +54,7 @@ class Workshop:
     variables: Mapping[str, str] = field(default_factory=dict)
     """What the environment of a command has besides this process's own."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         """Let uv know this Python, as it does on a machine where it was used before."""
         cache = self.caches / "uv"
         if not cache.exists():

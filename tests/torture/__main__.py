@@ -7,8 +7,9 @@ import datetime
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpuinstall.base.files import remove_path
 from tests.torture import (
@@ -21,13 +22,8 @@ from tests.torture import (
     surroundings,
     wheels,
 )
-from tests.torture.bounded import Peak
+from tests.torture.bounded import Case, Peak
 from tests.torture.place import Place
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.torture.bounded import Case
 
 
 class Part(NamedTuple):
@@ -171,7 +167,7 @@ def _attack(place: Place, name: str, share: float) -> Came:
     return came
 
 
-def _say(*lines: str) -> None:
+def _say(*lines: str):
     sys.stdout.writelines(f"{line}\n" for line in lines)
     sys.stdout.flush()
 

@@ -8,15 +8,12 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from multiprocessing.connection import Connection
 
 MEMORY_BYTES = 300_000_000
 SECONDS = 120.0
@@ -126,7 +123,7 @@ def apart(name: str, attack: Callable[[], Case], seconds: float) -> Case:
     )
 
 
-def _tell(told: Connection, attack: Callable[[], Case]) -> None:
+def _tell(told: Connection, attack: Callable[[], Case]):
     told.send(attack())
 
 

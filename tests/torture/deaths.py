@@ -8,22 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tests.frozen import GPUINSTALL
 from tests.lab import stub_torch
 from tests.lab.clone import ROOT
 from tests.lab.wheels import make_wheel
-from tests.torture.bounded import Case, judged, run
-from tests.torture.place import gpuinstall, held_torch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.lab.workshop import Workshop
-    from tests.torture.bounded import Ended
-    from tests.torture.place import Place
+from tests.lab.workshop import Workshop
+from tests.torture.bounded import Case, Ended, judged, run
+from tests.torture.place import Place, gpuinstall, held_torch
 
 VERSIONS = ("2.13.0", "2.14.1")
 LABELLED = {f"{version}+cpu" for version in VERSIONS}

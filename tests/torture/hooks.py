@@ -6,21 +6,16 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count, product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gpuinstall.base.marked_block import BrokenBlockError, without_blocks
 from tests.frozen import GPUINSTALL
+from tests.lab.workshop import Workshop
 from tests.torture.bounded import Case, judged
-from tests.torture.place import gpuinstall
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.lab.workshop import Workshop
-    from tests.torture.place import Place
+from tests.torture.place import Place, gpuinstall
 
 PIP = "[global]\ntimeout = 20\nindex-url = https://user:secret@index.example/simple\n"
 UV = '# mine\nnative-tls = false\n[[index]]\nurl = "https://user:secret@index.example/simple"\n'

@@ -6,18 +6,13 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tests.frozen import GPUINSTALL
+from tests.lab.workshop import Workshop
 from tests.torture.bounded import Case, judged
-from tests.torture.place import gpuinstall
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.lab.workshop import Workshop
-    from tests.torture.place import Place
+from tests.torture.place import Place, gpuinstall
 
 START = (
     "run",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gpuinstall.base.files import remove_path
 from tests.frozen import GPUINSTALL
@@ -17,10 +18,6 @@ from tests.lab.index import StandInIndex
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.workshop import Workshop
 from tests.torture.bounded import SECONDS, Ended, run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 BRIEF = {"GPUINSTALL_SILENCE": "1", "GPUINSTALL_FLOOR": "1000", "UV_HTTP_RETRIES": "0"}

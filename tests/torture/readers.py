@@ -6,11 +6,11 @@ import json
 import os
 import random
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.files import parse_json, parse_toml
@@ -30,14 +30,10 @@ from gpuinstall.sources.configuration import parse_pip_file, parse_uv_table
 from gpuinstall.sources.web import Page
 from tests.frozen import frozen_catalog
 from tests.torture.bounded import Case, apart, highest
+from tests.torture.place import Place
 from tests.unit.install.environments import lock_text
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.torture.place import Place
-
-    Reader = Callable[[str], object]
+Reader = Callable[[str], object]
 
 PAGES: dict[str, Callable[..., object]] = {
     "wheels": parse_page.__wrapped__,
@@ -196,7 +192,7 @@ def _page(read: Callable[..., object], kind: str) -> Reader:
     return lambda text: read(Page(text, kind, "https://index.example/torch/"))
 
 
-def _lock(text: str) -> None:
+def _lock(text: str):
     lock = parse("pylock.cu126.toml", text)
     target = Target("cu126")
     list(faults(lock, target))
@@ -208,7 +204,7 @@ def _uv_settings(folder: Path) -> Reader:
 
 
 def _written(path: Path, read: Callable[[Path], object]) -> Reader:
-    def reader(text: str) -> None:
+    def reader(text: str):
         path.write_text(text, encoding="utf-8", errors="replace")
         with suppress(UnicodeDecodeError):
             read(path)

@@ -8,20 +8,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tests.frozen import GPUINSTALL
+from tests.lab.workshop import Workshop
 from tests.torture.bounded import Case, judged
-from tests.torture.place import gpuinstall
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.lab.workshop import Workshop
-    from tests.torture.place import Place
+from tests.torture.place import Place, gpuinstall
 
 AT_ONCE = 8
 KILLED = 2
@@ -86,7 +81,7 @@ def _pruned(here: Workshop) -> Iterator[None]:
     """Remove what may be removed, again and again."""
     is_over = threading.Event()
 
-    def prune() -> None:
+    def prune():
         while not is_over.wait(EVERY_S):
             gpuinstall(here, "env", "prune", "--yes")
 
@@ -99,7 +94,7 @@ def _pruned(here: Workshop) -> Iterator[None]:
         thread.join()
 
 
-def _kill(here: Workshop, name: str, moment: float) -> None:
+def _kill(here: Workshop, name: str, moment: float):
     running = subprocess.Popen(
         [*GPUINSTALL, "run", name],
         env=here.environment,

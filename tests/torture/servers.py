@@ -6,22 +6,17 @@ import gzip
 import json
 import re
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from tests.hostile.servers import MANNERS as SLOW
 from tests.hostile.servers import PLACES, spoil
+from tests.lab.host import Answer
 from tests.torture.bounded import Case, judged
-from tests.torture.place import gpuinstall
+from tests.torture.place import Place, gpuinstall
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.lab.host import Answer
-    from tests.torture.place import Place
-
-    Manner = Callable[[Answer], Answer]
+Manner = Callable[[Answer], Answer]
 
 SECONDS = 60.0
 ALLOWED = {0, 3, 4}

@@ -9,25 +9,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, product
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.base import process, uv
 from tests.frozen import GPUINSTALL
 from tests.hostile.test_surroundings import small_disk
 from tests.lab.clone import ROOT
+from tests.lab.workshop import Workshop
 from tests.torture.bounded import Case, Peak, highest, judged, run
 from tests.torture.deaths import LABELLED, VERSIONS
-from tests.torture.place import gpuinstall, held_torch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.lab.workshop import Workshop
-    from tests.torture.place import Place
+from tests.torture.place import Place, gpuinstall, held_torch
 
 ENDED_S = 20.0
 """What a run may take to end after a signal."""

@@ -6,21 +6,16 @@ import io
 import stat
 import sys
 import zipfile
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gpuinstall.base import process, uv
 from tests.lab.wheels import make_wheel
 from tests.torture.bounded import Case, judged
-from tests.torture.place import gpuinstall
+from tests.torture.place import Place, gpuinstall
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.torture.place import Place
-
-    Files = dict[str, bytes]
+Files = dict[str, bytes]
 
 INFO = "filelock-9.9.dist-info"
 VICTIM = "victim"
@@ -73,7 +68,7 @@ def _read(wheel: Path) -> Files:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def _write(wheel: Path, files: Files, method: int = zipfile.ZIP_DEFLATED) -> None:
+def _write(wheel: Path, files: Files, method: int = zipfile.ZIP_DEFLATED):
     with zipfile.ZipFile(wheel, "w", method) as archive:
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name), data, method)
@@ -87,7 +82,7 @@ def adding(*names: str, data: bytes = b"evil") -> Callable[[Path], None]:
 def changed(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
     """With one file of its metadata altered."""
 
-    def craft(wheel: Path) -> None:
+    def craft(wheel: Path):
         files = _read(wheel)
         files[f"{INFO}/{name}"] = change(files.get(f"{INFO}/{name}", b""))
         _write(wheel, files)
@@ -106,11 +101,11 @@ def bytewise(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
     return lambda wheel: _rewrite(wheel, change(wheel.read_bytes()))
 
 
-def _rewrite(wheel: Path, data: bytes) -> None:
+def _rewrite(wheel: Path, data: bytes):
     wheel.write_bytes(data)
 
 
-def linked(wheel: Path) -> None:
+def linked(wheel: Path):
     """With a link that leads out, and a file below it."""
     files = _read(wheel)
     with zipfile.ZipFile(wheel, "w") as archive:
@@ -122,7 +117,7 @@ def linked(wheel: Path) -> None:
             archive.writestr(name, data)
 
 
-def doubled(wheel: Path) -> None:
+def doubled(wheel: Path):
     """With a file twice, the second of other content."""
     files = _read(wheel)
     with zipfile.ZipFile(wheel, "w") as archive:
@@ -133,7 +128,7 @@ def doubled(wheel: Path) -> None:
         )
 
 
-def nested(wheel: Path) -> None:
+def nested(wheel: Path):
     inner = io.BytesIO()
     with zipfile.ZipFile(inner, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x", b"0" * 50_000_000)

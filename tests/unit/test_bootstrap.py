@@ -27,12 +27,12 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def settings(home: Path, text: str) -> None:
+def settings(home: Path, text: str):
     (home / ".config" / "pip").mkdir(parents=True)
     (home / ".config" / "pip" / "pip.conf").write_text(text)
 
 
-def test_only_its_own_old_folders_are_removed(tmp_path: Path) -> None:
+def test_only_its_own_old_folders_are_removed(tmp_path):
     old = ["0.1.0-0123456789ab", "0.1.1-0123456789ab", "uv-0.1.2"]
     own = [f"0.2.{number}-0123456789ab" for number in range(bootstrap.KEPT_ENVIRONMENTS)] + [
         "uv-0.13.8"
@@ -47,7 +47,7 @@ def test_only_its_own_old_folders_are_removed(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {*own, *others}
 
 
-def test_only_what_killed_runs_left_is_removed(tmp_path: Path) -> None:
+def test_only_what_killed_runs_left_is_removed(tmp_path):
     for name in (".new-0123abcd", ".new-idea"):
         (tmp_path / name).mkdir()
 
@@ -56,7 +56,7 @@ def test_only_what_killed_runs_left_is_removed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [".new-idea"]
 
 
-def test_pips_index_certificates_and_find_links_reach_uv(nobody: Path) -> None:
+def test_pips_index_certificates_and_find_links_reach_uv(nobody):
     index = "https://user:pa%20ss@index.example/simple"
     settings(
         nobody, f"[global]\nindex-url = {index}\ncert = /ca.pem\n[install]\nfind-links = /a\n  /b\n"
@@ -68,9 +68,7 @@ def test_pips_index_certificates_and_find_links_reach_uv(nobody: Path) -> None:
     assert (given["SSL_CERT_FILE"], given["UV_FIND_LINKS"]) == ("/ca.pem", "/a,/b")
 
 
-def test_pips_variables_come_before_its_files(
-    nobody: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pips_variables_come_before_its_files(nobody, monkeypatch):
     settings(nobody, "[global]\nindex-url = https://file.example/\n")
     monkeypatch.setenv("PIP_INDEX_URL", "https://variable.example/")
 
@@ -78,7 +76,7 @@ def test_pips_variables_come_before_its_files(
 
 
 @pytest.mark.parametrize("variable", ["UV_DEFAULT_INDEX", "UV_INDEX_URL"])
-def test_uvs_own_variables_are_left_alone(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uvs_own_variables_are_left_alone(variable, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "https://pip.example/")
     monkeypatch.setenv(variable, "https://uv.example/")
 
@@ -89,9 +87,7 @@ def test_uvs_own_variables_are_left_alone(variable: str, monkeypatch: pytest.Mon
     } == {variable: "https://uv.example/"}
 
 
-def test_an_index_in_uvs_own_settings_is_left_alone(
-    nobody: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_in_uvs_own_settings_is_left_alone(nobody, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "https://pip.example/")
     (nobody / ".config" / "uv").mkdir(parents=True)
     (nobody / ".config" / "uv" / "uv.toml").write_text('index-url = "https://uv.example/"\n')
@@ -99,7 +95,7 @@ def test_an_index_in_uvs_own_settings_is_left_alone(
     assert "UV_DEFAULT_INDEX" not in bootstrap.environment()
 
 
-def test_the_certificates_of_requests_come_before_pips(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_certificates_of_requests_come_before_pips(monkeypatch):
     monkeypatch.setenv("PIP_CERT", "/pip.pem")
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/requests.pem")
 
@@ -107,8 +103,8 @@ def test_the_certificates_of_requests_come_before_pips(monkeypatch: pytest.Monke
 
 
 def test_what_would_bend_the_pins_does_not_reach_pip_and_uv(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     for name in ("PIP_CONSTRAINT", "UV_EXCLUDE_NEWER", "UV_OVERRIDE", "PYTHONPATH"):
         monkeypatch.setenv(name, "x")
 
@@ -117,25 +113,21 @@ def test_what_would_bend_the_pins_does_not_reach_pip_and_uv(
     )
 
 
-def test_damaged_settings_of_pip_are_pips_business(nobody: Path) -> None:
+def test_damaged_settings_of_pip_are_pips_business(nobody):
     settings(nobody, "index-url outside a section\n")
 
     assert bootstrap.pip_settings() == {}
     assert bootstrap.pip_listing() is None
 
 
-def test_without_a_pip_its_variables_count_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_pip_its_variables_count_all_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.executable", str(tmp_path / "no python"))
     monkeypatch.setenv("PIP_INDEX_URL", "https://variable.example/")
 
     assert bootstrap.environment()["UV_DEFAULT_INDEX"] == "https://variable.example/"
 
 
-def test_uv_looks_for_pythons_where_pyenv_and_conda_keep_them_and_in_no_shims(
-    nobody: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uv_looks_for_pythons_where_pyenv_and_conda_keep_them_and_in_no_shims(nobody, monkeypatch):
     monkeypatch.setenv("PATH", os.pathsep.join(str(nobody / name) for name in ("shims", "bin")))
     for name in ("PYENV_ROOT", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
@@ -173,7 +165,7 @@ def test_uv_looks_for_pythons_where_pyenv_and_conda_keep_them_and_in_no_shims(
         ),
     ],
 )
-def test_the_reason_is_one_line_without_passwords(output: str, expected: str) -> None:
+def test_the_reason_is_one_line_without_passwords(output, expected):
     assert bootstrap.reason(output) == expected
 
 
@@ -187,9 +179,7 @@ def test_the_reason_is_one_line_without_passwords(output: str, expected: str) ->
         ("win32", "AMD64", "", "x86_64-pc-windows-msvc"),
     ],
 )
-def test_the_release_archive_is_the_machines(
-    system: str, machine: str, libc: str, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_release_archive_is_the_machines(system, machine, libc, expected, monkeypatch):
     monkeypatch.setattr("sys.platform", system)
     monkeypatch.setattr("platform.machine", lambda: machine)
     monkeypatch.setattr("platform.libc_ver", lambda: (libc, ""))
@@ -199,7 +189,7 @@ def test_the_release_archive_is_the_machines(
     assert f"\n{expected} " in programs
 
 
-def test_every_way_of_uv_is_tried_in_this_order() -> None:
+def test_every_way_of_uv_is_tried_in_this_order():
     ways = [
         "on PATH or kept",
         "pinned wheel, by pip",
@@ -222,9 +212,7 @@ def test_every_way_of_uv_is_tried_in_this_order() -> None:
         ("win32", "ARM64", "", "win_arm64"),
     ],
 )
-def test_the_wheel_of_the_index_is_the_machines(
-    system: str, machine: str, libc: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_wheel_of_the_index_is_the_machines(system, machine, libc, name, monkeypatch):
     monkeypatch.setattr("sys.platform", system)
     monkeypatch.setattr("platform.machine", lambda: machine)
     monkeypatch.setattr("platform.libc_ver", lambda: (libc, ""))
@@ -239,22 +227,18 @@ def test_the_wheel_of_the_index_is_the_machines(
     assert [each for each in listed if bootstrap.is_for_here(each, job)] == listed[-1:]
 
 
-def test_without_a_pip_its_files_count_all_the_same(
-    nobody: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_pip_its_files_count_all_the_same(nobody, monkeypatch):
     monkeypatch.setattr("sys.executable", str(nobody / "no python"))
     settings(nobody, "[global]\nindex-url = https://file.example/%41\n")
 
     assert bootstrap.environment()["UV_DEFAULT_INDEX"] == "https://file.example/%41"
 
 
-def test_versions_compare_as_numbers() -> None:
+def test_versions_compare_as_numbers():
     assert bootstrap.numbers("0.13.10") > bootstrap.numbers("0.13.8") > bootstrap.numbers("0.9.30")
 
 
-def test_the_data_folder_follows_xdg_only_where_it_is_absolute(
-    nobody: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_data_folder_follows_xdg_only_where_it_is_absolute(nobody, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
     assert bootstrap.data_folder() == nobody / ".local" / "share" / "gpuinstall"
     monkeypatch.setenv("XDG_DATA_HOME", "/data")
@@ -283,9 +267,7 @@ PROGRAM = "data/gpuinstall/1-abc/bin/python"
 
 @pytest.mark.parametrize("name", [*WAY, PROGRAM])
 @pytest.mark.parametrize("sticky", [False, True])
-def test_what_everyone_can_write_to_holds_no_tool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, sticky: bool
-) -> None:
+def test_what_everyone_can_write_to_holds_no_tool(tmp_path, monkeypatch, name, *, sticky):
     python = program_below(tmp_path / "data", monkeypatch)
     assert refusal(python) == ""
     folder = tmp_path / name
@@ -300,9 +282,7 @@ def test_what_everyone_can_write_to_holds_no_tool(
     os.name != "posix" or os.getuid() != 0, reason="only root can give a folder away"
 )
 @pytest.mark.parametrize("name", [*WAY, PROGRAM])
-def test_what_another_user_owns_holds_no_tool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_what_another_user_owns_holds_no_tool(tmp_path, monkeypatch, name):
     python = program_below(tmp_path / "data", monkeypatch)
     os.chown(tmp_path / name, 12345, -1)
 
@@ -317,9 +297,7 @@ def program_below(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return python
 
 
-def test_a_tool_that_another_user_changes_is_not_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tool_that_another_user_changes_is_not_started(tmp_path, monkeypatch):
     kit = bootstrap.read_kit()
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     python = bootstrap.python_of(bootstrap.data_folder() / kit.name)
@@ -331,9 +309,7 @@ def test_a_tool_that_another_user_changes_is_not_started(
         bootstrap.tool_environment(kit, bootstrap.Screen(quiet=True))
 
 
-def test_the_way_through_links_is_looked_at_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_way_through_links_is_looked_at_too(tmp_path, monkeypatch):
     open_folder = tmp_path / "open"
     (tmp_path / "own").mkdir()
     open_folder.mkdir()
@@ -346,9 +322,7 @@ def test_the_way_through_links_is_looked_at_too(
     assert refusal(tool).startswith(f"everyone can write to {open_folder}, ")
 
 
-def test_a_umask_that_lets_everyone_write_makes_no_such_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_umask_that_lets_everyone_write_makes_no_such_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     usual = os.umask(0)
     try:
@@ -367,7 +341,7 @@ def test_a_umask_that_lets_everyone_write_makes_no_such_folder(
     assert restored == 0
 
 
-def test_a_program_that_does_not_answer_is_passed_over() -> None:
+def test_a_program_that_does_not_answer_is_passed_over():
     with pytest.raises(bootstrap.PassedOverError, match="no answer in 1 s"):
         bootstrap.run([sys.executable, "-c", "import time; time.sleep(60)"], seconds=1)
 
@@ -375,23 +349,19 @@ def test_a_program_that_does_not_answer_is_passed_over() -> None:
 class Gone(io.StringIO):
     """A stream whose reader has gone away."""
 
-    def flush(self) -> None:
+    def flush(self):
         raise BrokenPipeError
 
 
 @pytest.mark.parametrize("stream", [None, Gone()])
-def test_work_goes_on_where_nobody_listens(
-    monkeypatch: pytest.MonkeyPatch, stream: Gone | None
-) -> None:
+def test_work_goes_on_where_nobody_listens(monkeypatch, stream):
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", stream)
         bootstrap.Screen(quiet=False).step("tool", "made")
 
 
 @pytest.mark.parametrize("from_stdin", [False, True])
-def test_modules_that_lie_beside_it_are_not_the_standard_librarys(
-    tmp_path: Path, *, from_stdin: bool
-) -> None:
+def test_modules_that_lie_beside_it_are_not_the_standard_librarys(tmp_path, *, from_stdin):
     file = tmp_path / "bootstrap.py"
     file.write_bytes(Path(bootstrap.__file__).read_bytes())
     for module in ("json", "subprocess", "html", "ssl", "urllib"):
@@ -425,8 +395,8 @@ def job(tmp_path: Path) -> bootstrap.Job:
 
 
 def test_a_proxy_that_is_set_is_to_be_checked_and_not_to_be_set(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setenv("HTTPS_PROXY", "http://ann:secret@proxy.example:1")
     assert (
         bootstrap.ways_to_network()[0] == "Check the proxy: HTTPS_PROXY is http://proxy.example:1"
@@ -436,9 +406,7 @@ def test_a_proxy_that_is_set_is_to_be_checked_and_not_to_be_set(
     assert bootstrap.ways_to_network()[0].startswith("export HTTPS_PROXY=")
 
 
-def test_certificates_alone_are_the_way_to_a_server_that_is_not_trusted(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_certificates_alone_are_the_way_to_a_server_that_is_not_trusted(monkeypatch, tmp_path):
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     seen = bootstrap.reason("Caused by: invalid peer certificate: UnknownIssuer")
     monkeypatch.setattr(bootstrap, "SYSTEM_CERTIFICATES", (str(tmp_path / "none"),))
@@ -454,8 +422,8 @@ def test_certificates_alone_are_the_way_to_a_server_that_is_not_trusted(
 
 
 def test_a_full_disk_is_named_before_anything_is_cut_and_all_that_is_written_goes_elsewhere(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     output = (
         "error: Failed to extract "
         + "a/long/path/" * 60
@@ -478,9 +446,7 @@ def full(_job: bootstrap.Job) -> Path:
     raise bootstrap.PassedOverError("no space left on device")
 
 
-def test_a_debian_without_pip_is_told_which_package_brings_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_debian_without_pip_is_told_which_package_brings_it(tmp_path, monkeypatch):
     monkeypatch.setattr(bootstrap, "pip_listing", lambda: None)
     monkeypatch.setattr(bootstrap, "find_spec", lambda _name: None)
     monkeypatch.setattr("shutil.which", lambda _name: "/usr/bin/apt-get")
@@ -490,8 +456,8 @@ def test_a_debian_without_pip_is_told_which_package_brings_it(
 
 
 def test_every_way_out_that_begins_with_a_small_letter_is_a_command_of_a_shell(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     ways = [*bootstrap.ways_to_uv(job(tmp_path)), *bootstrap.ways_to_room()]
     commands = [way for way in ways if way[:1].islower()]
     assert len(commands) > 3

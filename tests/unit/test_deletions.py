@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.lab.clone import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DELETING = {"unlink", "rmdir", "rmtree", "removedirs", "remove_file", "remove_path", "dispose"}
 _ROW = re.compile(
@@ -22,11 +19,11 @@ def rows() -> list[re.Match[str]]:
     return list(_ROW.finditer(page.partition("## What is deleted")[2]))
 
 
-def test_every_module_that_deletes_is_in_the_table() -> None:
+def test_every_module_that_deletes_is_in_the_table():
     assert {row["module"] for row in rows()} == deleting_modules()
 
 
-def test_the_tests_of_the_table_exist() -> None:
+def test_the_tests_of_the_table_exist():
     missing = []
     for row in rows():
         file, name = row["test"].split("::")

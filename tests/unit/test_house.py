@@ -170,21 +170,21 @@ def aliases(tree: ast.Module) -> list[str]:
     ]
 
 
-def test_every_arrow_between_rooms_is_one_of_the_plan_and_every_one_of_the_plan_is_used() -> None:
+def test_every_arrow_between_rooms_is_one_of_the_plan_and_every_one_of_the_plan_is_used():
     graph = {room: others for room, others in room_graph().items() if room != "cli"}
 
     assert drawn(graph).splitlines() == ARROWS.strip().splitlines()
 
 
-def test_nothing_uses_the_command_line_but_its_entrance() -> None:
+def test_nothing_uses_the_command_line_but_its_entrance():
     assert {room for room, others in room_graph().items() if "cli" in others} == {"__main__"}
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_no_modules_import_each_other_in_a_circle():
     assert circles(module_graph()) == []
 
 
-def test_no_modules_below_the_door_name_each_others_types_in_a_circle() -> None:
+def test_no_modules_below_the_door_name_each_others_types_in_a_circle():
     below = {
         name: others - {"gpuinstall"}
         for name, others in module_graph(types=True).items()
@@ -194,7 +194,7 @@ def test_no_modules_below_the_door_name_each_others_types_in_a_circle() -> None:
     assert circles(below) == []
 
 
-def test_a_public_name_is_defined_once() -> None:
+def test_a_public_name_is_defined_once():
     definitions: dict[str, list[str]] = defaultdict(list)
     for name, module in modules().items():
         if (
@@ -206,11 +206,11 @@ def test_a_public_name_is_defined_once() -> None:
     assert {public: where for public, where in definitions.items() if len(where) > 1} == {}
 
 
-def test_no_rooms_import_each_other_in_a_circle() -> None:
+def test_no_rooms_import_each_other_in_a_circle():
     assert circles(room_graph()) == []
 
 
-def test_no_rooms_below_the_door_name_each_others_types_in_a_circle() -> None:
+def test_no_rooms_below_the_door_name_each_others_types_in_a_circle():
     below = {
         room: others - {"gpuinstall"}
         for room, others in room_graph(types=True).items()
@@ -220,7 +220,7 @@ def test_no_rooms_below_the_door_name_each_others_types_in_a_circle() -> None:
     assert circles(below) == []
 
 
-def test_the_name_of_a_class_or_a_type_means_one_thing() -> None:
+def test_the_name_of_a_class_or_a_type_means_one_thing():
     meanings: dict[str, list[str]] = defaultdict(list)
     for name, module in modules().items():
         for node in ast.walk(module.tree):
@@ -233,7 +233,7 @@ def test_the_name_of_a_class_or_a_type_means_one_thing() -> None:
 
 
 @pytest.mark.parametrize("root", PURE)
-def test_what_decides_reaches_nothing_of_the_world(root: str) -> None:
+def test_what_decides_reaches_nothing_of_the_world(root):
     dotted = f"gpuinstall.{root}"
     inside = {name for name in modules() if name == dotted or name.startswith(f"{dotted}.")}
     touched = {
@@ -245,7 +245,7 @@ def test_what_decides_reaches_nothing_of_the_world(root: str) -> None:
     assert {name: world for name, world in touched.items() if world} == {}
 
 
-def test_nobody_names_a_maker_but_those_who_may() -> None:
+def test_nobody_names_a_maker_but_those_who_may():
     named: dict[str, Counter[str]] = defaultdict(Counter)
     for name, module in modules().items():
         inner = name.partition(".")[2]
@@ -263,7 +263,7 @@ def test_nobody_names_a_maker_but_those_who_may() -> None:
     assert {room: dict(found) for room, found in named.items() if found} == {}
 
 
-def test_the_walk_sees_what_is_imported_where(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_walk_sees_what_is_imported_where(tmp_path_factory):
     room = tmp_path_factory.mktemp("source") / "gpuinstall"
     (room / "a").mkdir(parents=True)
     (room / "__init__.py").touch()
@@ -279,14 +279,14 @@ def test_the_walk_sees_what_is_imported_where(tmp_path_factory: pytest.TempPathF
     assert sorted(read.types) == ["gpuinstall.a", "socket"]
 
 
-def test_circles_are_found_whatever_leads_to_them() -> None:
+def test_circles_are_found_whatever_leads_to_them():
     assert circles({"a": "b", "b": "c", "c": "bd", "d": "", "e": "f", "f": "e"}) == [
         ["b", "c"],
         ["e", "f"],
     ]
 
 
-def test_a_word_is_taken_apart_however_it_is_written() -> None:
+def test_a_word_is_taken_apart_however_it_is_written():
     assert (
         parts("CudaVersion")
         == parts("cuda_version")

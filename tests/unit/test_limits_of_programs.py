@@ -1,7 +1,5 @@
 """The limits of programs that servers may hold up."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -16,19 +14,19 @@ SLEEPS = "import time; time.sleep(60)"
 GROWS = "import time; kept = b'x' * 700_000_000; time.sleep(60)"
 
 
-def test_a_program_that_takes_too_long_is_ended() -> None:
+def test_a_program_that_takes_too_long_is_ended():
     with within(10), pytest.raises(InstallationError, match=r"took more than 2 s") as caught:
         process.run([sys.executable, "-c", SLEEPS], patience=PATIENCE)
     assert caught.value.code == "too-slow"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a program holds")
-def test_a_program_that_grows_is_ended() -> None:
+def test_a_program_that_grows_is_ended():
     with within(10), pytest.raises(InstallationError, match=r"took more than 500 MB"):
         process.run([sys.executable, "-c", GROWS], patience=Patience())
 
 
-def test_a_program_that_is_followed_is_limited_too() -> None:
+def test_a_program_that_is_followed_is_limited_too():
     with within(10), pytest.raises(InstallationError, match=r"took more than 2 s"):
         process.follow(
             [sys.executable, "-c", SLEEPS], lambda _line: None, env={}, patience=PATIENCE
@@ -36,11 +34,11 @@ def test_a_program_that_is_followed_is_limited_too() -> None:
 
 
 @pytest.mark.parametrize("said", ["soon", "0", "-1", "inf", "nan"])
-def test_patience_is_a_number_above_nothing(said: str) -> None:
+def test_patience_is_a_number_above_nothing(said):
     with pytest.raises(UsageError, match="GPUINSTALL_SILENCE"):
         read_patience({"GPUINSTALL_SILENCE": said})
 
 
-def test_uv_is_told_our_patience_unless_it_was_told_another() -> None:
+def test_uv_is_told_our_patience_unless_it_was_told_another():
     told = Patience(silence=7).variables({"UV_HTTP_RETRIES": "9"})
     assert (told["UV_HTTP_TIMEOUT"], told["UV_HTTP_RETRIES"]) == ("7", "9")

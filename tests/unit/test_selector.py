@@ -102,14 +102,14 @@ def planned(visit: Visit) -> dict[str, Any]:
     return answer
 
 
-def test_the_page_answers_as_choose_does(text: str) -> None:
+def test_the_page_answers_as_choose_does(text):
     chance = random.Random(15)
     visits = [any_visit(chance) for _ in range(300)]
 
     assert [visit for visit in visits if shown(text, visit) != planned(visit)] == []
 
 
-def test_the_page_asks_nothing_of_anyone_and_allows_only_its_own_script(text: str) -> None:
+def test_the_page_asks_nothing_of_anyone_and_allows_only_its_own_script(text):
     outside = re.findall(r"""<[^>]*\s(?:src|href|action|style|on\w+)=["'](?!#)([^"']*)""", text)
 
     assert outside == ["../support-table.html"]
@@ -117,7 +117,7 @@ def test_the_page_asks_nothing_of_anyone_and_allows_only_its_own_script(text: st
     assert not re.search(r"innerHTML|fetch\(|XMLHttpRequest|import\(|eval\(|url\(", text)
 
 
-def test_nothing_in_the_catalogue_ends_the_script(text: str) -> None:
+def test_nothing_in_the_catalogue_ends_the_script(text):
     hostile = replace(frozen_catalog(), date="</script><b>")
 
     assert "</script><b>" not in selector_page(hostile, ())

@@ -1,23 +1,13 @@
 """The temporary folder of a run."""
 
-from __future__ import annotations
-
 import os
 import tempfile
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.in_use import IN_USE, hold_alone
 from gpuinstall.sources.session import remove_abandoned_scratch
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-    import pytest
-
-
-def test_only_what_a_killed_run_left_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_what_a_killed_run_left_is_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "gpuinstall-notes").mkdir()
     for name in ("gpuinstall-killed", "gpuinstall-running", "gpuinstall-new"):

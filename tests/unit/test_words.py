@@ -16,7 +16,7 @@ def refused(*gpus: str, driver: str | None, os: str | None = None) -> UsageError
     return caught.value
 
 
-def test_a_machine_has_what_was_said_and_nothing_else() -> None:
+def test_a_machine_has_what_was_said_and_nothing_else():
     made = machine_in_words(("RTX 5090", "sm_70"), "570.86", "windows", None)
 
     assert (made.os, made.arch, str(made.driver and made.driver.version)) == (
@@ -48,14 +48,14 @@ def test_a_machine_has_what_was_said_and_nothing_else() -> None:
         ("27.21.14.5671", "456.71"),
     ],
 )
-def test_a_driver_is_read_as_packages_and_windows_write_it(said: str, driver: str) -> None:
+def test_a_driver_is_read_as_packages_and_windows_write_it(said, driver):
     assert str(driver_in_words(said)) == driver
 
 
 @pytest.mark.parametrize(
     "said", ["12.4", "cuda 12.4", "CUDA-12.4", "cuda12.4", "cu124", "12.4.1", "CUDA Version: 12.4"]
 )
-def test_a_cuda_version_for_a_driver_says_so_and_what_to_give(said: str) -> None:
+def test_a_cuda_version_for_a_driver_says_so_and_what_to_give(said):
     error = refused("RTX 4090", driver=said)
 
     assert (error.code, error.exit_code) == ("driver-malformed", 2)
@@ -64,7 +64,7 @@ def test_a_cuda_version_for_a_driver_says_so_and_what_to_give(said: str) -> None
     assert "--driver 550 or newer" in (error.hint or "")
 
 
-def test_a_cuda_version_that_no_driver_serves_yet_is_one_too() -> None:
+def test_a_cuda_version_that_no_driver_serves_yet_is_one_too():
     assert "--driver" not in (refused("RTX 4090", driver="cuda 99.0").hint or "")
 
 
@@ -72,44 +72,42 @@ def test_a_cuda_version_that_no_driver_serves_yet_is_one_too() -> None:
     ("said", "branch"),
     [("16.2", 535), ("vGPU 17.3", 550), ("grid 18", 570), ("NVIDIA vGPU software 15.1", 525)],
 )
-def test_a_release_of_vgpu_software_is_told_from_a_driver_and_from_a_cuda(
-    said: str, branch: int
-) -> None:
+def test_a_release_of_vgpu_software_is_told_from_a_driver_and_from_a_cuda(said, branch):
     error = refused("A100", driver=said)
 
     assert "vGPU software" in error.message
     assert f"--driver {branch}" in (error.hint or "")
 
 
-def test_a_driver_with_its_vgpu_release_behind_it_is_that_driver() -> None:
+def test_a_driver_with_its_vgpu_release_behind_it_is_that_driver():
     assert str(driver_in_words("550.90.07 (vGPU 17.3)")) == "550.90.07"
 
 
 @pytest.mark.parametrize(
     "said", ["535.183.01 with cuda-compat 13.0", "535.183.01 + cuda-compat-13-0"]
 )
-def test_the_forward_compatibility_package_above_a_driver_may_be_named(said: str) -> None:
+def test_the_forward_compatibility_package_above_a_driver_may_be_named(said):
     driver = machine_in_words(("A100",), said).driver
 
     assert driver is not None
     assert (str(driver.version), str(driver.cuda), driver.compat) == ("535.183.01", "13.0", True)
 
 
-def test_a_glibc_may_be_given_where_there_is_one() -> None:
+def test_a_glibc_may_be_given_where_there_is_one():
     assert machine_in_words(("A100",), "580", glibc="2.35").glibc == "2.35"
     with pytest.raises(UsageError, match="no glibc of windows"):
         machine_in_words(("A100",), "580", "windows", glibc="2.35")
 
 
 @pytest.mark.parametrize("said", ["banana", "-", "580.", "12.4.x.y"])
-def test_what_is_no_driver_says_what_to_give(said: str) -> None:
+def test_what_is_no_driver_says_what_to_give(said):
     error = refused("RTX 5090", driver=said)
 
     assert error.code == "driver-malformed"
     assert "--driver 580" in (error.hint or "")
 
 
-def test_without_a_driver_the_answer_is_the_drivers_that_work_and_which_to_get() -> None:
+def test_without_a_driver_the_answer_is_the_drivers_that_work_and_which_to_get():
     error = refused("RTX 5090", driver=None)
     lines = (error.hint or "").splitlines()
 
@@ -124,21 +122,21 @@ def test_without_a_driver_the_answer_is_the_drivers_that_work_and_which_to_get()
     )
 
 
-def test_an_old_card_gets_the_newest_driver_that_drives_it() -> None:
+def test_an_old_card_gets_the_newest_driver_that_drives_it():
     assert (refused("K80", driver=None).hint or "").splitlines()[0].endswith("get 470")
 
 
-def test_several_cards_get_the_drivers_that_serve_them_all() -> None:
+def test_several_cards_get_the_drivers_that_serve_them_all():
     lines = (refused("RTX 5090", "V100", driver=None).hint or "").splitlines()
 
     assert [line.split()[1] for line in lines[1:]] == ["570", "575–580"]
 
 
-def test_a_card_that_no_build_runs_on_says_that() -> None:
+def test_a_card_that_no_build_runs_on_says_that():
     assert "No known build of torch" in (refused("GTX 660", driver=None).hint or "")
 
 
-def test_macos_needs_no_driver() -> None:
+def test_macos_needs_no_driver():
     assert machine_in_words(("RTX 4090",), None, "macos", None).driver is None
 
 
@@ -155,18 +153,18 @@ def test_macos_needs_no_driver() -> None:
     ],
 )
 def test_the_platform_is_what_was_said_or_what_the_gpu_and_the_driver_s_number_have(
-    gpus: tuple[str, ...], driver: str, os: str | None, platform: tuple[str, str]
-) -> None:
+    gpus, driver, os, platform
+):
     made = machine_in_words(gpus, driver, os, None)
 
     assert (made.os, made.arch) == platform
 
 
-def test_the_processor_that_was_said_is_kept() -> None:
+def test_the_processor_that_was_said_is_kept():
     assert machine_in_words(("DGX Spark",), "580", None, "x86_64").arch == "x86_64"
 
 
-def test_every_product_of_another_maker_is_found_by_its_name_with_its_brand() -> None:
+def test_every_product_of_another_maker_is_found_by_its_name_with_its_brand():
     wrong = []
     for chip in other_chips():
         for name in chip.products:
@@ -177,7 +175,7 @@ def test_every_product_of_another_maker_is_found_by_its_name_with_its_brand() ->
     assert wrong == []
 
 
-def test_a_name_that_is_nvidias_and_apples_is_not_guessed() -> None:
+def test_a_name_that_is_nvidias_and_apples_is_not_guessed():
     error = refused("M4", driver="535")
 
     assert (error.code, error.hint) == (

@@ -8,7 +8,7 @@ import threading
 import time
 
 
-def _wait(pattern: str) -> None:
+def _wait(pattern: str):
     while not glob.glob(pattern):  # noqa: PTH207  nothing is imported that Python has not
         time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -26,14 +26,14 @@ Run it again with --backend cpu --torch-index https://index.example/whl: another
 Run it again without --python 3.8"""
 
 
-def test_advice_with_an_option_that_the_command_lacks_is_left_out() -> None:
+def test_advice_with_an_option_that_the_command_lacks_is_left_out():
     lines = REFUSED.splitlines()
     assert for_options(REFUSED, {"--backend", "--torch-index"}).splitlines() == lines
     assert for_options(REFUSED, {"--backend"}).splitlines() == [*lines[:2], lines[3]]
     assert for_options(REFUSED, {"--any"}).splitlines() == [lines[0], lines[3]]
 
 
-def test_advice_for_another_command_is_one_to_install() -> None:
+def test_advice_for_another_command_is_one_to_install():
     install = "gpuinstall install --venv 'my env'"
     assert for_install(REFUSED, ("--venv", "my env")) == (
         "sudo reboot",
@@ -43,7 +43,7 @@ def test_advice_for_another_command_is_one_to_install() -> None:
     )
 
 
-def test_names_beyond_six_are_a_number() -> None:
+def test_names_beyond_six_are_a_number():
     assert some(["numpy", "pandas"]) == "numpy, pandas"
     assert some(list("abcdefg")) == "a, b, c, d, e, f, g"
     assert some(list("abcdefgh")) == "a, b, c, d, e, f and 2 more"
@@ -57,9 +57,7 @@ def test_names_beyond_six_are_a_number() -> None:
         ("pytorch >=2.9", "torch>=2.9"),
     ],
 )
-def test_a_requirement_in_conda_s_spelling_is_answered_with_the_right_one(
-    typed: str, likely: str
-) -> None:
+def test_a_requirement_in_conda_s_spelling_is_answered_with_the_right_one(typed, likely):
     with pytest.raises(UsageError) as caught:
         parse_requirement(typed)
     assert caught.value.hint == f"Write {likely} in place of {typed}"
@@ -77,7 +75,7 @@ class Index:
         )
 
 
-def test_a_package_that_is_not_found_is_answered_with_the_likely_name() -> None:
+def test_a_package_that_is_not_found_is_answered_with_the_likely_name():
     names = {
         "trch": "torch",
         "torchvison": "torchvision",
@@ -98,7 +96,7 @@ def test_a_package_that_is_not_found_is_answered_with_the_likely_name() -> None:
     )
 
 
-def test_a_version_that_is_not_there_is_answered_with_the_newest() -> None:
+def test_a_version_that_is_not_there_is_answered_with_the_newest():
     message = "No solution found\n  cause: Because {} is {}, we can conclude that your requirements are unsatisfiable."
     exact = message.format("there", "no version of numpy==99.0 and you require numpy==99.0")
     bounded = message.format("only numpy<=2.5", "available and you require numpy>=99")
@@ -116,7 +114,7 @@ def test_a_version_that_is_not_there_is_answered_with_the_newest() -> None:
     ]
 
 
-def test_an_advice_that_fails_when_pasted_is_found() -> None:
+def test_an_advice_that_fails_when_pasted_is_found():
     assert judged("gpuinstall install --nothing")
     assert judged("gpuinstall instal")
     assert judged("df -h; (")
@@ -124,7 +122,7 @@ def test_an_advice_that_fails_when_pasted_is_found() -> None:
     assert judged("Check the name") is None
 
 
-def test_every_advice_of_every_failure_is_prose_or_a_command() -> None:
+def test_every_advice_of_every_failure_is_prose_or_a_command():
     fixes = [failure.fix.commands for failure in load_failures().values()]
     lines = [line for commands in fixes for lines in commands.values() for line in lines]
     assert len(lines) > 400
@@ -135,7 +133,7 @@ def test_every_advice_of_every_failure_is_prose_or_a_command() -> None:
     } == {}
 
 
-def test_every_hint_that_is_written_in_the_source_is_prose_or_a_command() -> None:
+def test_every_hint_that_is_written_in_the_source_is_prose_or_a_command():
     hints = [
         keyword.value.value
         for path in (ROOT / "src").rglob("*.py")

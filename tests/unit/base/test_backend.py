@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from gpuinstall.base.backend import CPU, SPELLINGS, Backend, known_backend
@@ -17,9 +15,7 @@ from gpuinstall.catalog import load_catalog
         ("xpu", "xpu", None, "xpu"),
     ],
 )
-def test_a_tag_is_read_and_written_as_it_was(
-    tag: str, kind: str, version: str | None, in_a_file_name: str
-) -> None:
+def test_a_tag_is_read_and_written_as_it_was(tag, kind, version, in_a_file_name):
     backend = Backend.parse(tag)
 
     assert backend == Backend(kind, version)
@@ -29,13 +25,13 @@ def test_a_tag_is_read_and_written_as_it_was(
 @pytest.mark.parametrize(
     "text", ["", "cu", "cu1", "cu1300", "CU126", "cuda126", "rocm7.", "cpu2", "cpu ", "gpu"]
 )
-def test_what_is_no_tag_is_named(text: str) -> None:
+def test_what_is_no_tag_is_named(text):
     assert known_backend(text) is None
     with pytest.raises(ValueError, match="is not a backend such as cu126 or cpu"):
         Backend.parse(text)
 
 
-def test_every_tag_of_the_catalogue_is_of_a_known_kind() -> None:
+def test_every_tag_of_the_catalogue_is_of_a_known_kind():
     backends = {build.backend for build in load_catalog().builds}
 
     assert CPU in backends

@@ -1,18 +1,11 @@
 """A project's settings."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from gpuinstall.base.config import parse_config, read_config
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import FOLDERS_OWN, Request
 from gpuinstall.base.sourcing import Sourcing
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SETTINGS = """
 [project]
@@ -27,11 +20,11 @@ torch-index = "https://index.example/whl"
 """
 
 
-def test_a_folder_without_settings_has_none(tmp_path: Path) -> None:
+def test_a_folder_without_settings_has_none(tmp_path):
     assert read_config(tmp_path) == FOLDERS_OWN
 
 
-def test_every_setting_is_read(tmp_path: Path) -> None:
+def test_every_setting_is_read(tmp_path):
     (tmp_path / "pyproject.toml").write_text(SETTINGS)
 
     assert read_config(tmp_path) == Request(
@@ -43,14 +36,14 @@ def test_every_setting_is_read(tmp_path: Path) -> None:
     )
 
 
-def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path):
     (tmp_path / "pyproject.toml").write_text(SETTINGS, encoding="utf-8-sig")
     (tmp_path / ".python-version").write_text("3.12", encoding="utf-8-sig")
 
     assert read_config(tmp_path).targets == ("cu126", "cpu")
 
 
-def test_python_is_said_by_us_then_by_the_version_file_then_by_the_project(tmp_path: Path) -> None:
+def test_python_is_said_by_us_then_by_the_version_file_then_by_the_project(tmp_path):
     (tmp_path / "pyproject.toml").write_text(SETTINGS)
     (tmp_path / ".python-version").write_text("# ours\n3.12.4\n")
     assert read_config(tmp_path).python == "3.12"
@@ -59,7 +52,7 @@ def test_python_is_said_by_us_then_by_the_version_file_then_by_the_project(tmp_p
     assert read_config(tmp_path).python == "3.11"
 
 
-def test_poetry_says_which_python_a_project_is_for() -> None:
+def test_poetry_says_which_python_a_project_is_for():
     expected = {
         "^3.13": ">=3.13,<4",
         "~3.11": ">=3.11,<3.12",
@@ -83,7 +76,7 @@ def test_poetry_says_which_python_a_project_is_for() -> None:
 @pytest.mark.parametrize(
     ("text", "python"), [("cpython-3.13\n", "3.13"), ("cpython@3.12", "3.12"), ("my-env\n", None)]
 )
-def test_a_version_file_names_a_python_in_several_ways(text: str, python: str | None) -> None:
+def test_a_version_file_names_a_python_in_several_ways(text, python):
     assert parse_config({}, text).python == python
 
 
@@ -101,7 +94,7 @@ def test_a_version_file_names_a_python_in_several_ways(text: str, python: str | 
         ("[project]\nrequires-python = 3\n", "requires-python"),
     ],
 )
-def test_malformed_settings_are_named(tmp_path: Path, text: str, word: str) -> None:
+def test_malformed_settings_are_named(tmp_path, text, word):
     (tmp_path / "pyproject.toml").write_text(text)
 
     with pytest.raises(UsageError) as caught:

@@ -30,7 +30,7 @@ from gpuinstall.base.files import (
 from gpuinstall.base.reporter import SilentReporter
 
 
-def test_file_takes_the_place_of_the_old_one_in_new_folders(tmp_path: Path) -> None:
+def test_file_takes_the_place_of_the_old_one_in_new_folders(tmp_path):
     path = tmp_path / "new" / "file"
     write_atomically(path, "old")
     write_atomically(path, "new\n")
@@ -38,7 +38,7 @@ def test_file_takes_the_place_of_the_old_one_in_new_folders(tmp_path: Path) -> N
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_file_has_the_permissions_that_the_umask_leaves(tmp_path: Path) -> None:
+def test_file_has_the_permissions_that_the_umask_leaves(tmp_path):
     before = os.umask(0o027)
     try:
         write_atomically(tmp_path / "file", "")
@@ -47,7 +47,7 @@ def test_file_has_the_permissions_that_the_umask_leaves(tmp_path: Path) -> None:
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
 
 
-def test_old_file_stays_when_writing_fails(tmp_path: Path) -> None:
+def test_old_file_stays_when_writing_fails(tmp_path):
     path = tmp_path / "file"
     write_atomically(path, "old")
     with pytest.raises(InstallationError), written(path) as file:
@@ -56,7 +56,7 @@ def test_old_file_stays_when_writing_fails(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_disk_that_is_full_is_named() -> None:
+def test_disk_that_is_full_is_named():
     with pytest.raises(InstallationError) as caught, written(_full()) as file:
         file.write(b"x" * 100_000)
     assert caught.value.code == "not-writable"
@@ -65,15 +65,15 @@ def test_disk_that_is_full_is_named() -> None:
 class Warnings(SilentReporter):
     """Keeps what it is warned of."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.texts: list[str] = []
 
-    def warn(self, text: str) -> None:
+    def warn(self, text: str):
         self.texts.append(text)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes as Unix has them")
-def test_a_cache_that_everyone_can_write_to_is_refused_sticky_or_not(tmp_path: Path) -> None:
+def test_a_cache_that_everyone_can_write_to_is_refused_sticky_or_not(tmp_path):
     taken = []
     for mode in (0o777, 0o1777, 0o755, 0o775):
         tmp_path.chmod(mode)
@@ -86,7 +86,7 @@ def test_a_cache_that_everyone_can_write_to_is_refused_sticky_or_not(tmp_path: P
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes as Unix has them")
-def test_a_cache_that_everyone_can_exchange_is_refused(tmp_path: Path) -> None:
+def test_a_cache_that_everyone_can_exchange_is_refused(tmp_path):
     above, links = tmp_path / "above", tmp_path / "links"
     (above / "cache").mkdir(parents=True)
     links.mkdir()
@@ -106,7 +106,7 @@ def test_a_cache_that_everyone_can_exchange_is_refused(tmp_path: Path) -> None:
 @pytest.mark.skipif(
     os.name != "posix" or os.getuid() != 0, reason="only root can give a folder away"
 )
-def test_the_owner_of_a_cache_or_of_a_folder_above_is_named(tmp_path: Path) -> None:
+def test_the_owner_of_a_cache_or_of_a_folder_above_is_named(tmp_path):
     cache = tmp_path / "above" / "cache"
     cache.mkdir(parents=True)
     for folder in (cache, cache.parent):
@@ -119,7 +119,7 @@ def test_the_owner_of_a_cache_or_of_a_folder_above_is_named(tmp_path: Path) -> N
         os.chown(folder, 0, -1)
 
 
-def _half_written(file: IO[bytes]) -> None:
+def _half_written(file: IO[bytes]):
     file.write(b"half")
     raise OSError(28, "No space left on device")
 
@@ -130,9 +130,7 @@ def _full() -> Path:
     return Path("/dev/full/file")
 
 
-def test_a_folder_deeper_than_python_recurses_is_read_and_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_deeper_than_python_recurses_is_read_and_removed(tmp_path, monkeypatch):
     deep = tmp_path / "deep"
     deep.mkdir()
     with monkeypatch.context() as here:
@@ -147,9 +145,7 @@ def test_a_folder_deeper_than_python_recurses_is_read_and_removed(
 
 
 @pytest.mark.parametrize("named", ["/elsewhere/caches", " ", None])
-def test_the_cache_lies_where_platformdirs_says(
-    monkeypatch: pytest.MonkeyPatch, named: str | None
-) -> None:
+def test_the_cache_lies_where_platformdirs_says(monkeypatch, named):
     if named is None:
         monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     else:
@@ -157,9 +153,7 @@ def test_the_cache_lies_where_platformdirs_says(
     assert own_cache_folder() == user_cache_path("gpuinstall", appauthor=False)
 
 
-def test_a_file_is_never_more_open_than_the_one_it_replaces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_never_more_open_than_the_one_it_replaces(tmp_path, monkeypatch):
     path = tmp_path / "pip.conf"
     for mode, refused, expected in (
         (0o600, False, 0o600),
@@ -183,7 +177,7 @@ def _replaced_by(text: bytes, _before: bytes | None) -> bytes:
 
 
 @pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can give a file away")
-def test_a_file_of_another_user_stays_that_users(tmp_path: Path) -> None:
+def test_a_file_of_another_user_stays_that_users(tmp_path):
     file = tmp_path / "pip.conf"
     file.write_bytes(b"old")
     file.chmod(0o640)
@@ -196,7 +190,7 @@ def test_a_file_of_another_user_stays_that_users(tmp_path: Path) -> None:
     assert stat.S_IMODE(status.st_mode) == 0o600, "it has a login now"
 
 
-def test_a_change_made_while_a_file_is_edited_is_kept(tmp_path: Path) -> None:
+def test_a_change_made_while_a_file_is_edited_is_kept(tmp_path):
     path, calls = tmp_path / "uv.toml", []
 
     def edit(before: bytes | None) -> bytes:
@@ -210,7 +204,7 @@ def test_a_change_made_while_a_file_is_edited_is_kept(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_that_changes_all_the_time_is_left(tmp_path: Path) -> None:
+def test_a_file_that_changes_all_the_time_is_left(tmp_path):
     path = tmp_path / "uv.toml"
     path.write_bytes(b"")
 
@@ -225,7 +219,7 @@ def test_a_file_that_changes_all_the_time_is_left(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_a_killed_run_left_beside_a_file_goes(tmp_path: Path) -> None:
+def test_what_a_killed_run_left_beside_a_file_goes(tmp_path):
     part, young = tmp_path / ".pip.conf.0123abcd", tmp_path / ".pip.conf.0123abce"
     part.write_text("token", encoding="utf-8")
     young.write_text("token", encoding="utf-8")
@@ -234,18 +228,16 @@ def test_what_a_killed_run_left_beside_a_file_goes(tmp_path: Path) -> None:
     assert {entry.name for entry in tmp_path.iterdir()} == {"pip.conf", young.name}
 
 
-def _refused(*_: object) -> None:
+def _refused(*_: object):
     raise PermissionError(1, "Operation not permitted")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="two files cannot be exchanged there")
-def test_a_change_made_after_the_last_look_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_made_after_the_last_look_is_kept(tmp_path, monkeypatch):
     path, looks = tmp_path / "file", []
     path.write_text("mine\n", encoding="utf-8")
 
-    def look(_place: Path, before: bytes | None) -> None:
+    def look(_place: Path, before: bytes | None):
         looks.append(before)
         if len(looks) == 1:
             path.write_text("mine, and more\n", encoding="utf-8")
@@ -258,7 +250,7 @@ def test_a_change_made_after_the_last_look_is_kept(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no files of the kernel")
-def test_what_a_reader_would_wait_on_is_not_opened(tmp_path: Path) -> None:
+def test_what_a_reader_would_wait_on_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "endless").symlink_to("/dev/zero")
     (tmp_path / "kernel").symlink_to("/proc/self/environ")
@@ -278,7 +270,7 @@ def test_what_a_reader_would_wait_on_is_not_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no modes")
-def test_a_cache_is_closed_to_others_whatever_the_umask(tmp_path: Path) -> None:
+def test_a_cache_is_closed_to_others_whatever_the_umask(tmp_path):
     cache = tmp_path / "home" / "cache" / "gpuinstall"
     before = os.umask(0)
     try:
@@ -298,7 +290,7 @@ def test_a_cache_is_closed_to_others_whatever_the_umask(tmp_path: Path) -> None:
     assert (within, restored) == (0o002, 0)
 
 
-def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file" / "gpuinstall", tmp_path / ("x" * 300)):
         with pytest.raises(InstallationError, match="cannot be written"):

@@ -1,18 +1,12 @@
 """A folder of the cache that a program uses stays, until that ends, however it ends."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall.base.in_use import IN_USE, claim, hold, hold_alone, share
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="Windows removes no program that runs"
@@ -25,7 +19,7 @@ os.execvp("sh", ["sh", "-c", "exec 3>&-; echo held; exec cat"])
 """
 
 
-def test_a_folder_is_held_until_the_program_that_the_process_became_ends(tmp_path: Path) -> None:
+def test_a_folder_is_held_until_the_program_that_the_process_became_ends(tmp_path):
     command = [sys.executable, "-c", BECOMES_CAT, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         assert program.stdout is not None
@@ -37,12 +31,12 @@ def test_a_folder_is_held_until_the_program_that_the_process_became_ends(tmp_pat
     os.close(descriptor)
 
 
-def test_a_folder_that_is_removed_in_the_moment_is_not_held(tmp_path: Path) -> None:
+def test_a_folder_that_is_removed_in_the_moment_is_not_held(tmp_path):
     assert not hold(str(tmp_path / "gone"))
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
-def test_a_folder_whose_lock_is_no_file_is_never_removed(tmp_path: Path, kind: str) -> None:
+def test_a_folder_whose_lock_is_no_file_is_never_removed(tmp_path, kind):
     place = tmp_path / IN_USE
     match kind:
         case "pipe":
@@ -55,7 +49,7 @@ def test_a_folder_whose_lock_is_no_file_is_never_removed(tmp_path: Path, kind: s
     assert hold_alone(str(tmp_path)) is None
 
 
-def test_a_folder_that_another_program_uses_cannot_be_claimed(tmp_path: Path) -> None:
+def test_a_folder_that_another_program_uses_cannot_be_claimed(tmp_path):
     command = [sys.executable, "-c", BECOMES_CAT, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         assert program.stdout is not None

@@ -32,7 +32,7 @@ def start(code: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_every_signal_that_ends_a_program_is_an_interrupt(name: str) -> None:
+def test_every_signal_that_ends_a_program_is_an_interrupt(name):
     running = start(
         "try:\n print('ready', flush=True)\n time.sleep(60)\nexcept KeyboardInterrupt:\n sys.exit(130)"
     )
@@ -41,7 +41,7 @@ def test_every_signal_that_ends_a_program_is_an_interrupt(name: str) -> None:
     assert running.returncode == 130
 
 
-def test_a_program_that_a_thread_waits_for_is_ended_at_once() -> None:
+def test_a_program_that_a_thread_waits_for_is_ended_at_once():
     code = f"""
 waiting = threading.Thread(target=lambda: print(process.run({SLEEP}).status))
 waiting.start()
@@ -58,7 +58,7 @@ except KeyboardInterrupt:
     assert out == f"{-signal.SIGKILL}\n"
 
 
-def test_a_block_is_finished_first() -> None:
+def test_a_block_is_finished_first():
     code = """
 try:
     with interruption.defer_interrupts():
@@ -75,7 +75,7 @@ except KeyboardInterrupt:
     assert out == "finished\ninterrupted\n"
 
 
-def test_a_signal_that_somebody_ignores_for_us_stays_ignored() -> None:
+def test_a_signal_that_somebody_ignores_for_us_stays_ignored():
     code = "print('ready', flush=True)\nprint(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
     words = ["nohup", sys.executable, "-c", PREFACE + code]
     done = subprocess.run(
@@ -84,20 +84,20 @@ def test_a_signal_that_somebody_ignores_for_us_stays_ignored() -> None:
     assert done.stdout == "ready\nTrue\n"
 
 
-def test_a_call_that_takes_too_long_is_left_alone() -> None:
+def test_a_call_that_takes_too_long_is_left_alone():
     begun = time.monotonic()
     with pytest.raises(TimeoutError):
         within(0.05, lambda: time.sleep(5))
     assert time.monotonic() - begun < 4
 
 
-def test_a_call_in_time_gives_its_answer_or_raises_its_own_error() -> None:
+def test_a_call_in_time_gives_its_answer_or_raises_its_own_error():
     assert within(5, lambda: "an answer") == "an answer"
     with pytest.raises(ZeroDivisionError):
         within(5, lambda: 1 / 0)
 
 
-def test_who_waits_for_a_call_is_interrupted() -> None:
+def test_who_waits_for_a_call_is_interrupted():
     running = start("print('ready', flush=True)\ninterruption.within(60, lambda: time.sleep(60))")
     running.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in running.communicate(timeout=30)[1]

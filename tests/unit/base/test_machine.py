@@ -52,11 +52,11 @@ FULL: dict[str, Any] = {
 }
 
 
-def test_a_full_document_is_written_as_it_was_read() -> None:
+def test_a_full_document_is_written_as_it_was_read():
     assert Machine.from_dict(FULL).to_dict() == FULL
 
 
-def test_a_machine_of_another_maker_is_written_as_it_was_read() -> None:
+def test_a_machine_of_another_maker_is_written_as_it_was_read():
     gpu = {
         **FULL["gpus"][0],
         "compute_capability": None,
@@ -73,29 +73,29 @@ def test_a_machine_of_another_maker_is_written_as_it_was_read() -> None:
     assert hash(machine) == hash(Machine.from_dict(document))
 
 
-def test_the_envelope_around_a_machine_is_taken_off() -> None:
+def test_the_envelope_around_a_machine_is_taken_off():
     assert Machine.from_dict(
         {"gpuinstall": 1, "command": "probe", "data": FULL}
     ) == Machine.from_dict(FULL)
 
 
-def test_unknown_keys_are_ignored() -> None:
+def test_unknown_keys_are_ignored():
     assert Machine.from_dict({**LEAST, "colour": "green"}) == Machine.from_dict(LEAST)
 
 
-def test_missing_pythons_mean_that_any_can_be_had_and_an_empty_list_that_none_can() -> None:
+def test_missing_pythons_mean_that_any_can_be_had_and_an_empty_list_that_none_can():
     assert Machine.from_dict(LEAST).pythons is None
     assert Machine.from_dict({**LEAST, "pythons": []}).pythons == ()
 
 
-def test_a_problem_blocks_unless_it_says_otherwise() -> None:
+def test_a_problem_blocks_unless_it_says_otherwise():
     problems = [{"code": "a"}, {"code": "b", "blocking": False}, {"code": "c", "gpus": [0]}]
     assert [
         problem.code for problem in Machine.from_dict({**LEAST, "problems": problems}).blocking
     ] == ["a"]
 
 
-def test_driver_facts_may_be_missing_one_by_one() -> None:
+def test_driver_facts_may_be_missing_one_by_one():
     assert Machine.from_dict({**LEAST, "driver": {}}).driver == Driver()
     assert Machine.from_dict({**LEAST, "driver": {"cuda": "12.2"}}).driver == Driver(
         cuda=CudaVersion(12, 2)
@@ -104,7 +104,7 @@ def test_driver_facts_may_be_missing_one_by_one() -> None:
     assert read == Driver(version=DriverVersion.parse("470.256.02"))
 
 
-def test_an_unknown_capability_stays_unknown() -> None:
+def test_an_unknown_capability_stays_unknown():
     gpus = Machine.from_dict({**LEAST, "gpus": [{"compute_capability": None}, CARD]}).gpus
     assert [gpu.compute_capability for gpu in gpus] == [None, ComputeCapability(8, 0)]
 
@@ -136,9 +136,7 @@ def test_an_unknown_capability_stays_unknown() -> None:
         ({"problems": [{"code": "x", "gpus": [-1]}]}, "problems[0].gpus"),
     ],
 )
-def test_a_malformed_document_is_refused_by_the_place_of_its_fault(
-    wrong: dict[str, Any], named: str
-) -> None:
+def test_a_malformed_document_is_refused_by_the_place_of_its_fault(wrong, named):
     with pytest.raises(UsageError) as caught:
         Machine.from_dict({**LEAST, **wrong})
     assert named in caught.value.message
@@ -156,13 +154,13 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(list(FULL)), JSON))
-def test_whatever_the_document_holds_only_our_own_error_leaves_it(wrong: dict[str, Any]) -> None:
+def test_whatever_the_document_holds_only_our_own_error_leaves_it(wrong):
     with suppress(UsageError):
         assert isinstance(Machine.from_dict({**LEAST, **wrong}), Machine)
 
 
 @pytest.mark.parametrize("jetson", [{}, {"l4t": None}])
-def test_a_jetson_of_an_unknown_release_is_still_a_jetson(jetson: dict[str, Any]) -> None:
+def test_a_jetson_of_an_unknown_release_is_still_a_jetson(jetson):
     machine = Machine.from_dict({**LEAST, "arch": "aarch64", "environment": {"jetson": jetson}})
     assert machine.environment.l4t == "unknown"
     assert Machine.from_dict(machine.to_dict()) == machine

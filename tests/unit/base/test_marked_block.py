@@ -1,7 +1,5 @@
 """Lines of ours in a file of others."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +14,7 @@ HOOKED = "\ufeffa = 1\n# gpuinstall hook: note\nb = 2\n# end of gpuinstall hook 
 
 
 @given(TEXTS, LINES, LINES)
-def test_what_is_put_in_comes_out_to_the_byte(text: str, first: list[str], last: list[str]) -> None:
+def test_what_is_put_in_comes_out_to_the_byte(text, first, last):
     hooked = with_block(with_block(text, -1, "later", last), 0, "note", first)
 
     assert without_blocks(hooked) == text
@@ -24,26 +22,26 @@ def test_what_is_put_in_comes_out_to_the_byte(text: str, first: list[str], last:
     assert block_note(text) is None
 
 
-def test_what_comes_into_the_file_later_stays() -> None:
+def test_what_comes_into_the_file_later_stays():
     hooked = with_block("a = 1\n", -1, "note", ["b = 2"])
 
     assert without_blocks(f"# new\n{hooked}c = 3\n") == "# new\na = 1\nc = 3\n"
 
 
-def test_a_byte_order_mark_stays_first() -> None:
+def test_a_byte_order_mark_stays_first():
     assert with_block("\ufeffa = 1\n", 0, "note", ["b = 2"]).startswith(
         "\ufeff# gpuinstall hook: note\nb = 2\n"
     )
 
 
-def test_a_file_of_windows_keeps_its_line_ends() -> None:
+def test_a_file_of_windows_keeps_its_line_ends():
     hooked = with_block("a = 1\r\n", -1, "note", ["b = 2"])
 
     assert hooked.count("\r\n") == hooked.count("\n") == 4
     assert without_blocks(hooked) == "a = 1\r\n"
 
 
-def test_an_editor_that_changes_all_line_ends_is_undone() -> None:
+def test_an_editor_that_changes_all_line_ends_is_undone():
     hooked = with_block("a = 1\n", -1, "note", ["b = 2"])
 
     assert without_blocks(hooked.replace("\n", "\r\n")) == "a = 1\r\n"
@@ -60,7 +58,7 @@ def test_an_editor_that_changes_all_line_ends_is_undone() -> None:
         ("c = 3\n", "c = 3\n# gpuinstall hook: note\n"),
     ],
 )
-def test_a_block_that_does_not_hold_together_is_an_error(before: str, after: str) -> None:
+def test_a_block_that_does_not_hold_together_is_an_error(before, after):
     assert without_blocks(HOOKED) == "\ufeffa = 1\nc = 3\n"
     with pytest.raises(BrokenBlockError):
         without_blocks(HOOKED.replace(before, after))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,20 +23,17 @@ from gpuinstall.base.node_records import (
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.words import machine_in_words
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 H100 = machine_in_words(("8x H100 SXM",), "580.95.05")
 V100 = machine_in_words(("V100",), "470.256.02")
 PASSED = {"exit_code": 0, "data": {"chosen": "pylock.cu130.toml", "verdict": {"status": "passed"}}}
 REFUSED = {"exit_code": 8, "errors": [{"code": "x", "message": "no driver", "hint": "sudo reboot"}]}
 
 
-def record(folder: Path, node: str, machine: Machine, document: dict[str, Any] = PASSED) -> None:
+def record(folder: Path, node: str, machine: Machine, document: dict[str, Any] = PASSED):
     write_record(folder, node, "sync", [machine], document)
 
 
-def test_alike_nodes_are_one_group(tmp_path: Path) -> None:
+def test_alike_nodes_are_one_group(tmp_path):
     record(tmp_path, "n1", H100)
     record(tmp_path, "n2", V100)
     record(tmp_path, "n3", H100)
@@ -48,7 +46,7 @@ def test_alike_nodes_are_one_group(tmp_path: Path) -> None:
     assert (groups[0].lock, groups[0].verdict) == ("pylock.cu130.toml", "passed")
 
 
-def test_the_document_names_every_node_with_a_record(tmp_path: Path) -> None:
+def test_the_document_names_every_node_with_a_record(tmp_path):
     record(tmp_path, "n2", V100)
     record(tmp_path, "n1", H100)
 
@@ -57,7 +55,7 @@ def test_the_document_names_every_node_with_a_record(tmp_path: Path) -> None:
     assert document["nodes"] == ["n1", "n2"]
 
 
-def test_a_node_is_as_bad_as_its_first_failed_command(tmp_path: Path) -> None:
+def test_a_node_is_as_bad_as_its_first_failed_command(tmp_path):
     record(tmp_path, "n1", H100, REFUSED)
     write_record(tmp_path, "n1", "verify", [H100], {"exit_code": 5, "errors": []})
     write_record(tmp_path, "n2", "verify", [], {"exit_code": 4})
@@ -69,7 +67,7 @@ def test_a_node_is_as_bad_as_its_first_failed_command(tmp_path: Path) -> None:
     ]
 
 
-def test_expected_nodes_without_a_record_are_missing(tmp_path: Path) -> None:
+def test_expected_nodes_without_a_record_are_missing(tmp_path):
     record(tmp_path, "n02", H100)
 
     assert read_report(tmp_path, node_names("n[01-03]")).missing == ("n01", "n03")
@@ -83,17 +81,17 @@ def test_expected_nodes_without_a_record_are_missing(tmp_path: Path) -> None:
         ("n[08-10]", ["n08", "n09", "n10"]),
     ],
 )
-def test_names_of_nodes_are_listed(text: str, names: list[str]) -> None:
+def test_names_of_nodes_are_listed(text, names):
     assert node_names(text) == names
 
 
 @pytest.mark.parametrize("text", ["", "n1,", "../n1", "n[1-", "n[1-2][3-4]", "n1;ls"])
-def test_what_is_no_list_of_nodes_is_refused(text: str) -> None:
+def test_what_is_no_list_of_nodes_is_refused(text):
     with pytest.raises(UsageError, match="is not the name of a node"):
         node_names(text)
 
 
-def test_the_name_of_this_node_can_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_of_this_node_can_be_given(monkeypatch):
     monkeypatch.setenv("GPUINSTALL_NODE", "rack-7.node-3")
     assert this_node() == "rack-7.node-3"
     monkeypatch.setenv("GPUINSTALL_NODE", "../n1")
@@ -115,7 +113,7 @@ def test_the_name_of_this_node_can_be_given(monkeypatch: pytest.MonkeyPatch) -> 
         {"document": {"exit_code": 0, "data": {"verdict": {"status": []}}}},
     ],
 )
-def test_a_malformed_record_is_a_failed_node(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_a_malformed_record_is_a_failed_node(tmp_path, change):
     record(tmp_path, "n1", H100)
     path = tmp_path / "n1.sync.json"
     path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | change), encoding="utf-8")
@@ -129,7 +127,7 @@ def test_a_malformed_record_is_a_failed_node(tmp_path: Path, change: dict[str, A
         recorded_machines(tmp_path, SilentReporter())
 
 
-def test_links_and_pipes_are_not_read(tmp_path: Path) -> None:
+def test_links_and_pipes_are_not_read(tmp_path):
     (tmp_path / "secret").write_text("{}", encoding="utf-8")
     folder = tmp_path / "records"
     folder.mkdir()
@@ -140,7 +138,7 @@ def test_links_and_pipes_are_not_read(tmp_path: Path) -> None:
     assert messages == ["it is a link", "it is not a regular file"]
 
 
-def test_a_lock_is_for_each_kind_of_recorded_machine_that_works(tmp_path: Path) -> None:
+def test_a_lock_is_for_each_kind_of_recorded_machine_that_works(tmp_path):
     for number in range(3):
         document = H100.to_dict()
         for gpu in document["gpus"]:
@@ -154,7 +152,7 @@ def test_a_lock_is_for_each_kind_of_recorded_machine_that_works(tmp_path: Path) 
     assert [machine.gpus[0].label for machine in machines] == ["H100 SXM", "V100"]
 
 
-def test_a_thousand_writers_lose_nothing_and_are_read_whole(tmp_path: Path) -> None:
+def test_a_thousand_writers_lose_nothing_and_are_read_whole(tmp_path):
     expected = node_names("n[0001-1000]")
     # The earlier record of a node is replaced.
     record(tmp_path, "n0001", V100)
@@ -170,14 +168,14 @@ def test_a_thousand_writers_lose_nothing_and_are_read_whole(tmp_path: Path) -> N
     assert len(list(tmp_path.iterdir())) == len(expected)
 
 
-def test_a_folder_without_machines_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_machines_is_refused(tmp_path):
     write_record(tmp_path, "n1", "sync", [], REFUSED)
 
     with pytest.raises(UsageError, match="has no record of a machine"):
         recorded_machines(tmp_path, SilentReporter())
 
 
-def test_a_password_in_an_address_is_not_recorded(tmp_path: Path) -> None:
+def test_a_password_in_an_address_is_not_recorded(tmp_path):
     document = {"exit_code": 4, "errors": [{"message": "https://me:secret@index.example/simple"}]}
     record(tmp_path, "n1", H100, document)
 

@@ -10,7 +10,7 @@ from gpuinstall.base import process
 from tests.lab.processes import has_ended
 
 
-def test_each_line_is_heard_as_it_comes_and_kept() -> None:
+def test_each_line_is_heard_as_it_comes_and_kept():
     heard: list[str] = []
     code = "import sys; print('quiet'); sys.stderr.write('one\\ntwo\\n'); sys.exit(3)"
     done = process.follow([sys.executable, "-c", code], heard.append, env=os.environ)
@@ -18,21 +18,21 @@ def test_each_line_is_heard_as_it_comes_and_kept() -> None:
     assert (done.status, done.out, done.err) == (3, "", "one\ntwo\n")
 
 
-def test_a_program_that_takes_too_long_has_no_status_and_keeps_what_it_said() -> None:
+def test_a_program_that_takes_too_long_has_no_status_and_keeps_what_it_said():
     code = "import time; print('begun', flush=True); time.sleep(60)"
     done = process.run([sys.executable, "-c", code], seconds=1)
     assert (done.status, done.ok) == (None, False)
     assert done.out == "begun\n"
 
 
-def test_a_program_gets_its_text_and_nothing_of_our_stdin() -> None:
+def test_a_program_gets_its_text_and_nothing_of_our_stdin():
     code = "import sys; print(sys.stdin.read())"
     assert process.run([sys.executable, "-c", code], text="given").out == "given\n"
     assert process.run([sys.executable, "-c", code]).out == "\n"
 
 
-def test_a_program_does_not_outlive_the_one_who_waits_for_it() -> None:
-    def heard(line: str) -> None:
+def test_a_program_does_not_outlive_the_one_who_waits_for_it():
+    def heard(line: str):
         raise RuntimeError(line)
 
     code = "import os, sys, time; print(os.getpid(), file=sys.stderr, flush=True); time.sleep(60)"
@@ -49,7 +49,7 @@ COMPILER = (
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
 @pytest.mark.parametrize(("then", "status"), [("time.sleep(60)", None), ("os._exit(1)", 1)])
-def test_what_a_group_has_started_ends_with_it(then: str, status: int | None) -> None:
+def test_what_a_group_has_started_ends_with_it(then, status):
     done = process.run([sys.executable, "-c", COMPILER + then], seconds=1, group=True)
     assert done.status == status
     assert has_ended(done.out.strip())
@@ -63,9 +63,7 @@ HOLDER = "import os, sys, time\nif os.fork() == 0:\n    os.setsid()\n    time.sl
     ("then", "status", "out"), [("time.sleep(40)", None, ""), ("print('done')", 0, "done\n")]
 )
 @pytest.mark.parametrize("heard", [True, False])
-def test_a_program_whose_child_keeps_its_output_open_is_not_waited_for(
-    then: str, status: int | None, out: str, *, heard: bool
-) -> None:
+def test_a_program_whose_child_keeps_its_output_open_is_not_waited_for(then, status, out, *, heard):
     begun = time.monotonic()
     done = process.run(
         [sys.executable, "-c", HOLDER + then],
@@ -76,7 +74,7 @@ def test_a_program_whose_child_keeps_its_output_open_is_not_waited_for(
     assert (done.status, done.out) == (status, out)
 
 
-def test_a_program_that_writes_without_end_is_ended() -> None:
+def test_a_program_that_writes_without_end_is_ended():
     code = "import os\nwhile True: os.write(1, b'x' * 65536)"
     done = process.run([sys.executable, "-c", code], seconds=60)
     assert done.status not in {0, None}
@@ -86,8 +84,8 @@ def test_a_program_that_writes_without_end_is_ended() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
 @pytest.mark.parametrize("seconds", [None, 60.0])
 def test_who_has_ended_is_not_waited_for_because_a_child_of_its_holds_the_streams(
-    seconds: float | None,
-) -> None:
+    seconds,
+):
     leaves = "import os, time\nif os.fork() == 0: time.sleep(40); os._exit(0)\nprint('x' * 300_000)"
     start = time.monotonic()
 

@@ -6,9 +6,9 @@ from tests.lab.shared import once
 
 
 def test_what_could_not_be_made_is_made_anew_for_the_next_one(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    def half(folder: Path) -> None:
+    tmp_path_factory,
+):
+    def half(folder: Path):
         folder.mkdir()
         pytest.skip("the second half needs the network")
 

@@ -1,7 +1,5 @@
 """Text from outside, as a person reads it."""
 
-from __future__ import annotations
-
 import json
 
 from gpuinstall.base.errors import UsageError
@@ -30,7 +28,7 @@ ADDRESSES = {
 }
 
 
-def test_no_login_of_an_address_is_shown() -> None:
+def test_no_login_of_an_address_is_shown():
     wrong = {
         text: redacted(text) for text, expected in ADDRESSES.items() if redacted(text) != expected
     }
@@ -43,7 +41,7 @@ def test_no_login_of_an_address_is_shown() -> None:
     ]
 
 
-def test_a_document_without_logins_is_still_a_document() -> None:
+def test_a_document_without_logins_is_still_a_document():
     values = {
         "addresses": list(ADDRESSES),
         "nested": [["https://a.example"], {"name": "you@b.example"}],
@@ -52,7 +50,7 @@ def test_a_document_without_logins_is_still_a_document() -> None:
     assert document == {"addresses": list(ADDRESSES.values()), "nested": values["nested"]}
 
 
-def test_an_error_holds_no_login() -> None:
+def test_an_error_holds_no_login():
     address = "https://ann:secret@a.example"
     error = UsageError("odd", address, why=address, evidence=address, hint=f"curl {address}")
     texts = [str(error), error.message, error.why, error.evidence, error.hint]

@@ -1,11 +1,9 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 from gpuinstall.base import uv
 
 
-def test_nothing_of_the_users_configuration_changes_what_is_installed() -> None:
+def test_nothing_of_the_users_configuration_changes_what_is_installed():
     given = {
         "PATH": "/bin",
         "UV_INDEX": "https://extra.example/simple",
@@ -33,12 +31,12 @@ def test_nothing_of_the_users_configuration_changes_what_is_installed() -> None:
     assert environment["PATH"] == "/bin"
 
 
-def test_offline_is_handed_on() -> None:
+def test_offline_is_handed_on():
     assert uv.environment({}, {}, offline=True)["UV_OFFLINE"] == "1"
     assert "UV_OFFLINE" not in uv.environment({}, {})
 
 
-def test_interpreters_are_named_by_their_full_path_and_credentials_are_in_no_command() -> None:
+def test_interpreters_are_named_by_their_full_path_and_credentials_are_in_no_command():
     python = Path("/usr/bin/python3.12")
     commands = [
         uv.create(python, Path("/x/staging")),
@@ -51,5 +49,5 @@ def test_interpreters_are_named_by_their_full_path_and_credentials_are_in_no_com
         assert not any("://" in word for word in command)
 
 
-def test_uv_says_where_its_cache_is(tmp_path: Path) -> None:
+def test_uv_says_where_its_cache_is(tmp_path):
     assert uv.cache_folder({"UV_CACHE_DIR": str(tmp_path)}) == tmp_path

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -9,21 +6,18 @@ from hypothesis import strategies as st
 
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-
-def test_driver_api_number_becomes_a_cuda_version() -> None:
+def test_driver_api_number_becomes_a_cuda_version():
     assert CudaVersion.from_driver_api(12020) == CudaVersion(12, 2)
     assert CudaVersion.from_driver_api(13000) == CudaVersion(13, 0)
 
 
-def test_sm_number_becomes_a_compute_capability() -> None:
+def test_sm_number_becomes_a_compute_capability():
     assert [str(ComputeCapability.from_sm(sm)) for sm in (37, 90, 120)] == ["3.7", "9.0", "12.0"]
     assert ComputeCapability(12, 1).sm == "sm_121"
 
 
-def test_driver_versions_compare_by_number_not_by_text() -> None:
+def test_driver_versions_compare_by_number_not_by_text():
     assert (
         DriverVersion.parse("535.54.03")
         < DriverVersion.parse("535.183.01")
@@ -37,32 +31,30 @@ def test_driver_versions_compare_by_number_not_by_text() -> None:
     ("windows", "driver"),
     [("31.0.15.3623", "536.23"), ("32.0.15.6094", "560.94"), ("30.0.14.7212", "472.12")],
 )
-def test_the_number_of_windows_device_manager_is_the_drivers_own(windows: str, driver: str) -> None:
+def test_the_number_of_windows_device_manager_is_the_drivers_own(windows, driver):
     assert DriverVersion.parse(windows) == DriverVersion.parse(driver)
 
 
 @pytest.mark.parametrize("text", ["banana", "", "-1.2", "12", "12.2.1", "١٢.٢", "1e3.0"])
-def test_anything_else_is_no_cuda_version(text: str) -> None:
+def test_anything_else_is_no_cuda_version(text):
     with pytest.raises(ValueError, match="not a CUDA version"):
         CudaVersion.parse(text)
 
 
 @pytest.mark.parametrize("text", ["banana", "", "-580", "580.", "580..1", "580.95.05 ", "5"])
-def test_anything_else_is_no_driver_version(text: str) -> None:
+def test_anything_else_is_no_driver_version(text):
     with pytest.raises(ValueError, match="not a driver version"):
         DriverVersion.parse(text)
 
 
 @given(st.integers(0, 999), st.integers(0, 99))
-def test_what_is_written_is_read_back(major: int, minor: int) -> None:
+def test_what_is_written_is_read_back(major, minor):
     assert CudaVersion.parse(str(CudaVersion(major, minor))) == (major, minor)
     assert ComputeCapability.parse(str(ComputeCapability(major, minor))) == (major, minor)
 
 
 @pytest.mark.parametrize("parse", [CudaVersion.parse, ComputeCapability.parse, DriverVersion.parse])
 @given(text=st.text())
-def test_parsers_raise_value_error_and_nothing_else(
-    parse: Callable[[str], object], text: str
-) -> None:
+def test_parsers_raise_value_error_and_nothing_else(parse, text):
     with suppress(ValueError):
         assert str(parse(text)) == text

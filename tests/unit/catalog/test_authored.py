@@ -1,23 +1,17 @@
 """The authored files, and what is parsed of them beforehand."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 import tomli
 
 from gpuinstall.catalog import authored
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 PARSED = ["builds", "drivers", "gpus"]
 
 
 @pytest.mark.parametrize("name", PARSED)
-def test_what_was_parsed_beforehand_is_the_file(name: str) -> None:
+def test_what_was_parsed_beforehand_is_the_file(name):
     text = (authored.TABLES / f"{name}.toml").read_text("utf-8")
     document = json.loads((authored.TABLES / f"{name}.json").read_text("utf-8"))
     del document["crc32"]
@@ -26,9 +20,7 @@ def test_what_was_parsed_beforehand_is_the_file(name: str) -> None:
     assert authored.read_data(f"{name}.toml") == document
 
 
-def test_after_an_edit_the_file_itself_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_an_edit_the_file_itself_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(authored, "TABLES", tmp_path)
     (tmp_path / "rows.toml").write_text('name = "new"')
     (tmp_path / "rows.json").write_text('{"crc32": 1, "name": "old"}')

@@ -35,7 +35,7 @@ def keys(row: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_row_names_evidence_that_has_a_source_and_a_date(name: str) -> None:
+def test_every_row_names_evidence_that_has_a_source_and_a_date(name):
     table = read_data(name)
 
     assert rows(table)
@@ -48,7 +48,7 @@ def test_every_row_names_evidence_that_has_a_source_and_a_date(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_no_evidence_is_listed_in_vain(name: str) -> None:
+def test_no_evidence_is_listed_in_vain(name):
     table = read_data(name)
     singles = [value for value in table.values() if isinstance(value, dict) and "evidence" in value]
     used = {key for row in (*rows(table), *singles) for key in keys(row)}
@@ -56,13 +56,13 @@ def test_no_evidence_is_listed_in_vain(name: str) -> None:
     assert used == set(table["evidence"])
 
 
-def test_no_build_is_listed_twice() -> None:
+def test_no_build_is_listed_twice():
     counted = Counter((build.name, build.os, build.arch) for build in load_catalog().builds)
 
     assert [name for name, count in counted.items() if count > 1] == []
 
 
-def test_every_tag_agrees_with_its_toolkit() -> None:
+def test_every_tag_agrees_with_its_toolkit():
     for build in load_catalog().builds:
         if build.backend == CPU:
             assert build.toolkit is None
@@ -73,7 +73,7 @@ def test_every_tag_agrees_with_its_toolkit() -> None:
             )
 
 
-def test_every_capability_belongs_to_a_chip_of_the_gpu_table() -> None:
+def test_every_capability_belongs_to_a_chip_of_the_gpu_table():
     known = {product.capability for product in products()}
     code = {
         code.capability for build in load_catalog().builds for code in split_code(build.code)[0]
@@ -91,26 +91,26 @@ def test_every_capability_belongs_to_a_chip_of_the_gpu_table() -> None:
     assert {chip.capability for chip in drivers.jetsons.values()} <= drivers.unified_memory
 
 
-def test_every_chip_belongs_to_one_generation_of_the_driver_table() -> None:
+def test_every_chip_belongs_to_one_generation_of_the_driver_table():
     generations = load_catalog().drivers.generations
 
     for product in products():
         assert sum(row.first <= product.capability <= row.last for row in generations) == 1, product
 
 
-def test_every_build_has_pythons_and_every_cuda_build_has_code() -> None:
+def test_every_build_has_pythons_and_every_cuda_build_has_code():
     for build in load_catalog().builds:
         assert build.pythons, build.name
         assert all(re.fullmatch(r"3\.\d+t?", python) for python in build.pythons)
         assert bool(build.code) == (build.backend != CPU), build.name
 
 
-def test_every_linux_build_has_a_glibc_floor_and_no_other_has_one() -> None:
+def test_every_linux_build_has_a_glibc_floor_and_no_other_has_one():
     for build in load_catalog().builds:
         assert (build.glibc is not None) == (build.os == "linux"), build.name
 
 
-def test_the_default_index_serves_one_build_of_a_release_to_a_platform() -> None:
+def test_the_default_index_serves_one_build_of_a_release_to_a_platform():
     served = Counter(
         (build.torch, build.os, build.arch)
         for build in load_catalog().builds
@@ -126,14 +126,14 @@ def test_the_default_index_serves_one_build_of_a_release_to_a_platform() -> None
     } <= {(os, arch) for _, os, arch in served}
 
 
-def test_driver_branches_ascend_and_so_does_the_cuda_that_they_serve() -> None:
+def test_driver_branches_ascend_and_so_does_the_cuda_that_they_serve():
     branches = load_catalog().drivers.branches
 
     assert list(branches) == sorted(branches)
     assert [cuda for _, cuda in branches] == sorted(cuda for _, cuda in branches)
 
 
-def test_builds_for_a_platform_come_newest_first_by_any_name_of_its_processor() -> None:
+def test_builds_for_a_platform_come_newest_first_by_any_name_of_its_processor():
     builds = load_catalog().builds_for("linux", "aarch64")
 
     assert [build.torch for build in builds] == sorted(
@@ -143,16 +143,16 @@ def test_builds_for_a_platform_come_newest_first_by_any_name_of_its_processor() 
     assert load_catalog().builds_for("plan9", "mips") == ()
 
 
-def test_the_family_is_named_as_indexes_name_it_and_has_what_everybody_asks_for() -> None:
+def test_the_family_is_named_as_indexes_name_it_and_has_what_everybody_asks_for():
     assert {canonicalize_name(name) for name in load_catalog().family} == load_catalog().family
     assert {"torch", "torchvision", "torchaudio", "triton", "xformers"} <= load_catalog().family
 
 
-def test_drivers_alone_are_those_of_the_catalogue() -> None:
+def test_drivers_alone_are_those_of_the_catalogue():
     assert load_drivers().branches == load_catalog().drivers.branches
 
 
-def test_every_chip_has_a_generation_and_the_first_driver_that_knows_it() -> None:
+def test_every_chip_has_a_generation_and_the_first_driver_that_knows_it():
     drivers = load_drivers()
     told = drivers.first_drivers.keys() | drivers.tegra.keys()
     chips = {ComputeCapability.parse(text) for text in load_gpus()["chips"].values()}
@@ -165,7 +165,7 @@ def test_every_chip_has_a_generation_and_the_first_driver_that_knows_it() -> Non
     ("version", "floor"),
     [("8.6.0.163", None), ("8.7.0.84", "3.5"), ("9.1.0.70", "5.0"), ("9.11.0.98", "7.5")],
 )
-def test_a_cudnn_has_code_from_a_capability_on(version: str, floor: str | None) -> None:
+def test_a_cudnn_has_code_from_a_capability_on(version, floor):
     found = load_drivers().cudnn_floor(version)
 
     assert (found and str(found)) == floor
@@ -182,15 +182,13 @@ def test_a_cudnn_has_code_from_a_capability_on(version: str, floor: str | None) 
         ("9.28.0.42", 13, None),
     ],
 )
-def test_a_cudnn_before_9_or_for_cuda_11_serves_no_later_chip(
-    version: str, cuda: int, ceiling: str | None
-) -> None:
+def test_a_cudnn_before_9_or_for_cuda_11_serves_no_later_chip(version, cuda, ceiling):
     found = load_drivers().cudnn_ceiling(version, cuda)
 
     assert (found and str(found)) == ceiling
 
 
-def test_every_companion_of_a_release_has_its_wheels_in_the_catalogue() -> None:
+def test_every_companion_of_a_release_has_its_wheels_in_the_catalogue():
     catalog = load_catalog()
     for release in catalog.releases.values():
         for package, versions in (
@@ -205,7 +203,7 @@ def test_every_companion_of_a_release_has_its_wheels_in_the_catalogue() -> None:
         )
 
 
-def test_only_a_branch_between_two_majors_is_partially_supported() -> None:
+def test_only_a_branch_between_two_majors_is_partially_supported():
     partial = load_drivers().partially_supported
 
     assert [branch for branch in (None, *range(520, 535)) if partial.includes(branch)] == [
@@ -217,7 +215,7 @@ def test_only_a_branch_between_two_majors_is_partially_supported() -> None:
     ]
 
 
-def test_every_default_build_and_every_companion_of_a_release_is_there() -> None:
+def test_every_default_build_and_every_companion_of_a_release_is_there():
     for torch, release in load_catalog().releases.items():
         builds = [build for build in load_catalog().builds if build.torch == torch]
         assert any(build.on_default_index for build in builds), torch
@@ -226,7 +224,7 @@ def test_every_default_build_and_every_companion_of_a_release_is_there() -> None
         assert release.torchaudio, torch
 
 
-def test_the_newest_release_can_be_had_on_every_linux_processor_and_on_windows() -> None:
+def test_the_newest_release_can_be_had_on_every_linux_processor_and_on_windows():
     newest = max(load_catalog().releases)
 
     for os, arch in (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64")):
@@ -241,7 +239,7 @@ def test_the_newest_release_can_be_had_on_every_linux_processor_and_on_windows()
         )
 
 
-def test_every_cuda_that_a_build_needs_has_its_first_driver() -> None:
+def test_every_cuda_that_a_build_needs_has_its_first_driver():
     builds = load_catalog().builds
     majors = {
         build.toolkit[0] for build in builds if build.toolkit and build.backend.kind == "cuda"
@@ -250,7 +248,7 @@ def test_every_cuda_that_a_build_needs_has_its_first_driver() -> None:
     assert majors <= set(load_catalog().drivers.floors)
 
 
-def test_every_id_on_the_bus_has_a_chip_whose_capability_is_known() -> None:
+def test_every_id_on_the_bus_has_a_chip_whose_capability_is_known():
     table = read_data("gpus.toml")
 
     assert {text.partition(": ")[0] for text in table["pci"].values()} <= set(table["chips"])
@@ -260,7 +258,7 @@ def test_every_id_on_the_bus_has_a_chip_whose_capability_is_known() -> None:
     assert all(product.name.strip() for product in products())
 
 
-def test_every_published_hash_is_one_of_a_wheel_of_a_release() -> None:
+def test_every_published_hash_is_one_of_a_wheel_of_a_release():
     for row in read_data("hashes.toml")["wheels"]:
         name, version, *_ = parse_wheel_filename(row["file"])
         assert name in load_catalog().family
@@ -268,7 +266,7 @@ def test_every_published_hash_is_one_of_a_wheel_of_a_release() -> None:
         assert re.fullmatch("[0-9a-f]{64}", row["sha256"])
 
 
-def test_what_a_companion_imports_and_does_not_require_is_named() -> None:
+def test_what_a_companion_imports_and_does_not_require_is_named():
     undeclared = load_catalog().undeclared
     assert undeclared({"torch": "2.6.0", "triton": "3.2.0"}) == ("setuptools",)
     assert undeclared({"torch": "2.6.0", "triton": "3.2.0", "setuptools": "80.0"}) == ()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuinstall.base.backend import CPU
+from gpuinstall.catalog import Build
 from tests.frozen import facts, frozen_catalog
-
-if TYPE_CHECKING:
-    from gpuinstall.catalog import Build
 
 PLATFORMS = {
     "linux_x86_64": ("linux", "x86_64"),
@@ -46,16 +44,16 @@ def python(tag: str) -> str:
     return f"{digits[0]}.{digits[1:]}"
 
 
-def test_every_cuda_build_is_there_and_no_other() -> None:
+def test_every_cuda_build_is_there_and_no_other():
     assert len(listed()) == sum(build.backend != CPU for build in frozen_catalog().builds)
 
 
-def test_every_cuda_build_has_the_code_of_the_facts() -> None:
+def test_every_cuda_build_has_the_code_of_the_facts():
     for torch, row, build in listed():
         assert list(build.code) == [*row["sass"], *row["ptx"]], (torch, row["tag"])
 
 
-def test_every_cuda_build_has_the_toolkit_the_pythons_and_the_confidence_of_the_facts() -> None:
+def test_every_cuda_build_has_the_toolkit_the_pythons_and_the_confidence_of_the_facts():
     for torch, row, build in listed():
         assert row["cuda_toolkit"].startswith(".".join(map(str, build.toolkit or ()))), (
             torch,
@@ -72,7 +70,7 @@ def test_every_cuda_build_has_the_toolkit_the_pythons_and_the_confidence_of_the_
         assert build.labelled == row["local_version"].startswith("+")
 
 
-def test_every_cudnn_floor_is_that_of_the_facts() -> None:
+def test_every_cudnn_floor_is_that_of_the_facts():
     floors = {
         build.name: (
             str(frozen_catalog().drivers.cudnn_floor(dict(build.libraries)["cudnn"])),
@@ -86,7 +84,7 @@ def test_every_cudnn_floor_is_that_of_the_facts() -> None:
     assert {name: floor for name, floor in floors.items() if floor[0] != floor[1]} == {}
 
 
-def test_every_cudnn_ceiling_is_that_of_the_facts() -> None:
+def test_every_cudnn_ceiling_is_that_of_the_facts():
     for torch, row, build in listed():
         cudnn = dict(build.libraries).get("cudnn")
         ceiling = cudnn and frozen_catalog().drivers.cudnn_ceiling(
@@ -95,7 +93,7 @@ def test_every_cudnn_ceiling_is_that_of_the_facts() -> None:
         assert str(ceiling or None) == str(row.get("cudnn_max_cc")), (torch, row["tag"])
 
 
-def test_the_first_driver_of_each_chip_is_that_of_the_facts() -> None:
+def test_the_first_driver_of_each_chip_is_that_of_the_facts():
     known = {str(chip): floor for chip, floor in frozen_catalog().drivers.first_drivers.items()}
 
     assert {
@@ -105,7 +103,7 @@ def test_the_first_driver_of_each_chip_is_that_of_the_facts() -> None:
         assert str(known[chip].windows) == (first["windows"] or first["linux"].split(".")[0])
 
 
-def test_run_time_compilers_know_a_chip_from_the_toolkit_of_the_facts_on() -> None:
+def test_run_time_compilers_know_a_chip_from_the_toolkit_of_the_facts_on():
     compilers = frozen_catalog().drivers.compilers
 
     assert {str(chip): str(cuda) for chip, cuda in compilers.items()} == facts()[
@@ -113,7 +111,7 @@ def test_run_time_compilers_know_a_chip_from_the_toolkit_of_the_facts_on() -> No
     ]
 
 
-def test_companions_have_the_wheels_of_the_facts() -> None:
+def test_companions_have_the_wheels_of_the_facts():
     names = {platform: f"{os}_{arch}" for platform, (os, arch) in PLATFORMS.items()}
     for package, versions in facts()["companions"].items():
         for version, wheels in versions.items():
@@ -127,7 +125,7 @@ def test_companions_have_the_wheels_of_the_facts() -> None:
             assert (known.pythons is None) == (wheels["linux_x86_64"] == ["py3"])
 
 
-def test_companions_are_without_a_label_where_the_facts_say_so() -> None:
+def test_companions_are_without_a_label_where_the_facts_say_so():
     told = {
         (package, each)
         for package, found in facts()["unlabelled_on_aarch64"].items()
@@ -139,7 +137,7 @@ def test_companions_are_without_a_label_where_the_facts_say_so() -> None:
     assert {key for key in known if key[1] in facts()["companions"][key[0]]} == told
 
 
-def test_the_last_torchaudio_is_built_for_the_backends_of_the_facts() -> None:
+def test_the_last_torchaudio_is_built_for_the_backends_of_the_facts():
     last, told = frozen_catalog().companions["torchaudio", "2.11.0"], facts()["torchaudio_2.11.0"]
     unseen = {backend.tag for backend in last.unverified["linux_aarch64"]}
 
@@ -149,7 +147,7 @@ def test_the_last_torchaudio_is_built_for_the_backends_of_the_facts() -> None:
     assert set(told["tags"]) - unseen == set(told["aarch64"])
 
 
-def test_every_release_has_its_date_and_its_default_builds() -> None:
+def test_every_release_has_its_date_and_its_default_builds():
     for torch, release in facts()["torch_releases"].items():
         known = next(
             found for version, found in frozen_catalog().releases.items() if str(version) == torch
@@ -165,7 +163,7 @@ def test_every_release_has_its_date_and_its_default_builds() -> None:
             ]
 
 
-def test_every_glibc_floor_is_that_of_the_platform_tag() -> None:
+def test_every_glibc_floor_is_that_of_the_platform_tag():
     floors = {"manylinux1": "2.17", "manylinux2014": "2.17", "manylinux_2_28": "2.28"}
     for torch, release in facts()["torch_releases"].items():
         for platform in ("linux_x86_64", "linux_aarch64"):
@@ -174,7 +172,7 @@ def test_every_glibc_floor_is_that_of_the_platform_tag() -> None:
             assert build.glibc == floors[tag.rstrip("_")], (torch, platform)
 
 
-def test_cpu_builds_are_where_the_facts_have_them() -> None:
+def test_cpu_builds_are_where_the_facts_have_them():
     platforms = {
         (torch, PLATFORMS[platform])
         for torch, release in facts()["torch_releases"].items()
@@ -192,7 +190,7 @@ def test_cpu_builds_are_where_the_facts_have_them() -> None:
     assert ("2.6.0", ("windows", "arm64")) not in cpu
 
 
-def test_companions_are_those_of_the_facts() -> None:
+def test_companions_are_those_of_the_facts():
     for torch, release in facts()["torch_releases"].items():
         known = next(
             found for version, found in frozen_catalog().releases.items() if str(version) == torch
@@ -209,13 +207,13 @@ def test_companions_are_those_of_the_facts() -> None:
         assert not known.triton or known.triton in pins[0].replace(" ", "")
 
 
-def test_driver_branches_are_those_of_the_facts() -> None:
+def test_driver_branches_are_those_of_the_facts():
     told = {int(branch): cuda for branch, cuda in facts()["driver_branch_to_cuda"].items()}
 
     assert {branch: str(cuda) for branch, cuda in frozen_catalog().drivers.branches} == told
 
 
-def test_measured_drivers_report_the_cuda_of_their_branch() -> None:
+def test_measured_drivers_report_the_cuda_of_their_branch():
     branches = dict(frozen_catalog().drivers.branches)
 
     for driver, measured in facts()["measured_drivers"].items():

@@ -6,7 +6,6 @@ import re
 import time
 from collections import defaultdict
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -16,10 +15,14 @@ from gpuinstall.base.errors import GpuInstallError, NoBuildError, UsageError
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpu_names import find_gpu
-from gpuinstall.catalog.gpus import card_capabilities, load_gpus, name_tables, other_chips, products
-
-if TYPE_CHECKING:
-    from gpuinstall.catalog.gpus import OtherChip
+from gpuinstall.catalog.gpus import (
+    OtherChip,
+    card_capabilities,
+    load_gpus,
+    name_tables,
+    other_chips,
+    products,
+)
 
 
 def found(name: str) -> str:
@@ -86,7 +89,7 @@ def refused(name: str) -> UsageError:
         ("GTX TITAN X", "5.2"),
     ],
 )
-def test_a_gpu_is_found_by_its_name(name: str, capability: str) -> None:
+def test_a_gpu_is_found_by_its_name(name, capability):
     assert found(name) == capability
 
 
@@ -116,7 +119,7 @@ def test_a_gpu_is_found_by_its_name(name: str, capability: str) -> None:
         ("4090D", "8.9"),
     ],
 )
-def test_a_name_is_read_as_shops_and_habit_write_it(name: str, capability: str) -> None:
+def test_a_name_is_read_as_shops_and_habit_write_it(name, capability):
     assert found(name) == capability
 
 
@@ -142,7 +145,7 @@ def test_a_name_is_read_as_shops_and_habit_write_it(name: str, capability: str) 
         ("Turing", "7.5"),
     ],
 )
-def test_a_product_line_is_found_by_a_name_that_no_bus_shows(name: str, capability: str) -> None:
+def test_a_product_line_is_found_by_a_name_that_no_bus_shows(name, capability):
     assert found(name) == capability
 
 
@@ -171,7 +174,7 @@ def test_a_product_line_is_found_by_a_name_that_no_bus_shows(name: str, capabili
         ("MIG 1g.5gb", "gpu-unknown"),
     ],
 )
-def test_a_slice_and_a_virtual_gpu_are_the_card_they_are_of(name: str, capability: str) -> None:
+def test_a_slice_and_a_virtual_gpu_are_the_card_they_are_of(name, capability):
     assert found(name) == capability
 
 
@@ -194,15 +197,11 @@ def test_a_slice_and_a_virtual_gpu_are_the_card_they_are_of(name: str, capabilit
         ("...", "gpu-unknown"),
     ],
 )
-def test_a_name_that_was_cut_short_is_read_where_one_capability_begins_so(
-    name: str, capability: str
-) -> None:
+def test_a_name_that_was_cut_short_is_read_where_one_capability_begins_so(name, capability):
     assert found(name) == capability
 
 
-def test_a_product_keeps_the_words_of_the_person_where_they_say_less_or_more_than_a_listed_name() -> (
-    None
-):
+def test_a_product_keeps_the_words_of_the_person_where_they_say_less_or_more_than_a_listed_name():
     names = ["rtx 5090", "NVIDIA-A100-80GB-PCIe", "A100 MIG 1g.5gb", "NVIDIA GeForce RTX 4..."]
 
     assert [find_gpu(name).name for name in names] == [
@@ -229,9 +228,7 @@ def test_a_product_keeps_the_words_of_the_person_where_they_say_less_or_more_tha
         ("M4", ['"Tesla M4"']),
     ],
 )
-def test_a_name_of_several_chips_is_ambiguous_and_says_what_to_say(
-    name: str, hints: list[str]
-) -> None:
+def test_a_name_of_several_chips_is_ambiguous_and_says_what_to_say(name, hints):
     error = refused(name)
 
     assert (error.code, error.exit_code) == ("gpu-ambiguous", 2)
@@ -261,12 +258,12 @@ def test_a_name_of_several_chips_is_ambiguous_and_says_what_to_say(
         "Voodoo 2",
     ],
 )
-def test_a_name_of_no_one_gpu_is_never_guessed(name: str) -> None:
+def test_a_name_of_no_one_gpu_is_never_guessed(name):
     assert refused(name).code == "gpu-unknown"
 
 
 @pytest.mark.parametrize("name", ["NVIDIA Graphics Device", "GeForce", "Quadro", "RTX"])
-def test_a_name_that_is_no_gpu_s_says_how_to_read_the_name_and_the_capability(name: str) -> None:
+def test_a_name_that_is_no_gpu_s_says_how_to_read_the_name_and_the_capability(name):
     assert "nvidia-smi -L" in (refused(name).hint or "")
     assert "compute_cap" in (refused(name).hint or "")
 
@@ -274,7 +271,7 @@ def test_a_name_that_is_no_gpu_s_says_how_to_read_the_name_and_the_capability(na
 @pytest.mark.parametrize(
     ("name", "near"), [("RTX 5095", "RTX 5090"), ("GTX 1085", "GTX 1080"), ("RTX 409", "RTX 4090")]
 )
-def test_an_unknown_name_offers_the_nearest(name: str, near: str) -> None:
+def test_an_unknown_name_offers_the_nearest(name, near):
     assert refused(name).code == "gpu-unknown"
     assert near in (refused(name).hint or "")
 
@@ -323,7 +320,7 @@ def test_an_unknown_name_offers_the_nearest(name: str, near: str) -> None:
         ("Arc Pro A40", "xe 12.56"),
     ],
 )
-def test_every_maker_s_names_are_read_alike(name: str, code: str) -> None:
+def test_every_maker_s_names_are_read_alike(name, code):
     assert found(name) == code
 
 
@@ -336,9 +333,7 @@ def test_every_maker_s_names_are_read_alike(name: str, code: str) -> None:
         ("Alchemist", ["Alchemist"]),
     ],
 )
-def test_a_number_that_several_makers_or_chips_have_is_not_guessed(
-    name: str, names: list[str]
-) -> None:
+def test_a_number_that_several_makers_or_chips_have_is_not_guessed(name, names):
     error = refused(name)
 
     assert error.code == "gpu-ambiguous"
@@ -348,7 +343,7 @@ def test_a_number_that_several_makers_or_chips_have_is_not_guessed(
 @pytest.mark.parametrize(
     "name", ["Quadro 6000", "NVIDIA Quadro 6000", "GTX 580", "Tesla M2090", "Quadro 2000"]
 )
-def test_a_card_before_kepler_is_not_taken_for_a_newer_one_of_the_same_number(name: str) -> None:
+def test_a_card_before_kepler_is_not_taken_for_a_newer_one_of_the_same_number(name):
     with pytest.raises(NoBuildError) as caught:
         find_gpu(name)
 
@@ -359,7 +354,7 @@ def test_a_card_before_kepler_is_not_taken_for_a_newer_one_of_the_same_number(na
 @pytest.mark.parametrize(
     "name", ["Quadro RTX 6000", "RTX A6000", "Quadro A6000", "Quadro K6000", "Quadro M2000M"]
 )
-def test_its_namesakes_are_still_found(name: str) -> None:
+def test_its_namesakes_are_still_found(name):
     assert find_gpu(name).capability
 
 
@@ -367,7 +362,7 @@ def test_its_namesakes_are_still_found(name: str) -> None:
     ("name", "maker"),
     [("RX 7990", "AMD"), ("Radeon HD 7970", "AMD"), ("Iris Xe", "Intel"), ("UHD 770", "Intel")],
 )
-def test_a_gpu_that_its_maker_sells_and_nobody_builds_for_says_so(name: str, maker: str) -> None:
+def test_a_gpu_that_its_maker_sells_and_nobody_builds_for_says_so(name, maker):
     with pytest.raises(NoBuildError) as caught:
         find_gpu(name)
 
@@ -379,7 +374,7 @@ def test_a_gpu_that_its_maker_sells_and_nobody_builds_for_says_so(name: str, mak
     ("name", "near"),
     [("RX 7900 XTZ", "AMD Radeon RX 7900 XT"), ("Arc B850", "Intel Arc B580"), ("MI30X", "MI300X")],
 )
-def test_a_name_with_a_slip_of_the_pen_offers_another_makers_too(name: str, near: str) -> None:
+def test_a_name_with_a_slip_of_the_pen_offers_another_makers_too(name, near):
     with pytest.raises(GpuInstallError) as caught:
         find_gpu(name)
 
@@ -409,7 +404,7 @@ def letters(text: str) -> str:
     return re.sub("[^a-z0-9]", "", text.lower())
 
 
-def test_a_listed_name_however_written_finds_its_chip_or_has_several() -> None:
+def test_a_listed_name_however_written_finds_its_chip_or_has_several():
     sold = defaultdict(
         set
     )  # the capabilities of the products with these letters, derived without the reader
@@ -441,7 +436,7 @@ def other_spellings(chip: OtherChip, name: str) -> set[str]:
     return {"".join(parts) for parts in product(prefixes, texts, suffixes)}
 
 
-def test_another_makers_name_is_found_however_it_is_spelled() -> None:
+def test_another_makers_name_is_found_however_it_is_spelled():
     wrong = {}
     for chip in other_chips():
         for name in chip.products:
@@ -453,7 +448,7 @@ def test_another_makers_name_is_found_however_it_is_spelled() -> None:
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_a_gpu_or_an_error_that_says_why(text: str) -> None:
+def test_any_text_is_a_gpu_or_an_error_that_says_why(text):
     errors = {"gpu-unknown", "gpu-ambiguous", "gpu-not-supported"}
 
     assert found(text) in {
@@ -464,14 +459,14 @@ def test_any_text_is_a_gpu_or_an_error_that_says_why(text: str) -> None:
 
 
 @pytest.mark.parametrize("letters", ["a", "1.", "b5", "... ", "rtx 4090 "])
-def test_a_name_of_100_000_letters_is_unknown_at_once(letters: str) -> None:
+def test_a_name_of_100_000_letters_is_unknown_at_once(letters):
     start = time.process_time()
 
     assert found(letters * (100_000 // len(letters))) in {"gpu-unknown", "gpu-ambiguous"}
     assert time.process_time() - start < 2
 
 
-def test_what_stands_beside_an_arm_processor_is_known() -> None:
+def test_what_stands_beside_an_arm_processor_is_known():
     names = [
         "DGX Spark",
         "Jetson Orin",
@@ -488,12 +483,12 @@ def test_what_stands_beside_an_arm_processor_is_known() -> None:
     assert [find_gpu(name).arm for name in names] == [True] * 6 + [False] * 4
 
 
-def test_a_chip_s_capability_is_the_one_of_its_products() -> None:
+def test_a_chip_s_capability_is_the_one_of_its_products():
     assert find_gpu("GB10").capability == ComputeCapability(12, 1)
     assert find_gpu("GB10B").capability == ComputeCapability(11, 0)
 
 
-def test_what_people_call_the_cards_of_a_capability_is_what_its_products_are_called() -> None:
+def test_what_people_call_the_cards_of_a_capability_is_what_its_products_are_called():
     listed = load_gpus()["series"]
     names = {
         text: [one.name for one in products() if str(one.capability) == text] for text in listed

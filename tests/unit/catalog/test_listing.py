@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +15,6 @@ from gpuinstall.sources.web import Client
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.releases import catalog_index
 from tests.lab.wheels import make_wheel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 TAGS = ("cpu", "cu126", "cu134")
 
@@ -51,7 +48,7 @@ def _files(listing: Listing) -> list[str]:
 @pytest.mark.parametrize(
     "habits", [Habits(), Habits(absolute=False), Habits(flat=True), Habits(json=True)]
 )
-def test_every_layout_lists_the_same_wheels(habits: Habits, folder: Path, client: Client) -> None:
+def test_every_layout_lists_the_same_wheels(habits, folder, client):
     with StandInIndex(folder, habits) as index:
         listing = read_listing(_named(index), client, TAGS, ["torch"])
         assert {wheel.source for wheel in listing.wheels} == {
@@ -65,15 +62,13 @@ def test_every_layout_lists_the_same_wheels(habits: Habits, folder: Path, client
     ]
 
 
-def test_listing_fetches_pages_and_no_wheel(folder: Path, client: Client) -> None:
+def test_listing_fetches_pages_and_no_wheel(folder, client):
     with StandInIndex(folder) as index:
         read_listing(_named(index), client, TAGS, ["torch", "torchvision"])
         assert index.sent() == {}
 
 
-def test_silent_index_is_said_once_and_the_folder_still_serves(
-    folder: Path, client: Client
-) -> None:
+def test_silent_index_is_said_once_and_the_folder_still_serves(folder, client):
     with StandInIndex(folder) as index:
         sources = Sources(
             index.torch_index, find_links=(str(folder / "whl" / "cpu"), "file:///nowhere")
@@ -84,9 +79,7 @@ def test_silent_index_is_said_once_and_the_folder_still_serves(
     assert {wheel.source for wheel in listing.wheels} == {str(folder / "whl" / "cpu")}
 
 
-def test_named_index_comes_before_folders_and_the_official_one_after_them(
-    folder: Path, client: Client
-) -> None:
+def test_named_index_comes_before_folders_and_the_official_one_after_them(folder, client):
     place = str(folder / "whl" / "cu126")
     with StandInIndex(folder) as index:
         official = Sources(index.torch_index, find_links=(place,))
@@ -95,7 +88,7 @@ def test_named_index_comes_before_folders_and_the_official_one_after_them(
         assert read_listing(named, client, ["cu126"], ["torch"]).wheels[-1].source == place
 
 
-def test_configured_default_index_is_asked_and_comes_last(folder: Path, client: Client) -> None:
+def test_configured_default_index_is_asked_and_comes_last(folder, client):
     with StandInIndex(folder) as index:
         sources = _named(index, default_index=index.default_index)
         listing = read_listing(sources, client, ["cu126"], ["torch"])
@@ -108,7 +101,7 @@ def test_configured_default_index_is_asked_and_comes_last(folder: Path, client: 
     assert all(wheel.sha256 for wheel in listing.wheels[1:])
 
 
-def test_find_links_page_lists_what_it_links_to(folder: Path, client: Client) -> None:
+def test_find_links_page_lists_what_it_links_to(folder, client):
     with StandInIndex(folder, Habits(flat=True)) as index:
         page = f"{index.torch_index}/cu126/"
         listing = read_listing(
@@ -119,9 +112,7 @@ def test_find_links_page_lists_what_it_links_to(folder: Path, client: Client) ->
     ]
 
 
-def test_local_indexes_are_read_by_their_pages_or_their_files(
-    folder: Path, client: Client, tmp_path: Path
-) -> None:
+def test_local_indexes_are_read_by_their_pages_or_their_files(folder, client, tmp_path):
     name = "torch-2.14.1-cp312-cp312-manylinux_2_28_x86_64.whl"
     (tmp_path / "simple" / "torch").mkdir(parents=True)
     (tmp_path / "simple" / "torch" / "index.html").write_text(
@@ -139,7 +130,7 @@ def test_local_indexes_are_read_by_their_pages_or_their_files(
     ]
 
 
-def test_family_package_is_listed_on_demand(folder: Path, client: Client) -> None:
+def test_family_package_is_listed_on_demand(folder, client):
     with StandInIndex(folder) as index:
         (triton,) = family_wheels(_named(index), client, "cu126", "triton")
         assert family_wheels(_named(index), client, "cpu", "triton") == ()
@@ -151,16 +142,14 @@ def test_family_package_is_listed_on_demand(folder: Path, client: Client) -> Non
     )
 
 
-def test_index_that_wants_a_login_is_an_error_with_the_way_out(
-    folder: Path, client: Client
-) -> None:
+def test_index_that_wants_a_login_is_an_error_with_the_way_out(folder, client):
     with StandInIndex(folder, Habits(credentials="me:secret")) as index:
         bare = Sources(index.torch_index, default_index=f"{index.default.url}/simple")
         with pytest.raises(InstallationError, match="answered 401"):
             read_listing(bare, client, ["cpu"], ["torch"])
 
 
-def test_name_that_leads_out_stops_the_listing(client: Client, tmp_path: Path) -> None:
+def test_name_that_leads_out_stops_the_listing(client, tmp_path):
     make_wheel(tmp_path / "whl" / "cpu", "torch", "2.14.1", "cp312-cp312-win_amd64")
     (tmp_path / "whl/cpu/torch-2.14.1-cp312-cp312-win_amd64.whl").rename(
         tmp_path / "whl/cpu/torch-..\\x.whl"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -13,11 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuinstall.base.errors import GpuInstallError, InstallationError
+from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.pages import parse_folder, parse_page, parse_sources
 from gpuinstall.sources.web import Page
-
-if TYPE_CHECKING:
-    from gpuinstall.catalog import Wheel
 
 BASE = "https://index.example/whl/cu128/torch/"
 SHA256, METADATA = "a" * 64, "b" * 64
@@ -54,7 +52,7 @@ def _json(document: Any) -> tuple[Wheel, ...]:
     )
 
 
-def test_package_page_gives_root_relative_and_absolute_links() -> None:
+def test_package_page_gives_root_relative_and_absolute_links():
     relative, absolute = _html(PACKAGE_PAGE)
     assert relative.url == (
         "https://index.example/whl/cu128/torch-2.7.0%2Bcu128-cp310-cp310-manylinux_2_28_aarch64.whl"
@@ -66,18 +64,18 @@ def test_package_page_gives_root_relative_and_absolute_links() -> None:
     assert {wheel.source for wheel in (relative, absolute)} == {"https://index.example/whl/cu128"}
 
 
-def test_flat_page_of_a_mirror_writes_the_plus_as_an_entity() -> None:
+def test_flat_page_of_a_mirror_writes_the_plus_as_an_entity():
     (wheel,) = _link("torch-2.7.0&#43;cu126-cp312-cp312-manylinux_2_28_x86_64.whl")
     assert (str(wheel.version), wheel.backend) == ("2.7.0+cu126", "cu126")
     assert wheel.url == f"{BASE}torch-2.7.0+cu126-cp312-cp312-manylinux_2_28_x86_64.whl"
 
 
-def test_wheel_without_a_local_version_belongs_to_the_page() -> None:
+def test_wheel_without_a_local_version_belongs_to_the_page():
     (wheel,) = _link("torch-2.5.1-cp312-cp312-linux_aarch64.whl")
     assert wheel.backend == "cu128"
 
 
-def test_json_page_gives_hashes_and_passes_over_what_was_yanked() -> None:
+def test_json_page_gives_hashes_and_passes_over_what_was_yanked():
     name = "torch-2.14.1+cu128-cp312-cp312-win_amd64.whl"
     file = {"filename": name, "url": name, "hashes": {"sha256": SHA256}}
     (wheel,) = _json(
@@ -92,7 +90,7 @@ def test_json_page_gives_hashes_and_passes_over_what_was_yanked() -> None:
     assert (wheel.sha256, wheel.metadata, wheel.metadata_sha256) == (SHA256, True, METADATA)
 
 
-def test_folder_gives_its_wheels_as_file_addresses() -> None:
+def test_folder_gives_its_wheels_as_file_addresses():
     (wheel,) = parse_folder(
         ["notes.txt", "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl"], Path("/wheels"), "/wheels"
     )
@@ -115,14 +113,14 @@ def test_folder_gives_its_wheels_as_file_addresses() -> None:
         f"torch-2.0-{'cp3.' * 500}cp3-none-any.whl",
     ],
 )
-def test_what_is_no_wheel_is_passed_over(href: str) -> None:
+def test_what_is_no_wheel_is_passed_over(href):
     assert _link(href) == ()
 
 
 @pytest.mark.parametrize(
     "name", ["..%2F..%2Ftorch-2.0-py3-none-any.whl", "..%5Ctorch-2.0-py3-none-any.whl"]
 )
-def test_name_that_leads_out_of_its_folder_is_refused(name: str) -> None:
+def test_name_that_leads_out_of_its_folder_is_refused(name):
     with pytest.raises(InstallationError, match="is outside its folder"):
         _link(f"https://files.example/whl/{name}")
 
@@ -134,7 +132,7 @@ def test_name_that_leads_out_of_its_folder_is_refused(name: str) -> None:
         ("application/json", f'{{"files": [{"{}," * 100_000}{{}}]}}'),
     ],
 )
-def test_a_page_of_more_links_than_any_package_has_is_refused(content_type: str, text: str) -> None:
+def test_a_page_of_more_links_than_any_package_has_is_refused(content_type, text):
     with pytest.raises(InstallationError, match="not a package index"):
         parse_page(Page(text, content_type, BASE))
 
@@ -142,7 +140,7 @@ def test_a_page_of_more_links_than_any_package_has_is_refused(content_type: str,
 @pytest.mark.parametrize(
     "document", ["{", "[]", '{"files": 3}', '{"files": [{"filename": "x.whl"}]}']
 )
-def test_json_page_of_another_shape_is_refused(document: str) -> None:
+def test_json_page_of_another_shape_is_refused(document):
     with pytest.raises(InstallationError, match="not a package index"):
         parse_page(Page(document, "application/vnd.pypi.simple.v1+json", BASE))
 
@@ -158,7 +156,7 @@ _VALUES = st.recursive(
 
 
 @given(st.lists(_NAMES | st.text()), st.text())
-def test_any_html_gives_wheels_or_our_own_error(hrefs: list[str], noise: str) -> None:
+def test_any_html_gives_wheels_or_our_own_error(hrefs, noise):
     with suppress(GpuInstallError):
         assert all(
             wheel.filename.endswith(".whl")
@@ -167,12 +165,12 @@ def test_any_html_gives_wheels_or_our_own_error(hrefs: list[str], noise: str) ->
 
 
 @given(_VALUES)
-def test_any_json_gives_wheels_or_our_own_error(document: Any) -> None:
+def test_any_json_gives_wheels_or_our_own_error(document):
     with suppress(GpuInstallError):
         assert all(wheel.filename.endswith(".whl") for wheel in _json({"files": document}))
 
 
-def test_a_hyphen_in_a_version_is_no_end_of_the_name() -> None:
+def test_a_hyphen_in_a_version_is_no_end_of_the_name():
     names = ("natten-0.14.2-4.tar.gz", "natten-0.20.1.zip", "other-9.0.tar.gz", "natten-rest")
     text = "".join(f'<a href="{name}">{name}</a>' for name in names)
     releases = parse_sources(Page(text, "text/html", BASE), "natten")

@@ -1,7 +1,5 @@
 """What the tags of real wheels say."""
 
-from __future__ import annotations
-
 import pytest
 from packaging.tags import parse_tag
 
@@ -21,9 +19,7 @@ from gpuinstall.catalog.narrowing import glibc_floor, platforms, python
         ("cp39-none-macosx_11_0_arm64", ("macos", "arm64"), "3.9", None),
     ],
 )
-def test_tag_of_a_torch_wheel(
-    tag: str, platform: tuple[str, str], name: str, floor: str | None
-) -> None:
+def test_tag_of_a_torch_wheel(tag, platform, name, floor):
     tags = parse_tag(tag)
     assert (platforms(tags), python(tags), glibc_floor(tags)) == (
         frozenset({platform}),
@@ -32,19 +28,19 @@ def test_tag_of_a_torch_wheel(
     )
 
 
-def test_lowest_of_several_glibc_floors_counts() -> None:
+def test_lowest_of_several_glibc_floors_counts():
     assert glibc_floor(parse_tag("cp312-cp312-manylinux_2_28_x86_64.manylinux_2_5_x86_64")) == "2.5"
 
 
 @pytest.mark.parametrize(
     "tag", ["py3-none-any", "cp38-abi3-manylinux_2_28_x86_64", "cp311.cp312-none-win_amd64"]
 )
-def test_wheel_for_many_pythons_names_none(tag: str) -> None:
+def test_wheel_for_many_pythons_names_none(tag):
     assert python(parse_tag(tag)) is None
 
 
 @pytest.mark.parametrize(
     "tag", ["py3-none-any", "cp312-cp312-musllinux_1_2_x86_64", "cp312-cp312-linux_s390x"]
 )
-def test_platform_that_no_plan_is_made_for_is_none(tag: str) -> None:
+def test_platform_that_no_plan_is_made_for_is_none(tag):
     assert platforms(parse_tag(tag)) == frozenset()

@@ -17,7 +17,7 @@ def active(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_the_active_environment_is_meant_by_its_folder(active: Path, tmp_path: Path) -> None:
+def test_the_active_environment_is_meant_by_its_folder(active, tmp_path):
     venv = tmp_path / ".venv"
 
     assert str(command_for_active("install", venv)) == f"gpuinstall install --venv {active}"
@@ -26,9 +26,7 @@ def test_the_active_environment_is_meant_by_its_folder(active: Path, tmp_path: P
     assert str(command_for_active("sync", venv)) == f"gpuinstall sync --venv {active}"
 
 
-def test_no_command_is_named_for_the_environment_itself(
-    active: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_command_is_named_for_the_environment_itself(active, monkeypatch):
     assert command_for_active("install", active) is None
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
     assert command_for_active("install", Path(".venv")) is None

@@ -32,11 +32,11 @@ from gpuinstall.cli import main
     ],
 )
 def test_what_is_no_fault_of_ours_is_an_ordinary_error(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    error: Exception,
-    message: str,
-) -> None:
+    monkeypatch,
+    capsys,
+    error,
+    message,
+):
     def fail(_: list[str]) -> int:
         raise error
 

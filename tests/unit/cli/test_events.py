@@ -2,19 +2,15 @@ from __future__ import annotations
 
 import json
 from io import FileIO, TextIOWrapper
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.cli.events import EventTerminal
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 def test_what_threads_say_at_once_are_lines_of_their_own_without_a_buffer_too(
-    tmp_path: Path,
-) -> None:
-    def commands(thread: int) -> None:
+    tmp_path,
+):
+    def commands(thread: int):
         for number in range(200):
             terminal.show_command(["python", str(thread), str(number)])
 

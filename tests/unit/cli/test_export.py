@@ -2,15 +2,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpuinstall.cli.main import run_command_line
 from tests.unit.export.locks import cpu_lock, cuda_lock
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROJECT = '[project]\nname = "x"\nversion = "0"\n'
 
@@ -38,9 +36,7 @@ def document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
         ("dockerfile", "# syntax=docker"),
     ],
 )
-def test_a_lock_is_printed_in_another_format(
-    form: str, start: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lock_is_printed_in_another_format(form, start, capsys):
     assert run_command_line(["export", form]) == 0
     plain = capsys.readouterr().out
     assert plain.startswith(start)
@@ -48,32 +44,26 @@ def test_a_lock_is_printed_in_another_format(
     assert document(capsys)["data"] == {"format": form, "path": None, "text": plain}
 
 
-def test_a_file_is_written_where_it_is_named(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_is_written_where_it_is_named(folder, capsys):
     assert run_command_line(["export", "requirements", "-o", "requirements.txt", "--json"]) == 0
     data = document(capsys)["data"]
     assert data["path"] == "requirements.txt"
     assert (folder / "requirements.txt").read_text(encoding="utf-8") == data["text"]
 
 
-def test_a_dash_is_stdout(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dash_is_stdout(folder, capsys):
     assert run_command_line(["export", "requirements", "-o", "-"]) == 0
     assert capsys.readouterr().out.startswith("# From pylock.cu126.toml")
     assert not (folder / "-").exists()
 
 
-def test_without_a_lock_it_says_how_to_get_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_lock_it_says_how_to_get_one(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run_command_line(["export", "requirements"]) == 6
     assert "do    gpuinstall lock" in capsys.readouterr().err
 
 
-def test_of_several_locks_one_has_to_be_named(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_several_locks_one_has_to_be_named(folder, capsys):
     (folder / "pylock.cpu.toml").write_text(cpu_lock().text, encoding="utf-8")
     assert run_command_line(["export", "requirements"]) == 2
     assert "pylock.cpu.toml, pylock.cu126.toml" in capsys.readouterr().err
@@ -81,9 +71,7 @@ def test_of_several_locks_one_has_to_be_named(
     assert "torch-2.14.1%2Bcpu" in capsys.readouterr().out
 
 
-def test_a_pyproject_is_patched_in_place_and_restored(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pyproject_is_patched_in_place_and_restored(folder, capsys):
     project = folder / "pyproject.toml"
     project.write_text(PROJECT, encoding="utf-8")
     assert run_command_line(["export", "uv", "--json"]) == 0
@@ -101,9 +89,7 @@ def test_a_pyproject_is_patched_in_place_and_restored(
     assert project.read_text(encoding="utf-8") == PROJECT
 
 
-def test_the_torch_index_of_the_project_is_the_one_that_uv_is_given(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_torch_index_of_the_project_is_the_one_that_uv_is_given(folder, capsys):
     settings = '[tool.gpuinstall]\ntorch-index = "https://index.example/whl"\n'
     (folder / "pyproject.toml").write_text(PROJECT + settings, encoding="utf-8")
     assert run_command_line(["export", "uv", "--json"]) == 0
@@ -111,20 +97,18 @@ def test_the_torch_index_of_the_project_is_the_one_that_uv_is_given(
 
 
 @pytest.mark.usefixtures("folder")
-def test_without_a_pyproject_there_is_nothing_to_patch(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_pyproject_there_is_nothing_to_patch(capsys):
     assert run_command_line(["export", "uv"]) == 2
     assert "pyproject.toml cannot be read" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("folder")
-def test_jupyter_is_to_be_had(capsys: pytest.CaptureFixture[str]) -> None:
+def test_jupyter_is_to_be_had(capsys):
     assert run_command_line(["export", "dockerfile", "--with", "jupyter"]) == 0
     assert "jupyterlab" in capsys.readouterr().out
 
 
-def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(folder, capsys):
     lock = folder / "pylock.cu126.toml"
     lock.write_text(
         cuda_lock().text.replace("https://index.example/torch-", "file:///wheels/torch-"),
@@ -138,7 +122,7 @@ def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(
     )
 
 
-def test_a_value_that_gives_way_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_value_that_gives_way_is_said(folder, capsys):
     theirs = '[tool.uv.sources]\ntorch = { index = "theirs" }\n'
     (folder / "pyproject.toml").write_text(PROJECT + theirs, encoding="utf-8")
     assert run_command_line(["export", "uv"]) == 0
@@ -147,7 +131,7 @@ def test_a_value_that_gives_way_is_said(folder: Path, capsys: pytest.CaptureFixt
     assert "warning" not in capsys.readouterr().err
 
 
-def test_a_link_stays_one_and_the_file_behind_it_is_written(folder: Path) -> None:
+def test_a_link_stays_one_and_the_file_behind_it_is_written(folder):
     (folder / "real.toml").write_text(PROJECT, encoding="utf-8")
     (folder / "pyproject.toml").symlink_to("real.toml")
     assert run_command_line(["export", "uv"]) == 0
@@ -155,7 +139,7 @@ def test_a_link_stays_one_and_the_file_behind_it_is_written(folder: Path) -> Non
     assert "torch-cu126" in (folder / "real.toml").read_text(encoding="utf-8")
 
 
-def test_a_file_stays_as_closed_as_it_was(folder: Path) -> None:
+def test_a_file_stays_as_closed_as_it_was(folder):
     project = folder / "pyproject.toml"
     project.write_text(PROJECT, encoding="utf-8")
     project.chmod(0o600)
@@ -163,7 +147,7 @@ def test_a_file_stays_as_closed_as_it_was(folder: Path) -> None:
     assert project.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_pipe_is_written_to_and_not_replaced(folder: Path) -> None:
+def test_a_pipe_is_written_to_and_not_replaced(folder):
     os.mkfifo(folder / "pipe")
     reader = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     assert run_command_line(["export", "requirements", "-o", "pipe"]) == 0
@@ -173,6 +157,6 @@ def test_a_pipe_is_written_to_and_not_replaced(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_folder_is_no_place_to_write_to(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_is_no_place_to_write_to(capsys):
     assert run_command_line(["export", "requirements", "-o", "."]) == 2
     assert "is a directory" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """What bootstrap.py is given: commands are passed on, and none is taken for a package."""
 
-from __future__ import annotations
-
 import pytest
 
 from gpuinstall.base.errors import UsageError
@@ -11,7 +9,7 @@ from gpuinstall.cli.main import handed_over, suggestion
 @pytest.mark.parametrize(
     "line", [["doctor"], ["lock", "check"], ["help", "lock"], ["-V"], ["install", "doctor"]]
 )
-def test_a_command_is_passed_on(line: list[str]) -> None:
+def test_a_command_is_passed_on(line):
     assert handed_over(line) == line
 
 
@@ -29,20 +27,20 @@ def test_a_command_is_passed_on(line: list[str]) -> None:
         ["--nope"],
     ],
 )
-def test_everything_else_is_for_install(line: list[str]) -> None:
+def test_everything_else_is_for_install(line):
     assert handed_over(line) == ["install", *line]
 
 
 @pytest.mark.parametrize(
     "line", [["-q", "doctor"], ["torch", "verify"], ["Doctor"], ["--venv", "env", "lock"]]
 )
-def test_a_command_in_the_wrong_place_is_never_a_package(line: list[str]) -> None:
+def test_a_command_in_the_wrong_place_is_never_a_package(line):
     with pytest.raises(UsageError, match="no package of that name") as raised:
         handed_over(line)
     assert raised.value.exit_code == 2
     assert f"gpuinstall install {' '.join(line)}" in str(raised.value.hint)
 
 
-def test_what_was_meant_is_the_nearest() -> None:
+def test_what_was_meant_is_the_nearest():
     assert suggestion("isntall") == "install"
     assert suggestion("conjure") is None

@@ -50,7 +50,7 @@ def error(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
         ("uv/uv.toml", b""),
     ],
 )
-def test_a_file_comes_back_to_the_byte(home: Path, name: str, text: bytes) -> None:
+def test_a_file_comes_back_to_the_byte(home, name, text):
     file, tool = home / name, name.partition("/")[0]
     file.write_bytes(text)
     file.chmod(0o600)
@@ -66,9 +66,7 @@ def test_a_file_comes_back_to_the_byte(home: Path, name: str, text: bytes) -> No
 
 
 @pytest.mark.parametrize("text", [b"timeout = 20\n", b"\xef\xbb\xbf[global]\ntimeout = 20\n"])
-def test_a_file_that_pip_cannot_read_is_named(
-    home: Path, text: bytes, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_pip_cannot_read_is_named(home, text, capsys):
     file = home / "pip" / "pip.conf"
     file.write_bytes(text)
     assert run_command_line(["hook", "pip", "--json"]) == 2
@@ -77,9 +75,7 @@ def test_a_file_that_pip_cannot_read_is_named(
 
 
 @pytest.mark.parametrize("section", ["global", "install"])
-def test_a_constraint_of_another_file_still_counts(
-    home: Path, section: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_constraint_of_another_file_still_counts(home, section, monkeypatch):
     environment = home / "venv"
     environment.mkdir()
     monkeypatch.setenv("VIRTUAL_ENV", str(environment))
@@ -93,7 +89,7 @@ def test_a_constraint_of_another_file_still_counts(
     )
 
 
-def test_a_constraint_of_the_file_itself_still_counts(home: Path) -> None:
+def test_a_constraint_of_the_file_itself_still_counts(home):
     file = home / "pip" / "pip.conf"
     file.write_text(
         "[global]\nconstraint =\n    /srv/a.txt\n    https://index.example/b.txt\n",
@@ -113,9 +109,7 @@ def test_a_constraint_of_the_file_itself_still_counts(home: Path) -> None:
         ("torch-backend", 'keyring-provider = "disabled"\ntorch-backend'),
     ],
 )
-def test_lines_that_may_be_the_users_are_not_removed(
-    home: Path, before: str, after: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lines_that_may_be_the_users_are_not_removed(home, before, after, capsys):
     file = home / "uv" / "uv.toml"
     file.write_text("# mine\nnative-tls = false\n", encoding="utf-8")
     assert run_command_line(["hook", "uv"]) == 0
@@ -128,9 +122,7 @@ def test_lines_that_may_be_the_users_are_not_removed(
     assert file.read_text(encoding="utf-8") == changed
 
 
-def test_a_constraints_file_of_the_users_stays(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_constraints_file_of_the_users_stays(home, capsys):
     file = home / "pip" / "gpuinstall-constraints.txt"
     file.write_text("six==1.0\n", encoding="utf-8")
     assert run_command_line(["hook", "pip", "--json"]) == 2
@@ -145,7 +137,7 @@ def test_a_constraints_file_of_the_users_stays(
     assert not (home / "pip" / "pip.conf").exists()
 
 
-def test_a_refresh_that_failed_is_tried_again(home: Path) -> None:
+def test_a_refresh_that_failed_is_tried_again(home):
     file = home / "uv" / "uv.toml"
     assert run_command_line(["hook", "uv"]) == 0
     hooked = file.read_text(encoding="utf-8")
@@ -156,9 +148,7 @@ def test_a_refresh_that_failed_is_tried_again(home: Path) -> None:
         assert str(file) in (refresh(project) or [])
 
 
-def test_a_hook_whose_markers_pip_dropped_is_named(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_hook_whose_markers_pip_dropped_is_named(home, capsys):
     file = home / "pip" / "pip.conf"
     assert run_command_line(["hook", "pip"]) == 0
     parser = RawConfigParser()
@@ -176,7 +166,7 @@ def test_a_hook_whose_markers_pip_dropped_is_named(
 
 
 @pytest.mark.parametrize("text", [None, "[global]\ntimeout = 20\n"])
-def test_a_login_of_a_private_file_stays_private(home: Path, text: str | None) -> None:
+def test_a_login_of_a_private_file_stays_private(home, text):
     earlier = home.parent / ".pip" / "pip.conf"
     earlier.parent.mkdir()
     earlier.write_text("[global]\nfind-links = https://me:token@index.example/wheels\n")
@@ -191,9 +181,7 @@ def test_a_login_of_a_private_file_stays_private(home: Path, text: str | None) -
 
 
 @pytest.mark.parametrize("name", ["pip.conf", ""])
-def test_a_relative_file_of_pip_is_hooked(
-    home: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_relative_file_of_pip_is_hooked(home, monkeypatch, name):
     monkeypatch.setenv("PIP_CONFIG_FILE", name)
     file = Path(name).absolute() if name else home / "pip" / "pip.conf"
     assert run_command_line(["hook", "pip"]) == 0

@@ -1,7 +1,5 @@
 """The subcommands of ``lock``: what means nothing together cannot be written, and is never passed over."""
 
-from __future__ import annotations
-
 import click
 import pytest
 
@@ -26,13 +24,13 @@ REFUSED = (
 )
 
 
-def test_what_means_nothing_together_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_means_nothing_together_is_refused(capsys):
     statuses = {line: run_command_line(["lock", *line.split()]) for line in REFUSED}
     assert {line: status for line, status in statuses.items() if status != 2} == {}
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_subcommand_is_never_taken_for_a_package() -> None:
+def test_a_subcommand_is_never_taken_for_a_package():
     hints = []
     for line in (["--offline", "check", "--json"], ["--upgrade", "check"]):
         with pytest.raises(UsageError) as caught:
@@ -48,7 +46,7 @@ def test_a_subcommand_is_never_taken_for_a_package() -> None:
         assert command.make_context("lock", list(line)).params["requirements"][-1] == "check"
 
 
-def test_each_subcommand_has_only_options_that_it_reads() -> None:
+def test_each_subcommand_has_only_options_that_it_reads():
     shared = {"as_json", "json_events", "quiet", "verbose", "help"}
     own = {name: {each.name for each in one.params} - shared for name, one in NAMES.items()}
     assert own["download"] == {"folder", "torch_index", "offline"}

@@ -26,7 +26,7 @@ def commands(name: str) -> list[list[str]]:
     return itself + [[name, each] for each in found.commands]
 
 
-def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_command(capsys):
     assert run_command_line(["--help"]) == 0
     out = capsys.readouterr().out
     assert re.findall(r"^([A-Z][\w ]+):$", out, re.MULTILINE) == ["Options", *COMMAND_GROUPS]
@@ -35,7 +35,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_the_program_by_itself_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_program_by_itself_shows_its_help(capsys):
     assert run_command_line([]) == 0
     alone = capsys.readouterr()
     run_command_line(["--help"])
@@ -44,13 +44,13 @@ def test_the_program_by_itself_shows_its_help(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
-def test_the_version_is_the_packages(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_the_packages(option, capsys):
     assert run_command_line([option]) == 0
     assert capsys.readouterr().out.strip().endswith(__version__)
     assert f'version = "{__version__}"' in (ROOT / "pyproject.toml").read_text()
 
 
-def test_an_unknown_command_is_a_usage_error_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_is_a_usage_error_on_stderr(capsys):
     assert run_command_line(["instal"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -58,12 +58,12 @@ def test_an_unknown_command_is_a_usage_error_on_stderr(capsys: pytest.CaptureFix
     assert "do    gpuinstall install" in captured.err
 
 
-def test_help_is_a_word_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_a_word_too(capsys):
     assert run_command_line(["help", "export", "uv"]) == 0
     assert "Usage: gpuinstall export uv" in capsys.readouterr().out
 
 
-def test_a_usage_error_is_one_document_with_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_usage_error_is_one_document_with_json(capsys):
     assert run_command_line(["plan", "--frobnicate", "--json"]) == 2
     document = json.loads(capsys.readouterr().out)
     assert (document["command"], document["status"], document["exit_code"]) == ("plan", "error", 2)
@@ -71,9 +71,7 @@ def test_a_usage_error_is_one_document_with_json(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
-def test_every_command_says_what_it_does_and_takes_the_output_options(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_says_what_it_does_and_takes_the_output_options(name, capsys):
     for words in commands(name):
         assert run_command_line([*words, "--help"]) == 0
         out = capsys.readouterr().out
@@ -82,8 +80,8 @@ def test_every_command_says_what_it_does_and_takes_the_output_options(
 
 
 def test_an_interrupt_within_executed_text_ends_with_130_and_not_by_the_signal(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     struck = "import gpuinstall.cli.main as main\nmain._run = lambda _: exec('raise KeyboardInterrupt')\n"
     (tmp_path / "sitecustomize.py").write_text(struck)
     words = [sys.executable, "-m", "gpuinstall", "plan"]
@@ -95,11 +93,11 @@ def test_an_interrupt_within_executed_text_ends_with_130_and_not_by_the_signal(
     "words", [["plan", "--gpu", "A100", "--driver", "580.95.05"], ["install", "--dry-run"]]
 )
 def test_a_user_without_a_home_is_told_to_name_one(
-    words: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    words,
+    monkeypatch,
+    tmp_path,
+    capsys,
+):
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 54321)  # nobody that the system knows

@@ -21,9 +21,7 @@ WHEELS = {
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
-def test_bars_of_files_and_of_all_fit_the_terminal(
-    columns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bars_of_files_and_of_all_fit_the_terminal(columns, monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("COLUMNS", raising=False)
     with screen(columns) as (stream, drawn):
@@ -40,7 +38,7 @@ def test_bars_of_files_and_of_all_fit_the_terminal(
     assert lines[-1] == "Fetched     3 files"
 
 
-def test_a_line_is_no_wider_than_columns_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_is_no_wider_than_columns_says(monkeypatch):
     widths = {}
     for size, variable in (
         (120, "60"),
@@ -58,7 +56,7 @@ def test_a_line_is_no_wider_than_columns_says(monkeypatch: pytest.MonkeyPatch) -
     assert {case: width for case, width in widths.items() if width != 60} == {}
 
 
-def test_the_bars_are_gone_when_all_is_done() -> None:
+def test_the_bars_are_gone_when_all_is_done():
     tally = Tally(WHEELS, "bytes")
     for name, size in WHEELS.items():
         tally.add(name, size - 1)
@@ -76,7 +74,7 @@ def rendered(tally: Tally) -> str:
     return text.getvalue()
 
 
-def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_gets_a_line_now_and_then(monkeypatch):
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     out = StringIO()
     with Terminal(err=out).progress("Download", WHEELS) as advance:
@@ -84,14 +82,14 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None
     assert out.getvalue() == "Download    40 MB of 1.4 GB\n"
 
 
-def test_a_short_work_leaves_no_line_in_a_log() -> None:
+def test_a_short_work_leaves_no_line_in_a_log():
     out = StringIO()
     with Terminal(err=out).progress("Download", WHEELS) as advance:
         advance(next(iter(WHEELS)), 40_000_000)
     assert out.getvalue() == ""
 
 
-def test_what_is_said_meanwhile_stands_above_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_said_meanwhile_stands_above_the_bars(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     with screen(80) as (stream, drawn):
         terminal = Terminal(err=stream)
@@ -100,7 +98,7 @@ def test_what_is_said_meanwhile_stands_above_the_bars(monkeypatch: pytest.Monkey
     assert any(line.strip() == "warning: a warning" for line in drawn)
 
 
-def test_no_more_is_counted_than_there_is_and_a_transfer_that_begins_again_takes_back() -> None:
+def test_no_more_is_counted_than_there_is_and_a_transfer_that_begins_again_takes_back():
     tally = Tally({"a": 10, "b": None}, "bytes")
     tally.add("a", 25)
     tally.add("b", 7)
@@ -109,13 +107,13 @@ def test_no_more_is_counted_than_there_is_and_a_transfer_that_begins_again_takes
     assert tally.running == ["b"]
 
 
-def test_a_wheel_is_called_by_its_package_and_version() -> None:
+def test_a_wheel_is_called_by_its_package_and_version():
     names = [short(name, 24) for name in WHEELS]
     assert names == ["torch 2.14.1+cu126", "nvidia-cudnn-cu12 9.14.…", "sympy 1.14.0"]
     assert short("GPU 0", 24) == "GPU 0"
 
 
-def test_a_long_line_is_folded_behind_commas_and_dots_and_a_command_stays_whole() -> None:
+def test_a_long_line_is_folded_behind_commas_and_dots_and_a_command_stays_whole():
     text = "2 × NVIDIA GeForce RTX 4090 (sm_89, 24 GB) · driver 535.183.01 (CUDA 12.2) · Debian 12"
     assert folded(text, None) == folded(text, 120) == text
     narrow = folded(text, 60).split("\n")
@@ -125,15 +123,13 @@ def test_a_long_line_is_folded_behind_commas_and_dots_and_a_command_stays_whole(
     assert folded(command, 60) == command
 
 
-def test_a_program_within_a_command_line_is_shown_by_its_beginning() -> None:
+def test_a_program_within_a_command_line_is_shown_by_its_beginning():
     out = StringIO()
     Terminal(err=out, verbose=True).started(["python", "-c", "import os\nprint(os)\n"])
     assert out.getvalue() == "            $ python -c 'import os…'\n"
 
 
-def test_in_a_narrow_terminal_prose_is_broken_at_words_and_a_command_stays_whole_with_its_remark_below() -> (
-    None
-):
+def test_in_a_narrow_terminal_prose_is_broken_at_words_and_a_command_stays_whole_with_its_remark_below():
     error = UsageError(
         "users-packages",
         "the environment holds packages that its lock does not, and they would be lost",
@@ -163,7 +159,7 @@ def test_in_a_narrow_terminal_prose_is_broken_at_words_and_a_command_stays_whole
     assert len(piped.getvalue().splitlines()) == 4, "a line for each, in a log"
 
 
-def test_only_a_person_in_a_terminal_is_spared_the_same_notices() -> None:
+def test_only_a_person_in_a_terminal_is_spared_the_same_notices():
     with screen(80) as (stream, _):
         assert [Terminal(err=stream).is_brief, Terminal(err=stream, verbose=True).is_brief] == [
             True,
@@ -181,7 +177,7 @@ def test_only_a_person_in_a_terminal_is_spared_the_same_notices() -> None:
         ("Without numpy: uv pip uninstall numpy; with it: pip install numpy", "uv pip"),
     ],
 )
-def test_a_command_in_prose_is_one_piece(text: str, command: str) -> None:
+def test_a_command_in_prose_is_one_piece(text, command):
     [line] = [line for line in broken(text, 24).splitlines() if command in line]
     assert line in {
         "sudo apt install nvidia-driver-570",

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -9,9 +9,6 @@ from gpuinstall.base import process
 from gpuinstall.base.process import heard_by
 from gpuinstall.cli.run_log import KEPT, RUN_BYTES, RunLog, log_folder
 from gpuinstall.cli.terminal import Terminal
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +22,7 @@ def text(log: RunLog) -> str:
     return log.path.read_text(encoding="utf-8")
 
 
-def test_programs_their_errors_and_what_was_said_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_their_errors_and_what_was_said_are_kept(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     log = RunLog("install", ["install", "torch"])
     terminal = Terminal(quiet=False, log=log)
@@ -42,14 +39,14 @@ def test_programs_their_errors_and_what_was_said_are_kept(monkeypatch: pytest.Mo
     assert log.path.stat().st_mode & 0o777 == 0o600
 
 
-def test_no_password_is_kept() -> None:
+def test_no_password_is_kept():
     log = RunLog("install", ["install", "--torch-index", "https://me:secret@index.example/whl"])
     log.started(["uv", "https://me:secret@index.example/simple"])
     assert "secret" not in text(log)
     assert text(log).count("****@index.example") == 2
 
 
-def test_only_the_last_runs_are_kept_and_none_grows_without_end() -> None:
+def test_only_the_last_runs_are_kept_and_none_grows_without_end():
     mine = log_folder() / "20260101-mine.log"
     mine.parent.mkdir(parents=True)
     mine.touch()
@@ -62,9 +59,7 @@ def test_only_the_last_runs_are_kept_and_none_grows_without_end() -> None:
     assert "more" not in text(log)
 
 
-def test_a_folder_that_cannot_be_written_is_no_fault(
-    state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_written_is_no_fault(state, monkeypatch):
     (state / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(state / "file"))
     log = RunLog("install", [])
@@ -72,6 +67,6 @@ def test_a_folder_that_cannot_be_written_is_no_fault(
     assert log.path is None
 
 
-def test_a_run_that_does_nothing_leaves_no_log(state: Path) -> None:
+def test_a_run_that_does_nothing_leaves_no_log(state):
     RunLog("install", [])
     assert list(state.iterdir()) == []

@@ -1,18 +1,9 @@
 """The command on PATH: who is told of it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from gpuinstall.cli import main
 
-if TYPE_CHECKING:
-    import pytest
 
-
-def test_where_the_command_lies_is_said_to_people_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_the_command_lies_is_said_to_people_alone(monkeypatch, capsys):
     monkeypatch.setenv("PATH", "/nowhere")
 
     for option in ("--json", "--json-events", "--quiet", "-q"):

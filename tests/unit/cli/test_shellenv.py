@@ -2,16 +2,14 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpuinstall.cli.main import run_command_line
 from tests.unit.cli.test_uv_variables import FOR_VARIANTS
 from tests.unit.install.environments import make_environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -32,7 +30,7 @@ def data(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return read
 
 
-def test_it_is_the_environments_decision(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_the_environments_decision(folder, capsys):
     constraints = folder / ".venv" / "constraints.txt"
     constraints.touch()
     assert run_command_line(["shellenv"]) == 0
@@ -43,9 +41,7 @@ def test_it_is_the_environments_decision(folder: Path, capsys: pytest.CaptureFix
     ]
 
 
-def test_constraints_of_the_user_go_on_counting(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_constraints_of_the_user_go_on_counting(folder, capsys, monkeypatch):
     constraints = folder / ".venv" / "constraints.txt"
     constraints.touch()
     for _ in range(2):  # in a shell that has evaluated it already too
@@ -55,11 +51,11 @@ def test_constraints_of_the_user_go_on_counting(
 
 
 def test_the_guard_of_another_project_ends(
-    folder: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    folder,
+    tmp_path,
+    capsys,
+    monkeypatch,
+):
     other = tmp_path / "other" / ".venv"
     other.mkdir(parents=True)
     make_environment(other, "one")
@@ -73,9 +69,7 @@ def test_the_guard_of_another_project_ends(
     assert data(capsys)["variables"]["UV_CONSTRAINT"] == f"/srv/constraints.txt {own}"
 
 
-def test_what_was_set_for_another_project_ends_without_an_environment(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_set_for_another_project_ends_without_an_environment(folder, capsys, monkeypatch):
     guard = folder / ".venv" / "constraints.txt"
     guard.touch()
     monkeypatch.setenv("UV_NO_SYNC", "1")
@@ -105,8 +99,8 @@ def test_what_was_set_for_another_project_ends_without_an_environment(
 
 
 def test_a_project_gets_no_constraints_and_the_next_folder_none_of_its_variables(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, capsys, monkeypatch
+):
     (folder / ".venv" / "constraints.txt").touch()
     (folder / "pyproject.toml").touch()
     assert run_command_line(["shellenv", "--json"]) == 0
@@ -120,21 +114,21 @@ def test_a_project_gets_no_constraints_and_the_next_folder_none_of_its_variables
 
 
 @pytest.mark.usefixtures("folder")
-def test_constraints_that_are_not_there_are_not_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_constraints_that_are_not_there_are_not_named(capsys):
     assert run_command_line(["shellenv", "--json"]) == 0
     assert data(capsys)["variables"].keys() == {"UV_TORCH_BACKEND", *FOR_VARIANTS}
 
 
 @pytest.mark.usefixtures("folder")
-def test_another_shell_gets_its_own_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_shell_gets_its_own_words(capsys):
     assert run_command_line(["shellenv", "--shell", "fish"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "set -gx UV_TORCH_BACKEND cu126"
 
 
 @pytest.mark.usefixtures("folder")
 def test_without_an_environment_it_is_the_plan_for_this_machine(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     assert run_command_line(["plan", "--json"]) == 0
     planned = data(capsys)["build"]["backend"]
     assert run_command_line(["shellenv", "--venv", "none", "--json"]) == 0
@@ -142,7 +136,7 @@ def test_without_an_environment_it_is_the_plan_for_this_machine(
 
 
 @pytest.mark.usefixtures("folder")
-def test_what_is_left_out_is_said_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_left_out_is_said_on_stderr(capsys):
     assert run_command_line(["shellenv", "--torch-index", "https://index.example/whl"]) == 0
     captured = capsys.readouterr()
     assert "UV_TORCH_BACKEND" not in captured.out

@@ -1,16 +1,10 @@
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuinstall.base.shell import ShellName, activation, on_path, this_shell
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from gpuinstall.base.shell import activation, on_path, this_shell
 
 
 @pytest.mark.parametrize(
@@ -24,7 +18,7 @@ if TYPE_CHECKING:
         ("powershell", "& 'my env/bin/activate.ps1'"),
     ],
 )
-def test_an_environment_is_activated_as_each_shell_does(shell: ShellName, line: str) -> None:
+def test_an_environment_is_activated_as_each_shell_does(shell, line):
     assert activation("my env", shell, windows=False) == line
 
 
@@ -35,19 +29,19 @@ def test_an_environment_is_activated_as_each_shell_does(shell: ShellName, line: 
         ("cmd", ".venv\\Scripts\\activate.bat", '"my env\\Scripts\\activate.bat"'),
     ],
 )
-def test_on_windows_too(shell: ShellName, plain: str, spaced: str) -> None:
+def test_on_windows_too(shell, plain, spaced):
     assert activation(".venv", shell, windows=True) == plain
     assert activation("my env", shell, windows=True) == spaced
 
 
-def test_powershell_is_given_a_text_and_no_bare_path_which_it_would_run() -> None:
+def test_powershell_is_given_a_text_and_no_bare_path_which_it_would_run():
     assert (
         on_path("C:\\tools", "powershell")
         == "$env:PATH = 'C:\\tools' + [IO.Path]::PathSeparator + $env:PATH"
     )
 
 
-def test_the_shell_is_the_program_that_called_else_what_the_variables_say() -> None:
+def test_the_shell_is_the_program_that_called_else_what_the_variables_say():
     assert this_shell({"SHELL": "/bin/bash"}, "fish") == "fish"
     assert this_shell({"SHELL": "/usr/bin/zsh"}, "make") == "zsh"
     assert this_shell({"SHELL": "/bin/bash", "NU_VERSION": "0.99"}, None) == "nu"
@@ -55,7 +49,7 @@ def test_the_shell_is_the_program_that_called_else_what_the_variables_say() -> N
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_line_for_path_finds_the_command(shell: ShellName, tmp_path: Path) -> None:
+def test_the_line_for_path_finds_the_command(shell, tmp_path):
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"no {shell} on this machine")

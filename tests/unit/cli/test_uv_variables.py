@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path
@@ -20,7 +18,7 @@ ECHO = {"fish": 'printf "%s" "$UV_X"', "powershell": "[Console]::Write($env:UV_X
 
 
 @pytest.mark.parametrize("shell", get_args(Shell))
-def test_a_shell_reads_what_was_written(shell: Shell) -> None:
+def test_a_shell_reads_what_was_written(shell):
     program = shutil.which(PROGRAMS[shell])
     if program is None:
         pytest.skip(f"no {PROGRAMS[shell]} here")
@@ -30,12 +28,12 @@ def test_a_shell_reads_what_was_written(shell: Shell) -> None:
     assert (done.out, done.err) == (value, "")
 
 
-def test_fish_and_powershell_have_their_own_words() -> None:
+def test_fish_and_powershell_have_their_own_words():
     assert assignments({"UV_X": "it's"}, "fish") == "set -gx UV_X 'it'\\''s'\n"
     assert assignments({"UV_X": "it's"}, "powershell") == "$env:UV_X = 'it''s'\n"
 
 
-def test_uv_is_told_the_backend_and_the_constraints() -> None:
+def test_uv_is_told_the_backend_and_the_constraints():
     assert variables("cu126", Sources(), CONSTRAINTS) == {
         "UV_TORCH_BACKEND": "cu126",
         **FOR_VARIANTS,
@@ -44,18 +42,18 @@ def test_uv_is_told_the_backend_and_the_constraints() -> None:
     assert omissions("cu126", Sources()) == ()
 
 
-def test_a_backend_that_uv_does_not_know_is_left_out_and_said() -> None:
+def test_a_backend_that_uv_does_not_know_is_left_out_and_said():
     assert "UV_TORCH_BACKEND" not in variables("cu134", Sources(), None)
     assert "cu134" in omissions("cu134", Sources())[0]
 
 
-def test_with_a_torch_index_of_ones_own_the_backend_would_lead_elsewhere() -> None:
+def test_with_a_torch_index_of_ones_own_the_backend_would_lead_elsewhere():
     sources = Sources(torch_index="https://index.example/whl", is_torch_index_requested=True)
     assert variables("cu126", sources, None) == FOR_VARIANTS
     assert "uvx --index https://index.example/whl/cu126" in omissions("cu126", sources)[0]
 
 
-def test_the_default_index_and_the_certificates_that_pip_knows_are_uvs_too() -> None:
+def test_the_default_index_and_the_certificates_that_pip_knows_are_uvs_too():
     sources = Sources(default_index="https://index.example/simple", certificates="/etc/ca.pem")
     assert variables("cu126", sources, None) == {
         "UV_TORCH_BACKEND": "cu126",
@@ -65,7 +63,7 @@ def test_the_default_index_and_the_certificates_that_pip_knows_are_uvs_too() -> 
     }
 
 
-def test_a_password_is_never_printed() -> None:
+def test_a_password_is_never_printed():
     sources = Sources(
         default_index="https://index.example/simple", logins={"index.example": "me:secret"}
     )
@@ -74,7 +72,7 @@ def test_a_password_is_never_printed() -> None:
     assert "secret" not in str(omissions("cu126", sources))
 
 
-def test_the_tags_are_those_of_the_pinned_uv() -> None:
+def test_the_tags_are_those_of_the_pinned_uv():
     refused = process.run([uv(), "pip", "install", "--torch-backend", "none-such", "torch"]).err
     known = set(re.findall(r"\b(?:cpu|cu\d+)\b", refused.partition("possible values")[2]))
     assert known == UV_TAGS

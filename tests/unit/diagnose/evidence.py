@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
 from gpuinstall.diagnose.evidence import (
     DoctorEvidence,
@@ -15,9 +16,6 @@ from gpuinstall.diagnose.evidence import (
 from gpuinstall.diagnose.examination import run_checks
 from gpuinstall.environments.packages import InstalledPackage
 from tests.frozen import frozen_catalog
-
-if TYPE_CHECKING:
-    from gpuinstall.base.finding import Finding
 
 NOWHERE = Path("absent")
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.diagnose.add_ons import AddOn, read_add_ons
 from tests.unit.diagnose.evidence import found, holding
-
-if TYPE_CHECKING:
-    from gpuinstall.base.finding import Finding
 
 INSTALLED = holding(("torch", "2.13.0+cu126"), ("torchvision", "0.28.0+cu126"), ("numpy", "2.3.1"))
 LINUX = Machine("linux", "x86_64", "glibc", "2.36")
@@ -31,7 +28,7 @@ def findings(*add_ons: AddOn) -> list[Finding]:
 @pytest.mark.parametrize(
     "requirement", ["torch==2.1.2", "torch<2.4", "torchvision==0.16.2", "torch~=2.2.0"]
 )
-def test_an_add_on_that_excludes_the_torch_that_is_there_would_replace_it(requirement: str) -> None:
+def test_an_add_on_that_excludes_the_torch_that_is_there_would_replace_it(requirement):
     [told] = findings(asking("painter", "numpy", requirement))
 
     assert told.code == "add-on-replaces-torch"
@@ -44,18 +41,18 @@ def test_an_add_on_that_excludes_the_torch_that_is_there_would_replace_it(requir
     "requirement",
     ["torch", "torch>=2.0", "torchvision", "numpy>=1.26", "opencv-python", "torchsde"],
 )
-def test_what_the_environment_meets_or_lacks_is_not_told(requirement: str) -> None:
+def test_what_the_environment_meets_or_lacks_is_not_told(requirement):
     assert findings(asking("painter", requirement)) == []
 
 
-def test_an_extension_that_is_not_there_is_told_once_for_all_who_ask() -> None:
+def test_an_extension_that_is_not_there_is_told_once_for_all_who_ask():
     [told] = findings(asking("brush", "flash_attn"), asking("painter", "flash-attn>=2.5"))
 
     assert told.code == "add-on-needs-extension"
     assert told.message == "flash-attn is not installed, which brush, painter asks for"
 
 
-def test_two_add_ons_that_no_version_serves_clash() -> None:
+def test_two_add_ons_that_no_version_serves_clash():
     [told] = findings(
         asking("brush", "transformers==4.38.2"), asking("painter", "transformers>=4.45")
     )
@@ -65,7 +62,7 @@ def test_two_add_ons_that_no_version_serves_clash() -> None:
     assert findings(asking("brush", "numpy<2"), asking("painter", "numpy==1.26.4")) == []
 
 
-def test_the_files_of_a_folder_are_read_without_what_counts_elsewhere(tmp_path: Path) -> None:
+def test_the_files_of_a_folder_are_read_without_what_counts_elsewhere(tmp_path):
     for name in ("comfy", "venv", "custom_nodes/painter", "custom_nodes/broken"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "main.py").touch()

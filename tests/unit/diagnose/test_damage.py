@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from packaging.requirements import Requirement
 
 from gpuinstall.base.environment_paths import interpreter
+from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.versions import ComputeCapability
@@ -19,9 +19,6 @@ from gpuinstall.sources import Sources
 from tests.frozen import frozen_catalog
 from tests.unit.diagnose.evidence import found as found_in
 
-if TYPE_CHECKING:
-    from gpuinstall.base.finding import Finding
-
 LINUX = Machine("linux", "x86_64", "glibc", "2.36")
 LIBRARY = b"\x7fELF\x02\x01\x01" + bytes(11) + b"\x3e\x00" + bytes(80)
 FOREIGN = LIBRARY.replace(b"\x3e", b"\xb7")
@@ -30,15 +27,13 @@ FOREIGN = LIBRARY.replace(b"\x3e", b"\xb7")
 class Site:
     """An environment on a disk that a test fills."""
 
-    def __init__(self, venv: Path) -> None:
+    def __init__(self, venv: Path):
         self.venv = venv
         self.folder = venv / "lib" / "python3.12" / "site-packages"
         self.folder.mkdir(parents=True)
         (venv / "pyvenv.cfg").write_text("home = /usr/bin\nversion_info = 3.12.4\n")
 
-    def add(
-        self, name: str, version: str, *requires: str, files: dict[str, bytes] | None = None
-    ) -> None:
+    def add(self, name: str, version: str, *requires: str, files: dict[str, bytes] | None = None):
         """Put a package with its record there."""
         files = files or {f"{name.replace('-', '_')}/__init__.py": b"x = 1\n"}
         record = self.folder / f"{name.replace('-', '_')}-{version}.dist-info"
@@ -85,15 +80,15 @@ def site(tmp_path: Path) -> Site:
     return made
 
 
-def test_a_whole_environment_has_no_findings(site: Site) -> None:
+def test_a_whole_environment_has_no_findings(site):
     assert site.findings() == []
 
 
-def test_an_absent_environment_holds_nothing(tmp_path: Path) -> None:
+def test_an_absent_environment_holds_nothing(tmp_path):
     assert read_contents(tmp_path / "absent").packages == ()
 
 
-def test_a_file_that_is_gone_is_named_with_the_command_that_brings_it_back(site: Site) -> None:
+def test_a_file_that_is_gone_is_named_with_the_command_that_brings_it_back(site):
     (site.folder / "torch" / "__init__.py").unlink()
     (finding,) = site.findings()
     assert (finding.code, finding.blocking) == ("files-lost", True)
@@ -110,12 +105,12 @@ def test_a_file_that_is_gone_is_named_with_the_command_that_brings_it_back(site:
     )
 
 
-def test_a_file_that_was_cut_is_found(site: Site) -> None:
+def test_a_file_that_was_cut_is_found(site):
     (site.folder / "triton" / "__init__.py").write_bytes(b"x")
     assert [finding.message.split()[0] for finding in site.findings()] == ["triton"]
 
 
-def test_what_torch_does_not_need_is_not_looked_at(site: Site) -> None:
+def test_what_torch_does_not_need_is_not_looked_at(site):
     site.add("rich", "14.0", "pygments")
     (site.folder / "rich" / "__init__.py").unlink()
     assert site.findings() == []
@@ -124,7 +119,7 @@ def test_what_torch_does_not_need_is_not_looked_at(site: Site) -> None:
 @pytest.mark.parametrize(
     ("missing", "asked"), [("filelock", "filelock"), ("triton", "triton==3.5")]
 )
-def test_a_requirement_that_is_not_there_is_named(site: Site, missing: str, asked: str) -> None:
+def test_a_requirement_that_is_not_there_is_named(site, missing, asked):
     next(site.folder.glob(f"{missing}-*")).rename(site.folder / "away")
     (finding,) = site.findings()
     assert finding.code == "requirement-unmet"
@@ -132,7 +127,7 @@ def test_a_requirement_that_is_not_there_is_named(site: Site, missing: str, aske
     assert str(finding.fixes[-1]).endswith(f" {asked}")
 
 
-def test_a_requirement_in_another_version_is_named(site: Site) -> None:
+def test_a_requirement_in_another_version_is_named(site):
     next(site.folder.glob("triton-*")).rename(site.folder / "triton-3.4.0.dist-info")
     assert (
         site.findings()[0].message
@@ -140,7 +135,7 @@ def test_a_requirement_in_another_version_is_named(site: Site) -> None:
     )
 
 
-def test_extras_of_a_requirement_are_followed(site: Site) -> None:
+def test_extras_of_a_requirement_are_followed(site):
     site.add("torchvision", "0.29.1+cu126", "cuda-toolkit[cublas]==12.6")
     site.add(
         "cuda-toolkit",
@@ -153,7 +148,7 @@ def test_extras_of_a_requirement_are_followed(site: Site) -> None:
     ]
 
 
-def test_a_companion_of_another_torch_is_named_with_its_entry(site: Site) -> None:
+def test_a_companion_of_another_torch_is_named_with_its_entry(site):
     site.add("torchaudio", "2.10.0+cu126", "torch==2.10.0")
     (finding,) = site.findings()
     assert (finding.code, finding.id, finding.blocking) == ("torchaudio-mismatch", "F48", True)
@@ -166,7 +161,7 @@ def test_a_companion_of_another_torch_is_named_with_its_entry(site: Site) -> Non
     )
 
 
-def test_a_repair_keeps_what_only_the_user_has(site: Site) -> None:
+def test_a_repair_keeps_what_only_the_user_has(site):
     site.add("torchaudio", "2.10.0+cu126", "torch==2.10.0")
     site.add("pandas", "2.3.0", "numpy", 'xlrd ; extra == "excel"')
     site.add("numpy", "2.2.6")
@@ -182,7 +177,7 @@ def test_a_repair_keeps_what_only_the_user_has(site: Site) -> None:
     ]
 
 
-def test_compiled_files_of_another_python_are_named(site: Site) -> None:
+def test_compiled_files_of_another_python_are_named(site):
     site.add(
         "markupsafe", "3.0", files={"markupsafe/_speedups.cpython-311-x86_64-linux-gnu.so": LIBRARY}
     )
@@ -192,7 +187,7 @@ def test_compiled_files_of_another_python_are_named(site: Site) -> None:
     ]
 
 
-def test_libraries_for_another_processor_are_named(site: Site) -> None:
+def test_libraries_for_another_processor_are_named(site):
     site.add("torchvision", "0.29.1+cu126", files={"torchvision/image.so": FOREIGN})
     (finding,) = site.findings()
     assert (
@@ -203,14 +198,14 @@ def test_libraries_for_another_processor_are_named(site: Site) -> None:
     assert site.findings(arm) == []
 
 
-def test_a_folder_torch_without_a_torch_is_named(tmp_path: Path) -> None:
+def test_a_folder_torch_without_a_torch_is_named(tmp_path):
     site = Site(tmp_path / ".venv")
     (site.folder / "torch").mkdir()
     (finding,) = site.findings()
     assert (finding.code, finding.blocking) == ("torch-damaged", True)
 
 
-def test_leftovers_are_a_note_and_removing_them_a_step(site: Site) -> None:
+def test_leftovers_are_a_note_and_removing_them_a_step(site):
     for name in ("~orch", "~orch-2.1.0.dist-info"):
         (site.folder / name).mkdir()
     (finding,) = site.findings()
@@ -220,7 +215,7 @@ def test_leftovers_are_a_note_and_removing_them_a_step(site: Site) -> None:
     assert not list(site.folder.glob("~*"))
 
 
-def test_a_build_without_code_for_the_card_is_found_without_running_anything(site: Site) -> None:
+def test_a_build_without_code_for_the_card_is_found_without_running_anything(site):
     card = Gpu(0, "NVIDIA GeForce GTX 1080", compute_capability=ComputeCapability(6, 1))
     machine = Machine("linux", "x86_64", "glibc", "2.36", gpus=(card,))
     assert site.findings(machine) == []
@@ -228,7 +223,7 @@ def test_a_build_without_code_for_the_card_is_found_without_running_anything(sit
     assert (finding.code, finding.id) == ("no-code", "F37")
 
 
-def test_an_environment_of_ours_is_repaired_from_its_own_lock(site: Site) -> None:
+def test_an_environment_of_ours_is_repaired_from_its_own_lock(site):
     Marker("1", "pylock.cu126.toml", "0" * 64, "3.12", "2.14.1", "cu126", "f", {}).write(site.venv)
     (site.venv / "pylock.cu126.toml").touch()
     (site.folder / "torch" / "__init__.py").unlink()
@@ -238,7 +233,7 @@ def test_an_environment_of_ours_is_repaired_from_its_own_lock(site: Site) -> Non
     assert str(finding.fixes[-1]) == step
 
 
-def test_only_steps_in_this_environment_are_taken(site: Site) -> None:
+def test_only_steps_in_this_environment_are_taken(site):
     python = site.venv / "bin" / "python"
     finding = site.findings  # the lines below are what a fix may hold
     assert finding() == []
@@ -262,7 +257,7 @@ def _fix(line: str) -> Finding:
     return Finding("x", "x", fixes=(line,), where="environment")
 
 
-def test_what_is_missing_is_named_by_its_specifier_alone() -> None:
+def test_what_is_missing_is_named_by_its_specifier_alone():
     source = RepairSource(Path("/e"))
     asked = Requirement("numpy[extra]>=2; python_version > '3'")
     assert str(source.install(asked)) == "uv pip install --python /e/bin/python 'numpy>=2'"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,19 +12,16 @@ from gpuinstall.diagnose.environment import extensions_differ, libraries_apart
 from gpuinstall.diagnose.evidence import EnvironmentContents, needs_executable_stack, read_contents
 from tests.unit.diagnose.evidence import doctor_evidence
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-def record(venv: Path, name: str, metadata: str = "", lib: str = "lib") -> None:
+def record(venv: Path, name: str, metadata: str = "", lib: str = "lib"):
     folder = venv / lib / "python3.12" / "site-packages" / f"{name}.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\n{metadata}\n")
 
 
 def test_an_environments_folder_is_read_once_for_both_of_its_library_folders(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     site = tmp_path / "lib" / "python3.12" / "site-packages"
     for name in ("torch-2.11.0+cu126", "nvidia_cudnn_cu12-9.10.2.21", "Jinja2-3.1.6"):
         (site / f"{name}.dist-info").mkdir(parents=True)
@@ -41,7 +38,7 @@ def test_an_environments_folder_is_read_once_for_both_of_its_library_folders(
     assert list(libraries_apart(doctor_evidence(contents=contents))) == []
 
 
-def test_a_folder_that_is_no_environment_holds_nothing(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_environment_holds_nothing(tmp_path):
     assert read_contents(tmp_path / "absent") == EnvironmentContents()
 
 
@@ -59,9 +56,7 @@ def test_a_folder_that_is_no_environment_holds_nothing(tmp_path: Path) -> None:
         ("torchvision-0.26.0+cu126", "", None),
     ],
 )
-def test_the_torch_that_a_package_was_built_for_is_read(
-    tmp_path: Path, name: str, metadata: str, minor: str | None
-) -> None:
+def test_the_torch_that_a_package_was_built_for_is_read(tmp_path, name, metadata, minor):
     record(tmp_path, "torch-2.40.0")
     record(tmp_path, name, metadata)
     findings = list(extensions_differ(doctor_evidence(contents=read_contents(tmp_path))))
@@ -70,7 +65,7 @@ def test_the_torch_that_a_package_was_built_for_is_read(
     )
 
 
-def test_cuda_libraries_in_another_folder_than_torch_are_seen(tmp_path: Path) -> None:
+def test_cuda_libraries_in_another_folder_than_torch_are_seen(tmp_path):
     record(tmp_path, "torch-2.11.0", lib="lib64")
     for name in ("nvidia_cudnn_cu12-9.10.2.21", "nvidia_ml_py-13.580.82", "numpy-2.3.1"):
         record(tmp_path, name)
@@ -81,8 +76,8 @@ def test_cuda_libraries_in_another_folder_than_torch_are_seen(tmp_path: Path) ->
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is here to make a library")
 @pytest.mark.parametrize(("flag", "asks"), [("execstack", True), ("noexecstack", False)])
 def test_a_library_that_asks_for_an_executable_stack_is_told_from_one_that_does_not(
-    tmp_path: Path, flag: str, *, asks: bool
-) -> None:
+    tmp_path, flag, *, asks
+):
     record(tmp_path, "torch-2.5.1")
     library = (
         tmp_path / "lib" / "python3.12" / "site-packages" / "torch" / "lib" / "libtorch_cpu.so"
@@ -97,13 +92,13 @@ def test_a_library_that_asks_for_an_executable_stack_is_told_from_one_that_does_
 @pytest.mark.parametrize(
     "content", [b"", b"MZ", b"\x7fELF\x02", b"\x7fELF\x01" + bytes(80), b"\x7fELF\x02" + bytes(80)]
 )
-def test_what_is_no_library_asks_for_nothing(tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_library_asks_for_nothing(tmp_path, content):
     file = tmp_path / "libtorch_cpu.so"
     file.write_bytes(content)
     assert needs_executable_stack(file) is False
 
 
-def test_a_cut_library_asks_for_nothing(tmp_path: Path) -> None:
+def test_a_cut_library_asks_for_nothing(tmp_path):
     header = bytearray(64)
     header[:5], header[54:58] = b"\x7fELF\x02", b"\x38\x00\xff\xff"
     file = tmp_path / "libtorch_cpu.so"

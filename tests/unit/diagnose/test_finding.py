@@ -27,7 +27,7 @@ def exit_code(findings: list[Finding], machine: Machine) -> int:
     return Examination(machine, Preflight(), None, (*machine.problems, *findings)).exit_code
 
 
-def test_what_blocks_comes_first_and_the_machine_before_what_it_carries() -> None:
+def test_what_blocks_comes_first_and_the_machine_before_what_it_carries():
     assert by_urgency([PROJECT, NOTE, ENVIRONMENT, MACHINE]) == (
         MACHINE,
         ENVIRONMENT,
@@ -36,32 +36,32 @@ def test_what_blocks_comes_first_and_the_machine_before_what_it_carries() -> Non
     )
 
 
-def test_a_finding_is_said_once() -> None:
+def test_a_finding_is_said_once():
     assert by_urgency([NOTE, replace(NOTE), PROJECT]) == (NOTE, PROJECT)
 
 
-def test_the_exit_status_is_the_machines_before_the_environments() -> None:
+def test_the_exit_status_is_the_machines_before_the_environments():
     sound = Machine("linux", "x86_64", gpus=(Gpu(0), Gpu(1)))
     assert exit_code([NOTE, PROJECT, POISON], sound) == 0
     assert exit_code([ENVIRONMENT, NOTE], sound) == 5
     assert exit_code([ENVIRONMENT, MACHINE], sound) == 8
 
 
-def test_a_lost_gpu_beside_one_that_works_is_no_failure() -> None:
+def test_a_lost_gpu_beside_one_that_works_is_no_failure():
     lost = [Finding("gpu-lost", f"GPU {index} is lost", gpus=(index,)) for index in range(2)]
     two = Machine("linux", "x86_64", gpus=(Gpu(0), Gpu(1)))
     assert exit_code([], two.with_problems(lost[:1])) == 0
     assert exit_code([], two.with_problems(lost)) == 8
 
 
-def test_a_failed_check_is_said_by_what_explains_it() -> None:
+def test_a_failed_check_is_said_by_what_explains_it():
     assert merge_failures([POISON], [ENVIRONMENT]) == [replace(POISON, blocking=True)]
     assert merge_failures([POISON], []) == [POISON]
     other = replace(ENVIRONMENT, id="F37")
     assert merge_failures([POISON], [other]) == [POISON, other]
 
 
-def test_a_request_that_install_refuses_is_a_finding() -> None:
+def test_a_request_that_install_refuses_is_a_finding():
     torch, for_cpu = Request(("torch",)), Request(("torch",), backend="cpu")
     lost = Finding("gpu-lost", "GPU 0 is lost")
     cases = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from gpuinstall.diagnose.evidence import read_project
 from tests.lab.environments import packages, put_package
 from tests.unit.diagnose.evidence import found as found_in
 from tests.unit.install.environments import make_environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HERE = Machine("linux", "x86_64", "glibc", "2.36")
 UV = """
@@ -63,7 +60,7 @@ def uv_codes(folder: Path, text: str, torch: str | None) -> list[tuple[str, str 
     ]
 
 
-def test_a_uv_project_without_a_source_undoes_a_cuda_build(tmp_path: Path) -> None:
+def test_a_uv_project_without_a_source_undoes_a_cuda_build(tmp_path):
     assert uv_codes(tmp_path, UV, "2.11.0+cu126") == [("uv-undoes-build", "F44")]
 
 
@@ -85,13 +82,11 @@ def test_a_uv_project_without_a_source_undoes_a_cuda_build(tmp_path: Path) -> No
         ('project = "no table"', "2.11.0+cu126"),
     ],
 )
-def test_a_project_that_does_not_undo_it_is_left_alone(
-    tmp_path: Path, text: str, torch: str | None
-) -> None:
+def test_a_project_that_does_not_undo_it_is_left_alone(tmp_path, text, torch):
     assert uv_codes(tmp_path, text, torch) == []
 
 
-def test_a_group_that_a_plain_sync_leaves_out_is_named(tmp_path: Path) -> None:
+def test_a_group_that_a_plain_sync_leaves_out_is_named(tmp_path):
     (tmp_path / "pyproject.toml").write_text(UV + EXPORTED)
     (found,) = found_in(HERE, "2.14.1+cu126", project=read_project(tmp_path))
     assert found.fix is not None
@@ -102,21 +97,21 @@ def lock_codes(folder: Path, machine: Machine = HERE) -> list[str]:
     return [finding.code for finding in found_in(machine, project=read_project(folder))]
 
 
-def test_a_lock_that_fits_is_no_finding(tmp_path: Path) -> None:
+def test_a_lock_that_fits_is_no_finding(tmp_path):
     (tmp_path / "pylock.cpu.toml").write_text(LOCK)
     assert lock_codes(tmp_path) == []
 
 
-def test_no_lock_is_no_finding(tmp_path: Path) -> None:
+def test_no_lock_is_no_finding(tmp_path):
     assert lock_codes(tmp_path) == []
 
 
-def test_a_broken_lock_is_found(tmp_path: Path) -> None:
+def test_a_broken_lock_is_found(tmp_path):
     (tmp_path / "pylock.cpu.toml").write_text(LOCK[:60])
     assert lock_codes(tmp_path) == ["lock-malformed"]
 
 
-def test_a_lock_that_no_longer_holds_the_request_is_found(tmp_path: Path) -> None:
+def test_a_lock_that_no_longer_holds_the_request_is_found(tmp_path):
     (tmp_path / "pylock.cpu.toml").write_text(LOCK)
     (tmp_path / "pyproject.toml").write_text(
         '[tool.gpuinstall]\nrequirements = ["torch", "einops"]\n'
@@ -124,7 +119,7 @@ def test_a_lock_that_no_longer_holds_the_request_is_found(tmp_path: Path) -> Non
     assert lock_codes(tmp_path) == ["lock-other-request"]
 
 
-def test_locks_for_other_machines_only_are_one_finding(tmp_path: Path) -> None:
+def test_locks_for_other_machines_only_are_one_finding(tmp_path):
     (tmp_path / "pylock.cpu.toml").write_text(LOCK)
     (finding,) = found_in(Machine("macos", "arm64"), project=read_project(tmp_path))
     assert finding.fixes == (Advice("gpuinstall", ("lock",), tmp_path),)
@@ -141,14 +136,12 @@ def test_locks_for_other_machines_only_are_one_finding(tmp_path: Path) -> None:
         ('[project]\nname = "x"\ndependencies = [3]\n', ()),
     ],
 )
-def test_the_request_is_read_from_the_project(
-    tmp_path: Path, text: str, asked: tuple[str, ...]
-) -> None:
+def test_the_request_is_read_from_the_project(tmp_path, text, asked):
     (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
     assert read_project(tmp_path).declaration.listed.requirements == asked
 
 
-def test_what_the_environment_lacks_of_its_project_is_named(tmp_path: Path) -> None:
+def test_what_the_environment_lacks_of_its_project_is_named(tmp_path):
     requirements = ["torch>=2.15", "numpy", "torchvision ; sys_platform == 'win32'", "filelock"]
     (tmp_path / "pyproject.toml").write_text(
         f"[tool.gpuinstall]\nrequirements = {requirements}\n", encoding="utf-8"

@@ -1,21 +1,16 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gpuinstall.base.advice import Advice
-from gpuinstall.diagnose.evidence import ProjectFolder, read_contents
+from gpuinstall.diagnose.evidence import DoctorEvidence, ProjectFolder, read_contents
 from gpuinstall.diagnose.examination import unproven_devices
 from gpuinstall.diagnose.project import changed_by_hand, locks_apart
 from gpuinstall.environments.environment import Marker
 from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
 from tests.unit.diagnose.evidence import doctor_evidence
 from tests.unit.lock.test_folder_request import lock
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.diagnose.evidence import DoctorEvidence
 
 PACKAGE = """[[packages]]
 name = "{0}"
@@ -39,12 +34,12 @@ def environment(venv: Path, locked: dict[str, str], installed: dict[str, str]) -
     )
 
 
-def test_an_environment_as_it_was_locked_is_no_finding(tmp_path: Path) -> None:
+def test_an_environment_as_it_was_locked_is_no_finding(tmp_path):
     held = {"torch": "2.14.1+cpu", "numpy": "2.3.4"}
     assert list(changed_by_hand(environment(tmp_path, held, {**held, "pip": "26.3"}))) == []
 
 
-def test_what_was_changed_by_hand_is_named_with_what_was_locked(tmp_path: Path) -> None:
+def test_what_was_changed_by_hand_is_named_with_what_was_locked(tmp_path):
     locked = {"torch": "2.14.1+cpu", "numpy": "2.3.4", "rich": "14.2.0"}
     installed = {"torch": "2.14.1+cpu", "numpy": "1.26.4", "cowsay": "6.1"}
     [found] = changed_by_hand(environment(tmp_path, locked, installed))
@@ -55,7 +50,7 @@ def test_what_was_changed_by_hand_is_named_with_what_was_locked(tmp_path: Path) 
     ]
 
 
-def test_locks_of_other_requests_are_stale(tmp_path: Path) -> None:
+def test_locks_of_other_requests_are_stale(tmp_path):
     lock(tmp_path, "cpu", '["torch"]')
     lock(tmp_path, "cu126", '["torch", "rich"]', 1)
     [found] = locks_apart(doctor_evidence(project=ProjectFolder(tmp_path)))
@@ -63,7 +58,7 @@ def test_locks_of_other_requests_are_stale(tmp_path: Path) -> None:
     assert "pylock.cpu.toml was made for torch, but the request is now torch rich" in found.message
 
 
-def test_a_device_that_was_never_proven_is_a_note() -> None:
+def test_a_device_that_was_never_proven_is_a_note():
     busy = Device(1, "NVIDIA A100", unproven="busy")
     [found] = unproven_devices(Verdict(VerifiedEnvironment(), (busy,)))
     assert (found.code, found.blocking, found.message) == (

@@ -1,7 +1,5 @@
 """A report names no person and no host, and gives no secret away."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -40,7 +38,7 @@ from gpuinstall.diagnose.report import own_words, private_words, scrubbed, witho
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc", "removed"),
     ],
 )
-def test_secrets_are_taken_out(text: str, left: str) -> None:
+def test_secrets_are_taken_out(text, left):
     assert without_secrets(text) == left
 
 
@@ -54,13 +52,13 @@ def test_secrets_are_taken_out(text: str, left: str) -> None:
         "10de:20b2",
     ],
 )
-def test_versions_stay(text: str) -> None:
+def test_versions_stay(text):
     assert without_secrets(text) == text
 
 
 def test_a_user_whom_the_system_does_not_know_has_no_words_to_take_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     for name in ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 54321)  # as in a container that is run with --user
@@ -70,17 +68,17 @@ def test_a_user_whom_the_system_does_not_know_has_no_words_to_take_out(
     assert scrubbed("/srv/project/.venv", own_words()) == "/srv/project/.venv"
 
 
-def test_names_are_taken_out_as_whole_words() -> None:
+def test_names_are_taken_out_as_whole_words():
     private = private_words("gpu-07.cluster.example", "ada", "/home/ada")
     text = "/home/ada/.local/lib ada@gpu-07 gpu-07.cluster.example canada"
     assert scrubbed(text, private) == "/home/user/.local/lib user@host host canada"
 
 
-def test_the_administrators_own_name_says_nothing() -> None:
+def test_the_administrators_own_name_says_nothing():
     assert private_words("gpu-07", "root", "/root") == (("gpu-07", "host"), ("gpu-07", "host"))
 
 
 @pytest.mark.parametrize("name", ["ubuntu", "nvidia", "jetson"])
-def test_a_name_that_images_come_with_leaves_the_facts_as_they_are(name: str) -> None:
+def test_a_name_that_images_come_with_leaves_the_facts_as_they_are(name):
     facts = "ID=ubuntu\nnvidia,tegra234\n../drivers/nvidia\nupdates/dkms/nvidia.ko\njetson\n"
     assert scrubbed(facts, private_words(name, name, f"/home/{name}")) == facts

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import pytest
 
 from gpuinstall.diagnose.evidence import read_shell
 from tests.unit.diagnose.evidence import found as found_in
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 
 def found(environ: Mapping[str, str]) -> list[tuple[str, str | None, str | None]]:
@@ -21,7 +17,7 @@ def found(environ: Mapping[str, str]) -> list[tuple[str, str | None, str | None]
     ]
 
 
-def test_an_ordinary_shell_does_no_harm(tmp_path: Path) -> None:
+def test_an_ordinary_shell_does_no_harm(tmp_path):
     assert (
         found({"PATH": "/usr/bin", "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)})
         == []
@@ -39,9 +35,7 @@ def test_an_ordinary_shell_does_no_harm(tmp_path: Path) -> None:
         (["libcudart.so.12", "libcublas.so.12", "libcudnn.so.9"], "F49"),
     ],
 )
-def test_a_library_path_to_a_toolkit_is_found(
-    tmp_path: Path, libraries: list[str], entry: str
-) -> None:
+def test_a_library_path_to_a_toolkit_is_found(tmp_path, libraries, entry):
     for library in libraries:
         (tmp_path / library).touch()
     path = os.pathsep.join(("/nowhere", str(tmp_path)))
@@ -53,9 +47,7 @@ def test_a_library_path_to_a_toolkit_is_found(
 @pytest.mark.parametrize(
     ("torch", "entries"), [("2.14.1+rocm7.2", ["F114"]), ("2.14.1+cu126", []), (None, [])]
 )
-def test_a_library_path_to_another_rocm_is_found_where_torch_is_for_rocm(
-    tmp_path: Path, torch: str | None, entries: list[str]
-) -> None:
+def test_a_library_path_to_another_rocm_is_found_where_torch_is_for_rocm(tmp_path, torch, entries):
     (tmp_path / "libamdhip64.so.7").touch()
     shell = read_shell({"LD_LIBRARY_PATH": str(tmp_path)})
 
@@ -63,21 +55,21 @@ def test_a_library_path_to_another_rocm_is_found_where_torch_is_for_rocm(
 
 
 @pytest.mark.parametrize("library", ["libcuda.so.1", "libnvidia-ml.so.1", "libcudart-notes.txt"])
-def test_the_drivers_own_libraries_are_no_toolkit(tmp_path: Path, library: str) -> None:
+def test_the_drivers_own_libraries_are_no_toolkit(tmp_path, library):
     (tmp_path / library).touch()
     assert found({"LD_LIBRARY_PATH": str(tmp_path)}) == []
 
 
-def test_a_python_path_that_holds_torch_is_found(tmp_path: Path) -> None:
+def test_a_python_path_that_holds_torch_is_found(tmp_path):
     (tmp_path / "torch").mkdir()
     assert found({"PYTHONPATH": str(tmp_path)}) == [("torch-shadowed", "F46", "unset PYTHONPATH")]
 
 
-def test_a_moved_python_is_found() -> None:
+def test_a_moved_python_is_found():
     assert found({"PYTHONHOME": "/opt/python"}) == [("python-home-set", "F46", "unset PYTHONHOME")]
 
 
-def test_what_decides_over_builds_is_one_finding() -> None:
+def test_what_decides_over_builds_is_one_finding():
     environ = {
         "UV_TORCH_BACKEND": "cpu",
         "PIP_CONSTRAINT": "/etc/pip/constraint.txt",
@@ -100,9 +92,7 @@ def test_what_decides_over_builds_is_one_finding() -> None:
         ("", "2.11.0+cu126", []),
     ],
 )
-def test_a_toolkit_of_another_major_is_a_note(
-    tmp_path: Path, version: str, torch: str, codes: list[str]
-) -> None:
+def test_a_toolkit_of_another_major_is_a_note(tmp_path, version, torch, codes):
     (tmp_path / "version.json").write_text(version)
     findings = found_in(torch=torch, shell=read_shell({"CUDA_HOME": str(tmp_path)}))
     assert [finding.code for finding in findings] == codes
@@ -110,11 +100,11 @@ def test_a_toolkit_of_another_major_is_a_note(
     assert all("cuda-12.6" in (finding.fix or "") for finding in findings)
 
 
-def test_a_cuda_home_without_a_version_says_nothing(tmp_path: Path) -> None:
+def test_a_cuda_home_without_a_version_says_nothing(tmp_path):
     assert read_shell({"CUDA_HOME": str(tmp_path)}).toolkit is None
 
 
-def test_the_backend_that_shellenv_has_set_decides_nothing_else() -> None:
+def test_the_backend_that_shellenv_has_set_decides_nothing_else():
     for backend, expected in (
         ("cu126", set()),
         ("cu130", {"UV_TORCH_BACKEND"}),

@@ -1,15 +1,8 @@
 """Applications with an environment of their own, known by what lies in their folder."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from gpuinstall.environments.application import application_of, find_application
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -23,9 +16,7 @@ if TYPE_CHECKING:
         (["modules/launch_utils.py", "venv/"], "venv"),
     ],
 )
-def test_an_application_is_known_by_its_folder(
-    tmp_path: Path, paths: list[str], environment: str
-) -> None:
+def test_an_application_is_known_by_its_folder(tmp_path, paths, environment):
     for path in paths:
         place = tmp_path / path
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +30,7 @@ def test_an_application_is_known_by_its_folder(
     assert find_application(inside) == found
 
 
-def test_what_is_no_application_or_has_no_environment_is_none(tmp_path: Path) -> None:
+def test_what_is_no_application_or_has_no_environment_is_none(tmp_path):
     (tmp_path / "custom_nodes").mkdir()
     (tmp_path / "comfy").mkdir()
     (tmp_path / "main.py").touch()
@@ -50,7 +41,7 @@ def test_what_is_no_application_or_has_no_environment_is_none(tmp_path: Path) ->
     assert application_of(tmp_path / "venv") is not None
 
 
-def test_the_requirements_of_each_add_on_are_found(tmp_path: Path) -> None:
+def test_the_requirements_of_each_add_on_are_found(tmp_path):
     for name in ("comfy", "venv", "custom_nodes/painter", "custom_nodes/brush"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "main.py").touch()

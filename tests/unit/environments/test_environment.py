@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from gpuinstall.environments.environment import (
@@ -12,15 +8,12 @@ from gpuinstall.environments.environment import (
     unlocked_packages,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 MARKER = Marker(
     "1", "pylock.cpu.toml", "0" * 64, "3.11", "2.13.0+cpu", "cpu", "m", {"status": "passed"}
 )
 
 
-def test_a_marker_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_marker_is_read_as_it_was_written(tmp_path):
     MARKER.write(tmp_path)
     assert read_marker(tmp_path) == MARKER
 
@@ -28,16 +21,16 @@ def test_a_marker_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{}", "[]", "null", '{"schema": "gpuinstall.environment/1"}', '{"schema": "x"}']
 )
-def test_any_other_file_is_no_marker(tmp_path: Path, text: str) -> None:
+def test_any_other_file_is_no_marker(tmp_path, text):
     (tmp_path / NAME).write_text(text, encoding="utf-8")
     assert read_marker(tmp_path) is None
 
 
-def test_a_folder_without_one_has_none(tmp_path: Path) -> None:
+def test_a_folder_without_one_has_none(tmp_path):
     assert read_marker(tmp_path) is None
 
 
-def test_installed_packages_are_read_whatever_their_spelling(tmp_path: Path) -> None:
+def test_installed_packages_are_read_whatever_their_spelling(tmp_path):
     packages = tmp_path / "lib" / "python3.12" / "site-packages"
     for name in (
         "typing_extensions-4.15.0.dist-info",
@@ -52,11 +45,11 @@ def test_installed_packages_are_read_whatever_their_spelling(tmp_path: Path) -> 
     }
 
 
-def test_equal_versions_in_another_spelling_are_the_same() -> None:
+def test_equal_versions_in_another_spelling_are_the_same():
     assert unlocked_packages({"a": "1.0", "b": "2"}, {"a": "1.0.0"}) == ("b 2",)
 
 
-def test_a_package_may_leave_out_what_its_files_name_says_of_torch() -> None:
+def test_a_package_may_leave_out_what_its_files_name_says_of_torch():
     locked = {
         "a": "1.0+cu12torch2.13",
         "b": "1.0+cu.12.6.torch.2.13",

@@ -1,21 +1,15 @@
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
 
 import pytest
 from packaging.requirements import Requirement
 
 from gpuinstall.environments.guard import FamilyMember, constraint_lines, pip_section, write_guard
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 VERSIONS = {"torch": "2.14.1+cu126", "triton": "3.8.0"}
 WHEEL = "https://index.example/whl/cu126/torchvision-0.29.2%2Bcu126-cp311-cp311-manylinux_2_28_x86_64.whl"
 
 
-def test_every_member_of_the_family_is_kept_to_the_build() -> None:
+def test_every_member_of_the_family_is_kept_to_the_build():
     beside = (
         FamilyMember("torchvision", address=WHEEL, sha256="ab" * 32),
         FamilyMember("torchaudio", version="2.11.0"),
@@ -35,13 +29,13 @@ def test_every_member_of_the_family_is_kept_to_the_build() -> None:
     assert [Requirement(line).name for line in lines if line[0] != "#"][-1] == "xformers"
 
 
-def test_the_version_of_what_a_build_lacks_is_a_version() -> None:
+def test_the_version_of_what_a_build_lacks_is_a_version():
     for backend, label in (("rocm7.2", "rocm7.2"), ("jp6-cu126", "jp6.cu126"), ("cpu", "cpu")):
         (_, line) = constraint_lines({}, [FamilyMember("torchaudio")], backend)
         assert str(Requirement(line).specifier) == f"==0+none.for.{label}"
 
 
-def test_a_section_of_pip_names_every_file_by_one_word() -> None:
+def test_a_section_of_pip_names_every_file_by_one_word():
     assert pip_section(
         ("/srv/mine.txt", "file:///a%20b/c.txt"), ("https://index.example/torch/",)
     ) == [
@@ -52,7 +46,7 @@ def test_a_section_of_pip_names_every_file_by_one_word() -> None:
     ]
 
 
-def test_an_environment_being_built_is_configured_for_the_place_it_goes_to(tmp_path: Path) -> None:
+def test_an_environment_being_built_is_configured_for_the_place_it_goes_to(tmp_path):
     built, final = tmp_path / "staging", tmp_path / "a b" / ".venv"
     built.mkdir()
     write_guard(built, final, "pylock.cu126.toml", ["torch==2.14.1+cu126"], ("/srv/mine.txt",))
@@ -70,9 +64,7 @@ def test_an_environment_being_built_is_configured_for_the_place_it_goes_to(tmp_p
 @pytest.mark.parametrize(
     ("address", "mode"), [("me:token@index.example", 0o600), ("index.example", 0o644)]
 )
-def test_a_login_in_the_users_constraints_stays_private(
-    tmp_path: Path, address: str, mode: int
-) -> None:
+def test_a_login_in_the_users_constraints_stays_private(tmp_path, address, mode):
     usual = os.umask(0o022)
     try:
         write_guard(

@@ -1,20 +1,18 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.environments.environment import Marker, Origin, fingerprint, read_origin
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 NONE = Machine("linux", "x86_64")
 TWO = Machine("linux", "x86_64", gpus=(Gpu(0, uuid="GPU-a"), Gpu(1, uuid="GPU-b")))
 
 
-def made(venv: Path, machine: Machine, evidence: str = "", devices: tuple[int, ...] = ()) -> None:
+def made(venv: Path, machine: Machine, evidence: str = "", devices: tuple[int, ...] = ()):
     """Leave in a folder what an installation leaves in an environment."""
     verdict: dict[str, Any] = {
         "status": "passed",
@@ -36,27 +34,25 @@ def made(venv: Path, machine: Machine, evidence: str = "", devices: tuple[int, .
         ('backend = "cu126"\nasked = "cu126"', NONE, False),
     ],
 )
-def test_the_lock_says_whether_the_cpu_was_asked_for(
-    tmp_path: Path, evidence: str, machine: Machine, for_cpu: bool
-) -> None:
+def test_the_lock_says_whether_the_cpu_was_asked_for(tmp_path, evidence, machine, for_cpu):
     made(tmp_path, machine, evidence)
     assert read_origin(tmp_path, machine).for_cpu is for_cpu
 
 
-def test_a_gpu_that_the_plan_left_out_is_left_out_again(tmp_path: Path) -> None:
+def test_a_gpu_that_the_plan_left_out_is_left_out_again(tmp_path):
     made(tmp_path, TWO, devices=(1,))
     assert read_origin(tmp_path, TWO).gpus == (1,)
 
 
-def test_the_cpu_is_no_gpu_that_the_plan_had(tmp_path: Path) -> None:
+def test_the_cpu_is_no_gpu_that_the_plan_had(tmp_path):
     made(tmp_path, TWO, 'backend = "cpu"\nasked = "cpu"', devices=(0,))
     assert read_origin(tmp_path, TWO) == Origin(for_cpu=True)
 
 
-def test_on_another_machine_every_gpu_is_proven(tmp_path: Path) -> None:
+def test_on_another_machine_every_gpu_is_proven(tmp_path):
     made(tmp_path, NONE, devices=(1,))
     assert read_origin(tmp_path, TWO).gpus is None
 
 
-def test_an_environment_that_is_not_ours_was_asked_nothing(tmp_path: Path) -> None:
+def test_an_environment_that_is_not_ours_was_asked_nothing(tmp_path):
     assert read_origin(tmp_path, TWO) == Origin()

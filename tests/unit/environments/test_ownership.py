@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -20,9 +20,6 @@ from gpuinstall.environments.ownership import (
 )
 from tests.lab.wheels import make_wheel
 from tests.unit.install.environments import make_environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TOP = {
     "a file": (["thesis.txt"], "pyvenv.cfg", ("thesis.txt",)),
@@ -38,7 +35,7 @@ TOP = {
 }
 
 
-def test_a_path_is_named_as_high_as_it_is_the_users_alone() -> None:
+def test_a_path_is_named_as_high_as_it_is_the_users_alone():
     found = {
         case: topmost_paths([*paths, owned], {owned}) for case, (paths, owned, _) in TOP.items()
     }
@@ -83,11 +80,11 @@ def site(venv: Path) -> Path:
     return next(venv.glob("lib/python*/site-packages"))
 
 
-def test_nothing_of_an_installed_environment_is_the_users(venv: Path) -> None:
+def test_nothing_of_an_installed_environment_is_the_users(venv):
     assert user_paths(venv) == ()
 
 
-def test_everything_else_in_an_environment_is_the_users(venv: Path) -> None:
+def test_everything_else_in_an_environment_is_the_users(venv):
     packages = site(venv).relative_to(venv).as_posix()
     files = [
         "train.py",
@@ -109,7 +106,7 @@ def test_everything_else_in_an_environment_is_the_users(venv: Path) -> None:
     assert set(user_paths(venv)) == expected
 
 
-def test_what_is_compiled_of_a_recorded_module_is_not_the_users(venv: Path) -> None:
+def test_what_is_compiled_of_a_recorded_module_is_not_the_users(venv):
     cache = site(venv) / "tool" / "__pycache__"
     for name in (
         "inner.cpython-313.opt-1.pyc",
@@ -120,7 +117,7 @@ def test_what_is_compiled_of_a_recorded_module_is_not_the_users(venv: Path) -> N
     assert user_paths(venv) == ()
 
 
-def test_a_record_gives_away_no_file_outside_its_packages(venv: Path) -> None:
+def test_a_record_gives_away_no_file_outside_its_packages(venv):
     (venv / "thesis.txt").write_text("mine", encoding="utf-8")
     rows = "../../../thesis.txt,sha256=x,9999\n../../../thesis.txt,,\n../../../../env/train.py,,\n"
     record = next(site(venv).glob("other-*.dist-info/RECORD"))
@@ -129,7 +126,7 @@ def test_a_record_gives_away_no_file_outside_its_packages(venv: Path) -> None:
     assert user_paths(venv) == ("thesis.txt", "train.py")
 
 
-def test_in_a_folder_that_is_no_environment_everything_is_the_users(tmp_path: Path) -> None:
+def test_in_a_folder_that_is_no_environment_everything_is_the_users(tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").touch()
     (tmp_path / "bin").mkdir()
@@ -137,7 +134,7 @@ def test_in_a_folder_that_is_no_environment_everything_is_the_users(tmp_path: Pa
     assert user_paths(tmp_path) == ("bin", "thesis")
 
 
-def test_what_gpuinstall_writes_is_the_users_after_an_edit(tmp_path: Path) -> None:
+def test_what_gpuinstall_writes_is_the_users_after_an_edit(tmp_path):
     venv = make_environment(tmp_path / ".venv", "ours")
     write_guard(
         venv, tmp_path / "a b" / ".venv", "pylock.cu126.toml", ["torch==2.14.1"], ("/srv/mine.txt",)
@@ -153,33 +150,33 @@ def test_what_gpuinstall_writes_is_the_users_after_an_edit(tmp_path: Path) -> No
     assert user_paths(venv) == ("constraints.txt", "pip.conf", "pylock.mine.toml")
 
 
-def test_a_pip_configuration_like_gpuinstalls_is_the_users(tmp_path: Path) -> None:
+def test_a_pip_configuration_like_gpuinstalls_is_the_users(tmp_path):
     venv = make_environment(tmp_path / ".venv", "ours")
     (venv / "pip.conf").write_text("[install]\nconstraint = file:///srv/team.txt\n")
     assert user_paths(venv) == ("pip.conf",)
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root reads every folder")
-def test_a_folder_that_cannot_be_read_is_the_users(venv: Path) -> None:
+def test_a_folder_that_cannot_be_read_is_the_users(venv):
     (venv / "locked").mkdir(mode=0)
     assert user_paths(venv) == ("locked",)
 
 
-def added(venv: Path, name: str, direct_url: dict[str, object] | None) -> None:
+def added(venv: Path, name: str, direct_url: dict[str, object] | None):
     record = venv / "lib/python3.12/site-packages" / f"{name}-1.0.dist-info"
     record.mkdir()
     if direct_url:
         (record / "direct_url.json").write_text(json.dumps(direct_url), encoding="utf-8")
 
 
-def test_packages_that_were_added_are_those_in_no_lock(tmp_path: Path) -> None:
+def test_packages_that_were_added_are_those_in_no_lock(tmp_path):
     venv = make_environment(tmp_path / ".venv", "ours")
     added(venv, "cowsay", None)
     added(venv, "pip", None)
     assert added_packages(venv) == ("cowsay 1.0",)
 
 
-def test_a_package_is_the_only_copy_where_its_source_is_gone(tmp_path: Path) -> None:
+def test_a_package_is_the_only_copy_where_its_source_is_gone(tmp_path):
     venv = make_environment(tmp_path / ".venv", "ours")
     (tmp_path / "there is").mkdir()
     here, gone = ((tmp_path / name).as_uri() for name in ("there is", "gone.whl"))

@@ -1,19 +1,13 @@
-from __future__ import annotations
-
 import os
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, active_environment, interpreter
 from gpuinstall.base.errors import UsageError
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-def test_a_link_stays_and_what_it_leads_to_is_the_place(tmp_path: Path) -> None:
+def test_a_link_stays_and_what_it_leads_to_is_the_place(tmp_path):
     (tmp_path / ".venv").symlink_to("real")
     assert EnvironmentPaths.at(tmp_path / ".venv").venv == tmp_path / "real"
 
@@ -28,14 +22,12 @@ def test_a_link_stays_and_what_it_leads_to_is_the_place(tmp_path: Path) -> None:
         (os.fsdecode(b"\xff"), "not UTF-8"),
     ],
 )
-def test_a_name_that_no_environment_can_have_is_refused(
-    tmp_path: Path, name: str, reason: str
-) -> None:
+def test_a_name_that_no_environment_can_have_is_refused(tmp_path, name, reason):
     with pytest.raises(UsageError, match=reason):
         EnvironmentPaths.at(tmp_path / name)
 
 
-def test_a_file_where_transactions_go_is_refused(tmp_path: Path) -> None:
+def test_a_file_where_transactions_go_is_refused(tmp_path):
     (tmp_path / ".venv.gpuinstall").touch()
     with pytest.raises(UsageError, match="is not a folder"):
         EnvironmentPaths.at(tmp_path / ".venv")
@@ -44,13 +36,13 @@ def test_a_file_where_transactions_go_is_refused(tmp_path: Path) -> None:
 @pytest.mark.skipif(
     sys.version_info >= (3, 13), reason="this Python follows such a link without complaint"
 )
-def test_a_link_that_leads_to_itself_is_refused(tmp_path: Path) -> None:
+def test_a_link_that_leads_to_itself_is_refused(tmp_path):
     (tmp_path / ".venv").symlink_to(".venv")
     with pytest.raises(UsageError, match="cannot hold an environment"):
         EnvironmentPaths.at(tmp_path / ".venv")
 
 
-def test_the_environment_that_is_active_is_known_if_it_is_another(tmp_path: Path) -> None:
+def test_the_environment_that_is_active_is_known_if_it_is_another(tmp_path):
     venv, theirs, conda = (tmp_path / name for name in (".venv", "theirs", "conda"))
     for folder in (venv, theirs, conda):
         interpreter(folder).parent.mkdir(parents=True)

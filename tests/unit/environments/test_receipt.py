@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -16,7 +14,7 @@ from gpuinstall.machine.container import JOBS
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which machine this is")
-def test_only_receipts_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_receipts_are_removed(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = tmp_path / "gpuinstall" / "runs"
     folder.mkdir(parents=True)
@@ -34,9 +32,7 @@ def test_only_receipts_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which machine this is")
-def test_a_catalogue_that_changes_voids_a_receipt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_catalogue_that_changes_voids_a_receipt(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kept = Receipt([], ["true"])
     kept.since = 2**80  # nothing has changed just now
@@ -48,9 +44,7 @@ def test_a_catalogue_that_changes_voids_a_receipt(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which machine this is")
-def test_only_a_private_regular_receipt_starts_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_private_regular_receipt_starts_the_command(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     command = ["sh", "-c", "echo started"]
     receipt = receipt_of(command)
@@ -90,7 +84,7 @@ def test_only_a_private_regular_receipt_starts_the_command(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which machine this is")
-def test_a_command_with_options_that_choose_anew_has_no_receipt() -> None:
+def test_a_command_with_options_that_choose_anew_has_no_receipt():
     kept = {
         "python train.py": ["python", "train.py"],
         "--any python": ["python"],
@@ -103,11 +97,11 @@ def test_a_command_with_options_that_choose_anew_has_no_receipt() -> None:
     assert {words: receipt and receipt.command for words, receipt in receipts.items()} == kept
 
 
-def test_a_job_is_known_to_receipts_as_to_the_probe() -> None:
+def test_a_job_is_known_to_receipts_as_to_the_probe():
     assert receipt._JOBS == JOBS
 
 
-def test_only_records_of_proofs_are_removed(tmp_path: Path) -> None:
+def test_only_records_of_proofs_are_removed(tmp_path):
     for second, name in enumerate(
         ["mine", *(f"id-{number:016x}" for number in range(KEPT_RECORDS + 5))]
     ):

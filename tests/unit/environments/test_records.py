@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.environments.records import forget, remember, remembered, was_made_here
 from tests.unit.install.environments import make_environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +15,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
-def test_environments_are_remembered_as_long_as_they_are_there(tmp_path: Path) -> None:
+def test_environments_are_remembered_as_long_as_they_are_there(tmp_path):
     names = ("a b", "ü")
     made = [make_environment(tmp_path / name, f"id-{number}") for number, name in enumerate(names)]
     for venv in (*made, *made):
@@ -31,7 +28,7 @@ def test_environments_are_remembered_as_long_as_they_are_there(tmp_path: Path) -
     assert remembered() == []
 
 
-def test_an_environment_that_came_with_a_folder_passes_for_none_of_ours(tmp_path: Path) -> None:
+def test_an_environment_that_came_with_a_folder_passes_for_none_of_ours(tmp_path):
     made = make_environment(tmp_path / ".venv", "ours")
     assert not was_made_here(made, made)
     remember(made, "ours")
@@ -43,7 +40,7 @@ def test_an_environment_that_came_with_a_folder_passes_for_none_of_ours(tmp_path
     assert not was_made_here(made, made)
 
 
-def test_a_folder_that_cannot_be_written_is_no_fault(tmp_path: Path, state: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_no_fault(tmp_path, state):
     state.touch()
     remember(make_environment(tmp_path / ".venv", "ours"), "ours")
     forget(tmp_path / ".venv")

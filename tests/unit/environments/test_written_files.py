@@ -5,14 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from pathlib import Path
 
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.written_files import write_faults
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from pathlib import Path
 
 SITE = "lib/python3.12/site-packages"
 TORCH = {"torch/version.py": "cuda = '12.6'", "torch/__init__.py": ""}
@@ -20,7 +17,7 @@ TORCH = {"torch/version.py": "cuda = '12.6'", "torch/__init__.py": ""}
 
 def add_package(
     root: Path, name: str, files: Mapping[str, str], *, hashed: Mapping[str, str] | None = None
-) -> None:
+):
     """Lay out a package as uv does; ``hashed`` are the contents that its RECORD claims, where they differ."""
     rows = []
     for path, content in files.items():
@@ -87,7 +84,7 @@ TAKEN = (
 )
 
 
-def test_a_package_writes_neither_into_the_environment_nor_out_of_it(tmp_path: Path) -> None:
+def test_a_package_writes_neither_into_the_environment_nor_out_of_it(tmp_path):
     wrong = {}
     for number, (path, message) in enumerate(REFUSED.items()):
         root = tmp_path / str(number)
@@ -97,7 +94,7 @@ def test_a_package_writes_neither_into_the_environment_nor_out_of_it(tmp_path: P
     assert wrong == {}
 
 
-def test_a_package_writes_its_own_files_scripts_and_data(tmp_path: Path) -> None:
+def test_a_package_writes_its_own_files_scripts_and_data(tmp_path):
     add_package(tmp_path, "evil", dict.fromkeys(TAKEN, "x"))
     assert faults(tmp_path) == []
 
@@ -118,7 +115,7 @@ INTRUDING = {
 }
 
 
-def test_modules_of_torch_and_of_tools_that_install_are_nobody_elses(tmp_path: Path) -> None:
+def test_modules_of_torch_and_of_tools_that_install_are_nobody_elses(tmp_path):
     wrong = {}
     for number, (path, owner) in enumerate(INTRUDING.items()):
         root = tmp_path / str(number)
@@ -134,7 +131,7 @@ def test_modules_of_torch_and_of_tools_that_install_are_nobody_elses(tmp_path: P
     assert wrong == {}
 
 
-def test_the_family_and_namespaces_may_share_folders(tmp_path: Path) -> None:
+def test_the_family_and_namespaces_may_share_folders(tmp_path):
     add_package(tmp_path, "torch", TORCH)
     add_package(tmp_path, "triton", {"triton/__init__.py": "", "torch/of_triton.py": ""})
     add_package(
@@ -150,7 +147,7 @@ def test_the_family_and_namespaces_may_share_folders(tmp_path: Path) -> None:
     assert faults(tmp_path) == []
 
 
-def test_a_record_that_lies_does_not_hide_other_bytes(tmp_path: Path) -> None:
+def test_a_record_that_lies_does_not_hide_other_bytes(tmp_path):
     """Whoever comes last wrote the file; the other's hash in its RECORD, or none, makes it no better."""
     wrong = {}
     files = {"numpy/core.py": "1", "numpy/b.py": ""}
@@ -165,7 +162,7 @@ def test_a_record_that_lies_does_not_hide_other_bytes(tmp_path: Path) -> None:
     assert wrong == {}
 
 
-def test_the_same_bytes_of_two_packages_are_no_fault(tmp_path: Path) -> None:
+def test_the_same_bytes_of_two_packages_are_no_fault(tmp_path):
     add_package(tmp_path, "nvidia_nccl", {"nvidia/__init__.py": "a"})
     add_package(tmp_path, "other", {"nvidia/__init__.py": "a", "other.py": "b"})
     assert faults(tmp_path) == []
@@ -206,8 +203,8 @@ UNTIDY = {
 
 
 def test_a_module_of_another_is_refused_and_what_projects_live_with_is_named(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     wrong = {}
     cases = {**dict.fromkeys(OF_OTHERS, True), **dict.fromkeys(UNTIDY, False)}
     for case, refused in cases.items():
@@ -221,7 +218,7 @@ def test_a_module_of_another_is_refused_and_what_projects_live_with_is_named(
     assert wrong == {}
 
 
-def test_torch_and_tools_share_no_script(tmp_path: Path) -> None:
+def test_torch_and_tools_share_no_script(tmp_path):
     first, second = A_SCRIPT
     wrong = {}
     for name in ("torch", "nvidia_nccl", "setuptools", "uv"):
@@ -233,7 +230,7 @@ def test_torch_and_tools_share_no_script(tmp_path: Path) -> None:
     assert wrong == {}
 
 
-def test_packages_that_share_files_are_named_together(tmp_path: Path) -> None:
+def test_packages_that_share_files_are_named_together(tmp_path):
     add_package(
         tmp_path,
         "opencv_contrib",
@@ -252,7 +249,7 @@ def test_packages_that_share_files_are_named_together(tmp_path: Path) -> None:
     assert faults(tmp_path, {"another"}) == []
 
 
-def test_the_parts_of_cuda_may_share_a_folder(tmp_path: Path) -> None:
+def test_the_parts_of_cuda_may_share_a_folder(tmp_path):
     add_package(tmp_path, "nvidia_one", {"nvidia/a.h": "a", "nvidia/b.h": ""})
     add_package(tmp_path, "nvidia_two", {"nvidia/a.h": "b", "nvidia/c.h": ""})
     message = f"nvidia-one 1.0 and nvidia-two 1.0 write {SITE}/nvidia/a.h, with different contents"

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from gpuinstall.base import process
-from gpuinstall.lock.lock import parse, render
+from gpuinstall.lock.lock import Lock, parse, render
 from gpuinstall.lock.target import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpuinstall.lock.lock import Lock
 
 FAMILY = frozenset({"torch", "torchvision", "torchaudio", "triton"})
 INDEX = "https://index.example"

@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import re
 import shutil
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +9,6 @@ from gpuinstall.cli.main import run_command_line
 from gpuinstall.export.dockerfile import AnyImage
 from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import cpu_lock, cuda_lock, dockerfile_findings, lock, source, wheel
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LAB = wheel("jupyterlab", "4.5.0")
 LOCKS = [cuda_lock("cu126", LAB), cuda_lock("cu130", LAB)]
@@ -27,11 +21,11 @@ TEXTS = {
 }
 
 
-def test_the_linter_for_dockerfiles_finds_nothing(tmp_path: Path) -> None:
+def test_the_linter_for_dockerfiles_finds_nothing(tmp_path):
     assert dockerfile_findings(TEXTS, tmp_path) == ""
 
 
-def test_each_environment_is_a_layer_of_its_own_made_of_links_to_wheels_unpacked_once() -> None:
+def test_each_environment_is_a_layer_of_its_own_made_of_links_to_wheels_unpacked_once():
     text = BAKED.dockerfile()
     assert re.findall(r"^RUN gpuinstall sync .*--target (\S+)", text, re.MULTILINE) == [
         "cu126",
@@ -41,7 +35,7 @@ def test_each_environment_is_a_layer_of_its_own_made_of_links_to_wheels_unpacked
     assert text.index("USER 1000:1000") < text.index("RUN gpuinstall sync")
 
 
-def test_an_image_brings_the_libraries_that_a_lock_was_made_with() -> None:
+def test_an_image_brings_the_libraries_that_a_lock_was_made_with():
     evidence = '[tool.gpuinstall.cuda-compat]\nurl = "https://index.example/compat.tar.xz"\n'
     recorded = parse(LOCKS[1].name, f"{LOCKS[1].text}\n{evidence}")
 
@@ -51,7 +45,7 @@ def test_an_image_brings_the_libraries_that_a_lock_was_made_with() -> None:
     assert "--target cu130 --cuda-compat --venv .venv-cu130" in text
 
 
-def test_a_thin_image_has_no_environment_and_one_for_sites_without_network_has_the_wheels() -> None:
+def test_a_thin_image_has_no_environment_and_one_for_sites_without_network_has_the_wheels():
     for text in (AT_START.dockerfile(), WHEELS.dockerfile()):
         assert "gpuinstall sync" not in text
     assert "RUN gpuinstall lock download --quiet /opt/torch/wheels" in WHEELS.dockerfile()
@@ -70,9 +64,7 @@ def test_a_thin_image_has_no_environment_and_one_for_sites_without_network_has_t
     ],
     ids=["baked", "at start", "wheels"],
 )
-def test_the_entry_point_hands_options_and_command_to_run(
-    image: AnyImage, words: str, tmp_path: Path
-) -> None:
+def test_the_entry_point_hands_options_and_command_to_run(image, words, tmp_path):
     program = tmp_path / "gpuinstall"
     program.write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
     program.chmod(0o755)
@@ -92,11 +84,11 @@ def test_the_entry_point_hands_options_and_command_to_run(
     assert not image.at_start or (volume / "pylock.cu126.toml").exists()
 
 
-def test_images_of_other_locks_have_other_volumes() -> None:
+def test_images_of_other_locks_have_other_volumes():
     assert AnyImage.of(LOCKS[:1], at_start=True).entry[-1] != AT_START.entry[-1]
 
 
-def test_locks_for_other_platforms_are_left_out_and_those_of_one_python_kept_together() -> None:
+def test_locks_for_other_platforms_are_left_out_and_those_of_one_python_kept_together():
     windows, arm = (
         lock("cu130-windows-x86_64", wheel("torch", "2.14.1")),
         cuda_lock("cu130-linux-aarch64"),
@@ -114,16 +106,14 @@ def test_locks_for_other_platforms_are_left_out_and_those_of_one_python_kept_tog
         AnyImage.of([*LOCKS, lock("cpu", wheel("torch", "2.14.1+cpu"), python="3.11")])
 
 
-def test_what_would_be_compiled_or_is_not_locked_is_refused() -> None:
+def test_what_would_be_compiled_or_is_not_locked_is_refused():
     with pytest.raises(UsageError, match="flash-attn would be compiled"):
         AnyImage.of([cuda_lock("cu126", source("flash-attn", "2.9"))])
     with pytest.raises(UsageError, match=r"pylock\.cpu\.toml holds no JupyterLab"):
         AnyImage.of([*LOCKS, cpu_lock()]).dockerfile(["jupyter"])
 
 
-def test_the_command_writes_it_and_refuses_what_belongs_to_it_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_it_and_refuses_what_belongs_to_it_alone(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for held in (*LOCKS, lock("cu130-windows-x86_64", wheel("torch", "2.14.1"))):
         (tmp_path / held.name).write_text(held.text, encoding="utf-8")

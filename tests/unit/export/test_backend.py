@@ -12,14 +12,14 @@ def named(text: str, name: str) -> Lock:
     return parse(name, text)
 
 
-def test_torchs_own_version_says_it_whatever_the_file_is_called() -> None:
+def test_torchs_own_version_says_it_whatever_the_file_is_called():
     assert backend_of(named(cuda_lock().text, "pylock.toml")).tag == "cu126"
 
 
-def test_a_build_of_the_default_index_is_known_by_the_name_of_its_lock() -> None:
+def test_a_build_of_the_default_index_is_known_by_the_name_of_its_lock():
     assert backend_of(lock("cu130-linux-aarch64", wheel("torch", "2.14.1"))).tag == "cu130"
 
 
-def test_a_lock_that_says_neither_is_refused() -> None:
+def test_a_lock_that_says_neither_is_refused():
     with pytest.raises(UsageError, match=r"pylock\.toml does not say which build"):
         backend_of(named(lock("cpu", wheel("torch", "2.14.1")).text, "pylock.toml"))

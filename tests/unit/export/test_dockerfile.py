@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,19 +23,19 @@ TEXTS = {
 DIGEST = f"sha256:{'0' * 64}"
 
 
-def test_the_linter_for_dockerfiles_finds_nothing(tmp_path: Path) -> None:
+def test_the_linter_for_dockerfiles_finds_nothing(tmp_path):
     assert dockerfile_findings(TEXTS, tmp_path) == ""
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_the_image_that_runs_is_a_second_stage_of_a_user_without_rights(text: str) -> None:
+def test_the_image_that_runs_is_a_second_stage_of_a_user_without_rights(text):
     final = text[text.rindex("\nFROM ") :]
     assert "\nUSER 1000:1000\n" in final
     assert "uv pip" not in final
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_the_environment_is_that_users_own_with_a_pip_in_a_home_of_its_own(text: str) -> None:
+def test_the_environment_is_that_users_own_with_a_pip_in_a_home_of_its_own(text):
     build, final = text[: text.rindex("\nFROM ")], text[text.rindex("\nFROM ") :]
     copied = "COPY --from=build --chown=1000:1000 /home/app/.venv /home/app/.venv"
 
@@ -54,8 +51,8 @@ def test_the_environment_is_that_users_own_with_a_pip_in_a_home_of_its_own(text:
     [("proven", 0, "told\n"), ("proven", 5, ""), ("proven on the CPU", 0, "told\n")],
 )
 def test_a_container_starts_its_command_only_where_kernels_have_run(
-    proven: str, ends: int, expected: str, tmp_path: Path
-) -> None:
+    proven, ends, expected, tmp_path
+):
     [entry] = re.findall(r"^ENTRYPOINT (.+)$", TEXTS[proven], re.MULTILINE)
     shell, option, script = json.loads(entry)
     program = tmp_path / "gpuinstall"
@@ -69,7 +66,7 @@ def test_a_container_starts_its_command_only_where_kernels_have_run(
     assert done.err == f"verify --quiet{on_gpu} --venv /home/app/.venv\n"
 
 
-def test_an_image_is_taken_by_its_digest_wherever_it_stands(tmp_path: Path) -> None:
+def test_an_image_is_taken_by_its_digest_wherever_it_stands(tmp_path):
     text = dockerfile(
         cuda_lock(), pinned=[f"python:3.12-slim-bookworm@{DIGEST}", f"astral/uv:{UV}@{DIGEST}"]
     )
@@ -86,12 +83,12 @@ def test_an_image_is_taken_by_its_digest_wherever_it_stands(tmp_path: Path) -> N
         (f"python:3.11@{DIGEST}", "does not use the image python:3.11"),
     ],
 )
-def test_what_pins_nothing_is_refused(reference: str, said: str) -> None:
+def test_what_pins_nothing_is_refused(reference, said):
     with pytest.raises(UsageError, match=said):
         dockerfile(cuda_lock(), pinned=[reference])
 
 
-def test_the_lock_is_copied_in_and_synced_with_a_cache() -> None:
+def test_the_lock_is_copied_in_and_synced_with_a_cache():
     text = TEXTS["cuda"].replace("\\\n   ", "")
     assert "COPY pylock.cu126.toml ./" in text
     assert re.search(
@@ -99,14 +96,14 @@ def test_the_lock_is_copied_in_and_synced_with_a_cache() -> None:
     )
 
 
-def test_gpus_and_the_container_toolkit_are_spoken_of_where_there_are_any() -> None:
+def test_gpus_and_the_container_toolkit_are_spoken_of_where_there_are_any():
     assert "docker run --rm --gpus all torch" in TEXTS["cuda"]
     assert "NVIDIA Container Toolkit" in TEXTS["cuda"]
     assert "--gpus" not in TEXTS["cpu"]
     assert "NVIDIA" not in TEXTS["cpu"]
 
 
-def test_a_cuda_base_is_taken_only_where_something_is_compiled() -> None:
+def test_a_cuda_base_is_taken_only_where_something_is_compiled():
     assert "nvidia/cuda" not in TEXTS["cuda"]
     assert (
         "# Compiled with the toolkit: flash-attn\nFROM nvidia/cuda:12.6.0-devel-ubuntu22.04 AS build"
@@ -116,31 +113,31 @@ def test_a_cuda_base_is_taken_only_where_something_is_compiled() -> None:
     assert "nvidia/cuda" not in dockerfile(cpu_lock())
 
 
-def test_jupyter_is_served_where_it_is_asked_for() -> None:
+def test_jupyter_is_served_where_it_is_asked_for():
     assert "uv pip install --python /home/app/.venv jupyterlab" in TEXTS["jupyter"]
     assert "EXPOSE 8888" in TEXTS["jupyter"]
     assert "jupyter" not in TEXTS["cuda"]
 
 
-def test_the_uv_of_the_image_is_the_pinned_one() -> None:
+def test_the_uv_of_the_image_is_the_pinned_one():
     pins = Path(__file__).parents[3] / "lockfiles" / "uv.txt"
     assert pins.read_text(encoding="utf-8").startswith(f"uv=={UV} ")
 
 
-def test_a_lock_that_does_not_say_its_python_is_refused() -> None:
+def test_a_lock_that_does_not_say_its_python_is_refused():
     text = cuda_lock().text.replace('requires-python = "==3.12.*"', 'requires-python = ">=3.10"')
     with pytest.raises(UsageError, match="which Python"):
         dockerfile(parse("pylock.cu126.toml", text))
 
 
-def test_the_image_is_built_for_the_locks_platform() -> None:
+def test_the_image_is_built_for_the_locks_platform():
     arm = cuda_lock("cu130-linux-aarch64")
     assert "docker build --platform linux/amd64 " in TEXTS["cuda"]
     assert "docker build --platform linux/arm64 " in dockerfile(arm)
 
 
 @pytest.mark.parametrize("target", ["cu130-windows-x86_64", "cpu-macos-arm64"])
-def test_a_lock_for_another_system_is_refused(target: str) -> None:
+def test_a_lock_for_another_system_is_refused(target):
     with pytest.raises(UsageError, match="is not for Linux"):
         dockerfile(lock(target, wheel("torch", "2.14.1")))
 
@@ -161,6 +158,6 @@ def test_a_lock_for_another_system_is_refused(target: str) -> None:
         },
     ],
 )
-def test_a_package_that_the_image_cannot_have_is_refused_by_name(mine: dict[str, Any]) -> None:
+def test_a_package_that_the_image_cannot_have_is_refused_by_name(mine):
     with pytest.raises(UsageError, match=r"mine in pylock\.cpu\.toml"):
         dockerfile(lock("cpu", wheel("torch", "2.14.1+cpu"), mine))

@@ -3,8 +3,6 @@
 To write them again: ``python -m tests.unit.export.test_golden``.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -32,11 +30,11 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_format_is_what_was_read_by_eye(name: str) -> None:
+def test_a_format_is_what_was_read_by_eye(name):
     assert (GOLDEN / name).read_text(encoding="utf-8") == TEXTS[name]
 
 
-def test_no_file_is_left_over() -> None:
+def test_no_file_is_left_over():
     assert {path.name for path in GOLDEN.iterdir()} == TEXTS.keys()
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 import tomli
@@ -11,13 +12,8 @@ from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.export.dockerfile import AnyImage, dockerfile
 from gpuinstall.export.formats import FORMATS
 from gpuinstall.export.uv_project import groups, patched
-from gpuinstall.lock.lock import parse, render
+from gpuinstall.lock.lock import Lock, parse, render
 from tests.unit.export.locks import FAMILY, INDEX, cuda_lock, wheel
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpuinstall.lock.lock import Lock
 
 SOUND = cuda_lock("cu126", wheel("extra", "1.0"))
 PROJECT = '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.10"\n'
@@ -106,7 +102,7 @@ for name in ("requirements", "conda", "pixi"):
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_no_text_of_a_lock_begins_a_line_or_leaves_its_quotes(name: str) -> None:
+def test_no_text_of_a_lock_begins_a_line_or_leaves_its_quotes(name):
     form, faults = WRITTEN[name], []
     sound = form.write(SOUND).count("\n")
     for place in PLACES:

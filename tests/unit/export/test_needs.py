@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,13 +11,8 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.export.needs import GpuNeeds, machine_needs
 from gpuinstall.export.needs_text import describe
-from gpuinstall.lock.lock import parse
+from gpuinstall.lock.lock import Lock, parse
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, wheel
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.lock.lock import Lock
 
 
 def gpus_of(*locks: Lock) -> dict[tuple[str, ...], str]:
@@ -24,14 +20,14 @@ def gpus_of(*locks: Lock) -> dict[tuple[str, ...], str]:
     return {gpus.codes: gpus.drivers for gpus in needs.gpus}
 
 
-def test_gpus_are_a_set_each_with_its_drivers() -> None:
+def test_gpus_are_a_set_each_with_its_drivers():
     assert gpus_of(cuda_lock("cu126")) == {
         ("5.0", "5.2", "6.0", "6.1", "7.0"): "525.60.13 to 580",
         ("7.5", "8.0", "8.6", "8.9", "9.0"): "525.60.13 or newer",
     }
 
 
-def test_a_chip_that_is_newer_than_the_floor_needs_its_own_first_driver() -> None:
+def test_a_chip_that_is_newer_than_the_floor_needs_its_own_first_driver():
     assert gpus_of(cuda_lock("cu130")) == {
         ("7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"): "580 or newer",
         ("10.3",): "580.82.07 or newer",
@@ -39,14 +35,14 @@ def test_a_chip_that_is_newer_than_the_floor_needs_its_own_first_driver() -> Non
     }
 
 
-def test_of_two_locks_a_machine_runs_one() -> None:
+def test_of_two_locks_a_machine_runs_one():
     both = gpus_of(cuda_lock("cu126"), cuda_lock("cu130"))
 
     assert both["7.5", "8.0", "8.6", "8.9", "9.0"] == "525.60.13 or newer"
     assert both["10.0", "12.0"] == "580 or newer"
 
 
-def test_locks_of_different_systems_have_different_needs() -> None:
+def test_locks_of_different_systems_have_different_needs():
     needs = machine_needs([cuda_lock("cu126"), cuda_lock("cu130"), cpu_lock()], load_catalog())
 
     assert [(one.locks, one.maker) for one in needs] == [
@@ -55,7 +51,7 @@ def test_locks_of_different_systems_have_different_needs() -> None:
     ]
 
 
-def test_windows_has_drivers_of_its_own() -> None:
+def test_windows_has_drivers_of_its_own():
     torch = wheel("torch", "2.14.1+cu126", "cp312-cp312-win_amd64")
 
     drivers = gpus_of(lock("cu126-windows-x86_64", torch))
@@ -63,7 +59,7 @@ def test_windows_has_drivers_of_its_own() -> None:
     assert set(drivers.values()) == {"528.33 to 580", "528.33 or newer"}
 
 
-def test_gpus_of_another_maker_need_no_driver() -> None:
+def test_gpus_of_another_maker_need_no_driver():
     (needs,) = machine_needs([lock("rocm7-2", wheel("torch", "2.14.1+rocm7.2"))], load_catalog())
 
     assert needs.maker == "amd"
@@ -71,7 +67,7 @@ def test_gpus_of_another_maker_need_no_driver() -> None:
     assert {gpus.drivers for gpus in needs.gpus} == {""}
 
 
-def test_the_newest_glibc_of_any_package_is_needed() -> None:
+def test_the_newest_glibc_of_any_package_is_needed():
     old_or_new = wheel("pandas", "2.3.4", "cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64")
     new = wheel("scipy", "1.16", "cp312-cp312-manylinux_2_35_x86_64")
 
@@ -80,7 +76,7 @@ def test_the_newest_glibc_of_any_package_is_needed() -> None:
     assert needs.glibc == "2.35"
 
 
-def test_the_download_is_known_if_every_size_is() -> None:
+def test_the_download_is_known_if_every_size_is():
     locked = cuda_lock()
     sizes: dict[str, int | None] = dict.fromkeys((file.url for file in locked.files), 1_000_000)
     known = machine_needs([locked], load_catalog(), sizes)[0]
@@ -91,19 +87,19 @@ def test_the_download_is_known_if_every_size_is() -> None:
     assert (unknown.download, unknown.disk) == (None, None)
 
 
-def test_a_lock_of_an_unknown_torch_is_refused() -> None:
+def test_a_lock_of_an_unknown_torch_is_refused():
     with pytest.raises(UsageError, match=r"runs on no known machine: .* no torch 9\.9"):
         machine_needs([cuda_lock("cu126", torch="9.9")], load_catalog())
 
 
-def test_drivers_without_an_end_have_no_last_cuda() -> None:
+def test_drivers_without_an_end_have_no_last_cuda():
     (needs,) = machine_needs([cuda_lock()], load_catalog())
 
     assert [gpus.to_dict()["last_cuda"] for gpus in needs.gpus] == ["13.0", None]
     assert GpuNeeds(("gfx942",)).to_dict()["driver"] is None
 
 
-def test_people_read_a_paragraph_for_each_lock() -> None:
+def test_people_read_a_paragraph_for_each_lock():
     assert describe(machine_needs([cuda_lock()], load_catalog())) == (
         "pylock.cu126.toml: torch 2.14.1+cu126, Python 3.12\n"
         "  system    Linux x86_64, glibc 2.28 or newer\n"
@@ -130,7 +126,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("folder")
-def test_each_lock_has_its_own_needs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_lock_has_its_own_needs(capsys):
     document = export_needs(capsys)
 
     assert [one["locks"] for one in document["data"]["needs"]] == [
@@ -141,7 +137,7 @@ def test_each_lock_has_its_own_needs(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_tool_is_told_of_a_machine_for_any_lock(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tool_is_told_of_a_machine_for_any_lock(capsys):
     data = export_needs(capsys, "--for", "skypilot")["data"]
 
     assert data["format"] == "skypilot"
@@ -159,15 +155,11 @@ def test_a_tool_is_told_of_a_machine_for_any_lock(capsys: pytest.CaptureFixture[
         (("--for", "skypilot", "--lock", "pylock.cpu.toml"), "not-exportable"),
     ],
 )
-def test_what_cannot_be_said_is_refused(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: str
-) -> None:
+def test_what_cannot_be_said_is_refused(capsys, words, code):
     assert export_needs(capsys, *words)["errors"][0]["code"] == code
 
 
-def test_locks_for_different_processors_are_not_mixed(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_locks_for_different_processors_are_not_mixed(folder, capsys):
     torch = wheel("torch", "2.14.1+cu130", "cp312-cp312-manylinux_2_28_aarch64")
     other = lock("cu130-linux-aarch64", torch)
     (folder / other.name).write_text(other.text, encoding="utf-8")
@@ -185,9 +177,7 @@ def with_compat_libraries(locked: Lock) -> Lock:
     return parse(locked.name, text)
 
 
-def test_a_lock_with_libraries_for_older_drivers_needs_less(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lock_with_libraries_for_older_drivers_needs_less(folder, capsys):
     locked = with_compat_libraries(cuda_lock("cu130"))
     (folder / locked.name).write_text(locked.text, encoding="utf-8")
 

@@ -25,7 +25,7 @@ def document(text: str) -> dict[str, Any]:
     return tomli.loads(text)
 
 
-def test_it_has_the_documented_tables_and_keys_and_no_other() -> None:
+def test_it_has_the_documented_tables_and_keys_and_no_other():
     read = document(pixi(cuda_lock(), FAMILY))
 
     assert read.keys() == TABLES.keys()
@@ -36,7 +36,7 @@ def test_it_has_the_documented_tables_and_keys_and_no_other() -> None:
     assert all(said.keys() <= BY_ADDRESS for said in tables)
 
 
-def test_conda_brings_python_and_the_family_is_named_by_its_addresses() -> None:
+def test_conda_brings_python_and_the_family_is_named_by_its_addresses():
     read = document(pixi(cuda_lock(), FAMILY))
 
     assert read["dependencies"] == {"python": "3.12.*"}
@@ -55,11 +55,11 @@ def test_conda_brings_python_and_the_family_is_named_by_its_addresses() -> None:
         ("cu130-windows-x86_64", "win-64"),
     ],
 )
-def test_a_lock_is_for_the_platform_that_it_says(target: str, platform: str) -> None:
+def test_a_lock_is_for_the_platform_that_it_says(target, platform):
     assert document(pixi(cuda_lock(target), FAMILY))["workspace"]["platforms"] == [platform]
 
 
-def test_a_package_of_another_system_is_left_out_and_one_of_this_stays() -> None:
+def test_a_package_of_another_system_is_left_out_and_one_of_this_stays():
     more = [wheel("colorama", "0.4.6", marker="sys_platform == 'win32'")]
     more += [wheel("uvloop", "0.21.0", marker="sys_platform == 'linux'")]
     read = document(pixi(lock("cpu", *more), FAMILY))
@@ -67,19 +67,19 @@ def test_a_package_of_another_system_is_left_out_and_one_of_this_stays() -> None
     assert read["pypi-dependencies"] == {"uvloop": "==0.21.0"}
 
 
-def test_a_lock_that_does_not_say_its_python_is_refused() -> None:
+def test_a_lock_that_does_not_say_its_python_is_refused():
     text = cpu_lock().text.replace('requires-python = "==3.12.*"', 'requires-python = ">=3.10"')
     with pytest.raises(UsageError, match="which Python"):
         pixi(parse("pylock.cpu.toml", text), FAMILY)
 
 
-def test_a_package_from_a_folder_is_left_out_and_named() -> None:
+def test_a_package_from_a_folder_is_left_out_and_named():
     text = pixi(lock("cpu", {"name": "mine", "directory": {"path": "mine"}}), FAMILY)
     assert "# Without mine: pip install --no-deps ./mine\n" in text
     assert document(text)["pypi-dependencies"] == {}
 
 
-def test_a_package_from_a_repository_is_refused_by_name() -> None:
+def test_a_package_from_a_repository_is_refused_by_name():
     checkout = {
         "name": "mine",
         "vcs": {"type": "git", "url": "https://git.example/mine", "commit-id": "0" * 40},

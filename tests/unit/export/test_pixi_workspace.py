@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import tomli
@@ -12,12 +12,8 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.export.pixi_workspace import pixi_workspace
+from gpuinstall.lock.lock import Lock
 from tests.unit.export.locks import FAMILY, INDEX, cpu_lock, cuda_lock, lock, wheel
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.lock.lock import Lock
 
 
 def workspace(*locks: Lock) -> tuple[str, dict[str, Any]]:
@@ -51,13 +47,13 @@ def _number(version: str) -> list[int]:
         ("11.8", "8.9", "torch-cpu-linux-64"),
     ],
 )
-def test_a_machine_gets_the_lock_that_runs_on_it(cuda: str, capability: str, expected: str) -> None:
+def test_a_machine_gets_the_lock_that_runs_on_it(cuda, capability, expected):
     _, document = workspace(cpu_lock(), cuda_lock("cu126"), cuda_lock("cu130"))
 
     assert first_platform(document, cuda, capability) == expected
 
 
-def test_each_platform_has_the_packages_of_its_lock() -> None:
+def test_each_platform_has_the_packages_of_its_lock():
     _, document = workspace(cpu_lock(), cuda_lock("cu126"))
 
     packages = document["target"]["torch-cu126-linux-64-sm50"]["pypi-dependencies"]
@@ -67,30 +63,28 @@ def test_each_platform_has_the_packages_of_its_lock() -> None:
     assert list(document["target"]) == names
 
 
-def test_what_pixi_cannot_be_told_stands_above() -> None:
+def test_what_pixi_cannot_be_told_stands_above():
     text, _ = workspace(cpu_lock(), cuda_lock("cu126"))
 
     assert "#   torch-cu126-linux-64-sm50: up to compute capability 7.0, driver 580\n" in text
     assert "gpuinstall run --any" in text
 
 
-def test_amd_has_a_platform_of_which_nothing_is_said() -> None:
+def test_amd_has_a_platform_of_which_nothing_is_said():
     text, document = workspace(cpu_lock(), lock("rocm7-2", wheel("torch", "2.14.1+rocm7.2")))
 
     assert "no words for AMD's and Intel's GPUs" in text
     assert document["workspace"]["platforms"][1]["name"] == "torch-rocm7-2-linux-64"
 
 
-def test_locks_for_different_pythons_are_refused() -> None:
+def test_locks_for_different_pythons_are_refused():
     other = lock("cu126", wheel("torch", "2.14.1+cu126"), python="3.11")
 
     with pytest.raises(UsageError, match="different Pythons"):
         workspace(cpu_lock(), other)
 
 
-def test_the_command_takes_all_locks_of_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_takes_all_locks_of_a_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for locked in (cpu_lock(), cuda_lock("cu126")):
         (tmp_path / locked.name).write_text(locked.text, encoding="utf-8")

@@ -11,7 +11,7 @@ def lines(text: str) -> list[str]:
     return [line for line in text.replace(" \\\n   ", "").splitlines() if not line.startswith("#")]
 
 
-def test_the_family_comes_by_address_and_the_rest_by_version_all_with_their_hashes() -> None:
+def test_the_family_comes_by_address_and_the_rest_by_version_all_with_their_hashes():
     assert lines(requirements(cuda_lock(), FAMILY)) == [
         f"numpy==2.3.4 --hash=sha256:{digest('numpy')}",
         f"torch @ {INDEX}/torch-2.14.1%2Bcu126-cp312-cp312-manylinux_2_28_x86_64.whl --hash=sha256:{digest('torch')}",
@@ -19,24 +19,24 @@ def test_the_family_comes_by_address_and_the_rest_by_version_all_with_their_hash
     ]
 
 
-def test_no_index_is_named() -> None:
+def test_no_index_is_named():
     assert "index-url" not in requirements(cuda_lock(), FAMILY)
 
 
-def test_a_marker_of_the_lock_stays() -> None:
+def test_a_marker_of_the_lock_stays():
     marked = lock("cu126", wheel("numpy", "2.3.4", marker="sys_platform == 'linux'"))
     assert lines(requirements(marked, FAMILY))[0].startswith(
         'numpy==2.3.4 ; sys_platform == "linux" --hash'
     )
 
 
-def test_a_source_distribution_is_locked_by_its_hash_too() -> None:
+def test_a_source_distribution_is_locked_by_its_hash_too():
     assert f"flash-attn==2.9 --hash=sha256:{digest('flash-attn')}" in lines(
         requirements(cuda_lock("cu126", source("flash-attn", "2.9")), FAMILY)
     )
 
 
-def test_of_several_wheels_any_may_serve() -> None:
+def test_of_several_wheels_any_may_serve():
     numpy = wheel("numpy", "2.3.4")
     numpy["wheels"].append(
         {"url": f"{INDEX}/numpy-2.3.4-cp312-cp312-win_amd64.whl", "hashes": {"sha256": "f" * 64}}
@@ -46,7 +46,7 @@ def test_of_several_wheels_any_may_serve() -> None:
     ]
 
 
-def test_a_member_of_the_family_in_a_folder_is_refused_by_name() -> None:
+def test_a_member_of_the_family_in_a_folder_is_refused_by_name():
     torch = wheel("torch", "2.14.1+cu126")
     torch["wheels"][0]["path"] = "wheels/torch-2.14.1+cu126-py3-none-any.whl"
     del torch["wheels"][0]["url"]
@@ -54,7 +54,7 @@ def test_a_member_of_the_family_in_a_folder_is_refused_by_name() -> None:
         requirements(lock("cu126", torch), FAMILY)
 
 
-def test_a_repository_is_refused_because_nothing_pins_it() -> None:
+def test_a_repository_is_refused_because_nothing_pins_it():
     checkout = {
         "name": "mine",
         "vcs": {"type": "git", "url": "https://git.example/mine", "commit-id": "0" * 40},
@@ -63,7 +63,7 @@ def test_a_repository_is_refused_because_nothing_pins_it() -> None:
         requirements(lock("cpu", checkout), FAMILY)
 
 
-def test_a_project_in_its_own_folder_is_left_out_and_named() -> None:
+def test_a_project_in_its_own_folder_is_left_out_and_named():
     project = {"name": "mine", "directory": {"path": ".", "editable": True}}
     library = {"name": "lib", "directory": {"path": "my lib"}}
     text = requirements(lock("cpu", wheel("numpy", "2.3.4"), project, library), FAMILY)
@@ -74,7 +74,7 @@ def test_a_project_in_its_own_folder_is_left_out_and_named() -> None:
     ]
 
 
-def test_what_was_asked_for_by_address_is_taken_from_there() -> None:
+def test_what_was_asked_for_by_address_is_taken_from_there():
     archive = {
         "url": f"{INDEX}/mine-1.tar.gz",
         "hashes": {"sha256": digest("mine")},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -17,10 +17,8 @@ from gpuinstall.catalog.gpu_names import find_gpu
 from gpuinstall.export.needs import machine_needs
 from gpuinstall.export.tools import MACHINE_TOOLS, names_of, words_for
 from gpuinstall.lock.fit import fit
+from gpuinstall.lock.lock import Lock
 from tests.unit.export.locks import cuda_lock, lock, wheel
-
-if TYPE_CHECKING:
-    from gpuinstall.lock.lock import Lock
 
 FEATURES = {"a100": "8.0", "p100": "6.0", "b200": "10.0"}
 OTHER_WORDS = {"H100NVL": "H100 NVL", "RTX6000": "Quadro RTX 6000"}
@@ -36,7 +34,7 @@ def said(text: str) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("# "))
 
 
-def test_every_name_of_a_gpu_is_known() -> None:
+def test_every_name_of_a_gpu_is_known():
     wrong = {}
     for tool in MACHINE_TOOLS:
         for name, code in names_of(tool).items():
@@ -46,7 +44,7 @@ def test_every_name_of_a_gpu_is_known() -> None:
     assert wrong == {}
 
 
-def test_names_are_all_that_some_tools_get() -> None:
+def test_names_are_all_that_some_tools_get():
     skypilot = yaml.safe_load(told("skypilot", cuda_lock()))["resources"]["accelerators"]
     dstack = yaml.safe_load(told("dstack", cuda_lock()))["resources"]
 
@@ -57,13 +55,13 @@ def test_names_are_all_that_some_tools_get() -> None:
     assert "GB200" not in dstack["gpu"]["name"]
 
 
-def test_slurm_gets_the_features_of_the_site() -> None:
+def test_slurm_gets_the_features_of_the_site():
     assert said(told("slurm", cuda_lock())) == (
         "#SBATCH --gres=gpu:1\n#SBATCH --constraint='a100|p100'\n"
     )
 
 
-def test_what_a_tool_cannot_say_is_told_with_the_check() -> None:
+def test_what_a_tool_cannot_say_is_told_with_the_check():
     assert told("skypilot", cuda_lock("cu130")).splitlines()[:3] == [
         "# A machine for pylock.cu130.toml.",
         (
@@ -75,7 +73,7 @@ def test_what_a_tool_cannot_say_is_told_with_the_check() -> None:
     ]
 
 
-def test_amd_is_asked_for_where_a_tool_has_names_for_it() -> None:
+def test_amd_is_asked_for_where_a_tool_has_names_for_it():
     rocm = lock("rocm7-2", wheel("torch", "2.14.1+rocm7.2"))
 
     assert "vendor: amd, name: [MI100" in told("dstack", rocm)
@@ -86,7 +84,7 @@ def test_amd_is_asked_for_where_a_tool_has_names_for_it() -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("target", ["cu126", "cu130"])
-def test_kubernetes_schemas_accept_the_affinity(target: str) -> None:
+def test_kubernetes_schemas_accept_the_affinity(target):
     from kubernetes_validate import validate
 
     container = {"name": "torch", "image": "registry.example/torch"}
@@ -97,7 +95,7 @@ def test_kubernetes_schemas_accept_the_affinity(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["cu126", "cu130"])
-def test_kubernetes_decides_as_the_plan_by_gpu_and_driver_branch(target: str) -> None:
+def test_kubernetes_decides_as_the_plan_by_gpu_and_driver_branch(target):
     locked, catalog = cuda_lock(target), load_catalog()
     affinity = yaml.safe_load(told("kubernetes", locked))["affinity"]["nodeAffinity"]
     terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]

@@ -42,7 +42,7 @@ def two() -> str:
     return patched(BARE, groups([cuda_lock(), cpu_lock()], FAMILY), BASE)
 
 
-def test_each_backend_has_a_group_an_index_of_its_own_and_only_one_at_a_time() -> None:
+def test_each_backend_has_a_group_an_index_of_its_own_and_only_one_at_a_time():
     document = tomli.loads(two())
     uv = document["tool"]["uv"]
     assert document["dependency-groups"].keys() == {"torch-cpu", "torch-cu126"}
@@ -52,7 +52,7 @@ def test_each_backend_has_a_group_an_index_of_its_own_and_only_one_at_a_time() -
     assert uv["dependency-groups"]["torch-cpu"] == {"requires-python": "==3.12.*"}
 
 
-def test_a_group_pins_the_family_and_names_what_torch_brings_along_where_it_was_locked() -> None:
+def test_a_group_pins_the_family_and_names_what_torch_brings_along_where_it_was_locked():
     (group,) = groups([cuda_lock(), cuda_lock("cu126-windows-x86_64")], FAMILY)
     torch, triton = group.requirements
     assert torch == "torch==2.14.1"
@@ -62,7 +62,7 @@ def test_a_group_pins_the_family_and_names_what_torch_brings_along_where_it_was_
     assert "win32" not in triton
 
 
-def test_targets_of_one_backend_with_different_torches_are_told_apart_by_their_markers() -> None:
+def test_targets_of_one_backend_with_different_torches_are_told_apart_by_their_markers():
     (group,) = groups([cuda_lock(), cuda_lock("cu126-windows-x86_64", torch="2.13.0")], FAMILY)
     torches = [text for text in group.requirements if text.startswith("torch==")]
     assert [("linux" in text, "win32" in text) for text in torches] == [
@@ -71,7 +71,7 @@ def test_targets_of_one_backend_with_different_torches_are_told_apart_by_their_m
     ]
 
 
-def test_a_companion_that_was_asked_for_has_no_marker() -> None:
+def test_a_companion_that_was_asked_for_has_no_marker():
     (group,) = groups(
         [lock("cpu", wheel("torchvision", "0.29.2+cpu"), inputs=("torchvision",))], FAMILY
     )
@@ -84,7 +84,7 @@ SHAPES = [BARE, EXISTING, CONFLICTS, BARE.rstrip("\n"), EXISTING.replace("\n", "
 
 
 @pytest.mark.parametrize("text", SHAPES)
-def test_patching_twice_is_patching_once_and_removing_gives_the_same_bytes(text: str) -> None:
+def test_patching_twice_is_patching_once_and_removing_gives_the_same_bytes(text):
     wanted = groups([cuda_lock(), cpu_lock()], FAMILY)
     once = patched(text, wanted, BASE)
     assert once != text
@@ -92,22 +92,22 @@ def test_patching_twice_is_patching_once_and_removing_gives_the_same_bytes(text:
     assert unpatched(once) == text
 
 
-def test_a_file_whose_line_ends_were_changed_since_can_still_be_undone() -> None:
+def test_a_file_whose_line_ends_were_changed_since_can_still_be_undone():
     assert unpatched(two().replace("\n", "\r\n")) == BARE.replace("\n", "\r\n")
 
 
-def test_another_set_of_locks_replaces_the_one_before() -> None:
+def test_another_set_of_locks_replaces_the_one_before():
     fewer = tomli.loads(patched(two(), groups([cpu_lock()], FAMILY), BASE))
     assert fewer["dependency-groups"].keys() == {"torch-cpu"}
     assert "conflicts" not in fewer["tool"]["uv"]
 
 
-def test_every_line_that_was_there_is_still_there_in_its_order() -> None:
+def test_every_line_that_was_there_is_still_there_in_its_order():
     after = iter(patched(EXISTING, groups([cuda_lock()], FAMILY), BASE).splitlines())
     assert all(any(line in found for found in after) for line in EXISTING.splitlines())
 
 
-def test_a_source_for_everyone_gives_way_because_uv_knows_no_other_beside_it() -> None:
+def test_a_source_for_everyone_gives_way_because_uv_knows_no_other_beside_it():
     sources = tomli.loads(patched(EXISTING, groups([cuda_lock()], FAMILY), BASE))["tool"]["uv"][
         "sources"
     ]
@@ -115,7 +115,7 @@ def test_a_source_for_everyone_gives_way_because_uv_knows_no_other_beside_it() -
     assert sources["mine"] == {"path": "mine"}
 
 
-def test_extras_that_say_where_torch_comes_from_stay_and_conflict_with_ours() -> None:
+def test_extras_that_say_where_torch_comes_from_stay_and_conflict_with_ours():
     uv = tomli.loads(patched(CONFLICTS, groups([cuda_lock()], FAMILY), BASE))["tool"]["uv"]
     assert uv["sources"]["torch"][0] == {
         "index": "pytorch",
@@ -128,7 +128,7 @@ def test_extras_that_say_where_torch_comes_from_stay_and_conflict_with_ours() ->
     ]
 
 
-def test_extras_that_exclude_each_other_over_torch_conflict_with_ours_too() -> None:
+def test_extras_that_exclude_each_other_over_torch_conflict_with_ours_too():
     extras = '[project.optional-dependencies]\nold = ["torch==2.13.0"]\nnew = ["Torch >2"]\nx = ["y"]\nz = ["y"]\n'
     said = '[tool.uv]\nconflicts = [[{ extra = "old" }, { extra = "new" }], [{ extra = "x" }, { extra = "z" }]]\n'
     uv = tomli.loads(patched(f"{BARE}{extras}{said}", groups([cuda_lock()], FAMILY), BASE))["tool"][
@@ -137,7 +137,7 @@ def test_extras_that_exclude_each_other_over_torch_conflict_with_ours_too() -> N
     assert uv["conflicts"][2:] == [[{"extra": "old"}, {"extra": "new"}, {"group": "torch-cu126"}]]
 
 
-def test_a_source_keeps_the_name_that_it_was_given() -> None:
+def test_a_source_keeps_the_name_that_it_was_given():
     said = f'{BARE}[tool.uv.sources]\nTorch = {{ index = "theirs" }}\n'
     sources = tomli.loads(patched(said, groups([cuda_lock()], FAMILY), BASE))["tool"]["uv"][
         "sources"
@@ -146,7 +146,7 @@ def test_a_source_keeps_the_name_that_it_was_given() -> None:
     assert sources["Torch"] == [{"index": "gpuinstall-cu126", "group": "torch-cu126"}]
 
 
-def test_a_lock_for_any_python_says_nothing_of_one() -> None:
+def test_a_lock_for_any_python_says_nothing_of_one():
     text = cuda_lock().text.replace('requires-python = "==3.12.*"\n', "")
     uv = tomli.loads(patched(BARE, groups([parse("pylock.cu126.toml", text)], FAMILY), BASE))[
         "tool"
@@ -164,7 +164,7 @@ INLINE = [
 
 
 @pytest.mark.parametrize("text", INLINE)
-def test_a_form_that_takes_no_further_line_is_refused_with_the_form_that_does(text: str) -> None:
+def test_a_form_that_takes_no_further_line_is_refused_with_the_form_that_does(text):
     with pytest.raises(UsageError, match="cannot be extended") as refused:
         patched(text, groups([cuda_lock()], FAMILY), BASE)
     assert "[tool.uv.sources]" in str(refused.value.hint)
@@ -183,12 +183,12 @@ def test_a_form_that_takes_no_further_line_is_refused_with_the_form_that_does(te
         ),
     ],
 )
-def test_what_uv_would_refuse_afterwards_is_refused_before(text: str, why: str) -> None:
+def test_what_uv_would_refuse_afterwards_is_refused_before(text, why):
     with pytest.raises(UsageError, match=why):
         patched(text, groups([cuda_lock()], FAMILY), BASE)
 
 
-def test_locks_of_one_backend_for_different_pythons_are_refused_by_name() -> None:
+def test_locks_of_one_backend_for_different_pythons_are_refused_by_name():
     other = lock("cu126-windows-x86_64", wheel("torch", "2.14.1+cu126"), python="3.13")
     with pytest.raises(
         UsageError, match=r"pylock\.cu126\.toml, pylock\.cu126-windows-x86_64\.toml"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gpuinstall.environments.environment import Marker
 from gpuinstall.lock.lock import parse
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LOCK = """lock-version = "1.0"
 requires-python = "==3.12.*"

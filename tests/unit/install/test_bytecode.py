@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.base.files import own_cache_folder
 from gpuinstall.install.bytecode import MOST_PACKAGES, keep_bytecode, link_bytecode
 from tests.lab.environments import put_package
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SITE = "lib/python3.12/site-packages"
 COMPILED = "torch/__pycache__/__init__.cpython-312.pyc"
@@ -48,9 +45,7 @@ def compiled_files(venv: Path) -> list[str]:
     return sorted(path.relative_to(venv / SITE).as_posix() for path in venv.rglob("*.pyc"))
 
 
-def test_a_fresh_environment_of_the_same_package_gets_what_was_compiled(
-    proven: Path, tmp_path: Path
-) -> None:
+def test_a_fresh_environment_of_the_same_package_gets_what_was_compiled(proven, tmp_path):
     fresh = environment(tmp_path / "fresh")
 
     link_bytecode(fresh, {"torch"})
@@ -59,7 +54,7 @@ def test_a_fresh_environment_of_the_same_package_gets_what_was_compiled(
     assert (fresh / SITE / COMPILED).samefile(proven / SITE / COMPILED)
 
 
-def test_only_kept_bytecode_is_removed(tmp_path: Path, cache: Path) -> None:
+def test_only_kept_bytecode_is_removed(tmp_path, cache):
     names = ["mine", *(f"torch-{number:032x}" for number in range(MOST_PACKAGES + 5))]
     for second, name in enumerate(names):
         (cache / name).mkdir(parents=True, mode=0o700)
@@ -72,7 +67,7 @@ def test_only_kept_bytecode_is_removed(tmp_path: Path, cache: Path) -> None:
 
 
 @pytest.mark.usefixtures("proven")
-def test_another_file_of_the_package_gets_nothing(tmp_path: Path) -> None:
+def test_another_file_of_the_package_gets_nothing(tmp_path):
     other = environment(tmp_path / "other", text="another size")
 
     link_bytecode(other, {"torch"})
@@ -81,7 +76,7 @@ def test_another_file_of_the_package_gets_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("proven")
-def test_nothing_comes_from_a_folder_that_others_can_write_to(tmp_path: Path, cache: Path) -> None:
+def test_nothing_comes_from_a_folder_that_others_can_write_to(tmp_path, cache):
     cache.chmod(0o777)
     fresh = environment(tmp_path / "fresh")
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.install.clone import link_packages
 from tests.lab.environments import put_package
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SITE = "lib/python3.12/site-packages"
 
@@ -38,7 +35,7 @@ def links(folder: Path) -> dict[str, int]:
     return {path.relative_to(folder).as_posix(): path.lstat().st_ino for path in files}
 
 
-def test_an_older_environment_becomes_the_same_as_a_fresh_one(venv: Path, tmp_path: Path) -> None:
+def test_an_older_environment_becomes_the_same_as_a_fresh_one(venv, tmp_path):
     fresh, older = tmp_path / "fresh", tmp_path / "older"
     names = {"torch", "numpy"}
     assert link_packages(venv, fresh, names, NOW) == names
@@ -58,9 +55,7 @@ def test_an_older_environment_becomes_the_same_as_a_fresh_one(venv: Path, tmp_pa
     assert not (older / SITE / "einops").exists()
 
 
-def test_nothing_behind_a_link_in_an_older_environment_is_touched(
-    venv: Path, tmp_path: Path
-) -> None:
+def test_nothing_behind_a_link_in_an_older_environment_is_touched(venv, tmp_path):
     elsewhere, older = tmp_path / "elsewhere", tmp_path / "older"
     put_package(elsewhere, "torch", {"torch/__init__.py": "not ours"})
     (older / SITE).mkdir(parents=True)
@@ -74,7 +69,7 @@ def test_nothing_behind_a_link_in_an_older_environment_is_touched(
     assert not (older / "notes").is_symlink()
 
 
-def test_a_file_that_two_packages_wrote_stays_while_both_stay(venv: Path, tmp_path: Path) -> None:
+def test_a_file_that_two_packages_wrote_stays_while_both_stay(venv, tmp_path):
     """The second has overwritten what the first has recorded, which nobody has while it has gone."""
     put_package(venv / SITE, "opencv", {"cv2/__init__.py": "55555", "cv2/a.py": "6"})
     put_package(venv / SITE, "opencv_headless", {"cv2/__init__.py": "7777777", "cv2/a.py": "6"})

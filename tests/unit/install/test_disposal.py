@@ -20,10 +20,10 @@ class Killed(BaseException):
 
 
 class Listener(SilentReporter):
-    def __init__(self) -> None:
+    def __init__(self):
         self.notices: list[str] = []
 
-    def notice(self, label: str, text: str) -> None:
+    def notice(self, label: str, text: str):
         self.notices.append(f"{label} {text}")
 
 
@@ -35,7 +35,7 @@ def paths(tmp_path: Path) -> EnvironmentPaths:
     return paths
 
 
-def write(file: Path, text: str = "mine") -> None:
+def write(file: Path, text: str = "mine"):
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
 
@@ -49,7 +49,7 @@ def kept(paths: EnvironmentPaths) -> set[str]:
     return {file.partition("/")[2] for file in files(paths.kept)} if paths.kept.exists() else set()
 
 
-def test_an_environment_of_installers_alone_goes_without_a_word(paths: EnvironmentPaths) -> None:
+def test_an_environment_of_installers_alone_goes_without_a_word(paths):
     listener = Listener()
     dispose(paths.previous, paths, listener)
     assert [*paths.work.iterdir()] == []
@@ -57,7 +57,7 @@ def test_an_environment_of_installers_alone_goes_without_a_word(paths: Environme
     assert listener.notices == []
 
 
-def test_settings_that_were_carried_over_are_not_kept_twice(paths: EnvironmentPaths) -> None:
+def test_settings_that_were_carried_over_are_not_kept_twice(paths):
     write(paths.previous / "pip.conf", "[global]\ntimeout = 7\n")
     write(paths.venv / "pip.conf", "[global]\ntimeout = 7\n")
     write(paths.previous / "constraints.txt", "numpy<2\n")
@@ -70,7 +70,7 @@ def test_settings_that_were_carried_over_are_not_kept_twice(paths: EnvironmentPa
     assert kept(paths) == {"constraints.txt", "notes.txt"}
 
 
-def test_files_of_the_users_are_named_and_moved_to_a_dated_folder(paths: EnvironmentPaths) -> None:
+def test_files_of_the_users_are_named_and_moved_to_a_dated_folder(paths):
     write(paths.previous / "notebooks" / "a.ipynb")
     write(paths.previous / "lib/python3.12/site-packages/mine.py")
     listener = Listener()
@@ -87,16 +87,14 @@ def test_files_of_the_users_are_named_and_moved_to_a_dated_folder(paths: Environ
     assert [*paths.work.iterdir()] == []
 
 
-def test_a_folder_that_is_no_environment_is_kept_as_it_is(
-    paths: EnvironmentPaths, tmp_path: Path
-) -> None:
+def test_a_folder_that_is_no_environment_is_kept_as_it_is(paths, tmp_path):
     write(tmp_path / "project" / ".git" / "HEAD")
     write(tmp_path / "project" / "bin" / "python")
     dispose(tmp_path / "project", paths, SilentReporter())
     assert kept(paths) == {".git/HEAD", "bin/python"}
 
 
-def test_files_of_the_users_can_stay_where_they_are(paths: EnvironmentPaths) -> None:
+def test_files_of_the_users_can_stay_where_they_are(paths):
     make_environment(paths.venv, "ours")
     write(paths.venv / "train.py")
     write(paths.venv / "notes" / "1")
@@ -106,14 +104,14 @@ def test_files_of_the_users_can_stay_where_they_are(paths: EnvironmentPaths) -> 
     assert listener.notices == [f"Kept notes, train.py, which no installer wrote: in {paths.venv}"]
 
 
-def test_packages_that_were_added_are_listed_with_their_versions(paths: EnvironmentPaths) -> None:
+def test_packages_that_were_added_are_listed_with_their_versions(paths):
     (paths.previous / "lib/python3.12/site-packages/cowsay-6.1.dist-info").mkdir()
     listener = Listener()
     dispose(paths.previous, paths, listener)
     assert listener.notices == [f"Removed cowsay 6.1: added by pip or uv to {paths.previous}"]
 
 
-def test_the_only_copy_of_a_package_keeps_its_environment(paths: EnvironmentPaths) -> None:
+def test_the_only_copy_of_a_package_keeps_its_environment(paths):
     url = {"url": (paths.folder / "gone.whl").as_uri()}
     record = paths.previous / "lib/python3.12/site-packages/mine-1.0.dist-info"
     write(record / "direct_url.json", json.dumps(url))
@@ -124,9 +122,7 @@ def test_the_only_copy_of_a_package_keeps_its_environment(paths: EnvironmentPath
     assert "it has the only copy of mine 1.0" in listener.notices[0]
 
 
-def test_what_cannot_be_moved_out_goes_with_its_environment(
-    paths: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_moved_out_goes_with_its_environment(paths, monkeypatch):
     write(paths.previous / "others")
     rename = Path.rename
 
@@ -142,7 +138,7 @@ def test_what_cannot_be_moved_out_goes_with_its_environment(
 
 
 @pytest.mark.parametrize("place", ["link", "file"])
-def test_kept_files_go_through_no_link(paths: EnvironmentPaths, tmp_path: Path, place: str) -> None:
+def test_kept_files_go_through_no_link(paths, tmp_path, place):
     (tmp_path / "elsewhere").mkdir()
     if place == "link":
         paths.kept.symlink_to(tmp_path / "elsewhere")
@@ -157,7 +153,7 @@ def test_kept_files_go_through_no_link(paths: EnvironmentPaths, tmp_path: Path, 
     assert kept(paths) == {"data.csv"}
 
 
-def test_of_a_link_only_the_link_goes(paths: EnvironmentPaths, tmp_path: Path) -> None:
+def test_of_a_link_only_the_link_goes(paths, tmp_path):
     write(tmp_path / "elsewhere" / "thesis")
     link = paths.work / "aside"
     link.symlink_to(tmp_path / "elsewhere")
@@ -167,9 +163,7 @@ def test_of_a_link_only_the_link_goes(paths: EnvironmentPaths, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("step", range(1, 5))
-def test_a_run_killed_at_any_step_loses_no_file_of_the_users(
-    paths: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
+def test_a_run_killed_at_any_step_loses_no_file_of_the_users(paths, monkeypatch, step):
     """The renames are: out of the way, two files of the user's, what is left."""
     write(paths.previous / "data.csv")
     write(paths.previous / "notes" / "1")
@@ -191,10 +185,8 @@ def test_a_run_killed_at_any_step_loses_no_file_of_the_users(
     assert {entry.name for entry in paths.work.iterdir()} <= {"previous"}
 
 
-def test_what_was_left_of_it_is_deleted_by_the_next_run(
-    paths: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def dies(_path: Path) -> None:
+def test_what_was_left_of_it_is_deleted_by_the_next_run(paths, monkeypatch):
+    def dies(_path: Path):
         raise Killed
 
     with monkeypatch.context() as patched:
@@ -206,7 +198,7 @@ def test_what_was_left_of_it_is_deleted_by_the_next_run(
     assert [*paths.work.iterdir()] == []
 
 
-def test_other_files_in_the_working_folder_stay(paths: EnvironmentPaths) -> None:
+def test_other_files_in_the_working_folder_stay(paths):
     names = {".my.notes", ".leaving-notes", ".discarded-0123", "staging-notes"}
     for name in names:
         write(paths.work / name / "file")

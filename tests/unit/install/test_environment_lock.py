@@ -14,14 +14,14 @@ from gpuinstall.install.environment_lock import environment_lock, is_idle
 
 
 class Listener(SilentReporter):
-    def __init__(self) -> None:
+    def __init__(self):
         self.waits: list[str] = []
 
-    def wait(self, text: str) -> None:
+    def wait(self, text: str):
         self.waits.append(text)
 
 
-def test_a_run_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_run_leaves_nothing_behind(tmp_path):
     paths = EnvironmentPaths.at(tmp_path / "a" / ".venv")
     with environment_lock(paths, SilentReporter(), wait=0):
         assert paths.guard.exists()
@@ -30,7 +30,7 @@ def test_a_run_leaves_nothing_behind(tmp_path: Path) -> None:
     assert is_idle(paths)
 
 
-def test_a_previous_environment_stays_and_git_does_not_see_it(tmp_path: Path) -> None:
+def test_a_previous_environment_stays_and_git_does_not_see_it(tmp_path):
     paths = EnvironmentPaths.at(tmp_path / ".venv")
     with environment_lock(paths, SilentReporter(), wait=0):
         paths.previous.mkdir()
@@ -42,7 +42,7 @@ def test_a_previous_environment_stays_and_git_does_not_see_it(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "left", ["owner", "staging", "journal.json", "pylock.private.toml", ".gitignore"]
 )
-def test_what_a_run_that_died_has_left_is_seen(tmp_path: Path, left: str) -> None:
+def test_what_a_run_that_died_has_left_is_seen(tmp_path, left):
     paths = EnvironmentPaths.at(tmp_path / ".venv")
     paths.work.mkdir()
     (paths.work / left).touch()
@@ -50,7 +50,7 @@ def test_what_a_run_that_died_has_left_is_seen(tmp_path: Path, left: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["lock", ".gitignore", "owner"])
-def test_a_folder_in_the_place_of_a_file_of_ours_is_not_removed(tmp_path: Path, name: str) -> None:
+def test_a_folder_in_the_place_of_a_file_of_ours_is_not_removed(tmp_path, name):
     paths = EnvironmentPaths.at(tmp_path / ".venv")
     (paths.work / name).mkdir(parents=True)
     (paths.work / name / "mine").touch()
@@ -59,10 +59,10 @@ def test_a_folder_in_the_place_of_a_file_of_ours_is_not_removed(tmp_path: Path, 
     assert (paths.work / name / "mine").exists()
 
 
-def test_what_a_run_has_begun_is_cleared_away_however_it_ends(tmp_path: Path) -> None:
+def test_what_a_run_has_begun_is_cleared_away_however_it_ends(tmp_path):
     paths = EnvironmentPaths.at(tmp_path / ".venv")
 
-    def interrupted() -> None:
+    def interrupted():
         with environment_lock(paths, SilentReporter(), wait=0):
             paths.staging.mkdir()
             paths.private_lock.touch()
@@ -73,7 +73,7 @@ def test_what_a_run_has_begun_is_cleared_away_however_it_ends(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_second_run_says_for_whom_it_waits_and_gives_up(tmp_path: Path) -> None:
+def test_the_second_run_says_for_whom_it_waits_and_gives_up(tmp_path):
     paths, listener = EnvironmentPaths.at(tmp_path / ".venv"), Listener()
     with (
         environment_lock(paths, SilentReporter(), wait=0),
@@ -87,11 +87,11 @@ def test_the_second_run_says_for_whom_it_waits_and_gives_up(tmp_path: Path) -> N
     assert "process" in listener.waits[0]
 
 
-def test_the_second_run_goes_on_when_the_first_has_ended(tmp_path: Path) -> None:
+def test_the_second_run_goes_on_when_the_first_has_ended(tmp_path):
     paths = EnvironmentPaths.at(tmp_path / ".venv")
     entered, leave, order = threading.Event(), threading.Event(), list[str]()
 
-    def first() -> None:
+    def first():
         with environment_lock(paths, SilentReporter(), wait=0):
             entered.set()
             leave.wait(10)
@@ -107,7 +107,7 @@ def test_the_second_run_goes_on_when_the_first_has_ended(tmp_path: Path) -> None
     assert order == ["first", "second"]
 
 
-def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_may_not_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     with (
         pytest.raises(InstallationError) as caught,
@@ -121,7 +121,7 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc takes no folder on Linux")
-def test_a_place_that_takes_no_folder_is_a_fault_and_no_reason_to_wait() -> None:
+def test_a_place_that_takes_no_folder_is_a_fault_and_no_reason_to_wait():
     listener = Listener()
     with (
         pytest.raises(InstallationError, match="cannot be written"),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -8,9 +8,6 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
 from tests.unit.install.environments import lock_text, make_environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -25,8 +22,8 @@ def refused(paths: EnvironmentPaths) -> UsageError:
 
 
 def test_nothing_an_empty_folder_and_our_own_environment_may_be_replaced(
-    paths: EnvironmentPaths,
-) -> None:
+    paths,
+):
     inspect_environment(paths).check_ownership()
     paths.venv.mkdir()
     inspect_environment(paths).check_ownership()
@@ -34,7 +31,7 @@ def test_nothing_an_empty_folder_and_our_own_environment_may_be_replaced(
     inspect_environment(paths).check_ownership()
 
 
-def test_a_package_of_the_users_is_named(paths: EnvironmentPaths) -> None:
+def test_a_package_of_the_users_is_named(paths):
     make_environment(paths.venv, "ours")
     (paths.venv / "lib/python3.12/site-packages/cowsay-6.1.dist-info").mkdir()
     error = refused(paths)
@@ -43,7 +40,7 @@ def test_a_package_of_the_users_is_named(paths: EnvironmentPaths) -> None:
     assert "--replace" in (error.hint or "")
 
 
-def test_a_version_that_was_changed_by_hand_is_the_users(paths: EnvironmentPaths) -> None:
+def test_a_version_that_was_changed_by_hand_is_the_users(paths):
     make_environment(paths.venv, "ours")
     packages = paths.venv / "lib/python3.12/site-packages"
     (packages / "torch-2.14.1.dist-info").rename(packages / "torch-2.13.0.dist-info")
@@ -51,16 +48,16 @@ def test_a_version_that_was_changed_by_hand_is_the_users(paths: EnvironmentPaths
 
 
 def test_everything_is_the_users_where_the_environments_lock_is_gone(
-    paths: EnvironmentPaths,
-) -> None:
+    paths,
+):
     (make_environment(paths.venv, "ours") / "pylock.cu126.toml").unlink()
     assert inspect_environment(paths).lock is None
     assert refused(paths).code == "users-packages"
 
 
 def test_nothing_starts_by_a_lock_that_an_environment_was_not_made_from(
-    paths: EnvironmentPaths,
-) -> None:
+    paths,
+):
     make_environment(paths.venv, "ours")
     inspect_environment(paths).check_unchanged()
     packages = paths.venv / "lib/python3.12/site-packages"
@@ -75,29 +72,27 @@ def test_nothing_starts_by_a_lock_that_an_environment_was_not_made_from(
 
 
 @pytest.mark.parametrize("file", ["thesis.txt", "pyvenv.cfg"])
-def test_a_folder_that_is_not_ours_is_left_alone(paths: EnvironmentPaths, file: str) -> None:
+def test_a_folder_that_is_not_ours_is_left_alone(paths, file):
     paths.venv.mkdir()
     (paths.venv / file).touch()
     assert refused(paths).code == "not-ours"
 
 
-def test_a_refusal_names_the_files_of_the_users(paths: EnvironmentPaths) -> None:
+def test_a_refusal_names_the_files_of_the_users(paths):
     paths.venv.mkdir()
     for name in ("pyvenv.cfg", "train.py", ".git"):
         (paths.venv / name).touch()
     assert refused(paths).why == "it has files that no installer wrote: .git, train.py"
 
 
-def test_a_file_in_the_place_of_the_environment_is_never_replaced(paths: EnvironmentPaths) -> None:
+def test_a_file_in_the_place_of_the_environment_is_never_replaced(paths):
     paths.venv.touch()
     with pytest.raises(UsageError, match="is a file"):
         check_replaceable(paths)
 
 
 @pytest.mark.parametrize("folder", [".", "below/it"])
-def test_the_working_folder_and_those_above_it_are_never_replaced(
-    paths: EnvironmentPaths, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_working_folder_and_those_above_it_are_never_replaced(paths, folder, monkeypatch):
     (paths.venv / folder).mkdir(parents=True)
     check_replaceable(paths)
     monkeypatch.chdir(paths.venv / folder)

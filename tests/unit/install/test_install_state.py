@@ -125,7 +125,7 @@ def state(
     )
 
 
-def test_where_the_lock_comes_from_and_what_there_is_to_do() -> None:
+def test_where_the_lock_comes_from_and_what_there_is_to_do():
     wrong = {}
     for name, example in EXAMPLES.items():
         there = state(example.existing, example.options, request=example.request, here=example.here)
@@ -145,27 +145,27 @@ def source_of(there: InstallState) -> Source:
     return "a new one"
 
 
-def test_a_new_lock_that_changes_nothing_leaves_a_proven_environment_alone() -> None:
+def test_a_new_lock_that_changes_nothing_leaves_a_proven_environment_alone():
     upgraded = state(environment(NEWER), InstallOptions(upgrade=True))
     fit = state(environment(NEWER, NEWER)).fit
     assert (upgraded.action, upgraded.action_for(fit)) == (Action.BUILD, Action.NOTHING)
 
 
-def test_a_lock_that_does_not_fit_is_named_with_what_is_done_instead() -> None:
+def test_a_lock_that_does_not_fit_is_named_with_what_is_done_instead():
     assert [
         misfit.candidate for misfit in state(replace(NOTHING, locks=(CUDA, NEWER))).misfits
     ] == [CUDA]
 
 
 @pytest.mark.parametrize(("locks", "code"), [((), "lock-missing"), ((CUDA,), "lock-does-not-fit")])
-def test_why_there_is_no_lock_to_install_is_said(locks: tuple[Lock, ...], code: str) -> None:
+def test_why_there_is_no_lock_to_install_is_said(locks, code):
     with pytest.raises(LockError) as refused:
         state(replace(NOTHING, locks=locks), InstallOptions(locked=True)).check_lockable()
     assert refused.value.code == code
 
 
 @pytest.mark.parametrize("locked", [False, True])
-def test_a_machine_that_must_be_repaired_is_the_fault_and_not_its_locks(locked: bool) -> None:
+def test_a_machine_that_must_be_repaired_is_the_fault_and_not_its_locks(locked):
     existing = replace(NOTHING, locks=(CUDA,))
     there = state(
         existing, InstallOptions(locked=locked), machine=BROKEN, request=Request(("torch",))

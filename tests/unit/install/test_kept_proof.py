@@ -6,25 +6,21 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.environments.environment import Marker, fingerprint
+from gpuinstall.environments.proof_record import ProofRecord
 from gpuinstall.install.clone import link_packages
 from gpuinstall.install.inspection import proof_file, standing_proof
 from gpuinstall.verify.cover import read_cover
 from gpuinstall.verify.verdict import without_programs
 from tests.lab.environments import put_package
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from gpuinstall.environments.proof_record import ProofRecord
 
 GPU = Gpu(index=0, name="NVIDIA L4", uuid="GPU-1")
 MACHINE = Machine(
@@ -59,7 +55,7 @@ def venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return venv
 
 
-def make_skeleton(venv: Path) -> None:
+def make_skeleton(venv: Path):
     (venv / SITE).mkdir(parents=True, exist_ok=True)
     (venv / "bin").mkdir(exist_ok=True)
     (venv / "bin" / "python").symlink_to(sys.executable)
@@ -81,7 +77,7 @@ def cloned(venv: Path, *left_out: str) -> Path:
     return new
 
 
-def test_a_proof_holds_on_the_same_machine_alone(venv: Path) -> None:
+def test_a_proof_holds_on_the_same_machine_alone(venv):
     proven(venv).write(proof_file(MARKER.id, MACHINE))
     others = {
         "another GPU": replace(MACHINE, gpus=(replace(GPU, uuid="GPU-2"),)),
@@ -94,7 +90,7 @@ def test_a_proof_holds_on_the_same_machine_alone(venv: Path) -> None:
 
 
 def appended(path: str) -> Callable[[Path], None]:
-    def change(venv: Path) -> None:
+    def change(venv: Path):
         with (venv / path).open("a") as file:
             file.write("x")
 
@@ -104,7 +100,7 @@ def appended(path: str) -> Callable[[Path], None]:
 def rewritten(path: str) -> Callable[[Path], None]:
     """Another file of the same size and time, as ``pip install --force-reinstall`` leaves one."""
 
-    def change(venv: Path) -> None:
+    def change(venv: Path):
         file = venv / path
         status = file.stat()
         text = file.read_text()
@@ -119,13 +115,13 @@ def removed(path: str) -> Callable[[Path], None]:
     return lambda venv: (venv / path).unlink()
 
 
-def put_startup_package(venv: Path) -> None:
+def put_startup_package(venv: Path):
     package = venv / SITE / "sitecustomize"
     package.mkdir()
     (package / "__init__.py").touch()
 
 
-def another_python(venv: Path) -> None:
+def another_python(venv: Path):
     program = venv / "bin" / "python"
     program.unlink()
     program.symlink_to("/bin/sh")
@@ -152,7 +148,7 @@ CHANGES = {
 }
 
 
-def test_no_changed_file_of_what_was_proven_keeps_the_proof(venv: Path) -> None:
+def test_no_changed_file_of_what_was_proven_keeps_the_proof(venv):
     kept = []
     for name, change in CHANGES.items():
         proof_file(MARKER.id, MACHINE).unlink(missing_ok=True)
@@ -176,7 +172,7 @@ def test_no_changed_file_of_what_was_proven_keeps_the_proof(venv: Path) -> None:
     assert kept == []
 
 
-def test_what_no_proof_covers_may_change(venv: Path) -> None:
+def test_what_no_proof_covers_may_change(venv):
     proven(venv).write(proof_file(MARKER.id, MACHINE))
 
     appended(f"{SITE}/einops/__init__.py")(venv)
@@ -185,7 +181,7 @@ def test_what_no_proof_covers_may_change(venv: Path) -> None:
     assert standing_proof(venv, MARKER, MACHINE) is not None
 
 
-def test_a_record_that_is_none_of_ours_proves_nothing(venv: Path) -> None:
+def test_a_record_that_is_none_of_ours_proves_nothing(venv):
     file = proof_file(MARKER.id, MACHINE)
     believed = []
     for text in ("", "{}", "[]", '{"schema": "gpuinstall.proof/2"}', "[" * 100_000):
@@ -200,7 +196,7 @@ def test_a_record_that_is_none_of_ours_proves_nothing(venv: Path) -> None:
     assert standing_proof(venv, MARKER, MACHINE) is None
 
 
-def test_a_proof_of_one_gpu_is_none_of_two(venv: Path) -> None:
+def test_a_proof_of_one_gpu_is_none_of_two(venv):
     passed = {"status": "passed", "devices": [{"index": 0, "name": "NVIDIA L4"}]}
     record = read_cover(venv, HASHES).record("here", passed)
     unproven = read_cover(venv, HASHES).record("here", {**passed, "status": "unproven"})
@@ -208,7 +204,7 @@ def test_a_proof_of_one_gpu_is_none_of_two(venv: Path) -> None:
     assert (record.proves([0]), record.proves([0, 1]), unproven.proves([0])) == (True, False, False)
 
 
-def test_a_clone_keeps_the_proof_whatever_comes_and_goes_beside_torch(venv: Path) -> None:
+def test_a_clone_keeps_the_proof_whatever_comes_and_goes_beside_torch(venv):
     record = proven(venv)
     new = cloned(venv, "einops")
     put_package(new / SITE, "cowsay", {"cowsay/__init__.py": "8"})
@@ -219,7 +215,7 @@ def test_a_clone_keeps_the_proof_whatever_comes_and_goes_beside_torch(venv: Path
     assert cover.new_programs(record) == ()
 
 
-def test_a_clone_with_another_torch_or_numpy_does_not(venv: Path) -> None:
+def test_a_clone_with_another_torch_or_numpy_does_not(venv):
     record = proven(venv)
     kept = []
     for name, version in {"torch": "2.15.0", "sympy": "2.0", "numpy": "3.0"}.items():
@@ -232,14 +228,14 @@ def test_a_clone_with_another_torch_or_numpy_does_not(venv: Path) -> None:
     assert kept == []
 
 
-def test_a_clone_with_another_locked_file_of_torch_does_not(venv: Path) -> None:
+def test_a_clone_with_another_locked_file_of_torch_does_not(venv):
     record = proven(venv)
     cover = read_cover(cloned(venv), {"torch": ("2" * 64,)})
 
     assert not cover.keeps(record)
 
 
-def test_a_plug_in_that_torch_loads_ends_the_proof(venv: Path) -> None:
+def test_a_plug_in_that_torch_loads_ends_the_proof(venv):
     record = proven(venv)
     new = cloned(venv)
     files = {
@@ -251,7 +247,7 @@ def test_a_plug_in_that_torch_loads_ends_the_proof(venv: Path) -> None:
     assert not read_cover(new, HASHES).keeps(record)
 
 
-def test_another_version_of_what_python_imports_at_its_start_does_not(venv: Path) -> None:
+def test_another_version_of_what_python_imports_at_its_start_does_not(venv):
     record = proven(venv)
     new = cloned(venv, "starter")
     files = {"starter.py": "9", "starter.pth": "import starter\n"}
@@ -260,7 +256,7 @@ def test_another_version_of_what_python_imports_at_its_start_does_not(venv: Path
     assert not read_cover(new, HASHES).keeps(record)
 
 
-def test_a_proof_is_kept_where_a_group_shares_new_files(venv: Path) -> None:
+def test_a_proof_is_kept_where_a_group_shares_new_files(venv):
     usual = os.umask(0o002)
     try:
         proven(venv).write(proof_file(MARKER.id, MACHINE))
@@ -271,7 +267,7 @@ def test_a_proof_is_kept_where_a_group_shares_new_files(venv: Path) -> None:
 
 
 @pytest.mark.parametrize("linked", ["lib", SITE])
-def test_packages_on_another_disk_are_linked_and_covered(venv: Path, linked: str) -> None:
+def test_packages_on_another_disk_are_linked_and_covered(venv, linked):
     elsewhere = venv.with_name("elsewhere")
     (venv / linked).rename(elsewhere)
     (venv / linked).symlink_to(elsewhere)
@@ -283,7 +279,7 @@ def test_packages_on_another_disk_are_linked_and_covered(venv: Path, linked: str
     assert standing_proof(venv, MARKER, MACHINE) is None
 
 
-def test_a_program_that_is_new_or_changed_is_tested_by_itself(venv: Path) -> None:
+def test_a_program_that_is_new_or_changed_is_tested_by_itself(venv):
     record = proven(venv)
     new = cloned(venv, "torchvision")
     put_package(
@@ -301,7 +297,7 @@ def test_a_program_that_is_new_or_changed_is_tested_by_itself(venv: Path) -> Non
     assert cover.new_programs(record) == ("torchvision", "xformers")
 
 
-def test_a_clone_has_no_file_of_the_user_and_no_package_that_is_cut(venv: Path) -> None:
+def test_a_clone_has_no_file_of_the_user_and_no_package_that_is_cut(venv):
     (venv / "notes.txt").write_text("mine")
     (venv / SITE / "torch" / "mine.py").write_text("mine")
     (venv / SITE / "PIL" / "__init__.py").write_text("")
@@ -327,7 +323,7 @@ def test_a_clone_has_no_file_of_the_user_and_no_package_that_is_cut(venv: Path) 
     }
 
 
-def test_a_clone_has_no_package_that_was_changed_at_the_same_version(venv: Path) -> None:
+def test_a_clone_has_no_package_that_was_changed_at_the_same_version(venv):
     names = {"torch", "pillow", "einops"}
     for file in (venv / SITE).rglob("*"):
         os.utime(file, ns=(BUILT_NS, BUILT_NS))
@@ -345,7 +341,7 @@ def test_a_clone_has_no_package_that_was_changed_at_the_same_version(venv: Path)
     assert [path.name for path in (new / SITE).rglob("*.py")] == ["__init__.py"], "torch's"
 
 
-def test_packages_that_share_a_file_are_all_linked(venv: Path) -> None:
+def test_packages_that_share_a_file_are_all_linked(venv):
     for name in ("nvidia_cublas", "nvidia_cudnn", "nvidia_nccl"):
         put_package(venv / SITE, name, {"nvidia/__init__.py": "", f"nvidia/{name}.so": "1"})
     (venv / SITE / "nvidia" / "nvidia_cublas.so").write_text("")
@@ -361,7 +357,7 @@ def test_packages_that_share_a_file_are_all_linked(venv: Path) -> None:
     assert names == {"__init__.py", "nvidia_cudnn.so", "nvidia_nccl.so"}
 
 
-def test_a_verdict_has_the_checks_of_the_programs_that_are_there() -> None:
+def test_a_verdict_has_the_checks_of_the_programs_that_are_there():
     names = ("matmul", "torchvision-nms", "flash-attn-attention", "flash-attn-3-attention")
     checks = [{"name": name, "status": "passed"} for name in names]
     verdict = {"status": "passed", "devices": [{"index": 0, "name": "CPU", "checks": checks}]}

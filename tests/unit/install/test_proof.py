@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from packaging.version import Version
@@ -11,16 +12,12 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.catalog import Build, Catalog
 from gpuinstall.install.proof import catalog_without, check_links
 from gpuinstall.verify import verdict
 from gpuinstall.verify.verdict import Device, Verdict
 from tests.frozen import frozen_catalog
 from tests.unit.wheels.test_linking import place
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.catalog import Build, Catalog
 
 CATALOG = frozen_catalog()
 BUILDS = CATALOG.builds_for("linux", "x86_64")
@@ -39,21 +36,21 @@ def left(catalog: Catalog) -> list[Build]:
     return [build for build in catalog.builds if not build.absent]
 
 
-def test_a_missing_kernel_rules_out_the_builds_with_the_same_code() -> None:
+def test_a_missing_kernel_rules_out_the_builds_with_the_same_code():
     rest = catalog_without(CATALOG, CU130, failing("F37"))
     assert rest is not None
     assert CU130.code not in {build.code for build in left(rest)}
     assert {build.toolkit[0] for build in left(rest) if build.toolkit} >= {12, 13}
 
 
-def test_a_driver_that_does_not_serve_the_cuda_rules_out_its_major() -> None:
+def test_a_driver_that_does_not_serve_the_cuda_rules_out_its_major():
     rest = catalog_without(CATALOG, CU130, failing("F19"))
     assert rest is not None
     assert 13 not in {build.toolkit[0] for build in left(rest) if build.toolkit}
     assert any(build.backend.tag == "cu126" for build in left(rest))
 
 
-def test_a_build_that_this_run_alone_has_learned_is_ruled_out_too() -> None:
+def test_a_build_that_this_run_alone_has_learned_is_ruled_out_too():
     learned = replace(CU130, torch=Version("99.0"), learned="2026-11-20")
     rest = catalog_without(CATALOG, learned, failing("F37"))
     assert rest is not None
@@ -61,11 +58,11 @@ def test_a_build_that_this_run_alone_has_learned_is_ruled_out_too() -> None:
 
 
 @pytest.mark.parametrize("cause", ["F59", "F70", None])
-def test_what_another_build_would_not_repair_is_not_tried_again(cause: str | None) -> None:
+def test_what_another_build_would_not_repair_is_not_tried_again(cause):
     assert catalog_without(CATALOG, CU130, failing(cause)) is None
 
 
-def test_only_what_failed_counts() -> None:
+def test_only_what_failed_counts():
     passed = Verdict(
         verdict.VerifiedEnvironment(),
         (Device(0, "GPU", (replace(CheckResult("sort", "passed"), id="F37"),)),),
@@ -76,10 +73,10 @@ def test_only_what_failed_counts() -> None:
 class Warnings(SilentReporter):
     """Keeps what it is warned of."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.texts: list[str] = []
 
-    def warn(self, text: str) -> None:
+    def warn(self, text: str):
         self.texts.append(text)
 
 
@@ -92,8 +89,8 @@ def linked(site: Path, *named: str) -> list[str]:
 
 
 def test_a_named_package_whose_library_is_nowhere_is_refused_with_the_command_that_brings_it(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     strings = ["libcublas.so.12"]
     place(
         tmp_path,
@@ -111,14 +108,14 @@ def test_a_named_package_whose_library_is_nowhere_is_refused_with_the_command_th
     assert len(linked(tmp_path, "faster-whisper")) == 1
 
 
-def test_a_cudnn_of_another_major_does_not_pass_for_the_one_that_is_needed(tmp_path: Path) -> None:
+def test_a_cudnn_of_another_major_does_not_pass_for_the_one_that_is_needed(tmp_path):
     place(tmp_path, "nvidia-cudnn-cu12", "nvidia/cudnn/lib/libcudnn.so.9", soname="libcudnn.so.9")
     place(tmp_path, "some", "some/_C.so", needs=["libcudnn.so.8"])
     with pytest.raises(InstallationError, match=r"needs libcudnn\.so\.8"):
         linked(tmp_path, "some")
 
 
-def test_two_packages_with_the_same_files_are_warned_of(tmp_path: Path) -> None:
+def test_two_packages_with_the_same_files_are_warned_of(tmp_path):
     provider = "onnxruntime/capi/onnxruntime_pybind11_state.so"
     place(tmp_path, "onnxruntime-gpu", provider)
     (tmp_path / "onnxruntime-1.0.dist-info").mkdir()
@@ -129,7 +126,7 @@ def test_two_packages_with_the_same_files_are_warned_of(tmp_path: Path) -> None:
     ]
 
 
-def test_a_library_that_lies_in_a_folder_of_its_packages_own_is_left_to_it(tmp_path: Path) -> None:
+def test_a_library_that_lies_in_a_folder_of_its_packages_own_is_left_to_it(tmp_path):
     place(
         tmp_path, "tensorrt-cu12-libs", "tensorrt_libs/libnvinfer.so.10", soname="libnvinfer.so.10"
     )
@@ -137,9 +134,7 @@ def test_a_library_that_lies_in_a_folder_of_its_packages_own_is_left_to_it(tmp_p
     assert linked(tmp_path, "some") == []
 
 
-def test_a_library_that_only_a_variable_brings_is_named_with_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_only_a_variable_brings_is_named_with_its_folder(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "libcublas.so.12").touch()
     place(tmp_path, "some", "some/_C.so", needs=["libcublas.so.12"])

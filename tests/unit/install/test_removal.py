@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,15 +16,9 @@ from gpuinstall.install.removal import remove
 from gpuinstall.install.scripts import Script
 from tests.unit.install.environments import make_environment, name_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no program that runs")
-def test_the_environment_of_a_script_that_runs_is_not_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_of_a_script_that_runs_is_not_removed(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     paths = Script(tmp_path / "train.py", ("torch",), None).paths

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +17,6 @@ from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.removal import prune
 from gpuinstall.install.scripts import Script
 from tests.unit.install.environments import lock_text, make_environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -47,7 +44,7 @@ def names(cache: Path) -> set[str]:
     return {folder.name for folder in cache.iterdir()}
 
 
-def test_what_lies_in_the_cache_is_removed_but_what_is_in_use_stays(cache: Path) -> None:
+def test_what_lies_in_the_cache_is_removed_but_what_is_in_use_stays(cache):
     make_cached(cache, "idle")
     running = make_cached(cache, "running")
     assert hold(str(running))
@@ -59,7 +56,7 @@ def test_what_lies_in_the_cache_is_removed_but_what_is_in_use_stays(cache: Path)
     assert names(cache) == {"running", "installing"}
 
 
-def test_a_file_of_the_user_in_the_cache_is_kept(cache: Path) -> None:
+def test_a_file_of_the_user_in_the_cache_is_kept(cache):
     folder = make_cached(cache, "old")
     (folder / ".venv" / "notes.txt").write_text("mine")
     prune(SilentReporter())
@@ -70,7 +67,7 @@ def test_a_file_of_the_user_in_the_cache_is_kept(cache: Path) -> None:
 
 
 @pytest.mark.usefixtures("cache")
-def test_the_locks_of_an_environment_are_those_beside_its_script(tmp_path: Path) -> None:
+def test_the_locks_of_an_environment_are_those_beside_its_script(tmp_path):
     script = Script(tmp_path / "train.py", ("torch",), None)
     script.locks.mkdir()
     good, bad = script.locks / "pylock.cu126.toml", script.locks / "pylock.cpu.toml"
@@ -91,7 +88,7 @@ def test_the_locks_of_an_environment_are_those_beside_its_script(tmp_path: Path)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")
-def test_a_lock_of_a_script_that_is_no_file_is_named(cache: Path, tmp_path: Path) -> None:
+def test_a_lock_of_a_script_that_is_no_file_is_named(cache, tmp_path):
     script = Script(tmp_path / "train.py", ("torch",), None)
     script.locks.mkdir()
     os.mkfifo(script.locks / "pylock.cpu.toml")
@@ -105,7 +102,7 @@ def test_a_lock_of_a_script_that_is_no_file_is_named(cache: Path, tmp_path: Path
     )
 
 
-def test_every_name_of_a_script_has_a_place(cache: Path, tmp_path: Path) -> None:
+def test_every_name_of_a_script_has_a_place(cache, tmp_path):
     files = [
         tmp_path / name for name in ("train.py", "\udcff.py", "ä b'.py", f"{'n' * 250}.py", "-c.py")
     ]
@@ -120,7 +117,7 @@ def test_every_name_of_a_script_has_a_place(cache: Path, tmp_path: Path) -> None
     assert {place.parent for place in places} == {cache}
 
 
-def test_an_environment_that_is_not_ours_stays(cache: Path) -> None:
+def test_an_environment_that_is_not_ours_stays(cache):
     folder = make_cached(cache, "the user's")
     (folder / ".venv" / "gpuinstall.json").unlink()
 

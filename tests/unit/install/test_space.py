@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
@@ -12,13 +13,9 @@ from gpuinstall.base.units import readable
 from gpuinstall.install.space import UNPACKED, Bill, bill, sizes
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.transfer import cached_wheel
+from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import Head
 from gpuinstall.sources.web.client import AnswerCache, FileHash
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.sources.session import Session
 
 TORCH = LockedFile(
     "torch", "https://index.example/torch-2.14.1%2Bcu126-cp312-cp312-linux_x86_64.whl", "1" * 64
@@ -46,26 +43,26 @@ def keep(tmp_path: Path, file: LockedFile, index: str, sha256: str) -> Path:
     return archive
 
 
-def test_everything_new_is_fetched_and_unpacked_once(tmp_path: Path) -> None:
+def test_everything_new_is_fetched_and_unpacked_once(tmp_path):
     price = priced(tmp_path, {TORCH: 1000, NUMPY: 100})
     assert price.fetch == 1100
     assert price.unpacked == int(UNPACKED * 1100)
     assert price.folders == {tmp_path / "uv": price.unpacked, tmp_path / ".venv": 0}
 
 
-def test_a_change_that_only_removes_takes_no_space(tmp_path: Path) -> None:
+def test_a_change_that_only_removes_takes_no_space(tmp_path):
     assert str(priced(tmp_path, {})) == "nothing to download"
 
 
-def test_what_uvs_cache_holds_costs_nothing(tmp_path: Path) -> None:
+def test_what_uvs_cache_holds_costs_nothing(tmp_path):
     keep(tmp_path, NUMPY, "index/abc", NUMPY.sha256 or "")
     assert priced(tmp_path, {TORCH: 1000, NUMPY: 100}).fetch == 1000
 
 
 @pytest.mark.parametrize("index", ["pypi", "index/abc"])
 def test_another_file_of_the_same_version_in_uvs_cache_is_not_the_one_that_is_locked(
-    tmp_path: Path, index: str
-) -> None:
+    tmp_path, index
+):
     keep(tmp_path, NUMPY, index, "3" * 64)
     assert priced(tmp_path, {NUMPY: 100}).fetch == 100
     archive = keep(tmp_path, NUMPY, index, NUMPY.sha256 or "")
@@ -75,7 +72,7 @@ def test_another_file_of_the_same_version_in_uvs_cache_is_not_the_one_that_is_lo
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")
-def test_a_pipe_in_uvs_cache_is_passed_over(tmp_path: Path) -> None:
+def test_a_pipe_in_uvs_cache_is_passed_over(tmp_path):
     archive = keep(tmp_path, NUMPY, "pypi", NUMPY.sha256 or "")
     [entry] = (tmp_path / "uv").glob("wheels-v*/pypi/numpy/*.http")
     os.mkfifo(entry.with_name("a-pipe.http"))
@@ -83,7 +80,7 @@ def test_a_pipe_in_uvs_cache_is_passed_over(tmp_path: Path) -> None:
     assert cached_wheel(NUMPY, tmp_path / "uv") == archive
 
 
-def test_metadata_alone_in_uvs_cache_is_no_wheel(tmp_path: Path) -> None:
+def test_metadata_alone_in_uvs_cache_is_no_wheel(tmp_path):
     folder = tmp_path / "uv" / "wheels-v7" / "index" / "abc" / "numpy"
     folder.mkdir(parents=True)
     (folder / "2.3.4-cp312-cp312-linux_x86_64.msgpack").write_bytes(b"2" * 64)
@@ -91,14 +88,14 @@ def test_metadata_alone_in_uvs_cache_is_no_wheel(tmp_path: Path) -> None:
     assert price.fetch == 100
 
 
-def test_a_file_that_lies_here_is_not_fetched(tmp_path: Path) -> None:
+def test_a_file_that_lies_here_is_not_fetched(tmp_path):
     local = LockedFile("torch", (tmp_path / "torch-1-py3-none-any.whl").as_uri(), "1")
     price = priced(tmp_path, {local: 1000})
     assert price.fetch == 0
     assert str(price).startswith("nothing to download")
 
 
-def test_too_little_space_is_said_with_the_numbers(tmp_path: Path) -> None:
+def test_too_little_space_is_said_with_the_numbers(tmp_path):
     price = priced(tmp_path, {TORCH: 10**18})
     with pytest.raises(InstallationError) as caught:
         price.check()
@@ -110,14 +107,14 @@ def test_too_little_space_is_said_with_the_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("size", "text"), [(880, "1 kB"), (16_900_000, "17 MB"), (2_900_000_000, "2.9 GB")]
 )
-def test_bytes_are_written_as_people_do(size: int, text: str) -> None:
+def test_bytes_are_written_as_people_do(size, text):
     assert readable(size) == text
 
 
 class Hosts:
     """Says the size of every file, and remembers who asked."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.asked: list[str] = []
 
     def head(self, url: str) -> Head:
@@ -126,7 +123,7 @@ class Hosts:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"1": "many"}'])
-def test_a_damaged_record_of_sizes_counts_for_nothing(tmp_path: Path, text: str) -> None:
+def test_a_damaged_record_of_sizes_counts_for_nothing(tmp_path, text):
     session = cast(
         "Session", SimpleNamespace(client=Hosts(), cache=AnswerCache(tmp_path, FileHash))
     )

@@ -4,7 +4,6 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,9 +18,6 @@ from gpuinstall.plan.values import Choice, Plan
 from tests.frozen import frozen_catalog
 from tests.unit.install.environments import lock_text
 
-if TYPE_CHECKING:
-    from gpuinstall.base.shell import ShellName
-
 BUILD = next(build for build in frozen_catalog().builds if build.backend.tag == "cu126")
 CHOICE = Choice(BUILD, "3.12", "https://index.example/whl/cu126", ())
 
@@ -35,14 +31,14 @@ def commands(*unchanged: str, base: Path | None = Path("/usr/bin/python3.12")) -
     ]
 
 
-def test_a_python_that_is_not_here_is_fetched_first() -> None:
+def test_a_python_that_is_not_here_is_fetched_first():
     built = [["venv", "--quiet"], ["pip", "sync"], ["pip", "install"]]
 
     assert commands() == built
     assert commands(base=None) == [["python", "install"], *built]
 
 
-def test_what_stays_is_linked_by_no_command() -> None:
+def test_what_stays_is_linked_by_no_command():
     assert commands("torch") == [["venv", "--quiet"]]
     assert commands("einops") == [["venv", "--quiet"], ["pip", "install"]]
 
@@ -65,9 +61,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("program", "shell"),
     [("sh", "sh"), ("dash", "sh"), ("bash", "bash"), ("zsh", "zsh"), ("fish", "fish")],
 )
-def test_the_line_that_people_are_given_activates_it_after_the_move(
-    program: str, shell: ShellName, moved: Path
-) -> None:
+def test_the_line_that_people_are_given_activates_it_after_the_move(program, shell, moved):
     if shutil.which(program) is None:
         pytest.skip(f"no {program} here")
     line = activation(str(moved), shell, windows=False)
@@ -78,7 +72,7 @@ def test_the_line_that_people_are_given_activates_it_after_the_move(
     assert done.out.splitlines() == [str(moved), str(moved / "bin" / "python")]
 
 
-def test_activate_is_right_when_it_is_named_relative_to_another_folder(moved: Path) -> None:
+def test_activate_is_right_when_it_is_named_relative_to_another_folder(moved):
     done = process.run(
         ["sh", "-c", '. "./the venv/bin/activate"; cd /; command -v python'], cwd=moved.parent
     )

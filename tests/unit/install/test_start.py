@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall.api import choose
 from gpuinstall.base.errors import GpuInstallError, NoBuildError
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
-from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog import Build, load_catalog
 from gpuinstall.install.start import environment_to_start
 from gpuinstall.lock.ranges import cover_range, machines_in
 from gpuinstall.lock.target import Target
@@ -18,10 +18,6 @@ from gpuinstall.project import Settings, open_project
 from gpuinstall.words import machine_in_words
 from tests.lab.recorded import read_recording
 from tests.unit.export.locks import lock, wheel
-
-if TYPE_CHECKING:
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.catalog import Build
 
 RECORDED = sorted((Path(__file__).parents[2] / "data" / "machines").iterdir())
 
@@ -59,8 +55,8 @@ def entered(folder: Path, machine: Machine) -> str:
 
 
 def test_each_recorded_machine_has_the_planned_build_or_the_refusal(
-    image: tuple[Path, list[Build], str],
-) -> None:
+    image,
+):
     folder, builds, python = image
     differing, taken = {}, []
     for recording in RECORDED:
@@ -78,8 +74,8 @@ def test_each_recorded_machine_has_the_planned_build_or_the_refusal(
 
 
 def test_a_machine_on_which_no_lock_runs_is_named_with_the_command_that_makes_one(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     torch = wheel("torch", "2.14.1+cu126", "cp312-cp312-manylinux_2_28_x86_64")
     held = lock("cu126", torch, python="3.12")
     (tmp_path / held.name).write_text(held.text, encoding="utf-8")

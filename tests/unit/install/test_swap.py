@@ -3,8 +3,8 @@ from __future__ import annotations
 import errno
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,9 +15,6 @@ from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.install import swap
 from gpuinstall.install.swap import finish_swap, swap_in
 from tests.unit.install.environments import lock_text, make_environment, name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Killed(BaseException):
@@ -40,7 +37,7 @@ def replaced(paths: EnvironmentPaths) -> EnvironmentPaths:
 
 
 @pytest.fixture(params=["exchange", "two renames"])
-def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
     if request.param == "two renames":
         monkeypatch.setattr(swap, "exchange", lambda _one, _other: False)
 
@@ -49,7 +46,7 @@ def beside(paths: EnvironmentPaths) -> str:
     return (paths.folder / "pylock.cu126.toml").read_text(encoding="utf-8")
 
 
-def test_the_first_environment_takes_its_place_with_its_lock(paths: EnvironmentPaths) -> None:
+def test_the_first_environment_takes_its_place_with_its_lock(paths):
     swap_in(paths, paths.staging, SilentReporter())
     assert name_of(paths.venv) == "new"
     assert beside(paths) == lock_text("2.15.0")
@@ -60,15 +57,15 @@ def test_the_first_environment_takes_its_place_with_its_lock(paths: EnvironmentP
 
 @pytest.mark.usefixtures("either_way")
 def test_the_replaced_environment_is_kept_and_the_one_before_it_goes(
-    replaced: EnvironmentPaths,
-) -> None:
+    replaced,
+):
     swap_in(replaced, replaced.staging, SilentReporter())
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
     assert beside(replaced) == lock_text("2.15.0")
     assert {entry.name for entry in replaced.work.iterdir()} == {"previous"}
 
 
-def put_torch(paths: EnvironmentPaths) -> None:
+def put_torch(paths: EnvironmentPaths):
     """Give three environments torch of one installation."""
     record = "lib/python3.12/site-packages/torch-2.15.0.dist-info/RECORD"
     # A file that no RECORD lists would be the user's.
@@ -80,8 +77,8 @@ def put_torch(paths: EnvironmentPaths) -> None:
 
 
 def test_an_environment_of_links_to_the_same_torch_waits_for_the_next_change(
-    replaced: EnvironmentPaths,
-) -> None:
+    replaced,
+):
     put_torch(replaced)
     swap_in(replaced, replaced.staging, SilentReporter())
 
@@ -96,8 +93,8 @@ def test_an_environment_of_links_to_the_same_torch_waits_for_the_next_change(
 
 @pytest.mark.usefixtures("either_way")
 def test_going_back_exchanges_environment_and_lock_and_again_goes_forth(
-    replaced: EnvironmentPaths,
-) -> None:
+    replaced,
+):
     swap_in(replaced, replaced.staging, SilentReporter())
     swap_in(replaced, replaced.previous, SilentReporter())
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("old", "new")
@@ -107,7 +104,7 @@ def test_going_back_exchanges_environment_and_lock_and_again_goes_forth(
     assert beside(replaced) == lock_text("2.15.0")
 
 
-def kill_before(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, call: int = 1) -> None:
+def kill_before(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, call: int = 1):
     real: Callable[..., object] = getattr(owner, name)
     left = [call]
 
@@ -133,8 +130,8 @@ def kill_before(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, call:
     ],
 )
 def test_a_run_killed_at_any_step_leaves_the_old_environment_or_the_new_one(
-    replaced: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch, step: str, call: int
-) -> None:
+    replaced, monkeypatch, step, call
+):
     with monkeypatch.context() as patched:
         kill_before(patched, swap, step, call)
         with pytest.raises(Killed):
@@ -146,9 +143,7 @@ def test_a_run_killed_at_any_step_leaves_the_old_environment_or_the_new_one(
 
 
 @pytest.mark.parametrize("rename", [1, 2, 3])
-def test_a_run_killed_between_two_renames_is_repaired(
-    replaced: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch, rename: int
-) -> None:
+def test_a_run_killed_between_two_renames_is_repaired(replaced, monkeypatch, rename):
     with monkeypatch.context() as patched:
         patched.setattr(swap, "exchange", lambda _one, _other: False)
         kill_before(patched, Path, "rename", rename)
@@ -163,9 +158,7 @@ def test_a_run_killed_between_two_renames_is_repaired(
 
 
 @pytest.mark.parametrize("rename", [1, 2])
-def test_going_back_killed_between_two_renames_loses_neither(
-    replaced: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch, rename: int
-) -> None:
+def test_going_back_killed_between_two_renames_loses_neither(replaced, monkeypatch, rename):
     with monkeypatch.context() as patched:
         patched.setattr(swap, "exchange", lambda _one, _other: False)
         kill_before(patched, Path, "rename", rename)
@@ -175,7 +168,7 @@ def test_going_back_killed_between_two_renames_loses_neither(
     assert {name_of(replaced.venv), name_of(replaced.previous)} == {"old", "older"}
 
 
-def test_leftovers_of_runs_that_died_while_building_are_cleared(replaced: EnvironmentPaths) -> None:
+def test_leftovers_of_runs_that_died_while_building_are_cleared(replaced):
     (replaced.work / "staging-0123abcd").mkdir()
     (replaced.work / ".journal.json.0123abcd").touch()
     (replaced.work / ".gitignore").touch()
@@ -185,7 +178,7 @@ def test_leftovers_of_runs_that_died_while_building_are_cleared(replaced: Enviro
     assert replaced.stagings == []
 
 
-def test_other_files_in_the_working_folder_stay(replaced: EnvironmentPaths) -> None:
+def test_other_files_in_the_working_folder_stay(replaced):
     names = {".my.notes", ".mine.0123abcd", "staging-notes", "journal.json"}
     for name in names:
         (replaced.work / name).mkdir()
@@ -196,8 +189,8 @@ def test_other_files_in_the_working_folder_stay(replaced: EnvironmentPaths) -> N
 
 
 def test_the_replaced_environment_is_kept_if_the_new_one_was_removed_after_a_kill(
-    replaced: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    replaced, monkeypatch
+):
     (replaced.venv / "notes").touch()
     with monkeypatch.context() as patched:
         kill_before(patched, swap, "publish_lock")
@@ -210,9 +203,7 @@ def test_the_replaced_environment_is_kept_if_the_new_one_was_removed_after_a_kil
 
 
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EBUSY])
-def test_a_place_that_cannot_be_renamed_is_refused_with_the_way_out(
-    replaced: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_place_that_cannot_be_renamed_is_refused_with_the_way_out(replaced, monkeypatch, number):
     def fixed(_one: Path, _other: Path) -> bool:
         raise OSError(number, "cannot")
 
@@ -226,7 +217,7 @@ def test_a_place_that_cannot_be_renamed_is_refused_with_the_way_out(
     assert not replaced.staging.exists()
 
 
-def test_a_lock_that_cannot_be_written_costs_no_environment(replaced: EnvironmentPaths) -> None:
+def test_a_lock_that_cannot_be_written_costs_no_environment(replaced):
     (replaced.folder / "pylock.cu126.toml").unlink()
     (replaced.folder / "pylock.cu126.toml").mkdir()
     with pytest.raises(InstallationError):
@@ -240,8 +231,8 @@ def test_a_lock_that_cannot_be_written_costs_no_environment(replaced: Environmen
 
 
 def test_what_was_replaced_is_not_lost_where_the_one_before_cannot_be_removed(
-    replaced: EnvironmentPaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    replaced, monkeypatch
+):
     rename = Path.rename
 
     def renamed(path: Path, target: Path) -> Path:
@@ -261,8 +252,8 @@ def test_what_was_replaced_is_not_lost_where_the_one_before_cannot_be_removed(
 
 
 def test_something_that_is_no_environment_is_kept_as_the_previous_one(
-    paths: EnvironmentPaths,
-) -> None:
+    paths,
+):
     paths.venv.mkdir()
     (paths.venv / "thesis.txt").write_text("mine", encoding="utf-8")
     swap_in(paths, paths.staging, SilentReporter())
@@ -272,7 +263,7 @@ def test_something_that_is_no_environment_is_kept_as_the_previous_one(
 @pytest.mark.skipif(
     sys.platform not in {"linux", "darwin"}, reason="this system cannot exchange two folders"
 )
-def test_two_folders_change_places(tmp_path: Path) -> None:
+def test_two_folders_change_places(tmp_path):
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
@@ -285,7 +276,7 @@ def test_two_folders_change_places(tmp_path: Path) -> None:
 @pytest.mark.skipif(
     sys.platform not in {"linux", "darwin"}, reason="this system cannot exchange two folders"
 )
-def test_what_is_missing_is_an_error_and_not_an_inability(tmp_path: Path) -> None:
+def test_what_is_missing_is_an_error_and_not_an_inability(tmp_path):
     (tmp_path / "one").mkdir()
     with pytest.raises(FileNotFoundError):
         exchange(tmp_path / "one", tmp_path / "other")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +16,6 @@ from gpuinstall.install.swap import swap_in
 from gpuinstall.install.transaction import OwnPlace
 from gpuinstall.project import Project, Settings
 from tests.unit.install.environments import make_environment, name_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -36,7 +33,7 @@ def own_place(paths: EnvironmentPaths) -> OwnPlace:
     return OwnPlace(project)
 
 
-def test_what_gpuinstall_did_not_make_is_replaced_only_if_told(paths: EnvironmentPaths) -> None:
+def test_what_gpuinstall_did_not_make_is_replaced_only_if_told(paths):
     paths.venv.mkdir()
     (paths.venv / "pyvenv.cfg").touch()
 
@@ -52,9 +49,7 @@ def test_what_gpuinstall_did_not_make_is_replaced_only_if_told(paths: Environmen
     assert (paths.previous / "pyvenv.cfg").exists()
 
 
-def test_what_others_made_comes_back_and_goes_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_others_made_comes_back_and_goes_again(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     paths = EnvironmentPaths(tmp_path / "project" / ".venv")
     (paths.venv / "bin").mkdir(parents=True)
@@ -72,7 +67,7 @@ def test_what_others_made_comes_back_and_goes_again(
     assert {path.name for path in paths.previous.iterdir()} == {"bin", "thesis.txt"}
 
 
-def test_a_previous_that_came_with_the_folder_is_refused(paths: EnvironmentPaths) -> None:
+def test_a_previous_that_came_with_the_folder_is_refused(paths):
     forget(paths.venv)
     for marker in ("previous", "inode:1", None):
         (paths.previous / "gpuinstall.json").unlink()
@@ -86,7 +81,7 @@ def test_a_previous_that_came_with_the_folder_is_refused(paths: EnvironmentPaths
         assert raised.value.code == "not-made-here", marker
 
 
-def test_the_previous_comes_back_to_an_empty_place(paths: EnvironmentPaths) -> None:
+def test_the_previous_comes_back_to_an_empty_place(paths):
     own_place(paths).roll_back(replace=False)
 
     assert name_of(paths.venv) == "previous"

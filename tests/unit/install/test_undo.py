@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -35,9 +35,6 @@ from gpuinstall.plan.values import Choice, Plan
 from gpuinstall.project import Project, Settings
 from tests.frozen import frozen_catalog
 from tests.unit.install.environments import lock_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @pytest.fixture
@@ -88,7 +85,7 @@ def tree(environment: ForeignEnvironment) -> dict[str, str]:
     return {path.relative_to(environment.root).as_posix(): path.read_text() for path in files}
 
 
-def put_in(environment: ForeignEnvironment, wheel: Path) -> None:
+def put_in(environment: ForeignEnvironment, wheel: Path):
     """What uv makes of the wheel, and Python of that."""
     site = environment.paths["purelib"]
     shutil.copytree(wheel, site, ignore=shutil.ignore_patterns("*.data"), dirs_exist_ok=True)
@@ -99,9 +96,7 @@ def put_in(environment: ForeignEnvironment, wheel: Path) -> None:
     (site / "torch" / "__pycache__" / "new.cpython-312.pyc").write_text("compiled")
 
 
-def test_what_was_put_in_goes_and_what_was_there_comes_back(
-    environment: ForeignEnvironment, wheel: Path
-) -> None:
+def test_what_was_put_in_goes_and_what_was_there_comes_back(environment, wheel):
     before = tree(environment)
     saved = plan_undo(environment, ["torch"], [wheel]).begin().save()
     assert "lib/torch/old.py" not in tree(environment)
@@ -111,9 +106,7 @@ def test_what_was_put_in_goes_and_what_was_there_comes_back(
     assert not (environment.paths["purelib"] / "torch" / "__pycache__").exists()
 
 
-def test_what_a_program_that_failed_halfway_has_left_goes_too(
-    environment: ForeignEnvironment, wheel: Path
-) -> None:
+def test_what_a_program_that_failed_halfway_has_left_goes_too(environment, wheel):
     before = tree(environment)
     saved = plan_undo(environment, ["torch"], [wheel]).begin().save()
     shutil.copytree(wheel, environment.paths["purelib"], dirs_exist_ok=True)
@@ -131,9 +124,7 @@ def changed(environment: ForeignEnvironment, wheel: Path) -> UndoRecord:
     return record
 
 
-def test_what_is_proven_stays_and_is_undone_when_that_is_asked(
-    environment: ForeignEnvironment, wheel: Path
-) -> None:
+def test_what_is_proven_stays_and_is_undone_when_that_is_asked(environment, wheel):
     before = tree(environment)
     record = changed(environment, wheel)
 
@@ -156,9 +147,7 @@ def place_of(environment: ForeignEnvironment) -> ForeignPlace:
     return ForeignPlace(environment, project)
 
 
-def test_a_failing_transaction_puts_back_what_was_there(
-    environment: ForeignEnvironment, wheel: Path
-) -> None:
+def test_a_failing_transaction_puts_back_what_was_there(environment, wheel):
     before = tree(environment)
     plan_undo(environment, ["torch"], [wheel]).begin().save()
     put_in(environment, wheel)
@@ -172,7 +161,7 @@ def test_a_failing_transaction_puts_back_what_was_there(
     assert tree(environment) == before
 
 
-def test_rolling_back_restores_files_once(environment: ForeignEnvironment, wheel: Path) -> None:
+def test_rolling_back_restores_files_once(environment, wheel):
     before = tree(environment)
     changed(environment, wheel)
 
@@ -185,9 +174,7 @@ def test_rolling_back_restores_files_once(environment: ForeignEnvironment, wheel
 
 
 @pytest.mark.parametrize("edit", ["", "torch==3\n"])
-def test_the_guard_goes_with_the_change_unless_it_was_edited(
-    environment: ForeignEnvironment, wheel: Path, edit: str
-) -> None:
+def test_the_guard_goes_with_the_change_unless_it_was_edited(environment, wheel, edit):
     root, names = environment.root, ("constraints.txt", "pip.conf")
     write_guard(root, root, "torch==1", ["torch==1"])
     before = tree(environment)
@@ -203,14 +190,12 @@ def test_the_guard_goes_with_the_change_unless_it_was_edited(
 
 
 @pytest.mark.parametrize("moment", range(1, 14))
-def test_going_back_is_finished_by_the_next_run_if_it_dies(
-    environment: ForeignEnvironment, wheel: Path, monkeypatch: pytest.MonkeyPatch, moment: int
-) -> None:
+def test_going_back_is_finished_by_the_next_run_if_it_dies(environment, wheel, monkeypatch, moment):
     before = tree(environment)
     record = changed(environment, wheel)
     calls = count(1)
 
-    def dying(path: Path) -> None:
+    def dying(path: Path):
         if next(calls) == moment:
             raise KeyboardInterrupt
         remove_path(path)
@@ -225,13 +210,11 @@ def test_going_back_is_finished_by_the_next_run_if_it_dies(
     assert tree(environment) == before
 
 
-def test_a_kill_while_the_record_goes_is_no_strangers_change(
-    environment: ForeignEnvironment, wheel: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_while_the_record_goes_is_no_strangers_change(environment, wheel, monkeypatch):
     before = tree(environment)
     record = changed(environment, wheel)
 
-    def dying(path: Path) -> None:
+    def dying(path: Path):
         if path == record.folder:
             (path / "record.json").unlink()
             raise KeyboardInterrupt
@@ -246,9 +229,7 @@ def test_a_kill_while_the_record_goes_is_no_strangers_change(
     assert tree(environment) == before
 
 
-def test_a_change_by_another_program_is_not_undone(
-    environment: ForeignEnvironment, wheel: Path
-) -> None:
+def test_a_change_by_another_program_is_not_undone(environment, wheel):
     record = changed(environment, wheel)
     site = environment.paths["purelib"]
     (site / "app.py").write_text("nothing of torch's")
@@ -262,9 +243,7 @@ def test_a_change_by_another_program_is_not_undone(
     assert not record.is_last_change, "uninstalled"
 
 
-def test_bytecode_that_an_import_writes_is_no_change(
-    environment: ForeignEnvironment, wheel: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bytecode_that_an_import_writes_is_no_change(environment, wheel, monkeypatch):
     compiled = environment.paths["purelib"] / "torch" / "__pycache__" / "__init__.cpython-312.pyc"
     compiled.parent.mkdir()
     compiled.write_text("of torch 1, by pip")
@@ -280,9 +259,7 @@ def test_bytecode_that_an_import_writes_is_no_change(
     assert tree(environment) == before
 
 
-def test_an_old_version_that_came_back_is_not_overwritten(
-    environment: ForeignEnvironment, wheel: Path
-) -> None:
+def test_an_old_version_that_came_back_is_not_overwritten(environment, wheel):
     record = changed(environment, wheel)
 
     (environment.paths["purelib"] / "torch-1.dist-info").mkdir()
@@ -291,9 +268,7 @@ def test_an_old_version_that_came_back_is_not_overwritten(
     assert not record.is_last_change
 
 
-def test_a_change_that_fails_leaves_the_one_before_to_be_undone(
-    environment: ForeignEnvironment, wheel: Path
-) -> None:
+def test_a_change_that_fails_leaves_the_one_before_to_be_undone(environment, wheel):
     original = tree(environment)
     changed(environment, wheel)
 
@@ -305,9 +280,7 @@ def test_a_change_that_fails_leaves_the_one_before_to_be_undone(
     assert tree(environment) == original
 
 
-def test_the_next_change_drops_what_was_kept_for_the_one_before(
-    environment: ForeignEnvironment, wheel: Path
-) -> None:
+def test_the_next_change_drops_what_was_kept_for_the_one_before(environment, wheel):
     changed(environment, wheel)
     shutil.rmtree(environment.paths["purelib"] / "torch" / "__pycache__")
     changed(environment, wheel)
@@ -317,9 +290,7 @@ def test_the_next_change_drops_what_was_kept_for_the_one_before(
     assert not any(name.endswith("old.py") or ".earlier" in name for name in kept)
 
 
-def test_files_of_the_users_in_the_place_of_new_ones_are_kept(
-    environment: ForeignEnvironment, wheel: Path
-) -> None:
+def test_files_of_the_users_in_the_place_of_new_ones_are_kept(environment, wheel):
     """``torch/new.py`` is the user's; ``torchrun`` and the folder of torch 2 are in the records of packages."""
     site = environment.paths["purelib"]
     (site / "torch" / "new.py").write_text("mine")
@@ -342,9 +313,7 @@ def test_files_of_the_users_in_the_place_of_new_ones_are_kept(
 
 
 @pytest.mark.parametrize("moment", range(4))
-def test_a_run_that_dies_is_put_back_by_the_next(
-    environment: ForeignEnvironment, wheel: Path, moment: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_dies_is_put_back_by_the_next(environment, wheel, moment, monkeypatch):
     before = tree(environment)
     record = plan_undo(environment, ["torch"], [wheel])
     real: Callable[[Path, Path], Path] = Path.rename
@@ -372,7 +341,7 @@ def test_a_run_that_dies_is_put_back_by_the_next(
     assert not finish_undo(environment)
 
 
-def forge(environment: ForeignEnvironment, state: str, **changes: list[str]) -> None:
+def forge(environment: ForeignEnvironment, state: str, **changes: list[str]):
     """Write a record as the environment of a stranger could have it."""
     folder = undo_folder(environment)
     (folder / "saved").mkdir(parents=True, exist_ok=True)
@@ -389,9 +358,7 @@ def forge(environment: ForeignEnvironment, state: str, **changes: list[str]) -> 
 
 
 @pytest.mark.parametrize("state", ["saving", "saved", "restoring", "proven"])
-def test_a_record_that_this_user_did_not_write_undoes_nothing(
-    environment: ForeignEnvironment, state: str
-) -> None:
+def test_a_record_that_this_user_did_not_write_undoes_nothing(environment, state):
     forge(environment, state, new=["lib/app.py"])
     before = tree(environment)
     assert find_undo(environment) is None
@@ -404,9 +371,7 @@ def test_a_record_that_this_user_did_not_write_undoes_nothing(
     assert tree(environment) == before
 
 
-def test_a_record_of_ours_with_other_paths_undoes_nothing(
-    environment: ForeignEnvironment, wheel: Path
-) -> None:
+def test_a_record_of_ours_with_other_paths_undoes_nothing(environment, wheel):
     changed(environment, wheel)
     record = json.loads((undo_folder(environment) / "record.json").read_text())
     lists = {name: record[name] for name in ("new", "old", "users")}
@@ -417,9 +382,7 @@ def test_a_record_of_ours_with_other_paths_undoes_nothing(
         assert find_undo(environment) is None, name
 
 
-def test_nothing_is_changed_that_could_not_be_put_back(
-    environment: ForeignEnvironment, wheel: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_changed_that_could_not_be_put_back(environment, wheel, monkeypatch):
     record = changed(environment, wheel)
     monkeypatch.setenv("XDG_STATE_HOME", str(environment.root / "state"))
     (environment.root / "state").touch()
@@ -430,9 +393,7 @@ def test_nothing_is_changed_that_could_not_be_put_back(
     assert not record.earlier.exists()
 
 
-def test_a_run_that_dies_before_its_record_leaves_the_change_before(
-    environment: ForeignEnvironment, wheel: Path
-) -> None:
+def test_a_run_that_dies_before_its_record_leaves_the_change_before(environment, wheel):
     record = changed(environment, wheel)
     record.folder.rename(record.earlier)
     record.folder.mkdir()
@@ -442,8 +403,8 @@ def test_a_run_that_dies_before_its_record_leaves_the_change_before(
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../outside", "link/file", ""])
 def test_a_record_that_leads_out_of_the_environment_is_not_one_of_ours(
-    environment: ForeignEnvironment, name: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+    environment, name, tmp_path_factory
+):
     outside = tmp_path_factory.mktemp("outside")
     (outside / "file").touch()
     (environment.root / "link").symlink_to(outside)
@@ -454,24 +415,20 @@ def test_a_record_that_leads_out_of_the_environment_is_not_one_of_ours(
 
 
 def test_a_wheel_whose_files_a_link_leads_outside_the_environment_moves_nothing(
-    environment: ForeignEnvironment, tmp_path: Path
-) -> None:
+    environment, tmp_path
+):
     (environment.paths["purelib"] / "linked").symlink_to(tmp_path.parent)
     with pytest.raises(InstallationError, match="would write outside"):
         plan_undo(environment, ["torch"], [made(tmp_path, "linked/victim")])
 
 
-def test_a_wheel_whose_commands_lie_outside_the_environment_moves_nothing(
-    environment: ForeignEnvironment, tmp_path: Path
-) -> None:
+def test_a_wheel_whose_commands_lie_outside_the_environment_moves_nothing(environment, tmp_path):
     with pytest.raises(InstallationError, match="would write outside"):
         plan_undo(environment, ["torch"], [made(tmp_path, script="../../victim")])
 
 
 @pytest.mark.parametrize("marks", [[], "", None, 1, {"torch": 1}])
-def test_a_record_with_malformed_marks_is_refused(
-    environment: ForeignEnvironment, marks: object
-) -> None:
+def test_a_record_with_malformed_marks_is_refused(environment, marks):
     folder = undo_folder(environment)
     (folder / "saved").mkdir(parents=True)
     record = {

@@ -1,17 +1,10 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from gpuinstall.lock.build_files import build_files_digest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STATIC = '[project]\nname = "a"\ndependencies = ["numpy"]\n'
 DYNAMIC = '[project]\nname = "a"\ndynamic = ["dependencies"]\n'
 
 
-def test_what_says_the_requirements_of_a_folder_counts(tmp_path: Path) -> None:
+def test_what_says_the_requirements_of_a_folder_counts(tmp_path):
     cases = [
         # The requirement, the file that is there, what it says and said before, whether the digest is another one.
         ("-e .", "setup.py", ("setup(a)\n", "setup(b)\n"), True),
@@ -43,7 +36,7 @@ def test_what_says_the_requirements_of_a_folder_counts(tmp_path: Path) -> None:
     assert wrong == []
 
 
-def test_a_list_of_requirements_that_a_build_file_names_counts(tmp_path: Path) -> None:
+def test_a_list_of_requirements_that_a_build_file_names_counts(tmp_path):
     files = {
         "setup.py": "install_requires=open('requirements/base.txt').readlines()",
         "requirements/base.txt": "-r gpu.txt\n-r base.txt\n-r ../../outside.txt\n",
@@ -65,7 +58,7 @@ def test_a_list_of_requirements_that_a_build_file_names_counts(tmp_path: Path) -
     assert other == {"setup.py", "requirements/base.txt", "requirements/gpu.txt"}
 
 
-def test_nothing_is_recorded_where_nothing_is_built(tmp_path: Path) -> None:
+def test_nothing_is_recorded_where_nothing_is_built(tmp_path):
     (tmp_path / "pyproject.toml").write_text(STATIC, encoding="utf-8")
     assert (
         build_files_digest(

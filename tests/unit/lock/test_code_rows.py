@@ -1,13 +1,11 @@
 """Which wheels of a lock are read."""
 
-from __future__ import annotations
-
 from gpuinstall.lock.code_rows import installed_wheels
 from gpuinstall.lock.target import Target
 from tests.unit.lock.wheels_here import listed
 
 
-def test_of_several_wheels_of_a_package_the_one_is_read_that_is_installed() -> None:
+def test_of_several_wheels_of_a_package_the_one_is_read_that_is_installed():
     wheels = [
         listed("kernels-1.0-cp39-abi3-manylinux_2_28_x86_64.whl"),
         listed("kernels-1.0-cp311-abi3-manylinux_2_28_x86_64.whl"),

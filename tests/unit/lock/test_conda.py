@@ -1,7 +1,5 @@
 """What conda's packages ask for, as far as wheels have it."""
 
-from __future__ import annotations
-
 from gpuinstall.lock.conda import CondaRequest, parse_conda
 
 CASES = {
@@ -29,11 +27,11 @@ CASES = {
 }
 
 
-def test_packages_of_conda_are_read_by_the_names_of_wheels() -> None:
+def test_packages_of_conda_are_read_by_the_names_of_wheels():
     assert {packages: parse_conda(packages) for packages in CASES} == CASES
 
 
-def test_what_has_no_wheel_is_listed_with_what_it_would_take() -> None:
+def test_what_has_no_wheel_is_listed_with_what_it_would_take():
     assert parse_conda(("conda-forge::ffmpeg >=6", "gcc=11")).note == (
         "no wheel is known of conda-forge::ffmpeg >=6, gcc=11; if needed: conda install 'ffmpeg>=6' gcc=11"
     )

@@ -35,7 +35,7 @@ def covered(machines: list[Machine], asked: Request | None = None) -> Served:
     return cover([LockRequest(each, asked or Request(), CATALOG) for each in machines])
 
 
-def test_machines_that_one_build_serves_get_one_target() -> None:
+def test_machines_that_one_build_serves_get_one_target():
     machines = [
         machine("580.95.05", "6.1"),
         machine("535.183.01", "8.9"),
@@ -44,30 +44,30 @@ def test_machines_that_one_build_serves_get_one_target() -> None:
     assert [str(target) for target in covered(machines)] == ["cu126"]
 
 
-def test_machines_that_need_two_builds_get_two_and_a_cpu_machine_its_own() -> None:
+def test_machines_that_need_two_builds_get_two_and_a_cpu_machine_its_own():
     machines = [machine("580.95.05", "6.1"), machine("580.95.05", "12.1"), machine(None)]
     found = {str(target) for target in covered(machines)}
     assert len(found) == 3
     assert {"cpu", "cu126"} < found
 
 
-def test_a_tie_is_broken_by_what_a_machine_would_choose_alone() -> None:
+def test_a_tie_is_broken_by_what_a_machine_would_choose_alone():
     assert [str(target) for target in covered([machine("580.95.05", "9.0")] * 2)] == ["cu130"]
 
 
-def test_the_torch_that_is_asked_for_is_kept() -> None:
+def test_the_torch_that_is_asked_for_is_kept():
     asked = Request(("torch==2.6.*",))
     assert [str(target) for target in covered([machine("580.95.05", "9.0")] * 2, asked)] == [
         "cu126"
     ]
 
 
-def test_a_machine_that_can_have_nothing_is_refused() -> None:
+def test_a_machine_that_can_have_nothing_is_refused():
     with pytest.raises(MachineError):
         covered([machine("418.40.04", "7.5"), machine("580.95.05", "8.0")])
 
 
-def test_a_target_takes_no_build_that_a_machine_of_its_does_not_run() -> None:
+def test_a_target_takes_no_build_that_a_machine_of_its_does_not_run():
     old, newer = machine("470.256.02", "3.7"), machine("470.256.02", "8.6")
     (served,) = covered([old, newer]).items()
     assert str(served[0]) == "cu118"
@@ -75,21 +75,21 @@ def test_a_target_takes_no_build_that_a_machine_of_its_does_not_run() -> None:
     assert request.choice.build == LockRequest(old, Request(), CATALOG).choice.build
 
 
-def test_a_card_that_no_build_runs_on_is_left_out() -> None:
+def test_a_card_that_no_build_runs_on_is_left_out():
     assert [
         str(target)
         for target in covered([machine("580.95.05", "9.0", "3.7"), machine("580.95.05", "9.0")])
     ] == ["cu130"]
 
 
-def test_a_lock_is_as_old_as_the_oldest_glibc_that_it_serves() -> None:
+def test_a_lock_is_as_old_as_the_oldest_glibc_that_it_serves():
     serves = tuple(replace(machine("535.183.01", "8.0"), glibc=glibc) for glibc in ("2.39", "2.17"))
     request = LockRequest.for_target(Target("cu118"), Request(), CATALOG, serves)
 
     assert request.target.glibc == "2.17"
 
 
-def test_catalogues_of_two_machines_share_a_target() -> None:
+def test_catalogues_of_two_machines_share_a_target():
     catalogs = [
         replace(CATALOG, builds=tuple(replace(build) for build in CATALOG.builds)) for _ in range(2)
     ]

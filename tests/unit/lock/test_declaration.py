@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.declaration import parse_project, read_declaration, read_inputs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROJECT = '[project]\nname = "thing"\ndependencies = ["torch>=2.9", "numpy"]\n[dependency-groups]\ndev = ["pytest"]\n'
 BACKEND = '[build-system]\nrequires = ["hatchling"]\n'
@@ -124,13 +121,13 @@ def write(folder: Path, **files: str) -> Path:
     ],
 )
 def test_the_first_file_that_asks_for_something_is_the_request_of_the_folder(
-    tmp_path: Path, files: dict[str, str], line: str, requirements: tuple[str, ...]
-) -> None:
+    tmp_path, files, line, requirements
+):
     declared = read_declaration(write(tmp_path, **files))
     assert (str(declared), declared.whole.requirements) == (line, requirements)
 
 
-def test_other_files_of_requirements_are_named(tmp_path: Path) -> None:
+def test_other_files_of_requirements_are_named(tmp_path):
     files = ("requirements__txt", "requirements-dev__txt", "environment__yml", "notes__txt")
     write(tmp_path, pyproject__toml=PROJECT, **dict.fromkeys(files, "rich\n"))
     others = ("environment.yml", "requirements-dev.txt", "requirements.txt")
@@ -140,7 +137,7 @@ def test_other_files_of_requirements_are_named(tmp_path: Path) -> None:
     assert read_declaration(tmp_path).other_files == others[:2]
 
 
-def test_a_project_and_the_file_beside_it_are_recorded_apart(tmp_path: Path) -> None:
+def test_a_project_and_the_file_beside_it_are_recorded_apart(tmp_path):
     declared = read_declaration(write(tmp_path, setup__py="", requirements__txt="rich\n"))
     assert declared.files == {"requirements.txt": ("rich",), "setup.py": ("-e .",)}
     assert declared.beside_project.files == {"requirements.txt": ("rich",)}
@@ -150,8 +147,8 @@ def test_a_project_and_the_file_beside_it_are_recorded_apart(tmp_path: Path) -> 
 
 
 def test_of_an_environment_of_conda_the_pip_part_and_what_has_wheels_is_read(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     write(
         tmp_path, environment__yml=CONDA, more__txt="rich\n-c limits.txt\n", limits__txt="rich<15\n"
     )
@@ -182,7 +179,7 @@ sphinx = "*"
 """
 
 
-def test_the_tables_of_poetry_from_before_the_standard_are_read(tmp_path: Path) -> None:
+def test_the_tables_of_poetry_from_before_the_standard_are_read(tmp_path):
     assert read_declaration(write(tmp_path, pyproject__toml=POETRY)).whole.requirements == (
         "torch<3,>=2.1",
         "einops<0.8,>=0.7.0",
@@ -204,7 +201,7 @@ def test_the_tables_of_poetry_from_before_the_standard_are_read(tmp_path: Path) 
         ("1.2.*", "==1.2.*"),
     ],
 )
-def test_the_constraints_of_poetry_are_those_of_the_standard(constraint: str, bounds: str) -> None:
+def test_the_constraints_of_poetry_are_those_of_the_standard(constraint, bounds):
     tables = {"tool": {"poetry": {"dependencies": {"rich": constraint}}}}
     assert parse_project(tables).listed.requirements == (f"rich{bounds}",)
 
@@ -228,7 +225,7 @@ marker = "os_name == 'nt'"
 """
 
 
-def test_a_project_setup_cfg_and_a_lock_are_read_as_lists_of_requirements(tmp_path: Path) -> None:
+def test_a_project_setup_cfg_and_a_lock_are_read_as_lists_of_requirements(tmp_path):
     write(tmp_path, pyproject__toml=PROJECT + BACKEND, setup__cfg=SETUP, pylock__toml=PYLOCK)
     assert read_inputs(str(tmp_path / "pyproject.toml")).requirements == ("torch>=2.9", "numpy")
     assert read_inputs(str(tmp_path / "setup.cfg")).requirements == (
@@ -248,13 +245,13 @@ def test_a_project_setup_cfg_and_a_lock_are_read_as_lists_of_requirements(tmp_pa
         ("pylock.a.toml", "x = "),
     ],
 )
-def test_a_file_that_is_malformed_is_named(tmp_path: Path, name: str, text: str) -> None:
+def test_a_file_that_is_malformed_is_named(tmp_path, name, text):
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=rf"{name} is malformed"):
         read_inputs(str(tmp_path / name))
 
 
-def test_groups_and_extras_that_name_each_other_are_read_once() -> None:
+def test_groups_and_extras_that_name_each_other_are_read_once():
     chain = [(f"g{number}", f"g{number + 1}") for number in range(1500)]
     extras = {name: [f"thing[{further}]"] * 2 for name, further in chain}
     groups = {name: [{"include-group": further}] * 2 for name, further in chain}
@@ -271,6 +268,6 @@ def test_groups_and_extras_that_name_each_other_are_read_once() -> None:
     assert parse_project(pyproject).listed.requirements == ("rich", "scipy", "numpy", "pytest")
 
 
-def test_a_project_with_more_requirements_than_are_read_ends_with_a_plain_error() -> None:
+def test_a_project_with_more_requirements_than_are_read_ends_with_a_plain_error():
     with pytest.raises(UsageError, match=r"pyproject\.toml has more than 10,000 requirements"):
         parse_project({"project": {"dependencies": ["numpy"] * 10_001}})

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -8,9 +8,6 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.declaration import parse_project, read_declaration
 from gpuinstall.sources import Sources
 from gpuinstall.sources.provenance import Effect
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PROJECT: dict[str, Any] = {
     "project": {
@@ -26,9 +23,7 @@ PROJECT: dict[str, Any] = {
 }
 
 
-def test_dependencies_and_the_group_that_uv_installs_unasked_are_taken_with_the_projects_own_extras() -> (
-    None
-):
+def test_dependencies_and_the_group_that_uv_installs_unasked_are_taken_with_the_projects_own_extras():
     expected = ("torch>=2.9", "numpy", "pytest", "ruff", "plotter", "cowsay")
     assert parse_project(PROJECT).listed.requirements == expected
 
@@ -37,12 +32,12 @@ def test_dependencies_and_the_group_that_uv_installs_unasked_are_taken_with_the_
     ("groups", "last"),
     [(["docs"], ["sphinx"]), ([], []), ("all", ["pytest", "ruff", "plotter", "cowsay", "sphinx"])],
 )
-def test_the_groups_that_uv_is_configured_for_count(groups: object, last: list[str]) -> None:
+def test_the_groups_that_uv_is_configured_for_count(groups, last):
     configured = {**PROJECT, "tool": {"uv": {"default-groups": groups}}}
     assert parse_project(configured).listed.requirements[2:] == tuple(last)
 
 
-def test_a_folder_without_a_project_depends_on_nothing(tmp_path: Path) -> None:
+def test_a_folder_without_a_project_depends_on_nothing(tmp_path):
     assert read_declaration(tmp_path).whole.requirements == ()
     (tmp_path / "pyproject.toml").write_text("[tool.ruff]\n", encoding="utf-8")
     assert read_declaration(tmp_path).whole.requirements == ()
@@ -58,12 +53,12 @@ def test_a_folder_without_a_project_depends_on_nothing(tmp_path: Path) -> None:
         {"project": {"name": "thing", "dependencies": ["thing[missing]"]}},
     ],
 )
-def test_what_is_malformed_is_the_users_fault(pyproject: dict[str, Any]) -> None:
+def test_what_is_malformed_is_the_users_fault(pyproject):
     with pytest.raises(UsageError, match="malformed"):
         parse_project(pyproject)
 
 
-def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_index() -> None:
+def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_index():
     sources = {"numpy": {"workspace": True}, "torch": {"index": "pytorch-cu126"}}
     settings = parse_project({**PROJECT, "tool": {"uv": {"sources": sources}}}).listed.settings
     assert [(one.package, one.effect) for one in settings] == [
@@ -94,9 +89,7 @@ def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_ind
         ),
     ],
 )
-def test_what_uv_takes_from_an_address_is_asked_for_by_that_address(
-    source: dict[str, Any], expected: str
-) -> None:
+def test_what_uv_takes_from_an_address_is_asked_for_by_that_address(source, expected):
     assert (
         expected
         in parse_project(

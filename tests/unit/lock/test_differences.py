@@ -33,7 +33,7 @@ def written(target: str, apart: dict[str, str] | None = None, **versions: str) -
     return Written(Path(made.name), made, "written", (), apart or {})
 
 
-def test_each_target_is_named_with_its_version_and_the_reason() -> None:
+def test_each_target_is_named_with_its_version_and_the_reason():
     made = [
         written("cpu", numpy="1", torch="2"),
         written("cu126", {"numpy": "it has no 1"}, numpy="2", torch="2"),
@@ -44,12 +44,12 @@ def test_each_target_is_named_with_its_version_and_the_reason() -> None:
     ]
 
 
-def test_a_backend_in_a_version_and_a_package_of_one_target_make_no_difference() -> None:
+def test_a_backend_in_a_version_and_a_package_of_one_target_make_no_difference():
     made = [written("cpu", torch="2+cpu", only="1"), written("cu126", torch="2+cu126")]
     assert differences(made, {"torch"}) == ()
 
 
-def test_the_family_differs_with_torch() -> None:
+def test_the_family_differs_with_torch():
     made = [
         written("cu118", torch="2.7.1", triton="3.3.1"),
         written("cu132", torch="2.15.0", triton="3.9.0"),

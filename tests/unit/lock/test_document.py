@@ -40,7 +40,7 @@ wheels = [{{ url = "{TORCH}", hashes = {{ sha256 = "{unknown_hash(TORCH)}" }} }}
     return tomli.loads(text)
 
 
-def test_the_lock_says_in_the_standards_own_fields_what_it_is_for() -> None:
+def test_the_lock_says_in_the_standards_own_fields_what_it_is_for():
     built = document(resolved(), {NUMPY: HASH, TORCH: "2" * 64}, Target("cu126"), "3.12", EVIDENCE)
     assert built["requires-python"] == "==3.12.*"
     assert built["environments"] == [Target("cu126").marker]
@@ -51,7 +51,7 @@ def test_the_lock_says_in_the_standards_own_fields_what_it_is_for() -> None:
     assert lock.inputs == ("torch",)
 
 
-def test_a_lock_has_wheels_alone_with_hashes_and_no_time() -> None:
+def test_a_lock_has_wheels_alone_with_hashes_and_no_time():
     text = render(
         document(resolved(), {NUMPY: HASH, TORCH: "2" * 64}, Target("cu126"), "3.12", EVIDENCE)
     )
@@ -62,7 +62,7 @@ def test_a_lock_has_wheels_alone_with_hashes_and_no_time() -> None:
     assert unknown_hash(TORCH) not in text
 
 
-def test_a_source_distribution_stays_where_there_is_no_wheel() -> None:
+def test_a_source_distribution_stays_where_there_is_no_wheel():
     one = resolved()
     del one["packages"][0]["wheels"]
     built = document(
@@ -75,19 +75,19 @@ def test_a_source_distribution_stays_where_there_is_no_wheel() -> None:
     assert built["packages"][0]["sdist"]["url"].endswith("numpy-2.3.4.tar.gz")
 
 
-def test_the_same_inputs_are_the_same_bytes() -> None:
+def test_the_same_inputs_are_the_same_bytes():
     hashes = {NUMPY: HASH, TORCH: HASH}
     one, other = (document(resolved(), hashes, Target("cu126"), "3.12", EVIDENCE) for _ in range(2))
     assert render(one) == render(other)
 
 
-def test_a_file_without_a_hash_is_never_written() -> None:
+def test_a_file_without_a_hash_is_never_written():
     with pytest.raises(InternalError) as caught:
         document(resolved(), {NUMPY: HASH}, Target("cu126"), "3.12", EVIDENCE)
     assert caught.value.code == "hash-missing"
 
 
-def test_evidence_says_what_was_asked_and_the_floors() -> None:
+def test_evidence_says_what_was_asked_and_the_floors():
     catalog, machine = frozen_catalog(), machine_in_words(("RTX 4090",), "535.183.01", None, None)
 
     def evidence(request: Request) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,9 +22,6 @@ from gpuinstall.sources.web import Client
 from gpuinstall.sources.web.client import AnswerCache, FileHash
 from tests.lab.host import NOT_FOUND, Answer, Host
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 NAMES = (
     "torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl",
     "triton-3.8.0-cp312-cp312-linux_x86_64.whl",
@@ -34,7 +31,7 @@ NAMES = (
 class Shop:
     """A file host whose files can be exchanged."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.files = {f"/{name.replace('+', '%2B')}": name.encode() * 1000 for name in NAMES}
         self.host = Host("shop", self.answer)
 
@@ -74,9 +71,7 @@ def hashed(files: tuple[LockedFile, ...], cache: AnswerCache[FileHash]) -> dict[
         return fetch_missing(found, session_of(client, cache))
 
 
-def test_a_wheel_without_a_hash_is_fetched_once_and_its_hash_alone_is_kept(
-    shop: Shop, cache: AnswerCache[FileHash]
-) -> None:
+def test_a_wheel_without_a_hash_is_fetched_once_and_its_hash_alone_is_kept(shop, cache):
     files = shop.locked()
     first, again = hashed(files, cache), hashed(files, cache)
     assert (
@@ -91,9 +86,7 @@ def test_a_wheel_without_a_hash_is_fetched_once_and_its_hash_alone_is_kept(
     assert max(path.stat().st_size for path in cache.folder.rglob("*.json")) < 200
 
 
-def test_a_wheel_that_was_exchanged_on_its_host_is_fetched_again(
-    shop: Shop, cache: AnswerCache[FileHash]
-) -> None:
+def test_a_wheel_that_was_exchanged_on_its_host_is_fetched_again(shop, cache):
     before = hashed(shop.locked(), cache)
     changed = next(iter(shop.files))
     shop.files[changed] = b"another"
@@ -105,15 +98,15 @@ def test_a_wheel_that_was_exchanged_on_its_host_is_fetched_again(
     )
 
 
-def test_a_hash_of_the_index_costs_no_request(shop: Shop, cache: AnswerCache[FileHash]) -> None:
+def test_a_hash_of_the_index_costs_no_request(shop, cache):
     files = tuple(LockedFile(file.package, file.url, "1" * 64) for file in shop.locked())
     assert set(hashed(files, cache).values()) == {"1" * 64}
     assert shop.host.log == []
 
 
 def test_the_catalogues_hashes_are_for_the_official_host_alone(
-    cache: AnswerCache[FileHash],
-) -> None:
+    cache,
+):
     name = "torch-2.3.1%2Bcu121-cp310-cp310-linux_x86_64.whl"
     official = LockedFile("torch", f"https://download-r2.pytorch.org/whl/cu121/{name}")
     mirror = LockedFile("torch", f"http://127.0.0.1:9/whl/cu121/{name}")
@@ -125,18 +118,14 @@ def test_the_catalogues_hashes_are_for_the_official_host_alone(
     assert hashes.missing.keys() == {mirror}
 
 
-def test_a_file_on_this_machine_is_hashed_where_it_lies(
-    tmp_path: Path, cache: AnswerCache[FileHash]
-) -> None:
+def test_a_file_on_this_machine_is_hashed_where_it_lies(tmp_path, cache):
     wheel = tmp_path / NAMES[1]
     wheel.write_bytes(b"local")
     file = LockedFile("triton", wheel.as_uri())
     assert hashed((file,), cache) == {file.url: hashlib.sha256(b"local").hexdigest()}
 
 
-def test_a_file_on_this_machine_is_read_again_once_it_changed(
-    tmp_path: Path, cache: AnswerCache[FileHash]
-) -> None:
+def test_a_file_on_this_machine_is_read_again_once_it_changed(tmp_path, cache):
     wheel = tmp_path / NAMES[1]
     wheel.write_bytes(b"local")
     file, written = LockedFile("triton", wheel.as_uri()), wheel.stat()
@@ -149,16 +138,14 @@ def test_a_file_on_this_machine_is_read_again_once_it_changed(
     assert hashed((file,), cache) == {file.url: hashlib.sha256(b"other").hexdigest()}
 
 
-def test_a_hash_that_was_taken_serves_when_its_host_is_silent(
-    shop: Shop, cache: AnswerCache[FileHash]
-) -> None:
+def test_a_hash_that_was_taken_serves_when_its_host_is_silent(shop, cache):
     files = shop.locked()
     before = hashed(files, cache)
     with Client(offline=True) as client:
         assert known_hashes(files, session_of(client, cache)).known == before
 
 
-def test_one_failure_ends_the_other_transfers(shop: Shop, cache: AnswerCache[FileHash]) -> None:
+def test_one_failure_ends_the_other_transfers(shop, cache):
     missing = LockedFile("gone", f"{shop.host.url}/gone-1-py3-none-any.whl")
     with pytest.raises(InstallationError) as caught:
         hashed((missing, *shop.locked()), cache)
@@ -166,9 +153,9 @@ def test_one_failure_ends_the_other_transfers(shop: Shop, cache: AnswerCache[Fil
     assert threading.active_count() < 20
 
 
-def test_what_follows_a_transfer_does_not_count_as_one(cache: AnswerCache[FileHash]) -> None:
+def test_what_follows_a_transfer_does_not_count_as_one(cache):
     class Heard(SilentReporter):
-        def step(self, label: str, text: str, seconds: float | None = None) -> None:  # noqa: ARG002
+        def step(self, label: str, text: str, seconds: float | None = None):  # noqa: ARG002
             steps.append((label, seconds or 0.0))
 
     steps: list[tuple[str, float]] = []
@@ -181,9 +168,7 @@ def test_what_follows_a_transfer_does_not_count_as_one(cache: AnswerCache[FileHa
     assert [(label, seconds < 1) for label, seconds in steps] == [("Fetched", True)]
 
 
-def test_what_was_asked_for_files_that_are_not_locked_in_the_end_is_dropped(
-    shop: Shop, cache: AnswerCache[FileHash]
-) -> None:
+def test_what_was_asked_for_files_that_are_not_locked_in_the_end_is_dropped(shop, cache):
     torch, triton = shop.locked()
     with Client() as client:
         found = known_hashes((torch, replace(triton, sha256="1" * 64)), session_of(client, cache))

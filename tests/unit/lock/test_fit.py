@@ -41,7 +41,7 @@ def machine(driver: str | None = None, capability: str | None = None) -> Machine
     )
 
 
-def test_of_several_wheels_of_a_package_the_one_that_is_installed_is_paid_for() -> None:
+def test_of_several_wheels_of_a_package_the_one_that_is_installed_is_paid_for():
     tags = ("cp312-cp312-manylinux_2_17_x86_64", "cp312-cp312-manylinux_2_28_x86_64")
     others = ("cp312-cp312-musllinux_1_2_x86_64", "cp311-cp311-manylinux_2_28_x86_64")
     files = [
@@ -70,9 +70,7 @@ LOCKS = [
         (machine(), "pylock.cpu.toml"),
     ],
 )
-def test_of_the_locks_in_a_folder_each_machine_takes_the_one_that_runs_there(
-    here: Machine, chosen: str
-) -> None:
+def test_of_the_locks_in_a_folder_each_machine_takes_the_one_that_runs_there(here, chosen):
     fits = [fit(lock, here, Request(), CATALOG) for lock in LOCKS]
     found = best(fits, here, Request(), CATALOG)
     assert found is not None
@@ -87,28 +85,28 @@ def misfit(lock: Lock, here: Machine, request: Request | None = None) -> str:
     return judged.reason.code
 
 
-def test_a_lock_for_another_system_is_refused_by_the_standards_own_fields() -> None:
+def test_a_lock_for_another_system_is_refused_by_the_standards_own_fields():
     assert misfit(LOCKS[2], machine("580.95.05", "8.0")) == "other-platform"
 
 
-def test_a_build_for_gpus_is_no_build_for_a_machine_without_any_unless_it_is_asked_for() -> None:
+def test_a_build_for_gpus_is_no_build_for_a_machine_without_any_unless_it_is_asked_for():
     assert misfit(LOCKS[0], machine()) == "gpu-build"
     assert isinstance(fit(LOCKS[0], machine(), Request(backend="cu126"), CATALOG), Fit)
     assert isinstance(fit(locked("2.14.1", Target("cu130")), machine(), Request(), CATALOG), Fit)
 
 
-def test_a_cpu_build_is_no_build_for_a_machine_with_a_gpu_unless_it_is_asked_for() -> None:
+def test_a_cpu_build_is_no_build_for_a_machine_with_a_gpu_unless_it_is_asked_for():
     assert misfit(LOCKS[3], machine("580.95.05", "8.0")) == "cpu-build"
     assert isinstance(
         fit(LOCKS[3], machine("580.95.05", "8.0"), Request(backend="cpu"), CATALOG), Fit
     )
 
 
-def test_a_lock_whose_glibc_is_newer_is_refused() -> None:
+def test_a_lock_whose_glibc_is_newer_is_refused():
     assert misfit(LOCKS[0], replace(machine("580.95.05", "8.0"), glibc="2.17")) == "other-platform"
 
 
-def test_a_lock_that_does_not_hold_the_request_is_refused() -> None:
+def test_a_lock_that_does_not_hold_the_request_is_refused():
     assert misfit(LOCKS[3], machine(), Request(("torch", "torchvision"))) == "other-request"
     assert misfit(LOCKS[3], machine(), Request(("torch<2.14",))) == "other-request"
     assert isinstance(
@@ -122,23 +120,23 @@ def test_a_lock_that_does_not_hold_the_request_is_refused() -> None:
     )
 
 
-def test_a_python_that_is_fixed_otherwise_refuses_the_lock() -> None:
+def test_a_python_that_is_fixed_otherwise_refuses_the_lock():
     assert misfit(LOCKS[3], machine(), Request(python="3.11"))
 
 
-def test_what_the_tool_table_claims_decides_nothing() -> None:
+def test_what_the_tool_table_claims_decides_nothing():
     claims = LOCKS[1].text.replace('backend = "cu130"', 'backend = "cu126"')
     assert misfit(parse("pylock.cu126.toml", claims), machine("535.183.01", "8.9")) != ""
 
 
-def test_a_torch_that_the_catalogue_does_not_know_is_refused() -> None:
+def test_a_torch_that_the_catalogue_does_not_know_is_refused():
     assert (
         misfit(locked("9.9.9+cu126", Target("cu126")), machine("580.95.05", "8.0"))
         == "unknown-build"
     )
 
 
-def test_the_default_indexs_build_is_known_by_having_no_label() -> None:
+def test_the_default_indexs_build_is_known_by_having_no_label():
     lock = locked("2.14.1", Target("cu130"))
     judged = fit(lock, machine("580.95.05", "8.0"), Request(), CATALOG)
     assert isinstance(judged, Fit)

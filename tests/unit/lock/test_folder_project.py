@@ -1,14 +1,7 @@
 """What a project's pyproject.toml says of it without a build."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.lock.folder_project import FolderProject, read_folder_project
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WHOLE = """
 [project]
@@ -19,7 +12,7 @@ optional-dependencies = { train = ["wandb"], all = ["paper-code[train]"] }
 """
 
 
-def test_the_requirements_are_those_of_the_extras_too(tmp_path: Path) -> None:
+def test_the_requirements_are_those_of_the_extras_too(tmp_path):
     (tmp_path / "paper").mkdir()
     (tmp_path / "paper" / "pyproject.toml").write_text(WHOLE, encoding="utf-8")
 
@@ -28,7 +21,7 @@ def test_the_requirements_are_those_of_the_extras_too(tmp_path: Path) -> None:
     assert project == FolderProject("paper-code", "0.1", ("torch==2.0.1", "wandb"))
 
 
-def test_what_only_a_build_tells_is_not_guessed(tmp_path: Path) -> None:
+def test_what_only_a_build_tells_is_not_guessed(tmp_path):
     requirement = parse_requirement("-e .")
     texts = {
         "no pyproject.toml": "",
@@ -48,7 +41,7 @@ def test_what_only_a_build_tells_is_not_guessed(tmp_path: Path) -> None:
     assert read == []
 
 
-def test_an_extra_that_names_the_project_again_is_left_to_its_build(tmp_path: Path) -> None:
+def test_an_extra_that_names_the_project_again_is_left_to_its_build(tmp_path):
     (tmp_path / "pyproject.toml").write_text(WHOLE, encoding="utf-8")
 
     assert read_folder_project(parse_requirement(".[all]"), tmp_path) is None

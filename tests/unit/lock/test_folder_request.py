@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -8,9 +8,6 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.declaration import Declaration
 from gpuinstall.lock.folder_request import FolderRequest, recorded_request
 from gpuinstall.sources.requirements_file import RequirementsFile
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ASKED = FolderRequest(("torch", "numpy", "transformers<5"))
 DECLARED = FolderRequest(("torch", "numpy", "rich"), files={"pyproject.toml": ("torch", "numpy")})
@@ -32,13 +29,11 @@ def add(asked: FolderRequest, *requirements: str, **files: tuple[str, ...]) -> F
         (("./thing",), ("torch", "numpy", "transformers<5", "./thing")),
     ],
 )
-def test_what_is_named_is_added_or_replaces_its_namesake(
-    added: tuple[str, ...], requirements: tuple[str, ...]
-) -> None:
+def test_what_is_named_is_added_or_replaces_its_namesake(added, requirements):
     assert add(ASKED, *added).requirements == requirements
 
 
-def test_a_file_takes_back_what_only_it_asked_for() -> None:
+def test_a_file_takes_back_what_only_it_asked_for():
     first = add(
         FolderRequest(), "rich", one=("torch", "numpy", "-c numpy<2"), two=("torch", "cowsay")
     )
@@ -56,14 +51,12 @@ def test_a_file_takes_back_what_only_it_asked_for() -> None:
         ((), ("rich",)),
     ],
 )
-def test_what_a_project_declares_today_stands_for_what_it_declared_before(
-    declared: tuple[str, ...], requirements: tuple[str, ...]
-) -> None:
+def test_what_a_project_declares_today_stands_for_what_it_declared_before(declared, requirements):
     today = Declaration(listed=RequirementsFile(declared))
     assert DECLARED.declaring(today).requirements == requirements
 
 
-def test_what_was_added_by_hand_stays_until_the_project_says_otherwise() -> None:
+def test_what_was_added_by_hand_stays_until_the_project_says_otherwise():
     today = Declaration(listed=RequirementsFile(("torch", "numpy")))
     asked = add(FolderRequest().declaring(today), "torch==2.13.0")
     assert set(asked.declaring(today).requirements) == {"torch==2.13.0", "numpy"}
@@ -75,27 +68,27 @@ def test_what_was_added_by_hand_stays_until_the_project_says_otherwise() -> None
     ("name", "code"),
     [("torch", "torch-stays"), ("numpy", "requested-elsewhere"), ("cowsay", "not-requested")],
 )
-def test_only_what_was_added_by_hand_is_removed(name: str, code: str) -> None:
+def test_only_what_was_added_by_hand_is_removed(name, code):
     with pytest.raises(UsageError) as raised:
         DECLARED.without((name,))
     assert raised.value.code == code
     assert DECLARED.without(("Rich",)).requirements == ("torch", "numpy")
 
 
-def test_a_change_is_counted_and_another_order_is_none() -> None:
+def test_a_change_is_counted_and_another_order_is_none():
     recorded = FolderRequest(("torch", "numpy"), revision=3)
     assert FolderRequest(("numpy", "torch")).following(recorded) == recorded
     assert FolderRequest(("torch",)).following(recorded).revision == 4
     assert FolderRequest(("torch",)).following(FolderRequest()).revision == 0
 
 
-def lock(folder: Path, target: str, inputs: str, revision: int = 0, more: str = "") -> None:
+def lock(folder: Path, target: str, inputs: str, revision: int = 0, more: str = ""):
     text = 'lock-version = "1.0"\ncreated-by = "gpuinstall"\npackages = []\n[tool.gpuinstall]\n'
     text += f"inputs = {inputs}\nrequest-revision = {revision}\n{more}"
     (folder / f"pylock.{target}.toml").write_text(text, encoding="utf-8")
 
 
-def test_of_locks_that_disagree_those_of_the_last_change_say_the_request(tmp_path: Path) -> None:
+def test_of_locks_that_disagree_those_of_the_last_change_say_the_request(tmp_path):
     lock(tmp_path, "cpu", '["torch", "numpy"]')
     assert recorded_request(tmp_path).requirements == ("torch", "numpy")
     lock(tmp_path, "cu126", '["torch"]')
@@ -104,6 +97,6 @@ def test_of_locks_that_disagree_those_of_the_last_change_say_the_request(tmp_pat
     assert recorded_request(tmp_path) == FolderRequest(("torch",), revision=1)
 
 
-def test_a_damaged_lock_still_says_what_it_was_made_for(tmp_path: Path) -> None:
+def test_a_damaged_lock_still_says_what_it_was_made_for(tmp_path):
     lock(tmp_path, "cpu", '[\n    "torch",\n    "numpy",\n]', more="<<<<<<< ours\n")
     assert recorded_request(tmp_path).requirements == ("torch", "numpy")

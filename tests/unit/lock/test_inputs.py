@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from gpuinstall.base.errors import UsageError
@@ -16,16 +12,13 @@ from gpuinstall.lock.declaration import (
     read_inputs,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-def test_the_digest_does_not_depend_on_the_order() -> None:
+def test_the_digest_does_not_depend_on_the_order():
     assert digest(("torch", "numpy")) == digest(("numpy", "torch"))
     assert digest(("torch", "numpy")) != digest(("torch",))
 
 
-def test_requirements_have_one_spelling() -> None:
+def test_requirements_have_one_spelling():
     assert canonical(("torch >=2", "NumPy", "Torch>=2")) == ("torch>=2", "numpy")
     assert are_same(("torch >=2", "NumPy"), ("numpy", "Torch>=2"))
     assert canonical(('Typing_Extensions[a]; os_name == "nt"',)) == (
@@ -37,7 +30,7 @@ def test_requirements_have_one_spelling() -> None:
     assert [is_requirement(text) for text in ("torch>=2", "torch==", 5)] == [True, False, False]
 
 
-def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path: Path) -> None:
+def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "in.txt").write_text("torch\n", encoding="utf-8")
@@ -60,9 +53,7 @@ def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path: P
         (None, ["inputs-gone"]),
     ],
 )
-def test_a_file_that_asks_for_something_else_or_is_gone_has_changed_inputs(
-    tmp_path: Path, text: str | None, codes: list[str]
-) -> None:
+def test_a_file_that_asks_for_something_else_or_is_gone_has_changed_inputs(tmp_path, text, codes):
     file = tmp_path / "in.txt"
     (tmp_path / "more.txt").write_text("torch>=2", encoding="utf-8")
     file.write_text("torch>=2\nnumpy\n", encoding="utf-8")
@@ -74,6 +65,6 @@ def test_a_file_that_asks_for_something_else_or_is_gone_has_changed_inputs(
     assert [reason.code for reason in changed_inputs(before, tmp_path)] == codes
 
 
-def test_a_record_of_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+def test_a_record_of_what_is_no_file_is_not_read(tmp_path):
     reasons = changed_inputs(dict.fromkeys(("/dev/zero", "..", "a\0b"), ("torch",)), tmp_path)
     assert {reason.code for reason in reasons} == {"inputs-gone"}

@@ -1,14 +1,7 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from gpuinstall.base.errors import LockError
 from gpuinstall.lock.lock import parse, read_lock
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LOCK = """lock-version = "1.0"
 requires-python = "==3.12.*"
@@ -23,20 +16,20 @@ hashes = { sha256 = "11111111111111111111111111111111111111111111111111111111111
 """
 
 
-def test_a_lock_knows_its_python_its_versions_and_its_digest() -> None:
+def test_a_lock_knows_its_python_its_versions_and_its_digest():
     lock = parse("pylock.cu126.toml", LOCK)
     assert (lock.python, lock.versions) == ("3.12", {"torch": "2.14.1+cu126"})
     assert len(lock.sha256) == 64
     assert lock.inputs == ()
 
 
-def test_a_package_that_is_listed_twice_has_all_hashes() -> None:
+def test_a_package_that_is_listed_twice_has_all_hashes():
     _, package = LOCK.split("\n\n")
     lock = parse("pylock.toml", f"{LOCK}\n{package.replace('1' * 64, '2' * 64)}")
     assert lock.hashes_by_package == {"torch": {"1" * 64, "2" * 64}}
 
 
-def test_the_version_of_a_wheel_by_its_address_is_that_of_its_name() -> None:
+def test_the_version_of_a_wheel_by_its_address_is_that_of_its_name():
     by_pip = LOCK.replace("[[packages.wheels]]", "[packages.archive]").replace(
         'version = "2.14.1+cu126"\n', ""
     )
@@ -59,7 +52,7 @@ def test_the_version_of_a_wheel_by_its_address_is_that_of_its_name() -> None:
         f"==3.{10**9}.*",
     ],
 )
-def test_a_lock_that_is_not_for_one_python_minor_names_none(pythons: str) -> None:
+def test_a_lock_that_is_not_for_one_python_minor_names_none(pythons):
     assert parse("pylock.toml", LOCK.replace("==3.12.*", pythons)).python is None
 
 
@@ -107,7 +100,7 @@ def test_a_lock_that_is_not_for_one_python_minor_names_none(pythons: str) -> Non
         ("", "lock-malformed"),
     ],
 )
-def test_a_lock_that_cannot_be_trusted_is_refused(text: str, code: str) -> None:
+def test_a_lock_that_cannot_be_trusted_is_refused(text, code):
     with pytest.raises(LockError) as caught:
         parse("pylock.cu126.toml", text)
     assert caught.value.code == code
@@ -116,14 +109,14 @@ def test_a_lock_that_cannot_be_trusted_is_refused(text: str, code: str) -> None:
 
 
 def test_a_lock_of_another_version_is_refused_in_our_own_words(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    caplog,
+):
     with pytest.raises(LockError):
         parse("pylock.cu126.toml", LOCK.replace('"1.0"', '"1.1"'))
     assert caplog.records == []
 
 
-def test_packages_that_no_hash_can_pin_are_known() -> None:
+def test_packages_that_no_hash_can_pin_are_known():
     wheel = LOCK[LOCK.index("[[packages.wheels]]") :]
     folder = LOCK.replace(wheel, '[packages.directory]\npath = "."\n')
     repository = LOCK.replace(
@@ -145,7 +138,7 @@ def test_packages_that_no_hash_can_pin_are_known() -> None:
     ] * 2
 
 
-def test_a_missing_and_an_unreadable_lock_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_and_an_unreadable_lock_are_told_apart(tmp_path):
     with pytest.raises(LockError) as missing:
         read_lock(tmp_path / "pylock.cpu.toml")
     (tmp_path / "pylock.cpu.toml").write_bytes(b"\xff\xfe")

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from packaging.version import Version
 
@@ -37,7 +35,7 @@ VERSIONS = {
         ("", ""),
     ],
 )
-def test_who_wants_an_older_torch_is_read_from_uvs_account(told: str, expected: str) -> None:
+def test_who_wants_an_older_torch_is_read_from_uvs_account(told, expected):
     assert who_requires_torch(VERSIONS, {"torch": told}, [PAINTER]) == expected
 
 
@@ -59,11 +57,11 @@ def test_who_wants_an_older_torch_is_read_from_uvs_account(told: str, expected: 
         ("", "painter is 2.0 instead of 4.0"),
     ],
 )
-def test_what_keeps_a_program_old_is_read_from_uvs_account(told: str, expected: str) -> None:
+def test_what_keeps_a_program_old_is_read_from_uvs_account(told, expected):
     assert list(held_back({"painter": "2.0"}, {"painter": told}, [PAINTER])) == [expected]
 
 
-def test_a_constraint_that_the_lock_meets_is_no_requirement_of_the_program() -> None:
+def test_a_constraint_that_the_lock_meets_is_no_requirement_of_the_program():
     account = "Because painter==4.0 depends on brush<=1.28 and brush>=1.31, we can conclude"
 
     [line] = held_back({"painter": "2.0", "brush": "1.28"}, {"painter": account}, [PAINTER])
@@ -71,17 +69,17 @@ def test_a_constraint_that_the_lock_meets_is_no_requirement_of_the_program() -> 
     assert line == "painter is 2.0 instead of 4.0, which requires brush>=1.31"
 
 
-def test_a_program_at_its_newest_is_not_mentioned() -> None:
+def test_a_program_at_its_newest_is_not_mentioned():
     assert list(held_back({"painter": "4.0"}, {}, [PAINTER])) == []
     assert list(held_back({}, {}, [PAINTER])) == []
 
 
-def test_the_torches_that_are_wanted_are_those_of_packages() -> None:
+def test_the_torches_that_are_wanted_are_those_of_packages():
     told = "a==1 depends on torch==2.15.0, we can. And b>1 depends on torch>=2.15 and the-request depends on torch<3"
     assert required_torches(told) == ["==2.15.0", ">=2.15"]
 
 
-def test_a_full_stop_of_uv_s_is_no_part_of_a_requirement() -> None:
+def test_a_full_stop_of_uv_s_is_no_part_of_a_requirement():
     account = (
         "Because chai==1 depends on torch>=2.3.1,<2.7. And because b==1 depends on torch==2.6.*,"
     )

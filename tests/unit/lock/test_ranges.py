@@ -18,7 +18,7 @@ def covered(*names: str, drivers: str | None = None, request: Request | None = N
     return cover_range(machines, request or Request(), catalog)
 
 
-def test_a_series_is_every_card_of_its_code_under_each_branch() -> None:
+def test_a_series_is_every_card_of_its_code_under_each_branch():
     machines = machines_in(NAMES, ">=525,<590", "x86_64", load_catalog())
 
     assert spanned(machines) == "RTX 30, RTX 40, A800 with driver 525–580"
@@ -26,13 +26,13 @@ def test_a_series_is_every_card_of_its_code_under_each_branch() -> None:
     assert capabilities == {"8.6", "8.9", "8.0"}
 
 
-def test_a_number_is_one_branch() -> None:
+def test_a_number_is_one_branch():
     machines = machines_in(["A800"], "570", "x86_64", load_catalog())
 
     assert spanned(machines) == "A800 with driver 570"
 
 
-def test_each_machine_gets_its_newest_torch() -> None:
+def test_each_machine_gets_its_newest_torch():
     cover = covered(*NAMES, drivers=">=525")
 
     assert {lock.build.backend.tag: spanned(lock.machines) for lock in cover.locks} == {
@@ -41,14 +41,14 @@ def test_each_machine_gets_its_newest_torch() -> None:
     }
 
 
-def test_a_target_that_would_need_two_torches_has_one() -> None:
+def test_a_target_that_would_need_two_torches_has_one():
     cover = covered()
 
     targets = [(lock.build.backend.tag, lock.build.platform) for lock in cover.locks]
     assert len(set(targets)) == len(targets)
 
 
-def test_cards_that_share_no_build_have_a_lock_each() -> None:
+def test_cards_that_share_no_build_have_a_lock_each():
     cover = covered("GTX 1080", "RTX 5090", drivers="580")
 
     cards = {lock.build.backend.tag: spanned(lock.machines) for lock in cover.locks}
@@ -58,13 +58,13 @@ def test_cards_that_share_no_build_have_a_lock_each() -> None:
     }
 
 
-def test_what_no_build_runs_on_is_named_by_gpu_and_driver() -> None:
+def test_what_no_build_runs_on_is_named_by_gpu_and_driver():
     cover = covered("RTX 40", drivers=">=470,<530")
 
     assert spanned(cover.unserved) == "RTX 40 with driver 470–515"
 
 
-def test_every_known_gpu_is_served_under_some_driver_or_named() -> None:
+def test_every_known_gpu_is_served_under_some_driver_or_named():
     catalog = load_catalog()
     machines = machines_in((), None, "x86_64", catalog)
     cover = cover_range(machines, Request(), catalog)
@@ -74,13 +74,13 @@ def test_every_known_gpu_is_served_under_some_driver_or_named() -> None:
     assert {lock.build.backend.kind for lock in cover.locks} == {"cuda", "rocm", "xpu"}
 
 
-def test_the_locks_have_the_requested_python() -> None:
+def test_the_locks_have_the_requested_python():
     cover = covered("RTX 40", drivers="580", request=Request(python="3.11"))
 
     assert [lock.python for lock in cover.locks] == ["3.11"]
 
 
 @pytest.mark.parametrize("drivers", ["new", ">=", "470-580"])
-def test_a_malformed_range_is_refused(drivers: str) -> None:
+def test_a_malformed_range_is_refused(drivers):
     with pytest.raises(UsageError, match="not a range of driver branches"):
         machines_in(["RTX 30"], drivers, "x86_64", load_catalog())

@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import random
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.lock.concessions import Compromise, Concessions, fewest_concessions
 from gpuinstall.lock.pinned_pages import release_day
+from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.uv_failure import Conflict, build_conflict
 from gpuinstall.sources.web import Page
-
-if TYPE_CHECKING:
-    from gpuinstall.lock.concessions import Trial
-    from gpuinstall.lock.resolution import Resolution
 
 SEED = 46
 DRAWN = 300
@@ -34,7 +30,7 @@ def failed_build(package: str) -> Conflict:
     )
 
 
-def attempt_with(obstacles: list[frozenset[str]], *in_passing: str) -> Trial:
+def attempt_with(obstacles: list[frozenset[str]], *in_passing: str):
     """Resolve in a world where each of ``obstacles`` stands until one of its packages gives way."""
 
     def attempt(concessions: Concessions) -> list[Resolution] | Conflict:
@@ -59,7 +55,7 @@ def made(answer: Compromise | Conflict) -> Compromise:
     return answer
 
 
-def test_no_smaller_set_would_do() -> None:
+def test_no_smaller_set_would_do():
     chance = random.Random(SEED)
     wrong = []
     for _ in range(DRAWN):
@@ -75,7 +71,7 @@ def test_no_smaller_set_would_do() -> None:
     assert wrong == []
 
 
-def test_a_package_that_uv_named_in_passing_is_put_back() -> None:
+def test_a_package_that_uv_named_in_passing_is_put_back():
     obstacles = [frozenset({"scipy"})]
     packages = ["scipy", "numpy"]
 
@@ -84,7 +80,7 @@ def test_a_package_that_uv_named_in_passing_is_put_back() -> None:
     assert answer.concessions.dropped == {"scipy"}
 
 
-def test_of_two_that_exclude_each_other_the_later_one_gives_way() -> None:
+def test_of_two_that_exclude_each_other_the_later_one_gives_way():
     obstacles = [frozenset({"numpy", "scipy"})]
 
     answer = made(fewest_concessions(["numpy", "scipy"], attempt_with(obstacles)))
@@ -93,7 +89,7 @@ def test_of_two_that_exclude_each_other_the_later_one_gives_way() -> None:
     assert answer.why("scipy") == "Because numpy and scipy cannot be had together"
 
 
-def test_what_is_newer_than_the_date_is_let_in_before_a_pin_gives_way() -> None:
+def test_what_is_newer_than_the_date_is_let_in_before_a_pin_gives_way():
     def attempt(concessions: Concessions) -> list[Resolution] | Conflict:
         if "sympy" in concessions.undated:
             return []
@@ -104,7 +100,7 @@ def test_what_is_newer_than_the_date_is_let_in_before_a_pin_gives_way() -> None:
     assert answer.concessions == Concessions(frozenset(), frozenset({"sympy"}))
 
 
-def test_what_gave_way_may_be_newer_than_the_date() -> None:
+def test_what_gave_way_may_be_newer_than_the_date():
     def attempt(concessions: Concessions) -> list[Resolution] | Conflict:
         if "numpy" in concessions.dropped & concessions.undated:
             return []
@@ -115,7 +111,7 @@ def test_what_gave_way_may_be_newer_than_the_date() -> None:
     assert answer.concessions == Concessions(frozenset({"numpy"}), frozenset({"numpy"}))
 
 
-def test_of_pins_the_one_that_cannot_be_built_gives_way() -> None:
+def test_of_pins_the_one_that_cannot_be_built_gives_way():
     def attempt(concessions: Concessions) -> list[Resolution] | Conflict:
         return [] if "cocoa" in concessions.dropped else failed_build("cocoa==2.0.2")
 
@@ -127,7 +123,7 @@ def test_of_pins_the_one_that_cannot_be_built_gives_way() -> None:
     )
 
 
-def test_what_cannot_be_built_may_be_newer_than_the_date() -> None:
+def test_what_cannot_be_built_may_be_newer_than_the_date():
     def attempt(concessions: Concessions) -> list[Resolution] | Conflict:
         return [] if "h5py" in concessions.undated else failed_build("h5py==3.1.0")
 
@@ -136,13 +132,13 @@ def test_what_cannot_be_built_may_be_newer_than_the_date() -> None:
     assert answer.concessions == Concessions(frozenset(), frozenset({"h5py"}))
 
 
-def test_a_conflict_of_nothing_that_was_requested_is_the_answer() -> None:
+def test_a_conflict_of_nothing_that_was_requested_is_the_answer():
     answer = fewest_concessions([], lambda _: conflict("torch"))
 
     assert isinstance(answer, Conflict)
 
 
-def test_a_release_is_as_old_as_its_first_file() -> None:
+def test_a_release_is_as_old_as_its_first_file():
     files = [
         {"filename": "numpy-1.23.5-cp311-cp311-linux_x86_64.whl", "upload-time": "2022-11-20T10Z"},
         {"filename": "numpy-1.23.5.tar.gz", "upload-time": "2022-11-19T21:11:03.5Z"},

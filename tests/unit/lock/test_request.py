@@ -22,14 +22,14 @@ def torches(requests: list[LockRequest], *, newest: bool = False) -> list[str]:
     return [str(planned.choice.build.torch) for planned in agree_on_torch(requests, newest=newest)]
 
 
-def test_several_targets_get_the_newest_torch_that_all_can_have() -> None:
+def test_several_targets_get_the_newest_torch_that_all_can_have():
     alone = torches(lock_requests("cu130"))
     together = torches(lock_requests("cu126", "cu130", "cpu"))
     assert len(set(together)) == 1
     assert together[0] == torches(lock_requests("cu126"))[0] != alone[0]
 
 
-def test_one_python_serves_all() -> None:
+def test_one_python_serves_all():
     planned = agree_on_torch(lock_requests("cu126", "cu130-windows-x86_64", "cpu-macos-arm64"))
     assert len({each.choice.python for each in planned}) == 1
     assert {
@@ -44,13 +44,13 @@ def test_one_python_serves_all() -> None:
     }
 
 
-def test_a_pinned_torch_holds_for_all() -> None:
+def test_a_pinned_torch_holds_for_all():
     assert set(torches(lock_requests("cu126", "cu130", requirements=("torch==2.10.*",)))) == {
         "2.10.0"
     }
 
 
-def test_targets_without_a_common_torch_are_named_and_can_each_have_their_newest() -> None:
+def test_targets_without_a_common_torch_are_named_and_can_each_have_their_newest():
     disagreeing = lock_requests("cu118", "cu132")
     with pytest.raises(NoBuildError) as caught:
         agree_on_torch(disagreeing)
@@ -59,7 +59,7 @@ def test_targets_without_a_common_torch_are_named_and_can_each_have_their_newest
     assert torches(disagreeing, newest=True)[0] == torches(lock_requests("cu118"))[0]
 
 
-def test_a_pin_replaces_what_was_asked_of_torch_and_keeps_its_extras() -> None:
+def test_a_pin_replaces_what_was_asked_of_torch_and_keeps_its_extras():
     asked = ("torch[opt-einsum]>=2.5", "numpy", "Torch<3")
     assert pin_torch(asked, "2.13.0+cu126") == ("torch[opt-einsum]==2.13.0", "numpy")
     assert pin_torch(("vllm",), "2.13.0") == ("torch==2.13.0", "vllm")

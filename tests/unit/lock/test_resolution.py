@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from gpuinstall.base.errors import InstallationError
@@ -15,16 +11,13 @@ from gpuinstall.lock.target import Target
 from tests.frozen import frozen_catalog
 from tests.unit.lock.wheels_here import listed, torch
 
-if TYPE_CHECKING:
-    from gpuinstall.catalog import Wheel
-
 TAGS = Target("cu126").tags("3.12")
 HASH = "1" * 64
 TORCH = torch()
 NUMPY = LockedFile("numpy", "https://default.example/numpy-2.3.4-py3-none-any.whl")
 
 
-def test_a_family_file_from_its_page_and_any_other_file_pass() -> None:
+def test_a_family_file_from_its_page_and_any_other_file_pass():
     check_provenance((LockedFile("torch", TORCH.url), NUMPY), {"torch": (TORCH,)})
 
 
@@ -41,14 +34,14 @@ def test_a_family_file_from_its_page_and_any_other_file_pass() -> None:
         LockedFile("numpy", "https://default.example/"),
     ],
 )
-def test_a_file_that_strayed_is_refused(file: LockedFile) -> None:
+def test_a_file_that_strayed_is_refused(file):
     with pytest.raises(InstallationError) as caught:
         check_provenance((file,), {"torch": (TORCH,)})
     assert caught.value.code == "wrong-source"
     assert file.package in caught.value.message
 
 
-def test_only_wheels_of_the_backend_and_the_target_are_offered() -> None:
+def test_only_wheels_of_the_backend_and_the_target_are_offered():
     right = torch()
     others = (
         torch("2.14.1+cu130"),
@@ -59,14 +52,14 @@ def test_only_wheels_of_the_backend_and_the_target_are_offered() -> None:
     assert fitting((*others, right), "cu126", TAGS) == (right,)
 
 
-def test_a_wheel_without_a_tag_of_its_own_is_that_of_its_page() -> None:
+def test_a_wheel_without_a_tag_of_its_own_is_that_of_its_page():
     name = "triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl"
     here, other = listed(name, backend="cu126"), listed(name, backend="cu130")
     assert fitting((other, here), "cu126", TAGS) == (here,)
     assert fitting((listed(name),), "cu126", TAGS) == (listed(name),)
 
 
-def test_of_one_version_the_best_fitting_wheel_of_the_first_source_is_taken() -> None:
+def test_of_one_version_the_best_fitting_wheel_of_the_first_source_is_taken():
     old, new = (
         torch(tag="cp312-cp312-manylinux_2_17_x86_64"),
         torch(tag="cp312-cp312-manylinux_2_28_x86_64"),
@@ -76,11 +69,11 @@ def test_of_one_version_the_best_fitting_wheel_of_the_first_source_is_taken() ->
     assert fitting((first, second), "cu126", TAGS) == (first,)
 
 
-def test_every_version_is_offered() -> None:
+def test_every_version_is_offered():
     assert len(fitting((torch("2.14.1+cu126"), torch("2.13.0+cu126")), "cu126", TAGS)) == 2
 
 
-def test_the_files_are_the_wheels_and_the_stand_in_for_a_hash_is_none() -> None:
+def test_the_files_are_the_wheels_and_the_stand_in_for_a_hash_is_none():
     packages = [
         {"name": "numpy", "wheels": [{"url": NUMPY.url, "hashes": {"sha256": HASH}}]},
         {
@@ -94,12 +87,12 @@ def test_the_files_are_the_wheels_and_the_stand_in_for_a_hash_is_none() -> None:
 
 
 @pytest.mark.parametrize("kind", ["vcs", "directory"])
-def test_what_no_hash_can_pin_has_no_files(kind: str) -> None:
+def test_what_no_hash_can_pin_has_no_files(kind):
     assert locked_files({"packages": [{"name": "mine", kind: {"path": "."}}]}) == ()
 
 
 @pytest.mark.parametrize("kind", ["vcs", "directory", "archive", "sdist"])
-def test_a_member_of_the_family_comes_from_a_wheel_of_its_source_or_not_at_all(kind: str) -> None:
+def test_a_member_of_the_family_comes_from_a_wheel_of_its_source_or_not_at_all(kind):
     check_unbuilt(
         {"packages": [{"name": "mine", kind: {}}, {"name": "torch", "wheels": [{}]}]}, {"torch"}
     )
@@ -117,8 +110,6 @@ def test_a_member_of_the_family_comes_from_a_wheel_of_its_source_or_not_at_all(k
         ((torch("2.13.0+cu126"),), []),
     ],
 )
-def test_a_file_is_foreseen_where_its_version_is_pinned_and_no_hash_is_known(
-    wheels: tuple[Wheel, ...], expected: list[LockedFile]
-) -> None:
+def test_a_file_is_foreseen_where_its_version_is_pinned_and_no_hash_is_known(wheels, expected):
     request = LockRequest.for_target(Target("cu126"), Request(("torch==2.14.1",)), frozen_catalog())
     assert foreseen_files(request, {"torch": wheels}) == expected

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 import tomli
 from packaging.version import InvalidVersion
@@ -16,14 +12,11 @@ from gpuinstall.sources import Sources
 from gpuinstall.sources.web import Page
 from tests.unit.lock.wheels_here import listed, torch
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 TARGET = Target("cu126")
 TRITON = listed("triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl", sha256="a" * 64)
 
 
-def test_a_package_with_a_page_is_not_asked_for_unless_somebody_does() -> None:
+def test_a_package_with_a_page_is_not_asked_for_unless_somebody_does():
     project = ResolverProject(
         ("torch==2.14.1+cu126", "numpy"), "3.12", TARGET, {"torch": (torch(),), "triton": (TRITON,)}
     )
@@ -32,7 +25,7 @@ def test_a_package_with_a_page_is_not_asked_for_unless_somebody_does() -> None:
     assert document["project"]["requires-python"] == "==3.12.*"
 
 
-def test_a_page_reads_back_as_the_wheels_it_was_written_from() -> None:
+def test_a_page_reads_back_as_the_wheels_it_was_written_from():
     wheels = (torch(metadata=True, metadata_sha256="b" * 64), TRITON)
     back = parse_page(Page(simple_page(wheels), "text/html", "https://elsewhere.example/"))
     assert [wheel.url for wheel in back] == [wheel.url for wheel in wheels]
@@ -40,7 +33,7 @@ def test_a_page_reads_back_as_the_wheels_it_was_written_from() -> None:
     assert [wheel.metadata_sha256 for wheel in back] == ["b" * 64, None]
 
 
-def test_what_stands_for_a_hash_is_each_files_own() -> None:
+def test_what_stands_for_a_hash_is_each_files_own():
     first, second = (
         unknown_hash("https://index.example/a.whl"),
         unknown_hash("https://index.example/b.whl"),
@@ -51,12 +44,12 @@ def test_what_stands_for_a_hash_is_each_files_own() -> None:
     assert not is_unknown("a" * 64)
 
 
-def test_an_address_cannot_break_out_of_its_simple_page() -> None:
+def test_an_address_cannot_break_out_of_its_simple_page():
     wicked = torch(source='https://index.example/"><a href="https://evil.example')
     assert '"><a' not in simple_page((wicked,)).replace('">torch', "")
 
 
-def test_the_project_is_written_with_one_folder_for_each_simple_page(tmp_path: Path) -> None:
+def test_the_project_is_written_with_one_folder_for_each_simple_page(tmp_path):
     ResolverProject(("torch",), "3.12", TARGET, {"torch": (torch(),)}).write(tmp_path, tmp_path)
     assert (tmp_path / "pyproject.toml").is_file()
     assert "torch-2.14.1" in (tmp_path / "family" / "torch" / "index.html").read_text(
@@ -65,8 +58,8 @@ def test_the_project_is_written_with_one_folder_for_each_simple_page(tmp_path: P
 
 
 def test_packages_that_nobody_lists_have_their_empty_pages_in_one_index_for_all_projects(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     first, second = tmp_path / "first", tmp_path / "second"
     for folder, wheels in ((first, (TRITON,)), (second, ())):
         folder.mkdir()
@@ -91,7 +84,7 @@ def test_packages_that_nobody_lists_have_their_empty_pages_in_one_index_for_all_
     ]
 
 
-def test_versions_and_who_asks_for_them_are_read_from_the_annotations() -> None:
+def test_versions_and_who_asks_for_them_are_read_from_the_annotations():
     text = (
         "numpy==2.3.4    # via -c constraints.txt, vllm\n"
         "torch==2.9.1+cu126    # via the-request (pyproject.toml), vllm, xformers\n"
@@ -104,7 +97,7 @@ def test_versions_and_who_asks_for_them_are_read_from_the_annotations() -> None:
     }
 
 
-def test_what_uv_is_given_has_one_requirement_on_a_line(tmp_path: Path) -> None:
+def test_what_uv_is_given_has_one_requirement_on_a_line(tmp_path):
     wicked = 'numpy ; platform_release == "a\n-r /etc/passwd"'
     for pins in (VersionPins((wicked,)), VersionPins((), {"numpy": "2.0\n-r /etc/passwd"})):
         with pytest.raises((UsageError, InvalidVersion)):
@@ -115,7 +108,7 @@ def test_what_uv_is_given_has_one_requirement_on_a_line(tmp_path: Path) -> None:
         assert not any("/etc/passwd" in text for text in written)
 
 
-def test_further_indexes_come_after_the_family_and_before_the_default_one(tmp_path: Path) -> None:
+def test_further_indexes_come_after_the_family_and_before_the_default_one(tmp_path):
     sources = Sources(
         extra_indexes=("https://corp.example/simple", "https://download.pytorch.org/whl/cu118"),
         package_indexes={

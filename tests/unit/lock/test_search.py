@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.reporter import SilentReporter
@@ -11,11 +11,7 @@ from gpuinstall.lock import search
 from gpuinstall.lock.code_check import Exclusion
 from gpuinstall.lock.search import SearchState, search_locks
 from gpuinstall.lock.uv_failure import Conflict
-
-if TYPE_CHECKING:
-    import pytest
-
-    from gpuinstall.sources.session import Session
+from gpuinstall.sources.session import Session
 
 CONFLICT = Conflict(NoBuildError("requirements-conflict", "they conflict"))
 NO_CODE = Exclusion(
@@ -24,8 +20,8 @@ NO_CODE = Exclusion(
 
 
 def test_a_search_beyond_its_budget_ends_with_what_it_knows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     session = cast("Session", SimpleNamespace(uv_runs=["pip compile"], reporter=SilentReporter()))
     states = {
         "they conflict": SearchState((), rejection=CONFLICT),
@@ -45,7 +41,7 @@ def test_a_search_beyond_its_budget_ends_with_what_it_knows(
     assert wrong == {}
 
 
-def test_a_search_beyond_its_time_says_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_beyond_its_time_says_what_it_found(monkeypatch):
     session = cast("Session", SimpleNamespace(uv_runs=[], reporter=SilentReporter()))
     state = SearchState((), exclusions=(NO_CODE,), rejection=CONFLICT)
     monkeypatch.setattr(search, "_start", lambda _requests, _session: state)

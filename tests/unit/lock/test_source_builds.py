@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli
@@ -21,9 +22,6 @@ from gpuinstall.lock.source_builds import (
 )
 from gpuinstall.machine.host import GIB, Capacity, available
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 FLASH = {
     "name": "flash-attn",
     "version": "2.8.3",
@@ -40,10 +38,10 @@ WHEEL = {"name": "numpy", "version": "2", "wheels": [{"url": "https://files.exam
 class Heard(SilentReporter):
     """Keeps the steps that were said."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.steps: list[str] = []
 
-    def step(self, label: str, text: str, seconds: float | None = None) -> None:  # noqa: ARG002
+    def step(self, label: str, text: str, seconds: float | None = None):  # noqa: ARG002
         self.steps.append(text)
 
 
@@ -71,7 +69,7 @@ def check(site: BuildSite, *packages: dict[str, Any], here: bool = True) -> list
     return heard.steps
 
 
-def test_what_has_no_wheel_is_built_from_what_it_has() -> None:
+def test_what_has_no_wheel_is_built_from_what_it_has():
     packages = [
         WHEEL,
         FLASH,
@@ -91,7 +89,7 @@ def test_what_has_no_wheel_is_built_from_what_it_has() -> None:
     ]
 
 
-def test_compiler_memory_and_time_are_said_before(site: BuildSite) -> None:
+def test_compiler_memory_and_time_are_said_before(site):
     said = check(site, FLASH)[0].split(", ")
     assert said == [
         "flash-attn 2.8.3 is built from its sdist",
@@ -106,9 +104,7 @@ def test_compiler_memory_and_time_are_said_before(site: BuildSite) -> None:
 @pytest.mark.parametrize(
     ("variables", "jobs"), [({}, "4"), ({"MAX_JOBS": "2"}, "2"), ({"MAX_JOBS": "x"}, "4")]
 )
-def test_as_many_jobs_run_at_once_as_the_memory_holds(
-    site: BuildSite, variables: dict[str, str], jobs: str
-) -> None:
+def test_as_many_jobs_run_at_once_as_the_memory_holds(site, variables, jobs):
     site = site._replace(environ={**site.environ, **variables})
     assert sync_variables(source_builds({"packages": [FLASH]}), site, "/x")["MAX_JOBS"] == jobs
 
@@ -122,16 +118,14 @@ def test_as_many_jobs_run_at_once_as_the_memory_holds(
         ({"capacity": Capacity(8, 5.0)}, "memory-too-small"),
     ],
 )
-def test_what_cannot_be_built_here_is_refused(
-    site: BuildSite, change: dict[str, Any], code: str
-) -> None:
+def test_what_cannot_be_built_here_is_refused(site, change, code):
     with pytest.raises(NoBuildError) as caught:
         check(site._replace(**change), FLASH)
     assert caught.value.code == code
     assert caught.value.hint
 
 
-def test_a_machine_without_a_c_compiler_is_refused(site: BuildSite, tmp_path: Path) -> None:
+def test_a_machine_without_a_c_compiler_is_refused(site, tmp_path):
     (tmp_path / "g++").unlink()
     with pytest.raises(NoBuildError) as caught:
         check(site, FLASH)
@@ -139,22 +133,20 @@ def test_a_machine_without_a_c_compiler_is_refused(site: BuildSite, tmp_path: Pa
 
 
 def test_another_minor_of_cuda_serves_and_what_is_built_elsewhere_is_not_checked(
-    site: BuildSite,
-) -> None:
+    site,
+):
     assert check(site._replace(backend=Backend.parse("cu128")), FLASH)
     assert check(site._replace(backend=Backend.parse("cu130")), FLASH, here=False)
 
 
-def test_what_compiles_for_both_is_built_for_the_cpu_without_a_toolkit(
-    site: BuildSite, tmp_path: Path
-) -> None:
+def test_what_compiles_for_both_is_built_for_the_cpu_without_a_toolkit(site, tmp_path):
     (tmp_path / "nvcc").unlink()
     assert check(site._replace(backend=Backend.parse("cpu")), SCATTER)
     variables = sync_variables(source_builds({"packages": [SCATTER]}), site, "/x")
     assert variables["FORCE_CUDA"] == "1"
 
 
-def test_a_toolkit_of_wheels_comes_before_the_machines(site: BuildSite) -> None:
+def test_a_toolkit_of_wheels_comes_before_the_machines(site):
     versions = {"torch": "2.15.0+cu130", "nvidia-cuda-nvcc": "13.0.88"}
     wheels = site._replace(backend=Backend.parse("cu130"), versions=versions)
     assert check(wheels, FLASH)
@@ -164,15 +156,13 @@ def test_a_toolkit_of_wheels_comes_before_the_machines(site: BuildSite) -> None:
     )
 
 
-def test_a_package_that_is_not_known_is_only_announced(site: BuildSite) -> None:
+def test_a_package_that_is_not_known_is_only_announced(site):
     assert check(
         site._replace(capacity=Capacity(1, 0.1)), {**FLASH, "name": "cowsay", "version": "6"}
     ) == ["cowsay 6 is built from its sdist"]
 
 
-def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools(
-    site: BuildSite, tmp_path: Path
-) -> None:
+def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools(site, tmp_path):
     builds = source_builds({"packages": [FLASH, {**FLASH, "name": "deepspeed"}]})
     assert tomli.loads(sync_settings(builds, site))["pip"]["no-build-isolation-package"] == [
         "flash-attn"
@@ -194,6 +184,6 @@ def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools(
     assert settings["index"] == [{"url": tmp_path.as_uri()}]
 
 
-def test_the_memory_that_is_free_is_read_from_the_kernel() -> None:
+def test_the_memory_that_is_free_is_read_from_the_kernel():
     assert available("MemTotal: 1 kB\nMemAvailable:   41943040 kB\n") == 40 * GIB
     assert available("") is None

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -19,9 +17,7 @@ from gpuinstall.machine.vendors import VENDORS
         (Target("cpu", "macos", "arm64"), "pylock.cpu-macos-arm64.toml"),
     ],
 )
-def test_the_lock_is_named_after_its_target_and_the_name_reads_back(
-    target: Target, filename: str
-) -> None:
+def test_the_lock_is_named_after_its_target_and_the_name_reads_back(target, filename):
     assert target.filename == filename
     assert Target.parse(str(target)) == target
 
@@ -29,7 +25,7 @@ def test_the_lock_is_named_after_its_target_and_the_name_reads_back(
 @pytest.mark.parametrize(
     "text", ["", "cu", "cu12.6", "hip6.3", "cu126-linux", "cu126-beos-x86_64", "cu126 ", "../cpu"]
 )
-def test_anything_else_is_no_target(text: str) -> None:
+def test_anything_else_is_no_target(text):
     with pytest.raises(UsageError) as caught:
         Target.parse(text)
     assert caught.value.code == "target-malformed"
@@ -55,17 +51,17 @@ def test_anything_else_is_no_target(text: str) -> None:
         (Target("cpu", "macos", "arm64"), "cp312-none-macosx_15_0_arm64", False),
     ],
 )
-def test_only_wheels_of_its_platform_and_python_fit(target: Target, wheel: str, fits: bool) -> None:
+def test_only_wheels_of_its_platform_and_python_fit(target, wheel, fits):
     assert (wheel in {str(tag) for tag in target.tags("3.12")}) is fits
 
 
-def test_a_free_threaded_python_takes_its_own_wheels() -> None:
+def test_a_free_threaded_python_takes_its_own_wheels():
     tags = {str(tag) for tag in Target("cu130").tags("3.14t")}
     assert "cp314-cp314t-manylinux_2_28_x86_64" in tags
     assert "cp314-cp314-manylinux_2_28_x86_64" not in tags
 
 
-def test_the_marker_holds_on_its_platform_and_nowhere_else() -> None:
+def test_the_marker_holds_on_its_platform_and_nowhere_else():
     from packaging.markers import Marker
 
     targets = [
@@ -80,8 +76,8 @@ def test_the_marker_holds_on_its_platform_and_nowhere_else() -> None:
 
 
 def test_a_backend_whose_tag_has_dots_is_spelled_without_them_in_the_name_of_its_lock(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setitem(VENDORS, "amd", VENDORS["nvidia"]._replace(kind="rocm"))
     target = Target.parse("rocm7-2")
     assert (target.backend, target.filename) == ("rocm7.2", "pylock.rocm7-2.toml")

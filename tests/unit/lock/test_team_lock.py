@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from gpuinstall.base.requirement import marker_environment
 from gpuinstall.lock.origins import check_addresses, requested_hashes
 from gpuinstall.lock.team_lock import read_team_lock, read_team_settings, team_lock_in
 from gpuinstall.sources import Sources
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 UV = """\
 version = 1
@@ -92,24 +89,24 @@ version = "2.9.0"
     ("name", "text"), [("uv.lock", UV), ("poetry.lock", POETRY), ("pdm.lock", PDM)]
 )
 def test_the_versions_for_this_machine_are_kept_without_what_comes_with_torchs_build(
-    tmp_path: Path, name: str, text: str
-) -> None:
+    tmp_path, name, text
+):
     (tmp_path / name).write_text(text, encoding="utf-8")
-    path = team_lock_in(tmp_path)
-    assert path == tmp_path / name
+    path = tmp_path / name
+    assert team_lock_in(tmp_path) == path
     assert read_team_lock(path, marker_environment("linux", "x86_64", "3.12")) == (
         "numpy==2.3.4",
         "torch==2.9.0",
     )
 
 
-def test_of_several_versions_that_of_the_python_is_kept(tmp_path: Path) -> None:
+def test_of_several_versions_that_of_the_python_is_kept(tmp_path):
     (tmp_path / "uv.lock").write_text(UV, encoding="utf-8")
     held = read_team_lock(tmp_path / "uv.lock", marker_environment("linux", "x86_64", "3.10"))
     assert held == ("numpy==2.2.6", "torch==2.9.0")
 
 
-def test_a_folder_without_one_has_none_and_a_malformed_one_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_one_has_none_and_a_malformed_one_is_named(tmp_path):
     assert team_lock_in(tmp_path) is None
     (tmp_path / "uv.lock").write_text("<<<<<<< ours\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"uv\.lock is malformed"):
@@ -120,7 +117,7 @@ HERE = marker_environment("linux", "x86_64", "3.12")
 BREAKS = ("2.3.4\\n-r /etc/passwd", "2.3.4 --index-url https://index.example/", "not a version")
 
 
-def test_a_version_that_is_none_is_no_line_for_uv(tmp_path: Path) -> None:
+def test_a_version_that_is_none_is_no_line_for_uv(tmp_path):
     names = {f'name = "numpy"\nversion = "{version}"' for version in BREAKS}
     names |= {
         'name = "numpy\\n-r /etc/passwd"\nversion = "2.3.4"',
@@ -161,7 +158,7 @@ def obeyed(folder: Path, file: str, rows: str) -> Sources:
     return Sources().with_settings(read_team_settings(folder / file))
 
 
-def test_a_package_of_an_index_that_is_no_source_here_is_refused(tmp_path: Path) -> None:
+def test_a_package_of_an_index_that_is_no_source_here_is_refused(tmp_path):
     for file, row in BY_INDEX.items():
         sources = obeyed(tmp_path, file, row)
         sources.check_locked_indexes(lambda: INDEX)
@@ -172,7 +169,7 @@ def test_a_package_of_an_index_that_is_no_source_here_is_refused(tmp_path: Path)
         assert INDEX in str(raised.value.hint)
 
 
-def test_a_package_of_an_address_is_never_taken_from_an_index(tmp_path: Path) -> None:
+def test_a_package_of_an_address_is_never_taken_from_an_index(tmp_path):
     served = {"ours": frozenset({"https://index.example/ours-1.0-py3-none-any.whl"})}
     accepted = []
     for file, rows in BY_ADDRESS.items():
@@ -185,7 +182,7 @@ def test_a_package_of_an_address_is_never_taken_from_an_index(tmp_path: Path) ->
     assert accepted == []
 
 
-def test_the_hashes_of_a_lock_hold_at_its_version(tmp_path: Path) -> None:
+def test_the_hashes_of_a_lock_hold_at_its_version(tmp_path):
     digest = "a" * 64
     hashes = {
         "uv.lock": f'sdist = {{ hash = "sha256:{digest}" }}\nwheels = [{{ hash = "sha256:{"b" * 64}" }}]',
@@ -208,7 +205,7 @@ def test_the_hashes_of_a_lock_hold_at_its_version(tmp_path: Path) -> None:
     assert wrong == {}
 
 
-def test_a_folder_of_files_is_an_index_by_its_path(tmp_path: Path) -> None:
+def test_a_folder_of_files_is_an_index_by_its_path(tmp_path):
     sources = obeyed(tmp_path, "uv.lock", 'source = { registry = "../wheels" }')
     replace(sources, find_links=(str(tmp_path.parent / "wheels"),)).check_locked_indexes(
         lambda: None

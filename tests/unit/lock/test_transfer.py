@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli
@@ -12,9 +13,6 @@ from gpuinstall.lock.transfer import Transfer, failure, indexes_of
 from gpuinstall.plan.values import Choice
 from tests.frozen import frozen_catalog
 from tests.unit.install.environments import lock_text
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXT = lock_text("2.14.1+cu126").replace("+cu126-cp", "%2Bcu126-cp")
 WHEEL = "torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl"
@@ -39,27 +37,27 @@ def copied(text: str, folder: Path, wheels: Path | None = None, **indexes: str) 
     return found
 
 
-def test_a_wheel_is_fetched_from_where_we_say_and_keeps_its_hash(tmp_path: Path) -> None:
+def test_a_wheel_is_fetched_from_where_we_say_and_keeps_its_hash(tmp_path):
     hashes = {"sha256": "1" * 64}
     assert copied(TEXT, tmp_path)["wheels"] == [
         {"url": f"http://127.0.0.1:9/{'1' * 64}/{WHEEL}", "hashes": hashes}
     ]
 
 
-def test_a_hash_that_is_not_known_yet_is_none(tmp_path: Path) -> None:
+def test_a_hash_that_is_not_known_yet_is_none(tmp_path):
     text = TEXT.replace("1" * 64, unknown_hash("https://index.example"))
     assert copied(text, tmp_path)["wheels"] == [
         {"url": f"http://127.0.0.1:9/None/{WHEEL}", "hashes": {}}
     ]
 
 
-def test_a_wheel_of_a_folder_that_was_given_is_named_by_its_path(tmp_path: Path) -> None:
+def test_a_wheel_of_a_folder_that_was_given_is_named_by_its_path(tmp_path):
     (tmp_path / WHEEL).touch()
     entry = {"path": str(tmp_path / WHEEL), "hashes": {"sha256": "1" * 64}}
     assert copied(TEXT, tmp_path, wheels=tmp_path)["wheels"] == [entry]
 
 
-def test_an_index_is_named_where_it_is_known(tmp_path: Path) -> None:
+def test_an_index_is_named_where_it_is_known(tmp_path):
     assert (
         copied(TEXT, tmp_path, torch="https://index.example/w")["index"]
         == "https://index.example/w"
@@ -80,15 +78,13 @@ def test_an_index_is_named_where_it_is_known(tmp_path: Path) -> None:
         (None, None, None),
     ],
 )
-def test_the_family_has_an_index_of_its_own(
-    index: str | None, default: str | None, found: str | None
-) -> None:
+def test_the_family_has_an_index_of_its_own(index, default, found):
     assert indexes_of(parse("pylock.cu126.toml", TEXT), index, default) == (
         {"torch": found} if found else {}
     )
 
 
-def test_a_path_is_read_from_the_folder_of_the_lock(tmp_path: Path) -> None:
+def test_a_path_is_read_from_the_folder_of_the_lock(tmp_path):
     text = (
         TEXT.replace("url = ", "path = ")
         .replace("https://index.example/", "wheels/")
@@ -122,7 +118,7 @@ def test_a_path_is_read_from_the_folder_of_the_lock(tmp_path: Path) -> None:
         ("error: something new", "installation-failed"),
     ],
 )
-def test_uvs_failure_gets_a_name_of_ours(message: str, code: str) -> None:
+def test_uvs_failure_gets_a_name_of_ours(message, code):
     error = failure(f"Using Python 3.12.1 environment at: .venv\n{message}")
     assert error.code == code
     assert "Using Python" not in (error.why or "")

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 import pytest
 
 from gpuinstall.base.errors import GpuInstallError, InstallationError
 from gpuinstall.lock.transfer import failure
 from gpuinstall.lock.uv_failure import Conflict, build_failure, explain_failure
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 CONFLICT = """  × No solution found when resolving dependencies:
   ╰─▶ Because there is no version of triton==3.8.0 and torch==2.14.1+cu126 depends on triton==3.8.0, we can conclude
@@ -59,7 +56,7 @@ def conflict(message: str, unlisted: Collection[str] = ()) -> GpuInstallError:
     return found.error
 
 
-def test_one_of_pytorchs_packages_that_no_source_has_is_named_with_the_way_to_ask_for_it() -> None:
+def test_one_of_pytorchs_packages_that_no_source_has_is_named_with_the_way_to_ask_for_it():
     said = CONFLICT.replace(
         "there is no version of triton==3.8.0", "there are no versions of torchtriton"
     )
@@ -69,7 +66,7 @@ def test_one_of_pytorchs_packages_that_no_source_has_is_named_with_the_way_to_as
     assert conflict(said, {"torchdata"}).code == "requirements-conflict"
 
 
-def test_a_repository_that_cannot_be_fetched_is_told_in_the_words_of_git() -> None:
+def test_a_repository_that_cannot_be_fetched_is_told_in_the_words_of_git():
     error = failed(GIT)
     assert (error.code, error.message) == ("repository", "a Git repository could not be fetched")
     assert (
@@ -78,7 +75,7 @@ def test_a_repository_that_cannot_be_fetched_is_told_in_the_words_of_git() -> No
     )
 
 
-def test_a_contradiction_is_told_from_a_missing_package_and_from_a_missing_network() -> None:
+def test_a_contradiction_is_told_from_a_missing_package_and_from_a_missing_network():
     assert conflict(CONFLICT).exit_code == 3
     missing = failed(
         "× No solution found\n╰─▶ Because nosuch was not found in the package registry and you require nosuch"
@@ -91,14 +88,14 @@ def test_a_contradiction_is_told_from_a_missing_package_and_from_a_missing_netwo
     assert (silent.code, silent.exit_code) == ("network", 4)
 
 
-def test_an_index_that_refuses_a_file_is_not_called_unreachable() -> None:
+def test_an_index_that_refuses_a_file_is_not_called_unreachable():
     error = failed(
         "error: Failed to fetch: `https://x/a.whl`\n  Caused by: HTTP status client error (404 Not Found)"
     )
     assert (error.code, error.exit_code) == ("http-status", 4)
 
 
-def test_uvs_reason_is_kept_in_one_line_without_its_arrows() -> None:
+def test_uvs_reason_is_kept_in_one_line_without_its_arrows():
     why = conflict(CONFLICT).why or ""
     assert "\n" not in why
     assert "╰" not in why
@@ -106,11 +103,11 @@ def test_uvs_reason_is_kept_in_one_line_without_its_arrows() -> None:
     assert "torch==2.14.1+cu126 depends on triton==3.8.0" in why
 
 
-def test_anything_else_is_an_installation_that_failed() -> None:
+def test_anything_else_is_an_installation_that_failed():
     assert failed("error: the sky is falling").why == "the sky is falling"
 
 
-def test_a_cache_that_cannot_be_written_is_named_with_the_way_out() -> None:
+def test_a_cache_that_cannot_be_written_is_named_with_the_way_out():
     error = failed(
         "error: Failed to initialize cache at `/sys/x`\n  cause: failed to create directory `/sys/x`"
     )
@@ -119,7 +116,7 @@ def test_a_cache_that_cannot_be_written_is_named_with_the_way_out() -> None:
 
 
 @pytest.mark.parametrize("explain", [failure, failed, build_failure])
-def test_a_build_that_fails_keeps_its_lines_with_the_cause_last(explain: object) -> None:
+def test_a_build_that_fails_keeps_its_lines_with_the_cause_last(explain):
     assert callable(explain)
     error = explain(COMPILER)
     assert (error.code, error.exit_code) == ("build-failed", 4)
@@ -131,7 +128,7 @@ def test_a_build_that_fails_keeps_its_lines_with_the_cause_last(explain: object)
     assert error.hint
 
 
-def test_a_traceback_ends_with_its_error_and_keeps_no_password() -> None:
+def test_a_traceback_ends_with_its_error_and_keeps_no_password():
     told = "Traceback (most recent call last):\n  fetch('https://me:secret@index.example/x')\nKeyError: 'HOME'\nbye"
     error = build_failure(
         f"Failed to build `a @ file:///a`\nThe build backend returned an error\n{told}"
@@ -141,6 +138,6 @@ def test_a_traceback_ends_with_its_error_and_keeps_no_password() -> None:
     assert "secret" not in (error.evidence or "")
 
 
-def test_an_index_that_fails_in_a_build_is_no_fault_of_the_package() -> None:
+def test_an_index_that_fails_in_a_build_is_no_fault_of_the_package():
     assert build_failure(INDEX) is None
     assert failed(INDEX).code == "network"

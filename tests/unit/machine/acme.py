@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+
+import pytest
 
 from gpuinstall.base.backend import SPELLINGS, Spelling
 from gpuinstall.base.machine import Machine
+from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.loader import parse_catalog
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.machine.vendors import VENDORS, Vendor
 from tests.frozen import read_frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import pytest
-
-    from gpuinstall.catalog import Catalog
 
 
 class AcmeRules(Rules):
@@ -32,7 +28,7 @@ def visible(devices: Sequence[str]) -> Mapping[str, str]:
     return {"ACME_VISIBLE": ",".join(devices)}
 
 
-def register_acme(monkeypatch: pytest.MonkeyPatch) -> None:
+def register_acme(monkeypatch: pytest.MonkeyPatch):
     """All that a new maker does: one entry of the registry, and how its tags are written."""
     monkeypatch.setitem(VENDORS, "acme", Vendor("acme", AcmeRules, visible))
     monkeypatch.setitem(SPELLINGS, "acme", Spelling("acme", "[0-9]+"))

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from gpuinstall.api import Refusal, choose
 from gpuinstall.base.backend import Backend
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import Request
+from gpuinstall.plan import Plan
 from tests.unit.machine.acme import acme_catalog, acme_machine, register_acme
 from tests.unit.plan.machines import card, machine
 
-if TYPE_CHECKING:
-    from gpuinstall.plan import Plan
-
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def registered(monkeypatch: pytest.MonkeyPatch):
     register_acme(monkeypatch)
 
 
@@ -26,7 +22,7 @@ def plan(*architectures: str, request: Request | None = None) -> Plan | Refusal:
     return choose(acme_machine(*architectures), request or Request(), acme_catalog())
 
 
-def test_its_gpu_gets_its_build_from_its_index() -> None:
+def test_its_gpu_gets_its_build_from_its_index():
     document = plan("anvil3").to_dict()
 
     assert document["status"] == "ok"
@@ -37,7 +33,7 @@ def test_its_gpu_gets_its_build_from_its_index() -> None:
     assert document["rejected"] == []
 
 
-def test_a_gpu_that_its_builds_have_no_code_for_is_left_out() -> None:
+def test_a_gpu_that_its_builds_have_no_code_for_is_left_out():
     made = plan("anvil3", "anvil1")
 
     assert made.status == "partial"
@@ -45,14 +41,14 @@ def test_a_gpu_that_its_builds_have_no_code_for_is_left_out() -> None:
     assert [warning.code for warning in made.warnings] == ["gpu-left-out"]
 
 
-def test_alone_it_is_refused_by_its_own_name() -> None:
+def test_alone_it_is_refused_by_its_own_name():
     made = plan("anvil1")
 
     assert (made.status, made.exit_code, made.reasons[0].code) == ("refused", 3, "no-build-ever")
     assert "Acme Anvil (anvil1)" in made.reasons[0].message
 
 
-def test_its_tag_may_be_asked_for_and_another_makers_build_is_refused_beside_it() -> None:
+def test_its_tag_may_be_asked_for_and_another_makers_build_is_refused_beside_it():
     assert Backend.parse("acme1") == Backend("acme", "1")
     assert plan("anvil3", request=Request(backend="acme1")).status == "ok"
     assert plan("anvil3", request=Request(("torch==2.10.0+acme1",))).status == "ok"
@@ -63,13 +59,13 @@ def test_its_tag_may_be_asked_for_and_another_makers_build_is_refused_beside_it(
     assert plan(request=Request(backend="cu126")).status == "ok"
 
 
-def test_a_request_that_its_builds_do_not_serve_is_refused() -> None:
+def test_a_request_that_its_builds_do_not_serve_is_refused():
     made = plan("anvil3", request=Request(("torch==2.14.1",)))
 
     assert (made.status, made.reasons[0].code) == ("refused", "other-torch")
 
 
-def test_next_to_nvidias_gpus_its_own_are_named_as_not_used() -> None:
+def test_next_to_nvidias_gpus_its_own_are_named_as_not_used():
     mixed = machine(
         "RTX 4090",
         card("RTX 4090", 1, vendor="acme", architecture="anvil3", compute_capability=None),
@@ -80,7 +76,7 @@ def test_next_to_nvidias_gpus_its_own_are_named_as_not_used() -> None:
     assert [warning.code for warning in made.warnings] == ["gpu-not-supported"]
 
 
-def test_its_tag_is_none_where_it_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_tag_is_none_where_it_is_not_registered(monkeypatch):
     monkeypatch.undo()
 
     with pytest.raises(UsageError, match="'acme2' is not a backend"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +17,7 @@ from gpuinstall.lock.check import stale_offline
 from gpuinstall.lock.cover import cover
 from gpuinstall.lock.fit import Fit, best, fit
 from gpuinstall.lock.folder_request import FolderRequest
+from gpuinstall.lock.lock import Lock
 from gpuinstall.lock.request import LockRequest, machine_for_target
 from gpuinstall.lock.target import Target
 from gpuinstall.lock.write import LockOptions, write_locks
@@ -26,16 +27,11 @@ from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.unit.machine.acme import acme_catalog, acme_machine, register_acme
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.lock.lock import Lock
-
 REQUEST = Request(python="3.12")
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def registered(monkeypatch: pytest.MonkeyPatch):
     register_acme(monkeypatch)
 
 
@@ -64,7 +60,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Lock]:
             ]
 
 
-def test_its_lock_is_made_of_its_own_index_and_says_what_code_it_has(made: list[Lock]) -> None:
+def test_its_lock_is_made_of_its_own_index_and_says_what_code_it_has(made):
     lock, cpu = made
 
     assert [one.name for one in made] == ["pylock.acme1.toml", "pylock.cpu.toml"]
@@ -75,7 +71,7 @@ def test_its_lock_is_made_of_its_own_index_and_says_what_code_it_has(made: list[
     assert lock.evidence["floors"] == {"glibc": "2.28"} == cpu.evidence["floors"]
 
 
-def test_each_machine_takes_the_lock_that_runs_there(made: list[Lock]) -> None:
+def test_each_machine_takes_the_lock_that_runs_there(made):
     catalog = acme_catalog()
 
     def taken(*architectures: str) -> str | None:
@@ -91,19 +87,19 @@ def test_each_machine_takes_the_lock_that_runs_there(made: list[Lock]) -> None:
     assert here.reason.message == "it is for Acme GPUs (acme1), but this machine has none"
 
 
-def test_its_lock_is_fresh_and_exported_like_any_other(made: list[Lock]) -> None:
+def test_its_lock_is_fresh_and_exported_like_any_other(made):
     assert stale_offline(made[0], REQUEST, acme_catalog(), [acme_machine("anvil3")]) == []
     assert backend_of(made[0]).tag == "acme1"
     assert "torch @ http" in requirements(made[0], frozenset({"torch"}))
 
 
-def test_its_machines_are_covered_by_its_target() -> None:
+def test_its_machines_are_covered_by_its_target():
     found = cover([LockRequest(acme_machine("anvil3"), REQUEST, acme_catalog())] * 2)
 
     assert [target.filename for target in found] == ["pylock.acme1.toml"]
 
 
-def test_its_target_is_none_where_it_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_target_is_none_where_it_is_not_registered(monkeypatch):
     assert Target.parse("acme1-linux-aarch64").backend == "acme1"
     monkeypatch.undo()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 import uv
@@ -12,14 +13,10 @@ import uv
 from gpuinstall.base import process
 from gpuinstall.verify.devices import device_targets
 from gpuinstall.verify.runner import verify_environment
+from gpuinstall.verify.verdict import Verdict
 from tests.lab.environments import packages
 from tests.lab.stub_torch import modules
 from tests.unit.machine.acme import acme_machine, register_acme
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.verify.verdict import Verdict
 
 
 class Verify(Protocol):
@@ -31,7 +28,7 @@ class Verify(Protocol):
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def registered(monkeypatch: pytest.MonkeyPatch):
     register_acme(monkeypatch)
 
 
@@ -64,7 +61,7 @@ def verify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verify:
     return run
 
 
-def test_its_gpus_run_the_checks_of_every_gpu_with_its_build(verify: Verify) -> None:
+def test_its_gpus_run_the_checks_of_every_gpu_with_its_build(verify):
     verdict = verify("acme1", "anvil3", "anvil3", plays={"architecture": "anvil3"}, deep=True)
     assert verdict.status == "passed"
     assert (verdict.environment.backend, verdict.environment.architectures) == (
@@ -78,7 +75,7 @@ def test_its_gpus_run_the_checks_of_every_gpu_with_its_build(verify: Verify) -> 
     assert not {"cuda-graph", "ecc"} & set(said)
 
 
-def test_a_list_without_code_for_it_explains_kernels_that_failed(verify: Verify) -> None:
+def test_a_list_without_code_for_it_explains_kernels_that_failed(verify):
     (device,) = verify(
         "acme1", "anvil1", plays={"architecture": "anvil1", "failed": {"sort": "no"}}
     ).devices
@@ -90,15 +87,13 @@ def test_a_list_without_code_for_it_explains_kernels_that_failed(verify: Verify)
 
 
 @pytest.mark.parametrize(("backend", "cause"), [("cpu", "F33"), ("cu126", "F24")])
-def test_a_build_for_the_cpu_or_for_another_makers_gpus_leaves_it_idle(
-    verify: Verify, backend: str, cause: str
-) -> None:
+def test_a_build_for_the_cpu_or_for_another_makers_gpus_leaves_it_idle(verify, backend, cause):
     (device,) = verify(backend, "anvil3").devices
     assert [(check.name, check.id) for check in device.checks] == [("build", cause)]
     assert str(device.checks[0].message).endswith("build of torch: Acme Anvil is not used")
 
 
-def test_a_child_sees_the_gpu_that_it_tries_by_the_makers_variable() -> None:
+def test_a_child_sees_the_gpu_that_it_tries_by_the_makers_variable():
     targets = device_targets(acme_machine("anvil3", "anvil3"), kind="acme", gpus=None, environ={})
     assert [(target.device, target.environment) for target in targets] == [
         ("acme", {"ACME_VISIBLE": "0"}),

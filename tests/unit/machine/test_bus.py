@@ -1,16 +1,9 @@
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from gpuinstall.machine.bus import read_pci
 from tests.lab.elsewhere import lay
 from tests.lab.recorded import Recording
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-def test_only_whole_display_controllers_and_accelerators_are_read(tmp_path: Path) -> None:
+def test_only_whole_display_controllers_and_accelerators_are_read(tmp_path):
     identity = {"vendor": "0x10de", "device": "0x2684"}
     functions = {
         "0000:01:00.0": {

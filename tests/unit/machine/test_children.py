@@ -4,28 +4,22 @@ import os
 import sys
 from threading import Event
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.process import Finished
 from gpuinstall.machine import children
 from gpuinstall.machine.children import death, run_children
 from tests.lab.pace import within
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
-
 
 def python(code: str) -> tuple[list[str], dict[str, str]]:
     return [sys.executable, "-I", "-S", "-c", code], dict(os.environ)
 
 
-def nothing() -> None:
+def nothing():
     raise AssertionError("nothing was to be waited for")
 
 
-def test_children_run_at_once_and_answer_in_the_order_of_their_commands() -> None:
+def test_children_run_at_once_and_answer_in_the_order_of_their_commands():
     commands = [python(f"import time; time.sleep(0.5); print({number})") for number in range(4)]
     with within(1.9):
         assert [finished.out for finished in run_children(commands, 60, lambda: None)] == [
@@ -36,7 +30,7 @@ def test_children_run_at_once_and_answer_in_the_order_of_their_commands() -> Non
         ]
 
 
-def test_a_child_that_outlives_its_time_is_ended_and_the_others_keep_their_answers() -> None:
+def test_a_child_that_outlives_its_time_is_ended_and_the_others_keep_their_answers():
     late, done = run_children(
         [python("import time; time.sleep(60)"), python("print(1)")], 1, nothing
     )
@@ -44,7 +38,7 @@ def test_a_child_that_outlives_its_time_is_ended_and_the_others_keep_their_answe
     assert done.out == "1\n"
 
 
-def test_a_child_that_no_signal_ends_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_no_signal_ends_is_left_behind(monkeypatch):
     woken = Event()
 
     def asleep_in_the_kernel(*_: object, **__: object) -> Finished:
@@ -60,7 +54,7 @@ def test_a_child_that_no_signal_ends_is_left_behind(monkeypatch: pytest.MonkeyPa
     assert seconds < 5
 
 
-def test_a_program_that_cannot_be_started_is_an_answer(tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_started_is_an_answer(tmp_path):
     program = tmp_path / "nvidia-smi"
     program.write_bytes(b"\x00not a program")
     program.chmod(0o755)
@@ -68,10 +62,10 @@ def test_a_program_that_cannot_be_started_is_an_answer(tmp_path: Path) -> None:
     assert death(finished) == "ended with status 126 and no answer"
 
 
-def test_a_signal_is_named() -> None:
+def test_a_signal_is_named():
     assert death(Finished((), -11, "", "")) == "was ended by SIGSEGV"
     assert death(Finished((), -99, "", "")) == "was ended by signal 99"
 
 
-def test_no_children_are_no_answers() -> None:
+def test_no_children_are_no_answers():
     assert run_children([], 5, nothing) == ()

@@ -1,16 +1,9 @@
 """What a process was put into, by the traces that each engine leaves."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from gpuinstall.machine.container import own_mounts, read_container
 from tests.lab.recorded import recording
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OVERLAY = "1 0 0:50 / / rw - overlay overlay rw,lowerdir=/var/lib/docker/overlay2/l/A\n"
 DISK = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
@@ -44,24 +37,22 @@ DISK = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
         ({"/.dockerenv": "", "own-mounts.txt": DISK}, {}, None),
     ],
 )
-def test_an_engine_is_known_by_its_traces(
-    tmp_path: Path, files: dict[str, str], variables: dict[str, str], container: str | None
-) -> None:
+def test_an_engine_is_known_by_its_traces(tmp_path, files, variables, container):
     assert read_container(recording(tmp_path, files, **variables)).engine == container
 
 
-def test_other_peoples_containers_on_a_host_say_nothing_of_this_process() -> None:
+def test_other_peoples_containers_on_a_host_say_nothing_of_this_process():
     theirs = "90 27 0:61 / /var/lib/docker/overlay2/x/merged rw - overlay overlay rw,lowerdir=/var/lib/docker/overlay2/l/A\n"
     assert own_mounts(DISK + theirs).splitlines() == DISK.splitlines()
 
 
 @pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"])
-def test_a_job_shares_the_bus(tmp_path: Path, variable: str) -> None:
+def test_a_job_shares_the_bus(tmp_path, variable):
     info = read_container(recording(tmp_path, **{variable: "4711"}))
     assert (info.job, info.shares_the_bus) == (variable, True)
 
 
-def test_a_builder_is_known_by_its_signs(tmp_path: Path) -> None:
+def test_a_builder_is_known_by_its_signs(tmp_path):
     assert read_container(recording(tmp_path / "ci", CI="true")).signs == ("a CI runner",)
     login = recording(tmp_path / "login", {"slurm.txt": "/usr/bin/sbatch"})
     assert read_container(login).signs == ("Slurm's commands",)

@@ -6,10 +6,14 @@ The others are made by tests/unit/catalog/failures/test_failures_elsewhere.py, w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from gpuinstall.base.finding import Finding
+from gpuinstall.base.machine import Machine
 from gpuinstall.machine.probe import read_machine
 from tests.lab.recorded import (
     GTX_1080,
@@ -29,13 +33,6 @@ from tests.lab.recorded import (
     recording,
 )
 from tests.lab.topology import Node, topology
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from gpuinstall.base.finding import Finding
-    from gpuinstall.base.machine import Machine
 
 DOCKER = {
     "/.dockerenv": "",
@@ -367,7 +364,7 @@ def probed(folder: Path, files: Mapping[str, str], variables: Mapping[str, str])
 
 
 @pytest.mark.parametrize("entry", MADE)
-def test_a_failure_is_recognised_and_said_once(tmp_path: Path, entry: str) -> None:
+def test_a_failure_is_recognised_and_said_once(tmp_path, entry):
     wrong = {}
     for number, made in enumerate(MADE[entry]):
         problems = probed(tmp_path / str(number), made.files, made.variables).problems
@@ -390,7 +387,7 @@ def says_what_was_made(problem: Finding, entry: str, made: Made) -> bool:
     )
 
 
-def test_a_healthy_machine_shows_no_failure(tmp_path: Path) -> None:
+def test_a_healthy_machine_shows_no_failure(tmp_path):
     machines = {
         name: probed(tmp_path / name, *healthy_machine) for name, healthy_machine in HEALTHY.items()
     }

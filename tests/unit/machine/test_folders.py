@@ -6,18 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.machine.host import Folder, parse_folders, read_folders
 from gpuinstall.machine.source import ThisMachine
 
-if TYPE_CHECKING:
-    import pytest
 
-
-def test_the_nearest_folder_that_is_there_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_nearest_folder_that_is_there_is_looked_at(tmp_path, monkeypatch):
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "not" / "yet"))
     found = read_folders(ThisMachine())
     assert found.keys() == {"environment", "cache", "temporary", "shared-memory", "kernel-cache"}
@@ -25,7 +19,7 @@ def test_the_nearest_folder_that_is_there_is_looked_at(
     assert found["cache"].free > 0
 
 
-def test_a_user_without_a_home_has_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_has_folders(monkeypatch):
     def unknown() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -33,7 +27,7 @@ def test_a_user_without_a_home_has_folders(monkeypatch: pytest.MonkeyPatch) -> N
     assert "cache" in read_folders(ThisMachine())
 
 
-def test_a_working_folder_that_is_gone_is_no_fault(tmp_path: Path) -> None:
+def test_a_working_folder_that_is_gone_is_no_fault(tmp_path):
     (tmp_path / "gone").mkdir()
     code = """
 import os
@@ -49,6 +43,6 @@ print(len(read_folders(ThisMachine())))
     assert done.stdout == "5\n"
 
 
-def test_what_is_malformed_is_left_out() -> None:
+def test_what_is_malformed_is_left_out():
     text = '{"cache": {"free": 7}, "temporary": {"free": "much"}, "environment": 3}'
     assert parse_folders(text) == {"cache": Folder(7)}

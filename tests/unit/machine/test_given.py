@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
+from gpuinstall.base.machine import Machine
 from gpuinstall.machine.probe import read_machine
 from tests.lab.recorded import (
     H200,
@@ -20,12 +22,6 @@ from tests.lab.recorded import (
     nvml,
     recording,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from gpuinstall.base.machine import Machine
 
 POD = {"/proc/self/cgroup": "0::/kubepods.slice/kubepods-burstable.slice\n"}
 SLURM = {"SLURM_JOB_ID": "4711", "CUDA_VISIBLE_DEVICES": "0"}
@@ -42,7 +38,7 @@ def probed(folder: Path, *files: Mapping[str, str], **variables: str) -> Machine
     return read_machine(source=recording(folder, *files, **variables))
 
 
-def test_a_pod_with_one_of_eight_has_one_gpu_and_a_note(tmp_path: Path) -> None:
+def test_a_pod_with_one_of_eight_has_one_gpu_and_a_note(tmp_path):
     machine = probed(tmp_path, one_of_eight(), POD)
     assert [gpu.index for gpu in machine.gpus] == [0]
     assert machine.environment.container == "kubernetes"
@@ -51,7 +47,7 @@ def test_a_pod_with_one_of_eight_has_one_gpu_and_a_note(tmp_path: Path) -> None:
     assert bus(8) in note.message
 
 
-def test_a_job_whose_nodes_are_denied_has_one_gpu_and_a_note(tmp_path: Path) -> None:
+def test_a_job_whose_nodes_are_denied_has_one_gpu_and_a_note(tmp_path):
     denied = {f"/dev/nvidia{number}": "denied\n" for number in range(1, 8)}
     machine = probed(tmp_path, one_of_eight(), denied, **SLURM)
     assert [gpu.index for gpu in machine.gpus] == [0]
@@ -59,7 +55,7 @@ def test_a_job_whose_nodes_are_denied_has_one_gpu_and_a_note(tmp_path: Path) -> 
     assert machine.problems[0].message.startswith("not given to this job")
 
 
-def test_a_job_does_not_list_the_cards_that_nvml_shows_and_denies(tmp_path: Path) -> None:
+def test_a_job_does_not_list_the_cards_that_nvml_shows_and_denies(tmp_path):
     denied = {"error": 4, "bus_id": None, "name": None, "uuid": None, "pci_device_id": None}
     files = healthy(2) | nvml({}, denied) | libcuda(1) | {"/dev/nvidia1": "denied\n"}
     machine = probed(tmp_path, files, **SLURM)
@@ -68,8 +64,8 @@ def test_a_job_does_not_list_the_cards_that_nvml_shows_and_denies(tmp_path: Path
 
 
 def test_a_job_without_a_card_on_a_node_full_of_them_is_a_machine_without_a_gpu(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     shared = {"/dev/nvidiactl": "open\n", "/dev/nvidia-uvm": "open\n"}
     denied = {f"/dev/nvidia{number}": "denied\n" for number in range(2)}
     files = card(1) | card(2) | module() | nvml() | libcuda(init=100) | shared | denied
@@ -81,13 +77,13 @@ def test_a_job_without_a_card_on_a_node_full_of_them_is_a_machine_without_a_gpu(
 
 
 def test_a_container_with_a_node_of_a_card_that_the_driver_does_not_list_has_a_broken_one(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     machine = probed(tmp_path, healthy(1), card(2), nodes(2), POD)
     assert [(problem.code, problem.gpus) for problem in machine.problems] == [("gpu-lost", (1,))]
 
 
-def test_a_container_without_any_card_is_a_machine_without_a_gpu(tmp_path: Path) -> None:
+def test_a_container_without_any_card_is_a_machine_without_a_gpu(tmp_path):
     machine = probed(tmp_path, card(1), card(2), module(), no_nvml(), no_libcuda(), POD)
     assert machine.gpus == ()
     (note,) = machine.problems
@@ -97,9 +93,7 @@ def test_a_container_without_any_card_is_a_machine_without_a_gpu(tmp_path: Path)
 
 
 @pytest.mark.parametrize("driver", ["vfio-pci", "pciback"])
-def test_a_card_set_aside_for_a_virtual_machine_is_noted_and_not_listed(
-    tmp_path: Path, driver: str
-) -> None:
+def test_a_card_set_aside_for_a_virtual_machine_is_noted_and_not_listed(tmp_path, driver):
     machine = probed(tmp_path, healthy(1), card(2, H200, driver))
     assert [gpu.index for gpu in machine.gpus] == [0]
     (note,) = machine.problems
@@ -107,19 +101,19 @@ def test_a_card_set_aside_for_a_virtual_machine_is_noted_and_not_listed(
     assert driver in (note.why or "")
 
 
-def test_only_cards_for_virtual_machines_are_a_machine_without_a_gpu(tmp_path: Path) -> None:
+def test_only_cards_for_virtual_machines_are_a_machine_without_a_gpu(tmp_path):
     machine = probed(tmp_path, card(1, driver="vfio-pci"), no_nvml(), no_libcuda())
     assert machine.gpus == ()
     assert not any(problem.blocking for problem in machine.problems)
 
 
-def test_more_gpus_in_nvml_than_on_the_bus_are_no_problem(tmp_path: Path) -> None:
+def test_more_gpus_in_nvml_than_on_the_bus_are_no_problem(tmp_path):
     machine = probed(tmp_path, nvml({}, {}), libcuda(2), card(1), nodes(2))
     assert len(machine.gpus) == 2
     assert machine.problems == ()
 
 
-def test_a_lost_gpu_is_named_by_the_bus_when_only_one_card_is_left(tmp_path: Path) -> None:
+def test_a_lost_gpu_is_named_by_the_bus_when_only_one_card_is_left(tmp_path):
     files = healthy(2) | nvml(
         {},
         {
@@ -136,7 +130,7 @@ def test_a_lost_gpu_is_named_by_the_bus_when_only_one_card_is_left(tmp_path: Pat
     assert (lost.index, lost.pci_id, str(lost.compute_capability)) == (1, H200, "9.0")
 
 
-def test_without_a_driver_the_cards_come_from_the_bus_in_its_order(tmp_path: Path) -> None:
+def test_without_a_driver_the_cards_come_from_the_bus_in_its_order(tmp_path):
     machine = probed(
         tmp_path, card(0x41, H200, None), card(2, driver=None), no_nvml(), no_libcuda()
     )
@@ -149,12 +143,12 @@ def test_without_a_driver_the_cards_come_from_the_bus_in_its_order(tmp_path: Pat
     assert [problem.code for problem in machine.problems] == ["driver-missing"]
 
 
-def test_the_capability_of_an_unknown_chip_is_not_guessed(tmp_path: Path) -> None:
+def test_the_capability_of_an_unknown_chip_is_not_guessed(tmp_path):
     machine = probed(tmp_path, card(1, "10de:3340", None), no_nvml(), no_libcuda())
     assert machine.gpus[0].compute_capability is None
 
 
-def test_other_makers_gpus_are_noted_where_nvidia_has_none(tmp_path: Path) -> None:
+def test_other_makers_gpus_are_noted_where_nvidia_has_none(tmp_path):
     radeon = card(3, "1002:744c", "amdgpu")
     machine = probed(tmp_path / "amd", radeon, no_nvml(), no_libcuda())
     assert machine.gpus == ()

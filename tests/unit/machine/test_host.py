@@ -1,17 +1,10 @@
 """The host: distribution and package manager, architecture, C library."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from gpuinstall.machine import host
 from gpuinstall.machine.host import parse_avx, parse_os_release, read_host, true_architecture
 from tests.lab.recorded import platform, recording
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -39,9 +32,7 @@ if TYPE_CHECKING:
         ("", None, None),
     ],
 )
-def test_a_distribution_is_named_with_its_package_manager(
-    tmp_path: Path, text: str, name: str | None, manager: str | None
-) -> None:
+def test_a_distribution_is_named_with_its_package_manager(tmp_path, text, name, manager):
     names = parse_os_release(text)
     assert host.distribution(names) == name
     assert (read_host(recording(tmp_path, {"/etc/os-release": text})).fix_keys or (None,))[
@@ -64,12 +55,12 @@ def test_a_distribution_is_named_with_its_package_manager(
     ],
 )
 def test_the_architecture_is_the_machines_not_an_emulated_pythons(
-    machine: str, system: str, processor: str, translated: str, architecture: str
-) -> None:
+    machine, system, processor, translated, architecture
+):
     assert true_architecture(machine, system, processor, translated) == architecture
 
 
-def test_glibc_has_its_version_and_musl_is_known_by_its_loader(tmp_path: Path) -> None:
+def test_glibc_has_its_version_and_musl_is_known_by_its_loader(tmp_path):
     ubuntu = read_host(recording(tmp_path / "ubuntu"))
     assert (ubuntu.libc, ubuntu.glibc) == ("glibc", "2.35")
     alpine = {
@@ -79,7 +70,7 @@ def test_glibc_has_its_version_and_musl_is_known_by_its_loader(tmp_path: Path) -
     assert (read_host(recording(tmp_path / "alpine", alpine)).libc, ubuntu.os) == ("musl", "linux")
 
 
-def test_a_musl_python_on_a_glibc_host_does_not_make_it_a_musl_host(tmp_path: Path) -> None:
+def test_a_musl_python_on_a_glibc_host_does_not_make_it_a_musl_host(tmp_path):
     files = {
         "platform.json": '{"system": "Linux", "machine": "x86_64"}',
         "/lib64/ld-linux-x86-64.so.2": "",
@@ -97,11 +88,11 @@ def test_a_musl_python_on_a_glibc_host_does_not_make_it_a_musl_host(tmp_path: Pa
         ("", None),
     ],
 )
-def test_avx_is_read_from_the_flags(text: str, avx: bool | None) -> None:
+def test_avx_is_read_from_the_flags(text, avx):
     assert parse_avx(text) is avx
 
 
-def test_this_machine_is_read_for_real() -> None:
+def test_this_machine_is_read_for_real():
     from gpuinstall.machine.source import ThisMachine
 
     facts = read_host(ThisMachine())
@@ -109,7 +100,7 @@ def test_this_machine_is_read_for_real() -> None:
     assert facts.arch in ("x86_64", "aarch64", "arm64")
 
 
-def test_windows_and_macos_have_no_libc(tmp_path: Path) -> None:
+def test_windows_and_macos_have_no_libc(tmp_path):
     for system in ("Windows", "Darwin"):
         facts = read_host(
             recording(tmp_path / system, {"platform.json": platform(system, "AMD64")})

@@ -1,7 +1,5 @@
 """Recorded machines: the raw outputs of real ones, each with its source and the Machine that it is."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -13,18 +11,18 @@ MACHINES = Path(__file__).parents[2] / "data" / "machines"
 FOLDERS = sorted(folder for folder in MACHINES.iterdir() if folder.is_dir())
 
 
-def test_there_are_at_least_fifteen() -> None:
+def test_there_are_at_least_fifteen():
     assert len(FOLDERS) >= 15
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_recorded_machine_is_read_as_what_it_is(folder: Path) -> None:
+def test_a_recorded_machine_is_read_as_what_it_is(folder):
     expected = json.loads((folder / "machine.json").read_text(encoding="utf-8"))
     assert read_recording(folder).to_dict() == expected
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_recorded_machine_names_its_source(folder: Path) -> None:
+def test_a_recorded_machine_names_its_source(folder):
     source = (folder / "SOURCE").read_text(encoding="utf-8")
     assert source.startswith(
         ("https://github.com/", "Recorded by gpuinstall", "Measured for this project")

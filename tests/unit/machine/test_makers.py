@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +15,6 @@ from gpuinstall.machine.nvidia.prober import NVIDIA_STEPS, NvidiaProber
 from gpuinstall.machine.prober import GpuProof, Preflight, Prober, VendorFindings
 from gpuinstall.machine.steps import MachineFacts, Step, take
 from tests.lab.recorded import card, no_libcuda, no_nvml, recording
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -53,11 +49,11 @@ class AcmeProber(Prober[AcmeEvidence]):
 
 
 @pytest.fixture(autouse=True)
-def _acme(monkeypatch: pytest.MonkeyPatch) -> None:
+def _acme(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(probe, "PROBERS", (NvidiaProber(), AcmeProber()))
 
 
-def test_another_makers_gpu_is_listed_and_no_longer_unsupported(tmp_path: Path) -> None:
+def test_another_makers_gpu_is_listed_and_no_longer_unsupported(tmp_path):
     files = (
         card(3, "1002:744c", "acme")
         | no_nvml()
@@ -69,13 +65,13 @@ def test_another_makers_gpu_is_listed_and_no_longer_unsupported(tmp_path: Path) 
     assert machine.problems == ()
 
 
-def test_another_makers_fault_is_the_machines(tmp_path: Path) -> None:
+def test_another_makers_fault_is_the_machines(tmp_path):
     files = card(3, "1002:744c", None) | no_nvml() | no_libcuda()
     machine = probe.read_machine(source=recording(tmp_path, files))
     assert [problem.code for problem in machine.blocking] == ["acme-driver-missing"]
 
 
-def test_every_makers_gpus_are_proven() -> None:
+def test_every_makers_gpus_are_proven():
     machine = Machine(
         os="linux",
         arch="x86_64",
@@ -93,8 +89,8 @@ class Read:
 
 
 def test_a_step_sees_the_facts_of_those_before_it_and_neighbours_are_read_at_once(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     steps: tuple[Step[Read], ...] = (
         Step("first", lambda source, _: source.text("/fact")),
         Step("second", lambda _, facts: f"{facts.first}+{facts.third}", together=True),
@@ -105,7 +101,7 @@ def test_a_step_sees_the_facts_of_those_before_it_and_neighbours_are_read_at_onc
     assert facts == Read("1+1-", "1+", "1-")
 
 
-def test_every_fact_is_read_by_a_step() -> None:
+def test_every_fact_is_read_by_a_step():
     assert {step.fact for step in probe.MACHINE_STEPS} == {
         fact.name for fact in fields(MachineFacts)
     }

@@ -53,22 +53,22 @@ def runs(
         ("100 120", "12.1", "sm_120"),
     ],
 )
-def test_sass_runs_on_its_own_major_from_its_minor_on(code: str, chip: str, found: str) -> None:
+def test_sass_runs_on_its_own_major_from_its_minor_on(code, chip, found):
     assert runs(code, chip) == found
 
 
 @pytest.mark.parametrize("chip", ["5.3", "6.2", "7.2", "8.7"])
-def test_a_tegra_chip_runs_no_code_of_its_desktop_relatives(chip: str) -> None:
+def test_a_tegra_chip_runs_no_code_of_its_desktop_relatives(chip):
     assert runs("50 60 70 80 86", chip, toolkit="12.6") == "no-code"
     assert runs(chip.replace(".", ""), chip, toolkit="12.6") == f"sm_{chip.replace('.', '')}"
 
 
-def test_orin_runs_server_code_from_the_toolkit_on_that_unified_them() -> None:
+def test_orin_runs_server_code_from_the_toolkit_on_that_unified_them():
     assert runs("80", "8.7", toolkit="13.0") == "no-code"
     assert runs("80", "8.7", toolkit="13.2") == "sm_80"
 
 
-def test_ptx_runs_on_anything_newer_if_the_driver_compiles_it() -> None:
+def test_ptx_runs_on_anything_newer_if_the_driver_compiles_it():
     assert runs("80 +90", "12.0", toolkit="12.9", driver="13.0") == "compute_90"
     assert runs("80 +90", "12.0", toolkit="12.9", driver="12.9") == "compute_90"
     assert runs("80 +90", "12.0", toolkit="12.9", driver="12.8") == "driver-too-old-for-ptx"
@@ -76,11 +76,11 @@ def test_ptx_runs_on_anything_newer_if_the_driver_compiles_it() -> None:
     assert runs("80 +90", "7.5", toolkit="12.9") == "no-code"
 
 
-def test_sass_is_taken_before_ptx() -> None:
+def test_sass_is_taken_before_ptx():
     assert runs("90 120 +90", "12.0") == "sm_120"
 
 
-def test_a_library_in_the_wheel_without_code_for_the_chip_counts_as_the_wheel() -> None:
+def test_a_library_in_the_wheel_without_code_for_the_chip_counts_as_the_wheel():
     assert runs("37 50", "3.7", cudnn="9.1.0.70") == "no-cudnn-code"
     assert runs("37 50", "3.7", cudnn="8.7.0.84") == "sm_37"
     assert runs("50", "3.7", cudnn="9.1.0.70") == "no-code"

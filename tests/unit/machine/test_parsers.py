@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,6 @@ from gpuinstall.base.process import Finished
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.machine import bus, children, container, host, pythons
 from gpuinstall.machine.nvidia import evidence, libraries, linux, notes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -67,26 +65,26 @@ PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
 
 @pytest.mark.parametrize("name", PARSERS)
 @given(text=st.text())
-def test_any_text_is_read_or_left(name: str, text: str) -> None:
+def test_any_text_is_read_or_left(name, text):
     PARSERS[name][0](text)
 
 
 @pytest.mark.parametrize("name", PARSERS)
 @given(data=st.data())
-def test_a_true_text_with_anything_in_it_is_read_or_left(name: str, data: st.DataObject) -> None:
+def test_a_true_text_with_anything_in_it_is_read_or_left(name, data):
     parse, text = PARSERS[name]
     first, last = sorted(data.draw(st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))))
     parse(text[:first] + data.draw(st.text(max_size=20)) + text[last:])
 
 
 @pytest.mark.parametrize("name", ["platform", "pythons", "folders", "adapters", "NVML"])
-def test_json_without_end_is_left(name: str) -> None:
+def test_json_without_end_is_left(name):
     PARSERS[name][0]("[" * 100_000)
 
 
 @pytest.mark.parametrize("name", ["platform", "pythons", "folders", "adapters", "NVML"])
 @given(value=JSON)
-def test_any_json_is_read_or_left(name: str, value: object) -> None:
+def test_any_json_is_read_or_left(name, value):
     PARSERS[name][0](json.dumps(value))
 
 
@@ -97,5 +95,5 @@ def test_any_json_is_read_or_left(name: str, value: object) -> None:
         JSON,
     )
 )  # fmt: skip
-def test_any_line_of_nvml_is_read_or_left(facts: dict[str, object]) -> None:
+def test_any_line_of_nvml_is_read_or_left(facts):
     libraries.parse_nvml(Finished((), 0, json.dumps(facts), ""))

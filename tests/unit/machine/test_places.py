@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.machine.bus import normal_address, parse_adapters, read_pci
 from gpuinstall.machine.container import read_wsl
@@ -14,11 +15,6 @@ from gpuinstall.machine.nvidia.evidence import BusCard, read_jetson
 from gpuinstall.machine.nvidia.linux import LentByWindows, read_lent_by_windows
 from gpuinstall.machine.probe import read_machine
 from tests.lab.recorded import PCI, card, libcuda, no_libcuda, no_nvml, nvml, platform, recording
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.base.machine import Machine
 
 ORIN = {"/proc/device-tree/compatible": "nvidia,p3737-0000+p3701-0005\0nvidia,tegra234\0"}
 THOR = {"/proc/device-tree/compatible": "nvidia,p4071-0000+p3834-0008\0nvidia,tegra264\0"}
@@ -45,20 +41,18 @@ THOR = {"/proc/device-tree/compatible": "nvidia,p4071-0000+p3834-0008\0nvidia,te
         ),
     ],
 )
-def test_a_jetson_is_known_by_its_chip_and_its_release(
-    tmp_path: Path, files: dict[str, str], release: str, l4t: str, capability: str
-) -> None:
+def test_a_jetson_is_known_by_its_chip_and_its_release(tmp_path, files, release, l4t, capability):
     jetson = read_jetson(recording(tmp_path, files), release)
     assert jetson is not None
     assert (jetson.l4t, str(jetson.chip and jetson.chip.capability)) == (l4t, capability)
 
 
-def test_another_board_is_no_jetson(tmp_path: Path) -> None:
+def test_another_board_is_no_jetson(tmp_path):
     raspberry = {"/proc/device-tree/compatible": "raspberrypi,5-model-b\0brcm,bcm2712\0"}
     assert read_jetson(recording(tmp_path, raspberry), "6.6.31") is None
 
 
-def test_a_jetson_without_nvml_is_healthy_and_its_memory_is_the_machines(tmp_path: Path) -> None:
+def test_a_jetson_without_nvml_is_healthy_and_its_memory_is_the_machines(tmp_path):
     orin = {
         "name": "Orin",
         "uuid": None,
@@ -78,11 +72,11 @@ def test_a_jetson_without_nvml_is_healthy_and_its_memory_is_the_machines(tmp_pat
     ]
 
 
-def test_a_jetsons_refusing_nvml_is_no_fault_beside_a_libcuda_that_works(tmp_path: Path) -> None:
+def test_a_jetsons_refusing_nvml_is_no_fault_beside_a_libcuda_that_works(tmp_path):
     assert read_machine(source=recording(tmp_path, ORIN, nvml(init=9), libcuda(1))).problems == ()
 
 
-def test_a_jetson_without_any_library_is_still_a_jetson_with_its_gpu(tmp_path: Path) -> None:
+def test_a_jetson_without_any_library_is_still_a_jetson_with_its_gpu(tmp_path):
     machine = read_machine(source=recording(tmp_path, ORIN, no_nvml(), no_libcuda()))
     assert [(str(gpu.compute_capability), gpu.found_via) for gpu in machine.gpus] == [
         ("8.7", "device-tree")
@@ -90,7 +84,7 @@ def test_a_jetson_without_any_library_is_still_a_jetson_with_its_gpu(tmp_path: P
     assert machine.problems == ()
 
 
-def test_wsl_is_known_by_its_kernel_or_by_the_device_that_windows_lends(tmp_path: Path) -> None:
+def test_wsl_is_known_by_its_kernel_or_by_the_device_that_windows_lends(tmp_path):
     assert read_wsl(recording(tmp_path), "6.8.0-45-generic") is None
     assert read_wsl(recording(tmp_path), "5.15.153.1-microsoft-standard-WSL2") is not None
     assert read_wsl(recording(tmp_path, {"/dev/dxg": "open\n"}), "6.8.0-45-generic") is not None
@@ -103,8 +97,8 @@ def test_wsl_is_known_by_its_kernel_or_by_the_device_that_windows_lends(tmp_path
 
 
 def test_only_display_controllers_and_bridges_like_nvswitch_are_taken_from_the_bus(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     audio = card(1, "10de:22bc", "snd_hda_intel", "0x040300")
     bridge = card(2, "8086:1901", None, "0x060400")
     compute = card(3, "10de:2335", kind="0x030200")
@@ -118,7 +112,7 @@ def test_only_display_controllers_and_bridges_like_nvswitch_are_taken_from_the_b
     ]
 
 
-def test_the_kernel_driver_is_read_from_uevent_where_there_is_no_link(tmp_path: Path) -> None:
+def test_the_kernel_driver_is_read_from_uevent_where_there_is_no_link(tmp_path):
     files = card(1, driver=None) | {
         f"{PCI}/0000:01:00.0/uevent": "DRIVER=nouveau\nPCI_ID=10DE:2684\n"
     }
@@ -134,7 +128,7 @@ def test_the_kernel_driver_is_read_from_uevent_where_there_is_no_link(tmp_path: 
         ("x", "x"),
     ],
 )
-def test_an_address_is_written_as_sysfs_does(text: str, address: str) -> None:
+def test_an_address_is_written_as_sysfs_does(text, address):
     assert normal_address(text) == address
 
 
@@ -149,7 +143,7 @@ ADAPTER = {
 @pytest.mark.parametrize(
     "said", [ADAPTER, [ADAPTER], [{"PNPDeviceID": "ROOT\\BASICDISPLAY\\0000"}, ADAPTER]]
 )
-def test_windows_adapters_are_read_alone_and_in_a_list(said: object) -> None:
+def test_windows_adapters_are_read_alone_and_in_a_list(said):
     (adapter,) = parse_adapters(json.dumps(said))
     assert (adapter.id, adapter.is_display, BusCard(adapter).holder) == (
         "10de:2684",
@@ -162,7 +156,7 @@ def test_windows_adapters_are_read_alone_and_in_a_list(said: object) -> None:
     ("text", "release"),
     [("32.0.15.8180", "581.80"), ("31.0.15.2849", "528.49"), ("x", None)],
 )
-def test_windows_number_holds_nvidias_release(text: str, release: str | None) -> None:
+def test_windows_number_holds_nvidias_release(text, release):
     assert DriverVersion.of_windows(text) == release
 
 
@@ -172,7 +166,7 @@ def windows(folder: Path, *files: dict[str, str]) -> Machine:
     )
 
 
-def test_a_windows_adapter_that_its_driver_does_not_answer_for_is_a_fault(tmp_path: Path) -> None:
+def test_a_windows_adapter_that_its_driver_does_not_answer_for_is_a_fault(tmp_path):
     broken = {"adapters.json": json.dumps({**ADAPTER, "ConfigManagerErrorCode": 43})}
     machine = windows(tmp_path, broken, no_nvml(), no_libcuda())
     (problem,) = machine.problems
@@ -181,17 +175,17 @@ def test_a_windows_adapter_that_its_driver_does_not_answer_for_is_a_fault(tmp_pa
     assert "https://www.nvidia.com" in (problem.fix or "")
 
 
-def test_a_healthy_windows_machine_has_no_problem(tmp_path: Path) -> None:
+def test_a_healthy_windows_machine_has_no_problem(tmp_path):
     machine = windows(tmp_path, nvml({}, driver="581.80"), libcuda(1, path="nvcuda.dll"))
     assert (machine.problems, machine.libc) == ((), None)
 
 
-def test_a_mac_has_no_gpu_to_plan_for(tmp_path: Path) -> None:
+def test_a_mac_has_no_gpu_to_plan_for(tmp_path):
     mac = {"platform.json": platform("Darwin", "arm64", "24.6.0")}
     machine = read_machine(source=recording(tmp_path, mac, no_nvml(), no_libcuda()))
     assert (machine.os, machine.arch, machine.gpus, machine.problems) == ("macos", "arm64", (), ())
 
 
-def test_a_recording_without_any_librarys_answer_is_judged_by_the_kernel(tmp_path: Path) -> None:
+def test_a_recording_without_any_librarys_answer_is_judged_by_the_kernel(tmp_path):
     (problem,) = read_machine(source=recording(tmp_path, card(1, driver=None))).problems
     assert (problem.code, problem.id, problem.gpus) == ("driver-missing", "F01", ())

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import platform
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.machine.pythons import parse_pythons, read_pythons
 from gpuinstall.machine.source import ThisMachine
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -24,7 +21,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def program(path: Path) -> None:
+def program(path: Path):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
     path.chmod(0o755)
@@ -35,7 +32,7 @@ def found(home: Path) -> set[str]:
     return set(read_pythons(ThisMachine())) - {platform.python_version()}
 
 
-def test_every_manager_is_looked_at(home: Path) -> None:
+def test_every_manager_is_looked_at(home):
     program(home / ".pyenv/versions/3.9.18/bin/python3")
     program(home / ".local/share/uv/python/cpython-3.13.1-linux-x86_64-gnu/bin/python3")
     (home / "miniconda3/envs/torch/conda-meta").mkdir(parents=True)
@@ -46,20 +43,20 @@ def test_every_manager_is_looked_at(home: Path) -> None:
     assert {"3.9.18", "3.13.1", "3.12.4", "3.10"} <= found(home)
 
 
-def test_a_shim_is_passed_by_and_never_run(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shim_is_passed_by_and_never_run(home, monkeypatch):
     program(home / ".pyenv/shims/python3.14")
     monkeypatch.setenv("PATH", str(home / ".pyenv/shims"))
     assert not any(version.startswith("3.14") for version in found(home))
 
 
-def test_a_link_is_followed_to_its_manager(home: Path) -> None:
+def test_a_link_is_followed_to_its_manager(home):
     program(home / "tools/versions/3.12.9/bin/python3.12")
     (home / "bin").mkdir()
     (home / "bin/python3").symlink_to(home / "tools/versions/3.12.9/bin/python3.12")
     assert "3.12.9" in found(home)
 
 
-def test_only_final_releases_count(home: Path) -> None:
+def test_only_final_releases_count(home):
     for name in ("3.14.0rc1", "3.13.1t", "pypy3.10-7.3.17", "miniconda3-latest"):
         program(home / ".pyenv/versions" / name / "bin/python3")
     assert not any(version.startswith(("3.14", "3.13.1")) for version in found(home))
@@ -74,5 +71,5 @@ def test_only_final_releases_count(home: Path) -> None:
         ("nonsense", ()),
     ],
 )
-def test_a_bare_minor_gives_way_to_a_full_version(text: str, pythons: tuple[str, ...]) -> None:
+def test_a_bare_minor_gives_way_to_a_full_version(text, pythons):
     assert parse_pythons(text) == pythons

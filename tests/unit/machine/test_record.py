@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.lab.recorded import Recording, recorded_name
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-def test_a_recording_reads_as_the_machine_did(tmp_path: Path) -> None:
+def test_a_recording_reads_as_the_machine_did(tmp_path):
     device = tmp_path / "sys" / "bus" / "0000%3A01%3A00.0"
     device.mkdir(parents=True)
     (device / "vendor").write_text("0x10de\n", encoding="utf-8")
@@ -30,14 +25,14 @@ def test_a_recording_reads_as_the_machine_did(tmp_path: Path) -> None:
     assert recording.variable("SLURM_JOB_ID") is None
 
 
-def test_an_answer_that_was_not_recorded_is_empty_and_nobody_is_asked(tmp_path: Path) -> None:
+def test_an_answer_that_was_not_recorded_is_empty_and_nobody_is_asked(tmp_path):
     def ask() -> str:
         raise AssertionError
 
     assert Recording(tmp_path).answer("nvml.txt", ask) == ""
 
 
-def test_names_that_some_file_systems_refuse_are_encoded() -> None:
+def test_names_that_some_file_systems_refuse_are_encoded():
     assert (
         recorded_name("/sys/bus/pci/devices/0000:01:00.0/class")
         == "sys/bus/pci/devices/0000%3A01%3A00.0/class"
@@ -45,6 +40,6 @@ def test_names_that_some_file_systems_refuse_are_encoded() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "[]", "[" * 100_000, '{"CUDA_VISIBLE_DEVICES": null}'])
-def test_recorded_variables_that_cannot_be_read_are_none(tmp_path: Path, text: str) -> None:
+def test_recorded_variables_that_cannot_be_read_are_none(tmp_path, text):
     (tmp_path / "environment.json").write_text(text, encoding="utf-8")
     assert Recording(tmp_path).variable("CUDA_VISIBLE_DEVICES") is None

@@ -33,17 +33,13 @@ def with_gpu(**facts: Any) -> Machine:
         ({"name": "AMD Radeon RX 7900 XTX"}, None),
     ],
 )
-def test_a_gpu_is_its_vendors_else_its_pci_ids_else_of_who_has_capabilities(
-    facts: dict[str, Any], vendor: str | None
-) -> None:
+def test_a_gpu_is_its_vendors_else_its_pci_ids_else_of_who_has_capabilities(facts, vendor):
     machine = with_gpu(**facts)
 
     assert vendor_of(machine.gpus[0], machine) == vendor
 
 
-def test_a_gpu_that_says_nothing_beside_the_nvidia_driver_is_refused_and_no_reason_for_the_cpu_build() -> (
-    None
-):
+def test_a_gpu_that_says_nothing_beside_the_nvidia_driver_is_refused_and_no_reason_for_the_cpu_build():
     driver = {"version": "610.43.02", "cuda": "13.3"}
     machine = Machine.from_dict(
         {**LEAST, "driver": driver, "gpus": [{"name": "B200", "compute_capability": None}]}
@@ -57,15 +53,15 @@ def test_a_gpu_that_says_nothing_beside_the_nvidia_driver_is_refused_and_no_reas
     "facts", [{"name": "AMD Radeon RX 7900 XTX"}, {"vendor": "amd"}, {"pci_id": "1002:744c"}]
 )
 def test_an_amd_gpu_of_unknown_architecture_is_not_told_to_install_the_nvidia_driver(
-    facts: dict[str, Any],
-) -> None:
+    facts,
+):
     plan = choose(with_gpu(**facts), Request(), frozen_catalog())
 
     assert (plan.status, plan.exit_code) == ("cpu", 0)
     assert [warning.code for warning in plan.warnings] == ["gpu-not-supported"]
 
 
-def test_a_gpu_that_says_its_architecture_alone_is_planned_for() -> None:
+def test_a_gpu_that_says_its_architecture_alone_is_planned_for():
     driver = {"version": "580.95.05", "cuda": "13.0"}
     gpu = {"vendor": "nvidia", "architecture": "sm_89", "compute_capability": None}
     plan = choose(
@@ -75,13 +71,13 @@ def test_a_gpu_that_says_its_architecture_alone_is_planned_for() -> None:
     assert (plan.status, plan.gpus[0].how) == ("ok", "sass")
 
 
-def test_devices_are_made_visible_in_the_order_of_the_bus() -> None:
+def test_devices_are_made_visible_in_the_order_of_the_bus():
     shown = VENDORS["nvidia"].visible(["GPU-1", "GPU-0"])
 
     assert shown == {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
-def test_a_gpu_of_nobody_without_a_name_is_not_called_nvidias() -> None:
+def test_a_gpu_of_nobody_without_a_name_is_not_called_nvidias():
     (warning,) = choose(with_gpu(), Request(), frozen_catalog()).warnings
 
     assert warning.message == "GPU 0 (unknown) is not used: it is not from NVIDIA"

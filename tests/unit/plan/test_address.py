@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from contextlib import suppress
 
 import pytest
@@ -67,9 +65,7 @@ from gpuinstall.base.requirement import parse_requirement
         ("-e Thing @ ./lib", "thing", "./lib", True),
     ],
 )
-def test_an_address_is_read_with_the_name_that_it_tells(
-    text: str, name: str, url: str, editable: bool
-) -> None:
+def test_an_address_is_read_with_the_name_that_it_tells(text, name, url, editable):
     asked = parse_requirement(text)
     assert (asked.name, asked.url, asked.editable) == (name, url, editable)
     assert parse_requirement(asked.text) == asked
@@ -78,24 +74,24 @@ def test_an_address_is_read_with_the_name_that_it_tells(
 @pytest.mark.parametrize(
     "text", ["torch", "torch>=2", "torch[opt]==2.*; python_version < '3.13'", "a.b"]
 )
-def test_what_is_no_address_has_none(text: str) -> None:
+def test_what_is_no_address_has_none(text):
     assert parse_requirement(text).url is None
 
 
-def test_extras_and_markers_of_an_address_are_kept() -> None:
+def test_extras_and_markers_of_an_address_are_kept():
     asked = parse_requirement("./lib[a,b] ; sys_platform == 'linux'")
     assert asked.extra_names == ("a", "b")
     assert str(asked.marker) == 'sys_platform == "linux"'
 
 
 @pytest.mark.parametrize("text", ["./lib ; nonsense", "-e numpy>=2", "-e numpy @"])
-def test_what_names_no_folder_or_has_no_marker_is_malformed(text: str) -> None:
+def test_what_names_no_folder_or_has_no_marker_is_malformed(text):
     with pytest.raises(UsageError) as caught:
         parse_requirement(text)
     assert caught.value.code == "requirement-malformed"
 
 
-def test_a_requirement_is_one_line() -> None:
+def test_a_requirement_is_one_line():
     accepted = []
     for text in (
         'numpy ; platform_release == "a\n-r /etc/passwd"',
@@ -110,7 +106,7 @@ def test_a_requirement_is_one_line() -> None:
     assert accepted == []
 
 
-def test_a_path_may_have_blanks() -> None:
+def test_a_path_may_have_blanks():
     cases = {
         "./a folder": ("a-folder", "./a folder", False),
         "-e ./my lib": ("my-lib", "./my lib", True),
@@ -131,7 +127,7 @@ def test_a_path_may_have_blanks() -> None:
     assert wrong == []
 
 
-def test_an_option_or_comment_is_no_part_of_a_path() -> None:
+def test_an_option_or_comment_is_no_part_of_a_path():
     accepted = []
     for text in (
         "./lib --hash=sha256:00",

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from gpuinstall.api import Refusal, choose
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
+from gpuinstall.catalog import Catalog
+from gpuinstall.plan import Plan
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
-
-if TYPE_CHECKING:
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.plan import Plan
 
 ARM = machine("H100", arch="aarch64")
 
@@ -42,7 +40,7 @@ def offering(backend: str, **versions: str) -> Catalog:
     return replace(catalog, builds=builds, offered=offered)
 
 
-def test_on_aarch64_older_companions_are_asked_for_without_a_label() -> None:
+def test_on_aarch64_older_companions_are_asked_for_without_a_label():
     made = plan(ARM, "torch==2.9.1", "torchvision", "torchaudio")
 
     assert installed(made) == ("torch==2.9.1+cu130", "torchvision==0.24.1", "torchaudio==2.9.1")
@@ -50,7 +48,7 @@ def test_on_aarch64_older_companions_are_asked_for_without_a_label() -> None:
     assert "torchvision 0.24.1 and torchaudio 2.9.1" in made.warnings[0].message
 
 
-def test_on_aarch64_newer_companions_and_everywhere_else_all_of_them_have_the_label() -> None:
+def test_on_aarch64_newer_companions_and_everywhere_else_all_of_them_have_the_label():
     assert installed(plan(ARM, "torch==2.10.0", "torchvision"))[1] == "torchvision==0.25.0+cu130"
     assert (
         installed(plan(machine("H100"), "torch==2.9.1", "torchvision"))[1]
@@ -59,7 +57,7 @@ def test_on_aarch64_newer_companions_and_everywhere_else_all_of_them_have_the_la
     assert not plan(ARM, "torch==2.10.0", "torchvision").warnings
 
 
-def test_a_listing_says_better_than_the_catalogue_whether_a_companion_has_a_label() -> None:
+def test_a_listing_says_better_than_the_catalogue_whether_a_companion_has_a_label():
     plain, labelled = (
         offering("cu130", torchvision="0.29.2"),
         offering("cu130", torchvision="0.24.1+cu130"),
@@ -72,7 +70,7 @@ def test_a_listing_says_better_than_the_catalogue_whether_a_companion_has_a_labe
     )
 
 
-def test_triton_beside_the_cpu_build_comes_from_the_default_index() -> None:
+def test_triton_beside_the_cpu_build_comes_from_the_default_index():
     unlisted = offering("cpu", torchaudio="2.6.0+cpu", triton="")
 
     made = plan(machine(), "torch==2.6.0", "torchaudio==2.6.0", "triton==3.2.0", catalog=unlisted)
@@ -80,7 +78,7 @@ def test_triton_beside_the_cpu_build_comes_from_the_default_index() -> None:
 
 
 @pytest.mark.parametrize(("os", "arch"), [("windows", "x86_64"), ("macos", "arm64")])
-def test_triton_has_no_wheel_for_windows_and_macos(os: str, arch: str) -> None:
+def test_triton_has_no_wheel_for_windows_and_macos(os, arch):
     asked = machine(*(["RTX 4090"] if os == "windows" else []), os=os, arch=arch)
     made = plan(asked, "triton")
 
@@ -88,12 +86,12 @@ def test_triton_has_no_wheel_for_windows_and_macos(os: str, arch: str) -> None:
     assert f"has no wheel for {os} {arch}" in made.reasons[0].message
 
 
-def test_on_aarch64_triton_begins_with_the_torch_that_pins_the_first_wheel_for_it() -> None:
+def test_on_aarch64_triton_begins_with_the_torch_that_pins_the_first_wheel_for_it():
     assert installed(plan(ARM, "torch==2.9.1", "triton")) == ("torch==2.9.1+cu130", "triton==3.5.1")
     assert plan(ARM, "torch==2.8.0", "triton").reasons[0].code == "no-companion"
 
 
-def test_a_torch_that_requires_no_triton_goes_with_any() -> None:
+def test_a_torch_that_requires_no_triton_goes_with_any():
     there = machine("RTX 4090", driver="550.144.03")
     for triton in ("triton", "triton==2.1.0"):
         made = plan(there, "torch==1.13.1", triton, python="3.10")
@@ -103,12 +101,12 @@ def test_a_torch_that_requires_no_triton_goes_with_any() -> None:
     assert plan(machine(os="windows"), "torch==1.13.1", "triton").exit_code == 3
 
 
-def test_a_bound_of_triton_may_name_its_major_version_alone() -> None:
+def test_a_bound_of_triton_may_name_its_major_version_alone():
     made = plan(machine("RTX 4090", driver="550.144.03"), "torch", "triton>=2")
     assert (made.status, installed(made)) == ("ok", ("torch==2.14.1+cu126", "triton>=2"))
 
 
-def test_triton_keeps_a_python_without_a_wheel_from_being_chosen() -> None:
+def test_triton_keeps_a_python_without_a_wheel_from_being_chosen():
     at_hand = machine("RTX 4090", pythons=("3.12.1", "3.15.0"))
 
     assert [made.choice and made.choice.python for made in (plan(at_hand, "torch==2.14.1"),)] == [
@@ -121,7 +119,7 @@ def test_triton_keeps_a_python_without_a_wheel_from_being_chosen() -> None:
     assert plan(machine("RTX 4090"), "torch<2.15", "triton", python="3.15").exit_code == 3
 
 
-def test_a_companion_that_nobody_has_seen_is_taken_once_it_is_listed() -> None:
+def test_a_companion_that_nobody_has_seen_is_taken_once_it_is_listed():
     superchip = machine("B200", arch="aarch64", driver="570.133.20")
 
     assert installed(plan(superchip, "torchaudio")) == (
@@ -137,7 +135,7 @@ def test_a_companion_that_nobody_has_seen_is_taken_once_it_is_listed() -> None:
     assert installed(plan(superchip, "torchaudio", catalog=listed))[0] == "torch==2.13.0+cu129"
 
 
-def test_windows_on_arm_has_torch_and_no_companions() -> None:
+def test_windows_on_arm_has_torch_and_no_companions():
     made = plan(machine(driver=None, os="windows", arch="arm64"), "torch", "torchvision")
 
     assert (made.exit_code, made.reasons[0].code) == (3, "no-companion")

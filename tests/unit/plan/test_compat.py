@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from gpuinstall.base.machine import Environment
+from gpuinstall.base.machine import Environment, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.plan import Rejected, choose
 from gpuinstall.plan.compat import compat_offer, with_compat_reason
 from gpuinstall.plan.values import Plan
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
-
-if TYPE_CHECKING:
-    from gpuinstall.base.machine import Machine
 
 OLD = "550.163.01"
 A100 = machine("A100", driver=OLD)
@@ -29,7 +25,7 @@ def offered(on: Machine, *requirements: str) -> str | None:
     return offer and f"{offer.package}: {offer.plan.choice.build.name}"
 
 
-def test_only_an_old_driver_of_data_centre_gpus_is_offered_it() -> None:
+def test_only_an_old_driver_of_data_centre_gpus_is_offered_it():
     newest = "cuda-compat 13.0: 2.15.0+cu130"
     rows = [
         (A100, newest),
@@ -54,7 +50,7 @@ def test_only_an_old_driver_of_data_centre_gpus_is_offered_it() -> None:
     assert wrong == []
 
 
-def test_volta_can_have_no_libraries_of_590() -> None:
+def test_volta_can_have_no_libraries_of_590():
     volta = machine("V100", driver=OLD)
     catalog = frozen_catalog()
     of_590 = [package for package in catalog.drivers.compat if package.driver.branch == 590]
@@ -65,7 +61,7 @@ def test_volta_can_have_no_libraries_of_590() -> None:
     assert compat_offer(volta, Request(("torch",)), above, choose) is None
 
 
-def test_a_refusal_for_the_driver_s_sake_names_it_first() -> None:
+def test_a_refusal_for_the_driver_s_sake_names_it_first():
     refusal = choose(A100, Request(("torch>=2.15",)), frozen_catalog())
 
     assert isinstance(refusal, Rejected)
@@ -75,7 +71,7 @@ def test_a_refusal_for_the_driver_s_sake_names_it_first() -> None:
     ]
 
 
-def test_a_refusal_for_another_s_sake_does_not_name_it() -> None:
+def test_a_refusal_for_another_s_sake_does_not_name_it():
     for on in (machine("V100", driver=OLD), machine("RTX 4090", driver=OLD)):
         refusal = choose(on, Request(("torch>=2.15",)), frozen_catalog())
 
@@ -83,7 +79,7 @@ def test_a_refusal_for_another_s_sake_does_not_name_it() -> None:
         assert "cuda-compat" not in (refusal.fix or "")
 
 
-def test_a_plan_says_which_newer_torch_it_would_give() -> None:
+def test_a_plan_says_which_newer_torch_it_would_give():
     request = Request(("torch",))
     catalog = frozen_catalog()
     plan = choose(A100, request, catalog)

@@ -14,7 +14,7 @@ def candidate(
     )
 
 
-def test_ties_are_broken_in_order() -> None:
+def test_ties_are_broken_in_order():
     other = candidate(1, {0: 0})
     pairs = {
         "one collective library": (candidate(1, {1: 0}), candidate(1, {1: 0}, nccl="2")),
@@ -31,12 +31,12 @@ def test_ties_are_broken_in_order() -> None:
     assert wrong == []
 
 
-def test_one_torch_for_all_comes_before_the_newest() -> None:
+def test_one_torch_for_all_comes_before_the_newest():
     old = [candidate(5, {0: 9}), candidate(5, {1: 9})]
     new = candidate(0, {1: 0})
 
     assert set(best_cover([*old, new], {0, 1})) == set(old)
 
 
-def test_a_machine_that_no_build_serves_leaves_no_cover() -> None:
+def test_a_machine_that_no_build_serves_leaves_no_cover():
     assert best_cover([candidate(0, {0: 0})], {0, 1}) == ()

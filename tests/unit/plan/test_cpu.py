@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from gpuinstall.api import Refusal, choose
 from gpuinstall.base.backend import CPU
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import Environment, Gpu
+from gpuinstall.base.machine import Environment, Gpu, Machine
 from gpuinstall.base.request import Request
-from gpuinstall.catalog import DEFAULT_INDEX
+from gpuinstall.catalog import DEFAULT_INDEX, Catalog
+from gpuinstall.plan import Plan
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
-
-if TYPE_CHECKING:
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.plan import Plan
 
 
 def plan(asked: Machine, catalog: Catalog | None = None, **request: Any) -> Plan | Refusal:
@@ -41,22 +37,20 @@ def installed(made: Plan | Refusal) -> tuple[str, str | None]:
         ("macos", "x86_64", "torch==2.2.2", "https://download.pytorch.org/whl/cpu"),
     ],
 )
-def test_a_machine_without_a_gpu_gets_the_newest_cpu_build(
-    os: str, arch: str, requirement: str, index: str
-) -> None:
+def test_a_machine_without_a_gpu_gets_the_newest_cpu_build(os, arch, requirement, index):
     made = plan(machine(driver=None, os=os, arch=arch))
 
     assert (made.status, made.gpus) == ("cpu", ())
     assert installed(made) == (requirement, index)
 
 
-def test_macos_gets_it_whatever_card_is_in_the_machine() -> None:
+def test_macos_gets_it_whatever_card_is_in_the_machine():
     made = plan(machine("GTX 980", driver=None, os="macos", arch="x86_64"))
 
     assert (made.status, made.reasons[0].code) == ("cpu", "macos")
 
 
-def test_it_is_given_to_a_working_gpu_only_when_it_is_asked_for() -> None:
+def test_it_is_given_to_a_working_gpu_only_when_it_is_asked_for():
     asked = machine("RTX 4090")
 
     assert plan(asked).status == "ok"
@@ -67,7 +61,7 @@ def test_it_is_given_to_a_working_gpu_only_when_it_is_asked_for() -> None:
     )
 
 
-def test_a_gpu_of_another_maker_is_named_in_a_warning() -> None:
+def test_a_gpu_of_another_maker_is_named_in_a_warning():
     radeon = Gpu(0, "AMD Radeon RX 7900", pci_id="1002:744c", found_via="pci")
     made = plan(machine(radeon, driver=None))
 
@@ -83,7 +77,7 @@ def test_a_gpu_of_another_maker_is_named_in_a_warning() -> None:
         {"problems": (Finding("gpu-not-ours", "8 cards on the bus are not ours", blocking=False),)},
     ],
 )
-def test_a_machine_that_looks_like_a_builder_is_warned(signs: dict[str, Any]) -> None:
+def test_a_machine_that_looks_like_a_builder_is_warned(signs):
     asked = machine(driver=None, **signs)
 
     assert "looks-like-a-builder" in {warning.code for warning in plan(asked).warnings}
@@ -95,13 +89,13 @@ def test_a_machine_that_looks_like_a_builder_is_warned(signs: dict[str, Any]) ->
     }
 
 
-def test_in_a_container_the_warning_names_the_way_to_give_it_gpus() -> None:
+def test_in_a_container_the_warning_names_the_way_to_give_it_gpus():
     made = plan(machine(driver=None, environment=Environment(container="docker")))
 
     assert "Container Toolkit" in made.warnings[0].message
 
 
-def test_a_cuda_backend_can_be_built_for_a_machine_elsewhere() -> None:
+def test_a_cuda_backend_can_be_built_for_a_machine_elsewhere():
     made = plan(machine(driver=None), backend="cu126")
 
     assert (made.status, made.exit_code, made.gpus) == ("ok", 0, ())
@@ -111,8 +105,8 @@ def test_a_cuda_backend_can_be_built_for_a_machine_elsewhere() -> None:
 
 @pytest.mark.parametrize("backend", ["rocm7.2", "xpu"])
 def test_a_build_for_another_makers_gpus_is_refused_on_a_machine_that_has_its_own(
-    backend: str,
-) -> None:
+    backend,
+):
     made = plan(machine("H100"), backend=backend)
 
     assert (made.status, made.exit_code, made.reasons[0].code) == (
@@ -124,9 +118,7 @@ def test_a_build_for_another_makers_gpus_is_refused_on_a_machine_that_has_its_ow
     assert "Leave out --backend" in (made.fix or "")
 
 
-def test_where_no_source_has_a_cpu_build_the_default_index_cuda_build_is_taken_with_its_size() -> (
-    None
-):
+def test_where_no_source_has_a_cpu_build_the_default_index_cuda_build_is_taken_with_its_size():
     catalog = frozen_catalog()
     builds = tuple(
         replace(build, source=DEFAULT_INDEX, labelled=False)
@@ -145,7 +137,7 @@ def test_where_no_source_has_a_cpu_build_the_default_index_cuda_build_is_taken_w
     assert all(way in message for way in ("3 GB", "--backend cpu --torch-index", "--backend cu132"))
 
 
-def test_a_cpu_build_that_was_asked_for_and_is_in_no_source_is_refused_with_the_ways_out() -> None:
+def test_a_cpu_build_that_was_asked_for_and_is_in_no_source_is_refused_with_the_ways_out():
     catalog = frozen_catalog()
     builds = tuple(
         replace(build, source=DEFAULT_INDEX, labelled=False)
@@ -161,7 +153,7 @@ def test_a_cpu_build_that_was_asked_for_and_is_in_no_source_is_refused_with_the_
     )
 
 
-def test_an_older_cpu_build_is_taken_before_a_newer_cuda_one() -> None:
+def test_an_older_cpu_build_is_taken_before_a_newer_cuda_one():
     catalog = frozen_catalog()
     builds = tuple(
         build
@@ -176,13 +168,13 @@ def test_an_older_cpu_build_is_taken_before_a_newer_cuda_one() -> None:
     )
 
 
-def test_a_team_that_allows_no_cpu_build_gets_none() -> None:
+def test_a_team_that_allows_no_cpu_build_gets_none():
     made = plan(machine(driver=None), allowed_backends=("cu126",))
 
     assert (made.exit_code, made.reasons[0].code) == (3, "not-allowed")
 
 
-def test_a_cuda_backend_on_macos_is_a_contradiction() -> None:
+def test_a_cuda_backend_on_macos_is_a_contradiction():
     made = plan(machine(driver=None, os="macos", arch="arm64"), backend="cu126")
 
     assert made.exit_code == 3

@@ -62,20 +62,18 @@ def chosen(*requirements: str, python: str | None = None) -> tuple[str, ...]:
         (("torch_vision ",), ("torch==2.15.0+cu130", "torch_vision")),
     ],
 )
-def test_what_is_asked_for_is_what_is_installed(
-    requirements: tuple[str, ...], installed: tuple[str, ...]
-) -> None:
+def test_what_is_asked_for_is_what_is_installed(requirements, installed):
     assert chosen(*requirements) == installed
 
 
-def test_triton_of_another_version_takes_the_torch_that_pins_it() -> None:
+def test_triton_of_another_version_takes_the_torch_that_pins_it():
     assert chosen("triton==3.5.1") == ("torch==2.9.1+cu130", "triton==3.5.1")
 
 
 @pytest.mark.parametrize(
     "text", ["torch=2.9", "torch==", "==2.9", "torch[", "", "torch 2.9", "torch>=2.9+cu126"]
 )
-def test_a_malformed_requirement_is_named(text: str) -> None:
+def test_a_malformed_requirement_is_named(text):
     with pytest.raises(UsageError) as caught:
         demand(text)
 
@@ -83,7 +81,7 @@ def test_a_malformed_requirement_is_named(text: str) -> None:
     assert repr(text) in caught.value.message
 
 
-def test_an_address_for_torch_is_refused() -> None:
+def test_an_address_for_torch_is_refused():
     with pytest.raises(UsageError, match="requested by URL"):
         demand("torch @ https://index.example/torch-2.9.1-py3-none-any.whl")
 
@@ -96,7 +94,7 @@ def test_an_address_for_torch_is_refused() -> None:
         (" pytorch[opt] >=2", "torch[opt]>=2 in place of pytorch[opt] >=2"),
     ],
 )
-def test_the_package_is_called_torch(text: str, instead: str) -> None:
+def test_the_package_is_called_torch(text, instead):
     with pytest.raises(UsageError) as caught:
         parse_requirement(text)
 
@@ -109,17 +107,17 @@ def test_the_package_is_called_torch(text: str, instead: str) -> None:
 @pytest.mark.parametrize(
     "text", ["pytorch-lightning", "pytorch_metric_learning>=2", "pytorch.ignite"]
 )
-def test_a_package_whose_name_begins_with_pytorch_is_not_torch(text: str) -> None:
+def test_a_package_whose_name_begins_with_pytorch_is_not_torch(text):
     assert parse_requirement(text).name.startswith("pytorch-")
 
 
 @pytest.mark.parametrize("tag", ["hip7.2", "cuda126", "xpu9", "cu1"])
-def test_a_backend_that_is_none_is_named(tag: str) -> None:
+def test_a_backend_that_is_none_is_named(tag):
     with pytest.raises(UsageError, match="is not a backend"):
         parse_request(Request(("torch==2.9.1",), backend=tag), frozenset({"torch"}), machine())
 
 
-def test_a_local_version_is_a_backend() -> None:
+def test_a_local_version_is_a_backend():
     parsed = demand("torch==2.15.0+cu132")
 
     assert parsed.backends == {Backend("cuda", "13.2")}
@@ -138,7 +136,7 @@ def test_a_local_version_is_a_backend() -> None:
         ("==3.11.*", "3.11", "3.12"),
     ],
 )
-def test_a_python_is_exact_or_a_range(asked: str, fitting: str, other: str) -> None:
+def test_a_python_is_exact_or_a_range(asked, fitting, other):
     parsed = demand("torch", python=asked)
 
     assert parsed.suits(fitting)
@@ -146,7 +144,7 @@ def test_a_python_is_exact_or_a_range(asked: str, fitting: str, other: str) -> N
 
 
 @pytest.mark.parametrize("text", ["snake", "3", "2.7", "3.x", "-1"])
-def test_a_malformed_python_is_named(text: str) -> None:
+def test_a_malformed_python_is_named(text):
     with pytest.raises(UsageError, match="is not a Python version"):
         demand("torch", python=text)
 
@@ -160,7 +158,7 @@ def test_a_malformed_python_is_named(text: str) -> None:
         ("linux", "arm64", "2.6.0"),
     ],
 )
-def test_a_requirement_counts_where_its_marker_holds(os: str, arch: str, torch: str) -> None:
+def test_a_requirement_counts_where_its_marker_holds(os, arch, torch):
     requirements = (
         'torch==2.9.1; sys_platform == "linux" and platform_machine == "x86_64"',
         'torch==2.6.0; platform_machine == "aarch64"',
@@ -182,14 +180,14 @@ BY_PYTHON = ('torch==2.6.0; python_version < "3.11"', 'torch>=2.9,<2.11; python_
 @pytest.mark.parametrize(
     ("python", "torch"), [("3.10", "2.6.0"), ("3.11", "2.10.0"), ("3.13t", "2.10.0")]
 )
-def test_two_lines_for_different_pythons_are_one_choice_for_each(python: str, torch: str) -> None:
+def test_two_lines_for_different_pythons_are_one_choice_for_each(python, torch):
     choice = choose(machine("RTX 4090"), Request(BY_PYTHON, python=python), frozen_catalog()).choice
 
     assert choice is not None
     assert (str(choice.build.torch), choice.python) == (torch, python)
 
 
-def test_where_the_python_is_open_the_newest_torch_decides() -> None:
+def test_where_the_python_is_open_the_newest_torch_decides():
     at_hand = machine("RTX 4090", pythons=("3.10.12",))
 
     for managed, expected in ((True, ("2.10.0", "3.14")), (False, ("2.6.0", "3.10"))):
@@ -200,7 +198,7 @@ def test_where_the_python_is_open_the_newest_torch_decides() -> None:
         assert (str(choice.build.torch), choice.python) == expected
 
 
-def test_a_python_that_serves_every_gpu_comes_before_a_newer_torch() -> None:
+def test_a_python_that_serves_every_gpu_comes_before_a_newer_torch():
     requirements = (
         'torch==2.10.0; python_version < "3.12"',
         'torch==2.15.0; python_version >= "3.12"',
@@ -215,14 +213,14 @@ def test_a_python_that_serves_every_gpu_comes_before_a_newer_torch() -> None:
     )
 
 
-def test_a_companion_can_be_asked_for_with_some_pythons_only() -> None:
+def test_a_companion_can_be_asked_for_with_some_pythons_only():
     asked = ("torch", 'torchaudio; python_version < "3.12"')
 
     assert chosen(*asked, python="3.11") == ("torch==2.15.0+cu130", "torchaudio==2.11.0+cu130")
     assert chosen(*asked, python="3.12") == ("torch==2.15.0+cu130",)
 
 
-def test_lines_that_contradict_each_other_for_the_python_that_is_planned_are_refused() -> None:
+def test_lines_that_contradict_each_other_for_the_python_that_is_planned_are_refused():
     asked = ('torch==2.6.0; python_version >= "3.10"', 'torch==2.9.1; python_version >= "3.11"')
 
     assert chosen(*asked, python="3.10") == ("torch==2.6.0+cu126",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,14 +15,12 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.catalog import load_catalog
 from gpuinstall.machine.vendors import rules_for
+from gpuinstall.plan import Plan
 from gpuinstall.plan.candidates import gpus_to_serve
 from gpuinstall.plan.context import PlanContext, terms_of
 from gpuinstall.plan.demand import parse_request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, jetson, machine
-
-if TYPE_CHECKING:
-    from gpuinstall.plan import Plan
 
 MIG = (MigDevice("MIG-1111"), MigDevice("MIG-2222"))
 
@@ -36,7 +34,7 @@ def build(made: Plan | Refusal) -> str | None:
 
 
 @pytest.mark.parametrize("name", ["1", 1, "GPU-00000001", "gpu-00000001"])
-def test_a_gpu_is_named_by_its_index_or_its_uuid(name: str | int) -> None:
+def test_a_gpu_is_named_by_its_index_or_its_uuid(name):
     made = plan(machine("P40", "RTX 5090"), gpus=(name,))
 
     assert (made.status, build(made), [run.index for run in made.gpus]) == (
@@ -46,13 +44,13 @@ def test_a_gpu_is_named_by_its_index_or_its_uuid(name: str | int) -> None:
     )
 
 
-def test_a_slice_stands_for_its_card() -> None:
+def test_a_slice_stands_for_its_card():
     asked = machine("P40", card("A100", 1, mig=True, mig_devices=MIG))
 
     assert [run.index for run in plan(asked, gpus=("MIG-2222",)).gpus] == [1]
 
 
-def test_a_gpu_that_is_not_there_is_named_with_those_that_are() -> None:
+def test_a_gpu_that_is_not_there_is_named_with_those_that_are():
     with pytest.raises(UsageError) as caught:
         plan(machine("P40", "RTX 5090"), gpus=("7",))
 
@@ -60,13 +58,13 @@ def test_a_gpu_that_is_not_there_is_named_with_those_that_are() -> None:
     assert "0 (P40), 1 (RTX 5090)" in (caught.value.hint or "")
 
 
-def test_to_ask_for_no_gpu_is_not_to_ask_for_the_cpu() -> None:
+def test_to_ask_for_no_gpu_is_not_to_ask_for_the_cpu():
     with pytest.raises(UsageError, match="none of this machine's GPUs"):
         plan(machine("P40"), gpus=())
     assert plan(machine(), gpus=()).status == "cpu"
 
 
-def test_a_faulty_gpu_that_is_not_listed_counts_unless_others_are_asked_for() -> None:
+def test_a_faulty_gpu_that_is_not_listed_counts_unless_others_are_asked_for():
     asked = machine(
         "A100", problems=(Finding("gpu-lost", "GPU 1 has fallen off the bus", gpus=(1,)),)
     )
@@ -75,25 +73,25 @@ def test_a_faulty_gpu_that_is_not_listed_counts_unless_others_are_asked_for() ->
     assert plan(asked, gpus=("0",)).status == "ok"
 
 
-def test_two_gpus_that_need_an_older_torch_together_are_told_what_one_alone_would_give() -> None:
+def test_two_gpus_that_need_an_older_torch_together_are_told_what_one_alone_would_give():
     made = plan(machine("V100", "RTX 5090"))
 
     gains = [reason.message for reason in made.reasons if reason.code == "fewer-gpus"]
     assert gains == ["--gpus 1 (RTX 5090) would give torch 2.15.0+cu130"]
 
 
-def test_equal_gpus_are_told_nothing_of_the_kind() -> None:
+def test_equal_gpus_are_told_nothing_of_the_kind():
     assert all(reason.code != "fewer-gpus" for reason in plan(machine("A100", "A100")).reasons)
 
 
-def test_of_the_sets_that_one_build_covers_the_one_with_the_newest_gpu_is_served() -> None:
+def test_of_the_sets_that_one_build_covers_the_one_with_the_newest_gpu_is_served():
     made = plan(machine("GTX 1080", "V100", "RTX 5090"))
 
     assert (made.status, build(made)) == ("partial", "2.10.0+cu129")
     assert [run.how for run in made.gpus] == ["none", "sass", "sass"]
 
 
-def test_a_cover_is_judged_by_capability_then_memory_then_number_then_index() -> None:
+def test_a_cover_is_judged_by_capability_then_memory_then_number_then_index():
     asked = machine("A100", "T4", "V100", "V100", card("V100", 4, memory_mib=None))
     (demand,), rules = (
         parse_request(Request(), frozenset({"torch"}), asked),
@@ -108,7 +106,7 @@ def test_a_cover_is_judged_by_capability_then_memory_then_number_then_index() ->
     assert gpus_to_serve([], context) == ()
 
 
-def test_a_gpu_runs_the_code_closest_to_it() -> None:
+def test_a_gpu_runs_the_code_closest_to_it():
     made = plan(machine("RTX 4090", "A100", "H100"))
 
     assert [(run.runs, run.how) for run in made.gpus] == [
@@ -118,7 +116,7 @@ def test_a_gpu_runs_the_code_closest_to_it() -> None:
     ]
 
 
-def test_a_gpu_from_the_future_runs_ptx_where_its_driver_compiles_it() -> None:
+def test_a_gpu_from_the_future_runs_ptx_where_its_driver_compiles_it():
     from gpuinstall.base.versions import ComputeCapability
 
     future = machine(
@@ -133,7 +131,7 @@ def test_a_gpu_from_the_future_runs_ptx_where_its_driver_compiles_it() -> None:
     )
 
 
-def test_a_warning_names_the_driver_that_runs_new_builds_only_in_part() -> None:
+def test_a_warning_names_the_driver_that_runs_new_builds_only_in_part():
     (warning,) = plan(machine("A100", driver="525.60.13")).warnings
 
     assert warning.code == "driver-barely-new-enough"
@@ -141,7 +139,7 @@ def test_a_warning_names_the_driver_that_runs_new_builds_only_in_part() -> None:
     assert not plan(machine("A100", driver="530.30.02")).warnings
 
 
-def test_a_build_for_a_chip_that_its_compilers_do_not_know_is_warned_about() -> None:
+def test_a_build_for_a_chip_that_its_compilers_do_not_know_is_warned_about():
     made = plan(machine("GB10", arch="aarch64"), backend="cu128")
 
     assert (made.status, build(made)) == ("ok", "2.11.0+cu128")
@@ -158,15 +156,15 @@ def test_a_build_for_a_chip_that_its_compilers_do_not_know_is_warned_about() -> 
     ],
 )
 def test_run_time_compilers_know_a_chip_from_a_minor_release_of_the_toolkit_on(
-    name: str, backend: str, *, known: bool
-) -> None:
+    name, backend, *, known
+):
     made = plan(machine(name, arch="aarch64"), backend=backend)
 
     assert made.choice is not None
     assert ("run-time-compiler-too-old" not in {warning.code for warning in made.warnings}) == known
 
 
-def test_compilers_that_know_the_chip_come_before_a_toolkit_that_is_not_above_the_driver() -> None:
+def test_compilers_that_know_the_chip_come_before_a_toolkit_that_is_not_above_the_driver():
     made = plan(
         machine("GB10", arch="aarch64", cuda="12.8"),
         allowed_backends=("cu128", "cu129"),
@@ -194,7 +192,7 @@ def test_compilers_that_know_the_chip_come_before_a_toolkit_that_is_not_above_th
         (machine("RTX 4090", driver=None, cuda="11.7"), "520.56.06"),
     ],
 )
-def test_a_driver_older_than_the_gpu_does_not_know_it(asked: Machine, first: str) -> None:
+def test_a_driver_older_than_the_gpu_does_not_know_it(asked, first):
     made = plan(asked)
 
     assert (made.status, made.exit_code, made.reasons[0].code) == (
@@ -205,7 +203,7 @@ def test_a_driver_older_than_the_gpu_does_not_know_it(asked: Machine, first: str
     assert f"{first} or newer" in (made.fix or "").splitlines()[0]
 
 
-def test_beside_a_gpu_that_the_driver_knows_the_younger_one_is_left_out() -> None:
+def test_beside_a_gpu_that_the_driver_knows_the_younger_one_is_left_out():
     made = plan(machine("RTX 4090", "A100", driver="515.65.01"))
 
     assert (made.status, made.exit_code, build(made)) == ("partial", 0, "2.7.1+cu118")
@@ -224,17 +222,17 @@ def test_beside_a_gpu_that_the_driver_knows_the_younger_one_is_left_out() -> Non
         machine("B300", driver="580"),
     ],
 )
-def test_the_first_driver_that_knows_a_gpu_runs_it(asked: Machine) -> None:
+def test_the_first_driver_that_knows_a_gpu_runs_it(asked):
     assert plan(asked).status == "ok"
 
 
-def test_an_older_driver_is_told_the_nearest_that_a_build_for_the_gpu_runs_with() -> None:
+def test_an_older_driver_is_told_the_nearest_that_a_build_for_the_gpu_runs_with():
     made = plan(machine("RTX 4090", arch="aarch64", driver="515.65.01"))
 
     assert (made.fix or "").splitlines()[0] == "Update the NVIDIA driver to 525.60.13 or newer"
 
 
-def test_a_cudnn_that_is_not_compatible_with_later_chips_makes_ptx_no_code() -> None:
+def test_a_cudnn_that_is_not_compatible_with_later_chips_makes_ptx_no_code():
     made = plan(machine("RTX 5090", driver="576.02", os="windows"))
     told = {found.candidate.name: found.reason for found in made.rejected}
 
@@ -244,7 +242,7 @@ def test_a_cudnn_that_is_not_compatible_with_later_chips_makes_ptx_no_code() -> 
     assert plan(machine("RTX 5090", driver="576.02", os="windows"), backend="cu118").exit_code == 3
 
 
-def test_the_forward_compatibility_package_lets_a_data_centre_gpu_run_a_newer_cuda() -> None:
+def test_the_forward_compatibility_package_lets_a_data_centre_gpu_run_a_newer_cuda():
     compat = Driver(DriverVersion.parse("535.183.01"), CudaVersion(13, 0), compat=True)
     made = choose(replace(machine("A100"), driver=compat), Request(), frozen_catalog())
 
@@ -254,14 +252,14 @@ def test_the_forward_compatibility_package_lets_a_data_centre_gpu_run_a_newer_cu
 
 
 @pytest.mark.parametrize(("card", "os"), [("RTX 4090", "linux"), ("A100", "windows")])
-def test_it_is_for_no_other_gpu_and_no_other_system(card: str, os: str) -> None:
+def test_it_is_for_no_other_gpu_and_no_other_system(card, os):
     compat = Driver(DriverVersion.parse("535.183.01"), CudaVersion(13, 0), compat=True)
     made = choose(replace(machine(card, os=os), driver=compat), Request(), frozen_catalog())
 
     assert (made.exit_code, made.reasons[0].code) == (8, "forward-compatibility-unsupported")
 
 
-def test_what_is_not_known_of_a_chip_s_first_driver_is_not_said() -> None:
+def test_what_is_not_known_of_a_chip_s_first_driver_is_not_said():
     rubin = Gpu(0, "NVIDIA R200", compute_capability=ComputeCapability(10, 7))
     made = choose(machine(rubin, driver="580.95.05"), Request(), load_catalog())
 
@@ -270,9 +268,7 @@ def test_what_is_not_known_of_a_chip_s_first_driver_is_not_said() -> None:
     assert "610" not in f"{made.reasons[0].message} {made.fix}"
 
 
-def test_orin_with_jetpack_7_gets_the_code_that_torch_counts_for_it_and_else_what_was_seen_to_run() -> (
-    None
-):
+def test_orin_with_jetpack_7_gets_the_code_that_torch_counts_for_it_and_else_what_was_seen_to_run():
     orin = jetson("Orin", "38.2")
     newest, older = (
         choose(orin, Request((text,)), load_catalog()) for text in ("torch", "torch==2.9.1")

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall.api import Refusal, choose
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import Environment
+from gpuinstall.base.machine import Environment, Machine
 from gpuinstall.base.request import Request
+from gpuinstall.plan import Plan
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, jetson, machine
-
-if TYPE_CHECKING:
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.plan import Plan
 
 
 def plan(asked: Machine, *requirements: str, **request: object) -> Plan | Refusal:
@@ -53,14 +49,14 @@ def build(made: Plan | Refusal) -> str | None:
         (machine("A100", driver="535.183.01", glibc="2.17"), "2.6.0+cu118"),
     ],
 )
-def test_every_gpu_runs_the_newest_build_for_it(asked: Machine, chosen: str) -> None:
+def test_every_gpu_runs_the_newest_build_for_it(asked, chosen):
     made = plan(asked)
 
     assert (build(made), made.status, made.exit_code) == (chosen, "ok", 0)
     assert all(run.how in {"sass", "ptx"} for run in made.gpus)
 
 
-def test_a_companion_that_has_no_build_for_the_newest_toolkit_takes_its_backend_out() -> None:
+def test_a_companion_that_has_no_build_for_the_newest_toolkit_takes_its_backend_out():
     made = plan(machine("H100", driver="610.43.02"), "torch", "torchvision", "torchaudio")
 
     assert build(made) == "2.15.0+cu130"
@@ -72,7 +68,7 @@ def test_a_companion_that_has_no_build_for_the_newest_toolkit_takes_its_backend_
     )
 
 
-def test_the_last_torchaudio_loads_beside_every_later_torch_of_its_cuda() -> None:
+def test_the_last_torchaudio_loads_beside_every_later_torch_of_its_cuda():
     made = plan(machine("RTX 5090", driver="570.86.15"), "torch", "torchvision", "torchaudio")
 
     assert made.choice is not None
@@ -83,9 +79,7 @@ def test_the_last_torchaudio_loads_beside_every_later_torch_of_its_cuda() -> Non
     )
 
 
-def test_a_card_that_no_build_serves_beside_a_better_one_is_left_out_with_the_other_choice() -> (
-    None
-):
+def test_a_card_that_no_build_serves_beside_a_better_one_is_left_out_with_the_other_choice():
     made = plan(machine("P40", "P40", "RTX 5090"))
 
     assert (build(made), made.status, made.exit_code) == ("2.15.0+cu130", "partial", 0)
@@ -96,14 +90,14 @@ def test_a_card_that_no_build_serves_beside_a_better_one_is_left_out_with_the_ot
     )
 
 
-def test_a_card_that_the_driver_ignores_beside_a_good_one_is_left_out() -> None:
+def test_a_card_that_the_driver_ignores_beside_a_good_one_is_left_out():
     made = plan(machine(card("GT 710", 0, found_via="pci"), card("RTX 4090", 1)))
 
     assert (build(made), made.status) == ("2.15.0+cu130", "partial")
     assert [warning.code for warning in made.warnings] == ["driver-dropped-gpu"]
 
 
-def test_a_container_given_one_of_eight_cards_is_planned_for_as_it_is() -> None:
+def test_a_container_given_one_of_eight_cards_is_planned_for_as_it_is():
     others = Finding("gpu-not-ours", "7 other cards are on the bus", blocking=False)
     made = plan(
         machine("A100", environment=Environment(container="kubernetes"), problems=(others,))
@@ -129,7 +123,7 @@ def test_a_container_given_one_of_eight_cards_is_planned_for_as_it_is() -> None:
         (machine("RTX 4090", driver=None), "no-driver", "Install the NVIDIA driver"),
     ],
 )
-def test_only_mending_the_machine_helps(asked: Machine, code: str, fix: str) -> None:
+def test_only_mending_the_machine_helps(asked, code, fix):
     made = plan(asked)
 
     assert (made.status, made.exit_code, made.reasons[0].code) == ("refused", 8, code)
@@ -199,9 +193,7 @@ def test_only_mending_the_machine_helps(asked: Machine, code: str, fix: str) -> 
         (machine("RTX 4090", glibc="2.12"), Request(), "glibc-too-old", ("2.12",)),
     ],
 )
-def test_another_request_would_be_served(
-    asked: Machine, request_: Request, code: str, words: tuple[str, ...]
-) -> None:
+def test_another_request_would_be_served(asked, request_, code, words):
     made = choose(asked, request_, frozen_catalog())
 
     assert (made.status, made.choice, made.exit_code) == ("refused", None, 3)
@@ -209,11 +201,11 @@ def test_another_request_would_be_served(
     assert all(word in made.reasons[0].message for word in words), made.reasons[0].message
 
 
-def test_the_pointer_to_nvidias_wheels_is_the_fix_of_an_old_jetson() -> None:
+def test_the_pointer_to_nvidias_wheels_is_the_fix_of_an_old_jetson():
     assert "docs.nvidia.com" in (plan(jetson("Orin", "36.4.0", driver="540.4.0")).fix or "")
 
 
-def test_a_pinned_torch_gets_another_python_and_never_another_torch() -> None:
+def test_a_pinned_torch_gets_another_python_and_never_another_torch():
     made = plan(machine("RTX 4090", pythons=("3.10.12",)), "torch==2.15.0")
 
     assert build(made) == "2.15.0+cu130"
@@ -221,13 +213,13 @@ def test_a_pinned_torch_gets_another_python_and_never_another_torch() -> None:
     assert made.choice.python != "3.10"
 
 
-def test_without_any_other_python_to_be_had_the_next_torch_is_taken() -> None:
+def test_without_any_other_python_to_be_had_the_next_torch_is_taken():
     made = plan(machine("RTX 4090", pythons=("3.10.12",)), managed_pythons=False)
 
     assert (build(made), made.choice and made.choice.python) == ("2.14.1+cu130", "3.10")
 
 
-def test_a_blocking_problem_of_the_machine_refuses_whatever_is_asked_for_but_the_cpu() -> None:
+def test_a_blocking_problem_of_the_machine_refuses_whatever_is_asked_for_but_the_cpu():
     broken = machine(
         "A100",
         problems=(Finding("driver-library-mismatch", "versions differ", fixes=("sudo reboot",)),),
@@ -243,7 +235,7 @@ def test_a_blocking_problem_of_the_machine_refuses_whatever_is_asked_for_but_the
     assert build(plan(broken, backend="cpu")) == "2.15.0+cpu"
 
 
-def test_a_problem_of_one_gpu_leaves_only_that_gpu_out() -> None:
+def test_a_problem_of_one_gpu_leaves_only_that_gpu_out():
     lost = Finding("gpu-lost", "GPU 1 fell off the bus", gpus=(1,))
     eight = machine(*["A100"] * 8, problems=(lost,))
 
@@ -254,7 +246,7 @@ def test_a_problem_of_one_gpu_leaves_only_that_gpu_out() -> None:
     assert (alone.status, alone.exit_code, alone.reasons[0].code) == ("refused", 8, "gpu-lost")
 
 
-def test_a_lost_gpu_that_is_no_longer_listed_is_still_named() -> None:
+def test_a_lost_gpu_that_is_no_longer_listed_is_still_named():
     made = plan(
         machine("A100", problems=(Finding("gpu-lost", "GPU 7 fell off the bus", gpus=(7,)),))
     )
@@ -265,7 +257,7 @@ def test_a_lost_gpu_that_is_no_longer_listed_is_still_named() -> None:
     )
 
 
-def test_a_gpu_of_unknown_capability_is_never_planned_for() -> None:
+def test_a_gpu_of_unknown_capability_is_never_planned_for():
     unknown = card("A100", 1, compute_capability=None)
 
     assert plan(machine("A100", unknown)).status == "partial"

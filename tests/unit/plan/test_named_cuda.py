@@ -39,8 +39,8 @@ def plan(gpu: str, driver: str, *requirements: str) -> Plan | Refusal:
     ],
 )
 def test_a_name_of_a_cuda_that_does_not_run_here_is_refused_with_the_name_that_does(
-    requirement: str, name: str, gpu: str, driver: str
-) -> None:
+    requirement, name, gpu, driver
+):
     refusal = plan(gpu, driver, requirement)
     assert isinstance(refusal, Refusal)
     assert refusal.exit_code == 3
@@ -51,7 +51,7 @@ def test_a_name_of_a_cuda_that_does_not_run_here_is_refused_with_the_name_that_d
 @pytest.mark.parametrize(
     "requirement", ["cupy-cuda12x", "jax[cuda12]", "spacy[cuda12x]", "faiss-gpu-cu12"]
 )
-def test_torch_takes_the_cuda_that_a_name_carries(requirement: str) -> None:
+def test_torch_takes_the_cuda_that_a_name_carries(requirement):
     made = plan("H100", "580.95.05", requirement)
     assert isinstance(made, Plan)
     assert made.choice.build.name == "2.14.1+cu126"
@@ -67,13 +67,13 @@ def test_torch_takes_the_cuda_that_a_name_carries(requirement: str) -> None:
 @pytest.mark.parametrize(
     "requirement", ["tensorrt<10", "cupy-cuda13x ; sys_platform == 'win32'", "cupy"]
 )
-def test_a_name_that_says_nothing_of_this_machine_changes_nothing(requirement: str) -> None:
+def test_a_name_that_says_nothing_of_this_machine_changes_nothing(requirement):
     made = plan("RTX 3090", "550.54.14", requirement)
     assert isinstance(made, Plan)
     assert made.choice.build.name == plan("RTX 3090", "550.54.14").choice.build.name  # type: ignore[union-attr]
 
 
-def test_names_of_two_cudas_are_refused_together() -> None:
+def test_names_of_two_cudas_are_refused_together():
     refusal = plan("H100", "580.95.05", "cupy-cuda12x", "cudf-cu13")
     assert (
         refusal.reasons[0].message
@@ -81,6 +81,6 @@ def test_names_of_two_cudas_are_refused_together() -> None:
     )
 
 
-def test_without_a_gpu_a_name_decides_nothing() -> None:
+def test_without_a_gpu_a_name_decides_nothing():
     made = choose(machine(), Request(("cupy-cuda12x",), python="3.12"), frozen_catalog())
     assert made.status == "cpu"

@@ -6,23 +6,18 @@ import random
 from dataclasses import replace
 from functools import cache
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any
 
 import pytest
+from packaging.version import Version
 
 from gpuinstall.api import Refusal, choose
-from gpuinstall.base.machine import Driver
+from gpuinstall.base.machine import Driver, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.machine.nvidia.driver import split_code
 from gpuinstall.plan import Plan
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import CARDS, machine
-
-if TYPE_CHECKING:
-    from packaging.version import Version
-
-    from gpuinstall.base.machine import Machine
 
 BRANCHES = [str(branch) for branch, _ in frozen_catalog().drivers.branches]
 DECISIVE = ("470.256.02", "535.183.01", "580.95.05", "595.58.03", "615.71.09")
@@ -80,7 +75,7 @@ def best_with_any_driver(asked: Machine, request: Request) -> Version:
     return max(torch(plan) for plan in plans if plan.status == "ok")
 
 
-def test_where_the_driver_is_named_another_driver_gives_a_newer_torch() -> None:
+def test_where_the_driver_is_named_another_driver_gives_a_newer_torch():
     named = saying("newest-for-driver")
     false = [
         plan.reasons[0].message
@@ -92,7 +87,7 @@ def test_where_the_driver_is_named_another_driver_gives_a_newer_torch() -> None:
     assert false == []
 
 
-def test_what_the_driver_is_said_to_run_at_most_is_the_most_that_it_runs() -> None:
+def test_what_the_driver_is_said_to_run_at_most_is_the_most_that_it_runs():
     named = [
         answer
         for answer in saying("newest-for-driver")
@@ -107,7 +102,7 @@ def test_what_the_driver_is_said_to_run_at_most_is_the_most_that_it_runs() -> No
     assert false == []
 
 
-def test_where_the_chip_is_named_no_newer_torch_has_code_for_it_whatever_the_driver() -> None:
+def test_where_the_chip_is_named_no_newer_torch_has_code_for_it_whatever_the_driver():
     named = saying("newest-with-code")
     plain = [answer for answer in named if "asked for" not in answer[2].reasons[0].message]
 
@@ -118,7 +113,7 @@ def test_where_the_chip_is_named_no_newer_torch_has_code_for_it_whatever_the_dri
         ].message
 
 
-def test_where_the_newest_is_said_to_be_the_newest_there_is_none_newer_that_anybody_knows() -> None:
+def test_where_the_newest_is_said_to_be_the_newest_there_is_none_newer_that_anybody_knows():
     for asked, _, plan in saying("newest-torch"):
         if plan.reasons[0].message.endswith("newest torch"):
             known = frozen_catalog().builds_for(asked.os, asked.arch)
@@ -172,11 +167,11 @@ def test_where_the_newest_is_said_to_be_the_newest_there_is_none_newer_that_anyb
         ),
     ],
 )
-def test_what_decides_is_named(asked: Machine, request_: dict[str, Any], message: str) -> None:
+def test_what_decides_is_named(asked, request_, message):
     assert choose(asked, Request(**request_), frozen_catalog()).reasons[0].message == message
 
 
-def test_the_code_that_is_said_to_be_missing_is_missing() -> None:
+def test_the_code_that_is_said_to_be_missing_is_missing():
     for asked, _, plan in saying("newest-with-code"):
         name = plan.reasons[0].message.split(": ")[1].split(" ")[0]
         build = next(

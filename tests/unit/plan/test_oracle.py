@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 from functools import cache
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from gpuinstall.api import Refusal, choose
 from gpuinstall.base.machine import Environment, Machine
 from gpuinstall.base.request import Request
+from gpuinstall.plan import Plan
 from tests.frozen import facts, frozen_catalog
 from tests.unit.plan.machines import CARDS, machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpuinstall.plan import Plan
 
 BRANCHES = (
     418,
@@ -290,13 +287,13 @@ def answers() -> list[tuple[Point, Plan | Refusal]]:
     return [(point, choose(point.machine(), point.request, catalog)) for point in grid()]
 
 
-def test_everything_chosen_runs_and_is_the_newest_that_runs() -> None:
+def test_everything_chosen_runs_and_is_the_newest_that_runs():
     wrong = [(point, served(made)) for point, made in answers() if served(made) != expected(point)]
 
     assert wrong[:3] == []
 
 
-def test_of_the_builds_of_one_torch_the_backend_is_the_first_in_order() -> None:
+def test_of_the_builds_of_one_torch_the_backend_is_the_first_in_order():
     wanted = [(point, expected_backend(point), made.choice) for point, made in answers()]
     wrong = [
         point
@@ -308,7 +305,7 @@ def test_of_the_builds_of_one_torch_the_backend_is_the_first_in_order() -> None:
     assert wrong[:3] == []
 
 
-def test_the_status_says_whether_every_gpu_runs() -> None:
+def test_the_status_says_whether_every_gpu_runs():
     for point, made in answers():
         runs_on = expected(point)
         everything = runs_on is not None and len(runs_on[0]) == len(point.cards)
@@ -320,5 +317,5 @@ def test_the_status_says_whether_every_gpu_runs() -> None:
 
 
 @pytest.mark.parametrize("card", sorted(GPUS))
-def test_the_grid_has_machines_on_which_the_card_runs(card: str) -> None:
+def test_the_grid_has_machines_on_which_the_card_runs(card):
     assert card == "GT 710" or any(card in point.cards and expected(point) for point in grid())

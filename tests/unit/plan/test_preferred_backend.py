@@ -54,11 +54,11 @@ def answer(case: Case) -> tuple[str, str]:
     return plan.choice.build.name, " ".join(warnings)
 
 
-def test_a_preferred_backend_is_taken_where_it_runs_and_has_the_torch() -> None:
+def test_a_preferred_backend_is_taken_where_it_runs_and_has_the_torch():
     assert {case: answer(case) for case in EXPECTED} == EXPECTED
 
 
-def test_the_reason_of_a_preferred_backend_is_the_request() -> None:
+def test_the_reason_of_a_preferred_backend_is_the_request():
     request = Request(("torch==2.6.*",), preferred_backend="cu124")
     plan = choose(machine("RTX 4090", driver="535.183.01"), request, frozen_catalog())
     reasons = {reason.code: reason.message for reason in plan.reasons}

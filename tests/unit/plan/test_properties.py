@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from gpuinstall.api import Refusal, choose
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog import load_catalog
 from gpuinstall.machine.vendors import rules_for
+from gpuinstall.plan import Plan
 from gpuinstall.plan.candidates import judge_of
 from gpuinstall.plan.context import PlanContext, terms_of
 from gpuinstall.plan.demand import parse_request
 from tests.unit.plan.machines import CARDS, card, machine
-
-if TYPE_CHECKING:
-    from packaging.version import Version
-
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.plan import Plan
 
 BRANCHES = [str(branch) for branch, _ in load_catalog().drivers.branches]
 cards = st.lists(st.sampled_from(sorted(CARDS)), min_size=1, max_size=4)
@@ -54,9 +50,7 @@ def torch(made: Plan | Refusal) -> Version:
 
 
 @given(cards, drivers, systems, requests)
-def test_no_rule_rejects_what_is_chosen(
-    names: list[str], driver: str, system: tuple[str, str], request: Request
-) -> None:
+def test_no_rule_rejects_what_is_chosen(names, driver, system, request):
     asked = make(names, driver, system)
     made = plan(asked, request)
     if made.choice is None:
@@ -77,20 +71,16 @@ def test_no_rule_rejects_what_is_chosen(
 
 
 @given(cards, drivers, systems, st.randoms())
-def test_the_order_of_the_gpus_does_not_matter(
-    names: list[str], driver: str, system: tuple[str, str], shuffler: st.DataObject
-) -> None:
+def test_the_order_of_the_gpus_does_not_matter(names, driver, system, shuffler):
     asked = make(names, driver, system)
     shuffled = list(asked.gpus)
-    shuffler.shuffle(shuffled)  # type: ignore[attr-defined]
+    shuffler.shuffle(shuffled)
 
     assert plan(replace(asked, gpus=tuple(shuffled))) == plan(asked)
 
 
 @given(cards, st.sampled_from(sorted(CARDS)), drivers, systems)
-def test_while_every_gpu_runs_another_gpu_never_gives_a_newer_torch(
-    names: list[str], another: str, driver: str, system: tuple[str, str]
-) -> None:
+def test_while_every_gpu_runs_another_gpu_never_gives_a_newer_torch(names, another, driver, system):
     asked = make(names, driver, system)
     fuller = replace(asked, gpus=(*asked.gpus, card(another, len(asked.gpus))))
     before, after = plan(asked), plan(fuller)
@@ -101,8 +91,8 @@ def test_while_every_gpu_runs_another_gpu_never_gives_a_newer_torch(
 
 @given(cards, drivers, drivers, systems)
 def test_a_newer_driver_that_still_drives_the_gpus_never_gives_an_older_torch(
-    names: list[str], one: str, other: str, system: tuple[str, str]
-) -> None:
+    names, one, other, system
+):
     older, newer = sorted((one, other), key=int)
     before, after = plan(make(names, older, system)), plan(make(names, newer, system))
 
@@ -111,9 +101,7 @@ def test_a_newer_driver_that_still_drives_the_gpus_never_gives_an_older_torch(
 
 
 @given(cards, drivers, systems, requests)
-def test_the_same_input_gives_the_same_plan_byte_for_byte(
-    names: list[str], driver: str, system: tuple[str, str], request: Request
-) -> None:
+def test_the_same_input_gives_the_same_plan_byte_for_byte(names, driver, system, request):
     first, second = (
         json.dumps(plan(make(names, driver, system), request).to_dict()) for _ in range(2)
     )
@@ -124,8 +112,8 @@ def test_the_same_input_gives_the_same_plan_byte_for_byte(
 @settings(max_examples=50)
 @given(cards, drivers, systems, requests)
 def test_every_build_but_the_chosen_one_is_rejected_once_with_a_reason(
-    names: list[str], driver: str, system: tuple[str, str], request: Request
-) -> None:
+    names, driver, system, request
+):
     asked = make(names, driver, system)
     made = plan(asked, request)
     rejected = [rejection.candidate.name for rejection in made.rejected]
@@ -139,9 +127,7 @@ def test_every_build_but_the_chosen_one_is_rejected_once_with_a_reason(
 
 
 @given(cards, drivers, systems, requests)
-def test_a_refusal_has_a_cause_and_says_what_to_do(
-    names: list[str], driver: str, system: tuple[str, str], request: Request
-) -> None:
+def test_a_refusal_has_a_cause_and_says_what_to_do(names, driver, system, request):
     made = plan(make(names, driver, system), request)
 
     assert (made.status == "refused") == (made.choice is None) == (made.exit_code in {3, 8})
@@ -149,6 +135,6 @@ def test_a_refusal_has_a_cause_and_says_what_to_do(
     assert made.choice is not None or made.fix
 
 
-def test_a_branch_named_alone_is_its_newest_release() -> None:
+def test_a_branch_named_alone_is_its_newest_release():
     assert plan(machine("RTX 5090", driver="570")).status == "ok"
     assert str(DriverVersion.parse("570")) == "570"

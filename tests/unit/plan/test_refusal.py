@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,11 +10,9 @@ from gpuinstall.api import Refusal, choose
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.machine import Environment
 from gpuinstall.base.request import Request
+from gpuinstall.catalog import Catalog
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, machine
-
-if TYPE_CHECKING:
-    from gpuinstall.catalog import Catalog
 
 
 def with_only_the_default_index() -> Catalog:
@@ -40,9 +37,7 @@ def with_only_the_default_index() -> Catalog:
         (["K80", "V100", "RTX 5090"], "branch 580, the last for Volta"),
     ],
 )
-def test_a_missing_driver_is_asked_for_by_the_branches_that_drive_most(
-    cards: list[str], branches: str
-) -> None:
+def test_a_missing_driver_is_asked_for_by_the_branches_that_drive_most(cards, branches):
     made = choose(machine(*cards, driver=None), Request(), frozen_catalog())
 
     assert (made.exit_code, made.reasons[0].code) == (8, "no-driver")
@@ -58,9 +53,7 @@ def test_a_missing_driver_is_asked_for_by_the_branches_that_drive_most(
         (("torch==2.6.0",), ">=3.14", "3.13"),
     ],
 )
-def test_another_python_is_advised_by_the_nearest_that_works(
-    requirements: tuple[str, ...], python: str, nearest: str
-) -> None:
+def test_another_python_is_advised_by_the_nearest_that_works(requirements, python, nearest):
     made = choose(machine("RTX 4090"), Request(requirements, python=python), frozen_catalog())
 
     assert (made.exit_code, made.reasons[0].code) == (3, "python-unsupported")
@@ -72,14 +65,14 @@ def test_another_python_is_advised_by_the_nearest_that_works(
     ).choice
 
 
-def test_musl_is_not_offered_the_cpu_build_which_does_not_run_there_either() -> None:
+def test_musl_is_not_offered_the_cpu_build_which_does_not_run_there_either():
     made = choose(machine("RTX 4090", libc="musl"), Request(), frozen_catalog())
 
     assert (made.exit_code, made.reasons[0].code) == (3, "musl")
     assert "--backend cpu" not in (made.fix or "")
 
 
-def test_a_build_that_only_an_unreachable_index_has_is_a_failure_of_the_network() -> None:
+def test_a_build_that_only_an_unreachable_index_has_is_a_failure_of_the_network():
     asked = machine("RTX 4090")
     made = choose(
         asked, Request(requirements=("torch==2.14.1+cu126",)), with_only_the_default_index()
@@ -90,7 +83,7 @@ def test_a_build_that_only_an_unreachable_index_has_is_a_failure_of_the_network(
     assert isinstance(made.error(asked), InstallationError)
 
 
-def test_an_older_torch_taken_because_an_index_cannot_be_reached_says_so() -> None:
+def test_an_older_torch_taken_because_an_index_cannot_be_reached_says_so():
     made = choose(
         machine("RTX 4090", driver="535.183.01"), Request(), with_only_the_default_index()
     )
@@ -100,7 +93,7 @@ def test_an_older_torch_taken_because_an_index_cannot_be_reached_says_so() -> No
     assert made.reasons[0].code == "newest-reachable"
 
 
-def test_a_gpu_whose_builds_all_need_a_newer_system_is_not_said_to_have_none() -> None:
+def test_a_gpu_whose_builds_all_need_a_newer_system_is_not_said_to_have_none():
     made = choose(machine("RTX 5090", glibc="2.17"), Request(), frozen_catalog())
 
     assert (made.exit_code, made.reasons[0].code) == (3, "glibc-too-old")
@@ -110,14 +103,14 @@ def test_a_gpu_whose_builds_all_need_a_newer_system_is_not_said_to_have_none() -
 @pytest.mark.parametrize(
     "request_", [Request(("torch==2.14.1+cpu",)), Request(("torch==2.14.1",), backend="cpu")]
 )
-def test_a_cpu_build_that_does_not_exist_is_no_fault_of_the_driver(request_: Request) -> None:
+def test_a_cpu_build_that_does_not_exist_is_no_fault_of_the_driver(request_):
     made = choose(machine("A100", driver="418.226", glibc="2.17"), request_, frozen_catalog())
 
     assert (made.exit_code, made.reasons[0].code) == (3, "glibc-too-old")
     assert f"{request_.requirements[0]} and glibc 2.17 are incompatible" in made.reasons[0].message
 
 
-def test_macos_has_no_cuda_build_whatever_is_wrong_with_its_card() -> None:
+def test_macos_has_no_cuda_build_whatever_is_wrong_with_its_card():
     asked = machine(
         card("RTX 4090", compute_capability=None), os="macos", arch="arm64", driver=None
     )
@@ -151,15 +144,15 @@ def test_macos_has_no_cuda_build_whatever_is_wrong_with_its_card() -> None:
     ],
 )
 def test_a_gpu_that_another_driver_would_serve_counts_before_one_without_a_build(
-    cards: list[str], driver: str, codes: list[str], fix: str
-) -> None:
+    cards, driver, codes, fix
+):
     made = choose(machine(*cards, driver=driver), Request(), frozen_catalog())
 
     assert (made.exit_code, [reason.code for reason in made.reasons]) == (8, codes)
     assert fix in (made.fix or "").splitlines()[0]
 
 
-def test_of_gpus_that_need_different_drivers_the_newest_says_which() -> None:
+def test_of_gpus_that_need_different_drivers_the_newest_says_which():
     made = choose(machine("K80", "RTX 5090", driver="550.54.14"), Request(), frozen_catalog())
 
     assert (made.exit_code, [reason.code for reason in made.reasons]) == (
@@ -169,7 +162,7 @@ def test_of_gpus_that_need_different_drivers_the_newest_says_which() -> None:
     assert "570.26 or newer" in (made.fix or "").splitlines()[0]
 
 
-def test_a_gpu_without_a_build_is_told_for_which_platform() -> None:
+def test_a_gpu_without_a_build_is_told_for_which_platform():
     made = choose(machine("Thor", driver="580.95.05"), Request(), frozen_catalog())
 
     assert "supports Thor (sm_110) on linux x86_64" in made.reasons[0].message
@@ -184,7 +177,7 @@ def test_a_gpu_without_a_build_is_told_for_which_platform() -> None:
         Request(allowed_backends=("cu130",)),
     ],
 )
-def test_the_cpu_build_is_advised_only_if_there_is_one_for_the_request(request_: Request) -> None:
+def test_the_cpu_build_is_advised_only_if_there_is_one_for_the_request(request_):
     broken = machine("RTX 4090", driver="418.226")
     for_cpu = choose(broken, replace(request_, backend="cpu"), frozen_catalog())
     made = choose(broken, request_, frozen_catalog())
@@ -193,7 +186,7 @@ def test_the_cpu_build_is_advised_only_if_there_is_one_for_the_request(request_:
     assert ("--backend cpu" in made.fix) == (for_cpu.choice is not None)
 
 
-def test_a_version_that_does_not_exist_is_said_not_to() -> None:
+def test_a_version_that_does_not_exist_is_said_not_to():
     messages = {
         "torch==9.9": "torch 9.9 does not exist; the newest is 2.15.0",
         "torch>=9": "there is no torch>=9; the newest is 2.15.0",
@@ -209,7 +202,7 @@ def test_a_version_that_does_not_exist_is_said_not_to() -> None:
     }
 
 
-def test_a_version_older_than_every_known_build_is_called_old() -> None:
+def test_a_version_older_than_every_known_build_is_called_old():
     messages = {
         "torch==1.12.1": "torch 1.12.1 is older than every known build; the oldest is 1.13.1",
         "torch==1.8.1+cu111": "torch 1.8.1+cu111 is older than every known build; the oldest is 1.13.1",
@@ -226,7 +219,7 @@ def test_a_version_older_than_every_known_build_is_called_old() -> None:
     assert wrong == []
 
 
-def test_torch_is_blamed_before_what_goes_with_it() -> None:
+def test_torch_is_blamed_before_what_goes_with_it():
     request = Request(("torch==1.8.1", "torchvision==0.9.1", "torchaudio==0.8.1"))
     refused = choose(machine("A100"), request, frozen_catalog())
 
@@ -234,7 +227,7 @@ def test_torch_is_blamed_before_what_goes_with_it() -> None:
     assert refused.reasons[0].message == message
 
 
-def test_a_driver_update_has_the_command_of_the_machines_own_system() -> None:
+def test_a_driver_update_has_the_command_of_the_machines_own_system():
     on = machine("T4", driver="550.163.01", distribution="Ubuntu 22.04")
     rejected = choose(on, Request(("torch>=2.15",)), frozen_catalog())
 
@@ -246,7 +239,7 @@ def test_a_driver_update_has_the_command_of_the_machines_own_system() -> None:
     )
 
 
-def test_a_driver_update_is_a_thing_of_the_host_in_a_container() -> None:
+def test_a_driver_update_is_a_thing_of_the_host_in_a_container():
     inside = Environment(container="docker")
     on = machine("T4", driver="550.163.01", distribution="Ubuntu 22.04", environment=inside)
     rejected = choose(on, Request(("torch>=2.15",)), frozen_catalog())
@@ -256,7 +249,7 @@ def test_a_driver_update_is_a_thing_of_the_host_in_a_container() -> None:
     )
 
 
-def test_pascal_keeps_the_driver_with_closed_modules() -> None:
+def test_pascal_keeps_the_driver_with_closed_modules():
     on = machine("GTX 1080", driver="535.183.01", distribution="Ubuntu 22.04")
     rejected = choose(on, Request(("torch==2.14.1",), backend="cu130"), frozen_catalog())
 

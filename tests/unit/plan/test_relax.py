@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gpuinstall.api import choose
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.plan.relax import RelaxedRequest, nearest_request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
-
-if TYPE_CHECKING:
-    from gpuinstall.base.machine import Machine
 
 NEW_CARD = machine("RTX 5090")
 OLD_DRIVER = machine("T4", driver="550.163.01")
@@ -25,7 +21,7 @@ def nearest(on: Machine, *requirements: str, constraints: tuple[str, ...] = ()) 
     return relaxed
 
 
-def test_the_nearest_torch_is_above_before_below() -> None:
+def test_the_nearest_torch_is_above_before_below():
     rows = [
         (NEW_CARD, ("torch==2.0.1",), "2.7.1"),
         (NEW_CARD, ("torch<2.1",), "2.7.1"),
@@ -46,7 +42,7 @@ def test_the_nearest_torch_is_above_before_below() -> None:
     assert wrong == []
 
 
-def test_what_goes_with_torch_moves_with_it() -> None:
+def test_what_goes_with_torch_moves_with_it():
     relaxed = nearest(
         NEW_CARD,
         "torch==2.0.1+cu118",
@@ -70,20 +66,20 @@ def test_what_goes_with_torch_moves_with_it() -> None:
     )
 
 
-def test_a_companion_that_the_nearest_torch_allows_stays() -> None:
+def test_a_companion_that_the_nearest_torch_allows_stays():
     relaxed = nearest(machine("H100"), "torch==1.13.1", "triton==2.0.0")
 
     assert relaxed.request.requirements == ("torch==2.0.1", "triton==2.0.0")
     assert relaxed.moved == ("torch==1.13.1",)
 
 
-def test_markers_and_extras_stay() -> None:
+def test_markers_and_extras_stay():
     relaxed = nearest(NEW_CARD, 'torch[opt-einsum]==2.0.1 ; sys_platform == "linux"')
 
     assert relaxed.request.requirements == ('torch[opt-einsum]==2.7.1 ; sys_platform == "linux"',)
 
 
-def test_constraints_give_way_too() -> None:
+def test_constraints_give_way_too():
     relaxed = nearest(NEW_CARD, "numpy", constraints=("torch==2.0.1", "torchvision==0.15.2"))
 
     assert relaxed.request.requirements == ("numpy", "torch==2.7.1")
@@ -91,7 +87,7 @@ def test_constraints_give_way_too() -> None:
     assert relaxed.moved == ("torch==2.0.1", "torchvision==0.15.2")
 
 
-def test_no_torch_serves_what_another_limit_excludes() -> None:
+def test_no_torch_serves_what_another_limit_excludes():
     catalog = frozen_catalog()
     requests = [
         Request(("numpy==1.23.5",)),
@@ -104,13 +100,13 @@ def test_no_torch_serves_what_another_limit_excludes() -> None:
         assert relaxed is None
 
 
-def test_a_refusal_offers_the_nearest_torch_and_not_the_cpu() -> None:
+def test_a_refusal_offers_the_nearest_torch_and_not_the_cpu():
     rejected = choose(NEW_CARD, Request(("torch==2.0.1", "torchvision==0.15.2")), frozen_catalog())
 
     assert rejected.fix == "Run it again with --relax: torch 2.7.1, the nearest that runs here"
 
 
-def test_a_refusal_of_an_old_driver_names_the_driver_before_another_torch() -> None:
+def test_a_refusal_of_an_old_driver_names_the_driver_before_another_torch():
     rejected = choose(OLD_DRIVER, Request(("torch>=2.15",)), frozen_catalog())
 
     assert (rejected.fix or "").splitlines()[:3] == [

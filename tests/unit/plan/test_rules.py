@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from gpuinstall.api import Refusal, choose
 from gpuinstall.base.backend import Backend
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
+from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.pages import parse_folder
+from gpuinstall.plan import Plan
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
-
-if TYPE_CHECKING:
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.plan import Plan
 
 UNREAD = parse_folder(["torch-2.15.0-cp312-cp312-linux_x86_64.whl"], Path("/wheels"), "/wheels")
 
@@ -50,9 +48,7 @@ def plan(asked: Machine, catalog: Catalog | None = None, **request: Any) -> Plan
         (machine("RTX 4090"), {}, "2.14.1+cu130", "older-torch"),
     ],
 )
-def test_a_build_is_rejected_because(
-    asked: Machine, request_: dict[str, Any], build: str, reason: str
-) -> None:
+def test_a_build_is_rejected_because(asked, request_, build, reason):
     assert code(plan(asked, **request_), build) == reason
 
 
@@ -67,9 +63,7 @@ def test_a_build_is_rejected_because(
         ),
     ],
 )
-def test_a_build_that_a_listing_does_not_vouch_for_is_not_chosen(
-    change: dict[str, Any], reason: str
-) -> None:
+def test_a_build_that_a_listing_does_not_vouch_for_is_not_chosen(change, reason):
     catalog = frozen_catalog()
     builds = tuple(
         replace(build, **change) if build.backend.tag == "cu130" else build
@@ -82,7 +76,7 @@ def test_a_build_that_a_listing_does_not_vouch_for_is_not_chosen(
     assert made.choice.build.name == "2.15.0+cu132"
 
 
-def test_a_build_that_was_a_guess_is_chosen_once_it_is_listed() -> None:
+def test_a_build_that_was_a_guess_is_chosen_once_it_is_listed():
     catalog, guess = frozen_catalog(), Backend("cuda", "13.4")
     builds = tuple(
         replace(found, confidence="low") if found.backend == guess else found
@@ -94,7 +88,7 @@ def test_a_build_that_was_a_guess_is_chosen_once_it_is_listed() -> None:
     assert made.choice.build.name == "2.15.0+cu134"
 
 
-def test_a_build_found_elsewhere_is_installed_from_there() -> None:
+def test_a_build_found_elsewhere_is_installed_from_there():
     catalog = frozen_catalog()
     builds = tuple(replace(build, source="/srv/wheels") for build in catalog.builds)
     choice = plan(machine("RTX 4090"), replace(catalog, builds=builds)).choice
@@ -103,7 +97,7 @@ def test_a_build_found_elsewhere_is_installed_from_there() -> None:
     assert choice.index == "/srv/wheels"
 
 
-def test_another_torch_index_takes_the_place_of_the_official_one() -> None:
+def test_another_torch_index_takes_the_place_of_the_official_one():
     choice = plan(
         machine("RTX 4090"), replace(frozen_catalog(), torch_index="https://index.example/whl")
     ).choice
@@ -112,14 +106,14 @@ def test_another_torch_index_takes_the_place_of_the_official_one() -> None:
     assert choice.index == "https://index.example/whl/cu130"
 
 
-def test_a_forced_backend_is_obeyed_where_it_runs() -> None:
+def test_a_forced_backend_is_obeyed_where_it_runs():
     choice = plan(machine("RTX 4090"), backend="cu126").choice
 
     assert choice is not None
     assert choice.build.name == "2.14.1+cu126"
 
 
-def test_a_plan_says_what_a_newer_driver_would_give() -> None:
+def test_a_plan_says_what_a_newer_driver_would_give():
     made = plan(machine("A100", driver="535.183.01"))
 
     assert "torch 2.15.0 would need driver 580 or newer" in [
@@ -128,7 +122,7 @@ def test_a_plan_says_what_a_newer_driver_would_give() -> None:
     assert len(made.reasons) <= 3
 
 
-def test_a_plan_does_not_promise_a_driver_that_would_not_help() -> None:
+def test_a_plan_does_not_promise_a_driver_that_would_not_help():
     assert all(
         reason.code != "newer-driver"
         for reason in plan(machine("V100", driver="535.183.01")).reasons
@@ -144,9 +138,7 @@ def test_a_plan_does_not_promise_a_driver_that_would_not_help() -> None:
         ("RTX 5090", "10.2", "driver-older-than-gpu"),
     ],
 )
-def test_a_driver_known_by_its_cuda_alone_drives_what_its_branch_drives(
-    card: str, cuda: str, reason: str | None
-) -> None:
+def test_a_driver_known_by_its_cuda_alone_drives_what_its_branch_drives(card, cuda, reason):
     made = plan(machine(card, driver=None, cuda=cuda))
 
     assert (made.exit_code, made.choice is None) == ((8, True) if reason else (0, False))

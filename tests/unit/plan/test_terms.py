@@ -1,7 +1,5 @@
 """What a choice depends on beside GPUs and driver is looked up once for all machines of a platform."""
 
-from __future__ import annotations
-
 from gpuinstall.base.request import Request
 from gpuinstall.plan.context import bare_machine, terms_of
 from gpuinstall.plan.demand import parse_request
@@ -9,7 +7,7 @@ from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 
 
-def test_other_gpus_and_drivers_share_the_terms_of_a_request() -> None:
+def test_other_gpus_and_drivers_share_the_terms_of_a_request():
     old = bare_machine(machine("GTX 1080", driver="535.183.01"))
     new = bare_machine(machine("RTX 5090", driver="580.95.05"))
     catalog = frozen_catalog()
@@ -19,7 +17,7 @@ def test_other_gpus_and_drivers_share_the_terms_of_a_request() -> None:
     assert terms_of(demand, old, catalog) is terms_of(same, new, catalog)
 
 
-def test_another_glibc_has_terms_of_its_own() -> None:
+def test_another_glibc_has_terms_of_its_own():
     here = bare_machine(machine("T4"))
     older = bare_machine(machine("T4", glibc="2.17"))
     catalog = frozen_catalog()

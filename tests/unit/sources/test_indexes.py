@@ -1,7 +1,5 @@
 """What pip's and uv's own configuration says about indexes."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from gpuinstall.sources.configuration import (
 FOLDER = Path("/project")
 
 
-def test_pip_file_gives_default_extra_find_links_and_certificates() -> None:
+def test_pip_file_gives_default_extra_find_links_and_certificates():
     text = """
 [global]
 index-url = https://index.example/simple
@@ -39,16 +37,16 @@ cert = /ca.pem
     )
 
 
-def test_pip_section_install_beats_global() -> None:
+def test_pip_section_install_beats_global():
     text = "[install]\nindex-url = https://install.example\n[global]\nindex-url = https://global.example\n"
     assert parse_pip_file(text, FOLDER).default == "https://install.example"
 
 
-def test_pip_sections_of_other_commands_do_not_count() -> None:
+def test_pip_sections_of_other_commands_do_not_count():
     assert parse_pip_file("[search]\nindex-url = https://index.example\n", FOLDER) == Indexes()
 
 
-def test_pip_variables_are_read_and_empty_ones_say_nothing() -> None:
+def test_pip_variables_are_read_and_empty_ones_say_nothing():
     environ = {
         "PIP_INDEX_URL": "",
         "PIP_FIND_LINKS": "/wheels",
@@ -60,7 +58,7 @@ def test_pip_variables_are_read_and_empty_ones_say_nothing() -> None:
     )
 
 
-def test_uv_variables_may_carry_names_and_the_newer_default_wins() -> None:
+def test_uv_variables_may_carry_names_and_the_newer_default_wins():
     environ = {
         "UV_DEFAULT_INDEX": "main=https://index.example/simple",
         "UV_INDEX_URL": "https://old.example/simple",
@@ -74,7 +72,7 @@ def test_uv_variables_may_carry_names_and_the_newer_default_wins() -> None:
     )
 
 
-def test_uv_table_knows_default_extra_and_explicit_indexes() -> None:
+def test_uv_table_knows_default_extra_and_explicit_indexes():
     table = {
         "index": [
             {"name": "torch", "url": "https://torch.example/whl", "explicit": True},
@@ -90,14 +88,14 @@ def test_uv_table_knows_default_extra_and_explicit_indexes() -> None:
     )
 
 
-def test_first_configuration_wins_and_lists_are_joined() -> None:
+def test_first_configuration_wins_and_lists_are_joined():
     strong = Indexes(default="https://a.example", find_links=("/a", "/b"))
     weak = Indexes(default="https://b.example", find_links=("/b", "/c"), certificates="/ca.pem")
     assert merged([strong, weak]) == Indexes("https://a.example", (), ("/a", "/b", "/c"), "/ca.pem")
 
 
 @given(st.text())
-def test_any_pip_file_is_read_or_refused(text: str) -> None:
+def test_any_pip_file_is_read_or_refused(text):
     with suppress(ValueError):
         assert isinstance(parse_pip_file(text, FOLDER), Indexes)
 
@@ -105,6 +103,6 @@ def test_any_pip_file_is_read_or_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "table", [{"find-links": "/wheels"}, {"index": [{"name": "x"}]}, {"index": ["x"]}]
 )
-def test_uv_table_of_another_shape_is_refused(table: dict[str, object]) -> None:
+def test_uv_table_of_another_shape_is_refused(table):
     with pytest.raises((KeyError, TypeError, AttributeError)):
         parse_uv_table(table, FOLDER)

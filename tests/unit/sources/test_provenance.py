@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -19,13 +20,14 @@ from gpuinstall.lock.declaration import (
 from gpuinstall.lock.team_lock import read_team_settings
 from gpuinstall.project import Settings, open_project
 from gpuinstall.sources import Sources, read_sources
-from gpuinstall.sources.provenance import SETTING_RULES, TEAM_LOCK, Effect, recorded_sources
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from gpuinstall.sources.provenance import SettingRule, SourceSetting
+from gpuinstall.sources.provenance import (
+    SETTING_RULES,
+    TEAM_LOCK,
+    Effect,
+    SettingRule,
+    SourceSetting,
+    recorded_sources,
+)
 
 INDEX = "https://corp.example/simple"
 HASH = "sha256:" + "a" * 64
@@ -280,11 +282,11 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"HOME": str(tmp_path / "home"), "PIP_CONFIG_FILE": "/dev/null"}
 
 
-def test_every_setting_has_its_example() -> None:
+def test_every_setting_has_its_example():
     assert {*EXAMPLES} | ELSEWHERE == {(rule.tool, rule.key) for rule in SETTING_RULES}
 
 
-def test_a_setting_is_obeyed_answered_or_refused(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_a_setting_is_obeyed_answered_or_refused(tmp_path, environ):
     wrong = []
     for number, rule in enumerate(SETTING_RULES):
         folder = tmp_path / str(number)
@@ -313,7 +315,7 @@ def is_kept(rule: SettingRule, folder: Path, environ: dict[str, str]) -> bool:
     return bool(rule.effect is not Effect.REFUSED and DOES[rule.effect](sources))
 
 
-def test_pytorchs_own_index_is_answered_in_every_spelling(tmp_path: Path) -> None:
+def test_pytorchs_own_index_is_answered_in_every_spelling(tmp_path):
     obeyed = []
     for address in (
         "https://download.pytorch.org/whl/cu118",
@@ -334,7 +336,7 @@ def test_pytorchs_own_index_is_answered_in_every_spelling(tmp_path: Path) -> Non
     assert Sources().with_settings(strange).chosen
 
 
-def test_what_no_source_can_be_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_what_no_source_can_be_is_refused_with_its_line(tmp_path):
     accepted = []
     for line in (
         "--extra-index-url corp",
@@ -355,8 +357,8 @@ def test_what_no_source_can_be_is_refused_with_its_line(tmp_path: Path) -> None:
 
 
 def test_a_lock_records_no_login_no_path_of_this_machine_and_one_digest_of_hashes(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     lines = f"-i https://me:secret@corp.example/simple\n-f ./wheels\na --hash={HASH}\nb --hash={HASH}\n--pre"
     recorded = recorded_sources(settings_in(tmp_path, "requirements.txt", lines))
     assert recorded[:2] == ("--index-url https://corp.example/simple", "--find-links wheels")
@@ -364,7 +366,7 @@ def test_a_lock_records_no_login_no_path_of_this_machine_and_one_digest_of_hashe
     assert len(recorded) == 3
 
 
-def test_a_login_is_no_part_of_an_index(tmp_path: Path) -> None:
+def test_a_login_is_no_part_of_an_index(tmp_path):
     settings = settings_in(
         tmp_path, "requirements.txt", "--extra-index-url https://me:secret@corp.example/simple"
     )
@@ -373,7 +375,7 @@ def test_a_login_is_no_part_of_an_index(tmp_path: Path) -> None:
     assert "secret" not in repr(sources)
 
 
-def test_constraints_and_addresses_of_uv_are_part_of_the_request(tmp_path: Path) -> None:
+def test_constraints_and_addresses_of_uv_are_part_of_the_request(tmp_path):
     script = tmp_path / "train.py"
     (tmp_path / "lib").mkdir()
     script.write_text(
@@ -394,7 +396,7 @@ def test_constraints_and_addresses_of_uv_are_part_of_the_request(tmp_path: Path)
     assert other.paths != before
 
 
-def test_options_in_the_pip_part_of_conda_are_pips(tmp_path: Path) -> None:
+def test_options_in_the_pip_part_of_conda_are_pips(tmp_path):
     text = f"channels:\n  - corp\ndependencies:\n  - pip:\n    - --extra-index-url {INDEX}\n    - mine\n"
     assert [one.row.key for one in settings_in(tmp_path, "environment.yml", text)] == [
         "--extra-index-url"
@@ -414,9 +416,7 @@ def sources_of_folder(folder: Path, environ: dict[str, str]) -> Sources:
     return read_sources(None, environ, folder).with_settings(settings)
 
 
-def test_a_source_counts_wherever_its_tool_reads_it(
-    tmp_path: Path, environ: dict[str, str]
-) -> None:
+def test_a_source_counts_wherever_its_tool_reads_it(tmp_path, environ):
     wrong = {}
     for case, text in {
         "Poetry's old group": f'[tool.poetry.dev-dependencies]\nmine = {{ source = "corp" }}\n{POETRY}',
@@ -431,9 +431,7 @@ def test_a_source_counts_wherever_its_tool_reads_it(
     assert wrong == {}
 
 
-def test_the_sources_of_a_workspace_count_in_its_members(
-    tmp_path: Path, environ: dict[str, str]
-) -> None:
+def test_the_sources_of_a_workspace_count_in_its_members(tmp_path, environ):
     member = tmp_path / "members" / "x"
     member.mkdir(parents=True)
     root = tmp_path / "pyproject.toml"
@@ -448,7 +446,7 @@ def test_the_sources_of_a_workspace_count_in_its_members(
     assert (sources.extra_indexes, sources.chosen[0].file) == ((INDEX,), root)
 
 
-def test_an_address_counts_wherever_its_tool_reads_it(tmp_path: Path) -> None:
+def test_an_address_counts_wherever_its_tool_reads_it(tmp_path):
     required = {}
     for name, text in {
         "a group": GROUP + BY_ADDRESS,
@@ -466,7 +464,7 @@ def test_an_address_counts_wherever_its_tool_reads_it(tmp_path: Path) -> None:
     assert required == dict.fromkeys(required, (f"mine @ {ADDRESS}",))
 
 
-def test_a_workspace_of_another_user_is_refused_and_its_packages_are_named(tmp_path: Path) -> None:
+def test_a_workspace_of_another_user_is_refused_and_its_packages_are_named(tmp_path):
     member = tmp_path / "members" / "x"
     member.mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text(
@@ -481,7 +479,7 @@ def test_a_workspace_of_another_user_is_refused_and_its_packages_are_named(tmp_p
             read_declaration(member)
 
 
-def test_what_a_pyproject_elsewhere_says_of_indexes_counts_with_it(tmp_path: Path) -> None:
+def test_what_a_pyproject_elsewhere_says_of_indexes_counts_with_it(tmp_path):
     shared = NAMED.replace("explicit = true\n", "")
     (tmp_path / "pyproject.toml").write_text(f"{PROJECT}{GROUP}{shared}", encoding="utf-8")
     for name in ("pyproject.toml", "pyproject.toml:all"):
@@ -504,7 +502,7 @@ HATCH = {
 }
 
 
-def test_the_variables_of_hatchs_environments_are_pips_and_uvs(tmp_path: Path) -> None:
+def test_the_variables_of_hatchs_environments_are_pips_and_uvs(tmp_path):
     wrong = {}
     for text, key in HATCH.items():
         for file, table in {
@@ -533,7 +531,7 @@ def test_the_variables_of_hatchs_environments_are_pips_and_uvs(tmp_path: Path) -
         Sources().with_settings(read_declaration(tmp_path).listed.settings)
 
 
-def test_the_files_of_other_tools_beside_a_project_count(tmp_path: Path) -> None:
+def test_the_files_of_other_tools_beside_a_project_count(tmp_path):
     files = {
         "pdm.toml": f'[pypi]\nurl = "{INDEX}"\n',
         "setup.cfg": f"[easy_install]\nindex_url = {INDEX}\n[options]\ninstall_requires = mine\n",
@@ -560,7 +558,7 @@ def test_the_files_of_other_tools_beside_a_project_count(tmp_path: Path) -> None
         read_declaration(tmp_path)
 
 
-def test_pixis_and_pipenvs_files_count_wherever_they_say_a_source(tmp_path: Path) -> None:
+def test_pixis_and_pipenvs_files_count_wherever_they_say_a_source(tmp_path):
     wrong = {}
     for name, text in {
         "pixi.toml": f'[target.linux-64.pypi-dependencies]\nmine = {{ version = "*", index = "{INDEX}" }}\n',
@@ -579,7 +577,7 @@ def test_pixis_and_pipenvs_files_count_wherever_they_say_a_source(tmp_path: Path
     assert wrong == {}
 
 
-def test_a_pipfile_lock_says_index_and_hashes_of_each_package(tmp_path: Path) -> None:
+def test_a_pipfile_lock_says_index_and_hashes_of_each_package(tmp_path):
     sources = f'"sources": [{{"name": "first", "url": "https://first.example"}}, {{"name": "corp", "url": "{INDEX}"}}]'
     (tmp_path / "Pipfile.lock").write_text(
         f'''{{"_meta": {{{sources}}}, "default": {{
@@ -603,7 +601,7 @@ def test_a_pipfile_lock_says_index_and_hashes_of_each_package(tmp_path: Path) ->
         read_declaration(tmp_path)
 
 
-def test_a_file_whose_request_is_not_read_is_named_with_its_export(tmp_path: Path) -> None:
+def test_a_file_whose_request_is_not_read_is_named_with_its_export(tmp_path):
     for name in ("Pipfile", "pixi.toml"):
         (tmp_path / name).write_text("", encoding="utf-8")
         with pytest.raises(UsageError, match="is not read as a request"):
@@ -613,9 +611,7 @@ def test_a_file_whose_request_is_not_read_is_named_with_its_export(tmp_path: Pat
     assert read_declaration(tmp_path).unread == ()
 
 
-def test_paths_of_a_pyproject_elsewhere_start_from_where_it_lies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_of_a_pyproject_elsewhere_start_from_where_it_lies(tmp_path, monkeypatch):
     folder = tmp_path / "sub"
     folder.mkdir()
     monkeypatch.chdir(tmp_path)
@@ -643,9 +639,7 @@ def test_paths_of_a_pyproject_elsewhere_start_from_where_it_lies(
     assert read_inputs("pyproject.toml").requirements == (f"mine @ {ADDRESS}",)
 
 
-def test_a_member_of_a_workspace_given_by_name_has_its_sources(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_member_of_a_workspace_given_by_name_has_its_sources(tmp_path, monkeypatch):
     member = tmp_path / "members" / "x"
     member.mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
@@ -663,9 +657,7 @@ def test_a_member_of_a_workspace_given_by_name_has_its_sources(
         }, name
 
 
-def test_two_default_indexes_of_one_file_are_refused_with_both(
-    tmp_path: Path, environ: dict[str, str]
-) -> None:
+def test_two_default_indexes_of_one_file_are_refused_with_both(tmp_path, environ):
     default, other = (
         f'[[tool.uv.index]]\nurl = "{INDEX}"\ndefault = true\n',
         "https://other.example/simple",
@@ -696,9 +688,7 @@ def test_two_default_indexes_of_one_file_are_refused_with_both(
     assert wrong == {}
 
 
-def test_a_lock_records_what_the_configuration_of_its_folder_says(
-    tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_records_what_the_configuration_of_its_folder_says(tmp_path, environ, monkeypatch):
     for name, value in {**environ, "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}.items():
         monkeypatch.setenv(name, value)
     link = tmp_path / "wheels"
@@ -723,14 +713,14 @@ def test_a_lock_records_what_the_configuration_of_its_folder_says(
     }
 
 
-def test_pdms_sources_count_in_a_script(tmp_path: Path) -> None:
+def test_pdms_sources_count_in_a_script(tmp_path):
     settings = settings_in(
         tmp_path, "script.py", f'[[tool.pdm.source]]\nname = "corp"\nurl = "{INDEX}"'
     )
     assert Sources().with_settings(settings).extra_indexes == (INDEX,)
 
 
-def test_no_form_of_the_pip_part_is_passed_over(tmp_path: Path) -> None:
+def test_no_form_of_the_pip_part_is_passed_over(tmp_path):
     option = f"--extra-index-url {INDEX}"
     read = {}
     for text in (
@@ -747,9 +737,7 @@ def test_no_form_of_the_pip_part_is_passed_over(tmp_path: Path) -> None:
     assert [*read.values()] == [["--extra-index-url"]] * 3 + [["requirements-malformed"]] * 3
 
 
-def test_a_folder_of_pdms_find_links_lies_beside_its_file(
-    tmp_path: Path, environ: dict[str, str]
-) -> None:
+def test_a_folder_of_pdms_find_links_lies_beside_its_file(tmp_path, environ):
     text = '[[tool.pdm.source]]\nname = "mine"\nurl = "wheels"\ntype = "find_links"\n'
     (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
     (tmp_path / "wheels").mkdir()

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -18,7 +16,7 @@ from gpuinstall.sources.requirements_file import (
 )
 
 
-def test_requirements_constraints_and_further_files_are_read(tmp_path: Path) -> None:
+def test_requirements_constraints_and_further_files_are_read(tmp_path):
     (tmp_path / "in.txt").write_text(
         "-r more.txt\n-c only.txt\ntorch  # comment\n-e ./lib\ngit+https://git.example/a#egg=b\n"
     )
@@ -31,7 +29,7 @@ def test_requirements_constraints_and_further_files_are_read(tmp_path: Path) -> 
     )
 
 
-def test_options_of_pip_are_read_in_every_spelling(tmp_path: Path) -> None:
+def test_options_of_pip_are_read_in_every_spelling(tmp_path):
     read = {}
     for line in (
         "--index-url https://index.example/",
@@ -73,7 +71,7 @@ def test_options_of_pip_are_read_in_every_spelling(tmp_path: Path) -> None:
     }
 
 
-def test_a_comment_ends_with_its_line_and_hides_no_option(tmp_path: Path) -> None:
+def test_a_comment_ends_with_its_line_and_hides_no_option(tmp_path):
     for comment in ("# C:\\", "  # C:\\", "numpy # C:\\", "numpy\t# C:"):
         (tmp_path / "in.txt").write_text(f"{comment}\n-i https://index.example/\n")
         assert [one.row.key for one in read_requirements(tmp_path / "in.txt").settings] == [
@@ -84,7 +82,7 @@ def test_a_comment_ends_with_its_line_and_hides_no_option(tmp_path: Path) -> Non
         read_requirements(tmp_path / "in.txt")
 
 
-def test_a_group_is_named_as_pip_and_uv_name_it(tmp_path: Path) -> None:
+def test_a_group_is_named_as_pip_and_uv_name_it(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[dependency-groups]\ndev = ["numpy"]\n')
     assert group_path("dev") == "pyproject.toml:dev"
     assert split_group("../a/pyproject.toml:dev") == ("../a/pyproject.toml", "dev")
@@ -94,7 +92,7 @@ def test_a_group_is_named_as_pip_and_uv_name_it(tmp_path: Path) -> None:
         read_inputs(f"{tmp_path / 'pyproject.toml'}:docs")
 
 
-def test_a_file_that_is_included_many_times_is_read_once(tmp_path: Path) -> None:
+def test_a_file_that_is_included_many_times_is_read_once(tmp_path):
     for number in range(40):
         further = f"{number + 1}.txt"
         (tmp_path / f"{number}.txt").write_text(
@@ -130,9 +128,7 @@ def test_a_file_that_is_included_many_times_is_read_once(tmp_path: Path) -> None
         ),
     ],
 )
-def test_files_beyond_every_bound_end_with_a_plain_error(
-    tmp_path: Path, written: dict[str, str], message: str
-) -> None:
+def test_files_beyond_every_bound_end_with_a_plain_error(tmp_path, written, message):
     for name, text in written.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(UsageError) as caught:
@@ -143,7 +139,7 @@ def test_files_beyond_every_bound_end_with_a_plain_error(
 @pytest.mark.parametrize(
     "line", ["torch{}x", "torch ;{}1", "-r{}x", "-e{}./x", "torch{}--hash", "-{}-x", "x {}#"]
 )
-def test_a_line_of_blanks_costs_no_time(tmp_path: Path, line: str) -> None:
+def test_a_line_of_blanks_costs_no_time(tmp_path, line):
     blanks = line.format(" " * 90_000)
     (tmp_path / "in.txt").write_text(blanks)
     (tmp_path / "in.yml").write_text(f"dependencies:\n  - pip:\n    - {blanks}\n")
@@ -155,7 +151,7 @@ def test_a_line_of_blanks_costs_no_time(tmp_path: Path, line: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="owners, links and pipes as Unix has them")
-def test_a_file_outside_the_folder_is_of_the_same_owner_and_never_shown(tmp_path: Path) -> None:
+def test_a_file_outside_the_folder_is_of_the_same_owner_and_never_shown(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
     (tmp_path / "base.txt").write_text("numpy\n")
@@ -206,7 +202,7 @@ def test_a_file_outside_the_folder_is_of_the_same_owner_and_never_shown(tmp_path
     }
 
 
-def test_a_malformed_line_of_the_folder_is_named_with_its_file_and_number(tmp_path: Path) -> None:
+def test_a_malformed_line_of_the_folder_is_named_with_its_file_and_number(tmp_path):
     (tmp_path / "in.txt").write_text("torch\nnumpy \\\n  >=2\nnumpy=2\n")
     with pytest.raises(
         UsageError, match=r"in\.txt, line 4: 'numpy=2' is not a requirement"
@@ -215,14 +211,14 @@ def test_a_malformed_line_of_the_folder_is_named_with_its_file_and_number(tmp_pa
     assert raised.value.hint == "Write numpy==2 in place of numpy=2"
 
 
-def test_a_malformed_setup_cfg_is_not_repeated(tmp_path: Path) -> None:
+def test_a_malformed_setup_cfg_is_not_repeated(tmp_path):
     (tmp_path / "setup.cfg").write_text("token hunter2\n")
     with pytest.raises(UsageError, match="line 1 is in no section") as raised:
         read_inputs(str(tmp_path / "setup.cfg"))
     assert "hunter2" not in raised.value.message
 
 
-def test_a_path_may_have_blanks_and_be_quoted(tmp_path: Path) -> None:
+def test_a_path_may_have_blanks_and_be_quoted(tmp_path):
     lines = [
         '-e "./my lib"',
         "-e './an x lib' -C a=b",
@@ -240,7 +236,7 @@ def test_a_path_may_have_blanks_and_be_quoted(tmp_path: Path) -> None:
     assert [setting.row.key for setting in listed.settings] == ["--config-settings"]
 
 
-def test_what_is_editable_from_git_is_a_requirement_as_any_other(tmp_path: Path) -> None:
+def test_what_is_editable_from_git_is_a_requirement_as_any_other(tmp_path):
     """uv refuses an editable package from Git."""
     text = "dependencies:\n  - pip:\n    - -e git+https://git.example/a@v1#egg=b\n"
     (tmp_path / "environment.yaml").write_text(text, encoding="utf-8")
@@ -251,7 +247,7 @@ def test_what_is_editable_from_git_is_a_requirement_as_any_other(tmp_path: Path)
     assert read_requirements(tmp_path / "in.txt").requirements == expected
 
 
-def test_an_empty_item_of_conda_is_passed_over(tmp_path: Path) -> None:
+def test_an_empty_item_of_conda_is_passed_over(tmp_path):
     text = "dependencies:\n  - ''\n  - pip:\n    - \"\"\n    - torch\n  - numpy\n"
     (tmp_path / "environment.yml").write_text(text, encoding="utf-8")
 

@@ -13,11 +13,11 @@ from gpuinstall.sources.sources import FolderSetting
 class Listener(SilentReporter):
     """Keeps the notices, as a person's terminal or as a log."""
 
-    def __init__(self, *, is_brief: bool) -> None:
+    def __init__(self, *, is_brief: bool):
         self.is_brief = is_brief
         self.notices: list[str] = []
 
-    def notice(self, label: str, text: str) -> None:  # noqa: ARG002
+    def notice(self, label: str, text: str):  # noqa: ARG002
         self.notices.append(text)
 
 
@@ -42,13 +42,13 @@ def notices(*settings: FolderSetting, is_brief: bool = True) -> list[str]:
     return listener.notices
 
 
-def test_sources_are_named_in_full_once_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_are_named_in_full_once_a_day(monkeypatch):
     assert [notices(*TWO), notices(*TWO)] == [IN_FULL, IN_SHORT]
     monkeypatch.setattr(time, "strftime", lambda _form: "2100-01-01")
     assert [notices(*TWO), notices(*TWO)] == [IN_FULL, IN_SHORT]
 
 
-def test_what_is_new_or_has_changed_is_named_in_full() -> None:
+def test_what_is_new_or_has_changed_is_named_in_full():
     notices(*TWO)
     changed = {
         "a source more": (*TWO, setting("third")),
@@ -60,11 +60,11 @@ def test_what_is_new_or_has_changed_is_named_in_full() -> None:
     assert notices(*TWO) == IN_SHORT
 
 
-def test_one_source_is_a_line_in_any_case() -> None:
+def test_one_source_is_a_line_in_any_case():
     assert [notices(TWO[0]), notices(TWO[0])] == [IN_FULL[:1], IN_FULL[:1]]
 
 
-def test_what_no_person_has_read_is_not_remembered(state: Path) -> None:
+def test_what_no_person_has_read_is_not_remembered(state):
     assert notices(*TWO, is_brief=False) == IN_FULL
     assert not state.exists()
     assert notices(*TWO) == IN_FULL
@@ -74,12 +74,12 @@ def test_what_no_person_has_read_is_not_remembered(state: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{}", "[]", '{"date": 1, "shown": 2}', '{"date": null, "shown": {}}']
 )
-def test_a_damaged_record_is_none(state: Path, text: str) -> None:
+def test_a_damaged_record_is_none(state, text):
     state.parent.mkdir()
     state.write_text(text.replace("null", f'"{time.strftime("%Y-%m-%d")}"'), encoding="utf-8")
     assert [notices(*TWO), notices(*TWO)] == [IN_FULL, IN_SHORT]
 
 
-def test_sources_are_named_where_the_state_cannot_be_written(state: Path) -> None:
+def test_sources_are_named_where_the_state_cannot_be_written(state):
     state.parent.write_text("a file", encoding="utf-8")
     assert [notices(*TWO), notices(*TWO)] == [IN_FULL, IN_FULL]

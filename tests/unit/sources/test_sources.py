@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import netrc
 from itertools import product
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from gpuinstall.base.location import Location
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.sources import OFFICIAL, Sources, read_sources
 from gpuinstall.sources.session import _logins as netrc_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -35,13 +32,11 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-def test_without_any_configuration_the_official_index_serves(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_without_any_configuration_the_official_index_serves(environ, tmp_path):
     assert read_sources(None, environ, tmp_path) == Sources(torch_index=OFFICIAL)
 
 
-def test_named_index_replaces_the_official_one(environ: dict[str, str], tmp_path: Path) -> None:
+def test_named_index_replaces_the_official_one(environ, tmp_path):
     sources = read_sources("https://index.example/whl/", environ, tmp_path)
     assert (sources.torch_index, sources.is_torch_index_requested) == (
         "https://index.example/whl",
@@ -50,16 +45,12 @@ def test_named_index_replaces_the_official_one(environ: dict[str, str], tmp_path
 
 
 @pytest.mark.parametrize("named", ["cu126", "/mnt/whl", "ftp://index.example/whl", "https://"])
-def test_named_index_must_be_an_address(
-    named: str, environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_named_index_must_be_an_address(named, environ, tmp_path):
     with pytest.raises(UsageError, match="is not a URL"):
         read_sources(named, environ, tmp_path)
 
 
-def test_pip_files_count_the_nearer_before_the_farther(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_pip_files_count_the_nearer_before_the_farther(environ, tmp_path):
     del environ["PIP_CONFIG_FILE"]
     environ["VIRTUAL_ENV"] = str(tmp_path / "venv")
     _write(
@@ -76,9 +67,7 @@ def test_pip_files_count_the_nearer_before_the_farther(
     assert sources.find_links[:2] == ("/user", "/system")
 
 
-def test_uv_files_count_before_pips_and_variables_before_files(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_uv_files_count_before_pips_and_variables_before_files(environ, tmp_path):
     environ["PIP_INDEX_URL"] = "https://pip.example"
     _write(tmp_path / "config/uv/uv.toml", 'index-url = "https://user.example"\n')
     assert read_sources(None, environ, tmp_path).default_index == "https://user.example"
@@ -96,9 +85,7 @@ def test_uv_files_count_before_pips_and_variables_before_files(
     )
 
 
-def test_pyproject_without_a_table_for_uv_does_not_hide_one_above(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_pyproject_without_a_table_for_uv_does_not_hide_one_above(environ, tmp_path):
     _write(tmp_path / "uv.toml", 'find-links = ["wheels"]\n')
     _write(tmp_path / "project/pyproject.toml", '[project]\nname = "x"\n')
     assert read_sources(None, environ, tmp_path / "project").find_links == (
@@ -110,17 +97,13 @@ def test_pyproject_without_a_table_for_uv_does_not_hide_one_above(
     ("name", "text"),
     [("uv.toml", "index-url = "), ("uv.toml", "find-links = 3"), ("pyproject.toml", "[tool")],
 )
-def test_malformed_file_is_named(
-    name: str, text: str, environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_malformed_file_is_named(name, text, environ, tmp_path):
     path = _write(tmp_path / name, text)
     with pytest.raises(UsageError, match=f"{path} is malformed"):
         read_sources(None, environ, tmp_path)
 
 
-def test_certificates_are_ssl_cert_file_then_requests_then_pips(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_certificates_are_ssl_cert_file_then_requests_then_pips(environ, tmp_path):
     environ["PIP_CERT"] = "/pip.pem"
     assert read_sources(None, environ, tmp_path).certificates == "/pip.pem"
     environ["REQUESTS_CA_BUNDLE"] = "/requests.pem"
@@ -130,9 +113,7 @@ def test_certificates_are_ssl_cert_file_then_requests_then_pips(
     assert sources.certificates == sources.environment()["SSL_CERT_FILE"] == "/ssl.pem"
 
 
-def test_further_indexes_of_the_user_keep_login_and_origin(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_further_indexes_of_the_user_keep_login_and_origin(environ, tmp_path):
     file = _write(
         tmp_path / "config/uv/uv.toml", 'extra-index-url = ["https://you:pw@other.example/simple"]'
     )
@@ -145,9 +126,7 @@ def test_further_indexes_of_the_user_keep_login_and_origin(
     assert [*read_sources(None, environ, tmp_path).own_indexes] == ["https://other.example/simple"]
 
 
-def test_credentials_reach_uvs_environment_and_nothing_that_is_shown(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_credentials_reach_uvs_environment_and_nothing_that_is_shown(environ, tmp_path):
     environ["UV_DEFAULT_INDEX"] = "https://me:s%40cret@index.example/simple"
     sources = read_sources("https://token:t0p@torch.example:8443/whl", environ, tmp_path)
     assert sources.environment()["UV_DEFAULT_INDEX"] == environ["UV_DEFAULT_INDEX"]
@@ -159,9 +138,7 @@ def test_credentials_reach_uvs_environment_and_nothing_that_is_shown(
     assert not [secret for secret in ("cret", "t0p") if secret in repr(sources)]
 
 
-def test_uv_gets_one_default_index_and_none_beside_it(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_uv_gets_one_default_index_and_none_beside_it(environ, tmp_path):
     environ |= {
         "UV_INDEX": "https://extra.example/simple",
         "PIP_EXTRA_INDEX_URL": "https://more.example/simple",
@@ -209,8 +186,8 @@ ADDRESSES = (
 
 @pytest.mark.parametrize("file", ["uv.toml", "pyproject.toml", "pip table", "pip.conf"])
 def test_what_a_file_of_the_folder_chooses_is_known_with_the_file_however_it_is_spelled(
-    environ: dict[str, str], tmp_path: Path, file: str
-) -> None:
+    environ, tmp_path, file
+):
     wrong = []
     for number, (key, address) in enumerate(product(CHOICES, ADDRESSES)):
         folder = tmp_path / str(number)
@@ -226,9 +203,7 @@ def test_what_a_file_of_the_folder_chooses_is_known_with_the_file_however_it_is_
     assert wrong == []
 
 
-def test_what_the_person_says_too_or_overrules_is_nobody_elses_choice(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_what_the_person_says_too_or_overrules_is_nobody_elses_choice(environ, tmp_path):
     folder = tmp_path / "project"
     _write(
         folder / "uv.toml",
@@ -263,9 +238,7 @@ def test_what_the_person_says_too_or_overrules_is_nobody_elses_choice(
     ],
 )
 @pytest.mark.parametrize("by", ["variable", "file"])
-def test_who_does_not_trust_the_folder_takes_none_of_its_settings(
-    environ: dict[str, str], tmp_path: Path, text: str, by: str
-) -> None:
+def test_who_does_not_trust_the_folder_takes_none_of_its_settings(environ, tmp_path, text, by):
     folder = tmp_path / "project"
     _write(folder / "uv.toml", text)
     read_sources(None, environ, folder).admit(
@@ -285,9 +258,7 @@ def test_who_does_not_trust_the_folder_takes_none_of_its_settings(
 @pytest.mark.parametrize(
     ("variable", "text"), [("maybe", ""), ("", "trust-folder = 0"), ("", "trust-folder =")]
 )
-def test_trust_that_is_neither_yes_nor_no_is_malformed(
-    environ: dict[str, str], tmp_path: Path, variable: str, text: str
-) -> None:
+def test_trust_that_is_neither_yes_nor_no_is_malformed(environ, tmp_path, variable, text):
     _write(tmp_path / "config/gpuinstall/config.toml", text)
     with pytest.raises(UsageError):
         read_sources(None, environ | {"GPUINSTALL_TRUST_FOLDER": variable}, tmp_path)
@@ -296,9 +267,7 @@ def test_trust_that_is_neither_yes_nor_no_is_malformed(
 @pytest.mark.parametrize(
     "user", ["--disable", "-b%20evil.Backend", "me%0Amachine%20other.example", "me:a%0D", "a%00"]
 )
-def test_a_user_is_neither_an_option_of_keyring_nor_a_line_of_a_netrc_file(
-    user: str, environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_user_is_neither_an_option_of_keyring_nor_a_line_of_a_netrc_file(user, environ, tmp_path):
     _write(
         tmp_path / "pyproject.toml",
         f'[tool.uv]\nindex-url = "https://{user}@index.example/simple"\n',
@@ -309,7 +278,7 @@ def test_a_user_is_neither_an_option_of_keyring_nor_a_line_of_a_netrc_file(
     assert user not in caught.value.message
 
 
-def test_a_password_with_a_space_is_no_further_line_of_the_netrc_file(tmp_path: Path) -> None:
+def test_a_password_with_a_space_is_no_further_line_of_the_netrc_file(tmp_path):
     logins = {
         "a.example": "ann:pw",
         "b.example": "bob:x machine c.example login y password z",

@@ -13,10 +13,8 @@ from gpuinstall.verify.kernels.programs import packed_attention
 
 
 @pytest.mark.parametrize(("on_gpu", "raised"), [(True, NotImplementedError), (False, Skip)])
-def test_no_kernel_for_a_gpu_is_a_failure_and_none_for_the_cpu_is_not(
-    monkeypatch: pytest.MonkeyPatch, on_gpu: bool, raised: type[Exception]
-) -> None:
-    def attend(*_tensors: object) -> None:
+def test_no_kernel_for_a_gpu_is_a_failure_and_none_for_the_cpu_is_not(monkeypatch, on_gpu, raised):
+    def attend(*_tensors: object):
         raise NotImplementedError("No operator found for `memory_efficient_attention_forward`")
 
     ops: Any = ModuleType("xformers.ops")

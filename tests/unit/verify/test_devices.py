@@ -21,7 +21,7 @@ def names(environ: dict[str, str], machine: Machine = MACHINE) -> list[tuple[str
     return [(target.name, target.unproven) for target in found]
 
 
-def test_gpus_are_shown_one_by_one_by_uuid() -> None:
+def test_gpus_are_shown_one_by_one_by_uuid():
     found = device_targets(MACHINE, kind="cuda", gpus=None, environ={})
     assert [(target.index, target.environment["CUDA_VISIBLE_DEVICES"]) for target in found] == [
         (0, "GPU-aaa"),
@@ -30,13 +30,13 @@ def test_gpus_are_shown_one_by_one_by_uuid() -> None:
     assert found[0].environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
-def test_a_gpu_without_a_uuid_is_shown_by_its_place() -> None:
+def test_a_gpu_without_a_uuid_is_shown_by_its_place():
     machine = Machine("linux", "x86_64", gpus=(Gpu(0), Gpu(3)))
     found = device_targets(machine, kind="cuda", gpus=None, environ={})
     assert [(target.index, target.visible) for target in found] == [(0, ("0",)), (3, ("1",))]
 
 
-def test_an_environment_for_the_cpu_hides_the_gpus() -> None:
+def test_an_environment_for_the_cpu_hides_the_gpus():
     assert (CPU_TARGET.name, CPU_TARGET.device, CPU_TARGET.environment["CUDA_VISIBLE_DEVICES"]) == (
         "CPU",
         "cpu",
@@ -44,12 +44,12 @@ def test_an_environment_for_the_cpu_hides_the_gpus() -> None:
     )
 
 
-def test_without_a_gpu_there_is_one_device_that_cannot_be_tried() -> None:
+def test_without_a_gpu_there_is_one_device_that_cannot_be_tried():
     (found,) = device_targets(Machine("linux", "x86_64"), kind="cuda", gpus=None, environ={})
     assert (found.device, found.unproven) == ("none", "this machine has no GPU that torch can use")
 
 
-def test_a_job_is_given_gpus_by_index_or_by_the_beginning_of_a_uuid() -> None:
+def test_a_job_is_given_gpus_by_index_or_by_the_beginning_of_a_uuid():
     job = {"SLURM_JOB_ID": "7"}
     assert (
         names(job | {"CUDA_VISIBLE_DEVICES": "1"})[0][1]
@@ -64,13 +64,13 @@ def test_a_job_is_given_gpus_by_index_or_by_the_beginning_of_a_uuid() -> None:
     assert names({"CUDA_VISIBLE_DEVICES": "1"}) == [("NVIDIA A", None), ("NVIDIA B", None)]
 
 
-def test_a_job_is_given_slices_by_uuid() -> None:
+def test_a_job_is_given_slices_by_uuid():
     machine = Machine("linux", "x86_64", gpus=(SLICED,))
     found = names({"PBS_JOBID": "7", "CUDA_VISIBLE_DEVICES": "MIG-2"}, machine)
     assert [name for name, unproven in found if unproven is None] == ["NVIDIA H100 MIG MIG-2"]
 
 
-def test_a_jobs_ordinals_count_cards_and_not_their_slices() -> None:
+def test_a_jobs_ordinals_count_cards_and_not_their_slices():
     second = Gpu(1, "NVIDIA H100", "GPU-b")
     machine = Machine("linux", "x86_64", gpus=(SLICED, second))
     found = device_targets(
@@ -83,7 +83,7 @@ def test_a_jobs_ordinals_count_cards_and_not_their_slices() -> None:
     ]
 
 
-def test_a_gpu_that_the_probe_found_broken_is_left_alone() -> None:
+def test_a_gpu_that_the_probe_found_broken_is_left_alone():
     lost = Finding("gpu-lost", "GPU 1 is lost", gpus=(1,))
     machine = Machine(
         "linux", "x86_64", gpus=(Gpu(0, "NVIDIA A", "GPU-aaa"), Gpu(1), Gpu(2, "NVIDIA C"))
@@ -95,7 +95,7 @@ def test_a_gpu_that_the_probe_found_broken_is_left_alone() -> None:
     ]
 
 
-def test_only_whole_gpus_that_can_be_tried_work_together() -> None:
+def test_only_whole_gpus_that_can_be_tried_work_together():
     every = all_gpus_target(device_targets(MACHINE, kind="cuda", gpus=None, environ={}))
     assert every is not None
     assert (every.device, every.visible) == ("all", ("GPU-aaa", "GPU-bbb"))
@@ -110,7 +110,7 @@ def test_only_whole_gpus_that_can_be_tried_work_together() -> None:
     assert all_gpus_target(device_targets(MACHINE, kind="cuda", gpus=(0,), environ={})) is None
 
 
-def test_hip_counts_all_gpus_whatever_hides_some() -> None:
+def test_hip_counts_all_gpus_whatever_hides_some():
     card = Gpu(0, "AMD Instinct MI300X", vendor="amd", architecture="gfx942")
     (target,) = device_targets(
         Machine("linux", "x86_64", gpus=(card,)), kind="rocm", gpus=None, environ={}

@@ -72,9 +72,7 @@ def compared(names: tuple[str, ...], cuda: str, capability: str, *, works: bool)
         (("sm_90a",), "12.6", "9.0", "sm_90a"),
     ],
 )
-def test_the_code_that_a_card_runs_is_named(
-    names: tuple[str, ...], cuda: str, capability: str, runs: str
-) -> None:
+def test_the_code_that_a_card_runs_is_named(names, cuda, capability, runs):
     check = compared(names, cuda, capability, works=True)
     assert (check.name, check.message) == (
         "architectures",
@@ -82,25 +80,23 @@ def test_the_code_that_a_card_runs_is_named(
     )
 
 
-def test_a_list_without_code_explains_kernels_that_failed() -> None:
+def test_a_list_without_code_explains_kernels_that_failed():
     check = compared(CU130, "13.0", "6.1", works=False)
     assert (check.status, check.id) == ("failed", "F37")
     assert str(check.message).startswith("the build has no code for sm_61, only for sm_75")
 
 
-def test_kernels_that_ran_are_believed_more_than_the_list() -> None:
+def test_kernels_that_ran_are_believed_more_than_the_list():
     assert compared(CU130, "13.0", "6.1", works=True).status == "passed"
 
 
 @pytest.mark.parametrize(("capability", "cause"), [("6.1", "F37"), ("12.0", "F38"), ("8.9", "F37")])
-def test_no_kernel_image_is_a_card_older_or_newer_than_the_build(
-    capability: str, cause: str
-) -> None:
+def test_no_kernel_image_is_a_card_older_or_newer_than_the_build(capability, cause):
     assert failed("elementwise", NO_IMAGE, capability).id == cause
 
 
 @pytest.mark.parametrize(("capability", "cause"), [("6.1", "F37"), ("12.0", "F38")])
-def test_a_list_without_code_has_the_same_cause(capability: str, cause: str) -> None:
+def test_a_list_without_code_has_the_same_cause(capability, cause):
     assert compared(("sm_75", "sm_80", "sm_90a"), "12.6", capability, works=False).id == cause
 
 
@@ -144,8 +140,8 @@ def test_a_list_without_code_has_the_same_cause(capability: str, cause: str) -> 
     ],
 )
 def test_a_failure_has_the_cause_that_its_text_or_its_place_shows(
-    name: str, text: str, capability: str, driver: str, cause: str | None
-) -> None:
+    name, text, capability, driver, cause
+):
     assert failed(name, text, capability, proof(driver)).id == cause
 
 
@@ -159,9 +155,7 @@ def test_a_failure_has_the_cause_that_its_text_or_its_place_shows(
         ),
     ],
 )
-def test_a_torch_that_is_not_there_is_said_to_be_absent_and_why(
-    is_32_bit: bool, message: str
-) -> None:
+def test_a_torch_that_is_not_there_is_said_to_be_absent_and_why(is_32_bit, message):
     absent = CheckResult(
         "import", "failed", 0.0, "ModuleNotFoundError", evidence="No module named 'torch'"
     )
@@ -171,14 +165,14 @@ def test_a_torch_that_is_not_there_is_said_to_be_absent_and_why(
     assert check.fixes == ("gpuinstall install",)
 
 
-def test_a_cause_has_its_commands() -> None:
+def test_a_cause_has_its_commands():
     cpu = replace(proof(), torch=FoundTorch("3.12.1", venv=True, version="2.14.1+cpu"))
     (check,) = wrong_build(card("8.9"), cpu).checks
     assert check.id == "F33"
     assert str(check.fixes[0]).startswith("gpuinstall install")
 
 
-def test_what_was_tried_here_helps_more_than_what_is_known_in_general() -> None:
+def test_what_was_tried_here_helps_more_than_what_is_known_in_general():
     variables = (("LD_LIBRARY_PATH", "/opt/cuda/lib64"),)
     check = failed(
         "import", "ImportError: undefined symbol: __nvJitLinkComplete_12_4", variables=variables
@@ -188,18 +182,18 @@ def test_what_was_tried_here_helps_more_than_what_is_known_in_general() -> None:
     assert check.fixes == ("unset LD_LIBRARY_PATH",)
 
 
-def test_a_fault_that_nobody_knows_has_no_invented_fix() -> None:
+def test_a_fault_that_nobody_knows_has_no_invented_fix():
     check = failed("sort", "the numbers differ")
     assert (check.id, check.fixes) == (None, ())
 
 
-def test_a_torch_that_cannot_be_imported_is_installed_again_where_it_lies() -> None:
+def test_a_torch_that_cannot_be_imported_is_installed_again_where_it_lies():
     lost = replace(proof(), missing=("torch/_C.so",))
     (advice,) = failed("import", "ImportError: x", context=lost).fixes
     assert str(advice).startswith("gpuinstall doctor --fix --venv /data/envs/it ")
 
 
-def test_a_program_that_was_killed_leads_to_the_kernels_log() -> None:
+def test_a_program_that_was_killed_leads_to_the_kernels_log():
     check = failed("import", "killed by SIGKILL: the system does that when memory runs out")
     assert str(check.fixes[0]).startswith("sudo dmesg")
 
@@ -223,9 +217,7 @@ def test_a_program_that_was_killed_leads_to_the_kernels_log() -> None:
         ("torchvision", "ModuleNotFoundError: No module named 'PIL'", None),
     ],
 )
-def test_a_program_that_fails_beside_a_torch_that_works_is_at_fault_itself(
-    program: str, text: str, cause: str | None
-) -> None:
+def test_a_program_that_fails_beside_a_torch_that_works_is_at_fault_itself(program, text, cause):
     report = KernelReport(
         (CheckResult(f"{program}-x", "failed", 0.1, text, text),), program=program
     )
@@ -233,13 +225,13 @@ def test_a_program_that_fails_beside_a_torch_that_works_is_at_fault_itself(
     assert check.id == cause
 
 
-def test_the_fix_of_an_extension_names_it() -> None:
+def test_the_fix_of_an_extension_names_it():
     record = CheckResult("torch-scatter-import", "failed", 0.1, "killed by SIGSEGV")
     (check,) = check_results(card("8.9"), KernelReport((record,), program="torch_scatter"), proof())
     assert str(check.fixes[0]).startswith("gpuinstall install torch torch-scatter ")
 
 
-def test_what_failed_once_says_what_is_worth_doing() -> None:
+def test_what_failed_once_says_what_is_worth_doing():
     told = "failed once (off by 0.1), and passed when it was run again"
     record = CheckResult("elementwise", "passed", 0.1, told, evidence="Wrong: off by 0.1")
     advice = {}

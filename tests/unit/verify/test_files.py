@@ -4,20 +4,15 @@ import os
 import shutil
 import zipfile
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Progress, SilentReporter, Unit
 from gpuinstall.verify.files import altered_files
 from tests.lab.wheels import make_wheel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from gpuinstall.base.reporter import Progress, Unit
 
 FAMILY = {"torch", "torchvision"}
 MODULES: dict[str, str | bytes] = {
@@ -39,12 +34,12 @@ def site(tmp_path: Path, wheel: Path) -> Path:
     return shutil.copytree(wheel, tmp_path / "site")
 
 
-def test_files_as_they_were_installed_are_not_named(site: Path, wheel: Path) -> None:
+def test_files_as_they_were_installed_are_not_named(site, wheel):
     assert list(altered_files(site, FAMILY, {}, SilentReporter())) == []
     assert list(altered_files(site, FAMILY, {"torch": wheel}, SilentReporter())) == []
 
 
-def test_a_file_that_was_changed_removed_or_added_is_named(site: Path) -> None:
+def test_a_file_that_was_changed_removed_or_added_is_named(site):
     (site / "torch/__init__.py").write_text("answer = 43")
     (site / "torch/lib/libtorch.so").unlink()
     (site / "torch/extra.py").touch()
@@ -57,9 +52,7 @@ def test_a_file_that_was_changed_removed_or_added_is_named(site: Path) -> None:
     }
 
 
-def test_a_list_that_was_written_anew_does_not_stand_against_the_wheel(
-    site: Path, wheel: Path, tmp_path: Path
-) -> None:
+def test_a_list_that_was_written_anew_does_not_stand_against_the_wheel(site, wheel, tmp_path):
     fake = make_wheel(
         tmp_path / "fake",
         "torch",
@@ -74,12 +67,12 @@ def test_a_list_that_was_written_anew_does_not_stand_against_the_wheel(
     ]
 
 
-def test_packages_of_others_are_not_read(site: Path) -> None:
+def test_packages_of_others_are_not_read(site):
     (site / "torch/__init__.py").write_text("answer = 43")
     assert list(altered_files(site, {"torchvision"}, {}, SilentReporter())) == []
 
 
-def test_a_pipe_in_the_place_of_a_file_is_another_file(site: Path) -> None:
+def test_a_pipe_in_the_place_of_a_file_is_another_file(site):
     (site / "torch/__init__.py").unlink()
     os.mkfifo(site / "torch/__init__.py")
     assert list(altered_files(site, FAMILY, {}, SilentReporter())) == ["torch/__init__.py"]
@@ -88,7 +81,7 @@ def test_a_pipe_in_the_place_of_a_file_is_another_file(site: Path) -> None:
 class Counting(SilentReporter):
     """Keeps what it is told of a work: its parts, and what was done of each."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.works: dict[str, tuple[dict[str, int | None], Counter[str]]] = {}
 
     @contextmanager
@@ -99,13 +92,13 @@ class Counting(SilentReporter):
         assert unit == "bytes"
         self.works[label] = dict(parts), Counter()
 
-        def advance(part: str, count: int) -> None:
+        def advance(part: str, count: int):
             self.works[label][1][part] += count
 
         yield advance
 
 
-def test_what_is_read_is_counted_to_the_last_byte(site: Path) -> None:
+def test_what_is_read_is_counted_to_the_last_byte(site):
     reporter = Counting()
     assert list(altered_files(site, FAMILY, {}, reporter)) == []
     parts, done = reporter.works["Files"]

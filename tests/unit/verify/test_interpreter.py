@@ -43,9 +43,7 @@ def found(
         (found(), None),
     ],
 )
-def test_the_backend_is_the_versions_or_what_it_was_made_with(
-    one: FoundTorch, backend: str | None
-) -> None:
+def test_the_backend_is_the_versions_or_what_it_was_made_with(one, backend):
     assert (one.backend and one.backend.tag) == backend
 
 
@@ -59,8 +57,8 @@ def test_the_backend_is_the_versions_or_what_it_was_made_with(
     ],
 )
 def test_what_torch_was_built_for_is_read_without_importing_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str, toolkit: Backend | None
-) -> None:
+    tmp_path, monkeypatch, lines, toolkit
+):
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit")
     (tmp_path / "torch" / "version.py").write_text(f"__version__ = '2.9.1'\n{lines}\n")
@@ -69,7 +67,7 @@ def test_what_torch_was_built_for_is_read_without_importing_it(
     assert (plain.version, plain.toolkit, plain.backend) == ("2.9.1", toolkit, toolkit or CPU)
 
 
-def test_another_torch_is_a_shadow_and_not_what_is_tested() -> None:
+def test_another_torch_is_a_shadow_and_not_what_is_tested():
     interpreter = Interpreter(
         HERE, found("2.9.1", torch="/env/torch"), found("0.1", torch="/here/torch.py")
     )
@@ -77,13 +75,13 @@ def test_another_torch_is_a_shadow_and_not_what_is_tested() -> None:
     assert interpreter.shadow == "/here/torch.py"
 
 
-def test_a_venv_without_torch_does_not_borrow_one() -> None:
+def test_a_venv_without_torch_does_not_borrow_one():
     interpreter = Interpreter(HERE, found(), found("0.1", torch="/here/torch.py"))
     assert interpreter.tested.torch is None
     assert "-I" in interpreter.flags
 
 
-def test_a_system_python_is_tested_with_the_torch_of_its_user() -> None:
+def test_a_system_python_is_tested_with_the_torch_of_its_user():
     interpreter = Interpreter(
         HERE, found(venv=False), found("2.9.1", torch="/home/a/.local/torch", venv=False)
     )
@@ -92,13 +90,13 @@ def test_a_system_python_is_tested_with_the_torch_of_its_user() -> None:
     assert "-I" not in interpreter.flags
 
 
-def test_an_interpreter_without_torch_is_looked_at() -> None:
+def test_an_interpreter_without_torch_is_looked_at():
     interpreter = inspect_interpreter(HERE)
     assert interpreter.isolated.torch is None
     assert interpreter.isolated.venv is (sys.prefix != sys.base_prefix)
 
 
-def test_a_file_that_is_no_interpreter_is_a_usage_error(tmp_path: Path) -> None:
+def test_a_file_that_is_no_interpreter_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError) as caught:
         inspect_interpreter(tmp_path / "python")
     assert caught.value.code == "python-unusable"
@@ -106,7 +104,7 @@ def test_a_file_that_is_no_interpreter_is_a_usage_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["2.7", "3.6", "3.7"])
-def test_an_interpreter_that_is_too_old_for_the_checks_is_named(version: str) -> None:
+def test_an_interpreter_that_is_too_old_for_the_checks_is_named(version):
     python = next(USER_HOME.glob(f".pyenv/versions/{version}.*/bin/python"), None)
     if python is None:
         pytest.skip(f"no Python {version} here")
@@ -116,7 +114,7 @@ def test_an_interpreter_that_is_too_old_for_the_checks_is_named(version: str) ->
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
-def test_the_kernels_start_on_old_and_new_interpreters(version: str) -> None:
+def test_the_kernels_start_on_old_and_new_interpreters(version):
     python = next(
         (path for path in map(str, USER_HOME.glob(f".pyenv/versions/{version}.*/bin/python"))),
         None,

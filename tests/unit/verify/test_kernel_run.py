@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,9 +11,6 @@ from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.process import Finished
 from gpuinstall.verify.devices import DeviceTarget
 from gpuinstall.verify.kernel_run import KernelRun, read_kernel_report
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BEGIN, END = (
     {"begin": "import"},
@@ -25,7 +22,7 @@ def ended(*lines: dict[str, Any], status: int | None = 0, err: str = "") -> Fini
     return Finished(("python",), status, "".join(json.dumps(line) + "\n" for line in lines), err)
 
 
-def test_a_child_that_ends_well_is_its_lines() -> None:
+def test_a_child_that_ends_well_is_its_lines():
     found = read_kernel_report(
         ended(BEGIN, END, {"architectures": ["sm_90"]}, {"architecture": "sm_89"}), 180
     )
@@ -64,9 +61,7 @@ def test_a_child_that_ends_well_is_its_lines() -> None:
         (3, "", "ended with status 3: no output", False),
     ],
 )
-def test_the_check_that_has_no_end_is_the_one_it_died_in(
-    status: int | None, err: str, message: str, hung: bool
-) -> None:
+def test_the_check_that_has_no_end_is_the_one_it_died_in(status, err, message, hung):
     found = read_kernel_report(
         ended(BEGIN, END, {"begin": "convolution"}, status=status, err=err), 180
     )
@@ -74,15 +69,15 @@ def test_the_check_that_has_no_end_is_the_one_it_died_in(
     assert found.hung is hung
 
 
-def test_a_child_that_never_spoke_did_not_start() -> None:
+def test_a_child_that_never_spoke_did_not_start():
     assert read_kernel_report(ended(status=-9), 180).records[0].name == "start"
 
 
-def test_a_child_that_dies_after_its_last_check_did_not_exit() -> None:
+def test_a_child_that_dies_after_its_last_check_did_not_exit():
     assert read_kernel_report(ended(BEGIN, END, status=-11), 180).records[-1].name == "exit"
 
 
-def test_a_device_that_could_not_be_tried_is_not_a_failure() -> None:
+def test_a_device_that_could_not_be_tried_is_not_a_failure():
     found = read_kernel_report(
         ended(
             BEGIN, END, {"name": "device", "status": "unproven", "seconds": 0.0, "message": "busy"}
@@ -93,21 +88,19 @@ def test_a_device_that_could_not_be_tried_is_not_a_failure() -> None:
     assert found.records[-1].status == "skipped"
 
 
-def test_a_last_line_that_was_cut_is_left_out() -> None:
+def test_a_last_line_that_was_cut_is_left_out():
     whole = ended(BEGIN, END, {"begin": "sort"}, status=-9)
     cut = Finished(whole.argv, -9, whole.out + '{"name": "sort", "sta', "")
     assert [record.name for record in read_kernel_report(cut, 180).records] == ["import", "sort"]
 
 
 @given(st.integers(-64, 0xFFFFFFFF) | st.none(), st.text())
-def test_every_end_can_be_said(status: int | None, err: str) -> None:
+def test_every_end_can_be_said(status, err):
     found = read_kernel_report(ended(BEGIN, status=status, err=err), 180)
     assert found.failed, "also where it ends well in the middle of a check"
 
 
-def test_a_child_has_no_variable_that_changes_its_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_child_has_no_variable_that_changes_its_results(tmp_path, monkeypatch):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nenv >&2\nexit 3\n", encoding="utf-8")
     python.chmod(0o755)

@@ -35,22 +35,22 @@ def torch_with(hip: str | None, *, integrated: bool = False) -> SimpleNamespace:
     return SimpleNamespace(version=SimpleNamespace(hip=hip), cuda=gpu, xpu=gpu)
 
 
-def test_one_term_is_rounding_alone() -> None:
+def test_one_term_is_rounding_alone():
     assert tolerance("float16") == pytest.approx(4 * EPSILON["float16"], rel=0.01)
 
 
-def test_more_terms_allow_more_by_their_root() -> None:
+def test_more_terms_allow_more_by_their_root():
     rounding = 4 * EPSILON["float32"]
     assert (tolerance("float32", 400) - rounding) / (
         tolerance("float32", 100) - rounding
     ) == pytest.approx(2)
 
 
-def test_a_margin_multiplies_all_of_it() -> None:
+def test_a_margin_multiplies_all_of_it():
     assert tolerance("float32", 144, 16) == 16 * tolerance("float32", 144)
 
 
-def test_every_makers_gpu_has_the_checks_of_gpus_and_not_those_of_one_maker() -> None:
+def test_every_makers_gpu_has_the_checks_of_gpus_and_not_those_of_one_maker():
     assert names("cuda") - names("acme") >= {"cuda-graph", "attention-flash", "matmul-fp8"}
     assert names("acme") - names("cpu") >= {"copies", "streams", "allocator"}
     assert names("mps") < names("cpu")
@@ -66,7 +66,7 @@ def test_every_makers_gpu_has_the_checks_of_gpus_and_not_those_of_one_maker() ->
     assert names("none") == set()
 
 
-def test_what_a_library_does_not_have_is_skipped() -> None:
+def test_what_a_library_does_not_have_is_skipped():
     texts = {
         "architecture mismatch when calling `cusparseLtInit(&handle)`": "sparse",
         "Supported only on GPUs with compute capability 8.x": "sparse",
@@ -83,7 +83,7 @@ def test_what_a_library_does_not_have_is_skipped() -> None:
 
 
 def is_skipped(text: str, signs: tuple[str, ...]) -> bool:
-    def refuse() -> None:
+    def refuse():
         raise RuntimeError(text)
 
     try:
@@ -93,7 +93,7 @@ def is_skipped(text: str, signs: tuple[str, ...]) -> bool:
     return False
 
 
-def test_kept_files_count_as_free_only_in_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_files_count_as_free_only_in_shared_memory(monkeypatch):
     monkeypatch.setattr(context, "available_memory", lambda: 6 << 30)
     free = {
         (hip, integrated): CheckContext(torch_with(hip, integrated=integrated), "cuda").free_bytes()
@@ -103,7 +103,7 @@ def test_kept_files_count_as_free_only_in_shared_memory(monkeypatch: pytest.Monk
     assert free == {(None, True): 6144, (None, False): 300, ("6.4.43482", True): 300}
 
 
-def test_linux_says_what_memory_it_would_give() -> None:
+def test_linux_says_what_memory_it_would_give():
     assert available_memory() > 1 << 20
 
 
@@ -111,9 +111,7 @@ def test_linux_says_what_memory_it_would_give() -> None:
     ("device", "hip", "capability"),
     [("cuda", None, (7, 0)), ("cuda", "6.4.43482", None), ("xpu", None, None), ("cpu", None, None)],
 )
-def test_only_a_cuda_card_has_a_compute_capability(
-    device: str, hip: str | None, capability: tuple[int, int] | None
-) -> None:
+def test_only_a_cuda_card_has_a_compute_capability(device, hip, capability):
     card = CheckContext(torch_with(hip), device)
     assert card.capability == capability
     assert card.below(8, 0) is (capability is not None)
@@ -122,10 +120,10 @@ def test_only_a_cuda_card_has_a_compute_capability(
 class Told(Channel):
     """A channel to nobody."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.records: list[dict[str, Any]] = []
 
-    def send(self, **record: Any) -> None:
+    def send(self, **record: Any):
         self.records.append(record)
 
 
@@ -133,7 +131,7 @@ def attempted(*outcomes: Exception | None) -> tuple[str, str | None]:
     """What a channel tells of a check that ends so, run after run."""
     runs = iter(outcomes)
 
-    def run() -> None:
+    def run():
         end = next(runs)
         if end:
             raise end
@@ -144,7 +142,7 @@ def attempted(*outcomes: Exception | None) -> tuple[str, str | None]:
     return channel.records[-1]["status"], channel.records[-1]["message"]
 
 
-def test_a_check_that_fails_is_run_once_more() -> None:
+def test_a_check_that_fails_is_run_once_more():
     off, other = Wrong("off by 0.1"), Wrong("off by 0.2")
     again = "failed once (off by 0.1), and passed when it was run again"
 

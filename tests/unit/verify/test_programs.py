@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,23 +7,20 @@ from gpuinstall.verify.cover import installed_programs, load_rows
 from gpuinstall.verify.kernels.programs import PROGRAMS, program_check
 from tests.lab.environments import small_package
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-def test_an_environment_without_companions_has_no_programs(tmp_path: Path) -> None:
+def test_an_environment_without_companions_has_no_programs(tmp_path):
     small_package(tmp_path, "torch", files=("torch/_C.so",))
     small_package(tmp_path, "numpy", files=("numpy/_core.so",))
     assert installed_programs([str(tmp_path), str(tmp_path / "absent"), ""]) == ()
 
 
-def test_the_family_and_the_known_programs_are_found_by_their_records(tmp_path: Path) -> None:
+def test_the_family_and_the_known_programs_are_found_by_their_records(tmp_path):
     for name in ("torchtune", "flash-attn", "vllm"):
         small_package(tmp_path, name)
     assert installed_programs([str(tmp_path)]) == ("flash_attn", "torchtune", "vllm")
 
 
-def test_a_package_in_two_folders_is_one_program(tmp_path: Path) -> None:
+def test_a_package_in_two_folders_is_one_program(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         small_package(tmp_path / folder, "torchvision")
@@ -45,20 +39,20 @@ def test_a_package_in_two_folders_is_one_program(tmp_path: Path) -> None:
     ],
 )
 def test_other_packages_count_where_they_are_compiled_and_demand_torch(
-    tmp_path: Path, requires: str, file: str, found: bool
-) -> None:
+    tmp_path, requires, file, found
+):
     small_package(tmp_path, "gsplat", requires=requires, files=(file,))
     assert installed_programs([str(tmp_path)]) == (("gsplat",) if found else ())
 
 
-def test_a_package_is_imported_by_the_name_that_it_records(tmp_path: Path) -> None:
+def test_a_package_is_imported_by_the_name_that_it_records(tmp_path):
     small_package(tmp_path, "pytorch-triton")
     record = tmp_path / "pytorch_triton-1.0.dist-info" / "RECORD"
     record.write_text("../bin/proton,,\ntriton/__init__.py,,\ntriton/language/__init__.py,,\n")
     assert installed_programs([str(tmp_path)]) == ("triton",)
 
 
-def test_a_program_has_its_operation_where_that_has_a_meaning_and_is_imported_elsewhere() -> None:
+def test_a_program_has_its_operation_where_that_has_a_meaning_and_is_imported_elsewhere():
     assert program_check("torchvision", "cpu").name == "torchvision-nms"
     assert program_check("flash_attn", "cuda").name == "flash-attn-attention"
     assert program_check("flash_attn", "cpu").name == "flash-attn-import"
@@ -68,7 +62,7 @@ def test_a_program_has_its_operation_where_that_has_a_meaning_and_is_imported_el
     assert program_check("torch_scatter", "cuda").name == "torch-scatter-import"
 
 
-def test_every_program_that_is_known_has_one_row() -> None:
+def test_every_program_that_is_known_has_one_row():
     assert len({row.module for row in PROGRAMS}) == len(PROGRAMS)
     companions = {"torchvision", "torchaudio", "torchcodec", "torchao", "xformers", "triton"}
     assert companions <= load_catalog().family & {row.package for row in PROGRAMS}
@@ -90,15 +84,13 @@ def test_every_program_that_is_known_has_one_row() -> None:
         ("transformer-engine-torch", ("transformer_engine",)),
     ],
 )
-def test_a_library_for_gpus_is_found_by_the_names_of_its_packages(
-    tmp_path: Path, package: str, found: tuple[str, ...]
-) -> None:
+def test_a_library_for_gpus_is_found_by_the_names_of_its_packages(tmp_path, package, found):
     small_package(tmp_path, package)
     assert installed_programs([str(tmp_path)]) == found
 
 
 @pytest.mark.parametrize("module", sorted(load_rows()))
-def test_what_a_library_is_asked_to_do_is_python_and_has_no_second_row(module: str) -> None:
+def test_what_a_library_is_asked_to_do_is_python_and_has_no_second_row(module):
     row = load_rows()[module]
     compile(row["run"], module, "exec")
     assert set(row) <= {

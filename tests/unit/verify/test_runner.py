@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,9 +17,6 @@ from gpuinstall.verify.interpreter import FoundTorch
 from gpuinstall.verify.kernel_run import KernelReport, KernelRun
 from gpuinstall.verify.runner import prove_programs
 from gpuinstall.verify.verdict import Device
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PYTHON = Path("/data/envs/it/bin/python")
 CARD = DeviceTarget(0, "NVIDIA H200", "cuda", ("GPU-x",), Gpu(0, "NVIDIA H200"), "nvidia")
@@ -50,18 +47,14 @@ def proven() -> list[str]:
     return [check.name for check in device.checks]
 
 
-def test_a_busy_card_is_tried_again_alone(
-    starts: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_busy_card_is_tried_again_alone(starts, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     assert proven() == ["device", "torchvision", "vllm"]
     assert Counter(starts) == {"torchvision": 1, "vllm": 2}
     assert starts[-1] == "vllm"
 
 
-def test_programs_that_ran_alone_are_not_repeated(
-    starts: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_programs_that_ran_alone_are_not_repeated(starts, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     assert proven() == ["device", "torchvision"]
     assert starts == ["torchvision", "vllm"]

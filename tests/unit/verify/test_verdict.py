@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from gpuinstall.base.finding import CheckResult, Finding
@@ -21,11 +19,11 @@ SKIPPED = CheckResult("device", "skipped", message="busy")
         (Device(0, "A"), "unproven"),
     ],
 )
-def test_a_device_is_what_its_checks_make_it(device: Device, status: str) -> None:
+def test_a_device_is_what_its_checks_make_it(device, status):
     assert device.status == status
 
 
-def test_failed_beats_unproven_beats_passed() -> None:
+def test_failed_beats_unproven_beats_passed():
     devices = (
         Device(0, "A", (PASSED,)),
         Device(1, "B", unproven="busy"),
@@ -37,7 +35,7 @@ def test_failed_beats_unproven_beats_passed() -> None:
     assert Verdict(VerifiedEnvironment(), ()).status == "unproven"
 
 
-def test_the_document_is_the_contracts() -> None:
+def test_the_document_is_the_contracts():
     tested = VerifiedEnvironment("3.12.1", "2.14.1+cu126", "cu126", ("sm_80", "sm_90"))
     assert Verdict(tested, (Device(0, "NVIDIA A100", (FAILED,)),)).to_dict() == {
         "schema": "gpuinstall.verdict/1",
@@ -67,7 +65,7 @@ def test_the_document_is_the_contracts() -> None:
     }
 
 
-def test_checks_that_failed_for_one_reason_are_one_fault() -> None:
+def test_checks_that_failed_for_one_reason_are_one_fault():
     checks = (
         CheckResult(
             "elementwise",
@@ -93,7 +91,7 @@ def test_checks_that_failed_for_one_reason_are_one_fault() -> None:
     )
 
 
-def test_a_device_is_named_in_a_few_letters() -> None:
+def test_a_device_is_named_in_a_few_letters():
     assert [Device(3, name).label for name in ("NVIDIA A100", "CPU", "no usable GPU")] == [
         "GPU 3",
         "CPU",

@@ -6,20 +6,16 @@ import io
 import random
 import struct
 import zipfile
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import requests
+from requests import Response
 
 from gpuinstall.base.patience import Patience
 from gpuinstall.wheels.http_ranges import HttpRanges
 from tests.lab.host import Answer, Host
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
-
-    from requests import Response
 
 FLAGS = b"sm_75 sm_80 sm_90"
 ROW = ("sm_75", "sm_80", "sm_90")

@@ -31,7 +31,7 @@ def _code(
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000, 1 << 20])
-def test_containers_are_read_however_they_come(size: int) -> None:
+def test_containers_are_read_however_they_come(size):
     data = filler(5000) + BASE + filler(100) + fatbin((2, 80, 0)) + BASE
     found = [code.architectures for code in read_containers(_pieces(data, size))]
     assert found == [BASE_NAMES, ("sm_80",), BASE_NAMES]
@@ -49,18 +49,18 @@ def test_containers_are_read_however_they_come(size: int) -> None:
         fatbin(),
     ],
 )
-def test_what_only_looks_like_a_container_counts_for_nothing(broken: bytes) -> None:
+def test_what_only_looks_like_a_container_counts_for_nothing(broken):
     assert list(read_containers([broken])) == []
 
 
-def test_single_kernels_for_other_architectures_do_not_count() -> None:
+def test_single_kernels_for_other_architectures_do_not_count():
     odd, small = fatbin((2, 70, 0), (2, 75, 0)), fatbin((2, 90, A))
     assert read_fatbins([odd, small, BASE, BASE, small, BASE, small]).architectures == BASE_NAMES
     assert read_fatbins([BASE, BASE, small]).architectures == BASE_NAMES
     assert read_fatbins([]) == FatbinCode()
 
 
-def test_a_library_is_what_most_of_its_containers_are() -> None:
+def test_a_library_is_what_most_of_its_containers_are():
     linked_in = fatbin((2, 75, 0), (2, 80, 0), (1, 80, 0))
     own = fatbin((2, 75, 0), (2, 80, 0), (2, 90, 0))
     pieces = [linked_in] * 20 + [own] * 67
@@ -69,7 +69,7 @@ def test_a_library_is_what_most_of_its_containers_are() -> None:
     assert read_fatbins(of_each, whole=True).architectures == ("sm_70", "sm_80", "sm_90")
 
 
-def test_one_library_does_not_stand_for_its_module() -> None:
+def test_one_library_does_not_stand_for_its_module():
     files = {
         "some/large.so": library(fatbin((2, 90, 0), (2, 100, A)) * 3, 90_000),
         "some/small.so": library(fatbin((2, 70, 0), (2, 80, 0)) * 3, 40_000),
@@ -81,7 +81,7 @@ def test_one_library_does_not_stand_for_its_module() -> None:
     assert code.architectures == ("sm_70", "sm_80", "sm_90", "sm_100a")
 
 
-def test_the_cuda_that_its_ptx_asks_of_the_driver_is_read_of_its_isa() -> None:
+def test_the_cuda_that_its_ptx_asks_of_the_driver_is_read_of_its_isa():
     made = fatbin((2, 75, 0), (1, 80, 0), isa=(8, 7)) + fatbin((2, 90, 0), isa=(9, 0))
     assert read_fatbins([made]).isa == (8, 7)
     wheel = WheelReader(Bytes(archive({"xformers/_C.so": made * 3})))
@@ -89,7 +89,7 @@ def test_the_cuda_that_its_ptx_asks_of_the_driver_is_read_of_its_isa() -> None:
 
 
 @pytest.mark.parametrize("size", [7, 64, 10_000])
-def test_ptx_that_lies_in_a_library_as_text_is_its_code(size: int) -> None:
+def test_ptx_that_lies_in_a_library_as_text_is_its_code(size):
     text = b"//\n.version 6.3\n.target sm_75\n.address_size 64\n.visible .entry add(\n"
     newer = b".version 8.7\n.target sm_90a, debug\n.address_size 64\n"
     data = filler(3000) + text + filler(500) + newer
@@ -100,12 +100,12 @@ def test_ptx_that_lies_in_a_library_as_text_is_its_code(size: int) -> None:
     assert (code.architectures, code.isa) == (("compute_75", "compute_90a"), (8, 7))
 
 
-def test_ptx_as_text_beside_containers_does_not_count() -> None:
+def test_ptx_as_text_beside_containers_does_not_count():
     text = b".version 8.7\n.target sm_90\n.address_size 64\n"
     assert read_fatbins([text, BASE]).architectures == BASE_NAMES
 
 
-def test_ptx_of_parts_is_no_code_by_itself() -> None:
+def test_ptx_of_parts_is_no_code_by_itself():
     part = fatbin((2, 80, 0), (1, 90, 0), options=b"--compile-only") * 3
 
     code = read_fatbins(iter([part]))
@@ -122,7 +122,7 @@ def test_ptx_of_parts_is_no_code_by_itself() -> None:
         (0x2011, "a27f454c460201013307000100 6f0100be007e0001000011b20600f50e00"),
     ],
 )
-def test_machine_code_of_parts_is_no_code_by_itself(flags: int, beginning: str) -> None:
+def test_machine_code_of_parts_is_no_code_by_itself(flags, beginning):
     part = fatbin((2, 70, flags), (2, 90, flags), beginning=bytes.fromhex(beginning)) * 3
     linked = bytes.fromhex("7f454c46020101330700000000000000 0200be007e00")
     whole = fatbin((2, 80, 0x11), (2, 90, 0x11), beginning=linked)
@@ -133,7 +133,7 @@ def test_machine_code_of_parts_is_no_code_by_itself(flags: int, beginning: str) 
     assert read_fatbins(iter([part])) == FatbinCode(unlinked=("sm_70", "sm_90"))
 
 
-def test_the_libraries_that_its_strings_name_are_told_but_not_taken_for_its_cuda() -> None:
+def test_the_libraries_that_its_strings_name_are_told_but_not_taken_for_its_cuda():
     wheel = WheelReader(
         Bytes(archive({"vllm/_C.abi3.so": b"\0libcudart.so.13\0" + fatbin((2, 90, 0)) * 3}))
     )
@@ -156,7 +156,7 @@ def test_the_libraries_that_its_strings_name_are_told_but_not_taken_for_its_cuda
         ("vllm", "vllm/_C.abi3.so"),
     ],
 )
-def test_the_library_that_answers_for_a_package(package: str, member: str) -> None:
+def test_the_library_that_answers_for_a_package(package, member):
     other = library(fatbin((2, 90, A)) * 3)
     assert _code({"larger.so": other, member: BASE * 3}, package) == (member, BASE_NAMES)
 
@@ -165,7 +165,7 @@ def test_the_library_that_answers_for_a_package(package: str, member: str) -> No
     ("cuda", "chosen"),
     [("12.6", 126), ("12.9", 128), ("12.0", 118 + 3), ("13.0", 130), ("13.2", 130)],
 )
-def test_one_library_for_each_cuda(cuda: str, chosen: int) -> None:
+def test_one_library_for_each_cuda(cuda, chosen):
     files = {
         f"bitsandbytes/libbitsandbytes_cuda{number}.so": fatbin((2, number - 50, 0))
         for number in (118, 121, 126, 128, 130)
@@ -176,7 +176,7 @@ def test_one_library_for_each_cuda(cuda: str, chosen: int) -> None:
     )
 
 
-def test_a_package_without_a_library_for_this_cuda_is_answered_for_by_its_oldest() -> None:
+def test_a_package_without_a_library_for_this_cuda_is_answered_for_by_its_oldest():
     files = {f"bitsandbytes/libbitsandbytes_cuda{number}.so": BASE for number in (130, 120, 128)}
     assert _code(files, "bitsandbytes", "11.8") == (
         "bitsandbytes/libbitsandbytes_cuda120.so",
@@ -185,14 +185,14 @@ def test_a_package_without_a_library_for_this_cuda_is_answered_for_by_its_oldest
 
 
 @pytest.mark.parametrize("cuda", [None, "", "twelve", "12", "9" * 5000 + ".8"])
-def test_no_library_for_this_cuda(cuda: str | None) -> None:
+def test_no_library_for_this_cuda(cuda):
     assert _code({"bitsandbytes/libbitsandbytes_cuda128.so": BASE}, "bitsandbytes", cuda) == (
         None,
         (),
     )
 
 
-def test_an_unknown_package_is_answered_for_by_its_largest_library_with_gpu_code() -> None:
+def test_an_unknown_package_is_answered_for_by_its_largest_library_with_gpu_code():
     files = {
         "some/fa3/flash_attn_3_cuda.so": library(fatbin((2, 90, A)), 90_000),
         "some.libs/libjpeg-1.so.8": library(b"", 60_000),
@@ -203,11 +203,11 @@ def test_an_unknown_package_is_answered_for_by_its_largest_library_with_gpu_code
     assert _code(files, "some") == ("some/_C.abi3.so", BASE_NAMES)
 
 
-def test_a_package_without_gpu_code() -> None:
+def test_a_package_without_gpu_code():
     assert _code({"some/_C.so": library(b""), "some/__init__.py": b""}, "some") == (None, ())
 
 
-def test_every_row_has_its_evidence() -> None:
+def test_every_row_has_its_evidence():
     table = tomli.loads(
         (Path(gpuinstall.wheels.__file__).parent / "members.toml").read_text("utf-8")
     )
@@ -224,7 +224,7 @@ def test_every_row_has_its_evidence() -> None:
     assert len(load_members().rows) == len(table["members"])
 
 
-def test_a_part_that_others_do_without_answers_for_the_package_that_is_named_after_it() -> None:
+def test_a_part_that_others_do_without_answers_for_the_package_that_is_named_after_it():
     files = {"flash_attn_3/_C.so": filler(5000) + fatbin((2, 90, A)) * 3}
 
     assert _code(files, "flash-attn-3") == ("flash_attn_3/_C.so", ("sm_90a",))

@@ -7,15 +7,12 @@ import re
 import struct
 import time
 import tracemalloc
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.wheels.elf import read_elf
 from tests.lab.native import native_library, readelf
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 UNDEFINED = [f"_ZN2at4wantE{number}v" for number in range(40)]
 DEFINES = [f"own_{number}" for number in range(400)]
@@ -66,7 +63,7 @@ def made(
     return header + segments + entries + table + bytes(24) + row * (symbols - 1) + strings
 
 
-def test_a_library_says_what_readelf_says_of_it(library: Path) -> None:
+def test_a_library_says_what_readelf_says_of_it(library):
     elf = read_elf(library.read_bytes(), whole=True)
 
     assert elf is not None
@@ -84,7 +81,7 @@ def test_a_library_says_what_readelf_says_of_it(library: Path) -> None:
     assert elf.newest("GLIBCXX") is None
 
 
-def test_the_beginning_of_a_library_says_the_same(library: Path) -> None:
+def test_the_beginning_of_a_library_says_the_same(library):
     data = library.read_bytes()
     elf = read_elf(data[: len(data) * 3 // 5], whole=False)
 
@@ -94,14 +91,14 @@ def test_the_beginning_of_a_library_says_the_same(library: Path) -> None:
     assert elf.newest("GLIBC") == (2, 99)
 
 
-def test_a_beginning_that_ends_among_the_names_says_nothing(library: Path) -> None:
+def test_a_beginning_that_ends_among_the_names_says_nothing(library):
     data = library.read_bytes()
     names = data.index(UNDEFINED[20].encode())
 
     assert read_elf(data[:names], whole=False) is None
 
 
-def test_every_part_of_a_library_says_nothing_or_the_same(library: Path) -> None:
+def test_every_part_of_a_library_says_nothing_or_the_same(library):
     data = library.read_bytes()
     right = {*UNDEFINED, "newest_of_libm"}
     answers = [
@@ -115,7 +112,7 @@ def test_every_part_of_a_library_says_nothing_or_the_same(library: Path) -> None
     }
 
 
-def test_a_library_that_was_patched_has_its_names_at_the_end() -> None:
+def test_a_library_that_was_patched_has_its_names_at_the_end():
     strings = b"\0name\0" + b"X" * 5 + b"\0"
 
     elf = read_elf(made(30, strings=strings), whole=True)
@@ -147,7 +144,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_library_says_nothing_at_once(name: str) -> None:
+def test_a_hostile_library_says_nothing_at_once(name):
     tracemalloc.start()
     started = time.process_time()
 
@@ -160,7 +157,7 @@ def test_a_hostile_library_says_nothing_at_once(name: str) -> None:
     assert peak < 100 << 20
 
 
-def test_endless_zeros_and_endless_rows_are_looked_at_once() -> None:
+def test_endless_zeros_and_endless_rows_are_looked_at_once():
     started = time.process_time()
     header = made(30)[:64]
 
@@ -176,7 +173,7 @@ def test_endless_zeros_and_endless_rows_are_looked_at_once() -> None:
     assert time.process_time() - started < 5
 
 
-def test_five_hundred_changed_libraries_end_in_an_answer(library: Path) -> None:
+def test_five_hundred_changed_libraries_end_in_an_answer(library):
     data, dice = library.read_bytes(), random.Random(28)
     started = time.process_time()
     for number in range(500):

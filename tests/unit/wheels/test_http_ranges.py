@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,9 +15,6 @@ from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.host import Answer
 from tests.unit.wheels.made import ROW, archive, over_http, server, serving, torch_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 DATA = archive(torch_files())
 
@@ -37,7 +34,7 @@ def _partial(body: bytes, span: str, **headers: str) -> Answer:
     return Answer(206, body, headers={"Content-Range": span} | headers)
 
 
-def test_a_server_without_ranges_sends_no_whole_file() -> None:
+def test_a_server_without_ranges_sends_no_whole_file():
     big = b"x" * (64 << 20)
     with server(serving(big, **{"Accept-Ranges": "none"})) as host:
         assert _failure(host.url).code == "no-ranges"
@@ -62,25 +59,25 @@ def test_a_server_without_ranges_sends_no_whole_file() -> None:
         (Answer(206, b"P", "multipart/byteranges; boundary=x"), "wrong-range"),
     ],
 )
-def test_an_answer_that_is_not_the_part(answer: Answer, code: str) -> None:
+def test_an_answer_that_is_not_the_part(answer, code):
     with server(lambda *_: answer) as host:
         assert _failure(host.url).code == code
         assert len(host.log) == 1
 
 
-def test_a_file_that_changes_while_it_is_read() -> None:
+def test_a_file_that_changes_while_it_is_read():
     versions = iter([DATA, DATA, DATA + b"x"])
     with server(lambda *_: Answer(body=next(versions))) as host:
         assert _failure(host.url).code == "wrong-range"
 
 
-def test_an_error_names_no_credentials_nor_the_address_that_may_hold_them() -> None:
+def test_an_error_names_no_credentials_nor_the_address_that_may_hold_them():
     with server(serving(DATA, **{"Accept-Ranges": "none"})) as host:
         error = _failure(f"{host.url}/a.whl?signature=geheim".replace("//", "//me:geheim@"))
     assert "geheim" not in f"{error.message} {error.evidence} {error.why} {error.hint}"
 
 
-def test_a_redirect_to_a_known_host_is_followed_once_and_without_credentials() -> None:
+def test_a_redirect_to_a_known_host_is_followed_once_and_without_credentials():
     with server(serving(DATA)) as there:
         there_host = there.url.partition("//")[2]
         moved = Answer(302, headers={"Location": f"{there.url}/b.whl"})
@@ -93,7 +90,7 @@ def test_a_redirect_to_a_known_host_is_followed_once_and_without_credentials() -
     assert not any("authorization" in asked.headers for asked in there.log)
 
 
-def test_a_redirect_on_the_same_host() -> None:
+def test_a_redirect_on_the_same_host():
     def respond(path: str, _: dict[str, str]) -> Answer:
         return Answer(body=DATA) if path == "/b" else Answer(307, headers={"Location": "b"})
 
@@ -112,23 +109,23 @@ def test_a_redirect_on_the_same_host() -> None:
         "//127.0.0.1/a",
     ],
 )
-def test_a_redirect_to_another_scheme_host_or_port_is_refused(location: str) -> None:
+def test_a_redirect_to_another_scheme_host_or_port_is_refused(location):
     with server(lambda *_: Answer(301, headers={"Location": location})) as host:
         assert _failure(host.url).code == "foreign-redirect"
 
 
-def test_a_redirect_to_what_is_no_address() -> None:
+def test_a_redirect_to_what_is_no_address():
     with server(lambda *_: Answer(301, headers={"Location": "http://["})) as host:
         assert _failure(host.url).code in {"foreign-redirect", "transfer"}
 
 
-def test_a_second_redirect_is_refused() -> None:
+def test_a_second_redirect_is_refused():
     with server(lambda path, _: Answer(302, headers={"Location": f"{path}a"})) as host:
         assert _failure(f"{host.url}/a").code == "foreign-redirect"
         assert len(host.log) == 2
 
 
-def test_nobody_answers() -> None:
+def test_nobody_answers():
     with server(serving(DATA)) as host:
         pass
     assert _failure(host.url).code == "transfer"
@@ -139,7 +136,7 @@ def _raw(reply: Callable[[socket.socket], None]) -> Iterator[str]:
     """A server that answers every connection with whatever ``reply`` sends, until it or the client ends."""
     listening = socket.create_server(("127.0.0.1", 0))
 
-    def serve(connection: socket.socket) -> None:
+    def serve(connection: socket.socket):
         with connection:
             try:
                 connection.recv(65536)
@@ -147,7 +144,7 @@ def _raw(reply: Callable[[socket.socket], None]) -> Iterator[str]:
             except OSError:
                 pass
 
-    def accept() -> None:
+    def accept():
         while True:
             try:
                 connection = listening.accept()[0]
@@ -162,7 +159,7 @@ def _raw(reply: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def _dribble(head: bytes, drop: bytes) -> Callable[[socket.socket], None]:
-    def reply(connection: socket.socket) -> None:
+    def reply(connection: socket.socket):
         connection.sendall(head)
         while True:
             connection.sendall(drop)
@@ -182,17 +179,17 @@ _HEAD = b"HTTP/1.1 206 OK\r\nContent-Range: bytes 0-0/65536\r\n"
         _dribble(b"", b""),
     ],
 )
-def test_headers_that_never_end(reply: Callable[[socket.socket], None]) -> None:
+def test_headers_that_never_end(reply):
     started = time.monotonic()
     with _raw(reply) as url:
         assert _failure(url, seconds=1.0).code in {"too-slow", "transfer"}
     assert time.monotonic() - started < 10
 
 
-def test_a_body_that_dribbles() -> None:
+def test_a_body_that_dribbles():
     asked = iter(range(100))
 
-    def reply(connection: socket.socket) -> None:
+    def reply(connection: socket.socket):
         if next(asked) == 0:
             connection.sendall(_HEAD + b"Content-Length: 1\r\nConnection: close\r\n\r\nP")
             return
@@ -206,8 +203,8 @@ def test_a_body_that_dribbles() -> None:
 
 
 @pytest.mark.parametrize("head", [b"", b"Transfer-Encoding: chunked\r\n"])
-def test_a_body_without_end(head: bytes) -> None:
-    def reply(connection: socket.socket) -> None:
+def test_a_body_without_end(head):
+    def reply(connection: socket.socket):
         connection.sendall(_HEAD + head + b"\r\n")
         while True:
             connection.sendall(b"8000\r\n" + b"P" * 0x8000 + b"\r\n" if head else b"P" * 0x8000)
@@ -221,6 +218,6 @@ def test_a_body_without_end(head: bytes) -> None:
 @pytest.mark.parametrize(
     "sent", [b"", b"nonsense\r\n\r\n", _HEAD, _HEAD + b"Content-Length: 1\r\n\r\n"]
 )
-def test_a_connection_that_breaks_off(sent: bytes) -> None:
+def test_a_connection_that_breaks_off(sent):
     with _raw(lambda connection: connection.sendall(sent)) as url:
         assert _failure(url, seconds=5.0).code in {"transfer", "wrong-range"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +12,6 @@ from gpuinstall.wheels.ranges import Limits
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.native import native_library
 from tests.unit.wheels.made import Bytes, archive, fatbin, filler
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LIBRARY = "some/_C.cpython-312-x86_64-linux-gnu.so"
 HOPPER = fatbin((2, 90, 0x100000)) * 3
@@ -99,13 +95,13 @@ UNKNOWN = {
         (Loading.UNKNOWN, UNKNOWN),
     ],
 )
-def test_what_an_import_opens(expected: Loading, sources: dict[str, str]) -> None:
+def test_what_an_import_opens(expected, sources):
     wrong = {name: loading(source) for name, source in sources.items()}
 
     assert {name: answer for name, answer in wrong.items() if answer is not expected} == {}
 
 
-def test_modules_are_followed_to_where_the_library_is_opened() -> None:
+def test_modules_are_followed_to_where_the_library_is_opened():
     through = {"ops": "from .deep import gemm", "deep": "from some._C import gemm"}
 
     assert loading("from .ops import gemm", **through) is Loading.REQUIRED
@@ -114,7 +110,7 @@ def test_modules_are_followed_to_where_the_library_is_opened() -> None:
     )
 
 
-def test_a_function_of_another_module_is_followed() -> None:
+def test_a_function_of_another_module_is_followed():
     loader = "import ctypes\ndef load():\n    return ctypes.CDLL('libsome.so.1')"
 
     assert (
@@ -127,7 +123,7 @@ def test_a_function_of_another_module_is_followed() -> None:
     )
 
 
-def test_every_dot_before_the_name_of_a_module_counts() -> None:
+def test_every_dot_before_the_name_of_a_module_counts():
     files = {
         "some/__init__.py": b"from .ops import gemm",
         "some/ops/__init__.py": b"",
@@ -138,20 +134,20 @@ def test_every_dot_before_the_name_of_a_module_counts() -> None:
     assert read_imports(wheel, "some").required == {LIBRARY}
 
 
-def test_the_only_library_is_the_one_that_a_path_put_together_means() -> None:
+def test_the_only_library_is_the_one_that_a_path_put_together_means():
     source = "import ctypes\nfrom .path import find\nlibrary = ctypes.CDLL(find())"
 
     assert loading(source, library="some/lib/libsome.so") is Loading.REQUIRED
 
 
-def test_a_package_of_too_many_modules_is_not_decided() -> None:
+def test_a_package_of_too_many_modules_is_not_decided():
     many = {f"m{number}": "" for number in range(MOST_MODULES + 1)}
     source = "from . import _C\n" + "".join(f"from . import {name}\n" for name in many)
 
     assert loading(source, **many) is Loading.UNKNOWN
 
 
-def test_a_wheel_that_adds_to_another_package_is_entered_where_it_says() -> None:
+def test_a_wheel_that_adds_to_another_package_is_entered_where_it_says():
     files = {
         "other/some.py": b"from . import some_ops",
         "other/some_ops.abi3.so": filler(3000),
@@ -163,7 +159,7 @@ def test_a_wheel_that_adds_to_another_package_is_entered_where_it_says() -> None
     assert imports.required == {"other/some_ops.abi3.so"}
 
 
-def test_modules_that_lie_together_come_with_one_request() -> None:
+def test_modules_that_lie_together_come_with_one_request():
     files = {"some/__init__.py": b"from . import a, b, c, d", LIBRARY: filler(200_000)}
     for name in "abcd":
         files[f"some/{name}.py"] = b"from . import _C"
@@ -182,7 +178,7 @@ def package(**files: bytes) -> PackageCode:
     return read_package(WheelReader(Bytes(archive(held))), "some", may_have_code=True)
 
 
-def test_the_library_that_the_import_opens_answers_before_a_larger_one() -> None:
+def test_the_library_that_the_import_opens_answers_before_a_larger_one():
     read = package(
         init=b"from . import _C\ntry:\n    from . import fast\nexcept ImportError:\n    fast = None",
         some___C_so=PORTABLE,
@@ -193,7 +189,7 @@ def test_the_library_that_the_import_opens_answers_before_a_larger_one() -> None
     assert read.code.architectures == ("sm_80", "sm_90")
 
 
-def test_what_a_library_needs_counts_if_its_code_is_too_much_to_read(tmp_path: Path) -> None:
+def test_what_a_library_needs_counts_if_its_code_is_too_much_to_read(tmp_path):
     code = random.Random(1).randbytes(2_000_000) + PORTABLE
     library = native_library(
         tmp_path / "_C.so",
@@ -210,7 +206,7 @@ def test_what_a_library_needs_counts_if_its_code_is_too_much_to_read(tmp_path: P
     assert (read.code.architectures, read.code.is_whole) == ((), False)
 
 
-def test_the_symbols_of_what_is_opened_in_a_try_are_read(tmp_path: Path) -> None:
+def test_the_symbols_of_what_is_opened_in_a_try_are_read(tmp_path):
     library = native_library(
         tmp_path / "fast.so",
         undefined=["_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"],
@@ -226,14 +222,14 @@ def test_the_symbols_of_what_is_opened_in_a_try_are_read(tmp_path: Path) -> None
     assert read.needs.torch.fits == ("2.1", "2.2", "2.3", "2.4", "2.5", "2.6")
 
 
-def test_what_no_import_opens_is_loaded_later() -> None:
+def test_what_no_import_opens_is_loaded_later():
     read = package(init=b"def load():\n    from . import fast", some__fast_so=PORTABLE)
 
     assert (read.code.architectures, read.loading) == (("sm_80", "sm_90"), Loading.LATER)
 
 
 @pytest.mark.parametrize("name", ["some-gpu", "some-cuda", "some-cu12", "some-cuda12x"])
-def test_a_package_that_is_named_after_the_gpu_needs_its_code(name: str) -> None:
+def test_a_package_that_is_named_after_the_gpu_needs_its_code(name):
     files = {"some/__init__.py": b"from . import _C", LIBRARY: b"", "some/libfast.so": PORTABLE}
 
     read = read_package(WheelReader(Bytes(archive(files))), name, may_have_code=True)
@@ -241,7 +237,7 @@ def test_a_package_that_is_named_after_the_gpu_needs_its_code(name: str) -> None
     assert (read.code.member, read.loading) == ("some/libfast.so", Loading.REQUIRED)
 
 
-def test_what_is_opened_in_a_try_alone_may_be_missing() -> None:
+def test_what_is_opened_in_a_try_alone_may_be_missing():
     read = package(
         init=b"try:\n    from . import fast\nexcept ImportError:\n    fast = None",
         some__fast_so=HOPPER,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,14 +13,11 @@ from tests.lab.environments import copied, cpu_torch, packages
 from tests.lab.native import native_library
 from tests.unit.wheels.test_needs import UNTIL_2_8
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 EXPORTED = "_ZN2at7presentEv"
 TORCH = ("libtorch_cpu.so", "libc10.so")
 
 
-def place(site: Path, package: str, path: str, **how: object) -> None:
+def place(site: Path, package: str, path: str, **how: object):
     """Put a library of a package into a folder of packages."""
     native_library(site / path, **how)  # type: ignore[arg-type]
     record = site / f"{package.replace('-', '_')}-1.0.dist-info" / "RECORD"
@@ -52,9 +49,7 @@ def faults(site: Path, glibc: tuple[int, ...] = (2, 35)) -> list[tuple[str, str,
     return [(fault.reason.code, fault.name, fault.provider, fault.is_certain) for fault in found]
 
 
-def test_the_loaders_cache_is_read_whatever_bytes_its_table_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_loaders_cache_is_read_whatever_bytes_its_table_has(tmp_path, monkeypatch):
     cache = tmp_path / "ld.so.cache"
     cache.write_bytes(
         b"glibc-ld.so.cache1.1\0/\x98\xff\0\0/lib/x86_64-linux-gnu/libz.so.1\0libz.so.1\0/opt/a b/liba.so\0"
@@ -64,7 +59,7 @@ def test_the_loaders_cache_is_read_whatever_bytes_its_table_has(
     assert {"libz.so.1", "liba.so"} <= system_libraries()
 
 
-def test_libraries_that_are_all_there_lack_nothing(site: Path) -> None:
+def test_libraries_that_are_all_there_lack_nothing(site):
     own = {
         "needs": [*TORCH, "libown-12345678.so.1", "libcuda.so.1", "libc.so.6"],
         "undefined": [EXPORTED, "_ZN2at3ownEv"],
@@ -75,15 +70,15 @@ def test_libraries_that_are_all_there_lack_nothing(site: Path) -> None:
     assert faults(site) == []
 
 
-def test_a_missing_library_names_the_package_that_has_it(site: Path) -> None:
+def test_a_missing_library_names_the_package_that_has_it(site):
     place(site, "some", "some/_C.so", needs=["libcublas.so.12", "libcudart.so.12"])
 
     assert faults(site) == [("missing-library", "libcublas.so.12", "nvidia-cublas-cu12", True)]
 
 
 def test_a_library_that_is_opened_by_its_name_is_missed_too_and_surely_where_nothing_runs_without_it(
-    site: Path,
-) -> None:
+    site,
+):
     strings = ["libcublas.so.12", "libnccl.so.2"]
     place(site, "ctranslate2", "ctranslate2.libs/libctranslate2-a7a60d30.so.4.8.5", strings=strings)
 
@@ -93,7 +88,7 @@ def test_a_library_that_is_opened_by_its_name_is_missed_too_and_surely_where_not
     ]
 
 
-def test_a_cudnn_of_another_major_is_missed_although_one_is_there(site: Path) -> None:
+def test_a_cudnn_of_another_major_is_missed_although_one_is_there(site):
     place(site, "nvidia-cudnn-cu12", "nvidia/cudnn/lib/libcudnn.so.9", soname="libcudnn.so.9")
     place(site, "some", "some/_C.so", needs=["libcudnn.so.8", "libcudart.so.12"])
 
@@ -101,8 +96,8 @@ def test_a_cudnn_of_another_major_is_missed_although_one_is_there(site: Path) ->
 
 
 def test_one_library_of_two_packages_is_found_whether_they_lie_apart_or_over_each_other(
-    site: Path,
-) -> None:
+    site,
+):
     place(site, "nvidia-cudnn-cu12", "nvidia/cudnn/lib/libcudnn.so.9", soname="libcudnn.so.9")
     assert faults(site) == []
     record = site / "nvidia_cudnn_cu13-1.0.dist-info" / "RECORD"
@@ -118,21 +113,21 @@ def test_one_library_of_two_packages_is_found_whether_they_lie_apart_or_over_eac
     ]
 
 
-def test_a_library_in_a_folder_that_nobody_looks_in_is_missing(site: Path) -> None:
+def test_a_library_in_a_folder_that_nobody_looks_in_is_missing(site):
     place(site, "other", "other/libown.so.1")
     place(site, "some", "some/_C.so", needs=["libown.so.1"], rpath="$ORIGIN/elsewhere")
 
     assert faults(site) == [("missing-library", "libown.so.1", None, True)]
 
 
-def test_the_other_major_is_seen_even_where_both_are_there(site: Path) -> None:
+def test_the_other_major_is_seen_even_where_both_are_there(site):
     place(site, "nvidia-cuda-runtime", "nvidia/cu13/lib/libcudart.so.13", soname="libcudart.so.13")
     place(site, "onnxruntime-gpu", "onnxruntime/capi/libprovider.so", needs=["libcudart.so.13"])
 
     assert faults(site) == [("other-cuda", "13, and torch with 12", None, True)]
 
 
-def test_a_symbol_that_this_torch_lacks_is_named(site: Path) -> None:
+def test_a_symbol_that_this_torch_lacks_is_named(site):
     place(site, "some", "some/_C.so", needs=TORCH, undefined=[EXPORTED, UNTIL_2_8])
 
     found = link_faults(read_libraries(site), {"libc.so.6"})
@@ -142,14 +137,14 @@ def test_a_symbol_that_this_torch_lacks_is_named(site: Path) -> None:
     ]
 
 
-def test_a_newer_glibc_than_the_systems_is_seen(site: Path) -> None:
+def test_a_newer_glibc_than_the_systems_is_seen(site):
     place(site, "some", "some/_C.so", glibc="2.38")
 
     assert faults(site) == [("glibc-too-old", "2.38", None, True)]
     assert faults(site, (2, 39)) == []
 
 
-def test_a_file_that_is_no_library_and_one_that_is_gone_are_passed_over(site: Path) -> None:
+def test_a_file_that_is_no_library_and_one_that_is_gone_are_passed_over(site):
     (site / "some-1.0.dist-info").mkdir()
     (site / "some-1.0.dist-info" / "RECORD").write_text(
         "some/gone.so,,\nsome/text.so,,\n../../evil.so,,\n"
@@ -161,8 +156,8 @@ def test_a_file_that_is_no_library_and_one_that_is_gone_are_passed_over(site: Pa
 
 
 def test_a_real_torch_lacks_nothing_and_a_broken_extension_beside_it_is_found_in_time(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
-) -> None:
+    tmp_path_factory, tmp_path
+):
     site = packages(copied(cpu_torch(tmp_path_factory, offline=True), tmp_path / "venv"))
     place(
         site,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import time
 import tracemalloc
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall.wheels.companions import read_companion
-from gpuinstall.wheels.ranges import WheelError
+from gpuinstall.wheels.ranges import Ranges, WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.host import Answer
@@ -26,12 +26,7 @@ from tests.unit.wheels.made import (
     torch_files,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    from gpuinstall.wheels.ranges import Ranges
-
-    Mutation = Callable[[random.Random, bytes, bytes], bytes]
+Mutation = Callable[[random.Random, bytes, bytes], bytes]
 
 WHEEL = archive(torch_files())
 COMPANION = archive({"some/_C.so": filler(60_000) + fatbin((2, 75, 0), (2, 80, 0), (2, 90, 0)) * 5})
@@ -106,7 +101,7 @@ def _outcome(ranges: Ranges, companion: bool = False) -> tuple[str, ...] | None:
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_mutated_wheel_gives_no_wrong_row(name: str) -> None:
+def test_a_mutated_wheel_gives_no_wrong_row(name):
     outcomes = []
     tracemalloc.start()
     for seed in range(50):
@@ -152,7 +147,7 @@ def _outcome_over_http(url: str) -> tuple[str, ...] | None:
         return None
 
 
-def test_a_server_that_lies_now_and_then_gives_no_wrong_row() -> None:
+def test_a_server_that_lies_now_and_then_gives_no_wrong_row():
     dice = random.Random(13)
     with server(lambda _path, headers: _lying(dice, headers)) as host:
         outcomes = [_outcome_over_http(host.url) for _ in range(100)]

@@ -53,7 +53,7 @@ def torch_needs(folder: Path, *undefined: str) -> TorchNeeds:
     return needs(native_library(folder / "_C.so", undefined=undefined, needs=OF_TORCH)).torch
 
 
-def test_an_ordinary_library_fits_the_minors_that_have_all_its_names(tmp_path: Path) -> None:
+def test_an_ordinary_library_fits_the_minors_that_have_all_its_names(tmp_path):
     torch = torch_needs(tmp_path, FROM_2_10, UNTIL_2_11)
 
     assert (torch.kind, torch.fits, torch.oldest) == ("ordinary", ("2.10", "2.11"), None)
@@ -65,12 +65,12 @@ def test_an_ordinary_library_fits_the_minors_that_have_all_its_names(tmp_path: P
     ]
 
 
-def test_names_that_no_torch_has_together_fit_none(tmp_path: Path) -> None:
+def test_names_that_no_torch_has_together_fit_none(tmp_path):
     assert torch_needs(tmp_path, UNTIL_2_8, FROM_2_9).fits == ()
     assert torch_needs(tmp_path / "gone", GONE).fits == ()
 
 
-def test_of_libraries_that_are_one_for_each_torch_one_has_to_fit(tmp_path: Path) -> None:
+def test_of_libraries_that_are_one_for_each_torch_one_has_to_fit(tmp_path):
     older = native_library(tmp_path / "pg_2_8.so", undefined=[UNTIL_2_8], needs=OF_TORCH)
     newer = native_library(
         tmp_path / "pg_2_11.so", undefined=[FROM_2_10, UNTIL_2_11], needs=OF_TORCH
@@ -93,9 +93,7 @@ def test_of_libraries_that_are_one_for_each_torch_one_has_to_fit(tmp_path: Path)
 @pytest.mark.parametrize(
     ("name", "oldest"), [(STABLE, "2.9"), (STABLE_FROM_2_10, "2.10"), (STABLE_FROM_2_13, "2.13")]
 )
-def test_a_stable_library_fits_every_torch_from_a_minimum(
-    tmp_path: Path, name: str, oldest: str
-) -> None:
+def test_a_stable_library_fits_every_torch_from_a_minimum(tmp_path, name, oldest):
     torch = torch_needs(tmp_path, STABLE, name)
 
     assert (torch.kind, torch.oldest, torch.fits) == ("stable", oldest, None)
@@ -103,7 +101,7 @@ def test_a_stable_library_fits_every_torch_from_a_minimum(
     assert torch.verdict(oldest) is torch.verdict("3.1") is True
 
 
-def test_a_stable_name_newer_than_the_table_gives_a_lower_bound_alone(tmp_path: Path) -> None:
+def test_a_stable_name_newer_than_the_table_gives_a_lower_bound_alone(tmp_path):
     torch = torch_needs(tmp_path, STABLE, "torch_that_will_come")
 
     assert (torch.kind, torch.oldest) == ("stable", None)
@@ -111,14 +109,14 @@ def test_a_stable_name_newer_than_the_table_gives_a_lower_bound_alone(tmp_path: 
     assert torch.verdict("9.9") is None
 
 
-def test_the_minimum_of_a_wheel_is_the_highest_of_its_libraries(tmp_path: Path) -> None:
+def test_the_minimum_of_a_wheel_is_the_highest_of_its_libraries(tmp_path):
     old = native_library(tmp_path / "_old.so", undefined=[STABLE], needs=OF_TORCH)
     new = native_library(tmp_path / "_new.so", undefined=[STABLE_FROM_2_13], needs=OF_TORCH)
 
     assert needs(old, new).torch.oldest == "2.13"
 
 
-def test_weak_names_own_names_and_headers_do_not_count(tmp_path: Path) -> None:
+def test_weak_names_own_names_and_headers_do_not_count(tmp_path):
     helper = native_library(tmp_path / "libhelper.so", defines=["_ZN2at9my_helperEv"])
     library = native_library(
         tmp_path / "_C.so",
@@ -136,15 +134,15 @@ def test_weak_names_own_names_and_headers_do_not_count(tmp_path: Path) -> None:
 
 
 def test_code_without_torch_needs_none_and_code_that_links_to_it_unseen_is_unknown(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     assert needs(
         native_library(tmp_path / "plain.so", needs=["libcudart.so.12"])
     ).torch == TorchNeeds("none")
     assert needs(native_library(tmp_path / "linked.so", needs=OF_TORCH)).torch.kind == "unknown"
 
 
-def test_a_library_for_another_processor_fits_no_minor_that_was_measured(tmp_path: Path) -> None:
+def test_a_library_for_another_processor_fits_no_minor_that_was_measured(tmp_path):
     data = bytearray(native_library(tmp_path / "_C.so", undefined=[FROM_2_9]).read_bytes())
     data[18:20] = (183).to_bytes(2, "little")
 
@@ -153,7 +151,7 @@ def test_a_library_for_another_processor_fits_no_minor_that_was_measured(tmp_pat
     assert (torch.kind, torch.fits, torch.verdict("2.9")) == ("ordinary", None, None)
 
 
-def test_glibc_is_that_of_the_symbols_whatever_the_name_promises(tmp_path: Path) -> None:
+def test_glibc_is_that_of_the_symbols_whatever_the_name_promises(tmp_path):
     found = needs(
         native_library(tmp_path / "a.so", glibc="2.32"),
         native_library(tmp_path / "b.so", glibc="2.9"),
@@ -162,7 +160,7 @@ def test_glibc_is_that_of_the_symbols_whatever_the_name_promises(tmp_path: Path)
     assert found.glibc == "2.32"
 
 
-def test_the_cuda_is_that_of_the_libraries_that_are_needed(tmp_path: Path) -> None:
+def test_the_cuda_is_that_of_the_libraries_that_are_needed(tmp_path):
     found = needs(
         native_library(
             tmp_path / "a.so", needs=["libcublas.so.12", "libcufft.so.11", "libcusparse.so.12"]
@@ -173,7 +171,7 @@ def test_the_cuda_is_that_of_the_libraries_that_are_needed(tmp_path: Path) -> No
     assert found.libraries == ("libcublas.so.12", "libcufft.so.11", "libcusparse.so.12")
 
 
-def test_two_witnesses_that_differ_and_a_string_alone_are_no_answer(tmp_path: Path) -> None:
+def test_two_witnesses_that_differ_and_a_string_alone_are_no_answer(tmp_path):
     both = needs(native_library(tmp_path / "a.so", needs=["libcudart.so.12", "libcublas.so.13"]))
     string = needs(native_library(tmp_path / "b.so", strings=["libcublas.so.12"]))
 
@@ -182,7 +180,7 @@ def test_two_witnesses_that_differ_and_a_string_alone_are_no_answer(tmp_path: Pa
     assert own_cuda(string, string.opened, None) is None
 
 
-def test_what_is_needed_outweighs_what_the_code_was_made_with(tmp_path: Path) -> None:
+def test_what_is_needed_outweighs_what_the_code_was_made_with(tmp_path):
     found = needs(native_library(tmp_path / "a.so", needs=["libcudart.so.13"]))
 
     assert own_cuda(found, (), "13.2") == "13.2"
@@ -190,7 +188,7 @@ def test_what_is_needed_outweighs_what_the_code_was_made_with(tmp_path: Path) ->
     assert own_cuda(Needs(), ("cudart64_12.dll",), None) == "12.0"
 
 
-def test_what_the_wheel_brings_itself_is_not_needed_and_tells_its_cuda(tmp_path: Path) -> None:
+def test_what_the_wheel_brings_itself_is_not_needed_and_tells_its_cuda(tmp_path):
     own = "libcudart-0b3e2b5d.so.12.4.127"
     library = native_library(
         tmp_path / "_C.so", needs=[own, "libmine.so.1", "libc.so.6", "libcuda.so.1"]
@@ -201,7 +199,7 @@ def test_what_the_wheel_brings_itself_is_not_needed_and_tells_its_cuda(tmp_path:
     assert (found.libraries, found.cuda) == (("libcuda.so.1",), 12)
 
 
-def test_a_large_library_is_read_from_its_beginning(tmp_path: Path) -> None:
+def test_a_large_library_is_read_from_its_beginning(tmp_path):
     names = [f"other_{number}" for number in range(30)]
     library = native_library(
         tmp_path / "_C.so", undefined=[STABLE, *names], needs=OF_TORCH, code=filler(LATE * 20)
@@ -217,7 +215,7 @@ def test_a_large_library_is_read_from_its_beginning(tmp_path: Path) -> None:
     assert wheel.requests == 3
 
 
-def test_a_library_whose_beginning_has_no_names_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_library_whose_beginning_has_no_names_is_read_whole_or_not_at_all(tmp_path):
     noise = random.Random(0).randbytes(LATE)
     data = native_library(
         tmp_path / "_C.so", undefined=[STABLE], needs=OF_TORCH, code=noise
@@ -233,8 +231,8 @@ def test_a_library_whose_beginning_has_no_names_is_read_whole_or_not_at_all(tmp_
 
 
 def test_a_librarys_own_name_is_not_one_that_it_needs_whatever_its_file_is_called(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     names = [f"_ZN4some4name{number}" for number in range(40)]
     library = native_library(
         tmp_path / "libown.so", soname="libown.so.4", undefined=names, needs=["libcudart.so.12"]
@@ -247,8 +245,8 @@ def test_a_librarys_own_name_is_not_one_that_it_needs_whatever_its_file_is_calle
 
 
 def test_many_libraries_that_say_nothing_are_left_off_before_the_wheel_is_given_up(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     silent = {
         f"some.libs/l{number}.so": random.Random(number).randbytes(LATE) for number in range(30)
     }
@@ -258,7 +256,7 @@ def test_many_libraries_that_say_nothing_are_left_off_before_the_wheel_is_given_
     assert len(read_native(WheelReader(Bytes(wheel))).unread) >= 30
 
 
-def test_a_library_that_inflates_without_end_is_left_off() -> None:
+def test_a_library_that_inflates_without_end_is_left_off():
     bomb = WheelReader(
         Bytes(archive({"some/_C.so": b"\x7fELF\2\1" + bytes(200 << 20)})), Limits(inflated=1 << 30)
     )
@@ -272,7 +270,7 @@ def test_a_library_that_inflates_without_end_is_left_off() -> None:
 
 
 @pytest.mark.parametrize("size", [100, LATE])
-def test_five_hundred_mutations_of_a_wheel_give_no_wrong_fit(tmp_path: Path, size: int) -> None:
+def test_five_hundred_mutations_of_a_wheel_give_no_wrong_fit(tmp_path, size):
     noise = random.Random(0).randbytes(size)
     names = [UNTIL_2_11, FROM_2_10, *(f"other_{number}" for number in range(size))][:40]
     library = (
@@ -313,7 +311,7 @@ def _changed(dice: random.Random, data: bytes) -> bytes:
     return dice.choice(kinds)
 
 
-def test_five_hundred_changed_libraries_in_sound_wheels_give_no_wrong_fit(tmp_path: Path) -> None:
+def test_five_hundred_changed_libraries_in_sound_wheels_give_no_wrong_fit(tmp_path):
     names = [UNTIL_2_11, FROM_2_10, *(f"other_{number}" for number in range(40))]
     library = native_library(tmp_path / "_C.so", undefined=names, needs=OF_TORCH).read_bytes()
     outcomes, started = Counter[frozenset[str]](), time.process_time()
@@ -329,7 +327,7 @@ def test_five_hundred_changed_libraries_in_sound_wheels_give_no_wrong_fit(tmp_pa
     assert time.process_time() - started < 60
 
 
-def test_the_package_that_has_a_library_is_named_for_its_cuda() -> None:
+def test_the_package_that_has_a_library_is_named_for_its_cuda():
     shared = load_libraries()
     row = {
         name: shared.row(name)
@@ -349,7 +347,7 @@ def test_the_package_that_has_a_library_is_named_for_its_cuda() -> None:
     assert (first.package_for(13), first.package_for(None)) == ("nvidia-cublas", None)
 
 
-def test_the_table_of_exports_is_packed_and_unpacked_the_same() -> None:
+def test_the_table_of_exports_is_packed_and_unpacked_the_same():
     table = exports({"2.1": ([b"_ZN2at1aEv"], None), "2.2": ([b"_ZN2at1aEv"], [b"_ZN2at1bEv"])})
     again = Exports.unpack(packed(table))
 
@@ -362,7 +360,7 @@ def test_the_table_of_exports_is_packed_and_unpacked_the_same() -> None:
     }
 
 
-def test_a_new_minor_release_is_added_to_the_table() -> None:
+def test_a_new_minor_release_is_added_to_the_table():
     table = extended(
         exports({"2.1": ([b"_ZN2at1aEv"], [b"_ZN2at1bEv"])}), "2.2", [b"_ZN2at1aEv", b"_ZN2at1cEv"]
     )
@@ -374,7 +372,7 @@ def test_a_new_minor_release_is_added_to_the_table() -> None:
     }
 
 
-def test_the_oldest_supported_python_reads_the_shipped_table() -> None:
+def test_the_oldest_supported_python_reads_the_shipped_table():
     code = "from gpuinstall.wheels.torch_abi import load_exports; print(load_exports().minors[0])"
     source = Path(gpuinstall.__file__).parents[1]
 
@@ -383,7 +381,7 @@ def test_the_oldest_supported_python_reads_the_shipped_table() -> None:
     assert minor == "2.1\n"
 
 
-def test_the_shipped_table_is_small_and_knows_the_names_of_torch() -> None:
+def test_the_shipped_table_is_small_and_knows_the_names_of_torch():
     table = load_exports()
 
     assert table.minors[0] == "2.1"
@@ -391,7 +389,7 @@ def test_the_shipped_table_is_small_and_knows_the_names_of_torch() -> None:
     assert len(packed(table)) < 200_000
 
 
-def test_the_namespaces_of_torch_are_told_from_names_that_mention_them() -> None:
+def test_the_namespaces_of_torch_are_told_from_names_that_mention_them():
     torchs = {
         b"_ZN2at4sizeEv",
         b"_ZNK3c106SymInt6sym_neERKS0_",

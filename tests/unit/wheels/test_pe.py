@@ -7,7 +7,7 @@ import shutil
 import struct
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -20,10 +20,6 @@ from tests.lab.pe import make_dll
 from tests.lab.wheels import make_wheel
 from tests.unit.wheels.made import fatbin
 from tests.unit.wheels.test_needs import STABLE_FROM_2_13
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 IMPORTS = {
     "c10.dll": ("?intrusive@c10@@YAXXZ",),
@@ -43,27 +39,27 @@ def in_pieces(data: bytes, size: int = 1000) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("before", [0, 5, 300_000])
-def test_the_functions_are_read_wherever_the_table_lies(before: int) -> None:
+def test_the_functions_are_read_wherever_the_table_lies(before):
     assert imported_functions(in_pieces(make_dll(IMPORTS, before))) == FUNCTIONS
 
 
-def test_no_more_is_read_than_the_table_needs() -> None:
+def test_no_more_is_read_than_the_table_needs():
     pieces = in_pieces(make_dll(IMPORTS, after=1 << 20))
 
     assert imported_functions(pieces) == FUNCTIONS
     assert len(list(pieces)) > 1000
 
 
-def test_a_dll_that_is_linked_to_nothing_is_one() -> None:
+def test_a_dll_that_is_linked_to_nothing_is_one():
     assert imported_functions([make_dll({})]) == {}
 
 
 @pytest.mark.parametrize("data", [b"", b"MZ", b"\x7fELF" + bytes(9000), bytes(9000)])
-def test_what_is_no_dll_tells_nothing(data: bytes) -> None:
+def test_what_is_no_dll_tells_nothing(data):
     assert imported_functions([data]) is None
 
 
-def test_tables_that_all_lead_to_one_are_not_followed() -> None:
+def test_tables_that_all_lead_to_one_are_not_followed():
     """A file of 130 kB with 100 MB of names."""
     libraries: dict[str, list[str]] = {f"{number}.dll": [] for number in range(998)}
     libraries["last.dll"] = [f"{number:04}{'f' * 96}" for number in range(999)]
@@ -76,7 +72,7 @@ def test_tables_that_all_lead_to_one_are_not_followed() -> None:
     assert imported_functions([bytes(dll)]) is None
 
 
-def test_a_damaged_dll_is_no_error() -> None:
+def test_a_damaged_dll_is_no_error():
     whole = make_dll(IMPORTS)
     for cut in range(0, len(whole), 7):
         assert imported_functions([whole[:cut]]) in (None, FUNCTIONS)
@@ -95,8 +91,8 @@ def test_a_damaged_dll_is_no_error() -> None:
     ],
 )
 def test_a_wheel_for_windows_needs_the_cuda_that_its_dlls_are_linked_to(
-    tmp_path: Path, imports: tuple[str, ...], cuda: int | None, torch: str
-) -> None:
+    tmp_path, imports, cuda, torch
+):
     modules: dict[str, str | bytes] = {
         "painter/_C.pyd": make_dll(dict.fromkeys(imports, ("?call@@YAXXZ",)))
     }
@@ -108,7 +104,7 @@ def test_a_wheel_for_windows_needs_the_cuda_that_its_dlls_are_linked_to(
     assert needs.libraries == ()
 
 
-def test_gpu_code_that_was_linked_before_does_not_count() -> None:
+def test_gpu_code_that_was_linked_before_does_not_count():
     linked = fatbin((2, 80, 0), (1, 90, 0))
     loaded = fatbin((2, 80, 0))
     data = make_dll(IMPORTS, relocatable=linked * 3) + loaded * 3
@@ -119,7 +115,7 @@ def test_gpu_code_that_was_linked_before_does_not_count() -> None:
         assert read_fatbins(pieces).architectures == ("sm_80",)
 
 
-def test_a_dll_that_takes_the_stable_interface_alone_tells_the_oldest_torch(tmp_path: Path) -> None:
+def test_a_dll_that_takes_the_stable_interface_alone_tells_the_oldest_torch(tmp_path):
     imports = {"torch_cpu.dll": [STABLE_FROM_2_13], "KERNEL32.dll": ["CreateFileW"]}
     modules: dict[str, str | bytes] = {"painter/_C.pyd": make_dll(imports)}
     wheel = make_wheel(tmp_path, "painter", "1", "cp312-cp312-win_amd64", modules=modules)
@@ -140,7 +136,7 @@ def test_a_dll_that_takes_the_stable_interface_alone_tells_the_oldest_torch(tmp_
         "nvidia-cublas-cu12",
     ],
 )
-def test_real_wheels_tell_what_objdump_tells(tmp_path: Path, requirement: str) -> None:
+def test_real_wheels_tell_what_objdump_tells(tmp_path, requirement):
     if not shutil.which("objdump"):
         pytest.skip("no objdump here: apt-get install binutils")
     words = ["--no-deps", "--only-binary", ":all:", "--platform", "win_amd64"]

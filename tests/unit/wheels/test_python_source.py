@@ -5,25 +5,22 @@ from __future__ import annotations
 import ast
 import gc
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall.wheels.python_source import parse_source
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 class Garbage:
     """Runs Python when it is collected, so that another thread may take its turn."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.itself = self
 
-    def __del__(self) -> None:
+    def __del__(self):
         sum(range(50))
 
 
@@ -39,7 +36,7 @@ def many_turns() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("many_turns")
-def test_threads_parse_side_by_side() -> None:
+def test_threads_parse_side_by_side():
     source = Path(ast.__file__).read_bytes()
 
     def statements(_: int) -> int:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import zipfile
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import pytest
 
 from gpuinstall.wheels.gpu_code import read_flags
 from gpuinstall.wheels.ranges import FileRanges, WheelError
-from gpuinstall.wheels.torch_wheel import WITNESSES, read_torch
+from gpuinstall.wheels.torch_wheel import WITNESSES, TorchCode, read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.pace import slowness
 from tests.unit.wheels.made import (
@@ -29,11 +28,6 @@ from tests.unit.wheels.made import (
     version_py,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.wheels.torch_wheel import TorchCode
-
 CODE = [fatbin((2, 75, 0), (2, 80, 0), (2, 90, 0))] * 4
 CUDA = library(b"", 50_000) + b"".join(CODE)
 LINUX_PYTHON = "libtorch_python.so"
@@ -47,7 +41,7 @@ def _flags(string: bytes) -> tuple[str, ...]:
     return _read(torch_files() | {PYTHON_LIBRARY: library(string)}).architectures
 
 
-def test_a_build_is_read_over_http_without_its_rest() -> None:
+def test_a_build_is_read_over_http_without_its_rest():
     data = archive(torch_files())
     with server(serving(data)) as host, over_http(f"{host.url}/torch.whl") as ranges:
         wheel = WheelReader(ranges)
@@ -66,14 +60,14 @@ def test_a_build_is_read_over_http_without_its_rest() -> None:
     assert {asked.headers["accept-encoding"] for asked in host.log} == {"identity"}
 
 
-def test_a_library_is_read_no_further_than_its_string() -> None:
+def test_a_library_is_read_no_further_than_its_string():
     ranges = Bytes(archive(torch_files() | {PYTHON_LIBRARY: library(size=3_000_000)}))
     wheel = WheelReader(ranges)
     read_torch(wheel)
     assert 0.5 < wheel.bytes_read / ranges.size < 0.75
 
 
-def test_a_local_file_is_read_alike(tmp_path: Path) -> None:
+def test_a_local_file_is_read_alike(tmp_path):
     path = tmp_path / "torch.whl"
     path.write_bytes(archive(torch_files()))
     assert read_torch(WheelReader(FileRanges(path))).architectures == ROW
@@ -95,43 +89,43 @@ def test_a_local_file_is_read_alike(tmp_path: Path) -> None:
         (b"", ()),
     ],
 )
-def test_the_string_of_architectures(string: bytes, expected: tuple[str, ...]) -> None:
+def test_the_string_of_architectures(string, expected):
     assert _flags(string) == expected
 
 
 @pytest.mark.parametrize("at", [(1 << 20) + shift for shift in range(-24, 8, 5)])
-def test_a_string_across_two_pieces(at: int) -> None:
+def test_a_string_across_two_pieces(at):
     data = b"\0" * at + FLAGS + b"\0" * 100
     assert _read(torch_files() | {PYTHON_LIBRARY: data}).architectures == ROW
 
 
-def test_a_windows_build() -> None:
+def test_a_windows_build():
     files = torch_files() | {"torch/lib/torch_python.dll": library()}
     del files[PYTHON_LIBRARY]
     code = _read(files)
     assert (code.architectures, code.witness) == (ROW, "flags")
 
 
-def test_a_cpu_build_is_known_by_its_version_alone() -> None:
+def test_a_cpu_build_is_known_by_its_version_alone():
     ranges = Bytes(archive(torch_files() | {"torch/version.py": version_py(None)}))
     code = read_torch(wheel := WheelReader(ranges))
     assert (code.cuda, code.architectures, code.witness) == (None, (), None)
     assert wheel.requests == 3
 
 
-def test_an_older_version_file() -> None:
+def test_an_older_version_file():
     old = b"__version__ = '2.1.2+cu121'\ndebug = False\ncuda = '12.1'\ngit_version = 'a8e7c98c'\nhip = None\n"
     code = _read(torch_files() | {"torch/version.py": old})
     assert (code.version, code.cuda, code.hip) == ("2.1.2+cu121", "12.1", None)
 
 
-def test_a_macos_build_has_no_library_of_cuda() -> None:
+def test_a_macos_build_has_no_library_of_cuda():
     files = torch_files() | {"torch/version.py": version_py(None)}
     del files[PYTHON_LIBRARY]
     assert _read(files).architectures == ()
 
 
-def test_both_witnesses_agree() -> None:
+def test_both_witnesses_agree():
     wheel = WheelReader(Bytes(archive(torch_files() | {CUDA_LIBRARY: CUDA})))
     heard = [read_torch(wheel, [witness]) for witness in WITNESSES]
     assert [(code.witness, code.architectures) for code in heard] == [
@@ -140,17 +134,17 @@ def test_both_witnesses_agree() -> None:
     ]
 
 
-def test_the_next_witness_is_heard_where_one_has_no_answer() -> None:
+def test_the_next_witness_is_heard_where_one_has_no_answer():
     code = _read(torch_files() | {PYTHON_LIBRARY: library(b""), CUDA_LIBRARY: CUDA})
     assert (code.architectures, code.witness) == (ROW, "fatbins")
 
 
-def test_a_build_that_says_nothing_has_no_architectures() -> None:
+def test_a_build_that_says_nothing_has_no_architectures():
     code = _read(torch_files() | {PYTHON_LIBRARY: library(b"")})
     assert (code.cuda, code.architectures, code.witness) == ("13.0", (), None)
 
 
-def test_metadata() -> None:
+def test_metadata():
     wheel = WheelReader(Bytes(archive(torch_files(), zipfile.ZIP_STORED)))
     assert wheel.metadata()["Requires-Dist"] == "triton==3.9.0"
 
@@ -158,17 +152,17 @@ def test_metadata() -> None:
 @pytest.mark.parametrize(
     "files", [{"a": b""}, {"a.dist-info/METADATA": b"", "b.dist-info/METADATA": b""}]
 )
-def test_a_wheel_has_one_metadata(files: dict[str, bytes]) -> None:
+def test_a_wheel_has_one_metadata(files):
     with pytest.raises(WheelError, match="files METADATA"):
         WheelReader(Bytes(archive(files))).metadata()
 
 
-def test_another_package_is_no_torch() -> None:
+def test_another_package_is_no_torch():
     with pytest.raises(WheelError, match=r"version\.py"):
         _read({"numpy/version.py": b""})
 
 
-def test_a_run_of_names_without_an_end_is_read_once() -> None:
+def test_a_run_of_names_without_an_end_is_read_once():
     began = monotonic()
     assert read_flags([b"sm_90 " * 10_000]) == ()
     assert monotonic() - began < 2 * slowness()

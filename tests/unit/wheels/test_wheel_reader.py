@@ -7,7 +7,7 @@ import struct
 import tracemalloc
 import zipfile
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Generator
 
 import pytest
 
@@ -15,9 +15,6 @@ from gpuinstall.wheels.ranges import Limits, WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.unit.wheels.made import PYTHON_LIBRARY, ROW, Bytes, archive, library, torch_files
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 SOUND = archive(torch_files())
 END = SOUND.rindex(b"PK\5\6")
@@ -64,21 +61,21 @@ def _zip64(data: bytes) -> bytes:
     return data[:DIRECTORY] + directory + record + locator + end
 
 
-def test_zip64() -> None:
+def test_zip64():
     data = _zip64(SOUND)
     with zipfile.ZipFile(io.BytesIO(data)) as file:
         assert file.read(PYTHON_LIBRARY) == library()
     assert read_torch(WheelReader(Bytes(data))).architectures == ROW
 
 
-def test_a_comment_behind_the_directory() -> None:
+def test_a_comment_behind_the_directory():
     data = _with(SOUND, END + 20, "<H", 300) + b"PK\5\6".ljust(300, b".")
     with pytest.raises(WheelError):
         WheelReader(Bytes(data))
     assert WheelReader(Bytes(_with(SOUND, END + 20, "<H", 300) + b"." * 300)).members
 
 
-def test_a_directory_larger_than_the_end_that_is_looked_at() -> None:
+def test_a_directory_larger_than_the_end_that_is_looked_at():
     ranges = Bytes(
         archive(torch_files() | {f"torch/include/{number:05}.h": b"" for number in range(3000)})
     )
@@ -88,7 +85,7 @@ def test_a_directory_larger_than_the_end_that_is_looked_at() -> None:
     assert ranges.asked[1][1] == ranges.asked[0][0]
 
 
-def test_a_stored_file() -> None:
+def test_a_stored_file():
     assert (
         read_torch(WheelReader(Bytes(archive(torch_files(), zipfile.ZIP_STORED)))).architectures
         == ROW
@@ -120,16 +117,16 @@ def test_a_stored_file() -> None:
         SOUND.replace(b"torch/version.py", b"torch/Version.py", 1),
     ],
 )
-def test_a_malformed_wheel_is_one_clear_error(data: bytes) -> None:
+def test_a_malformed_wheel_is_one_clear_error(data):
     assert _code(data) == "wheel-malformed"
 
 
-def test_a_name_twice_is_an_error() -> None:
+def test_a_name_twice_is_an_error():
     data = archive({"torch/a": b"", "torch/b": b""}).replace(b"torch/b", b"torch/a")
     assert _code(data) == "wheel-malformed"
 
 
-def test_a_million_files_are_not_read() -> None:
+def test_a_million_files_are_not_read():
     entry = struct.pack("<4s6H3I5H2I", b"PK\1\2", *[0] * 6, 0, 0, 0, 1, *[0] * 4, 0, 0) + b"a"
     data = entry * 1_000_000
     record = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, 10**6, 10**6, len(data), 0)
@@ -162,7 +159,7 @@ def _holding(packed: bytes, size: int) -> bytes:
 @pytest.mark.parametrize(
     ("size", "code"), [(10_000_000, "wheel-malformed"), (0x7FFFFFFF, "wheel-too-large")]
 )
-def test_a_deflate_bomb_is_inflated_no_further_than_it_may(size: int, code: str) -> None:
+def test_a_deflate_bomb_is_inflated_no_further_than_it_may(size, code):
     data = _holding(_bomb(64 << 20), size)
     tracemalloc.start()
     with pytest.raises(WheelError) as caught:
@@ -176,7 +173,7 @@ def test_a_deflate_bomb_is_inflated_no_further_than_it_may(size: int, code: str)
 @pytest.mark.parametrize(
     "limits", [Limits(bytes=100_000), Limits(requests=3), Limits(inflated=100_000)]
 )
-def test_limits(limits: Limits) -> None:
+def test_limits(limits):
     with pytest.raises(WheelError) as caught:
         read_torch(WheelReader(Bytes(SOUND), limits))
     assert caught.value.code == "wheel-too-large"
@@ -200,19 +197,19 @@ class _Short(Bytes):
 
 
 @pytest.mark.parametrize("kind", [_Endless, _Short])
-def test_more_or_less_than_was_asked_for(kind: type[Bytes]) -> None:
+def test_more_or_less_than_was_asked_for(kind):
     with pytest.raises(WheelError) as caught:
         WheelReader(kind(SOUND))
     assert caught.value.code == "wrong-range"
 
 
-def test_a_large_text_is_not_read() -> None:
+def test_a_large_text_is_not_read():
     wheel = WheelReader(Bytes(archive({"a/b": bytes(5 << 20)})))
     with pytest.raises(WheelError, match="5242880"):
         wheel.read("a/b")
 
 
-def test_a_stream_that_is_left_early_asks_for_no_more() -> None:
+def test_a_stream_that_is_left_early_asks_for_no_more():
     ranges = Bytes(archive({"a.so": bytes(12 << 20)}, zipfile.ZIP_STORED))
     stream = WheelReader(ranges).stream("a.so")
     next(stream)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,13 @@ from gpuinstall.api import choose
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.extensions import Beside, Extension, list_files, load_extensions
+from gpuinstall.catalog.extensions import (
+    Beside,
+    Extension,
+    ExtensionFile,
+    list_files,
+    load_extensions,
+)
 from gpuinstall.lock.extensions import ExtensionChoice, Surroundings, choose_extension
 from gpuinstall.lock.target import Target
 from gpuinstall.machine.vendors import rules_for
@@ -32,12 +39,6 @@ from tests.unit.wheels.test_needs import (
     UNTIL_2_8,
     UNTIL_2_11,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from gpuinstall.catalog.extensions import ExtensionFile
 
 CODE = fatbin((2, 80, 0), (2, 90, 0)) * 3
 CU12 = ("libtorch.so", "libc10.so", "libcudart.so.12")
@@ -104,9 +105,7 @@ def reasons(found: ExtensionChoice) -> dict[str, str]:
     return {rejection.reason.code: rejection.reason.message for rejection in found.rejected}
 
 
-def test_the_right_minor_is_chosen_although_a_newer_torch_would_run(
-    index: ExtensionIndex, tmp_path: Path
-) -> None:
+def test_the_right_minor_is_chosen_although_a_newer_torch_would_run(index, tmp_path):
     good = library(tmp_path, FROM_2_10, UNTIL_2_11)
     name = index.add("cu126", "flash-attn", "cu.12.6.torch.2.11", good, requires="torch==2.11.*")
 
@@ -169,9 +168,7 @@ def liar(folder: Path, lie: str) -> Path:
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_name_that_lies_is_rejected_with_the_reason_before_the_download(
-    index: ExtensionIndex, tmp_path: Path, lie: str
-) -> None:
+def test_a_name_that_lies_is_rejected_with_the_reason_before_the_download(index, tmp_path, lie):
     requires = "torch==2.10.*" if lie == "METADATA of another torch" else None
     named = "2.8.3+other" if lie == "METADATA of another version" else None
     file = liar(tmp_path, lie)
@@ -190,8 +187,8 @@ def test_a_name_that_lies_is_rejected_with_the_reason_before_the_download(
 
 
 def test_a_release_whose_metadata_names_another_version_gives_way_to_one_that_pip_takes_too(
-    index: ExtensionIndex, tmp_path: Path
-) -> None:
+    index, tmp_path
+):
     good, local = library(tmp_path, FROM_2_10), "cu.12.6.torch.2.12"
     for version in ("0.18.1", "0.18.2", "0.18.3"):
         index.add("cu126", "deepspeed", local, good, version=version, named=f"{version}+unknown")
@@ -205,9 +202,7 @@ def test_a_release_whose_metadata_names_another_version_gives_way_to_one_that_pi
 
 
 @pytest.mark.parametrize("form", ["", "v1+json/", "v1+html/"])
-def test_the_page_is_read_in_each_of_its_forms(
-    index: ExtensionIndex, tmp_path: Path, form: str
-) -> None:
+def test_the_page_is_read_in_each_of_its_forms(index, tmp_path, form):
     canonical = index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", library(tmp_path, FROM_2_10))
     dense = index.add(
         "cu126", "flash-attn", "cu12.6torch2.12.1cxx11abiTRUE", library(tmp_path, FROM_2_10)
@@ -221,7 +216,7 @@ def test_the_page_is_read_in_each_of_its_forms(
     assert found.fit.file.wheel.metadata_sha256
 
 
-def test_what_names_say_rejects_without_a_request(index: ExtensionIndex, tmp_path: Path) -> None:
+def test_what_names_say_rejects_without_a_request(index, tmp_path):
     good = library(tmp_path, FROM_2_10)
     for name, local, tag in (
         ("another Python", "cu.12.6.torch.2.12", "cp39-cp39-manylinux_2_28_x86_64"),
@@ -239,9 +234,7 @@ def test_what_names_say_rejects_without_a_request(index: ExtensionIndex, tmp_pat
     assert not any("artifacts" in address for address in index.addresses)
 
 
-def test_the_newest_extension_comes_before_the_newest_torch(
-    index: ExtensionIndex, tmp_path: Path
-) -> None:
+def test_the_newest_extension_comes_before_the_newest_torch(index, tmp_path):
     index.add(
         "cu126", "flash-attn", "cu.12.6.torch.2.12", library(tmp_path, FROM_2_10), version="2.8.3"
     )
@@ -259,9 +252,7 @@ def test_the_newest_extension_comes_before_the_newest_torch(
     assert (found.fit.file.wheel.filename, str(found.fit.build.torch)) == (newer, "2.10.0")
 
 
-def test_what_it_requires_beside_torch_says_nothing_of_torch(
-    index: ExtensionIndex, tmp_path: Path
-) -> None:
+def test_what_it_requires_beside_torch_says_nothing_of_torch(index, tmp_path):
     name = index.add(
         "cu126",
         "flash-attn",
@@ -276,9 +267,7 @@ def test_what_it_requires_beside_torch_says_nothing_of_torch(
     assert found.fit.file.wheel.filename == name
 
 
-def test_stable_code_is_taken_beside_the_newest_torch_that_its_metadata_allows(
-    index: ExtensionIndex, tmp_path: Path
-) -> None:
+def test_stable_code_is_taken_beside_the_newest_torch_that_its_metadata_allows(index, tmp_path):
     index.add(
         "cu126",
         "flash-attn",
@@ -293,17 +282,13 @@ def test_stable_code_is_taken_beside_the_newest_torch_that_its_metadata_allows(
     assert found.fit.build == surroundings(RTX_3090).builds[0]
 
 
-def test_code_that_nothing_says_a_torch_of_is_not_taken(
-    index: ExtensionIndex, tmp_path: Path
-) -> None:
+def test_code_that_nothing_says_a_torch_of_is_not_taken(index, tmp_path):
     index.add("cu126", "flash-attn", "cu.12.6", library(tmp_path, needs=OF_TORCH))
 
     assert set(reasons(choice(index, tmp_path))) == {"torch-unknown"}
 
 
-def test_a_card_below_the_lowest_capability_is_refused_without_reading(
-    index: ExtensionIndex, tmp_path: Path
-) -> None:
+def test_a_card_below_the_lowest_capability_is_refused_without_reading(index, tmp_path):
     index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", library(tmp_path, FROM_2_10))
 
     found = choice(index, tmp_path, ("V100", "535"))
@@ -314,9 +299,7 @@ def test_a_card_below_the_lowest_capability_is_refused_without_reading(
     )
 
 
-def test_a_list_that_changes_under_the_same_name_gives_what_it_lists_now(
-    index: ExtensionIndex, tmp_path: Path
-) -> None:
+def test_a_list_that_changes_under_the_same_name_gives_what_it_lists_now(index, tmp_path):
     first = library(tmp_path, FROM_2_10, code=fatbin((2, 90, 0)) * 3)
     index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", first)
     assert choice(index, tmp_path).fit is None
@@ -326,7 +309,7 @@ def test_a_list_that_changes_under_the_same_name_gives_what_it_lists_now(
     assert choice(index, tmp_path).fit
 
 
-def test_nothing_else_is_asked_for_a_bound_name(index: ExtensionIndex, tmp_path: Path) -> None:
+def test_nothing_else_is_asked_for_a_bound_name(index, tmp_path):
     choice(index, tmp_path)
 
     assert index.addresses
@@ -350,8 +333,8 @@ DOCUMENTED = {
 
 @pytest.mark.parametrize("wanted", DOCUMENTED, ids=" ".join)
 def test_of_the_lists_that_are_documented_each_machine_gets_a_file_with_its_code_or_none(
-    tmp_path: Path, wanted: tuple[str, str, str]
-) -> None:
+    tmp_path, wanted
+):
     name, *machine = wanted
     index = astral_index(tmp_path, [name])
     host = index.host()
@@ -379,9 +362,7 @@ def test_of_the_lists_that_are_documented_each_machine_gets_a_file_with_its_code
         ("git1234", None, None),
     ],
 )
-def test_both_forms_of_local_versions_are_understood(
-    local: str, cuda: str | None, torch: str | None
-) -> None:
+def test_both_forms_of_local_versions_are_understood(local, cuda, torch):
     file = named(local)
 
     assert (file.cuda, file.torch, file.cpu) == (cuda, torch, "cpu" in local)

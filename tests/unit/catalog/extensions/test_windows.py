@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from packaging.requirements import Requirement
@@ -12,7 +11,7 @@ from packaging.version import Version
 
 from gpuinstall.api import choose
 from gpuinstall.base.request import Request
-from gpuinstall.catalog import Wheel, load_catalog
+from gpuinstall.catalog import Build, Wheel, load_catalog
 from gpuinstall.catalog.extensions import (
     Beside,
     Extension,
@@ -21,21 +20,16 @@ from gpuinstall.catalog.extensions import (
     list_files,
     load_extensions,
 )
-from gpuinstall.lock.extensions import Surroundings, choose_extension
+from gpuinstall.lock.extensions import ExtensionChoice, Surroundings, choose_extension
 from gpuinstall.lock.target import Target
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan import Plan
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.row import LearnedRow
-from gpuinstall.wheels.needs import TorchNeeds
+from gpuinstall.wheels.needs import TorchKind, TorchNeeds
 from gpuinstall.words import machine_in_words
 from tests.lab.host import NOT_FOUND, Answer, Host
-
-if TYPE_CHECKING:
-    from gpuinstall.catalog import Build
-    from gpuinstall.lock.extensions import ExtensionChoice
-    from gpuinstall.wheels.needs import TorchKind
 
 # From facts of what users install: the forms are real, the numbers are of several releases.
 NAMES = [
@@ -73,7 +67,7 @@ def file_named(name: str, filename: str) -> ExtensionFile:
 
 
 @pytest.mark.parametrize(("name", "filename", "cuda", "torch"), NAMES)
-def test_the_names_tell_cuda_and_torch(name: str, filename: str, cuda: str, torch: str) -> None:
+def test_the_names_tell_cuda_and_torch(name, filename, cuda, torch):
     file = file_named(name, filename)
 
     assert (file.cuda, file.torch) == (cuda, torch)
@@ -124,7 +118,7 @@ def empty_row(*requires: str, kind: TorchKind) -> LearnedRow:
     )
 
 
-def test_a_file_for_newer_torches_too_is_none_for_an_older_one() -> None:
+def test_a_file_for_newer_torches_too_is_none_for_an_older_one():
     files = [file_named(name, filename) for name, filename, *_ in NAMES if name == "sageattention"]
 
     [rejected] = chosen("2.9.1", files).rejected
@@ -132,7 +126,7 @@ def test_a_file_for_newer_torches_too_is_none_for_an_older_one() -> None:
     assert rejected.reason.code in {"other-torch", "other-cuda"}
 
 
-def test_of_triton_for_windows_the_minor_release_of_torchs_triton_is_taken() -> None:
+def test_of_triton_for_windows_the_minor_release_of_torchs_triton_is_taken():
     names = ("triton_windows-3.8.0.post29", "triton_windows-3.5.1.post24")
     files = [file_named("triton-windows", f"{name}-cp312-cp312-win_amd64.whl") for name in names]
 
@@ -144,7 +138,7 @@ def test_of_triton_for_windows_the_minor_release_of_torchs_triton_is_taken() -> 
     assert rejected.reason.message == "does not go with torch 2.9.1, but triton-windows==3.5.* does"
 
 
-def test_a_file_for_one_torch_without_a_library_for_it_is_none() -> None:
+def test_a_file_for_one_torch_without_a_library_for_it_is_none():
     files = [file_named("xformers", "xformers-0.0.33.post2-cp39-abi3-win_amd64.whl")]
 
     choice = chosen("2.9.1", files, empty_row("torch==2.9.1", kind="none"))
@@ -155,7 +149,7 @@ def test_a_file_for_one_torch_without_a_library_for_it_is_none() -> None:
     assert rejected.reason.message == message
 
 
-def test_a_source_with_several_releases_has_a_page_for_each() -> None:
+def test_a_source_with_several_releases_has_a_page_for_each():
     pages = []
 
     def respond(path: str, _headers: dict[str, str]) -> Answer:
@@ -178,7 +172,7 @@ def test_a_source_with_several_releases_has_a_page_for_each() -> None:
 
 
 @pytest.mark.parametrize(("torch", "minor"), [("2.7.1", "3.3"), ("2.9.1", "3.5")])
-def test_triton_for_windows_goes_with_the_triton_of_torch(torch: str, minor: str) -> None:
+def test_triton_for_windows_goes_with_the_triton_of_torch(torch, minor):
     catalog = load_catalog()
 
     assert catalog.triton_for_windows(Version(torch)) == (f"triton-windows=={minor}.*",)

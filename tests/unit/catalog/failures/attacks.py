@@ -6,7 +6,8 @@ import importlib
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from gpuinstall.catalog.failures.observations import load_kinds
 from gpuinstall.catalog.failures.table import (
@@ -15,11 +16,7 @@ from gpuinstall.catalog.failures.table import (
     load_failures,
     load_lookalikes,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gpuinstall.catalog.failures.transcript import Pattern
+from gpuinstall.catalog.failures.transcript import Pattern
 
 TEXT = 2000
 _parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")

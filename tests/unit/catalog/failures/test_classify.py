@@ -6,9 +6,9 @@ import html
 import json
 import re
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import tomli
@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from gpuinstall.base.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.catalog.failures.classify import (
+    RecognisedCause,
     advised,
     cause_of,
     classify,
@@ -26,11 +27,6 @@ from gpuinstall.catalog.failures.classify import (
     lookalikes,
 )
 from gpuinstall.catalog.failures.table import load_failures
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpuinstall.catalog.failures.classify import RecognisedCause
 
 LOGS = Path(__file__).resolve().parents[3] / "data" / "logs"
 FAILING = sorted(LOGS.glob("F*.txt"))
@@ -120,7 +116,7 @@ BREAKS: dict[str, Callable[[str], str]] = {
 }
 
 
-def test_each_message_is_recognised() -> None:
+def test_each_message_is_recognised():
     found = [(identity, message, causes_of(message)) for identity, message in MESSAGES]
     wrong = {
         message: causes
@@ -133,13 +129,13 @@ def test_each_message_is_recognised() -> None:
     assert all(identity in SHARED[message] for identity, message in MESSAGES if message in SHARED)
 
 
-def test_there_is_a_log_for_each_failure() -> None:
+def test_there_is_a_log_for_each_failure():
     sources = tomli.loads((LOGS / "sources.toml").read_text(encoding="utf-8"))
     assert {path.stem for path in FAILING} == load_failures().keys()
     assert sources.keys() <= load_failures().keys()
 
 
-def test_each_log_shows_its_failure_first_with_a_line_of_its_own_as_evidence() -> None:
+def test_each_log_shows_its_failure_first_with_a_line_of_its_own_as_evidence():
     wrong = {}
     for log in FAILING:
         text = log.read_text(encoding="utf-8")
@@ -152,7 +148,7 @@ def test_each_log_shows_its_failure_first_with_a_line_of_its_own_as_evidence() -
     assert wrong == {}
 
 
-def test_further_wordings_of_public_threads_are_recognised() -> None:
+def test_further_wordings_of_public_threads_are_recognised():
     found = {
         (identity, text): causes_of(text) for identity, texts in VARIANTS.items() for text in texts
     }
@@ -161,7 +157,7 @@ def test_further_wordings_of_public_threads_are_recognised() -> None:
     } == {}
 
 
-def test_other_programs_and_languages_say_the_same() -> None:
+def test_other_programs_and_languages_say_the_same():
     sound = WORDINGS["none"]
     accused = [text for text in sound if classify(text)]
     lost = [
@@ -175,7 +171,7 @@ def test_other_programs_and_languages_say_the_same() -> None:
     assert accused == []
 
 
-def test_alternatives_share_one_confidence() -> None:
+def test_alternatives_share_one_confidence():
     texts = [
         *(message for _, message in MESSAGES),
         *(text for texts in VARIANTS.values() for text in texts),
@@ -185,7 +181,7 @@ def test_alternatives_share_one_confidence() -> None:
 
 
 @pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.heavy)])
-def test_each_log_is_understood_however_it_is_broken(every: int) -> None:
+def test_each_log_is_understood_however_it_is_broken(every):
     found = {}
     for number, (name, broken) in enumerate(BREAKS.items()):
         for log in FAILING[number % every :: every]:
@@ -194,7 +190,7 @@ def test_each_log_is_understood_however_it_is_broken(every: int) -> None:
     assert {place: cause for place, cause in found.items() if cause != place[1]} == {}
 
 
-def test_nothing_is_recognised_in_a_healthy_log_nor_advised_against() -> None:
+def test_nothing_is_recognised_in_a_healthy_log_nor_advised_against():
     texts = {log.stem: log.read_text(encoding="utf-8") for log in HEALTHY}
 
     assert len(HEALTHY) >= 30
@@ -205,15 +201,15 @@ def test_nothing_is_recognised_in_a_healthy_log_nor_advised_against() -> None:
     assert {name: advice for name, text in texts.items() if (advice := advised(text))} == {}
 
 
-def test_nothing_is_recognised_in_an_unrelated_line() -> None:
+def test_nothing_is_recognised_in_an_unrelated_line():
     assert {line: causes for line in UNRELATED if (causes := classify(line))} == {}
 
 
-def test_nothing_is_recognised_in_all_unrelated_lines_together() -> None:
+def test_nothing_is_recognised_in_all_unrelated_lines_together():
     assert classify("\n".join(UNRELATED)) == ()
 
 
-def test_lookalikes_are_told_apart() -> None:
+def test_lookalikes_are_told_apart():
     rows = [
         ("found version 11040: The NVIDIA driver on your system is too old", "F02"),
         (f"NVIDIA RTX 4090\n{TOO_OLD}", "F02"),
@@ -250,7 +246,7 @@ def test_lookalikes_are_told_apart() -> None:
     assert {text: found for text, cause in rows if (found := first(text)) != cause} == {}
 
 
-def test_what_a_text_contradicts_is_no_answer() -> None:
+def test_what_a_text_contradicts_is_no_answer():
     smi = "| NVIDIA-SMI 550.54.15   Driver Version: 550.54.15   CUDA Version: 12.4 |"
     rows = [
         (f"{smi}\nCould not find cuda drivers on your machine, GPU will not be used.", "F102"),
@@ -281,14 +277,14 @@ def test_what_a_text_contradicts_is_no_answer() -> None:
     assert {text: found for text, cause in rows if (found := first(text)) != cause} == {}
 
 
-def test_the_first_of_several_failures_is_the_first_answer() -> None:
+def test_the_first_of_several_failures_is_the_first_answer():
     steps = "step\n" * 100
     log = f"No space left on device (os error 28)\n{steps}{NO_KERNEL}\nTesla P100"
 
     assert [cause.id for cause in classify(log)][:2] == ["F70", "F37"]
 
 
-def test_an_unsure_answer_names_the_command_that_would_decide() -> None:
+def test_an_unsure_answer_names_the_command_that_would_decide():
     command = deciding_command(TOO_OLD, classify(TOO_OLD))
 
     assert command is not None
@@ -296,7 +292,7 @@ def test_an_unsure_answer_names_the_command_that_would_decide() -> None:
     assert deciding_command(NO_KERNEL, classify(f"Tesla P100\n{NO_KERNEL}")) is None
 
 
-def test_commands_of_a_text_that_names_no_system_are_for_this_one() -> None:
+def test_commands_of_a_text_that_names_no_system_are_for_this_one():
     rows = {
         "fatal error: Python.h: No such file": True,
         "Ubuntu 22.04\nfatal error: Python.h: No such file": False,
@@ -306,7 +302,7 @@ def test_commands_of_a_text_that_names_no_system_are_for_this_one() -> None:
     assert {text: is_of_an_unknown_system(text, classify(text)) for text in rows} == rows
 
 
-def test_a_fix_is_made_of_the_library_and_of_who_asks_for_it() -> None:
+def test_a_fix_is_made_of_the_library_and_of_who_asks_for_it():
     onnx = classify("onnxruntime: libcublasLt.so.12: cannot open shared object file")[0].fix
     other = classify("libcublasLt.so.12: cannot open shared object file")[0].fix
 
@@ -315,7 +311,7 @@ def test_a_fix_is_made_of_the_library_and_of_who_asks_for_it() -> None:
     assert any("libcublaslt.so.12" in line for line in other)
 
 
-def test_the_machine_decides_between_causes() -> None:
+def test_the_machine_decides_between_causes():
     rows = [
         (NO_KERNEL, machine("6.1"), "F37"),
         (NO_KERNEL, machine("12.0"), "F38"),
@@ -345,7 +341,7 @@ def test_the_machine_decides_between_causes() -> None:
     ] == []
 
 
-def test_where_it_is_read_decides_over_the_fix_and_not_over_the_cause() -> None:
+def test_where_it_is_read_decides_over_the_fix_and_not_over_the_cause():
     text = "Found no NVIDIA driver on your system."
     here = machine(environment=Environment(container="docker"))
     (cause, *_), (plain, *_) = classify(text, here=here), classify(text)
@@ -358,13 +354,13 @@ def test_where_it_is_read_decides_over_the_fix_and_not_over_the_cause() -> None:
     ("distribution", "tool"),
     [("Ubuntu 22.04", "apt"), ("Rocky Linux 9", "dnf"), ("Arch Linux", "pacman")],
 )
-def test_the_fix_is_for_the_distribution(distribution: str, tool: str) -> None:
+def test_the_fix_is_for_the_distribution(distribution, tool):
     here = Machine("linux", "x86_64", distribution=distribution)
     fix = classify("fatal error: Python.h: No such file or directory", here=here)[0].fix
     assert f"sudo {tool} " in fix[0]
 
 
-def test_a_machine_of_unknown_distribution_is_told_every_packager() -> None:
+def test_a_machine_of_unknown_distribution_is_told_every_packager():
     fix = classify("fatal error: Python.h: No such file or directory")[0].fix
     assert [line.partition("   # with ")[2] for line in fix[:4]] == [
         "apt",
@@ -375,7 +371,7 @@ def test_a_machine_of_unknown_distribution_is_told_every_packager() -> None:
     assert all(line.startswith("sudo ") for line in fix[:4])
 
 
-def test_where_the_distribution_is_unknown_prose_is_said_once_and_in_no_command() -> None:
+def test_where_the_distribution_is_unknown_prose_is_said_once_and_in_no_command():
     fix = classify(
         "RuntimeError: Could not load libtorchcodec. Likely causes: 1. FFmpeg is not installed."
     )[0].fix
@@ -383,7 +379,7 @@ def test_where_the_distribution_is_unknown_prose_is_said_once_and_in_no_command(
     assert sum(line.startswith("The torchcodec of this torch: ") for line in fix) == 1
 
 
-def test_a_command_for_an_environment_that_is_not_known_can_be_pasted() -> None:
+def test_a_command_for_an_environment_that_is_not_known_can_be_pasted():
     fix = classify(
         "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.1.2 as it may crash"
     )[0].fix
@@ -409,7 +405,7 @@ def test_a_command_for_an_environment_that_is_not_known_can_be_pasted() -> None:
         ("torch 2.9.1+cu130\nUnable to load cuBLAS. Is it installed?\nonnxruntime", "onnxruntime-gpu>=1.27", "<1.27"),
     ],
 )  # fmt: skip
-def test_a_fix_follows_what_the_text_says(text: str, command: str, never: str) -> None:
+def test_a_fix_follows_what_the_text_says(text, command, never):
     here = Machine("linux", "x86_64", distribution="Ubuntu 24.04")
     fix = "\n".join(classify(text, here=here)[0].fix)
     assert command in fix
@@ -424,18 +420,18 @@ def test_a_fix_follows_what_the_text_says(text: str, command: str, never: str) -
         "UserWarning: Error checking compiler version for cl: [WinError 2]",
     ],
 )
-def test_a_line_without_an_error_is_no_sign(text: str) -> None:
+def test_a_line_without_an_error_is_no_sign(text):
     assert classify(text) == ()
 
 
-def test_a_path_of_wsl_does_not_silence_another_driver() -> None:
+def test_a_path_of_wsl_does_not_silence_another_driver():
     text = (
         "LD_LIBRARY_PATH=/usr/lib/wsl:/usr/local/cuda/lib64\nFound no NVIDIA driver on your system."
     )
     assert first(text) == "F01"
 
 
-def test_what_follows_from_a_cause_counts_less_than_it() -> None:
+def test_what_follows_from_a_cause_counts_less_than_it():
     causes = classify(
         "Error 802: system not yet initialized\nRuntimeError: No CUDA GPUs are available"
     )
@@ -452,7 +448,7 @@ def test_what_follows_from_a_cause_counts_less_than_it() -> None:
         ("file-watches", "file-watches"),
     ],
 )
-def test_what_only_looks_like_a_gpu_fault_is_named_apart(name: str, identity: str) -> None:
+def test_what_only_looks_like_a_gpu_fault_is_named_apart(name, identity):
     text = (LOGS / f"healthy-{name}.txt").read_text(encoding="utf-8")
     assert [other.id for other, _ in lookalikes(text)] == [identity]
 
@@ -476,39 +472,39 @@ def test_what_only_looks_like_a_gpu_fault_is_named_apart(name: str, identity: st
         ("compile a newer glibc", "replace-glibc"),
     ],
 )
-def test_wrong_advice_is_recognised_and_is_no_cause(text: str, identity: str) -> None:
+def test_wrong_advice_is_recognised_and_is_no_cause(text, identity):
     assert [advice.id for advice in advised(text)] == [identity]
     assert classify(text) == ()
 
 
-def test_advice_is_not_called_wrong_where_it_is_right() -> None:
+def test_advice_is_not_called_wrong_where_it_is_right():
     text = "The detected CUDA version mismatches the version that was used to compile: install the CUDA toolkit"
     assert "toolkit-for-torch" in [advice.id for advice in advised(text)]
     assert advised(text, classify(text)) == ()
 
 
-def test_the_first_causes_own_advice_comes_with_it() -> None:
+def test_the_first_causes_own_advice_comes_with_it():
     causes = classify("undefined symbol: __nvJitLinkComplete_12_4")
     assert {advice.id for advice in advised("", causes)} == {"ld-library-path", "symlink"}
 
 
 @pytest.mark.parametrize(("message", "cause"), [(NO_KERNEL, "F37"), ("out of memory", None)])
-def test_one_message_has_one_cause(message: str, cause: str | None) -> None:
+def test_one_message_has_one_cause(message, cause):
     assert cause_of(message) == cause
 
 
 @given(st.text())
-def test_no_text_raises(text: str) -> None:
+def test_no_text_raises(text):
     classify(text)
 
 
 @settings(max_examples=50)
 @given(st.sampled_from(FAILING), st.integers(0, 3000), st.integers(0, 3000))
-def test_no_piece_of_a_log_raises(log: Path, start: int, length: int) -> None:
+def test_no_piece_of_a_log_raises(log, start, length):
     classify(log.read_text(encoding="utf-8")[start : start + length])
 
 
-def test_fifty_megabytes_are_read_in_seconds() -> None:
+def test_fifty_megabytes_are_read_in_seconds():
     lines = "".join(
         f"2026-11-20 10:00:{n % 60:02} epoch {n // 100} cuda:0 error {n} driver\n"
         for n in range(1_000_000)

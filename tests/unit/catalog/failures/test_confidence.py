@@ -1,7 +1,5 @@
 """How sure an answer is: a wrong answer is worse than none, and 90 % means 90 %."""
 
-from __future__ import annotations
-
 import pytest
 
 from gpuinstall.catalog.failures.classify import classify
@@ -48,9 +46,7 @@ from tests.unit.catalog.failures.held_out import CLASSES, answers
         ),
     ],
 )
-def test_what_looks_alike_is_not_answered_with_the_wrong_cause(
-    text: str, right: str, wrong: str
-) -> None:
+def test_what_looks_alike_is_not_answered_with_the_wrong_cause(text, right, wrong):
     confidences = {cause.id: cause.confidence for cause in classify(text)}
     assert next(iter(confidences)) == right
     assert confidences.get(wrong, 0) < 0.3
@@ -76,9 +72,7 @@ def test_what_looks_alike_is_not_answered_with_the_wrong_cause(
         ),
     ],
 )
-def test_a_symptom_is_an_answer_only_where_nothing_names_the_cause(
-    text: str, symptom: str, cause: str
-) -> None:
+def test_a_symptom_is_an_answer_only_where_nothing_names_the_cause(text, symptom, cause):
     (alone,) = classify(text)
     assert alone.id == symptom
     assert any("gpuinstall doctor" in line for line in alone.fix)
@@ -86,7 +80,7 @@ def test_a_symptom_is_an_answer_only_where_nothing_names_the_cause(
     assert symptom not in [each.id for each in classify(f"{cause}\n{text}")]
 
 
-def test_an_answer_is_as_often_right_as_it_says() -> None:
+def test_an_answer_is_as_often_right_as_it_says():
     """Of texts that no pattern was written from, in each class of confidence that has some."""
     found = answers()
     for low, high in CLASSES:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,18 +15,14 @@ from gpuinstall.catalog.failures.classify import classify
 from gpuinstall.catalog.failures.observations import load_kinds
 from gpuinstall.catalog.failures.problems import FixContext, finding_for, fix
 from gpuinstall.catalog.failures.table import (
+    Failure,
+    Sign,
     load_advice,
     load_circumstances,
     load_failures,
     load_lookalikes,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from gpuinstall.catalog.failures.table import Failure, Sign
-    from gpuinstall.catalog.failures.transcript import Pattern
+from gpuinstall.catalog.failures.transcript import Pattern
 
 FAILURES = tuple(load_failures().values())
 HERE = Machine("linux", "x86_64", distribution="Ubuntu 24.04")
@@ -42,7 +39,7 @@ NAMES = {
 }
 
 
-def test_each_entry_has_a_number_of_its_own() -> None:
+def test_each_entry_has_a_number_of_its_own():
     ids = list(load_failures())
 
     assert [name for name in ids if not re.fullmatch(r"F\d{2,3}", name)] == []
@@ -112,7 +109,7 @@ RULES = (
 )
 
 
-def test_every_entry_keeps_every_rule() -> None:
+def test_every_entry_keeps_every_rule():
     wrong = [
         (failure.id, rule.__name__) for failure in FAILURES for rule in RULES if not rule(failure)
     ]
@@ -120,7 +117,7 @@ def test_every_entry_keeps_every_rule() -> None:
     assert wrong == []
 
 
-def test_every_circumstance_is_used_and_compiles() -> None:
+def test_every_circumstance_is_used_and_compiles():
     used = {
         name
         for failure in FAILURES
@@ -133,7 +130,7 @@ def test_every_circumstance_is_used_and_compiles() -> None:
         assert all(pattern.regex.pattern for pattern in patterns)
 
 
-def test_advice_and_lookalikes_give_reasons() -> None:
+def test_advice_and_lookalikes_give_reasons():
     assert all(advice.told and advice.why for advice in load_advice().values())
     assert all(other.fix and other.why and other.patterns for other in load_lookalikes())
     assert {"toolkit-for-torch", "ld-library-path", "reset-in-use"} <= load_advice().keys()
@@ -166,14 +163,14 @@ def with_a_new_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     _forget()
 
 
-def _forget() -> None:
+def _forget():
     for cached in vars(table).values():
         if hasattr(cached, "cache_clear"):
             cached.cache_clear()
 
 
 @pytest.mark.usefixtures("with_a_new_entry")
-def test_a_new_failure_is_one_entry() -> None:
+def test_a_new_failure_is_one_entry():
     (cause,) = classify("WidgetError: the frobnicator has lost its spindle", here=HERE)
     reported = finding_for("spindle-missing", "no spindle", FixContext.of_machine(HERE))
     assert (cause.id, reported.id, reported.needs) == ("F999", "F999", ("root",))
@@ -182,7 +179,7 @@ def test_a_new_failure_is_one_entry() -> None:
 
 
 @pytest.mark.usefixtures("with_a_new_entry")
-def test_an_unknown_key_of_an_entry_is_refused() -> None:
+def test_an_unknown_key_of_an_entry_is_refused():
     with (table.DATA / "runtime.toml").open("a", encoding="utf-8") as file:
         file.write('consequence = ["F01"]\n')
 

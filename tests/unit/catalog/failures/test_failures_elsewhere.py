@@ -7,15 +7,17 @@ the catalogue's entries are made, here and in tests/unit/machine/test_failures.p
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from gpuinstall.api import choose
 from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Environment, Gpu, Machine
 from gpuinstall.base.process import Finished
 from gpuinstall.base.request import Request
@@ -36,11 +38,6 @@ from tests.unit.diagnose.evidence import holding
 from tests.unit.lock.wheels_here import torch
 from tests.unit.machine.test_failures import MADE as ON_THE_MACHINE
 from tests.unit.plan.machines import jetson, machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from gpuinstall.base.finding import Finding
 
 Signs = set[tuple[str, "str | None"]]
 Packages = tuple[tuple[str, str], ...]
@@ -386,9 +383,7 @@ CANNOT = {
 
 
 @pytest.mark.parametrize("room", ELSEWHERE)
-def test_a_failure_is_recognised_and_its_healthy_counterpart_does_not_show_it(
-    tmp_path: Path, room: str
-) -> None:
+def test_a_failure_is_recognised_and_its_healthy_counterpart_does_not_show_it(tmp_path, room):
     wrong = {}
     for entry, made in ELSEWHERE[room].items():
         folders = (tmp_path / entry / "sick", tmp_path / entry / "healthy")
@@ -401,7 +396,7 @@ def test_a_failure_is_recognised_and_its_healthy_counterpart_does_not_show_it(
     assert wrong == {}
 
 
-def test_a_toolkit_on_the_machine_changes_no_choice(tmp_path: Path) -> None:
+def test_a_toolkit_on_the_machine_changes_no_choice(tmp_path):
     tools = {
         "/usr/local/cuda/version.json": '{"cuda": {"version": "11.8"}}',
         "/usr/local/cuda/bin/nvcc": "",
@@ -412,8 +407,8 @@ def test_a_toolkit_on_the_machine_changes_no_choice(tmp_path: Path) -> None:
 
 
 def test_every_entry_that_is_seen_before_an_installation_is_made_or_has_its_reason(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     rooms: dict[str, Mapping[str, object]] = {"the machine": ON_THE_MACHINE, **ELSEWHERE}
     made = [entry for entries in rooms.values() for entry in entries]
     early = {failure.id for failure in load_failures().values() if "before" in failure.detected}

@@ -1,7 +1,5 @@
 """No text keeps explain busy: each pattern on texts made from itself, and logs of any length."""
 
-from __future__ import annotations
-
 import base64
 import random
 import re
@@ -20,7 +18,7 @@ NOISY = re.sub(r"(.{70})", r"\1\n", NOISE)
 
 
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.heavy)])
-def test_no_pattern_is_slow_on_a_text_made_from_itself(every: int) -> None:
+def test_no_pattern_is_slow_on_a_text_made_from_itself(every):
     worst = {pattern.says: worst_seconds(pattern, SECONDS) for pattern in [*patterns()][::every]}
     slow = {says: seconds for says, seconds in worst.items() if seconds > SECONDS}
     assert slow == {}
@@ -43,7 +41,7 @@ def test_no_pattern_is_slow_on_a_text_made_from_itself(every: int) -> None:
         ),
     ],
 )
-def test_an_error_is_found_in_megabytes(text: str) -> None:
+def test_an_error_is_found_in_megabytes(text):
     start = time.process_time()
     evidence = Transcript(text).find(Pattern("no kernel image is available"))
     assert evidence is not None
@@ -51,5 +49,5 @@ def test_an_error_is_found_in_megabytes(text: str) -> None:
     assert time.process_time() - start < 10
 
 
-def test_a_number_without_end_is_no_character() -> None:
+def test_a_number_without_end_is_no_character():
     assert classify("&#" + "9" * 10_000 + ";") == ()

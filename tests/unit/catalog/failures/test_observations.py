@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 from string import Template
-from typing import TYPE_CHECKING
 
 from gpuinstall.catalog.failures.classify import RELIABLE, classify, lookalikes
 from gpuinstall.catalog.failures.observations import load_kinds, observe
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.catalog.failures.transcript import Transcript
 from tests.unit.catalog.failures.test_classify import BREAKS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LINUX = "ImportError: $it: cannot open shared object file: No such file or directory"
 LOADERS = (
@@ -571,7 +568,7 @@ def names_in(text: str) -> set[str]:
     return {observation.name for observation in observe(Transcript(text))}
 
 
-def test_no_wording_of_a_family_is_lost() -> None:
+def test_no_wording_of_a_family_is_lost():
     lost = [(name, text) for name, text in families() if name not in names_in(text)]
 
     assert lost == []
@@ -589,7 +586,7 @@ DRESSES = (
 )
 
 
-def test_no_wording_is_lost_however_its_line_is_broken() -> None:
+def test_no_wording_is_lost_however_its_line_is_broken():
     # The libraries have more than twenty wordings each as they are.
     texts = [(name, text) for name, text in families() if not name.startswith("missing library")]
     broken = [
@@ -600,7 +597,7 @@ def test_no_wording_is_lost_however_its_line_is_broken() -> None:
     assert [(name, text) for name, text in broken if name not in names_in(text)] == []
 
 
-def test_a_full_memory_is_one_whoever_says_it() -> None:
+def test_a_full_memory_is_one_whoever_says_it():
     others = [
         text
         for text in MEMORY
@@ -638,7 +635,7 @@ ON_THE_CPU = (
 )
 
 
-def test_xformers_warning_is_a_fault_unless_the_text_says_otherwise() -> None:
+def test_xformers_warning_is_a_fault_unless_the_text_says_otherwise():
     other_torch = Template(XFORMERS).substitute(kind="cu124")
     on_the_cpu = Template(XFORMERS).substitute(kind="cpu")
     accused = [
@@ -651,7 +648,7 @@ def test_xformers_warning_is_a_fault_unless_the_text_says_otherwise() -> None:
     assert accused == []
 
 
-def test_the_list_of_a_build_tells_whether_its_warning_about_gb10_is_true() -> None:
+def test_the_list_of_a_build_tells_whether_its_warning_about_gb10_is_true():
     older = (
         "NVIDIA GB10 with CUDA capability sm_121 is not compatible with the current PyTorch "
         "installation. The current PyTorch install supports CUDA capabilities $list."
@@ -673,7 +670,7 @@ def test_the_list_of_a_build_tells_whether_its_warning_about_gb10_is_true() -> N
     assert found == [right for _, _, right in cases]
 
 
-def test_another_makers_gpu_is_not_looked_for_in_nvidias_container() -> None:
+def test_another_makers_gpu_is_not_looked_for_in_nvidias_container():
     makers = (
         "ggml_cuda_init: failed to initialize MUSA: unsupported display driver / musa driver",
         "Default Runtime: mthreads",
@@ -691,7 +688,7 @@ def test_another_makers_gpu_is_not_looked_for_in_nvidias_container() -> None:
     ] == []
 
 
-def test_what_only_a_place_suggests_is_a_possibility() -> None:
+def test_what_only_a_place_suggests_is_a_possibility():
     texts = (
         "Failed to initialize NVML: Unknown Error",
         "UserWarning: Failed to initialize NumPy: No module named 'numpy'",
@@ -701,7 +698,7 @@ def test_what_only_a_place_suggests_is_a_possibility() -> None:
     assert [text for text in texts if classify(text)[0].confidence >= RELIABLE] == []
 
 
-def test_torchs_warning_about_numpy_is_none_of_a_build() -> None:
+def test_torchs_warning_about_numpy_is_none_of_a_build():
     warning = (
         "UserWarning: Failed to initialize NumPy: No module named 'numpy' (Triggered internally)"
     )
@@ -709,7 +706,7 @@ def test_torchs_warning_about_numpy_is_none_of_a_build() -> None:
     assert classify(f"pip-build-env-x/overlay/torch/nn/modules.py:20: {warning}") == ()
 
 
-def test_a_line_that_states_nothing_is_no_observation() -> None:
+def test_a_line_that_states_nothing_is_no_observation():
     texts = (
         "libcudart.so.12 => /opt/env/lib/libcudart.so.12",
         "NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.",
@@ -721,7 +718,7 @@ def test_a_line_that_states_nothing_is_no_observation() -> None:
     assert {text: names for text, names in named.items() if names} == {}
 
 
-def test_every_sign_sees_what_can_be_observed() -> None:
+def test_every_sign_sees_what_can_be_observed():
     names = {f"{kind.name} {family}" for kind in load_kinds() for family in kind.families}
     names |= {kind.name for kind in load_kinds()}
     # What no family covers is named by itself: a code, a signal.

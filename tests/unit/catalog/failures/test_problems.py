@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,6 +19,9 @@ from gpuinstall.catalog.failures.problems import (
     fix_of,
 )
 from gpuinstall.catalog.failures.table import (
+    Failure,
+    FixTable,
+    ProblemKind,
     load_distributions,
     load_errors,
     load_failures,
@@ -31,9 +33,6 @@ from gpuinstall.catalog.failures.transcript import Transcript
 from gpuinstall.environments.environment import advice_words
 from gpuinstall.verify.diagnosis import ProofContext
 from gpuinstall.verify.interpreter import FoundTorch
-
-if TYPE_CHECKING:
-    from gpuinstall.catalog.failures.table import Failure, FixTable, ProblemKind
 
 FAILURES, KINDS = tuple(load_failures().values()), tuple(load_problems().values())
 PYTHON = Path("/data/envs/it/bin/python")
@@ -73,7 +72,7 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("place", MACHINES)
-def test_probe_verify_and_doctor_give_the_same_fix(place: str) -> None:
+def test_probe_verify_and_doctor_give_the_same_fix(place):
     said = {failure.id: _fixes(failure, MACHINES[place]) for failure in FAILURES}
     assert {entry: fixes for entry, fixes in said.items() if len(fixes) != 1} == {}
     assert [entry for entry, fixes in said.items() if not fixes <= _usable(fixes)] == []
@@ -107,7 +106,7 @@ def _usable(fixes: set[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("place", ["ubuntu", "windows", "docker"])
-def test_explain_gives_it_too_where_the_text_does_not_say_of_another_place(place: str) -> None:
+def test_explain_gives_it_too_where_the_text_does_not_say_of_another_place(place):
     machine = MACHINES[place]
     texts = [
         (failure.id, text)
@@ -141,7 +140,7 @@ def _says_where(text: str) -> bool:
     return any(map(circumstances.hold, around))
 
 
-def test_a_code_belongs_to_one_entry() -> None:
+def test_a_code_belongs_to_one_entry():
     entries = defaultdict(list)
     for failure in FAILURES:
         for kind in failure.problems:
@@ -152,7 +151,7 @@ def test_a_code_belongs_to_one_entry() -> None:
     } == {}
 
 
-def test_no_code_stands_twice() -> None:
+def test_no_code_stands_twice():
     assert len(KINDS) == len({kind.code for kind in KINDS})
     listed = sum(len(failure.problems) for failure in FAILURES) + sum(
         kind.id is None for kind in KINDS
@@ -160,7 +159,7 @@ def test_no_code_stands_twice() -> None:
     assert len(KINDS) == listed
 
 
-def test_every_problem_and_every_fix_is_well_formed() -> None:
+def test_every_problem_and_every_fix_is_well_formed():
     fixes = {failure.id: failure.fix for failure in FAILURES}
     fixes |= {kind.code: kind.fix for kind in KINDS if kind.fix}
 
@@ -189,7 +188,7 @@ def can_be_filled_in(table: FixTable) -> bool:
     )
 
 
-def test_a_number_of_a_library_means_one_code() -> None:
+def test_a_number_of_a_library_means_one_code():
     for library in ("cuda", "nvml"):
         numbers = [
             error.number for kind in KINDS for error in kind.errors if error.library == library
@@ -197,14 +196,14 @@ def test_a_number_of_a_library_means_one_code() -> None:
         assert sorted(numbers) == sorted(load_errors(library))
 
 
-def test_a_code_or_an_id_that_is_not_in_the_table_is_refused() -> None:
+def test_a_code_or_an_id_that_is_not_in_the_table_is_refused():
     with pytest.raises(KeyError):
         finding_for("no-such-problem", "x", FixContext())
     with pytest.raises(KeyError):
         fix("F00", FixContext())
 
 
-def test_every_code_of_the_table_is_reported_somewhere() -> None:
+def test_every_code_of_the_table_is_reported_somewhere():
     package = Path(__file__).resolve().parents[4] / "src" / "gpuinstall"
     source = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
     silent = [
@@ -231,9 +230,7 @@ def test_every_code_of_the_table_is_reported_somewhere() -> None:
         (("gibberish", "linux"), False, "Install NVIDIA driver 580 or newer"),
     ],
 )
-def test_a_driver_is_installed_by_the_commands_of_the_place(
-    keys: tuple[str, ...], legacy: bool, start: str
-) -> None:
+def test_a_driver_is_installed_by_the_commands_of_the_place(keys, legacy, start):
     found = fix_of("driver-missing", FixContext(keys), legacy=legacy)
     assert found is not None
     assert found.startswith(start)
@@ -253,13 +250,11 @@ def test_a_driver_is_installed_by_the_commands_of_the_place(
         ("F20", "ubuntu", "sudo rm -rf ~/.nv"),
     ],
 )
-def test_where_rooms_once_disagreed_the_facts_decide(
-    failure: str, place: str, command: str
-) -> None:
+def test_where_rooms_once_disagreed_the_facts_decide(failure, place, command):
     assert command in "\n".join(fix(failure, FixContext.of_machine(MACHINES[place])))
 
 
-def test_an_entry_about_old_gpus_always_gives_the_old_driver() -> None:
+def test_an_entry_about_old_gpus_always_gives_the_old_driver():
     assert "nvidia-driver-580 &&" in fix("F07", FixContext.of_machine(MACHINES["ubuntu"]))[0]
     assert (
         "nvidia-driver-470 &&"
@@ -270,12 +265,12 @@ def test_an_entry_about_old_gpus_always_gives_the_old_driver() -> None:
     )
 
 
-def test_a_word_is_filled_in_where_it_is_known_and_stays_visible_where_not() -> None:
+def test_a_word_is_filled_in_where_it_is_known_and_stays_visible_where_not():
     assert "-i 3 " in fix("compute-mode-prohibited", FixContext().knowing(gpu=3))[0]
     assert "-i <gpu> " in fix("compute-mode-prohibited", FixContext())[0]
 
 
-def test_what_only_one_check_knows_goes_before_the_platform() -> None:
+def test_what_only_one_check_knows_goes_before_the_platform():
     context = FixContext.of_machine(MACHINES["ubuntu"])
     assert "uvm_disable_hmm" in fix("cuda-not-initialized", context.near("several-blackwells"))[0]
     assert "uvm_disable_hmm" not in fix("cuda-not-initialized", context)[0]
@@ -296,18 +291,16 @@ def test_what_only_one_check_knows_goes_before_the_platform() -> None:
         (("",), ()),
     ],
 )
-def test_a_distribution_is_known_by_its_name_or_its_ids(
-    names: tuple[str, ...], keys: tuple[str, ...]
-) -> None:
+def test_a_distribution_is_known_by_its_name_or_its_ids(names, keys):
     assert distribution_keys(*names) == keys
 
 
-def test_the_words_of_our_own_checks_lead_to_the_fix_that_was_tried() -> None:
+def test_the_words_of_our_own_checks_lead_to_the_fix_that_was_tried():
     assert code_told("ImportError: x; it passes without LD_PRELOAD=/x.so") == "library-preloaded"
     assert code_told("the numbers differ") is None
 
 
-def test_no_command_of_a_fix_is_given_twice() -> None:
+def test_no_command_of_a_fix_is_given_twice():
     twice = {}
     for identity in load_failures():
         for place in ("linux", "windows", "conda", "container"):
@@ -317,6 +310,6 @@ def test_no_command_of_a_fix_is_given_twice() -> None:
     assert twice == {}
 
 
-def test_the_full_stop_of_a_sentence_is_no_part_of_a_file() -> None:
+def test_the_full_stop_of_a_sentence_is_no_part_of_a_file():
     commands = classify("Could not load library libcudnn_cnn_infer.so.8.")[0].fix
     assert commands[0].startswith("find <the environment> -name 'libcudnn_cnn_infer.so.8'")

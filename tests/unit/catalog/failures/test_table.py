@@ -40,14 +40,14 @@ def known(tmp_path: Path) -> dict[str, str]:
     return advice_words(tmp_path / "bin" / "python")
 
 
-def test_no_healthy_counterpart_is_recognised() -> None:
+def test_no_healthy_counterpart_is_recognised():
     assert HEALTHY.keys() == load_failures().keys()
     assert {
         identity: causes for identity, text in HEALTHY.items() if (causes := classify(text))
     } == {}
 
 
-def test_each_fix_names_its_environment(known: dict[str, str]) -> None:
+def test_each_fix_names_its_environment(known):
     contexts = [FixContext(("windows",)), FixContext(("kubernetes", "container"))]
     for system in ("Ubuntu 24.04", "Fedora Linux 42", "Arch Linux", "Rocky Linux 9.4"):
         context = of_distribution(system)
@@ -84,7 +84,7 @@ def of_distribution(name: str) -> FixContext:
     return FixContext.of_machine(Machine("linux", "x86_64", distribution=name))
 
 
-def test_a_fix_is_for_its_distribution() -> None:
+def test_a_fix_is_for_its_distribution():
     wrong = {}
     for identity, system in product(load_failures(), DISTRIBUTIONS):
         others = "|".join(
@@ -98,7 +98,7 @@ def test_a_fix_is_for_its_distribution() -> None:
     assert {place: lines for place, lines in wrong.items() if lines} == {}
 
 
-def test_what_only_the_host_can_do_is_said_to_be_the_hosts() -> None:
+def test_what_only_the_host_can_do_is_said_to_be_the_hosts():
     context = FixContext(("kubernetes", "container", "debian", "apt", "linux"))
     lines = [line for identity in load_failures() for line in fix(identity, context)]
     reboots = [line for line in lines if "sudo reboot" in line]
@@ -116,5 +116,5 @@ def test_what_only_the_host_can_do_is_said_to_be_the_hosts() -> None:
         ("uv pip install --python p numpy", "uv pip install --python p numpy"),
     ],
 )
-def test_a_fix_for_windows_is_in_powershells_words(line: str, said: str) -> None:
+def test_a_fix_for_windows_is_in_powershells_words(line, said):
     assert lines_for(("windows",), (line, "sudo ldconfig")) == (said,)

@@ -1,7 +1,5 @@
 """A message is found however a terminal, a log or a shell has broken it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -42,30 +40,30 @@ LINE = "RuntimeError: Found no NVIDIA driver on your system. Please check"
         "progress 10%\rprogress 90%\rFound no NVIDIA driver on your system",
     ],
 )
-def test_a_broken_message_is_found(text: str) -> None:
+def test_a_broken_message_is_found(text):
     assert Transcript(text).find(SAYS) is not None
 
 
-def test_the_evidence_is_the_line_itself() -> None:
+def test_the_evidence_is_the_line_itself():
     assert Transcript(f"one\n  {LINE}\ntwo").find(SAYS) == LINE
 
 
-def test_the_evidence_of_a_wrapped_message_is_its_lines() -> None:
+def test_the_evidence_of_a_wrapped_message_is_its_lines():
     assert Transcript("one\nFound no NVIDIA\ndriver on your system\ntwo").find(SAYS) == (
         "Found no NVIDIA\ndriver on your system"
     )
 
 
-def test_the_backslashes_of_a_windows_path_break_no_line() -> None:
+def test_the_backslashes_of_a_windows_path_break_no_line():
     path = r"C:\nvidia\new\numpy\torch.dll"
     assert Transcript(path).lines == [path]
 
 
-def test_an_apostrophe_is_one_however_it_is_set() -> None:
+def test_an_apostrophe_is_one_however_it_is_set():
     assert Transcript("it couldn’t communicate").find(Pattern("couldn't communicate"))
 
 
-def test_an_ellipsis_does_not_cross_lines() -> None:
+def test_an_ellipsis_does_not_cross_lines():
     pattern = Pattern("libcudnn…not found")
     assert Transcript("libcudnn.so.9 was not found").find(pattern)
     assert Transcript("libcudnn.so.9 is here\nfile not found").find(pattern) is None
@@ -117,11 +115,11 @@ def test_alternatives_of_the_table_stand_in_parentheses():
         (r"torch[ =-]+2", "torch - 2"),
     ],
 )
-def test_a_class_of_signs_keeps_all_its_signs(says: str, text: str) -> None:
+def test_a_class_of_signs_keeps_all_its_signs(says, text):
     assert Transcript(text).find(Pattern(says)) == text
 
 
 @given(st.text())
-def test_no_text_is_too_strange(text: str) -> None:
+def test_no_text_is_too_strange(text):
     found = Transcript(text).find(SAYS)
     assert found is None or found

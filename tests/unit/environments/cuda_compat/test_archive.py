@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import io
 import tarfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.environments.cuda_compat.archive import library_version, unpack_libraries
 from tests.lab.cuda_compat import TARS, make_tar
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAMES = {
     "libcuda.so",
@@ -56,9 +53,7 @@ def fault(archive: Path, place: Path) -> InstallationError:
 
 
 @pytest.mark.parametrize("name", TARS)
-def test_every_tar_gives_the_same_libraries(
-    name: str, libraries: Path, tmp_path: Path, place: Path
-) -> None:
+def test_every_tar_gives_the_same_libraries(name, libraries, tmp_path, place):
     archive = make_tar(libraries, tmp_path / name)
 
     assert unpacked(archive, place) == NAMES
@@ -66,7 +61,7 @@ def test_every_tar_gives_the_same_libraries(
     assert str(library_version(place)) == "580.95.05"
 
 
-def test_a_folder_may_have_them_deep_inside(libraries: Path, tmp_path: Path, place: Path) -> None:
+def test_a_folder_may_have_them_deep_inside(libraries, tmp_path, place):
     outer = tmp_path / "unpacked by hand"
     inner = outer / "usr/local/cuda-13.0/compat"
     inner.parent.mkdir(parents=True)
@@ -76,9 +71,7 @@ def test_a_folder_may_have_them_deep_inside(libraries: Path, tmp_path: Path, pla
 
 
 @pytest.mark.parametrize("name", TARS)
-def test_an_archive_that_was_cut_is_damaged(
-    name: str, libraries: Path, tmp_path: Path, place: Path
-) -> None:
+def test_an_archive_that_was_cut_is_damaged(name, libraries, tmp_path, place):
     archive = make_tar(libraries, tmp_path / name)
     content = archive.read_bytes()
     archive.write_bytes(content[: len(content) // 2])
@@ -86,7 +79,7 @@ def test_an_archive_that_was_cut_is_damaged(
     assert fault(archive, place).code == "cuda-compat-archive"
 
 
-def test_a_package_of_a_distribution_is_unpacked_by_hand(tmp_path: Path, place: Path) -> None:
+def test_a_package_of_a_distribution_is_unpacked_by_hand(tmp_path, place):
     package = tmp_path / "cuda-compat.deb"
     package.write_bytes(b"!<arch>\ndebian-binary   ")
 
@@ -98,7 +91,7 @@ def test_a_package_of_a_distribution_is_unpacked_by_hand(tmp_path: Path, place: 
     ]
 
 
-def test_no_path_and_no_link_of_an_archive_leads_elsewhere(tmp_path: Path, place: Path) -> None:
+def test_no_path_and_no_link_of_an_archive_leads_elsewhere(tmp_path, place):
     archive = tmp_path / "strange.tar"
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -120,7 +113,7 @@ def test_no_path_and_no_link_of_an_archive_leads_elsewhere(tmp_path: Path, place
     assert list(outside.iterdir()) == []
 
 
-def test_what_has_no_libcuda_is_refused(tmp_path: Path, place: Path) -> None:
+def test_what_has_no_libcuda_is_refused(tmp_path, place):
     (tmp_path / "empty").mkdir()
     text = tmp_path / "page.html"
     text.write_text("<html>not found</html>")

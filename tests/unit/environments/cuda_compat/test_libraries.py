@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpuinstall.environments.cuda_compat.libraries import remove_abandoned, unpacking_folder
 from gpuinstall.environments.records import remember
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 @pytest.fixture(autouse=True)
-def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
@@ -24,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-def test_the_folder_goes_when_the_run_ends(folder: Path) -> None:
+def test_the_folder_goes_when_the_run_ends(folder):
     with unpacking_folder(folder) as work:
         (work / "libcuda.so.1").touch()
         assert work.parent == folder
@@ -32,14 +29,14 @@ def test_the_folder_goes_when_the_run_ends(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_folder_in_use_is_not_abandoned(folder: Path) -> None:
+def test_a_folder_in_use_is_not_abandoned(folder):
     with unpacking_folder(folder) as work:
         remove_abandoned(folder)
 
         assert work.is_dir()
 
 
-def test_only_what_this_user_was_unpacking_is_removed(folder: Path) -> None:
+def test_only_what_this_user_was_unpacking_is_removed(folder):
     stranger = folder / ".cuda-compat-01234567"
     named = folder / ".cuda-compat-of-mine"
     abandoned = folder / ".cuda-compat-89abcdef"

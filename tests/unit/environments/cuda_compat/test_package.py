@@ -19,7 +19,7 @@ def file(name: str, sha256: str = SHA256) -> dict[str, str]:
     return {"relative_path": f"cuda_compat/{name}", "sha256": sha256, "size": "101285400"}
 
 
-def test_the_newest_variant_of_this_processor_is_taken() -> None:
+def test_the_newest_variant_of_this_processor_is_taken():
     text = listing({"cuda13.3": file("new.tar.xz"), "cuda12.9": file("old.tar.xz")})
 
     assert listed_archive(text, MANIFEST, "x86_64") == CompatArchive(
@@ -31,14 +31,14 @@ def test_the_newest_variant_of_this_processor_is_taken() -> None:
     assert listed_archive(text, MANIFEST, "aarch64") is None
 
 
-def test_a_manifest_without_variants_is_read_too() -> None:
+def test_a_manifest_without_variants_is_read_too():
     found = listed_archive(listing(file("only.tar.xz"), "linux-sbsa"), MANIFEST, "aarch64")
 
     assert found
     assert found.address.endswith("/redist/cuda_compat/only.tar.xz")
 
 
-def test_what_is_no_such_manifest_lists_nothing() -> None:
+def test_what_is_no_such_manifest_lists_nothing():
     texts = [
         "<html>",
         "[]",
@@ -52,7 +52,7 @@ def test_what_is_no_such_manifest_lists_nothing() -> None:
     assert [listed_archive(text, MANIFEST, "x86_64") for text in texts] == [None] * len(texts)
 
 
-def test_it_is_named_with_its_size_and_its_licence() -> None:
+def test_it_is_named_with_its_size_and_its_licence():
     archive = CompatArchive("https://index.example/a.tar.xz", SHA256, 101285400, "NVIDIA Driver")
 
     assert str(archive) == "https://index.example/a.tar.xz · 101 MB · licence: NVIDIA Driver"

@@ -50,7 +50,7 @@ def amd(*chips: str, os: str = "linux", kernel: str | None = None) -> Machine:
 
 
 @pytest.mark.parametrize("chip", [*CHIPS, "gfx1031", "gfx1036", "gfx803"])
-def test_plan_takes_every_build_that_names_the_chip_and_no_other(chip: str) -> None:
+def test_plan_takes_every_build_that_names_the_chip_and_no_other(chip):
     machine, catalog = amd(chip), frozen_catalog()
     for minor, tags in TABLE.items():
         torches = [str(torch) for torch in catalog.releases if str(torch).startswith(f"{minor}.")]
@@ -64,7 +64,7 @@ def test_plan_takes_every_build_that_names_the_chip_and_no_other(chip: str) -> N
                 )
 
 
-def test_the_catalogue_has_the_builds_of_the_table_and_the_one_that_is_not_installed_yet() -> None:
+def test_the_catalogue_has_the_builds_of_the_table_and_the_one_that_is_not_installed_yet():
     builds = [
         build for build in frozen_catalog().serving("rocm").builds if build.backend.kind == "rocm"
     ]
@@ -79,7 +79,7 @@ def test_the_catalogue_has_the_builds_of_the_table_and_the_one_that_is_not_insta
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-def test_the_newest_torch_with_code_for_a_chip_is_taken_with_its_newest_rocm(chip: str) -> None:
+def test_the_newest_torch_with_code_for_a_chip_is_taken_with_its_newest_rocm(chip):
     served = [
         (minor, tag)
         for minor, tags in TABLE.items()
@@ -95,20 +95,20 @@ def test_the_newest_torch_with_code_for_a_chip_is_taken_with_its_newest_rocm(chi
     ) == served[-1]
 
 
-def test_a_build_in_separate_packages_one_of_them_code_is_refused_by_name() -> None:
+def test_a_build_in_separate_packages_one_of_them_code_is_refused_by_name():
     plan = choose(amd("gfx1100"), Request(backend="rocm7.14"), frozen_catalog())
 
     assert (plan.status, plan.reasons[0].code) == ("refused", "split")
 
 
-def test_a_chip_is_never_served_by_the_code_of_its_relatives() -> None:
+def test_a_chip_is_never_served_by_the_code_of_its_relatives():
     plan = choose(amd("gfx1031"), Request(), frozen_catalog())
 
     assert (plan.exit_code, plan.reasons[0].code) == (3, "no-build-ever")
     assert plan.fix == "Run it again with --backend cpu: the CPU build instead"
 
 
-def test_a_kernel_far_from_the_rocm_is_a_warning_and_prefers_an_older_one() -> None:
+def test_a_kernel_far_from_the_rocm_is_a_warning_and_prefers_an_older_one():
     near = choose(amd("gfx1100", kernel="6.17.0-5"), Request(), frozen_catalog())
     far = choose(amd("gfx1100", kernel="6.8.0-45"), Request(), frozen_catalog())
 
@@ -117,13 +117,13 @@ def test_a_kernel_far_from_the_rocm_is_a_warning_and_prefers_an_older_one() -> N
     assert "682 days apart" in far.warnings[1].message
 
 
-def test_the_days_between_kernel_and_rocm_count_leap_days() -> None:
+def test_the_days_between_kernel_and_rocm_count_leap_days():
     plan = choose(amd("gfx1100", kernel="6.1.0-40"), Request(backend="rocm6.4"), frozen_catalog())
 
     assert "ROCm 6.4 are 852 days apart" in plan.warnings[1].message
 
 
-def test_what_people_reported_of_a_chip_is_said() -> None:
+def test_what_people_reported_of_a_chip_is_said():
     plan = choose(amd("gfx1151", kernel="6.11.0"), Request(("torch==2.11.0",)), frozen_catalog())
 
     assert plan.choice is not None
@@ -133,7 +133,7 @@ def test_what_people_reported_of_a_chip_is_said() -> None:
     )
 
 
-def test_windows_is_refused_with_amds_own_command_and_guide() -> None:
+def test_windows_is_refused_with_amds_own_command_and_guide():
     plan = choose(amd("gfx1201", os="windows"), Request(), frozen_catalog())
 
     assert (plan.exit_code, plan.reasons[0].code) == (3, "amd-elsewhere")
@@ -146,19 +146,19 @@ def test_windows_is_refused_with_amds_own_command_and_guide() -> None:
     assert guide.startswith("AMD's guide: https://rocm.docs.amd.com/")
 
 
-def test_on_windows_a_chip_that_amds_index_has_nothing_for_is_led_to_the_guide_alone() -> None:
+def test_on_windows_a_chip_that_amds_index_has_nothing_for_is_led_to_the_guide_alone():
     plan = choose(amd("gfx1032", os="windows"), Request(), frozen_catalog())
 
     assert (plan.fix or "").startswith("AMD's guide: https://rocm.docs.amd.com/")
 
 
-def test_the_reason_speaks_of_this_makers_builds() -> None:
+def test_the_reason_speaks_of_this_makers_builds():
     plan = choose(amd("gfx1100"), Request(), frozen_catalog())
 
     assert plan.reasons[0].message == "2.14.1 is the newest torch with a build for AMD GPUs"
 
 
-def test_rows_of_other_makers_are_not_read_for_nvidias_machines() -> None:
+def test_rows_of_other_makers_are_not_read_for_nvidias_machines():
     nvidia = {"index": 0, "name": "RTX 4090", "compute_capability": "8.9"}
     document = {
         "schema": "gpuinstall.machine/1",

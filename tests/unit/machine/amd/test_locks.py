@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import uv
@@ -18,6 +19,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.export.dockerfile import dockerfile
 from gpuinstall.lock.fit import Fit, best, fit
 from gpuinstall.lock.folder_request import FolderRequest
+from gpuinstall.lock.lock import Lock
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.target import Target
 from gpuinstall.lock.write import LockOptions, write_locks
@@ -31,12 +33,6 @@ from tests.lab.index import StandInIndex
 from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
 from tests.unit.machine.amd.test_builds import amd
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from gpuinstall.lock.lock import Lock
 
 PYTHON = f"3.{sys.version_info.minor}"
 TAGS = f"cp3{sys.version_info.minor}-cp3{sys.version_info.minor}-manylinux_2_28_x86_64"
@@ -72,9 +68,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Lock]
             ]
 
 
-def test_each_machine_takes_its_makers_lock_and_plain_uv_installs_it(
-    made: list[Lock], tmp_path: Path
-) -> None:
+def test_each_machine_takes_its_makers_lock_and_plain_uv_installs_it(made, tmp_path):
     rocm, cuda, _ = made
     catalog = frozen_catalog()
 
@@ -107,16 +101,14 @@ def test_each_machine_takes_its_makers_lock_and_plain_uv_installs_it(
     assert (packages(tmp_path / "env") / "torch-2.11.0+rocm7.2.dist-info").is_dir()
 
 
-def test_the_image_is_given_the_devices_and_their_group(made: list[Lock]) -> None:
+def test_the_image_is_given_the_devices_and_their_group(made):
     text = dockerfile(made[0])
 
     assert "--device /dev/kfd --device /dev/dri --group-add $(stat -c %g /dev/kfd) torch" in text
     assert "nvidia" not in text.lower()
 
 
-def test_kernels_run_on_the_card_that_they_are_meant_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_run_on_the_card_that_they_are_meant_for(tmp_path, monkeypatch):
     machine = amd("gfx1100", "gfx1201")
     process.run(
         [

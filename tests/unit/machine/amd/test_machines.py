@@ -7,25 +7,21 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from gpuinstall.api import choose
+from gpuinstall.api import Refusal, choose
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.machine.probe import read_machine
+from gpuinstall.plan import Plan
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
 from tests.lab.recorded import card, healthy, no_libcuda, no_nvml, platform, recording
 from tests.lab.topology import NODES, Node, topology
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from gpuinstall.api import Refusal
-    from gpuinstall.plan import Plan
 
 NO_NVIDIA = no_nvml() | no_libcuda()
 DOCKER = {
@@ -130,7 +126,7 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_a_machine_is_read_and_planned_for(name: str, tmp_path: Path) -> None:
+def test_a_machine_is_read_and_planned_for(name, tmp_path):
     made = MACHINES[name]
     machine = read(tmp_path, made.files)
 
@@ -140,7 +136,7 @@ def test_a_machine_is_read_and_planned_for(name: str, tmp_path: Path) -> None:
     assert outcome(planned(machine)) == made.comes_to
 
 
-def test_memory_and_names_are_the_kernels_own(tmp_path: Path) -> None:
+def test_memory_and_names_are_the_kernels_own(tmp_path):
     product = {"/sys/class/drm/renderD128/device/product_name": "AMD Instinct MI300X\n"}
     gpus = read(tmp_path, topology(MI300X, RX_7900_XTX) | product).gpus
 
@@ -151,14 +147,14 @@ def test_memory_and_names_are_the_kernels_own(tmp_path: Path) -> None:
     assert read(tmp_path / "apu", topology(Node(110501, 5510, 2))).gpus[0].memory_mib is None
 
 
-def test_the_processors_graphics_stay_out_beside_a_card(tmp_path: Path) -> None:
+def test_the_processors_graphics_stay_out_beside_a_card(tmp_path):
     plan = planned(read(tmp_path, topology(RAPHAEL, RX_7900_XTX)))
 
     assert (plan.status, [run.how for run in plan.gpus]) == ("partial", ["none", "sass"])
     assert "is the processor's own and is not used with GPU 1" in plan.warnings[0].message
 
 
-def test_facts_of_the_kernel_stand_under_the_makers_name(tmp_path: Path) -> None:
+def test_facts_of_the_kernel_stand_under_the_makers_name(tmp_path):
     module = {"/sys/module/amdgpu/version": "6.12.12\n", "/opt/rocm/.info/version": "6.4.1-83\n"}
     machine = read(tmp_path, topology(RX_7900_XTX) | module)
 
@@ -167,7 +163,7 @@ def test_facts_of_the_kernel_stand_under_the_makers_name(tmp_path: Path) -> None
     }
 
 
-def test_an_override_is_reported_and_changes_nothing(tmp_path: Path) -> None:
+def test_an_override_is_reported_and_changes_nothing(tmp_path):
     machine = read_machine(
         source=recording(
             tmp_path,
@@ -181,7 +177,7 @@ def test_an_override_is_reported_and_changes_nothing(tmp_path: Path) -> None:
     assert outcome(planned(machine)) == "no-build-ever"
 
 
-def test_a_mixed_machine_serves_nvidia_first_and_amd_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_mixed_machine_serves_nvidia_first_and_amd_where_it_is_asked_for(tmp_path):
     machine = read(tmp_path, healthy(1) | topology(Node(0, 0x2684, 24, vendor=4318), RX_7900_XTX))
     plan, asked = planned(machine), planned(machine, "rocm7.2")
 
@@ -193,7 +189,7 @@ def test_a_mixed_machine_serves_nvidia_first_and_amd_where_it_is_asked_for(tmp_p
     ]
 
 
-def test_in_wsl_the_way_to_amds_guide_is_said(tmp_path: Path) -> None:
+def test_in_wsl_the_way_to_amds_guide_is_said(tmp_path):
     wsl = {
         "platform.json": platform(release="5.15.153.1-microsoft-standard-WSL2"),
         "/dev/dxg": "open\n",
@@ -213,8 +209,8 @@ def test_in_wsl_the_way_to_amds_guide_is_said(tmp_path: Path) -> None:
     ],
 )
 def test_on_windows_a_card_is_known_by_its_name_and_refused_with_the_way_to_amds_guide(
-    name: str, chips: tuple[str, ...], comes_to: str, tmp_path: Path
-) -> None:
+    name, chips, comes_to, tmp_path
+):
     adapter = {
         "Name": name,
         "PNPDeviceID": "PCI\\VEN_1002&DEV_7550&SUBSYS_24141458",
@@ -243,14 +239,14 @@ def test_on_windows_a_card_is_known_by_its_name_and_refused_with_the_way_to_amds
         ("AMD Radeon RX 9070 XT", "gfx1201"),
     ],
 )
-def test_a_machine_in_words_needs_no_driver(name: str, chip: str) -> None:
+def test_a_machine_in_words_needs_no_driver(name, chip):
     machine = machine_in_words((name,))
 
     assert machine.gpus[0].architecture == chip
     assert outcome(planned(machine)) == "2.14.1+rocm7.2"
 
 
-def test_cards_of_two_makers_in_words_are_a_mixed_machine() -> None:
+def test_cards_of_two_makers_in_words_are_a_mixed_machine():
     machine = machine_in_words(("RTX 4090", "RX 7900 XTX"), "580")
 
     assert outcome(planned(machine)).endswith("+cu130")

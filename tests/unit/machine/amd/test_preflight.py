@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,11 +13,7 @@ from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.machine.amd import prober as asked
 from gpuinstall.machine.amd.prober import AmdProber, kfd_version
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.machine.prober import Preflight
+from gpuinstall.machine.prober import Preflight
 
 CARDS = tuple(Gpu(index, "AMD Navi 31", vendor="amd", architecture="gfx1100") for index in range(2))
 TWO = Machine("linux", "x86_64", gpus=CARDS)
@@ -29,8 +24,8 @@ def preflight(machine: Machine) -> Preflight:
 
 
 def test_a_driver_that_answers_leaves_the_proof_to_the_kernels(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(asked, "kfd_version", lambda: (1, 17))
     found = preflight(TWO)
 
@@ -42,8 +37,8 @@ def test_a_driver_that_answers_leaves_the_proof_to_the_kernels(
 
 
 def test_a_driver_that_does_not_answer_fails_every_card_before_anything_is_downloaded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     def refuse() -> tuple[int, int]:
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
 
@@ -57,20 +52,20 @@ def test_a_driver_that_does_not_answer_fails_every_card_before_anything_is_downl
     assert "dmesg" in (fault.fix or "")
 
 
-def test_a_card_that_may_not_be_used_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_card_that_may_not_be_used_is_not_asked_for(monkeypatch):
     monkeypatch.setattr(asked, "kfd_version", lambda: (1, 17))
     closed = Finding("kfd-not-permitted", "/dev/dri/renderD128 may not be opened", gpus=(0,))
 
     assert [card.index for card in preflight(replace(TWO, problems=(closed,))).cards] == [1]
 
 
-def test_windows_and_machines_without_such_gpus_are_not_asked() -> None:
+def test_windows_and_machines_without_such_gpus_are_not_asked():
     nvidia = Machine("linux", "x86_64", gpus=(Gpu(0, "NVIDIA A100", vendor="nvidia"),))
 
     assert preflight(replace(TWO, os="windows")).cards == preflight(nvidia).cards == ()
 
 
-def test_what_is_no_compute_driver_does_not_answer(tmp_path: Path) -> None:
+def test_what_is_no_compute_driver_does_not_answer(tmp_path):
     (tmp_path / "kfd").touch()
 
     with pytest.raises(OSError, match="ioctl"):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import uv
@@ -18,6 +19,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.lock.cover import cover
 from gpuinstall.lock.fit import Fit, fit
 from gpuinstall.lock.folder_request import FolderRequest
+from gpuinstall.lock.lock import Lock
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.target import Target
 from gpuinstall.lock.write import LockOptions, write_locks
@@ -30,12 +32,6 @@ from tests.lab.environments import packages
 from tests.lab.index import StandInIndex
 from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from gpuinstall.lock.lock import Lock
 
 PYTHON = f"3.{sys.version_info.minor}"
 CPYTHON = f"cp3{sys.version_info.minor}-cp3{sys.version_info.minor}"
@@ -85,9 +81,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Lock]
             ]
 
 
-def test_a_macs_lock_serves_its_gpu_and_uv_takes_it_for_macs_alone(
-    made: list[Lock], tmp_path: Path
-) -> None:
+def test_a_macs_lock_serves_its_gpu_and_uv_takes_it_for_macs_alone(made, tmp_path):
     mac, cuda = made
 
     assert (mac.name, mac.versions["torch"]) == ("pylock.cpu-macos-arm64.toml", "2.11.0")
@@ -120,7 +114,7 @@ def test_a_macs_lock_serves_its_gpu_and_uv_takes_it_for_macs_alone(
     assert here.status != 0
 
 
-def test_two_macs_are_covered_by_one_target() -> None:
+def test_two_macs_are_covered_by_one_target():
     found = cover([LockRequest(MAC, REQUEST, frozen_catalog())] * 2)
 
     assert [target.filename for target in found] == ["pylock.cpu-macos-arm64.toml"]
@@ -129,9 +123,7 @@ def test_two_macs_are_covered_by_one_target() -> None:
 @pytest.mark.parametrize(
     ("plays", "status"), [({}, "passed"), ({"failed": {"matmul-float32": "off by 3"}}, "failed")]
 )
-def test_kernels_are_tried_on_the_gpu_and_not_on_the_cpu(
-    plays: dict[str, object], status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_are_tried_on_the_gpu_and_not_on_the_cpu(plays, status, tmp_path, monkeypatch):
     process.run(
         [
             uv.find_uv_bin(),

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -22,11 +24,6 @@ from gpuinstall.verify.devices import device_targets
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
 from tests.lab.recorded import platform, recording
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
 
 M1_OF_2020 = """\
 Chipset Model: Apple M1
@@ -118,7 +115,7 @@ MACS = {
 
 
 @pytest.mark.parametrize("name", MACS)
-def test_a_mac_is_read_and_planned_for(name: str, tmp_path: Path) -> None:
+def test_a_mac_is_read_and_planned_for(name, tmp_path):
     made = MACS[name]
     machine = read(tmp_path, made)
     plan = choose(machine, Request(), frozen_catalog())
@@ -132,14 +129,14 @@ def test_a_mac_is_read_and_planned_for(name: str, tmp_path: Path) -> None:
     assert all(run.runs == "mps" for run in plan.gpus if plan.choice)
 
 
-def test_memory_is_shared_and_stands_with_apples_facts(tmp_path: Path) -> None:
+def test_memory_is_shared_and_stands_with_apples_facts(tmp_path):
     machine = read(tmp_path, MACS["an M3"])
 
     assert machine.gpus[0].memory_mib is None
     assert machine.makers == {"apple": {"macos": "14.5", "chip": "Apple M3", "memory_mib": 24576}}
 
 
-def test_the_build_is_the_one_of_macos_without_a_label(tmp_path: Path) -> None:
+def test_the_build_is_the_one_of_macos_without_a_label(tmp_path):
     document = choose(
         read(tmp_path, MACS["an M3"]), Request(("torch", "torchvision")), frozen_catalog()
     ).to_dict()
@@ -150,7 +147,7 @@ def test_the_build_is_the_one_of_macos_without_a_label(tmp_path: Path) -> None:
     assert [warning["code"] for warning in document["warnings"]] == ["not-proven"]
 
 
-def test_the_floor_of_macos_is_the_wheels_and_keeps_newer_torches_away(tmp_path: Path) -> None:
+def test_the_floor_of_macos_is_the_wheels_and_keeps_newer_torches_away(tmp_path):
     machine = read(tmp_path, MACS["an M1"])
     plan = choose(machine, Request(), frozen_catalog())
     asked = choose(machine, Request(("torch==2.15.0",)), frozen_catalog())
@@ -164,9 +161,7 @@ def test_the_floor_of_macos_is_the_wheels_and_keeps_newer_torches_away(tmp_path:
     ("torch", "oldest"),
     [("2.15.0", "14.0"), ("2.9.1", "14.0"), ("2.8.0", "13.0"), ("2.4.1", "12.3")],
 )
-def test_torchs_own_use_of_metal_may_ask_for_a_newer_macos_than_its_wheel(
-    torch: str, oldest: str
-) -> None:
+def test_torchs_own_use_of_metal_may_ask_for_a_newer_macos_than_its_wheel(torch, oldest):
     mac = machine_in_words(("M1",))
     before = replace(mac, makers={"apple": {"macos": f"{int(oldest[:2]) - 1}.0"}})
     with_it = replace(mac, makers={"apple": {"macos": oldest}})
@@ -176,26 +171,26 @@ def test_torchs_own_use_of_metal_may_ask_for_a_newer_macos_than_its_wheel(
     assert choose(before, asked, frozen_catalog()).reasons[0].code == "macos-too-old"
 
 
-def test_an_intel_python_is_named_with_the_way_out(tmp_path: Path) -> None:
+def test_an_intel_python_is_named_with_the_way_out(tmp_path):
     (problem,) = read(tmp_path, MACS["an Intel Python on Apple silicon"]).problems
 
     assert (problem.code, problem.blocking) == ("python-under-rosetta", True)
     assert (problem.fix or "").startswith("arch -arm64 python3 bootstrap.py")
 
 
-def test_the_gpu_of_a_virtual_mac_is_left_to_verify_with_a_word(tmp_path: Path) -> None:
+def test_the_gpu_of_a_virtual_mac_is_left_to_verify_with_a_word(tmp_path):
     (problem,) = read(tmp_path, MACS["a virtual Mac"]).problems
 
     assert (problem.code, problem.blocking) == ("gpu-of-a-virtual-mac", False)
 
 
-def test_the_cpu_may_be_asked_for(tmp_path: Path) -> None:
+def test_the_cpu_may_be_asked_for(tmp_path):
     plan = choose(read(tmp_path, MACS["an M3"]), Request(backend="cpu"), frozen_catalog())
 
     assert (plan.status, [run.how for run in plan.gpus]) == ("cpu", ["none"])
 
 
-def test_a_recording_keeps_nothing_of_the_displays() -> None:
+def test_a_recording_keeps_nothing_of_the_displays():
     display = f"{M3}          Display Serial Number: C02XYZ\n"
 
     assert gpu_lines(display).splitlines() == [
@@ -207,7 +202,7 @@ def test_a_recording_keeps_nothing_of_the_displays() -> None:
 
 
 @pytest.mark.parametrize("name", ["M3 Max", "m1", "Apple M4 Pro", "M2 Ultra"])
-def test_a_mac_in_words_is_a_mac(name: str) -> None:
+def test_a_mac_in_words_is_a_mac(name):
     machine = machine_in_words((name,))
     plan = choose(machine, Request(), frozen_catalog())
 
@@ -215,26 +210,26 @@ def test_a_mac_in_words_is_a_mac(name: str) -> None:
     assert (plan.status, plan.choice and plan.choice.build.name) == ("ok", "2.15.0+cpu")
 
 
-def test_apples_gpu_is_nowhere_but_in_a_mac() -> None:
+def test_apples_gpu_is_nowhere_but_in_a_mac():
     plan = choose(machine_in_words(("M3 Max",), os="linux"), Request(), frozen_catalog())
 
     assert (plan.exit_code, plan.reasons[0].code) == (3, "no-build-ever")
 
 
-def test_mps_is_no_backend_and_the_hint_says_what_to_do() -> None:
+def test_mps_is_no_backend_and_the_hint_says_what_to_do():
     with pytest.raises(UsageError, match="is torch's name for a GPU") as caught:
         choose(machine_in_words(("M3 Max",)), Request(backend="mps"), frozen_catalog())
 
     assert "Leave out --backend" in (caught.value.hint or "")
 
 
-def test_a_child_tries_the_gpu_and_may_not_fall_back_to_the_cpu() -> None:
+def test_a_child_tries_the_gpu_and_may_not_fall_back_to_the_cpu():
     (target,) = device_targets(machine_in_words(("M3 Max",)), kind="cpu", gpus=None, environ={})
 
     assert (target.device, target.environment) == ("mps", {"PYTORCH_ENABLE_MPS_FALLBACK": "0"})
 
 
-def test_the_shipped_rows_have_a_floor_for_every_build_of_macos() -> None:
+def test_the_shipped_rows_have_a_floor_for_every_build_of_macos():
     builds = load_catalog().builds_for("macos", "arm64")
 
     assert {build.macos for build in builds} == {"11.0", "14.0"}

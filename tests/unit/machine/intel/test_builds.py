@@ -22,7 +22,7 @@ CHIPS = [*f"12.60 {CLIENT} 30".split(), "12.2", "12.10", "12.70"]
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-def test_plan_takes_every_build_whose_documentation_names_the_chip_and_no_other(chip: str) -> None:
+def test_plan_takes_every_build_whose_documentation_names_the_chip_and_no_other(chip):
     catalog = frozen_catalog()
     for minor, (linux, windows) in NAMED.items():
         for torch in (
@@ -35,7 +35,7 @@ def test_plan_takes_every_build_whose_documentation_names_the_chip_and_no_other(
                 assert (plan.choice is not None) == (chip in named.split()), (chip, torch, os)
 
 
-def test_the_catalogue_has_the_builds_of_the_table_on_its_two_platforms() -> None:
+def test_the_catalogue_has_the_builds_of_the_table_on_its_two_platforms():
     builds = [
         build for build in load_catalog().serving("xpu").builds if build.backend.kind == "xpu"
     ]
@@ -44,7 +44,7 @@ def test_the_catalogue_has_the_builds_of_the_table_on_its_two_platforms() -> Non
     assert {build.platform for build in builds} == {"linux_x86_64", "windows_x86_64"}
 
 
-def test_a_chip_that_torch_is_not_for_is_refused_by_name() -> None:
+def test_a_chip_that_torch_is_not_for_is_refused_by_name():
     plan = choose(intel("12.2"), Request(backend="xpu"), frozen_catalog())
 
     assert (plan.exit_code, plan.reasons[0].code) == (3, "no-build-ever")

@@ -7,14 +7,17 @@ machine around them is made up here.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from gpuinstall.api import choose
+from gpuinstall.api import Refusal, choose
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.machine.probe import read_machine
+from gpuinstall.plan import Plan
 from gpuinstall.verify.devices import device_targets
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
@@ -28,13 +31,6 @@ from tests.lab.recorded import (
     platform,
     recording,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from gpuinstall.api import Refusal
-    from gpuinstall.plan import Plan
 
 NO_NVIDIA = no_nvml() | no_libcuda()
 DOCKER = {
@@ -130,7 +126,7 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_a_machine_is_read_and_planned_for(name: str, tmp_path: Path) -> None:
+def test_a_machine_is_read_and_planned_for(name, tmp_path):
     made = MACHINES[name]
     machine = read(tmp_path, made.files)
 
@@ -139,7 +135,7 @@ def test_a_machine_is_read_and_planned_for(name: str, tmp_path: Path) -> None:
     assert outcome(planned(machine)) == made.comes_to
 
 
-def test_a_card_of_the_bus_has_the_name_of_its_chip_and_no_memory(tmp_path: Path) -> None:
+def test_a_card_of_the_bus_has_the_name_of_its_chip_and_no_memory(tmp_path):
     machine = read(tmp_path, MACHINES["an Arc B580"].files)
 
     assert [(gpu.name, gpu.pci_id, gpu.memory_mib, gpu.found_via) for gpu in machine.gpus] == [
@@ -147,21 +143,21 @@ def test_a_card_of_the_bus_has_the_name_of_its_chip_and_no_memory(tmp_path: Path
     ]
 
 
-def test_a_loader_in_a_folder_of_the_users_counts(tmp_path: Path) -> None:
+def test_a_loader_in_a_folder_of_the_users_counts(tmp_path):
     files = arc(3, "e20b") | {"/opt/intel/lib/libze_loader.so.1": ""}
     source = recording(tmp_path, NO_NVIDIA, files, LD_LIBRARY_PATH="/opt/other:/opt/intel/lib")
 
     assert read_machine(source=source).problems == ()
 
 
-def test_what_torch_is_not_for_stays_out_with_a_word(tmp_path: Path) -> None:
+def test_what_torch_is_not_for_stays_out_with_a_word(tmp_path):
     alone = read(tmp_path, MACHINES["the graphics of a Raptor Lake alone"].files)
 
     assert [problem.code for problem in alone.problems] == ["gpu-not-supported"]
     assert planned(alone).status == "cpu"
 
 
-def test_a_missing_level_zero_names_its_packages_and_the_way_to_the_cpu(tmp_path: Path) -> None:
+def test_a_missing_level_zero_names_its_packages_and_the_way_to_the_cpu(tmp_path):
     plan = planned(read(tmp_path, MACHINES["an Arc B580 without Level Zero"].files))
 
     assert plan.exit_code == 8
@@ -169,15 +165,15 @@ def test_a_missing_level_zero_names_its_packages_and_the_way_to_the_cpu(tmp_path
     assert (plan.fix or "").endswith(": the CPU build instead")
 
 
-def test_what_a_container_was_not_given_is_named(tmp_path: Path) -> None:
+def test_what_a_container_was_not_given_is_named(tmp_path):
     machine = read(tmp_path, MACHINES["an Arc B580 that its container was not given"].files)
 
     assert [problem.code for problem in machine.problems] == ["gpu-not-ours"]
 
 
 def test_a_mixed_machine_serves_nvidia_first_and_intel_where_it_is_asked_for(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     machine = read(tmp_path, MACHINES["an Arc beside an NVIDIA card"].files)
     asked = planned(machine, "xpu")
 
@@ -187,7 +183,7 @@ def test_a_mixed_machine_serves_nvidia_first_and_intel_where_it_is_asked_for(
     assert (outcome(asked), [run.index for run in asked.gpus]) == ("2.15.0+xpu", [1])
 
 
-def test_windows_is_served_by_its_adapters(tmp_path: Path) -> None:
+def test_windows_is_served_by_its_adapters(tmp_path):
     files = NO_NVIDIA | {"platform.json": platform("Windows", "AMD64", "10")}
     adapter = {
         "Name": "Intel(R) Arc(TM) B580 Graphics",
@@ -200,7 +196,7 @@ def test_windows_is_served_by_its_adapters(tmp_path: Path) -> None:
     assert (outcome(planned(machine)), machine.problems) == ("2.15.0+xpu", ())
 
 
-def test_a_child_sees_the_gpu_that_it_tries() -> None:
+def test_a_child_sees_the_gpu_that_it_tries():
     machine = machine_in_words(("Arc B580", "Arc A770"))
     targets = device_targets(machine, kind="xpu", gpus=None, environ={})
 
@@ -219,7 +215,7 @@ def test_a_child_sees_the_gpu_that_it_tries() -> None:
         ("Lunar Lake", "xe 20.4"),
     ],
 )
-def test_a_machine_in_words_needs_no_driver(name: str, chip: str) -> None:
+def test_a_machine_in_words_needs_no_driver(name, chip):
     machine = machine_in_words((name,))
 
     assert machine.gpus[0].architecture == chip

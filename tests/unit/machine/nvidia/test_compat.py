@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Finding
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.versions import CudaVersion
 from gpuinstall.machine.nvidia.compat import compat_rejection
 from gpuinstall.machine.nvidia.libraries import CudaDevice, LibcudaFacts
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
-
-if TYPE_CHECKING:
-    from gpuinstall.base.machine import Machine
 
 DEVICES = (CudaDevice(uuid="GPU-0"), CudaDevice(uuid="GPU-1"))
 SYSTEM = LibcudaFacts("/usr/lib/libcuda.so.550.163.01", 0, CudaVersion(12, 4), devices=DEVICES)
@@ -32,7 +29,7 @@ def code(
     return reason and reason.code
 
 
-def test_it_counts_only_if_nothing_speaks_against_it() -> None:
+def test_it_counts_only_if_nothing_speaks_against_it():
     broken = A100.with_problems((Finding("driver-library-mismatch", "they differ"),))
     rows = [
         ("eligible", code(), None),

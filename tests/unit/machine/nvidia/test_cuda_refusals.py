@@ -50,7 +50,7 @@ def inside(container: str, library: str = OWN) -> CudaContext:
 
 
 @pytest.mark.parametrize("status", ERRORS.keys() - UNCOMPILED.keys())
-def test_every_cause_says_what_why_and_what_to_do_and_has_a_catalogue_entry(status: int) -> None:
+def test_every_cause_says_what_why_and_what_to_do_and_has_a_catalogue_entry(status):
     problem = cuda_refusal(status, HOST)
     assert problem.id in load_failures()
     assert problem.code == problem.code.lower()
@@ -70,16 +70,16 @@ def test_every_cause_says_what_why_and_what_to_do_and_has_a_catalogue_entry(stat
         library=st.none() | st.text(),
     ),
 )
-def test_any_number_in_any_context_is_a_problem(status: int, context: CudaContext) -> None:
+def test_any_number_in_any_context_is_a_problem(status, context):
     assert cuda_refusal(status, context).blocking
 
 
-def test_an_unlisted_error_claims_no_cause() -> None:
+def test_an_unlisted_error_claims_no_cause():
     assert cuda_cause(4711, HOST).code == "cuda-error"
     assert cuda_refusal(4711, HOST).id is None
 
 
-def test_differing_versions_are_named_and_mended_by_a_reboot_or_a_reload() -> None:
+def test_differing_versions_are_named_and_mended_by_a_reboot_or_a_reload():
     problem = cuda_refusal(803, replace(HOST, library=NEWER))
     assert problem.message == "the kernel module (550.144.03) and libcuda (550.163.01) differ"
     assert (problem.id, problem.needs) == ("F03", ("root", "reboot"))
@@ -87,57 +87,57 @@ def test_differing_versions_are_named_and_mended_by_a_reboot_or_a_reload() -> No
     assert "sudo rmmod nvidia_drm nvidia_modeset nvidia_uvm nvidia" in (problem.fix or "")
 
 
-def test_a_mismatch_in_a_container_is_mended_there() -> None:
+def test_a_mismatch_in_a_container_is_mended_there():
     problem = cuda_refusal(803, inside("apptainer", NEWER))
     assert problem.id == "F03"
     assert (problem.fix or "").startswith("Start the container again")
 
 
-def test_a_library_without_a_release_in_its_name_is_of_no_other_one() -> None:
+def test_a_library_without_a_release_in_its_name_is_of_no_other_one():
     lent = replace(HOST, wsl=True, fix_context=context(wsl=True), library=OF_WINDOWS)
     assert lent.library_version is None
     assert "1.1" not in cuda_refusal(803, lent).message
 
 
 @pytest.mark.parametrize("status", [803, 804])
-def test_a_forward_compatibility_library_is_named_whatever_the_number(status: int) -> None:
+def test_a_forward_compatibility_library_is_named_whatever_the_number(status):
     problem = cuda_refusal(status, inside("docker", COMPAT))
     assert problem.id == "F11"
     assert "/usr/local/cuda/compat" in (problem.fix or "")
 
 
-def test_forward_compatibility_without_its_package_is_a_half_done_update() -> None:
+def test_forward_compatibility_without_its_package_is_a_half_done_update():
     assert cuda_refusal(804, replace(HOST, library=NEWER)).id == "F03"
     assert (cuda_refusal(804, HOST).fix or "").startswith("unset LD_LIBRARY_PATH")
     assert "start from an image" in (cuda_refusal(804, inside("docker")).fix or "")
 
 
 @pytest.mark.parametrize("status", [100, 101, 999])
-def test_in_a_container_cuda_lacks_a_device_node_that_nvml_does_not_need(status: int) -> None:
+def test_in_a_container_cuda_lacks_a_device_node_that_nvml_does_not_need(status):
     problem = cuda_refusal(status, inside("podman"))
     assert (problem.code, problem.id) == ("device-nodes-unusable", "F13")
     assert "nvidia.com/gpu=all" in (problem.fix or "")
 
 
 @pytest.mark.parametrize("status", [100, 999])
-def test_on_the_host_a_missing_uvm_node_is_made(status: int) -> None:
+def test_on_the_host_a_missing_uvm_node_is_made(status):
     problem = cuda_refusal(status, replace(HOST, without_uvm=True))
     assert problem.id == "F13"
     assert "sudo nvidia-modprobe -c 0 -u" in (problem.fix or "")
     assert cuda_refusal(status, HOST).id == {100: "F15", 999: "F12"}[status]
 
 
-def test_in_wsl_windows_driver_and_a_linux_driver_in_its_way_are_told_apart() -> None:
+def test_in_wsl_windows_driver_and_a_linux_driver_in_its_way_are_told_apart():
     lost = cuda_refusal(999, CudaContext(wsl=True, library="/usr/lib/wsl/lib/libcuda.so.1"))
     assert "wsl.exe --shutdown" in (lost.fix or "")
     assert cuda_refusal(100, CudaContext(wsl=True, library=OWN)).code == "wsl-linux-driver"
 
 
-def test_a_card_in_mig_mode_without_instances_is_named_as_such() -> None:
+def test_a_card_in_mig_mode_without_instances_is_named_as_such():
     assert cuda_refusal(100, replace(HOST, unsliced=True)).id == "F17"
 
 
-def test_several_blackwells_point_at_heterogeneous_memory() -> None:
+def test_several_blackwells_point_at_heterogeneous_memory():
     gpus = tuple(Gpu(index, compute_capability=ComputeCapability(12, 0)) for index in range(2))
     many = CudaContext.of(Machine(os="linux", arch="x86_64", gpus=gpus))
     assert "uvm_disable_hmm=1" in (cuda_refusal(3, many).fix or "")
@@ -153,19 +153,17 @@ def test_several_blackwells_point_at_heterogeneous_memory() -> None:
         (None, "Install nvidia-fabricmanager 550.144.03"),
     ],
 )
-def test_the_fabric_manager_comes_in_the_drivers_version(
-    distribution: str | None, command: str
-) -> None:
+def test_the_fabric_manager_comes_in_the_drivers_version(distribution, command):
     problem = cuda_refusal(802, replace(HOST, fix_context=context(distribution)))
     assert (problem.fix or "").startswith(command)
     assert "systemctl enable --now nvidia-fabricmanager" in (problem.fix or "")
 
 
-def test_the_fabric_manager_of_a_container_runs_on_its_host() -> None:
+def test_the_fabric_manager_of_a_container_runs_on_its_host():
     assert (cuda_refusal(802, inside("docker")).fix or "").startswith("On the host: sudo systemctl")
 
 
-def test_a_context_takes_the_driver_and_the_place_from_the_machine() -> None:
+def test_a_context_takes_the_driver_and_the_place_from_the_machine():
     machine = Machine(
         os="linux", arch="x86_64", environment=Environment(container="lxc"), driver=Driver(DRIVER)
     )
@@ -178,13 +176,13 @@ def test_a_context_takes_the_driver_and_the_place_from_the_machine() -> None:
     "library",
     [None, "libcuda.so.1", "/usr/lib/libcuda.so.1", "nvcuda.dll", "libcuda.so.x (deleted)"],
 )
-def test_a_library_without_a_version_differs_from_nothing(library: str | None) -> None:
+def test_a_library_without_a_version_differs_from_nothing(library):
     context = replace(HOST, library=library)
     assert context.library_version is None
     assert not context.differs
 
 
-def test_gpus_are_named_as_one_would_say_them() -> None:
+def test_gpus_are_named_as_one_would_say_them():
     assert [format_gpus(()), format_gpus((3,)), format_gpus((0, 2, 5))] == [
         "the GPU",
         "GPU 3",

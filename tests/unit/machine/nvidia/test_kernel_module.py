@@ -1,9 +1,5 @@
 """The kernel's side: the module's release and flavour, and what keeps it out."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from gpuinstall.machine.nvidia import linux
@@ -17,9 +13,6 @@ from gpuinstall.machine.nvidia.linux import (
 )
 from gpuinstall.machine.source import ThisMachine
 from tests.lab.recorded import recording
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -43,24 +36,24 @@ if TYPE_CHECKING:
         ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.82.01\n", "470.82.01", False),
     ],
 )
-def test_the_release_and_the_flavour_are_read(text: str, version: str, is_open: bool) -> None:
+def test_the_release_and_the_flavour_are_read(text, version, is_open):
     module = parse_proc_version(text)
     assert module is not None
     assert (str(module.version), module.open, module.found_via) == (version, is_open, "proc")
 
 
-def test_the_file_below_sys_has_no_flavour() -> None:
+def test_the_file_below_sys_has_no_flavour():
     module = parse_sys_version("580.95.05\n")
     assert module is not None
     assert (str(module.version), module.open, module.found_via) == ("580.95.05", None, "sysfs")
 
 
-def test_no_text_is_no_module() -> None:
+def test_no_text_is_no_module():
     assert parse_proc_version("") is None
     assert parse_sys_version("") is None
 
 
-def test_every_distributions_name_of_the_module_is_known() -> None:
+def test_every_distributions_name_of_the_module_is_known():
     modules = {
         "kernel/drivers/video/nvidia.ko.zst:": True,
         "updates/dkms/nvidia-current.ko.xz:": True,
@@ -81,7 +74,7 @@ def test_every_distributions_name_of_the_module_is_known() -> None:
         ("\x06", False),
     ],
 )
-def test_secure_boot_is_the_fifth_byte(text: str | None, on: bool) -> None:
+def test_secure_boot_is_the_fifth_byte(text, on):
     assert parse_secure_boot(text) is on
 
 
@@ -96,11 +89,11 @@ def test_secure_boot_is_the_fifth_byte(text: str | None, on: bool) -> None:
         ("blacklist nouveau\noptions nvidia NVreg_PreserveVideoMemoryAllocations=1\n", False),
     ],
 )
-def test_only_what_forbids_the_module_counts(text: str, forbids: bool) -> None:
+def test_only_what_forbids_the_module_counts(text, forbids):
     assert forbids_nvidia(text) is forbids
 
 
-def test_the_file_that_forbids_the_module_is_named(tmp_path: Path) -> None:
+def test_the_file_that_forbids_the_module_is_named(tmp_path):
     files = {
         "/etc/modprobe.d/amd.conf": "blacklist radeon\n",
         "/lib/modprobe.d/envycontrol.conf": "blacklist nvidia\n",
@@ -110,9 +103,7 @@ def test_the_file_that_forbids_the_module_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["lib/modules", "run/booted-system/kernel-modules/lib/modules"])
-def test_the_module_is_found_in_each_distributions_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
-) -> None:
+def test_the_module_is_found_in_each_distributions_folder(tmp_path, monkeypatch, folder):
     release = ThisMachine().text(linux.RELEASE)
     assert release is not None
     modules = tmp_path / folder / release.strip()

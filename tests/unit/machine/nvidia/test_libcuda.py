@@ -37,7 +37,7 @@ def answered(**answer: object) -> Finished:
     return ended(json.dumps(answer) + "\n")
 
 
-def test_an_answer_is_read() -> None:
+def test_an_answer_is_read():
     facts = parse_libcuda(answered(path=LIBRARY, version=13000, init=0, devices=[H200]))
     device = CudaDevice(
         "NVIDIA H200",
@@ -51,12 +51,12 @@ def test_an_answer_is_read() -> None:
     )
 
 
-def test_what_libraries_print_before_the_answer_is_passed_over() -> None:
+def test_what_libraries_print_before_the_answer_is_passed_over():
     out = "cuInit called\n" + answered(path=LIBRARY, version=12020, init=802, devices=[]).out
     assert parse_libcuda(ended(out)).init == 802
 
 
-def test_a_device_that_gives_no_facts_is_still_a_device() -> None:
+def test_a_device_that_gives_no_facts_is_still_a_device():
     assert parse_libcuda(answered(path=LIBRARY, version=13000, init=0, devices=[{}])).devices == (
         CudaDevice(),
     )
@@ -73,12 +73,12 @@ def test_a_device_that_gives_no_facts_is_still_a_device() -> None:
         ),
     ],
 )
-def test_a_missing_library_is_told_from_a_broken_one(loader: str, fault: str) -> None:
+def test_a_missing_library_is_told_from_a_broken_one(loader, fault):
     facts = parse_libcuda(answered(path=None, error=loader))
     assert (facts.fault, facts.error, facts.init) == (fault, loader, None)
 
 
-def test_a_child_that_ran_out_of_time_or_died_has_no_status() -> None:
+def test_a_child_that_ran_out_of_time_or_died_has_no_status():
     assert parse_libcuda(ended("", None)) == LibcudaFacts(
         fault="timeout", error="libcuda did not answer in time"
     )
@@ -100,11 +100,11 @@ _JSON = st.recursive(
 
 
 @given(st.text() | _JSON.map(json.dumps), st.none() | st.integers(-64, 255))
-def test_no_answer_whatsoever_raises(out: str, status: int | None) -> None:
+def test_no_answer_whatsoever_raises(out, status):
     assert isinstance(parse_libcuda(ended(out, status)), LibcudaFacts)
 
 
-def test_the_childs_environment_holds_nothing_that_changes_cudas_answer() -> None:
+def test_the_childs_environment_holds_nothing_that_changes_cudas_answer():
     misleading = {
         "LD_PRELOAD": "spy.so",
         "CUDA_INJECTION64_PATH": "spy.so",
@@ -132,18 +132,16 @@ def test_the_childs_environment_holds_nothing_that_changes_cudas_answer() -> Non
         (None, False),
     ],
 )
-def test_a_forward_compatibility_library_is_known_by_its_folder(
-    library: str | None, compat: bool
-) -> None:
+def test_a_forward_compatibility_library_is_known_by_its_folder(library, compat):
     assert is_compat(library) is compat
 
 
-def test_a_function_that_an_old_driver_lacks_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_an_old_driver_lacks_is_not_found(monkeypatch):
     monkeypatch.setattr(libcuda_child, "load", lambda: CDLL(None))
     assert Cuda().status("cuDeviceGetUuid_v2", None, 0) == 500
 
 
-def test_the_file_of_libcuda_is_found_among_the_mapped_ones() -> None:
+def test_the_file_of_libcuda_is_found_among_the_mapped_ones():
     maps = (
         "7f0000000000-7f0000001000 r--p 00000000 08:01 131 /usr/lib/x86_64-linux-gnu/libc.so.6\n"
         f"7f0000001000-7f0000002000 r-xp 00001000 08:01 132                        {LIBRARY}\n"
@@ -153,7 +151,7 @@ def test_the_file_of_libcuda_is_found_among_the_mapped_ones() -> None:
     assert mapped(maps.replace("libcuda", "libother")) is None
 
 
-def test_of_several_in_wsl_the_first_that_is_mapped_is_named() -> None:
+def test_of_several_in_wsl_the_first_that_is_mapped_is_named():
     folder = "/usr/lib/wsl/drivers/nv_dispi.inf_amd64_0a1b2c3d4e5f6071"
     maps = (
         f"7f0000001000-7f0000002000 r-xp 00001000 08:01 132      {folder}/libcuda.so.1.1\n"
@@ -163,5 +161,5 @@ def test_of_several_in_wsl_the_first_that_is_mapped_is_named() -> None:
 
 
 @given(st.text())
-def test_no_list_of_mapped_files_raises(maps: str) -> None:
+def test_no_list_of_mapped_files_raises(maps):
     assert mapped(maps) is None or "libcuda.so" in maps

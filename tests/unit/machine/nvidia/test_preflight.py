@@ -35,11 +35,11 @@ def answered(**answer: object) -> PreflightFinding:
     )
 
 
-def test_every_card_and_every_slice_is_tried_by_its_uuid() -> None:
+def test_every_card_and_every_slice_is_tried_by_its_uuid():
     assert visible(MACHINE, {"CUDA_VISIBLE_DEVICES": "7"}) == ["GPU-aaaa", "MIG-1", "MIG-2"]
 
 
-def test_a_card_without_a_uuid_is_tried_by_its_place_among_those_given() -> None:
+def test_a_card_without_a_uuid_is_tried_by_its_place_among_those_given():
     assert visible(Machine(os="linux", arch="aarch64", gpus=(ALONE, Gpu(2))), {}) == [
         "GPU-aaaa",
         "1",
@@ -58,7 +58,7 @@ def test_a_card_without_a_uuid_is_tried_by_its_place_among_those_given() -> None
         ("NoDevFiles", []),
     ],
 )
-def test_a_job_is_tried_on_its_own_cards(given: str, tried: list[str]) -> None:
+def test_a_job_is_tried_on_its_own_cards(given, tried):
     assert visible(MACHINE, JOB | {"CUDA_VISIBLE_DEVICES": given}) == tried
 
 
@@ -66,9 +66,7 @@ def test_a_job_is_tried_on_its_own_cards(given: str, tried: list[str]) -> None:
     ("given", "tried"),
     [("0", ["GPU-dddd"]), ("1", ["GPU-ffff"]), ("3", []), ("0,1", ["GPU-dddd", "GPU-ffff"])],
 )
-def test_cuda_counts_the_cards_of_a_job_from_0_whatever_nvml_calls_them(
-    given: str, tried: list[str]
-) -> None:
+def test_cuda_counts_the_cards_of_a_job_from_0_whatever_nvml_calls_them(given, tried):
     gpus = (Gpu(3, uuid="GPU-dddd"), Gpu(5, uuid="GPU-ffff"))
     assert (
         visible(
@@ -78,7 +76,7 @@ def test_cuda_counts_the_cards_of_a_job_from_0_whatever_nvml_calls_them(
     )
 
 
-def test_what_the_probe_found_broken_is_not_tried() -> None:
+def test_what_the_probe_found_broken_is_not_tried():
     broken, slow = (
         Finding("gpu-lost", "lost", gpus=(0,)),
         Finding("slow", "slow", blocking=False, gpus=(1,)),
@@ -130,18 +128,18 @@ def test_what_the_probe_found_broken_is_not_tried() -> None:
         ),
     ],
 )
-def test_an_answer_becomes_an_outcome(answer: dict[str, object], outcome: ProofOutcome) -> None:
+def test_an_answer_becomes_an_outcome(answer, outcome):
     assert answered(**answer).outcome == outcome
 
 
-def test_a_fault_found_by_memory_is_told_as_its_own() -> None:
+def test_a_fault_found_by_memory_is_told_as_its_own():
     found = answered(
         call="cuModuleLoadData", status=223, instead={"call": "cuMemcpyDtoH_v2", "status": 214}
     )
     assert found.cause == known_cause("gpu-memory-faulty")
 
 
-def test_a_library_that_cannot_be_loaded_is_said_in_the_loaders_words() -> None:
+def test_a_library_that_cannot_be_loaded_is_said_in_the_loaders_words():
     found = answered(path=None, error="libcuda.so.1: cannot open shared object file")
     assert (found.cause, found.facts) == (
         known_cause("libcuda-missing"),
@@ -149,7 +147,7 @@ def test_a_library_that_cannot_be_loaded_is_said_in_the_loaders_words() -> None:
     )
 
 
-def test_a_gpu_is_as_good_as_its_worst_slice() -> None:
+def test_a_gpu_is_as_good_as_its_worst_slice():
     outcomes: list[tuple[int, ProofOutcome]] = [
         (0, "proven"),
         (1, "memory-only"),
@@ -160,7 +158,7 @@ def test_a_gpu_is_as_good_as_its_worst_slice() -> None:
     assert proofs_of(findings) == (GpuProof(0, "proven"), GpuProof(1, "failed"))
 
 
-def test_what_stops_every_card_at_the_start_is_the_machines_problem() -> None:
+def test_what_stops_every_card_at_the_start_is_the_machines_problem():
     stuck = [
         PreflightFinding(index, "failed", known_cause("driver-hangs"), "no answer", at_start=True)
         for index in range(2)
@@ -171,7 +169,7 @@ def test_what_stops_every_card_at_the_start_is_the_machines_problem() -> None:
     ] == [(0, 1)]
 
 
-def test_the_document_names_each_gpu_and_its_outcome() -> None:
+def test_the_document_names_each_gpu_and_its_outcome():
     problem = Finding("gpu-busy", "GPU 1 is held", blocking=False, gpus=(1,))
     document = Preflight(
         (GpuProof(0, "proven"), GpuProof(1, "unproven")), (problem,), 0.40049
@@ -195,7 +193,7 @@ def test_the_document_names_each_gpu_and_its_outcome() -> None:
         ([], ""),
     ],
 )
-def test_the_summary_says_what_ran_where(outcomes: list[ProofOutcome], summary: str) -> None:
+def test_the_summary_says_what_ran_where(outcomes, summary):
     assert (
         Preflight(tuple(GpuProof(index, outcome) for index, outcome in enumerate(outcomes))).summary
         == summary

@@ -7,8 +7,9 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +19,6 @@ from gpuinstall.sources.web import Client, Head, UnreachableError, answers
 from gpuinstall.sources.web.client import AnswerCache, FileHash
 from tests.lab.host import CHUNK, NOT_FOUND, UNAUTHORIZED, Answer, Host
 from tests.lab.pace import slowness
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 FILE = b"wheel" * CHUNK
 
@@ -63,14 +60,14 @@ def _nobody() -> str:
         return f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_page_is_read_as_utf8_under_our_own_name(host: Host, client: Client) -> None:
+def test_page_is_read_as_utf8_under_our_own_name(host, client):
     page = client.page(f"{host.url}/page/")
     assert page is not None
     assert (page.text, page.content_type, page.url) == ("Fenêtre", "text/html", f"{host.url}/page/")
     assert host.log[0].headers["user-agent"].startswith("gpuinstall/")
 
 
-def test_page_that_we_hold_is_only_asked_whether_it_still_holds(host: Host, tmp_path: Path) -> None:
+def test_page_that_we_hold_is_only_asked_whether_it_still_holds(host, tmp_path):
     for _ in range(2):
         with Client(cache=tmp_path) as client:
             page = client.page(f"{host.url}/page/")
@@ -79,20 +76,18 @@ def test_page_that_we_hold_is_only_asked_whether_it_still_holds(host: Host, tmp_
     assert [(asked.status, asked.sent > 0) for asked in host.log] == [(200, True), (304, False)]
 
 
-def test_page_that_may_not_be_stored_is_read_again(host: Host, tmp_path: Path) -> None:
+def test_page_that_may_not_be_stored_is_read_again(host, tmp_path):
     for _ in range(2):
         with Client(cache=tmp_path) as client:
             client.page(f"{host.url}/kept-by-nobody/")
     assert [asked.status for asked in host.log] == [200, 200]
 
 
-def test_page_that_is_not_there_is_none(host: Host, client: Client) -> None:
+def test_page_that_is_not_there_is_none(host, client):
     assert client.page(f"{host.url}/nothing/") is None
 
 
-def test_offline_client_asks_nobody_and_knows_what_it_holds(
-    host: Host, client: Client, tmp_path: Path
-) -> None:
+def test_offline_client_asks_nobody_and_knows_what_it_holds(host, client, tmp_path):
     page = client.page(f"{host.url}/page/")
     host.log.clear()
     with Client(cache=tmp_path / "cache", offline=True) as offline:
@@ -102,9 +97,7 @@ def test_offline_client_asks_nobody_and_knows_what_it_holds(
     assert host.log == []
 
 
-def test_login_of_the_host_is_sent_and_without_it_the_answer_says_what_to_give(
-    host: Host, tmp_path: Path
-) -> None:
+def test_login_of_the_host_is_sent_and_without_it_the_answer_says_what_to_give(host, tmp_path):
     netloc = host.url.removeprefix("http://")
     with Client(cache=tmp_path, logins={netloc: "me:secret"}) as client:
         page = client.page(f"{host.url}/secret/")
@@ -118,9 +111,7 @@ def test_login_of_the_host_is_sent_and_without_it_the_answer_says_what_to_give(
     assert "password" in (caught.value.hint or "")
 
 
-def test_who_logs_in_as_nobody_is_sent_as_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_logs_in_as_nobody_is_sent_as_nobody(tmp_path, monkeypatch):
     (tmp_path / "netrc").write_text(
         "machine 127.0.0.1 login me password secret\n", encoding="utf-8"
     )
@@ -138,18 +129,18 @@ def test_who_logs_in_as_nobody_is_sent_as_nobody(
     assert page.text == "Basic Og=="
 
 
-def test_head_tells_size_and_mark_without_fetching(host: Host, client: Client) -> None:
+def test_head_tells_size_and_mark_without_fetching(host, client):
     head = client.head(f"{host.url}/file.whl")
     assert (head.size, bool(head.etag)) == (len(FILE), True)
     assert client.head(f"{host.url}/nothing.whl") == Head()
     assert sum(asked.sent for asked in host.log) == 0
 
 
-def test_a_file_comes_as_it_is(host: Host, client: Client) -> None:
+def test_a_file_comes_as_it_is(host, client):
     assert b"".join(client.chunks(f"{host.url}/file.whl", len(FILE))) == FILE
 
 
-def test_a_file_that_breaks_off_is_never_taken_for_whole(client: Client) -> None:
+def test_a_file_that_breaks_off_is_never_taken_for_whole(client):
     headers = {"Content-Length": str(len(FILE) + 1), "Connection": "close"}
     host = Host("liar", lambda _path, _headers: Answer(200, FILE, headers=headers))
     with pytest.raises(InstallationError, match="was interrupted"):
@@ -157,7 +148,7 @@ def test_a_file_that_breaks_off_is_never_taken_for_whole(client: Client) -> None
     host.close()
 
 
-def test_host_that_refuses_is_asked_once(client: Client) -> None:
+def test_host_that_refuses_is_asked_once(client):
     url = _nobody()
     with pytest.raises(UnreachableError, match="cannot be reached") as caught:
         client.page(f"{url}/page/")
@@ -168,16 +159,14 @@ def test_host_that_refuses_is_asked_once(client: Client) -> None:
     assert time.perf_counter() - started < 0.01 * slowness()
 
 
-def test_unknown_name_is_said_to_be_unknown(client: Client) -> None:
+def test_unknown_name_is_said_to_be_unknown(client):
     with pytest.raises(UnreachableError) as caught:
         client.page("http://index.invalid/simple/")
     assert caught.value.host == "index.invalid"
     assert caught.value.why == "its host name could not be resolved"
 
 
-def test_silent_host_is_found_out_once_for_all_threads(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_host_is_found_out_once_for_all_threads(client, monkeypatch):
     monkeypatch.setattr(answers, "FIRST_ANSWER_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(8) as pool:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/page/"
@@ -199,9 +188,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_certificates_that_are_given_are_trusted_and_no_other(
-    certificate: Path, tmp_path: Path
-) -> None:
+def test_certificates_that_are_given_are_trusted_and_no_other(certificate, tmp_path):
     host = Host(
         "tls", lambda _path, _headers: Answer(200, b"safe", "text/html"), certificate=certificate
     )
@@ -216,7 +203,7 @@ def test_certificates_that_are_given_are_trusted_and_no_other(
     assert "SSL_CERT_FILE" in (caught.value.hint or "")
 
 
-def test_certificates_that_cannot_be_read_are_said_to_be_the_cause(tmp_path: Path) -> None:
+def test_certificates_that_cannot_be_read_are_said_to_be_the_cause(tmp_path):
     with (
         Client("/nowhere/ca.pem", cache=tmp_path) as client,
         pytest.raises(UnreachableError) as caught,
@@ -225,13 +212,13 @@ def test_certificates_that_cannot_be_read_are_said_to_be_the_cause(tmp_path: Pat
     assert caught.value.why == "the CA certificates cannot be read"
 
 
-def test_host_in_trouble_counts_as_unreachable(host: Host, client: Client) -> None:
+def test_host_in_trouble_counts_as_unreachable(host, client):
     with pytest.raises(UnreachableError) as caught:
         client.page(f"{host.url}/broken")
     assert caught.value.why == "it answered 503"
 
 
-def test_connection_that_was_reset_is_tried_once_more(client: Client) -> None:
+def test_connection_that_was_reset_is_tried_once_more(client):
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(client.page, f"http://127.0.0.1:{server.getsockname()[1]}/page/")
         server.accept()[0].close()
@@ -246,7 +233,7 @@ def test_connection_that_was_reset_is_tried_once_more(client: Client) -> None:
     assert page.text == "hi"
 
 
-def test_cache_that_cannot_be_used_does_no_harm(host: Host, tmp_path: Path) -> None:
+def test_cache_that_cannot_be_used_does_no_harm(host, tmp_path):
     (tmp_path / "pages").write_text("in the way", encoding="utf-8")
     for _ in range(2):
         with Client(cache=tmp_path) as client:
@@ -254,7 +241,7 @@ def test_cache_that_cannot_be_used_does_no_harm(host: Host, tmp_path: Path) -> N
     assert [asked.status for asked in host.log] == [200, 200]
 
 
-def test_cache_that_was_damaged_is_read_again(host: Host, tmp_path: Path) -> None:
+def test_cache_that_was_damaged_is_read_again(host, tmp_path):
     with Client(cache=tmp_path) as client:
         before = client.page(f"{host.url}/page/")
         for kept in (tmp_path / "pages").iterdir():
@@ -292,7 +279,7 @@ print(len(importing))
 """
 
 
-def test_requests_is_imported_by_one_thread_alone(host: Host, tmp_path: Path) -> None:
+def test_requests_is_imported_by_one_thread_alone(host, tmp_path):
     """CPython finds a deadlock between the imports of several threads, now and then."""
     done = process.run([sys.executable, "-c", ONE_IMPORT, host.url, str(tmp_path)])
     assert (done.out, done.err) == ("1\n", "")
@@ -300,7 +287,7 @@ def test_requests_is_imported_by_one_thread_alone(host: Host, tmp_path: Path) ->
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")
 @pytest.mark.parametrize("kind", ["pipe", "link without end", "too deep"])
-def test_an_odd_file_among_kept_answers_is_none(tmp_path: Path, kind: str) -> None:
+def test_an_odd_file_among_kept_answers_is_none(tmp_path, kind):
     cache = AnswerCache(tmp_path, FileHash)
     cache.keep("https://index.example/", FileHash("0" * 64, None))
     [answer] = tmp_path.iterdir()

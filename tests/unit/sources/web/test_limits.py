@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from email.utils import formatdate
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +17,6 @@ from gpuinstall.base.patience import Patience
 from gpuinstall.sources.web import Client, UnreachableError, answers
 from tests.lab.host import Answer, Host
 from tests.lab.pace import within
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 PATIENCE = Patience(silence=0.4, floor=1000)
 FILE = b"wheel" * 1000
@@ -63,9 +60,7 @@ def sending(
 @pytest.mark.parametrize(
     ("pieces", "said"), [(drip, "sent less than"), (stall, "sent nothing for")]
 )
-def test_a_page_that_comes_too_slowly_is_given_up(
-    client: Client, pieces: Callable[[bytes], Iterator[bytes]], said: str
-) -> None:
+def test_a_page_that_comes_too_slowly_is_given_up(client, pieces, said):
     with (
         host(sending(pieces)) as served,
         within(3),
@@ -76,7 +71,7 @@ def test_a_page_that_comes_too_slowly_is_given_up(
     assert "GPUINSTALL_SILENCE" in (caught.value.hint or "")
 
 
-def test_a_page_without_end_is_given_up(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_without_end_is_given_up(client, monkeypatch):
     monkeypatch.setattr(answers, "PAGE_BYTES", 1_000_000)
     with (
         host(sending(endless, 10**12)) as served,
@@ -85,7 +80,7 @@ def test_a_page_without_end_is_given_up(client: Client, monkeypatch: pytest.Monk
         client.page(f"{served.url}/page/")
 
 
-def test_a_page_that_keeps_the_pace_for_ever_is_given_up(client: Client) -> None:
+def test_a_page_that_keeps_the_pace_for_ever_is_given_up(client):
     def steadily(sent: bytes) -> Iterator[bytes]:
         while True:
             yield sent
@@ -102,9 +97,7 @@ def test_a_page_that_keeps_the_pace_for_ever_is_given_up(client: Client) -> None
 @pytest.mark.parametrize(
     ("pieces", "code"), [(drip, "too-slow"), (stall, "too-slow"), (endless, "length")]
 )
-def test_a_file_that_does_not_come_as_declared_is_given_up(
-    client: Client, pieces: Callable[[bytes], Iterator[bytes]], code: str
-) -> None:
+def test_a_file_that_does_not_come_as_declared_is_given_up(client, pieces, code):
     length = 10**12 if pieces is endless else len(FILE)
     with (
         host(sending(pieces, length)) as served,
@@ -115,7 +108,7 @@ def test_a_file_that_does_not_come_as_declared_is_given_up(
     assert caught.value.code == code
 
 
-def test_headers_that_come_in_drops_are_not_waited_for(client: Client) -> None:
+def test_headers_that_come_in_drops_are_not_waited_for(client):
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(client.page, f"http://127.0.0.1:{server.getsockname()[1]}/page/")
         connection, _ = server.accept()
@@ -129,9 +122,7 @@ def test_headers_that_come_in_drops_are_not_waited_for(client: Client) -> None:
 
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("when", [lambda: "0", lambda: formatdate(time.time() - 1)])
-def test_a_busy_host_is_asked_again_when_it_says(
-    client: Client, status: int, when: Callable[[], str]
-) -> None:
+def test_a_busy_host_is_asked_again_when_it_says(client, status, when):
     replies = iter(
         [
             Answer(status, b"later", headers={"Retry-After": when()}),
@@ -147,14 +138,14 @@ def test_a_busy_host_is_asked_again_when_it_says(
 
 
 @pytest.mark.parametrize("when", ["3600", "0.", "soon", ""])
-def test_a_host_that_is_busy_for_longer_is_not_waited_for(client: Client, when: str) -> None:
+def test_a_host_that_is_busy_for_longer_is_not_waited_for(client, when):
     with host(lambda *_: Answer(503, b"later", headers={"Retry-After": when})) as served, within(2):
         with pytest.raises(UnreachableError, match="cannot be reached"):
             client.page(f"{served.url}/page/")
         assert len(served.log) == 1
 
 
-def test_a_host_that_asks_for_time_again_and_again_is_given_up(client: Client) -> None:
+def test_a_host_that_asks_for_time_again_and_again_is_given_up(client):
     busy = Answer(429, b"later", headers={"Retry-After": "0"})
     with (
         host(lambda *_: busy) as served,

@@ -8,8 +8,9 @@ import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import requests
@@ -20,11 +21,7 @@ from gpuinstall.sources.web.relay import Relay
 from tests.lab.host import Answer, Host
 from tests.lab.pace import within
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    Respond = Callable[[str, dict[str, str]], Answer]
+Respond = Callable[[str, dict[str, str]], Answer]
 
 PATIENCE = Patience(silence=0.4, floor=1000)
 NAME = "torch-2.14.1+cu126-py3-none-any.whl"
@@ -35,13 +32,13 @@ LARGE = os.urandom(2_000_000)
 class Passed:
     """A relay before a host, and what was counted of the file."""
 
-    def __init__(self, client: Client, respond: Respond) -> None:
+    def __init__(self, client: Client, respond: Respond):
         self.counted: Counter[str] = Counter()
         self.host = Host("files", respond)
         self.hashes: dict[str, str] = {}
         self.relay = Relay(client, self.count, self.hashes.__setitem__)
 
-    def count(self, part: str, size: int) -> None:
+    def count(self, part: str, size: int):
         self.counted[part] += size
 
     def fetch(self, size: int | None = None, *, hashed: bool = False, times: int = 1) -> bytes:
@@ -94,9 +91,7 @@ def sending(body: bytes, pieces: Callable[[bytes], Iterator[bytes]], **headers: 
 
 @pytest.mark.parametrize("body", [SMALL, LARGE, b""])
 @pytest.mark.parametrize("size_known", [True, False])
-def test_a_file_comes_as_it_is_counted_and_hashed(
-    passed: Callable[..., Passed], body: bytes, *, size_known: bool
-) -> None:
+def test_a_file_comes_as_it_is_counted_and_hashed(passed, body, *, size_known):
     way = passed(serving(body))
     assert way.fetch(len(body) if size_known else None) == body
     assert way.hashes == {f"{way.host.url}/{NAME}": hashlib.sha256(body).hexdigest()}
@@ -104,13 +99,13 @@ def test_a_file_comes_as_it_is_counted_and_hashed(
     assert way.relay.failure is None
 
 
-def test_a_file_whose_hash_is_known_is_not_hashed_again(passed: Callable[..., Passed]) -> None:
+def test_a_file_whose_hash_is_known_is_not_hashed_again(passed):
     way = passed(serving(LARGE))
     assert way.fetch(len(LARGE), hashed=True) == LARGE
     assert way.hashes == {}
 
 
-def test_a_transfer_that_breaks_off_is_made_again(passed: Callable[..., Passed]) -> None:
+def test_a_transfer_that_breaks_off_is_made_again(passed):
     whole = iter([False, True])
 
     def once(body: bytes) -> Iterator[bytes]:
@@ -143,11 +138,11 @@ def endless(body: bytes) -> Iterator[bytes]:
     [(drip, len(SMALL), "too-slow"), (stall, len(SMALL), "too-slow"), (endless, 10**12, "length")],
 )
 def test_a_file_that_does_not_come_in_time_or_as_declared_cannot_be_had(
-    passed: Callable[..., Passed],
-    pieces: Callable[[bytes], Iterator[bytes]],
-    declared: int,
-    code: str,
-) -> None:
+    passed,
+    pieces,
+    declared,
+    code,
+):
     way = passed(sending(SMALL, pieces, Content_Length=str(declared)))
     with within(4), pytest.raises(requests.RequestException):
         way.fetch(len(SMALL), times=3)
@@ -160,11 +155,11 @@ def test_a_file_that_does_not_come_in_time_or_as_declared_cannot_be_had(
 
 
 def test_a_part_is_never_taken_for_a_file_whose_length_nobody_knew(
-    passed: Callable[..., Passed],
-) -> None:
+    passed,
+):
     with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def reset() -> None:
+        def reset():
             connection, _ = server.accept()
             connection.recv(10_000)
             connection.sendall(
@@ -181,7 +176,7 @@ def test_a_part_is_never_taken_for_a_file_whose_length_nobody_knew(
     assert way.hashes == {}
 
 
-def test_what_its_server_keeps_from_us_cannot_be_had(passed: Callable[..., Passed]) -> None:
+def test_what_its_server_keeps_from_us_cannot_be_had(passed):
     way = passed(lambda *_: Answer(401, b"who are you?"))
     with pytest.raises(requests.RequestException):
         way.fetch(times=3)
@@ -190,8 +185,8 @@ def test_what_its_server_keeps_from_us_cannot_be_had(passed: Callable[..., Passe
 
 
 def test_nobody_guesses_an_address_and_nothing_else_is_passed_on(
-    passed: Callable[..., Passed],
-) -> None:
+    passed,
+):
     way = passed(serving(SMALL))
     address = way.relay.address(f"{way.host.url}/{NAME}", NAME, None, hashed=True)
     secret, _, name = address.partition("//")[2].partition("/")[2].partition("/")
@@ -215,7 +210,7 @@ def closed_after(seconds: float, way: Passed) -> Iterator[None]:
     timer.join()
 
 
-def test_a_relay_that_is_closed_ends_its_transfers(passed: Callable[..., Passed]) -> None:
+def test_a_relay_that_is_closed_ends_its_transfers(passed):
     def steadily(body: bytes) -> Iterator[bytes]:
         for start in range(0, len(body), 1000):
             yield body[start : start + 1000]

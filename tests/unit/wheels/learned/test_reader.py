@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from packaging.utils import parse_wheel_filename
@@ -17,18 +17,13 @@ from gpuinstall.machine.vendors import rules_for
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.reader import Reader
-from gpuinstall.wheels.learned.row import misfit
+from gpuinstall.wheels.learned.row import LearnedRow, misfit
 from gpuinstall.wheels.learned.store import LearnedStore
 from gpuinstall.wheels.ranges import WheelError
 from gpuinstall.words import machine_in_words
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.unit.wheels.learned.test_store import ROW
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuinstall.wheels.learned.row import LearnedRow
 
 CU130 = Build(Version("2.9.0"), Backend("cuda", "13.0"), "linux", "x86_64", toolkit=(13, 0))
 
@@ -64,9 +59,7 @@ def read(folder: Path, version: str, versions: str) -> LearnedRow:
         ("cuda = None\nhip = '7.2.53211-e1a6bc5663'", "rocm7.2"),
     ],
 )
-def test_an_unlabelled_torch_is_what_it_was_built_with(
-    tmp_path: Path, versions: str, backend: str
-) -> None:
+def test_an_unlabelled_torch_is_what_it_was_built_with(tmp_path, versions, backend):
     assert read(tmp_path, "2.16.0", versions).backend == backend
 
 
@@ -79,14 +72,12 @@ def test_an_unlabelled_torch_is_what_it_was_built_with(
         ("rocm7.2", "cuda = '13.0'\nhip = None"),
     ],
 )
-def test_a_torch_with_another_backend_inside_is_malformed(
-    tmp_path: Path, label: str, versions: str
-) -> None:
+def test_a_torch_with_another_backend_inside_is_malformed(tmp_path, label, versions):
     with pytest.raises(WheelError, match=r"is built for \w+, and its name says"):
         read(tmp_path, f"2.16.0+{label}", versions)
 
 
-def test_a_file_elsewhere_that_claims_the_same_hash_is_another(tmp_path: Path) -> None:
+def test_a_file_elsewhere_that_claims_the_same_hash_is_another(tmp_path):
     answers = []
     with Client(logins={}) as client:
         for place, cuda in (("stranger", "12.6"), ("genuine", "13.0")):
@@ -98,11 +89,11 @@ def test_a_file_elsewhere_that_claims_the_same_hash_is_another(tmp_path: Path) -
     assert answers == ["12.6", "13.0"]
 
 
-def test_an_xpu_torch_looks_like_one_for_the_cpu_inside(tmp_path: Path) -> None:
+def test_an_xpu_torch_looks_like_one_for_the_cpu_inside(tmp_path):
     assert read(tmp_path, "2.16.0+xpu", "cuda = None\nhip = None").backend == "xpu"
 
 
-def test_a_wheel_itself_says_whether_it_is_for_gpus_if_its_server_does_not(tmp_path: Path) -> None:
+def test_a_wheel_itself_says_whether_it_is_for_gpus_if_its_server_does_not(tmp_path):
     simple = tmp_path / "simple"
     make_wheel(simple, "plain", "1.0", "cp312-cp312-manylinux_2_28_x86_64")
     make_wheel(simple, "kernels", "1.0", "cp312-cp312-manylinux_2_28_x86_64", requires=["torch"])
@@ -116,7 +107,7 @@ def test_a_wheel_itself_says_whether_it_is_for_gpus_if_its_server_does_not(tmp_p
     assert answers == {"plain": False, "kernels": True}
 
 
-def test_a_package_without_gpu_code_runs_on_every_driver() -> None:
+def test_a_package_without_gpu_code_runs_on_every_driver():
     machine = machine_in_words(("RTX 4090",), "550")
     gpus = [(rules_for(machine, load_catalog(), {"cuda"}), gpu) for gpu in machine.gpus]
     pure = replace(ROW, package="numpy", architectures=(), cuda=None, witness=None)

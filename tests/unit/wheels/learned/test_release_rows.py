@@ -1,7 +1,5 @@
 """The rows that a learned release is printed as are rows that the loader reads."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +18,7 @@ ARM = replace(NEW, platform="linux-aarch64", architectures=("sm_110",), source="
 CPU = replace(NEW, backend="cpu", architectures=(), cuda=None)
 
 
-def test_a_release_is_printed_as_builds_toml_has_it() -> None:
+def test_a_release_is_printed_as_builds_toml_has_it():
     arm = replace(NEW, platform="linux-aarch64", architectures=("sm_110",))
     found = additions([NEW, arm, CPU], load_catalog())
     (row,) = tomli.loads(f"builds = [\n{found.builds}\n]")["builds"]
@@ -36,7 +34,7 @@ def test_a_release_is_printed_as_builds_toml_has_it() -> None:
     assert set(tomli.loads(found.evidence)) == {"LEARNED-2026-11-20"}
 
 
-def test_what_is_put_into_builds_toml_is_loaded_from_it() -> None:
+def test_what_is_put_into_builds_toml_is_loaded_from_it():
     before = DATA.read_text("utf-8")
     after = extended(before, additions([NEW, ARM, CPU], load_catalog()))
     rows = Rows(tomli.loads(after))
@@ -54,7 +52,7 @@ def test_what_is_put_into_builds_toml_is_loaded_from_it() -> None:
     assert extended(after, additions([], load_catalog())) == after
 
 
-def test_what_the_catalogue_has_is_not_printed_again() -> None:
+def test_what_the_catalogue_has_is_not_printed_again():
     build = next(
         build for build in load_catalog().builds if build.toolkit and build.confidence == "high"
     )
@@ -68,9 +66,7 @@ def test_what_the_catalogue_has_is_not_printed_again() -> None:
     assert str(additions([same], load_catalog())) == ""
 
 
-def test_the_workflow_looks_every_day_and_opens_a_pull_request_with_no_more_rights_than_that() -> (
-    None
-):
+def test_the_workflow_looks_every_day_and_opens_a_pull_request_with_no_more_rights_than_that():
     workflow = yaml.safe_load(WORKFLOW.read_text("utf-8"))
     (job,) = workflow["jobs"].values()
     commands = "\n".join(step.get("run", "") for step in job["steps"])

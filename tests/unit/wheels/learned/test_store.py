@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
 
 import pytest
 from packaging.utils import parse_wheel_filename
@@ -13,9 +12,6 @@ from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.wheels.learned.row import LearnedRow
 from gpuinstall.wheels.learned.store import LearnedStore, holds, known_catalog, now
 from gpuinstall.wheels.needs import TorchNeeds
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAME = "torch-2.16.0+cu140-cp312-cp312-manylinux_2_28_x86_64.whl"
 ROW = LearnedRow(
@@ -49,14 +45,14 @@ def wheel(sha256: str | None = None) -> Wheel:
     return Wheel("torch", version, NAME, ROW.url, tags, sha256)
 
 
-def test_a_row_is_read_as_it_was_written() -> None:
+def test_a_row_is_read_as_it_was_written():
     fits_none = replace(ROW, torch=TorchNeeds("ordinary", fits=(), judged=("2.9", "2.10")))
     stable = replace(ROW, torch=TorchNeeds("stable", oldest="2.9"))
     for row in (ROW, fits_none, stable):
         assert LearnedRow.parse(row.render()) == row
 
 
-def test_a_row_is_the_build_that_it_describes() -> None:
+def test_a_row_is_the_build_that_it_describes():
     build = ROW.build()
 
     assert (build.name, build.os, build.arch, build.code) == (
@@ -75,7 +71,7 @@ def test_a_row_is_the_build_that_it_describes() -> None:
 
 
 @pytest.mark.parametrize("sha256", [None, "a" * 64])
-def test_a_row_is_found_again_by_its_own_wheel_alone(tmp_path: Path, sha256: str | None) -> None:
+def test_a_row_is_found_again_by_its_own_wheel_alone(tmp_path, sha256):
     store, own = LearnedStore(tmp_path), wheel(sha256)
     row = replace(ROW, sha256=sha256)
     store.keep(row, own, "cu140")
@@ -104,7 +100,7 @@ def test_a_row_is_found_again_by_its_own_wheel_alone(tmp_path: Path, sha256: str
         ROW.render() + 'more = "than we know"\n',
     ],
 )
-def test_a_broken_row_is_no_row(tmp_path: Path, text: str) -> None:
+def test_a_broken_row_is_no_row(tmp_path, text):
     store = LearnedStore(tmp_path)
     store.keep(ROW, wheel(), "cu140")
     (file,) = (tmp_path / "builds").iterdir()
@@ -114,7 +110,7 @@ def test_a_broken_row_is_no_row(tmp_path: Path, text: str) -> None:
     assert list(store.builds()) == []
 
 
-def test_a_row_without_a_hash_holds_for_a_day() -> None:
+def test_a_row_without_a_hash_holds_for_a_day():
     yesterday = (datetime.now(timezone.utc) - timedelta(hours=25)).isoformat()
     tomorrow = (datetime.now(timezone.utc) + timedelta(hours=25)).isoformat()
 
@@ -130,9 +126,7 @@ OTHER = "https://index.example/simple"
 
 @pytest.mark.parametrize("requested", [None, OFFICIAL])
 @pytest.mark.parametrize("stranger", [ROW, replace(ROW, source="", index=OTHER)])
-def test_another_index_says_nothing_of_the_official_build(
-    tmp_path: Path, stranger: LearnedRow, requested: str | None
-) -> None:
+def test_another_index_says_nothing_of_the_official_build(tmp_path, stranger, requested):
     store = LearnedStore(tmp_path)
     store.keep(replace(stranger, learned=now()), wheel(), "cu140")
     own = replace(
@@ -149,14 +143,14 @@ def test_another_index_says_nothing_of_the_official_build(
     assert build.code == ("sm_90",)
 
 
-def test_what_a_folders_default_index_lists_is_not_the_official_index(tmp_path: Path) -> None:
+def test_what_a_folders_default_index_lists_is_not_the_official_index(tmp_path):
     store = LearnedStore(tmp_path)
     row = replace(ROW, source="", index=OTHER)
     store.keep(row, wheel(), "cu140")
     assert not [build for build in known_catalog(OFFICIAL, store).builds if build.learned]
 
 
-def test_a_store_that_cannot_be_written_is_no_fault(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_written_is_no_fault(tmp_path):
     (tmp_path / "file").touch()
     LearnedStore(tmp_path / "file").keep(ROW, wheel(), "cu140")
 

@@ -486,7 +486,7 @@ class Project:
 
     def _announce(self, recorded: FolderRequest, reporter: Reporter) -> None:
         """Report which files of the folder count, and which have changed since they were read."""
-        from gpuinstall.lock.declaration import EXPORTED_BY, changed_inputs
+        from gpuinstall.lock.declaration import changed_inputs
 
         declared = self._declaration_beside(recorded)
         read = {*self._added_files, declared.file}
@@ -496,11 +496,8 @@ class Project:
                 message += f"; {len(self.preferred)} versions of its own lock"
             message += declared.uncounted({*recorded.files, *self._added_files})
             reporter.step("Project", message)
-        for name in declared.unread:
-            reporter.warn(
-                f"{name} is not read, except for its sources; "
-                f"to request its packages: {EXPORTED_BY[name]}"
-            )
+        for name, export in declared.unread.items():
+            reporter.warn(f"{name} is not read; to install what it has: {export}")
         unread = {name: lines for name, lines in recorded.files.items() if name not in read}
         for change in changed_inputs(unread, self.paths.folder):
             reporter.warn(f"the lock is older than {change.message} (-r FILE reads a file again)")

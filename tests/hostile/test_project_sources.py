@@ -19,7 +19,7 @@ from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 LOCK = ("lock", "-q", "--target", "cpu")
-TOOLS = ("pip", "pip's one index", "uv's sources", "uv's index", "uv.toml", "Poetry", "PDM")
+TOOLS = ("pip", "pip's one index", "uv's sources", "uv's index", "uv.toml")
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,6 @@ def written_by(tool: str, index: str) -> dict[str, str]:
     """Return the files of a project whose ``tool`` takes ``ours`` from an index."""
     project = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch", "ours"]\n'
     named = f'name = "corp"\nurl = "{index}"\n'
-    poetry = "[tool.poetry]\npackage-mode = false\n[tool.poetry.dependencies]\n"
     return {
         "pip": {"requirements.txt": f"--extra-index-url {index}\ntorch\nours\n"},
         "pip's one index": {"requirements.txt": f"--only-binary :all:\n-f {index}/ours/\nours\n"},
@@ -86,15 +85,10 @@ def written_by(tool: str, index: str) -> dict[str, str]:
         },
         "uv's index": {"pyproject.toml": f"{project}[[tool.uv.index]]\n{named}"},
         "uv.toml": {"requirements.txt": "ours\n", "uv.toml": f'extra-index-url = ["{index}"]\n'},
-        "Poetry": {
-            "pyproject.toml": f'{poetry}ours = {{ version = "*", source = "corp" }}\n'
-            f'[[tool.poetry.source]]\n{named}priority = "explicit"\n'
-        },
-        "PDM": {"pyproject.toml": f"{project}[[tool.pdm.source]]\n{named}"},
     }[tool]
 
 
-@pytest.mark.parametrize("tool", mostly_heavy(TOOLS, {"pip", "Poetry"}))
+@pytest.mark.parametrize("tool", mostly_heavy(TOOLS, {"pip", "uv's sources"}))
 def test_a_package_comes_from_the_index_that_the_project_names(here, company, tool):
     for name, text in written_by(tool, company.index).items():
         (here.folder / name).write_text(text, encoding="utf-8")
@@ -110,20 +104,29 @@ def test_a_package_comes_from_the_index_that_the_project_names(here, company, to
     assert f"Index       {company.host.url}/simple" in done.err
 
 
-FILES_OF_SOURCES_ALONE = {
+OTHER_TOOLS = {
+    "pyproject.toml": '[project]\nname = "x"\nversion = "1"\ndependencies = ["ours"]\n'
+    '[[tool.pdm.source]]\nname = "corp"\nurl = "{corp}"\n',
     "pixi.toml": '[pypi-dependencies]\nours = {{ version = "*", index = "{corp}" }}\n',
     "Pipfile": '[[source]]\nname = "first"\nurl = "{first}"\n[[source]]\nname = "corp"\nurl = "{corp}"\n'
     '[packages]\nours = {{ version = "*", index = "corp" }}\n',
 }
 
 
-@pytest.mark.parametrize("name", FILES_OF_SOURCES_ALONE)
-def test_sources_count_of_a_file_whose_request_is_not_read(here, company, name):
+@pytest.mark.parametrize("name", OTHER_TOOLS)
+def test_an_index_of_another_tool_ends_the_command_until_it_is_named(here, company, name):
     first = here.variables["UV_DEFAULT_INDEX"]
-    text = FILES_OF_SOURCES_ALONE[name].format(first=first, corp=company.index)
+    text = OTHER_TOOLS[name].format(first=first, corp=company.index)
     (here.folder / name).write_text(text, encoding="utf-8")
-    done = here.run("lock", "--target", "cpu", "ours")
-    assert f"{name} is not read, except for its sources" in " ".join(done.err.split())
+    words = ("lock", "--target", "cpu", "ours")
+    refused = here.document(*words, exit_code=2)["errors"][0]
+    assert refused["code"] == "source-setting"
+    assert f"{name}, line " in refused["message"]
+    assert refused["hint"] == f"export UV_INDEX={company.index}"
+    assert company.host.log == []
+    named = replace(here, variables={**here.variables, "UV_INDEX": company.index})
+    done = named.run(*words)
+    assert done.status == 0, done.err
     assert taken(here) == f"{company.host.url}/{company.wheel.name}"
 
 

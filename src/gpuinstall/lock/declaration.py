@@ -25,13 +25,11 @@ from gpuinstall.lock.project_sources import (
     MALFORMED_TABLE,
     TOOL_FILES,
     configured_sources,
-    easy_install,
     poetry_entries,
     project_settings,
     table_in,
-    tool_file_settings,
+    tool_settings,
 )
-from gpuinstall.lock.team_lock import PIPENV_LOCK, read_team_settings
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.sources.provenance import SourceSetting, source_setting
 from gpuinstall.sources.requirements_file import (
@@ -68,6 +66,11 @@ EXPORTED_BY = {
     "pixi.toml": "pixi workspace export conda-environment environment.yml",
 }
 """Files whose requests are not read, with the command that writes them into one that is."""
+_UNREAD_LOCKS = {
+    "pdm.lock": "pdm export -o requirements.txt",
+    "Pipfile.lock": "pipenv requirements > requirements.txt",
+}
+"""Locks whose versions are not read, with such a command."""
 
 _REQUEST_FILES = ("requirements*.txt", "environment*.yml", "environment*.yaml")
 """How users call files of requirements, which a folder may have many of."""
@@ -94,8 +97,8 @@ class Declaration(NamedTuple):
     """The file that makes the folder a project."""
     other_files: Lines = ()
     """Further files of requirements in the folder, which do not count."""
-    unread: Lines = ()
-    """The files of other tools that the folder has instead, of which only the sources count."""
+    unread: Mapping[str, str] = {}
+    """The files of other tools that are not read, with the command that writes each into one that is."""
 
     @property
     def whole(self) -> RequirementsFile:
@@ -178,13 +181,14 @@ def read_declaration(
         files = filter(Path.is_file, folder.glob(pattern))
         others.update(file.name for file in files)
     listed = declared.listed
-    unread = []
+    exports = _UNREAD_LOCKS
     if not (declared.package or listed.requirements):
-        unread = [name for name in EXPORTED_BY if (folder / name).is_file()]
+        exports = _UNREAD_LOCKS | EXPORTED_BY
+    unread = {name: export for name, export in exports.items() if (folder / name).is_file()}
     return declared._replace(
         listed=listed | RequirementsFile(settings=tuple(_tool_settings(folder))),
         other_files=tuple(sorted(others - {declared.file})),
-        unread=tuple(unread),
+        unread=unread,
     )
 
 
@@ -196,17 +200,14 @@ def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
             continue
         try:
             document = parse_toml(read_listed(path, folder))
-            yield from tool_file_settings(document, path)
+            yield from tool_settings(TOOL_FILES[name], document, path)
         except MALFORMED_TABLE as error:
             raise UsageError("requirements-malformed", f"{path} is malformed: {error}") from None
-    pipenv_lock = folder / PIPENV_LOCK
-    if pipenv_lock.is_file():
-        yield from read_team_settings(pipenv_lock)
     setup = folder / SETUP_CONFIG
     if setup.is_file():
         with suppress(ValueError):  # it may be of other tools alone
             options = parse_ini(read_listed(setup, folder))
-            yield from easy_install(options, setup)
+            yield from _setuptools_sources(options, setup)
 
 
 def _read_configured(folder: Path, requirements: Sequence[str]) -> Declaration:
@@ -359,12 +360,18 @@ def _read_setup(options: RawConfigParser, path: Path) -> RequirementsFile:
     settings = [
         source_setting("setuptools", "dependency_links", link, path) for link in links.split()
     ]
-    settings += easy_install(options, path)
+    settings += _setuptools_sources(options, path)
     listed = options.get("options", "install_requires", fallback="")
     lines = filter(None, map(str.strip, listed.splitlines()))
     # "file: requirements.txt" leads to another file, which is read for itself.
     requirements = [line for line in lines if not line.startswith("file:")]
     return RequirementsFile(tuple(requirements), settings=tuple(settings))
+
+
+def _setuptools_sources(options: RawConfigParser, path: Path) -> Iterator[SourceSetting]:
+    """Yield where a ``setup.cfg`` has setuptools look for packages."""
+    sections = {name: dict(options[name]) for name in options.sections()}
+    yield from tool_settings("setuptools", sections, path)
 
 
 def _read_project(document: Table, path: Path, group: str) -> RequirementsFile:

@@ -67,7 +67,7 @@ def check_addresses(served: Mapping[str, Collection[str]], sources: Sources) -> 
         sources: What the files say.
     """
     addressed = {}
-    for setting in sources.locked:
+    for setting in sources.demanded:
         if setting.effect is not Effect.ADDRESS:
             continue
         if setting.package in served:

@@ -1,15 +1,15 @@
-"""The lock that the tool of a project keeps, of uv, Poetry, PDM or Pipenv: versions that are preferred, and sources."""
+"""The lock that the tool of a project keeps, of uv or Poetry: versions that are preferred, and sources."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import parse_json, parse_toml
+from gpuinstall.base.files import parse_toml
 from gpuinstall.base.requirement import normalised
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.lock.project_sources import MALFORMED_TABLE, PIPENV_ADDRESSES, table_in
+from gpuinstall.lock.project_sources import MALFORMED_TABLE
 from gpuinstall.sources.provenance import TEAM_LOCK, SourceSetting, source_setting
 from gpuinstall.sources.requirements_file import read_listed
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.lock.project_sources import Table
 
-PIPENV_LOCK = "Pipfile.lock"
-_LOCKS = ("uv.lock", "poetry.lock", "pdm.lock")
+_LOCKS = ("uv.lock", "poetry.lock")
 
 
 def team_lock_in(folder: Path) -> Path | None:
@@ -72,10 +71,10 @@ def _is_for(
     row: Table,
     markers: Mapping[str, str],
 ) -> bool:
-    """Whether one of the markers of a package holds: uv's list of them, PDM's text, Poetry's text or table by group."""
+    """Whether one of the markers of a package holds: uv's list of them, Poetry's text or table by group."""
     from packaging.markers import Marker
 
-    written = row.get("resolution-markers") or row.get("markers") or row.get("marker")
+    written = row.get("resolution-markers") or row.get("markers")
     if not written:
         return True
     if isinstance(written, str):
@@ -92,47 +91,12 @@ def read_team_settings(path: Path) -> tuple[SourceSetting, ...]:
         UsageError: if it is malformed.
     """
     try:
-        text = read_listed(path, path.parent)
-        if path.name == PIPENV_LOCK:
-            rows = _pipenv_rows(parse_json(text))
-        else:
-            rows = _team_rows(parse_toml(text))
         settings = list[SourceSetting]()
-        for row in rows:
+        for row in parse_toml(read_listed(path, path.parent)).get("package", ()):
             settings += _package_settings(row, path)
     except MALFORMED_TABLE as error:
         raise _malformed(path, error) from None
     return tuple(settings)
-
-
-def _team_rows(document: Table) -> Iterator[Table]:
-    """Yield the packages of a lock with their files."""
-    # Poetry wrote the files of all packages there before its version 1.3.
-    files = table_in(document, "metadata", "files")
-    for row in document.get("package", ()):
-        own_files = files.get(row["name"], ())
-        yield {"files": own_files, **row}
-
-
-def _pipenv_rows(document: Table) -> Iterator[Table]:
-    """Yield the packages of a ``Pipfile.lock`` as other tools write them."""
-    sources = table_in(document, "_meta").get("sources", [])
-    addresses = {source["name"]: source["url"] for source in sources}
-    default = sources[0]["url"] if sources else None
-    for group, packages in document.items():
-        if group == "_meta":
-            continue
-        for name, entry in packages.items():
-            files = [{"hash": text} for text in entry.get("hashes", ())]
-            row: dict[str, Any] = {"name": name, "files": files}
-            if "version" in entry:
-                row["version"] = entry["version"].removeprefix("==")
-            if entry.keys() & {*PIPENV_ADDRESSES}:
-                row["source"] = {"url": ""}
-            else:
-                index = addresses[entry["index"]] if "index" in entry else default
-                row["source"] = {"registry": index}
-            yield row
 
 
 def _malformed(path: Path, error: Exception) -> UsageError:
@@ -150,7 +114,7 @@ def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     if is_tied or name in load_extensions().rows:
         yield source_setting(TEAM_LOCK, "files of torch", "", path)
         return
-    files = [*row["files"], *row.get("wheels", ())]
+    files = [*row.get("files", ()), *row.get("wheels", ())]
     if row.get("sdist"):
         files.append(row["sdist"])
     hashes = set()
@@ -165,7 +129,7 @@ def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
             file=path,
             package=f"{name}=={Version(row['version'])}",
         )
-    source = row.get("source", row)  # PDM writes an address beside the name
+    source = row.get("source", {})
     index = source.get("registry")
     if source.get("type") == "legacy":
         index = source["url"]

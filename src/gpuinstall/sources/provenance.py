@@ -26,7 +26,9 @@ class Effect(Enum):
     EXTRA_INDEX = "obeyed: an index of its own; what it lists comes from it alone"
     FIND_LINKS = "obeyed: an index of its own, and a source of torch"
     PACKAGE_INDEX = "obeyed: the package comes from this index alone"
-    LOCKED_INDEX = "the command ends, unless this index is among the sources"
+    KNOWN_INDEX = (
+        "the command ends, unless UV_INDEX, or another source that is obeyed, has the address too"
+    )
     ADDRESS = "obeyed: the package comes from this address"
     HASH = "obeyed: no other file is taken"
     ONLY_BINARY = "obeyed: these packages are never built"
@@ -69,10 +71,9 @@ _WITHOUT = "--offline, or a find-links folder without it"
 _BUILT = "torch and its companions are never built; request the package by the URL of its source"
 _BY_URL = "a requirement by URL: name @ https://…"
 _FIRST_INDEX = "remove it; a name that an index lists comes from it alone"
-_NAME_IT = "name it by [[tool.uv.index]] or UV_INDEX"
 _OVERRIDES = "list what to install: [tool.gpuinstall] requirements = […]"
 
-TEAM_LOCK = "uv.lock, poetry.lock, pdm.lock, Pipfile.lock"
+TEAM_LOCK = "uv.lock, poetry.lock"
 
 _TABLE: dict[str, dict[str, Effect | str]] = {
     "pip": {
@@ -130,55 +131,36 @@ _TABLE: dict[str, dict[str, Effect | str]] = {
         "allow-insecure-host": Effect.UNRELATED,
     },
     "Poetry": {
-        "source of a dependency": Effect.PACKAGE_INDEX,
-        "source of torch": Effect.TORCH,
-        "source that is not listed": "list it in [[tool.poetry.source]]",
-        "[[source]] (supplemental)": Effect.EXTRA_INDEX,
-        "[[source]] (primary)": Effect.INDEX,
-        "url, git, path of a dependency": Effect.ADDRESS,
+        "sources": Effect.KNOWN_INDEX,
+        "git, url, path of a package": Effect.ADDRESS,
     },
     "PDM": {
-        "[[source]]": Effect.EXTRA_INDEX,
-        "[[source]] pypi": Effect.INDEX,
-        "[[source]] of find_links": Effect.FIND_LINKS,
-        "include_packages, exclude_packages": "[tool.uv.sources] with an explicit index",
+        "sources": Effect.KNOWN_INDEX,
         "overrides": _OVERRIDES,
-        "pdm.toml: pypi.url": Effect.INDEX,
-        "pdm.toml: pypi.NAME.url": Effect.EXTRA_INDEX,
     },
     "Rye": {
-        "[[sources]]": Effect.EXTRA_INDEX,
-        "[[sources]] default": Effect.INDEX,
-        "[[sources]] of find-links": Effect.FIND_LINKS,
+        "sources": Effect.KNOWN_INDEX,
     },
     "pixi": {
-        "index-url": Effect.INDEX,
-        "extra-index-urls": Effect.EXTRA_INDEX,
-        "find-links": Effect.FIND_LINKS,
+        "sources": Effect.KNOWN_INDEX,
+        "git, url, path of a package": Effect.ADDRESS,
         "no-build": Effect.ONLY_BINARY,
         "no-binary": _BUILT,
         "index-strategy": _FIRST_INDEX,
-        "pypi-dependencies (index)": Effect.PACKAGE_INDEX,
-        "pypi-dependencies (git, url, path)": Effect.ADDRESS,
         "dependency-overrides": _OVERRIDES,
         "exclude-newer": Effect.EXCLUDE_NEWER,
-        "channels": Effect.UNRELATED,
     },
     "Pipenv": {
-        "[[source]] (the first)": Effect.INDEX,
-        "[[source]] (install_search_all_sources)": Effect.EXTRA_INDEX,
-        "index of a package": Effect.PACKAGE_INDEX,
-        "index of torch": Effect.TORCH,
-        "index that is not listed": "list it in [[source]]",
+        "sources": Effect.KNOWN_INDEX,
         "git, file, path of a package": Effect.ADDRESS,
     },
     "Hatch": {
-        "env-vars: PIP_…, UV_…": Effect.SAME,
+        "sources": Effect.KNOWN_INDEX,
+        "env-vars": "set the variable in your shell, not in the file",
     },
     "setuptools": {
         "dependency_links": _BY_URL,
-        "[easy_install] index_url": Effect.INDEX,
-        "[easy_install] find_links": Effect.FIND_LINKS,
+        "sources": Effect.KNOWN_INDEX,
     },
     "conda": {
         "pip's options in the pip part": Effect.SAME,
@@ -191,11 +173,11 @@ _TABLE: dict[str, dict[str, Effect | str]] = {
         "hashes of packages": Effect.HASH,
     },
     "gpuinstall": {
-        "index of a package in a lock": Effect.LOCKED_INDEX,
+        "index of a package in a lock": Effect.KNOWN_INDEX,
     },
     TEAM_LOCK: {
         "hashes of packages at their versions": Effect.HASH,
-        "index of a package": Effect.LOCKED_INDEX,
+        "index of a package": Effect.KNOWN_INDEX,
         "git, url, path of a package": Effect.ADDRESS,
         "files of torch": Effect.TORCH,
     },
@@ -211,8 +193,6 @@ def _rules() -> Iterator[SettingRule]:
         for key, effect in settings.items():
             if isinstance(effect, str):
                 yield SettingRule(tool, key, Effect.REFUSED, effect)
-            elif effect is Effect.LOCKED_INDEX:
-                yield SettingRule(tool, key, effect, _NAME_IT)
             else:
                 yield SettingRule(tool, key, effect)
 

@@ -108,7 +108,7 @@ def open_session(
     variables = environment(os.environ, sources.environment(), offline=sourcing.offline)
     variables |= patience.variables(os.environ)
     tools_own = {name: value for name, value in variables.items() if name != "UV_DEFAULT_INDEX"}
-    sources.check_locked_indexes(lambda: default_index(tools_own))
+    sources.check_known_indexes(lambda: default_index(tools_own))
     if find_program("keyring") is None:
         variables["UV_KEYRING_PROVIDER"] = "disabled"
     logins = dict(_with_passwords(sources.logins, variables))

@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote, urlsplit
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside
 from gpuinstall.base.location import Location
+from gpuinstall.base.shell import joined
 from gpuinstall.base.units import display_path
 from gpuinstall.base.values import dataclass
 from gpuinstall.sources.provenance import Effect, SourceSetting, is_of_pytorch
@@ -88,8 +89,8 @@ class Sources:
     hash_places: Mapping[str, str] = field(default_factory=dict)
     """Where the hashes of a package stand."""
 
-    locked: tuple[SourceSetting, ...] = ()
-    """The index of each package in the lock of the project's own tool, or that it comes from an address."""
+    demanded: tuple[SourceSetting, ...] = ()
+    """What files of other tools demand: an index that is to be among the sources, an address for a package."""
 
     only_binary: frozenset[str] = frozenset()
     exclude_newer: str | None = None
@@ -177,21 +178,22 @@ class Sources:
         for text in texts:
             reporter.step("Ignored", text)
 
-    def check_locked_indexes(self, read_default: Callable[[], str | None]) -> None:
-        """Raise UsageError if a package is locked from an index that is not among the sources.
+    def check_known_indexes(self, read_default: Callable[[], str | None]) -> None:
+        """Raise UsageError if a file of another tool has packages from an index that is not among the sources.
 
-        It would be taken from the default index. What ``read_default`` returns, the tools' own one, is none of those:
+        They would be taken from the default index. What ``read_default`` returns, the tools' own one, is none of those:
         the user may have named a mirror of it.
         """
         known = _locations(self.places)
-        for setting in self.locked:
-            if setting.effect is not Effect.LOCKED_INDEX:
+        unknown = {}
+        for setting in self.demanded:
+            if setting.effect is not Effect.KNOWN_INDEX:
                 continue
             location = Location.parse(setting.value)
-            if location in known:
-                continue
-            if location not in _locations([read_default()]):
-                raise _not_obeyed(setting, f"{setting.row.instead}: {setting.value}")
+            if location not in known and location not in _locations([read_default()]):
+                unknown[_without_login(setting.value)] = setting
+        for setting in unknown.values():
+            raise _not_obeyed(setting, hint=_naming(unknown))
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -276,8 +278,8 @@ class Sources:
                 sources = self._with_hashes(setting)
             case Effect.TORCH | Effect.UNRELATED:
                 sources = replace(self, ignored_settings=(*self.ignored_settings, setting))
-            case Effect.LOCKED_INDEX | Effect.ADDRESS:
-                sources = replace(self, locked=(*self.locked, setting))
+            case Effect.KNOWN_INDEX | Effect.ADDRESS:
+                sources = replace(self, demanded=(*self.demanded, setting))
             case Effect.ONLY_BINARY:
                 sources = self._without_building(setting.value)
             case Effect.EXCLUDE_NEWER:
@@ -525,13 +527,27 @@ def _locations(addresses: Iterable[str | None]) -> set[Location]:
     return {Location.parse(address) for address in addresses if address}
 
 
-def _not_obeyed(setting: SourceSetting, instead: str = "") -> UsageError:
+def _naming(addresses: Iterable[str]) -> str:
+    """Return the commands that make indexes and folders of files sources."""
+    variables = {
+        "UV_INDEX": [address for address in addresses if "://" in address],
+        "UV_FIND_LINKS": [address for address in addresses if "://" not in address],
+    }
+    commands = [
+        f"export {name}={joined([' '.join(values)])}"
+        for name, values in variables.items()
+        if values
+    ]
+    return "\n".join(commands)
+
+
+def _not_obeyed(setting: SourceSetting, instead: str = "", hint: str = "") -> UsageError:
     package = f" of {setting.package}" if setting.package else ""
     return UsageError(
         "source-setting",
         f"{setting.place}: {setting.row.key}{package} cannot be obeyed",
         why="it says where packages may come from or which files they are; without it others could be installed",
-        hint=f"Instead: {instead or setting.row.instead}",
+        hint=hint or f"Instead: {instead or setting.row.instead}",
     )
 
 

@@ -1,4 +1,4 @@
-"""What uv.lock, poetry.lock and pdm.lock hold, by their own grammar."""
+"""What uv.lock and poetry.lock hold, by their own grammar."""
 
 from __future__ import annotations
 
@@ -70,24 +70,9 @@ markers = { main = "python_version >= \\"3.10\\"", dev = "os_name == \\"nt\\"" }
 lock-version = "2.1"
 python-versions = ">=3.11,<3.13"
 """
-# By PDM's documentation of its lock; PDM itself was not run.
-PDM = """\
-[metadata]
-lock_version = "4.5.0"
-[[package]]
-name = "numpy"
-version = "2.3.4"
-requires_python = ">=3.11"
-marker = "python_version >= \\"3.11\\""
-[[package]]
-name = "torch"
-version = "2.9.0"
-"""
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("uv.lock", UV), ("poetry.lock", POETRY), ("pdm.lock", PDM)]
-)
+@pytest.mark.parametrize(("name", "text"), [("uv.lock", UV), ("poetry.lock", POETRY)])
 def test_the_versions_for_this_machine_are_kept_without_what_comes_with_torchs_build(
     tmp_path, name, text
 ):
@@ -124,7 +109,7 @@ def test_a_version_that_is_none_is_no_line_for_uv(tmp_path):
         'name = "num py"\nversion = "2.3.4"',
     }
     accepted = []
-    for file in ("uv.lock", "poetry.lock", "pdm.lock"):
+    for file in ("uv.lock", "poetry.lock"):
         for row in sorted(names):
             (tmp_path / file).write_text(f"[[package]]\n{row}\n", encoding="utf-8")
             with suppress(UsageError):
@@ -143,11 +128,6 @@ BY_ADDRESS = {
         'source = { editable = "lib" }',
     ),
     "poetry.lock": ('[package.source]\ntype = "git"\nurl = "https://git.example/ours"',),
-    "pdm.lock": (
-        'git = "https://git.example/ours"',
-        'path = "./lib"',
-        'url = "https://files.example/ours.zip"',
-    ),
 }
 
 
@@ -161,11 +141,11 @@ def obeyed(folder: Path, file: str, rows: str) -> Sources:
 def test_a_package_of_an_index_that_is_no_source_here_is_refused(tmp_path):
     for file, row in BY_INDEX.items():
         sources = obeyed(tmp_path, file, row)
-        sources.check_locked_indexes(lambda: INDEX)
-        replace(sources, extra_indexes=(INDEX,)).check_locked_indexes(lambda: None)
-        replace(sources, default_index=INDEX).check_locked_indexes(lambda: None)
+        sources.check_known_indexes(lambda: INDEX)
+        replace(sources, extra_indexes=(INDEX,)).check_known_indexes(lambda: None)
+        replace(sources, default_index=INDEX).check_known_indexes(lambda: None)
         with pytest.raises(UsageError, match=rf"{file}: index of a package of ours") as raised:
-            sources.check_locked_indexes(lambda: "https://index.example/simple")
+            sources.check_known_indexes(lambda: "https://index.example/simple")
         assert INDEX in str(raised.value.hint)
 
 
@@ -186,8 +166,7 @@ def test_the_hashes_of_a_lock_hold_at_its_version(tmp_path):
     digest = "a" * 64
     hashes = {
         "uv.lock": f'sdist = {{ hash = "sha256:{digest}" }}\nwheels = [{{ hash = "sha256:{"b" * 64}" }}]',
-        "poetry.lock": f'[metadata.files]\nOurs = [{{ file = "a", hash = "sha256:{digest}" }}]',
-        "pdm.lock": f'files = [{{ file = "a", hash = "sha256:{digest}" }}, {{ file = "b", hash = "md5:0" }}]',
+        "poetry.lock": f'files = [{{ file = "a", hash = "sha256:{digest}" }}, {{ file = "b", hash = "md5:0" }}]',
     }
     wrong = {}
     for file, rows in hashes.items():
@@ -207,6 +186,6 @@ def test_the_hashes_of_a_lock_hold_at_its_version(tmp_path):
 
 def test_a_folder_of_files_is_an_index_by_its_path(tmp_path):
     sources = obeyed(tmp_path, "uv.lock", 'source = { registry = "../wheels" }')
-    replace(sources, find_links=(str(tmp_path.parent / "wheels"),)).check_locked_indexes(
+    replace(sources, find_links=(str(tmp_path.parent / "wheels"),)).check_known_indexes(
         lambda: None
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from gpuinstall.lock.declaration import (
     read_declaration,
     read_inputs,
 )
+from gpuinstall.lock.project_sources import TOOL_FILES
 from gpuinstall.lock.team_lock import read_team_settings
 from gpuinstall.project import Settings, open_project
 from gpuinstall.sources import Sources, read_sources
@@ -37,7 +39,7 @@ NAMED = f'[[tool.uv.index]]\nname = "corp"\nurl = "{INDEX}"\nexplicit = true\n'
 POETRY = f'[[tool.poetry.source]]\nname = "corp"\nurl = "{INDEX}"\n'
 BY_POETRY = '[tool.poetry.dependencies]\n{} = {{ version = "*", {} }}\n'
 PDM = f'[project]\ndependencies = ["mine"]\n[[tool.pdm.source]]\nname = "corp"\nurl = "{INDEX}"\n'
-RYE = f'[project]\ndependencies = ["mine"]\n[[tool.rye.sources]]\nname = "{{}}"\nurl = "{INDEX}"\n'
+RYE = f'[project]\ndependencies = ["mine"]\n[[tool.rye.sources]]\nname = "corp"\nurl = "{INDEX}"\n'
 PIXI = '[project]\ndependencies = ["mine"]\n[tool.pixi.pypi-options]\n'
 BY_PIXI = '[project]\ndependencies = ["mine"]\n[tool.pixi.pypi-dependencies]\nmine = {{ {} }}\n'
 PIPENV = f'''[[source]]
@@ -120,91 +122,32 @@ EXAMPLES = {
     ("uv", "no-build-isolation"): ("uv.toml", "no-build-isolation = true"),
     ("uv", "no-build-isolation-package"): ("uv.toml", 'no-build-isolation-package = ["mine"]'),
     ("uv", "allow-insecure-host"): ("uv.toml", 'allow-insecure-host = ["corp.example"]'),
-    ("Poetry", "source of a dependency"): (
-        "pyproject.toml",
-        POETRY + BY_POETRY.format("mine", 'source = "corp"'),
-    ),
-    ("Poetry", "url, git, path of a dependency"): (
+    ("Poetry", "sources"): ("pyproject.toml", POETRY),
+    ("Poetry", "git, url, path of a package"): (
         "pyproject.toml",
         '[tool.poetry.dependencies]\nmine = { path = "lib" }\n',
     ),
-    ("Poetry", "source of torch"): (
-        "pyproject.toml",
-        POETRY + BY_POETRY.format("torch", 'source = "corp"'),
-    ),
-    ("Poetry", "source that is not listed"): (
-        "pyproject.toml",
-        BY_POETRY.format("mine", 'source = "corp"'),
-    ),
-    ("Poetry", "[[source]] (supplemental)"): (
-        "pyproject.toml",
-        f'{POETRY}priority = "supplemental"\n',
-    ),
-    ("Poetry", "[[source]] (primary)"): ("pyproject.toml", POETRY),
-    ("PDM", "[[source]]"): ("pyproject.toml", PDM),
-    ("PDM", "[[source]] pypi"): ("pyproject.toml", PDM.replace('"corp"', '"pypi"')),
-    ("PDM", "[[source]] of find_links"): ("pyproject.toml", f'{PDM}type = "find_links"\n'),
-    ("PDM", "include_packages, exclude_packages"): (
-        "pyproject.toml",
-        f'{PDM}include_packages = ["mine*"]\n',
-    ),
+    ("PDM", "sources"): ("pyproject.toml", PDM),
     ("PDM", "overrides"): ("pyproject.toml", f'{PDM}[tool.pdm.resolution.overrides]\nmine = "2"\n'),
-    ("PDM", "pdm.toml: pypi.url"): ("pdm.toml", f'[pypi]\nurl = "{INDEX}"\n'),
-    ("PDM", "pdm.toml: pypi.NAME.url"): ("pdm.toml", f'[pypi.corp]\nurl = "{INDEX}"\n'),
-    ("Rye", "[[sources]]"): ("pyproject.toml", RYE.format("corp")),
-    ("Rye", "[[sources]] default"): ("pyproject.toml", RYE.format("default")),
-    ("Rye", "[[sources]] of find-links"): (
-        "pyproject.toml",
-        f'{RYE.format("corp")}type = "find-links"\n',
-    ),
-    ("pixi", "index-url"): ("pyproject.toml", f'{PIXI}index-url = "{INDEX}"\n'),
-    ("pixi", "extra-index-urls"): ("pyproject.toml", f'{PIXI}extra-index-urls = ["{INDEX}"]\n'),
-    ("pixi", "find-links"): ("pyproject.toml", f'{PIXI}find-links = [{{ url = "{INDEX}" }}]\n'),
+    ("Rye", "sources"): ("pyproject.toml", RYE),
+    ("pixi", "sources"): ("pyproject.toml", f'{PIXI}index-url = "{INDEX}"\n'),
     ("pixi", "no-build"): ("pyproject.toml", f'{PIXI}no-build = ["mine"]\n'),
     ("pixi", "no-binary"): ("pyproject.toml", f'{PIXI}no-binary = ["mine"]\n'),
     ("pixi", "index-strategy"): ("pyproject.toml", f'{PIXI}index-strategy = "unsafe-best-match"\n'),
-    ("pixi", "pypi-dependencies (index)"): ("pyproject.toml", BY_PIXI.format(f'index = "{INDEX}"')),
-    ("pixi", "pypi-dependencies (git, url, path)"): (
-        "pyproject.toml",
-        BY_PIXI.format('path = "lib"'),
-    ),
+    ("pixi", "git, url, path of a package"): ("pyproject.toml", BY_PIXI.format('path = "lib"')),
     ("pixi", "dependency-overrides"): (
         "pixi.toml",
         '[pypi-options.dependency-overrides]\nmine = "2"\n',
     ),
     ("pixi", "exclude-newer"): ("pixi.toml", '[workspace]\nexclude-newer = "2026-01-01"\n'),
-    ("Pipenv", "[[source]] (the first)"): (
-        "Pipfile",
-        PIPENV.replace("https://first.example", INDEX),
-    ),
-    ("Pipenv", "[[source]] (install_search_all_sources)"): (
-        "Pipfile",
-        f"{PIPENV}[pipenv]\ninstall_search_all_sources = true\n",
-    ),
-    ("Pipenv", "index of a package"): (
-        "Pipfile",
-        f'{PIPENV}[packages]\nmine = {{ version = "*", index = "corp" }}\n',
-    ),
-    ("Pipenv", "index of torch"): (
-        "Pipfile",
-        f'{PIPENV}[packages]\ntorch = {{ version = "*", index = "corp" }}\n',
-    ),
-    ("Pipenv", "index that is not listed"): (
-        "Pipfile",
-        '[dev-packages]\nmine = { version = "*", index = "corp" }\n',
-    ),
+    ("Pipenv", "sources"): ("Pipfile", PIPENV),
     ("Pipenv", "git, file, path of a package"): (
         "Pipfile",
         '[packages]\nmine = { path = "lib", editable = true }\n',
     ),
-    ("setuptools", "[easy_install] index_url"): (
-        "setup.cfg",
-        f"[easy_install]\nindex-url = {INDEX}\n",
-    ),
-    ("setuptools", "[easy_install] find_links"): (
-        "setup.cfg",
-        f"[easy_install]\nfind_links = {INDEX}\n",
-    ),
+    ("Hatch", "sources"): ("hatch.toml", f'[envs.a.env-vars]\nUV_INDEX = "corp={INDEX}"\n'),
+    ("Hatch", "env-vars"): ("hatch.toml", '[envs.a.env-vars]\nPIP_NO_BINARY = "mine"\n'),
+    ("setuptools", "sources"): ("setup.cfg", f"[easy_install]\nindex-url = {INDEX}\n"),
     ("setuptools", "dependency_links"): ("setup.cfg", f"[options]\ndependency_links = {INDEX}\n"),
     (TEAM_LOCK, "hashes of packages at their versions"): (
         "poetry.lock",
@@ -218,7 +161,7 @@ EXAMPLES = {
         "uv.lock",
         f'{LOCKED}source = {{ git = "{INDEX}" }}\n',
     ),
-    (TEAM_LOCK, "files of torch"): ("pdm.lock", LOCKED.replace("mine", "torch")),
+    (TEAM_LOCK, "files of torch"): ("uv.lock", LOCKED.replace("mine", "torch")),
     ("PEP 751", "hashes of packages"): (
         "pylock.toml",
         f'[[packages]]\nname = "mine"\nversion = "1"\n[[packages.wheels]]\nhashes = {{ sha256 = "{"a" * 64}" }}\n',
@@ -230,8 +173,6 @@ ELSEWHERE = {
     ("uv", "constraint-dependencies"),
     ("conda", "pip's options in the pip part"),
     ("conda", "channels"),
-    ("pixi", "channels"),
-    ("Hatch", "env-vars: PIP_…, UV_…"),
     ("PEP 723", "[tool.uv]"),
     ("gpuinstall", "index of a package in a lock"),
 }
@@ -246,8 +187,8 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
     ),
     Effect.PACKAGE_INDEX: lambda sources: sources.indexes_for("mine", "default") == (INDEX,),
     Effect.HASH: lambda sources: sources.hashes in ({"mine": DIGESTS}, {"mine==1.0": DIGESTS}),
-    Effect.ADDRESS: lambda sources: sources.locked,
-    Effect.LOCKED_INDEX: lambda sources: sources.locked,
+    Effect.ADDRESS: lambda sources: sources.demanded,
+    Effect.KNOWN_INDEX: lambda sources: sources.demanded,
     Effect.ONLY_BINARY: lambda sources: sources.only_binary in ({"mine"}, {":all:"}),
     Effect.EXCLUDE_NEWER: lambda sources: sources.uv_settings()["exclude-newer"] == "2026-01-01",
     Effect.TORCH: lambda sources: sources.ignored_settings and sources.places == Sources().places,
@@ -270,9 +211,9 @@ def settings_in(folder: Path, name: str, text: str) -> tuple[SourceSetting, ...]
         script = read_script(folder / name)
         return script.settings if script else ()
     (folder / name).write_text(text, encoding="utf-8")
-    if name in {"uv.lock", "poetry.lock", "pdm.lock"}:
+    if name in {"uv.lock", "poetry.lock"}:
         return read_team_settings(folder / name)
-    if name in {"pdm.toml", "pixi.toml", "Pipfile"}:
+    if name in TOOL_FILES:
         return read_declaration(folder).listed.settings
     return read_inputs(str(folder / name)).settings
 
@@ -419,7 +360,6 @@ def sources_of_folder(folder: Path, environ: dict[str, str]) -> Sources:
 def test_a_source_counts_wherever_its_tool_reads_it(tmp_path, environ):
     wrong = {}
     for case, text in {
-        "Poetry's old group": f'[tool.poetry.dev-dependencies]\nmine = {{ source = "corp" }}\n{POETRY}',
         "not required yet": PROJECT.replace('"mine"', "") + EXPLICIT,
         "hidden by [pip]": f'{UV}extra-index-url = ["{INDEX}"]\npip.extra-index-url = []\n',
         "in [pip] alone": f'{UV}pip.extra-index-url = ["{INDEX}"]\n',
@@ -487,118 +427,119 @@ def test_what_a_pyproject_elsewhere_says_of_indexes_counts_with_it(tmp_path):
         assert sources.extra_indexes == (INDEX,), name
 
 
-HATCH = {
-    f'PIP_INDEX_URL = "{INDEX}"': "--index-url",
-    f'PIP_EXTRA_INDEX_URL = "{INDEX}"': "--extra-index-url",
-    'PIP_FIND_LINKS = "wheels"': "--find-links",
-    'PIP_NO_BINARY = "mine"': "--no-binary",
-    f'UV_DEFAULT_INDEX = "{INDEX}"': "index (default)",
-    f'UV_INDEX_URL = "{INDEX}"': "index-url",
-    f'UV_INDEX = "corp={INDEX}"': "index",
-    'UV_FIND_LINKS = "wheels"': "find-links",
-    'UV_TORCH_BACKEND = "cu118"': "torch-backend",
-    'UV_NO_INDEX = "1"': "no-index",
-    'UV_NO_INDEX = "0"\nPIP_ROOT = "/"\nCOLOR = "1"': "",
+CORP = f'name = "corp"\nurl = "{INDEX}"\n'
+ONLY_NAMED = f'[[tool.poetry.source]]\n{CORP}priority = "explicit"\n'
+SECOND = f'[[source]]\nname = "first"\nurl = "https://first.example"\n[[source]]\n{CORP}'
+UNKNOWN = {
+    "pyproject.toml": (
+        PDM,
+        f'{PDM}type = "find_links"\n',
+        POETRY,
+        ONLY_NAMED + BY_POETRY.format("mine", 'source = "corp"'),
+        RYE,
+        f'{PIXI}extra-index-urls = ["{INDEX}"]\n',
+        f'{PIXI}find-links = [{{ url = "{INDEX}" }}]\n',
+        BY_PIXI.format(f'index = "{INDEX}"'),
+        f'[tool.hatch.envs.test.env-vars]\nPIP_INDEX_URL = "{INDEX}"\n',
+    ),
+    "pdm.toml": (f'[pypi]\nurl = "{INDEX}"\n', f'[pypi.corp]\nurl = "{INDEX}"\n'),
+    "pixi.toml": (
+        f'[target.linux-64.pypi-dependencies]\nmine = {{ version = "*", index = "{INDEX}" }}\n',
+        f'[feature.a.target.osx-arm64.pypi-options]\nextra-index-urls = ["{INDEX}"]\n',
+    ),
+    "hatch.toml": (
+        f'[envs.a.env-vars]\nUV_DEFAULT_INDEX = "{INDEX}"\n',
+        f'[envs.a.overrides.env-vars]\nPIP_EXTRA_INDEX_URL = "https://other.example {INDEX}"\n',
+    ),
+    "Pipfile": (
+        f"[[source]]\n{CORP}",
+        f"{SECOND}[pipenv]\ninstall_search_all_sources = true\n",
+        f'{SECOND}[docs]\nmine = {{ version = "*", index = "corp" }}\n',
+    ),
+    "setup.cfg": (f"[easy_install]\nfind_links = {INDEX}\n",),
 }
 
 
-def test_the_variables_of_hatchs_environments_are_pips_and_uvs(tmp_path):
-    wrong = {}
-    for text, key in HATCH.items():
-        for file, table in {
-            "pyproject.toml": "tool.hatch.envs.test.env-vars",
-            "hatch.toml": "envs.a.env-vars",
-        }.items():
-            folder = tmp_path / file.partition(".")[0]
-            folder.mkdir(exist_ok=True)
-            (folder / file).write_text(f"[{table}]\n{text}\n", encoding="utf-8")
-            settings = read_declaration(folder).listed.settings
-            values = {setting.value for setting in settings} - {
-                "mine",
-                "cu118",
-                "1",
-                INDEX,
-                str(folder / "wheels"),
-            }
-            if [setting.row.key for setting in settings] != [key] * bool(key) or values:
-                wrong[file, text] = settings
-    assert wrong == {}
-    (tmp_path / "pyproject.toml").write_text(
-        '[tool.hatch.envs.a.env-vars]\nPIP_INDEX_URL = "https://{env:TOKEN}@corp.example/simple"\n',
-        encoding="utf-8",
-    )
-    with pytest.raises(UsageError, match="cannot be obeyed"):
-        Sources().with_settings(read_declaration(tmp_path).listed.settings)
-
-
-def test_the_files_of_other_tools_beside_a_project_count(tmp_path):
-    files = {
-        "pdm.toml": f'[pypi]\nurl = "{INDEX}"\n',
-        "setup.cfg": f"[easy_install]\nindex_url = {INDEX}\n[options]\ninstall_requires = mine\n",
-        "hatch.toml": f'[envs.a.env-vars]\nPIP_INDEX_URL = "{INDEX}"\n',
-    }
-    wrong = {}
-    for name, text in files.items():
-        for project in ("", PROJECT):
-            folder = tmp_path / f"{name}-{len(project)}"
+def test_an_index_of_another_tool_is_refused_with_its_line_until_uv_has_it(tmp_path):
+    wrong = []
+    for name, texts in UNKNOWN.items():
+        for number, text in enumerate(texts):
+            folder = tmp_path / f"{name} {number}"
             folder.mkdir()
             (folder / name).write_text(text, encoding="utf-8")
-            if project:
-                (folder / "pyproject.toml").write_text(project, encoding="utf-8")
-            found = {"declared": read_declaration(folder).listed}
-            found["configured"] = read_declaration(folder, ["mine"]).listed
-            if project:
-                found["given with -r"] = read_inputs(str(folder / "pyproject.toml"))
-            for how, listed in found.items():
-                if Sources().with_settings(listed.settings).default_index != INDEX:
-                    wrong[name, project, how] = listed.settings
-    assert wrong == {}
-    (tmp_path / "pdm.toml").write_text('pypi = "corp"', encoding="utf-8")
-    with pytest.raises(UsageError, match=r"pdm\.toml is malformed"):
+            sources = Sources().with_settings(read_declaration(folder).listed.settings)
+            known = replace(sources, extra_indexes=(INDEX, "https://first.example"))
+            replace(known, find_links=("https://other.example",)).check_known_indexes(lambda: None)
+            refusal = refused(sources)
+            if refusal is None or not (
+                INDEX in str(refusal.hint)
+                and str(refusal.hint).startswith("export UV_INDEX=")
+                and f"{name}, line " in refusal.message
+            ):
+                wrong.append((name, text, refusal))
+    assert wrong == []
+
+
+def refused(sources: Sources) -> UsageError | None:
+    try:
+        sources.check_known_indexes(lambda: "https://index.example/simple")
+    except UsageError as error:
+        return error
+    return None
+
+
+KNOWN = {
+    "pyproject.toml": (
+        PDM.replace(INDEX, "https://Index.example/simple/"),
+        PDM.replace(INDEX, "https://me:secret@index.example/simple"),
+        PDM.replace(INDEX, "https://download.pytorch.org/whl/cu118"),
+        '[[tool.poetry.source]]\nname = "pypi"\npriority = "primary"\n',
+        ONLY_NAMED,
+        ONLY_NAMED + BY_POETRY.format("torch", 'source = "corp"'),
+        '[tool.pixi.workspace]\nchannels = ["https://conda.example/corp"]\n',
+        '[tool.hatch.envs.a.env-vars]\nUV_NO_INDEX = "0"\nPIP_ROOT = "/"\nCOLOR = "1"',
+    ),
+    "Pipfile": (SECOND.replace("https://first.example", "https://index.example/simple"),),
+}
+
+
+def test_what_is_the_default_index_or_serves_nothing_here_is_passed_over(tmp_path):
+    wrong = []
+    for name, texts in KNOWN.items():
+        for text in texts:
+            (tmp_path / name).write_text(text, encoding="utf-8")
+            settings = read_declaration(tmp_path).listed.settings
+            if refusal := refused(Sources().with_settings(settings)):
+                wrong.append((name, text, refusal))
+            (tmp_path / name).unlink()
+    assert wrong == []
+
+
+def test_the_files_of_other_tools_count_beside_a_project_and_with_it(tmp_path):
+    (tmp_path / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    for name in ("pdm.toml", "hatch.toml", "setup.cfg"):
+        (tmp_path / name).write_text(UNKNOWN[name][0], encoding="utf-8")
+        found = {
+            "declared": read_declaration(tmp_path).listed,
+            "configured": read_declaration(tmp_path, ["mine"]).listed,
+            "given with -r": read_inputs(str(tmp_path / "pyproject.toml")),
+        }
+        for how, listed in found.items():
+            assert refused(Sources().with_settings(listed.settings)), (name, how)
+        (tmp_path / name).unlink()
+    (tmp_path / "Pipfile").write_text('source = "corp"', encoding="utf-8")
+    with pytest.raises(UsageError, match=r"Pipfile is malformed"):
         read_declaration(tmp_path)
 
 
-def test_pixis_and_pipenvs_files_count_wherever_they_say_a_source(tmp_path):
-    wrong = {}
-    for name, text in {
-        "pixi.toml": f'[target.linux-64.pypi-dependencies]\nmine = {{ version = "*", index = "{INDEX}" }}\n',
-        "pixi.toml of a feature": f'[feature.a.target.osx-arm64.pypi-dependencies]\nmine = {{ index = "{INDEX}" }}\n',
-        "Pipfile": f'{PIPENV}[docs]\nmine = {{ version = "*", index = "corp" }}\n',
-    }.items():
-        for project in ("", PROJECT):
-            folder = tmp_path / f"{name}-{len(project)}"
-            folder.mkdir()
-            (folder / name.split()[0]).write_text(text, encoding="utf-8")
-            if project:
-                (folder / "pyproject.toml").write_text(project, encoding="utf-8")
-            settings = read_declaration(folder).listed.settings
-            if Sources().with_settings(settings).package_indexes != {"mine": INDEX}:
-                wrong[name, project] = settings
-    assert wrong == {}
-
-
-def test_a_pipfile_lock_says_index_and_hashes_of_each_package(tmp_path):
-    sources = f'"sources": [{{"name": "first", "url": "https://first.example"}}, {{"name": "corp", "url": "{INDEX}"}}]'
-    (tmp_path / "Pipfile.lock").write_text(
-        f'''{{"_meta": {{{sources}}}, "default": {{
-            "mine": {{"hashes": ["{HASH}"], "index": "corp", "version": "==1.0"}},
-            "other": {{"hashes": ["{HASH}"], "version": "==2.0", "markers": "python_version >= '3.8'"}},
-            "lib": {{"editable": true, "path": "./lib"}},
-            "torch": {{"hashes": ["{HASH}"], "index": "corp", "version": "==2.9.0"}}
-        }}, "develop": {{"tool": {{"git": "https://git.example/tool", "ref": "0"}}}}}}''',
-        encoding="utf-8",
-    )
-    sources_here = Sources().with_settings(read_declaration(tmp_path).listed.settings)
-    assert sources_here.hashes == {"mine==1.0": DIGESTS, "other==2.0": DIGESTS}
-    assert {(one.package, one.effect, one.value) for one in sources_here.locked} == {
-        ("mine", Effect.LOCKED_INDEX, INDEX),
-        ("other", Effect.LOCKED_INDEX, "https://first.example"),
-        ("lib", Effect.ADDRESS, ""),
-        ("tool", Effect.ADDRESS, ""),
+def test_a_lock_that_is_not_read_is_named_with_its_export(tmp_path):
+    (tmp_path / "requirements.txt").write_text("mine\n", encoding="utf-8")
+    for name in ("pdm.lock", "Pipfile.lock"):
+        (tmp_path / name).write_text("", encoding="utf-8")
+    assert read_declaration(tmp_path).unread == {
+        "pdm.lock": "pdm export -o requirements.txt",
+        "Pipfile.lock": "pipenv requirements > requirements.txt",
     }
-    (tmp_path / "Pipfile.lock").write_text('{"default": {"mine": []}}', encoding="utf-8")
-    with pytest.raises(UsageError, match=r"Pipfile\.lock is malformed"):
-        read_declaration(tmp_path)
 
 
 def test_a_file_whose_request_is_not_read_is_named_with_its_export(tmp_path):
@@ -606,9 +547,9 @@ def test_a_file_whose_request_is_not_read_is_named_with_its_export(tmp_path):
         (tmp_path / name).write_text("", encoding="utf-8")
         with pytest.raises(UsageError, match="is not read as a request"):
             read_inputs(str(tmp_path / name))
-    assert read_declaration(tmp_path).unread == ("Pipfile", "pixi.toml")
+    assert [*read_declaration(tmp_path).unread] == ["Pipfile", "pixi.toml"]
     (tmp_path / "requirements.txt").write_text("mine\n", encoding="utf-8")
-    assert read_declaration(tmp_path).unread == ()
+    assert read_declaration(tmp_path).unread == {}
 
 
 def test_paths_of_a_pyproject_elsewhere_start_from_where_it_lies(tmp_path, monkeypatch):
@@ -713,11 +654,11 @@ def test_a_lock_records_what_the_configuration_of_its_folder_says(tmp_path, envi
     }
 
 
-def test_pdms_sources_count_in_a_script(tmp_path):
+def test_pdms_sources_are_refused_in_a_script_too(tmp_path):
     settings = settings_in(
         tmp_path, "script.py", f'[[tool.pdm.source]]\nname = "corp"\nurl = "{INDEX}"'
     )
-    assert Sources().with_settings(settings).extra_indexes == (INDEX,)
+    assert refused(Sources().with_settings(settings))
 
 
 def test_no_form_of_the_pip_part_is_passed_over(tmp_path):
@@ -737,11 +678,9 @@ def test_no_form_of_the_pip_part_is_passed_over(tmp_path):
     assert [*read.values()] == [["--extra-index-url"]] * 3 + [["requirements-malformed"]] * 3
 
 
-def test_a_folder_of_pdms_find_links_lies_beside_its_file(tmp_path, environ):
+def test_a_folder_of_pdms_find_links_lies_beside_its_file(tmp_path):
     text = '[[tool.pdm.source]]\nname = "mine"\nurl = "wheels"\ntype = "find_links"\n'
     (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
-    (tmp_path / "wheels").mkdir()
-
-    sources = sources_of_folder(tmp_path, environ)
-
-    assert sources.flat_indexes == (str(tmp_path / "wheels"),)
+    refusal = refused(Sources().with_settings(read_declaration(tmp_path).listed.settings))
+    assert refusal is not None
+    assert refusal.hint == f"export UV_FIND_LINKS={tmp_path / 'wheels'}"

@@ -26,10 +26,6 @@ class Progress(Protocol):
 class Reporter(Protocol):
     """Where a room reports what it does. Threads may call it at the same time."""
 
-    @property
-    def is_brief(self) -> bool:
-        """Whether a person reads it who does not want to read the same notices again on the same day."""
-
     def step(
         self,
         label: str,
@@ -61,8 +57,6 @@ class Reporter(Protocol):
 
 class SilentReporter:
     """Reports nothing: the default for users of the API."""
-
-    is_brief = False
 
     def step(
         self,

@@ -21,8 +21,6 @@ EVENT_EVERY_S = 0.2
 class EventTerminal(Terminal):
     """Writes every event as a line of JSON, and nothing else to stdout."""
 
-    is_brief = False
-
     def notice(self, label: str, text: str, seconds: float | None = None) -> None:
         """Write one step."""
         self._event("step", label=label, text=text, seconds=seconds)

@@ -83,11 +83,6 @@ class Terminal:
     machines: list[Machine] = field(default_factory=list)
     """The machine, once the command has read it."""
 
-    @property
-    def is_brief(self) -> bool:
-        """Whether a person reads the notices, who need not be shown the same ones in full again."""
-        return not self.verbose and self.err.isatty()
-
     def colored(self, stream: TextIO) -> bool:
         """Whether ``stream`` gets colour: NO_COLOR decides, then FORCE_COLOR, then whether it is a terminal."""
         if os.environ.get("NO_COLOR"):

@@ -50,12 +50,6 @@ if TYPE_CHECKING:
 PREFERRED = "pylock.preferred.toml", "preferred.txt"
 """The lock and the requirements that uv finds where it is to write them, and stays close to."""
 
-LASTING = "max-age=60"
-"""For how long uv takes the pages of an index from its cache that does not say it: most searches ask for each once.
-
-No longer: what was uploaded a minute ago is found.
-"""
-
 _WRITING = threading.Lock()
 
 _WHEELS_ALONE = ("--only-binary", ":all:")
@@ -98,25 +92,17 @@ class ResolverProject:
         """Return the same within one constraint more."""
         return replace(self, pins=self.pins.within(bound))
 
-    def write(
-        self,
-        folder: Path,
-        scratch: Path,
-        default_index: Mapping[str, Any] | None = None,
-    ) -> None:
+    def write(self, folder: Path, scratch: Path) -> None:
         """Write the project and its pages.
 
         Args:
             folder: The folder of the project alone.
             scratch: Where the empty pages lie, once for a whole run.
-            default_index: uv's setting of the default index, if it needs more than the address.
         """
         listed = {package: wheels for package, wheels in self.pages.items() if wheels}
         _write_index(listed, folder / "family")
         unlisted = self._write_empty_pages(scratch)
         settings = self.sources.uv_settings()
-        if default_index:
-            settings["index"].append(default_index)
         settings["dependency-metadata"] = [
             project.metadata_without_requirements for project in self.folder_projects
         ]
@@ -221,11 +207,7 @@ class ResolverProject:
     ) -> Finished:
         """Have uv resolve it in ``folder``: into a lock, or into requirements with the ``reasons`` of each."""
         variables = dict(session.environment)
-        default_index = _lasting_index(session)
-        if default_index:
-            # uv takes the variable's index, which says nothing of a cache, for the same one.
-            variables.pop("UV_DEFAULT_INDEX", None)
-        self.write(folder, session.scratch, default_index)
+        self.write(folder, session.scratch)
         # Whose code runs, and what it is built with.
         python = session.python
         if self.python != RUNNING_PYTHON:
@@ -242,23 +224,6 @@ class ResolverProject:
             variables["UV_CACHE_DIR"] = str(folder / "cache")
         resolver = _Resolver(command, variables, folder, session, self.addresses)
         return resolver.resolve(inputs)
-
-
-def _lasting_index(session: Session) -> dict[str, Any] | None:
-    """Return uv's setting of a default index that does not say for how long its pages hold; None if it does.
-
-    uv would ask such an index for every page in each of its runs.
-    """
-    address = session.default_index
-    if address is None or not session.client.is_undated(address):
-        return None
-    if urlsplit(address).netloc in session.sources.logins:
-        return None
-    return {
-        "url": address,
-        "default": True,
-        "cache-control": {"api": LASTING, "files": LASTING},
-    }
 
 
 MISSING_EXTRAS = "missing-extras"

@@ -12,10 +12,8 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside
 from gpuinstall.base.location import Location
 from gpuinstall.base.shell import joined
-from gpuinstall.base.units import display_path
 from gpuinstall.base.values import dataclass
 from gpuinstall.sources.provenance import Effect, SourceSetting, is_of_pytorch
-from gpuinstall.sources.shown import were_shown_today
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -146,10 +144,7 @@ class Sources:
         settings: Sequence[FolderSetting],
         reporter: Reporter,
     ) -> None:
-        """Name what the folder chose, and not the user; raise UsageError if they do not trust it to.
-
-        What a user has been shown in full today, with nothing new beside it, is one line.
-        """
+        """Name what the folder chose, and not the user; raise UsageError if they do not trust it to."""
         if settings and not self.trust_folder:
             places = dict.fromkeys(f"{setting.key} in {setting.file}" for setting in settings)
             raise UsageError(
@@ -158,15 +153,8 @@ class Sources:
                 why="GPUINSTALL_TRUST_FOLDER=0 or your trust-folder = false refuses sources chosen by a folder",
                 hint="export GPUINSTALL_TRUST_FOLDER=1   # trust this folder, or remove the source from the file",
             )
-        sources = list(map(str, settings))
-        is_brief = reporter.is_brief and len(sources) > 1
-        if is_brief and were_shown_today(sources):
-            files = [display_path(setting.file) for setting in settings]
-            *others, last = dict.fromkeys(files)
-            names = f"{', '.join(others)} and {last}" if others else last
-            sources = [f"{len(sources)} sources named by {names} (-v lists them)"]
-        for source in sources:
-            reporter.notice("Index", source)
+        for setting in settings:
+            reporter.notice("Index", str(setting))
 
     def explain_ignored_settings(self, reporter: Reporter) -> None:
         """Report which settings of files are not obeyed, and why."""

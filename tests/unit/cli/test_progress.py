@@ -8,7 +8,6 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli import progress
-from gpuinstall.cli.events import EventTerminal
 from gpuinstall.cli.progress import Drawing, Tally, short
 from gpuinstall.cli.terminal import Terminal, broken, columns, folded
 from tests.lab.screen import screen
@@ -157,16 +156,6 @@ def test_in_a_narrow_terminal_prose_is_broken_at_words_and_a_command_stays_whole
     piped = StringIO()
     Terminal(err=piped).fault(error)
     assert len(piped.getvalue().splitlines()) == 4, "a line for each, in a log"
-
-
-def test_only_a_person_in_a_terminal_is_spared_the_same_notices():
-    with screen(80) as (stream, _):
-        assert [Terminal(err=stream).is_brief, Terminal(err=stream, verbose=True).is_brief] == [
-            True,
-            False,
-        ]
-        assert not EventTerminal(err=stream).is_brief
-    assert not Terminal(err=StringIO()).is_brief
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-from contextlib import contextmanager, suppress
-from functools import partial
-from time import monotonic, sleep, time
+from contextlib import suppress
+from threading import Event, Thread
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import InstallationError
@@ -31,16 +30,8 @@ PAGE_BYTES = 50_000_000
 FILE_BYTES = 20_000_000_000
 """What a file may have, whatever its server declares."""
 
-PROXIES = (
-    "HTTPS_PROXY",
-    "https_proxy",
-    "ALL_PROXY",
-    "all_proxy",
-    "HTTP_PROXY",
-    "http_proxy",
-)
+_PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy")
 _CHUNK = 1 << 20
-_OTHER = "The index is faulty. Use another: --torch-index, or UV_DEFAULT_INDEX"
 
 
 class Cause(NamedTuple):
@@ -51,6 +42,20 @@ class Cause(NamedTuple):
 
 
 OFFLINE = Cause("this run is offline", "Run it again without --offline")
+_UNTRUSTED = Cause(
+    "its certificate could not be verified",
+    "export SSL_CERT_FILE=/path/to/ca-certificates.crt",
+)
+_BY_TEXT = {
+    "CA certificate": _UNTRUSTED._replace(why="the CA certificates cannot be read"),
+    "Failed to resolve": Cause(
+        "its host name could not be resolved",
+        "Check the network connection and DNS",
+    ),
+    "refused": Cause("connection refused", "Check the URL and its port"),
+    "": Cause("the connection failed", "Check the network connection"),
+}
+"""By what the text of an error has; the last is for any text."""
 
 
 class UnreachableError(InstallationError):
@@ -87,10 +92,16 @@ class HostGate:
     def ask(self, send: Callable[[], Response]) -> Response:
         """Send a request; raise UnreachableError if the host does not answer, or did not before."""
         while True:
+            if self.failure:
+                raise self.failure
             seconds = self._patience.window
             if not self._answered:
                 seconds = min(FIRST_ANSWER_S, seconds)
-            response = self._try(partial(within, seconds, send))
+            try:
+                response = within(seconds, send)
+            except OSError as error:
+                self._closed = _cause(error)
+                raise UnreachableError(self._host, self._closed) from error
             self._answered = True
             wait = _retry_after(response)
             if wait is None or not self._may_wait(wait):
@@ -98,7 +109,7 @@ class HostGate:
             response.close()
             until = monotonic() + max(wait, AGAIN_S)
             while monotonic() < until and not interrupted():
-                sleep(min(0.1, max(0.0, until - monotonic())))
+                sleep(0.1)
 
     def _may_wait(self, seconds: float) -> bool:
         """Whether a host that asks for time still has it: a window in all, for all requests."""
@@ -106,24 +117,10 @@ class HostGate:
             self._until = monotonic() + self._patience.window
         return monotonic() + seconds <= self._until
 
-    def _try(self, send: Callable[[], Response]) -> Response:
-        if self._closed is not None:
-            raise UnreachableError(self._host, self._closed)
-        try:
-            return send()
-        except OSError as error:
-            self._closed = _cause(error)
-            raise UnreachableError(self._host, self._closed) from error
 
-
-def read_page(
-    response: Response,
-    url: str,
-    patience: Patience,
-) -> bytes:
+def read_page(response: Response, url: str, patience: Patience) -> bytes:
     """Return a page; raise InstallationError if it is too large, or takes too long."""
-    chunks = read_chunks(response, url, PAGE_BYTES, patience, patience.page)
-    return b"".join(chunks)
+    return b"".join(read_chunks(response, url, PAGE_BYTES, patience, patience.page))
 
 
 def read_chunks(
@@ -142,21 +139,62 @@ def read_chunks(
     Raises:
         InstallationError: for more.
     """
+    from urllib3.exceptions import HTTPError, ReadTimeoutError
+
     most = min(limit or FILE_BYTES, FILE_BYTES)
-    pace = Pace(patience)
+    watch = _Watch(response, patience, seconds)
+    watch.start()
     read = 0
-    with _transfer(url, patience), _watched(response, url, pace, patience, seconds):
+    try:
         while chunk := response.raw.read1(_CHUNK, decode_content=True):
             read += len(chunk)
             if read > most:
-                message = f"{url} sent more than {readable(most)}"
                 raise InstallationError(
                     "too-large",
-                    message,
-                    hint=_OTHER,
+                    f"{url} sent more than {readable(most)}",
+                    hint="The index is faulty. Use another: --torch-index, or UV_DEFAULT_INDEX",
                 )
-            pace.count(len(chunk))
+            watch.pace.count(len(chunk))
             yield chunk
+    except ReadTimeoutError:
+        watch.reason = watch.reason or f"sent nothing for {patience.silence:.0f} s"
+    except HTTPError as error:
+        if not watch.reason:
+            message = f"the download of {url} was interrupted"
+            raise InstallationError("transfer", message, hint="Run it again") from error
+    finally:
+        watch.done.set()
+    # A body without a length ends without an error when the connection is shut down.
+    if watch.reason:
+        raise InstallationError("too-slow", f"{url} {watch.reason}", hint=MORE_TIME)
+
+
+class _Watch(Thread):
+    """Shuts a connection down that comes too slowly or takes too long: reads themselves end by silence alone."""
+
+    def __init__(self, response: Response, patience: Patience, seconds: float | None) -> None:
+        super().__init__(daemon=True)
+        self.done = Event()
+        self.pace = Pace(patience)
+        self.reason = ""
+        self._response = response
+        self._patience = patience
+        self._seconds = seconds
+        self._start = monotonic()
+
+    def run(self) -> None:
+        """Look now and then until the body has come."""
+        window = self._patience.window
+        while not self.reason:
+            if self.done.wait(min(1.0, window / 8)):
+                return
+            if self.pace.lags():
+                least = readable(int(self._patience.floor * window))
+                self.reason = f"sent less than {least} in {window:.0f} s"
+            elif self._seconds and monotonic() - self._start > self._seconds:
+                self.reason = f"was not done after {self._seconds:.0f} s"
+        with suppress(OSError, RuntimeError, ValueError):
+            self._response.raw.shutdown()
 
 
 def declared(response: Response) -> int | None:
@@ -169,34 +207,18 @@ def declared(response: Response) -> int | None:
 
 def _retry_after(response: Response) -> float | None:
     """Return the seconds that a busy host asks for; None if it is not busy, or does not say."""
-    header = response.headers.get("Retry-After", "")
-    if response.status_code not in {429, 503} or not header:
-        return None
-    if header.isdecimal():
-        return float(header[:6])
-    from email.utils import parsedate_to_datetime  # which takes long to load
+    from urllib3.exceptions import HTTPError
+    from urllib3.util import Retry
 
-    with suppress(ValueError, TypeError):
-        return max(0.0, parsedate_to_datetime(header).timestamp() - time())
+    if response.status_code in {429, 503}:
+        with suppress(HTTPError, ValueError, OverflowError):
+            return Retry().get_retry_after(response.raw)
     return None
-
-
-_CERTIFICATES = "export SSL_CERT_FILE=/path/to/ca-certificates.crt"
-_UNTRUSTED = Cause("its certificate could not be verified", _CERTIFICATES)
-_BY_TEXT = {
-    "CA certificate": Cause("the CA certificates cannot be read", _CERTIFICATES),
-    "Failed to resolve": Cause(
-        "its host name could not be resolved",
-        "Check the network connection and DNS",
-    ),
-    "refused": Cause("connection refused", "Check the URL and its port"),
-    "": Cause("the connection failed", "Check the network connection"),
-}
 
 
 def ways_to_network() -> str:
     """Return what to do if no host answers: check the proxy that is set, or set one."""
-    for name in PROXIES:
+    for name in _PROXIES:
         if os.environ.get(name):
             address = re.sub("//[^/@]*@", "//", os.environ[name])
             return f"Check the proxy: {name} is {address}"
@@ -217,74 +239,4 @@ def _cause(error: OSError) -> Cause:
         case Timeout() | TimeoutError():
             hint = "Check the network connection, or HTTPS_PROXY"
             return Cause("it did not answer in time", hint)
-    # The last is for any text.
     return next(cause for sign, cause in _BY_TEXT.items() if sign in text)
-
-
-@contextmanager
-def _watched(
-    response: Response,
-    url: str,
-    pace: Pace,
-    patience: Patience,
-    seconds: float | None,
-) -> Iterator[None]:
-    """Shut the connection down if it comes too slowly or takes too long.
-
-    Reads themselves end by silence alone.
-    """
-    done = threading.Event()
-    start = monotonic()
-    reasons: list[str] = []
-
-    def watch() -> None:
-        while not done.wait(min(1.0, patience.silence / 4)):
-            if pace.lags():
-                least = readable(int(patience.floor * patience.window))
-                reasons.append(f"sent less than {least} in {patience.window:.0f} s")
-            elif seconds is not None and monotonic() - start > seconds:
-                reasons.append(f"was not done after {seconds:.0f} s")
-            else:
-                continue
-            with suppress(OSError, RuntimeError, ValueError):
-                response.raw.shutdown()
-            return
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    except Exception as error:
-        if reasons:
-            raise _too_slow(url, reasons[0]) from error
-        raise
-    finally:
-        done.set()
-    # A body without a length ends when the connection is shut down.
-    if reasons:
-        raise _too_slow(url, reasons[0])
-
-
-@contextmanager
-def _transfer(url: str, patience: Patience) -> Iterator[None]:
-    from urllib3.exceptions import HTTPError, ReadTimeoutError
-
-    try:
-        yield
-    except ReadTimeoutError as error:
-        raise _too_slow(url, f"sent nothing for {patience.silence:.0f} s") from error
-    except HTTPError as error:
-        message = f"the download of {url} was interrupted"
-        raise InstallationError(
-            "transfer",
-            message,
-            hint="Run it again",
-        ) from error
-
-
-def _too_slow(url: str, rate: str) -> InstallationError:
-    return InstallationError(
-        "too-slow",
-        f"{url} {rate}",
-        hint=MORE_TIME,
-    )

@@ -128,7 +128,6 @@ class Client:
         self._session: Session | None = None
         self._lock = threading.Lock()
         self._gates: dict[str, HostGate] = {}
-        self._dated: dict[str, bool] = {}
         self._page_locks: dict[str, threading.Lock] = {}
         self._read: dict[str, Page | None] = {}
 
@@ -167,35 +166,18 @@ class Client:
             return Head()
         return Head(declared(response), response.headers.get("ETag"))
 
-    def ask_part(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        *,
-        login: bool,
-    ) -> Response:
-        """Ask for a part of a file; nothing of it is read yet, and no redirect followed.
+    def ask_part(self, url: str, headers: Mapping[str, str], *, login: bool) -> Response:
+        """Ask for the part of a file that headers name; nothing of it is read yet, and no redirect followed.
 
         Args:
-            headers: They name the part.
             login: Whether the host's credentials go along.
         """
-        return self._ask(
-            "GET",
-            url,
-            headers,
-            login=login,
-            redirects=False,
-        )
+        return self._ask("GET", url, headers, login=login, redirects=False)
 
     def unreachable(self, url: str) -> UnreachableError | None:
         """Return what is known of the host of an address, if it did not answer."""
         gate = self._gates.get(urlsplit(url).netloc)
         return gate.failure if gate else None
-
-    def is_undated(self, url: str) -> bool:
-        """Whether the host of an address has answered and never said for how long its answers hold."""
-        return self._dated.get(urlsplit(url).netloc) is False
 
     def chunks(self, url: str, size: int | None) -> Iterator[bytes]:
         """Yield the bytes of a file.
@@ -208,13 +190,14 @@ class Client:
         """
         with self._ask("GET", url, _AS_IT_IS) as response:
             _check(response, url)
-            length = declared(response)
-            _check_length(url, size, length)
             came = 0
-            for chunk in read_chunks(response, url, size or length, self.patience):
+            for chunk in read_chunks(response, url, size or declared(response), self.patience):
                 came += len(chunk)
                 yield chunk
-        _check_length(url, size or length, came)
+        # An answer that declares no length of its own ends wherever its connection does.
+        if size is not None and came != size:
+            message = f"{url} has {came} bytes, but its server declared {size}"
+            raise InstallationError("length", message, hint="Run it again")
 
     def _page(self, url: str) -> Page | None:
         cached = self._pages.known(url)
@@ -231,12 +214,7 @@ class Client:
             return None
         _check(response, url)
         fields = response.headers
-        page = Page(
-            text=text,
-            content_type=fields.get("Content-Type", ""),
-            url=response.url,
-            etag=fields.get("ETag"),
-        )
+        page = Page(text, fields.get("Content-Type", ""), response.url, fields.get("ETag"))
         if page.etag and "no-store" not in fields.get("Cache-Control", ""):
             self._pages.keep(url, page)
         return page
@@ -256,28 +234,24 @@ class Client:
         session = self._opened()
         with self._lock:
             gate = self._gates.setdefault(host, HostGate(host, self.patience))
+        auth: tuple[str, str] | Callable[[PreparedRequest], PreparedRequest] | None = None
+        if not login:
+            auth = _no_credentials
+        elif host in self._logins:
+            user, _, password = self._logins[host].partition(":")
+            auth = (user, password)
         send = partial(
             session.request,
             method,
             url,
             headers=headers,
-            auth=self._credentials(host) if login else _no_credentials,
+            auth=auth,
             timeout=(CONNECT_S, self.patience.silence),
             verify=self._certificates or True,
             stream=True,
             allow_redirects=redirects,
         )
-        response = gate.ask(lambda: _sent(send))
-        if response.ok:
-            is_dated = "Cache-Control" in response.headers
-            self._dated[host] = self._dated.get(host, False) or is_dated
-        return response
-
-    def _credentials(self, host: str) -> tuple[str, str] | None:
-        user, colon, password = self._logins.get(host, "").partition(":")
-        if not user and not colon:
-            return None
-        return user, password
+        return gate.ask(lambda: _sent(send))
 
     def _opened(self) -> Session:
         # Imported in one thread alone: if several do, CPython may find a deadlock between them.
@@ -321,20 +295,4 @@ def _check(response: Response, url: str) -> None:
             "http-status",
             f"{url} answered {status}",
             hint=hint,
-        )
-
-
-def _check_length(
-    url: str,
-    declared_length: int | None,
-    length: int | None,
-) -> None:
-    if declared_length is None or length is None:
-        return
-    if declared_length != length:
-        message = f"{url} has {length} bytes, but its server declared {declared_length}"
-        raise InstallationError(
-            "length",
-            message,
-            hint="Run it again",
         )

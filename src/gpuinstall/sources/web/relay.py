@@ -11,7 +11,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import chain
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -40,7 +39,7 @@ class _Relayed:
     """What ends all further attempts."""
 
 
-class Relay:
+class Relay(ThreadingHTTPServer):
     """Passes files on from their servers to programs of this machine that have their addresses.
 
     Args:
@@ -49,38 +48,35 @@ class Relay:
         keep: Takes the address of each file that had no hash and its sha256, once all of it came.
     """
 
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
     def __init__(
         self,
         client: Client,
         progress: Progress,
         keep: Callable[[str, str], None],
     ) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.files: dict[str, _Relayed] = {}
+        self.failure: InstallationError | None = None
+        """Why the first file that failed did."""
         self._client = client
         self._progress = progress
         self._keep = keep
-        self._files: dict[str, _Relayed] = {}
-        self._failures: list[InstallationError] = []
         self._closed = False
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.relay = self
 
     def __enter__(self) -> Self:
-        Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._closed = True
-        self._server.shutdown()
-        self._server.server_close()
+        self.shutdown()
+        self.server_close()
 
-    def address(
-        self,
-        url: str,
-        name: str,
-        size: int | None,
-        *,
-        hashed: bool,
-    ) -> str:
+    def address(self, url: str, name: str, size: int | None, *, hashed: bool) -> str:
         """Return an address for a file that no other program can guess.
 
         Args:
@@ -88,20 +84,11 @@ class Relay:
             hashed: Whether its hash is known: who fetches the file compares it.
         """
         path = f"/{secrets.token_urlsafe(16)}/{quote(name)}"
-        self._files[path] = _Relayed(url, name, size, hashed)
-        return f"http://127.0.0.1:{self._server.server_port}{path}"
-
-    @property
-    def failure(self) -> InstallationError | None:
-        """Why the first file that failed did."""
-        return next(iter(self._failures), None)
-
-    def file(self, path: str) -> _Relayed | None:
-        """Return the file at a path."""
-        return self._files.get(path)
+        self.files[path] = _Relayed(url, name, size, hashed)
+        return f"http://127.0.0.1:{self.server_port}{path}"
 
     def chunks(self, file: _Relayed) -> Generator[bytes]:
-        """Yield the bytes of a file, hashed and counted.
+        """Yield the bytes of a file, hashed and counted, and an empty end once its hash is kept.
 
         Raises:
             InstallationError: the same again if the file cannot be had.
@@ -121,10 +108,8 @@ class Relay:
                 self._progress(file.name, len(chunk))
                 yield chunk
             complete = True
-            if not file.hashed:
-                self._keep(file.url, digest.hexdigest())
         except InstallationError as error:
-            self._failures.append(error)
+            self.failure = self.failure or error
             # A connection that broke may hold the next time: uv asks again.
             if error.code != "transfer":
                 file.failure = error
@@ -132,45 +117,40 @@ class Relay:
         finally:
             if not complete:
                 self._progress(file.name, -came)
-
-
-class _Server(ThreadingHTTPServer):
-    relay: Relay
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 64
+        if not file.hashed:
+            self._keep(file.url, digest.hexdigest())
+        yield b""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Report nothing of a program that goes away."""
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+    server: Relay
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         """Send a file in chunks; the empty last one says that it is whole and its hash kept."""
-        relay = self.server.relay
-        file = relay.file(self.path)
+        file = self.server.files.get(self.path)
         if file is None:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
-        with closing(relay.chunks(file)) as chunks:
+        with closing(self.server.chunks(file)) as chunks, suppress(InstallationError):
             # Before the status is sent: what fails at once gets another.
             try:
-                first = next(chunks, b"")
+                chunk = next(chunks)
             except InstallationError:
                 self.send_error(HTTPStatus.GONE if file.failure else HTTPStatus.BAD_GATEWAY)
                 return
+            self.close_connection = True
             self.send_response(HTTPStatus.OK)
             self.send_header("Cache-Control", "max-age=31536000, immutable")
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
-            self.close_connection = True
-            with suppress(InstallationError):
-                for chunk in chain([first] if first else [], chunks):
-                    self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
-                self.wfile.write(b"0\r\n\r\n")
+            while chunk:
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+                chunk = next(chunks)
+            self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Keep quiet."""

@@ -95,7 +95,7 @@ def test_a_page_that_keeps_the_pace_for_ever_is_given_up(client):
 
 
 @pytest.mark.parametrize(
-    ("pieces", "code"), [(drip, "too-slow"), (stall, "too-slow"), (endless, "length")]
+    ("pieces", "code"), [(drip, "too-slow"), (stall, "too-slow"), (endless, "too-large")]
 )
 def test_a_file_that_does_not_come_as_declared_is_given_up(client, pieces, code):
     length = 10**12 if pieces is endless else len(FILE)

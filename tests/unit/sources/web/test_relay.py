@@ -135,7 +135,11 @@ def endless(body: bytes) -> Iterator[bytes]:
 
 @pytest.mark.parametrize(
     ("pieces", "declared", "code"),
-    [(drip, len(SMALL), "too-slow"), (stall, len(SMALL), "too-slow"), (endless, 10**12, "length")],
+    [
+        (drip, len(SMALL), "too-slow"),
+        (stall, len(SMALL), "too-slow"),
+        (endless, 10**12, "too-large"),
+    ],
 )
 def test_a_file_that_does_not_come_in_time_or_as_declared_cannot_be_had(
     passed,

@@ -8,9 +8,8 @@ other environment, and does nothing before its last line.
 import sys
 
 if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
-    del sys.path[
-        0
-    ]  # the folder of this file, or the working folder: what lies there is no module of Python's
+    # The folder of this file, or the working folder: what lies there is no module of Python's.
+    del sys.path[0]
 try:
     import base64
     import hashlib
@@ -19,7 +18,6 @@ try:
     import os
     import platform
     import re
-    import shlex
     import shutil
     import signal
     import stat
@@ -30,49 +28,42 @@ try:
     import zipfile
     import zlib  # noqa: F401  archives need it
     from ast import literal_eval
-    from configparser import ConfigParser, Error
     from contextlib import contextmanager, suppress
     from functools import lru_cache
-    from html import unescape
-    from importlib.util import find_spec
     from pathlib import Path
-    from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
-    from urllib.parse import SplitResult, unquote, urldefrag, urljoin, urlsplit
+    from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 except ImportError as missing:
     sys.stderr.write(
         f"error: this Python has no module {missing.name}, which is part of the standard library\n"
-    )
-    sys.stderr.write(
         "  do    sudo apt-get install python3   # or another complete Python 3.8 or newer\n"
     )
     sys.exit(2)
 
 PAYLOAD = ""
 OLDEST_PYTHON: Tuple[int, int] = (3, 8)  # needs Python 3.8 or newer: python3 bootstrap.py
-WINDOWS = os.name == "nt"
 TOOL_PYTHON = (3, 10)
+WINDOWS = os.name == "nt"
+EXE = ".exe" if WINDOWS else ""
 KEPT_ENVIRONMENTS = 3
 TOOL_NAME = re.compile(r"\d[\w.]*-[0-9a-f]{12}")
-UV_NAME = re.compile(r"uv-\d+\.\d+\.\d+")
-LEFTOVER_NAME = re.compile(r"\.new-\w{8}")
-ANSWER_S = 15.0
 PINS = ("uv.txt", "uv-programs.txt", "tool.txt")
 ARCHIVES = "https://github.com/astral-sh/uv/releases/download"
-NOT_TRUSTED = "the server's certificate is not trusted (SSL_CERT_FILE names a file of certificates)"
-UNTRUSTED = ("CERTIFICATE_VERIFY_FAILED", "UnknownIssuer", "unable to get local issuer")
+LARGEST_ARCHIVE = 200_000_000
+UNTRUSTED = re.compile(r"CERTIFICATE_VERIFY_FAILED|UnknownIssuer|unable to get local issuer")
+NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded", re.IGNORECASE)
 SYSTEM_CERTIFICATES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch
     "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
     "/etc/ssl/ca-bundle.pem",  # openSUSE
 )
-FROM_PIP = {"index-url": "UV_DEFAULT_INDEX", "cert": "SSL_CERT_FILE", "find-links": "UV_FIND_LINKS"}
+# Where pip finds packages, and uv's variable for it.
+FROM_PIP = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "cert": "SSL_CERT_FILE",
+    "no-index": "",
+}
 OUR_DEFAULTS = {"UV_HTTP_RETRIES": "1", "UV_NO_PROGRESS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-PIP_SECTIONS = ("global", "install", "download")
-SET = "set" if WINDOWS else "export"
-PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy")
-NO_SPACE = re.compile(
-    r"No space left on device|os error 28|Errno 28|Disk quota exceeded", re.IGNORECASE
-)
 NOT_FOR_CHILDREN = """
 PYTHONHOME PYTHONPATH PIP_CONSTRAINT PIP_PLATFORM PIP_PYTHON_VERSION
 UV_CONSTRAINT UV_OVERRIDE UV_EXCLUDE_NEWER UV_NO_BINARY UV_PYTHON
@@ -120,31 +111,12 @@ class Kit(NamedTuple):
         return f"{self.version}-{digest.hexdigest()[:12]}"
 
 
-class Screen(NamedTuple):
-    """Where steps are reported: one line each, with its time, on stderr."""
-
-    quiet: bool
-
-    def step(
-        self,
-        label: str,
-        text: str,
-        began: Optional[float] = None,
-    ) -> None:
-        """Report one step; ``began`` is when it did, by the monotonic clock."""
-        if self.quiet:
-            return
-        took = "" if began is None else f"{time.monotonic() - began:.1f} s"
-        say(f"  {label:<19} {text:<46} {took:>10}".rstrip())
-
-
 class Job(NamedTuple):
-    """One run: what to build, where it is being built, where it will lie, and where to report it."""
+    """One run: what to build, where it is being built, and the data folder where it will lie."""
 
     kit: Kit
     stage: Path
     data: Path
-    screen: Screen
 
 
 # The kit
@@ -153,40 +125,21 @@ class Job(NamedTuple):
 def read_kit() -> Kit:
     """Read what this file carries, or else the clone that it lies in; raise BootstrapError if it is alone."""
     if PAYLOAD:
-        return kit_from_payload(base64.b85decode("".join(PAYLOAD.split())))
-    here = Path(globals().get("__file__", "/nonexistent/bootstrap.py")).resolve().parent
-    has_pins = (here / "lockfiles/tool.txt").is_file()
-    if has_pins and (here / "src/gpuinstall").is_dir():
-        return kit_from_clone(here)
-    raise BootstrapError(
-        2,
-        "this bootstrap.py works only in a clone of gpuinstall",
-        do=[
-            "Run the bootstrap.py of a clone of gpuinstall",
-            "make bootstrap   # in a clone: one file, dist/bootstrap.py",
-        ],
-    )
-
-
-def kit_from_payload(payload: bytes) -> Kit:
-    """Unpack what ``make bootstrap`` packed: the pins and the tool's wheel."""
-    with zipfile.ZipFile(io.BytesIO(payload)) as archive:
-        files = {name: archive.read(name) for name in archive.namelist()}
-    wheel = next(name for name in files if name.endswith(".whl"))
-    return Kit(wheel.split("-")[1], files, None, hashlib.sha256(files[wheel]).hexdigest())
-
-
-def kit_from_clone(clone: Path) -> Kit:
-    """Read a clone's pins, and digest what its wheel would be built from."""
-    settings = (clone / "pyproject.toml").read_text(encoding="utf-8")
+        # What tools/bundle.py packed.
+        with zipfile.ZipFile(io.BytesIO(base64.b85decode("".join(PAYLOAD.split())))) as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+        wheel = next(name for name in files if name.endswith(".whl"))
+        return Kit(wheel.split("-")[1], files, None, hashlib.sha256(files[wheel]).hexdigest())
+    clone = Path(globals().get("__file__", "/nonexistent/bootstrap.py")).resolve().parent
+    try:
+        files = {name: (clone / "lockfiles" / name).read_bytes() for name in PINS}
+        settings = (clone / "pyproject.toml").read_text(encoding="utf-8")
+    except OSError as error:
+        message = "this bootstrap.py works only in a clone of gpuinstall"
+        ways = ["make bootstrap   # in a clone: one file, dist/bootstrap.py"]
+        raise BootstrapError(2, message, do=ways) from error
     version = re.search(r'^version = "(.+)"', settings, re.MULTILINE)
-    files = {name: (clone / "lockfiles" / name).read_bytes() for name in PINS}
-    return Kit(
-        version.group(1) if version else "0",
-        files,
-        clone,
-        digest=digest_of(clone),
-    )
+    return Kit(version.group(1) if version else "0", files, clone, digest_of(clone))
 
 
 def digest_of(clone: Path) -> str:
@@ -203,29 +156,20 @@ def digest_of(clone: Path) -> str:
 # Other programs
 
 
-def run(
-    argv: Sequence[object],
-    cwd: Optional[Path] = None,
-    seconds: Optional[float] = None,
-    env: Optional[Dict[str, str]] = None,
-) -> str:
+def run(argv: Sequence[object], cwd: Path, seconds: Optional[float] = None) -> str:
     """Run a program with nothing on its stdin; return its output, raise PassedOverError with the reason it gives."""
     words = [str(word) for word in argv]
-    if env is None:
-        env = environment()
     try:
         done = subprocess.run(
             words,
-            env=env,
+            env=environment(),
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=seconds,
             check=False,
         )
-    except subprocess.TimeoutExpired as error:
-        raise PassedOverError(f"no answer in {seconds:.0f} s") from error
-    except OSError as error:
+    except (subprocess.TimeoutExpired, OSError) as error:
         raise PassedOverError(str(error)) from error
     out = done.stdout.decode("utf-8", "replace")
     err = done.stderr.decode("utf-8", "replace")
@@ -236,133 +180,78 @@ def run(
 
 def reason(output: str) -> str:
     """Return the lines that tell why, and for missing CA certificates just that; without passwords in addresses."""
-    if any(mark in output for mark in UNTRUSTED):
-        return NOT_TRUSTED
+    if UNTRUSTED.search(output):
+        return (
+            "the server's certificate is not trusted (SSL_CERT_FILE names a file of certificates)"
+        )
     if NO_SPACE.search(output):
         return "no space left on device"
+    # pip's last line says that there is no such package, whatever kept it from asking.
     unreachable = re.search(r"connection broken by .*>[:,] '?([^']+)'", output)
     if unreachable:
-        lines = [unreachable.group(1)]
-    else:
-        lines = list(filter(None, map(str.strip, output.splitlines())))
+        return unreachable.group(1)
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     causes = [line for line in lines if re.match(r"error|cause", line, re.IGNORECASE)]
     message = "; ".join(causes[:3] or lines[-1:])
-    return re.sub(r"://[^/\s]+@", "://****@", message)[:300]
+    # urllib names the password alone, as a port.
+    return re.sub(r"[^/\s']+@", "****@", message)[:300]
 
 
 @lru_cache(maxsize=None)
 def pip_listing() -> Optional[str]:
-    """Ask pip for its settings; None if the Python that runs this has no pip that works."""
-    with suppress(PassedOverError):
-        return run(
-            [sys.executable, "-m", "pip", "config", "list"],
-            cwd=Path(sys.prefix),
-            env=dict(os.environ),
+    """Ask pip for the settings of its files; None if the Python that runs this has no pip that works."""
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    with suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.check_output(
+            command, cwd=sys.prefix, stderr=subprocess.DEVNULL, universal_newlines=True
         )
     return None
 
 
-def pip_files() -> Dict[str, str]:
-    """Read the settings of pip's usual files, for a Python that has no pip to ask."""
-    places = [Path("/etc/pip.conf"), home() / ".pip/pip.conf", home() / ".config/pip/pip.conf"]
-    places += [below("APPDATA", "pip/pip.ini"), below("XDG_CONFIG_HOME", "pip/pip.conf")]
-    own_file = os.environ.get("PIP_CONFIG_FILE")
-    if own_file == os.devnull:
-        return {}
-    if own_file:
-        places.append(Path(own_file))
-    files = ConfigParser(interpolation=None)
-    try:
-        files.read(places, encoding="utf-8")
-    except (Error, UnicodeDecodeError):
-        return {}
-    settings: Dict[str, str] = {}
-    for section in PIP_SECTIONS:
-        if section in files:
-            settings.update(files[section])
-    return settings
-
-
 def pip_settings() -> Dict[str, str]:
-    """Read pip's own settings, those of its files and then its variables, by pip's option names."""
-    listing = pip_listing()
+    """Read where pip finds packages, from its files and then its variables, by pip's option names."""
     settings = {}
-    if listing is None:
-        settings = pip_files()
-    for section in PIP_SECTIONS:
+    for section in ("global", "install", "download"):
         line = rf"^{section}\.([a-z-]+)=(.+)$"
-        for name, value in re.findall(line, listing or "", re.MULTILINE):
+        for name, value in re.findall(line, pip_listing() or "", re.MULTILINE):
             settings[name] = str(literal_eval(value))
-    for name in (*FROM_PIP, "no-index"):
-        variable = "PIP_" + name.upper().replace("-", "_")
-        value = os.environ.get(variable)
+    for name in FROM_PIP:
+        value = os.environ.get("PIP_" + name.upper().replace("-", "_"))
         if value:
             settings[name] = value
     return settings
 
 
-def home() -> Path:
-    """Return the user's home; a folder that is not there for a user who has none."""
-    with suppress(RuntimeError, KeyError):
-        return Path.home()
-    return Path("/nonexistent")
-
-
-def below(variable: str, name: str) -> Path:
-    """Return a folder below the one that a variable names; below nowhere if it names none."""
-    return Path(os.environ.get(variable) or "/nonexistent") / name
-
-
 def environment() -> Dict[str, str]:
     """Return the environment of pip and uv: the user's own, where to find packages filled in from pip's settings."""
     settings = pip_settings()
-    if "REQUESTS_CA_BUNDLE" in os.environ:
-        settings["cert"] = os.environ["REQUESTS_CA_BUNDLE"] or settings.get("cert", "")
+    settings["cert"] = os.environ.get("REQUESTS_CA_BUNDLE") or settings.get("cert", "")
     settings["find-links"] = ",".join(settings.get("find-links", "").split())
-    if uv_names_an_index():
-        settings["index-url"] = ""
     env = dict(OUR_DEFAULTS)
     for name, variable in FROM_PIP.items():
-        value = settings.get(name)
-        if value:
-            env[variable] = value
+        if variable and settings.get(name):
+            env[variable] = settings[name]
     env.update(os.environ)
     for name in NOT_FOR_CHILDREN.split():
         env.pop(name, None)
-    env["PIP_REQUIRE_VIRTUALENV"] = "0"
+    env["PATH"] = os.pathsep.join(map(str, search_path()))
     env["PIP_NO_INPUT"] = "1"
+    env["PIP_REQUIRE_VIRTUALENV"] = "0"
     return env
 
 
-def uv_names_an_index() -> bool:
-    """Whether uv has an index from the user already."""
-    if "UV_INDEX_URL" in os.environ:
-        return True
-    folder = Path(os.environ.get("XDG_CONFIG_HOME") or home() / ".config")
-    settings = folder / "uv/uv.toml"
-    return settings.is_file() and "index" in settings.read_text(encoding="utf-8")
-
-
 def search_path() -> List[Path]:
-    """Return the folders of PATH that a stranger cannot write to; version managers' shims are no programs."""
+    """Return the folders of PATH that a stranger cannot change; version managers' shims are no programs."""
     folders = []
     for name in os.environ.get("PATH", "").split(os.pathsep):
         folder = Path(name)
-        if folder.is_absolute() and folder.name != "shims" and is_private(folder):
+        if (
+            folder.is_absolute()
+            and folder.name != "shims"
+            and not changeable_by_others(folder / "uv", folder)
+        ):
             folders.append(folder)
     return folders
-
-
-def is_private(folder: Path) -> bool:
-    """Whether only its owner puts programs into a folder."""
-    try:
-        status = folder.stat()
-    except OSError:
-        return False
-    if WINDOWS or not status.st_mode & stat.S_IWOTH:
-        return True
-    is_sticky = bool(status.st_mode & stat.S_ISVTX)
-    return is_sticky and status.st_uid == os.getuid()
 
 
 # uv
@@ -375,151 +264,76 @@ def get_uv(job: Job) -> Path:
         began = time.monotonic()
         try:
             uv = way(job)
+            step(f"uv {version_of(uv)}", name, began)
         except PassedOverError as passed:
             reasons.append(f"{name}: {passed}")
         else:
-            job.screen.step(f"uv {version_of(uv)}", name, began)
             return uv
-    if any(map(NO_SPACE.search, reasons)):
-        raise BootstrapError(4, "a disk is full", reasons, ways_to_room())
     message = f"uv {job.kit.uv_version} is not here and could not be downloaded"
-    raise BootstrapError(4, message, reasons, ways_to_uv(job))
+    ways = [
+        *ways_out("\n".join(reasons)),
+        f"export GPUINSTALL_UV_MIRROR=https://mirror.example   # a mirror that has {archive_path(job)}",
+        "Or install uv as https://docs.astral.sh/uv says, then run this again",
+    ]
+    raise BootstrapError(4, message, reasons, ways)
 
 
 def uv_at_hand(job: Job) -> Path:
-    """Take the first uv, on PATH or fetched by an earlier run, that is as new as the pinned one."""
-    programs = [folder / program_name("uv") for folder in search_path()]
+    """Take the first uv, on PATH or in an environment of the tool, that is as new as the pinned one."""
+    programs = [folder / f"uv{EXE}" for folder in search_path()]
+    programs += job.data.glob(f"[0-9]*/*/uv{EXE}")
     reasons = []
-    for program in (*programs, kept_uv(job)):
-        if os.access(str(program), os.X_OK):
-            reason_against = too_old(program, job.kit.uv_version)
-            if reason_against is None:
-                return program
-            reasons.append(reason_against)
+    for program in programs:
+        if not os.access(program, os.X_OK):
+            continue
+        try:
+            version = version_of(program)
+        except PassedOverError as passed:
+            reasons.append(f"{program} does not run ({passed})")
+            continue
+        if numbers(version) >= numbers(job.kit.uv_version):
+            return program
+        reasons.append(f"{program} is {version}")
     raise PassedOverError(", ".join(reasons) or "none")
 
 
-def too_old(uv: Path, oldest: str) -> Optional[str]:
-    """Return why a uv will not do, or None."""
-    try:
-        version = version_of(uv)
-    except PassedOverError as passed:
-        return f"{uv} does not run ({passed})"
-    if numbers(version) < numbers(oldest):
-        return f"{uv} is {version}"
-    return None
-
-
 def uv_by_pip(job: Job) -> Path:
-    """Fetch the pinned wheel by the pip of the Python that runs this."""
+    """Let the pip of this Python fetch the pinned wheel and check its hash, and take the program out of it."""
     if pip_listing() is None:
         raise PassedOverError("this Python has no working pip")
-    return uv_from_wheel(job, sys.executable)
-
-
-def uv_by_venv(job: Job) -> Path:
-    """Fetch the pinned wheel by the pip that a virtual environment brings along."""
-    if pip_listing() is not None:
-        raise PassedOverError("skipped, as it would fail like pip itself")
-    if not find_spec("ensurepip"):
-        raise PassedOverError(
-            "this Python has no ensurepip (in the package python3-venv of Debian and Ubuntu)"
-        )
-    run([sys.executable, "-m", "venv", job.stage / "venv"])
-    return uv_from_wheel(job, python_of(job.stage / "venv"))
-
-
-def uv_from_wheel(job: Job, python: object) -> Path:
-    """Let pip fetch the pinned wheel and check its hash, and keep the program inside."""
     wheels = job.stage / "wheels"
-    command = [
-        python,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--retries",
-        "1",
-        "--timeout",
-        "8",
-        "--require-hashes",
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-        "--requirement",
-        job.stage / "uv.txt",
-        "--dest",
-        wheels,
-    ]
-    run(command, cwd=job.stage)
-    wheel = next(wheels.iterdir())
-    return keep(job, extract_uv(wheel.read_bytes()))
-
-
-def uv_from_index(job: Job) -> Path:
-    """Fetch the pinned wheel from the index that is configured, without any pip, and check its hash."""
-    index = environment().get("UV_DEFAULT_INDEX") or os.environ.get("UV_INDEX_URL", "")
-    if not index:
-        raise PassedOverError("no index is configured (UV_DEFAULT_INDEX names one)")
-    page = index.rstrip("/") + "/uv/"
-    text = download(page).decode("utf-8", "replace")
-    for link in re.findall(r"""href\s*=\s*["']([^"']+)""", text):
-        address = urljoin(page, unescape(link))
-        if is_for_here(address, job):
-            break
-    else:
-        raise PassedOverError(
-            f"{without_login(index)} has no uv {job.kit.uv_version} for this machine"
-        )
-    wheel = download(urldefrag(address).url, login=urlsplit(index))
-    digest = hashlib.sha256(wheel).hexdigest()
-    if f"sha256:{digest}" not in job.kit.files["uv.txt"].decode():
-        raise PassedOverError(f"{wheel_name(address)} is not the pinned one")
-    return keep(job, extract_uv(wheel))
-
-
-def is_for_here(address: str, job: Job) -> bool:
-    """Whether an address is that of the pinned uv's wheel for this machine."""
-    target = archive_target()
-    systems = {
-        "msvc": "win",
-        "darwin": "macosx",
-        "gnu": "manylinux",
-        "musl": "musllinux|manylinux_2_28|manylinux2014",
-    }
-    architectures = {
-        "x86_64": "x86_64|amd64",
-        "aarch64": "aarch64|arm64",
-    }
-    system = systems[target.rsplit("-", 1)[1]]
-    architecture = architectures.get(target.split("-", 1)[0], "none")
-    version = re.escape(job.kit.uv_version)
-    form = rf"uv-{version}-py3-none-(any|.*({system}).*({architecture}).*)\.whl"
-    return re.fullmatch(form, wheel_name(address)) is not None
-
-
-def wheel_name(address: str) -> str:
-    """Return the name of the file at an address."""
-    path = urlsplit(address).path
-    return unquote(path.rsplit("/", 1)[-1])
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--retries", "1", "--timeout", "8"]
+    which = ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
+    run([*pip, *which, "--requirement", job.stage / "uv.txt", "--dest", wheels], job.stage)
+    with zipfile.ZipFile(next(wheels.iterdir())) as wheel:
+        program = wheel.read(f"uv-{job.kit.uv_version}.data/scripts/uv{EXE}")
+    return runnable(job, program)
 
 
 def uv_from_archive(job: Job) -> Path:
-    """Fetch uv's own release archive, and keep the program inside if it is, bit by bit, the one pinned."""
-    archive = download(archive_url(job))
-    program = extract_uv(archive)
-    own_digest = os.environ.get("GPUINSTALL_UV_SHA256", "").lower()
-    is_pinned = pinned_program(job) == hashlib.sha256(program).hexdigest()
-    if is_pinned or own_digest == hashlib.sha256(archive).hexdigest():
-        return keep(job, program)
-    raise PassedOverError(f"{archive_url(job)} is not the pinned uv {job.kit.uv_version}")
-
-
-def archive_url(job: Job) -> str:
-    """Return the release archive for this machine, on GitHub or on the mirror that GPUINSTALL_UV_MIRROR names."""
+    """Fetch uv's own release archive, and take the program out if it is, bit by bit, the one pinned."""
     base = os.environ.get("GPUINSTALL_UV_MIRROR") or ARCHIVES
+    content = io.BytesIO(download(f"{base.rstrip('/')}/{archive_path(job)}"))
+    try:
+        if WINDOWS:
+            program = zipfile.ZipFile(content).read("uv.exe")
+        else:
+            with tarfile.open(fileobj=content) as archive:
+                member = archive.extractfile(f"uv-{archive_target()}/uv")
+                program = member.read() if member else b""
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, KeyError) as error:
+        raise PassedOverError("the download is not an archive of uv") from error
+    row = [archive_target(), hashlib.sha256(program).hexdigest()]
+    pinned = job.kit.files["uv-programs.txt"].decode().splitlines()
+    if row not in [line.split() for line in pinned]:
+        raise PassedOverError(f"what it holds is not the pinned uv {job.kit.uv_version}")
+    return runnable(job, program)
+
+
+def archive_path(job: Job) -> str:
+    """Return where this machine's archive lies, below the address of uv's releases or of a mirror."""
     form = "zip" if WINDOWS else "tar.gz"
-    return f"{base.rstrip('/')}/{job.kit.uv_version}/uv-{archive_target()}.{form}"
+    return f"{job.kit.uv_version}/uv-{archive_target()}.{form}"
 
 
 def archive_target() -> str:
@@ -537,88 +351,33 @@ def archive_target() -> str:
     return f"{arch}-unknown-linux-musl"
 
 
-def pinned_program(job: Job) -> Optional[str]:
-    """Return the sha256 of this machine's uv program: that of the hash-pinned wheel, which the archive shares."""
-    for line in job.kit.files["uv-programs.txt"].decode().splitlines():
-        target, _, digest = line.partition(" ")
-        if target == archive_target():
-            return digest.strip()
-    return None
-
-
-def without_login(url: str) -> str:
-    """Return an address without the user's name and password."""
-    parts = urlsplit(url)
-    host = parts.netloc.rsplit("@", 1)[-1]
-    return parts._replace(netloc=host).geturl()
-
-
-def download(url: str, login: Optional[SplitResult] = None) -> bytes:
-    """Fetch one file, with the login of the address or of ``login`` if that is its host; raise PassedOverError."""
-    import urllib.request
-
-    headers = {"User-Agent": "gpuinstall-bootstrap"}
-    request = urllib.request.Request(without_login(url), headers=headers)  # noqa: S310
-    parts = urlsplit(url)
-    if login and login.hostname == parts.hostname and not parts.username:
-        parts = login
-    if parts.username:
-        words = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        encoded = base64.b64encode(words.encode()).decode()
-        request.add_unredirected_header("Authorization", f"Basic {encoded}")
+def download(url: str) -> bytes:
+    """Fetch one file; raise PassedOverError."""
     try:
         import ssl
+        import urllib.request
 
         trust = ssl.create_default_context(cafile=environment().get("SSL_CERT_FILE"))
-        with urllib.request.urlopen(request, timeout=8, context=trust) as answer:  # noqa: S310
-            return bytes(answer.read())
+        with urllib.request.urlopen(url, timeout=8, context=trust) as answer:  # noqa: S310
+            return bytes(answer.read(LARGEST_ARCHIVE))
     except (ImportError, OSError, ValueError) as error:
-        raise PassedOverError(reason(f"{without_login(url)}: {error}")) from error
+        raise PassedOverError(reason(f"{url}: {error}")) from error
 
 
-def extract_uv(archive: bytes) -> bytes:
-    """Take the uv program out of a wheel, a zip or a tar archive."""
-    content = io.BytesIO(archive)
-    try:
-        if zipfile.is_zipfile(content):
-            with zipfile.ZipFile(content) as folder:
-                name = next(filter(is_uv, folder.namelist()))
-                return folder.read(name)
-        content.seek(0)
-        with tarfile.open(fileobj=content) as tape:
-            name = next(filter(is_uv, tape.getnames()))
-            file = tape.extractfile(name)
-            return file.read() if file else b""
-    except (tarfile.TarError, zipfile.BadZipFile, StopIteration, EOFError) as error:
-        raise PassedOverError("the download is not an archive of uv") from error
-
-
-def is_uv(name: str) -> bool:
-    """Whether a member of an archive is the uv program, not the Python module of that name."""
-    return name.rsplit("/", 1)[-1] == program_name("uv")
-
-
-def keep(job: Job, program: bytes) -> Path:
-    """Put a uv that runs into its own folder, complete or not at all."""
-    fresh = job.stage / program_name("uv")
-    fresh.write_bytes(program)
-    fresh.chmod(0o755)
-    version_of(fresh)
-    kept_uv(job).parent.mkdir(exist_ok=True)
-    return fresh.replace(kept_uv(job))
-
-
-def kept_uv(job: Job) -> Path:
-    """Return where a fetched uv lies."""
-    return job.data / f"uv-{job.kit.uv_version}" / program_name("uv")
+def runnable(job: Job, program: bytes) -> Path:
+    """Write a program into the stage, where it can be run."""
+    path = job.stage / f"uv{EXE}"
+    path.write_bytes(program)
+    path.chmod(0o755)
+    return path
 
 
 def version_of(uv: Path) -> str:
     """Ask a uv for its version."""
-    output = run([uv, "--version"], seconds=ANSWER_S)
+    output = run([uv, "--version"], uv.parent, seconds=15)
     version = re.search(r"\d+\.\d+\.\d+", output)
     if not version:
-        raise PassedOverError(f"{uv} does not report its version")
+        raise PassedOverError("it does not report its version")
     return version.group()
 
 
@@ -627,193 +386,74 @@ def numbers(version: str) -> Tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
-def ways_to_uv(job: Job) -> List[str]:
-    """Return what a person can do if there is no uv."""
-    ways = []
-    if pip_listing() is None and not find_spec("ensurepip") and shutil.which("apt-get"):
-        ways.append("sudo apt-get install python3-venv   # then run this again")
-    _, version, file = archive_url(job).rsplit("/", 2)
-    return [
-        *ways,
-        *ways_to_network(),
-        f"{SET} GPUINSTALL_UV_MIRROR=https://mirror.example/uv   # a mirror of uv's releases that has {version}/{file}",
-        "Or install uv as https://docs.astral.sh/uv says, then run this again",
-    ]
-
-
-def ways_to_environment(seen: str) -> List[str]:
-    """Return what a person can do if an environment could not be made, by what was seen."""
-    if NO_SPACE.search(seen):
-        return ways_to_room()
-    ways = ways_to_network()
-    if seen == NOT_TRUSTED:
-        return ways[-1:]
-    if sys.version_info < TOOL_PYTHON and "python" in seen.lower():
-        mirror = "UV_PYTHON_INSTALL_MIRROR=https://mirror.example"
-        ways.insert(0, f"Install Python 3.10 or newer, or say where uv gets one: {mirror}")
-    return ways
-
-
-def ways_to_network() -> List[str]:
-    """Return the settings that most often stand between a person and an index: a proxy, another index, certificates."""
-    proxy = f"{SET} HTTPS_PROXY=http://proxy.example:3128   # behind a proxy"
-    for name in PROXIES:
-        if os.environ.get(name):
-            proxy = f"Check the proxy: {name} is {without_login(os.environ[name])}"
-            break
-    index = f"{SET} PIP_INDEX_URL=https://index.example/simple   # for an index of your own"
-    file = os.environ.get("SSL_CERT_FILE")
-    if file:
-        certificates = f"Check the file of certificates: SSL_CERT_FILE is {file}"
-    else:
-        # uv has certificates of its own, and does not look at those that a network has added to the system's.
-        present = filter(os.path.isfile, SYSTEM_CERTIFICATES)
-        file = next(present, "/path/to/certificates.pem")
-        certificates = f"{SET} SSL_CERT_FILE={file}   # for certificates of your own"
-    return [proxy, index, certificates]
-
-
-def ways_to_room() -> List[str]:
-    """Return what a person can do if a disk is full or a folder cannot be written: write everything elsewhere."""
-    if WINDOWS:
-        variables = ["LOCALAPPDATA", "UV_CACHE_DIR", "TEMP"]
-    else:
-        variables = ["XDG_DATA_HOME", "UV_CACHE_DIR", "TMPDIR"]
-    elsewhere = " ".join(f"{variable}=/path/to/folder" for variable in variables)
-    return [
-        "df -h   # which disk is full",
-        f"{SET} {elsewhere}   # another disk, a folder of your own; run this again",
-    ]
-
-
-UV_WAYS: Dict[str, Callable[[Job], Path]] = {
+UV_WAYS = {
     "on PATH or kept": uv_at_hand,
     "pinned wheel, by pip": uv_by_pip,
-    "pinned wheel, by a venv's pip": uv_by_venv,
-    "pinned wheel, from the index": uv_from_index,
     "release archive": uv_from_archive,
 }
-
-
-# Python
-
-
-def python_to_build_with() -> str:
-    """Return the Python that the tool is to run on: this one if it will do, else any that uv finds or fetches."""
-    if sys.implementation.name == "cpython" and sys.version_info >= TOOL_PYTHON:
-        if sys.executable:
-            return sys.executable
-    return "cpython>={}.{}".format(*TOOL_PYTHON)
-
-
-def python_folders() -> Iterator[Path]:
-    """Yield the folders in which uv is to look: those of PATH, then pyenv's and conda's, which it does not know."""
-    yield from search_path()
-    condas = [
-        home() / "miniforge3",
-        home() / "mambaforge",
-        home() / "miniconda3",
-        home() / "anaconda3",
-        Path("/opt/conda"),
-        below("CONDA_PREFIX", "."),
-    ]
-    folders = [
-        below("PYENV_ROOT", "versions"),
-        home() / ".pyenv/versions",
-        home() / ".pyenv/pyenv-win/versions",
-        *(conda / "envs" for conda in condas),
-    ]
-    roots = list(condas)
-    for folder in folders:
-        roots += folder.glob("*")
-    for root in roots:
-        yield root if WINDOWS else root / "bin"
 
 
 # The tool's environment
 
 
-def tool_environment(kit: Kit, screen: Screen) -> Path:
+def tool_environment(kit: Kit) -> Path:
     """Return the tool's environment, which is made if it is not there yet."""
     began = time.monotonic()
-    data = data_folder()
-    tool = data / kit.name
+    tool = data_folder() / kit.name
     check_owners(python_of(tool))
-    if python_of(tool).exists():
-        screen.step("tool", display_path(tool), began)
-    else:
-        with private_umask(), staging_folder(data, screen) as stage:
-            # Another run may have made it while this one waited.
-            if not python_of(tool).exists():
-                tool_in_place(Job(kit, stage, data, screen), tool)
+    # Folders that others cannot write to, also if the user's umask would let them.
+    usual = os.umask(0o022)
+    os.umask(usual | 0o022)
+    try:
+        if not python_of(tool).exists():
+            with staging_folder(tool.parent) as stage:
+                # Another run may have made it while this one waited.
+                if not python_of(tool).exists():
+                    make_tool(Job(kit, stage, tool.parent), tool)
+    finally:
+        os.umask(usual)
+    step("tool", str(tool), began)
     with suppress(OSError):
-        os.utime(str(tool))
+        os.utime(tool)
     return tool
 
 
-def tool_in_place(job: Job, tool: Path) -> None:
+def make_tool(job: Job, tool: Path) -> None:
     """Make the tool's environment beside its place and move it there; forget environments of long ago."""
     for name, content in job.kit.files.items():
         (job.stage / name).write_bytes(content)
     uv = get_uv(job)
-    began = time.monotonic()
     try:
         build(job, uv)
     except PassedOverError as passed:
-        seen = str(passed)
         message = "gpuinstall's own environment could not be made"
-        raise BootstrapError(4, message, [seen], ways_to_environment(seen)) from passed
+        raise BootstrapError(4, message, [str(passed)], ways_out(str(passed))) from passed
     if tool.exists():
         tool.rename(job.stage / "without its Python")
     (job.stage / "tool").rename(tool)
     point_at(tool)
-    remove_old(job.data, kept_uv(job).parent)
-    job.screen.step("tool", display_path(tool), began)
+    remove_old(job.data)
 
 
 def build(job: Job, uv: Path) -> None:
     """Make an environment: the pinned dependencies by their hashes, then the tool itself without any network."""
     tool = job.stage / "tool"
-    env = environment()
-    env["PATH"] = os.pathsep.join(map(str, python_folders()))
-    venv = [
-        uv,
-        "venv",
-        "--quiet",
-        "--relocatable",
-        "--no-project",
-        "--python",
-        python_to_build_with(),
-        tool,
-    ]
-    run(venv, cwd=job.stage, env=env)
-    into = [
-        "pip",
-        "install",
-        "--quiet",
-        "--compile-bytecode",
-        "--python",
-        python_of(tool),
-    ]
+    python = "cpython>={}.{}".format(*TOOL_PYTHON)
+    if sys.implementation.name == "cpython" and sys.version_info >= TOOL_PYTHON:
+        python = sys.executable or python
+    options = ["--quiet", "--relocatable", "--no-project"]
+    run([uv, "venv", *options, "--python", python, tool], job.stage)
+    install = ["pip", "install", "--quiet", "--compile-bytecode", "--python", python_of(tool)]
     for wheel in job.stage.glob("wheels/*.whl"):
-        run([uv, *into, "--no-deps", "--no-index", wheel], cwd=job.stage)
+        # uv itself, which pip has downloaded.
+        run([uv, *install, "--no-deps", "--no-index", wheel], job.stage)
+    pinned = ["--no-build", "--require-hashes", "--requirements", job.stage / "tool.txt"]
     if pip_settings().get("no-index", "").lower() in {"1", "true", "yes", "on"}:
-        index = ["--no-index"]
-    else:
-        index = []
-    dependencies = [
-        uv,
-        *into,
-        "--no-build",
-        "--require-hashes",
-        *index,
-        "--requirements",
-        job.stage / "tool.txt",
-    ]
-    run(dependencies, cwd=job.stage)
-    own_uv = python_of(tool).with_name(program_name("uv"))
+        pinned.append("--no-index")
+    run([uv, *install, *pinned], job.stage)
+    own_uv = python_of(tool).with_name(f"uv{EXE}")
     source = job.kit.clone or next(job.stage.glob("*.whl"))
-    run([own_uv, *into, "--offline", "--no-cache", "--no-deps", source], cwd=job.stage)
+    run([own_uv, *install, "--offline", "--no-cache", "--no-deps", source], job.stage)
 
 
 def point_at(tool: Path) -> None:
@@ -824,64 +464,59 @@ def point_at(tool: Path) -> None:
         command = f'@"{python_of(tool)}" -I -m gpuinstall %*\n'
         launcher.with_suffix(".cmd").write_text(command, encoding="utf-8")
         return
+    # man looks beside bin.
     links = {
-        launcher: "bin/gpuinstall",
-        # man looks beside bin.
-        tool.parent / "share": "share",
+        launcher: f"../{tool.name}/bin/gpuinstall",
+        tool.parent / "share": f"{tool.name}/share",
     }
     for link, target in links.items():
         fresh = link.with_name(f".{os.getpid()}")
-        fresh.symlink_to(os.path.relpath(str(tool / target), str(link.parent)))
+        fresh.symlink_to(target)
         fresh.replace(link)
 
 
-def remove_old(data: Path, current_uv: Path) -> None:
-    """Remove all but the environments used last, and uv of other versions."""
-    tools = []
-    uvs = []
-    for folder in data.iterdir():
-        if TOOL_NAME.fullmatch(folder.name):
-            tools.append(folder)
-        elif UV_NAME.fullmatch(folder.name) and folder != current_uv:
-            uvs.append(folder)
+def remove_old(data: Path) -> None:
+    """Remove all but the environments used last."""
+    tools = [folder for folder in data.iterdir() if TOOL_NAME.fullmatch(folder.name)]
     tools.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
-    for folder in (*tools[KEPT_ENVIRONMENTS:], *uvs):
-        shutil.rmtree(str(folder), ignore_errors=True)
+    for folder in tools[KEPT_ENVIRONMENTS:]:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_owners(path: Path) -> None:
-    """Raise BootstrapError if another user can exchange a path of the data folder, or anything on the way to it.
+    """Raise BootstrapError if another user can exchange a path of the data folder, or anything on the way to it."""
+    part = changeable_by_others(path, data_folder())
+    if part:
+        raise BootstrapError(
+            4,
+            f"another user can change {part}, and so what is run from it",
+            do=["export XDG_DATA_HOME=/path/to/folder   # of your own; run this again"],
+        )
 
-    A sticky folder is safe to pass through, as only the owner of an entry can exchange it, but not to hold the tool,
-    whose name can be foreseen: whoever makes it first owns it. What a Python that is a link leads to is not ours.
+
+def changeable_by_others(path: Path, closed: Path) -> Optional[Path]:
+    """Return the first part of the way to a path that another user can exchange; None if there is none.
+
+    A sticky folder is safe to pass through, as only the owner of an entry can exchange it, but not to hold programs:
+    ``closed`` and all below it belong to their owner alone. What a last link leads to is not looked at.
     """
     if WINDOWS:
-        return
+        return None
     # In a user namespace, root is seen as another user.
     owners = {0, os.getuid(), Path("/").stat().st_uid}
-    data = data_folder().resolve()
-    elsewhere = f"{SET} XDG_DATA_HOME=/path/to/folder   # a folder of your own; then run this again"
+    closed = closed.resolve()
     for part in (*way_to(path.parent), path):
         try:
             status = part.lstat()
         except FileNotFoundError:
-            return
-        if status.st_uid not in owners:
-            message = (
-                f"{part} belongs to another user (uid {status.st_uid}), "
-                "who could change what is run from it"
-            )
-            ways = [elsewhere]
-            if "SUDO_UID" in os.environ:
-                ways.insert(0, "Run it without sudo, or with root's own home: sudo -H")
-            raise BootstrapError(4, message, do=ways)
-        if stat.S_ISLNK(status.st_mode) or not status.st_mode & stat.S_IWOTH:
-            continue
-        is_sticky = bool(status.st_mode & stat.S_ISVTX)
-        place = part.resolve()
-        if not is_sticky or data in (place, *place.parents):
-            message = f"everyone can write to {part}, and so change what is run from it"
-            raise BootstrapError(4, message, do=[f"chmod o-w {shlex.quote(str(part))}", elsewhere])
+            return None
+        is_open = bool(status.st_mode & stat.S_IWOTH) and not stat.S_ISLNK(status.st_mode)
+        if is_open and status.st_mode & stat.S_ISVTX:
+            place = part.resolve()
+            is_open = closed in (place, *place.parents)
+        if is_open or status.st_uid not in owners:
+            return part
+    return None
 
 
 def way_to(path: Path) -> Iterator[Path]:
@@ -889,113 +524,53 @@ def way_to(path: Path) -> Iterator[Path]:
     for part in (*reversed(path.parents), path):
         yield part
         if part.is_symlink():
-            yield from way_to(part.parent / os.readlink(str(part)))
+            yield from way_to(part.parent / os.readlink(part))
 
 
 @contextmanager
-def private_umask() -> Iterator[None]:
-    """Make folders that others cannot write to, also if the user's umask would let them."""
-    usual = os.umask(0o022)
-    os.umask(usual | 0o022)
-    try:
-        yield
-    finally:
-        os.umask(usual)
-
-
-@contextmanager
-def staging_folder(data: Path, screen: Screen) -> Iterator[Path]:
+def staging_folder(data: Path) -> Iterator[Path]:
     """Lend an empty folder in the data folder to one run at a time; what is left in it at the end is removed."""
     made = [folder for folder in (data, *data.parents) if not folder.exists()]
     data.mkdir(parents=True, exist_ok=True)
+    handle = None
+    is_alone = False
     try:
-        with exclusive(data, screen) as certain:
-            data.mkdir(parents=True, exist_ok=True)
-            # Another user may have been faster.
-            for path in (data, *data.glob("*"), *data.glob("uv-*/*")):
-                check_owners(path)
-            remove_leftovers(data, 0 if certain else 86400)
-            stage = Path(tempfile.mkdtemp(prefix=".new-", dir=str(data)))
-            try:
-                yield stage
-            finally:
-                shutil.rmtree(str(stage), ignore_errors=True)
+        # Neither Windows nor every file system can.
+        with suppress(ImportError, OSError):
+            import fcntl
+
+            handle = os.open(data, os.O_RDONLY)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            is_alone = True
+        # Another run may have failed and removed it, or another user been faster.
+        data.mkdir(parents=True, exist_ok=True)
+        for path in (data, *data.glob("*")):
+            check_owners(path)
+        if is_alone:
+            for leftover in data.glob(".new-????????"):
+                shutil.rmtree(leftover, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=data) as stage:
+            yield Path(stage)
     finally:
+        if handle is not None:
+            os.close(handle)
         with suppress(OSError):
             for folder in made:
                 folder.rmdir()
 
 
-@contextmanager
-def exclusive(data: Path, screen: Screen) -> Iterator[bool]:
-    """Wait for other runs on the data folder; the value is whether there certainly are none."""
-    if WINDOWS:
-        yield False
-        return
-    handle = os.open(str(data), os.O_RDONLY)
-    try:
-        if not locked(handle, wait=False):
-            screen.step("tool", "waiting for another run that makes it")
-        yield locked(handle, wait=True)
-    finally:
-        os.close(handle)
-
-
-def locked(handle: int, *, wait: bool) -> bool:
-    """Lock an open folder until it is closed; return whether that went, as not every file system can."""
-    import fcntl
-
-    operation = fcntl.LOCK_EX
-    if not wait:
-        operation |= fcntl.LOCK_NB
-    try:
-        fcntl.flock(handle, operation)
-    except OSError:
-        return False
-    return True
-
-
-def remove_leftovers(data: Path, age: float) -> None:
-    """Remove what killed runs left, if it is older than ``age`` in seconds."""
-    for folder in list(data.iterdir()):
-        if not LEFTOVER_NAME.fullmatch(folder.name):
-            continue
-        with suppress(OSError):
-            if time.time() - folder.stat().st_mtime >= age:
-                shutil.rmtree(str(folder), ignore_errors=True)
-
-
 def data_folder() -> Path:
     """Return the user's data folder for the tool, by each system's rule."""
-    variable = "LOCALAPPDATA" if WINDOWS else "XDG_DATA_HOME"
-    folder = Path(os.environ.get(variable, ""))
+    folder = Path(os.environ.get("LOCALAPPDATA" if WINDOWS else "XDG_DATA_HOME", ""))
     if not folder.is_absolute():
-        usual = {
-            "win32": "AppData/Local",
-            "darwin": "Library/Application Support",
-        }
-        folder = home() / usual.get(sys.platform, ".local/share")
+        usual = {"win32": "AppData/Local", "darwin": "Library/Application Support"}
+        folder = Path.home() / usual.get(sys.platform, ".local/share")
     return folder / "gpuinstall"
 
 
 def python_of(folder: Path) -> Path:
     """Return an environment's Python."""
-    programs = folder / ("Scripts" if WINDOWS else "bin")
-    return programs / program_name("python")
-
-
-def program_name(name: str) -> str:
-    """Return the name of a program's file on this system."""
-    return f"{name}.exe" if WINDOWS else name
-
-
-def display_path(path: Path) -> str:
-    """Return a path the short way."""
-    text = str(path)
-    start = f"{home()}{os.sep}"
-    if text.startswith(start):
-        return f"~{os.sep}{text[len(start) :]}"
-    return text
+    return folder / ("Scripts" if WINDOWS else "bin") / f"python{EXE}"
 
 
 # The command
@@ -1004,27 +579,39 @@ def display_path(path: Path) -> str:
 def hand_over(tool: Path, arguments: Sequence[str]) -> int:
     """Become gpuinstall, which installs, or runs the command that was given; on Windows, start it and wait."""
     python = str(python_of(tool))
-    argv = [
-        python,
-        "-I",
-        "-m",
-        "gpuinstall",
-        "bootstrap",
-        *arguments,
-    ]
+    argv = [python, "-I", "-m", "gpuinstall", "bootstrap", *arguments]
     if WINDOWS:
         return subprocess.call(argv)
     return os.execv(python, argv)  # noqa: S606
 
 
+def ways_out(seen: str) -> List[str]:
+    """Return what a person can do, by what was seen: room, or what stands between a person and an index."""
+    if NO_SPACE.search(seen) or not seen:
+        folders = (
+            "LOCALAPPDATA UV_CACHE_DIR TEMP" if WINDOWS else "XDG_DATA_HOME UV_CACHE_DIR TMPDIR"
+        )
+        elsewhere = " ".join(f"{name}=/path/to/folder" for name in folders.split())
+        return [
+            "df -h   # which disk is full",
+            f"export {elsewhere}   # another disk; run this again",
+        ]
+    # uv has certificates of its own, and does not look at those that a network has added to the system's.
+    certificates = next(filter(os.path.isfile, SYSTEM_CERTIFICATES), "/path/to/certificates.pem")
+    return [
+        "export HTTPS_PROXY=http://proxy.example:3128   # behind a proxy",
+        "export PIP_INDEX_URL=https://index.example/simple   # for an index of your own",
+        f"export SSL_CERT_FILE={certificates}   # for certificates of your own",
+    ]
+
+
 def give_up(failure: BootstrapError, arguments: Sequence[str]) -> int:
     """Report what happened, why, and the ways out; with ``--json`` as a document too."""
+    ways = failure.do
+    if WINDOWS:
+        ways = [re.sub("^export ", "set ", way) for way in ways]
     if "--json" in arguments:
-        error = {
-            "code": "bootstrap",
-            "message": failure.message,
-            "hint": "; ".join(failure.do),
-        }
+        error = {"code": "bootstrap", "message": failure.message, "hint": "; ".join(ways)}
         document = {
             "gpuinstall": 1,
             "command": "install",
@@ -1034,12 +621,19 @@ def give_up(failure: BootstrapError, arguments: Sequence[str]) -> int:
         }
         print(json.dumps(document, indent=2))
     say(f"error: {failure.message}")
-    sections = {"seen": failure.seen, "do": failure.do}
-    for label, lines in sections.items():
+    for label, lines in {"seen": failure.seen, "do": ways}.items():
         for position, line in enumerate(lines):
             say(f"  {'' if position else label:<5} {line}")
     say("Nothing was installed.")
     return failure.status
+
+
+def step(label: str, text: str, began: Optional[float] = None) -> None:
+    """Report a step on stderr, one line with its time; ``began`` is when it did, by the monotonic clock."""
+    if os.environ.get("GPUINSTALL_QUIET") or {"-q", "--quiet"} & set(sys.argv):
+        return
+    took = "" if began is None else f"{time.monotonic() - began:.1f} s"
+    say(f"  {label:<19} {text:<46} {took:>10}".rstrip())
 
 
 def say(text: str) -> None:
@@ -1065,16 +659,13 @@ def main(arguments: Sequence[str]) -> int:
         return give_up(BootstrapError(2, message), arguments)
     if "__file__" not in globals():
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    is_quiet = "-q" in arguments or "--quiet" in arguments
-    screen = Screen(is_quiet or bool(os.environ.get("GPUINSTALL_QUIET")))
     try:
         install_handlers()
-        tool = tool_environment(read_kit(), screen)
-        return hand_over(tool, arguments)
+        return hand_over(tool_environment(read_kit()), arguments)
     except BootstrapError as failure:
         return give_up(failure, arguments)
     except (OSError, RuntimeError) as error:
-        return give_up(BootstrapError(4, str(error), do=ways_to_room()), arguments)
+        return give_up(BootstrapError(4, str(error), do=ways_out("")), arguments)
     except KeyboardInterrupt:
         return give_up(BootstrapError(130, "interrupted"), arguments)
 

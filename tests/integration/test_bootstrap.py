@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -14,20 +13,15 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import bootstrap
 import pytest
 
 from tests.lab.clone import Person, copy_project, interpreter
 from tests.lab.pace import within
-from tests.lab.uv_mirror import archive, uv_mirror, uv_program
+from tests.lab.uv_mirror import uv_mirror, uv_program
 from tests.lab.wheelhouse import Wheelhouse
 
 CLOSED = "http://127.0.0.1:9"
@@ -82,19 +76,6 @@ def test_a_clone_hands_over_and_stays_as_git_knows_it(version, person, clone):
         ).stdout
         == b""
     )
-
-
-@pytest.mark.heavy
-def test_an_old_python_finds_a_newer_one_where_pyenv_keeps_it(person, clone):
-    newer = interpreter("3.12").parent.parent
-    (person.home / ".pyenv" / "versions").mkdir(parents=True)
-    (person.home / ".pyenv" / "versions" / newer.name).symlink_to(newer)
-    done = person.run(
-        interpreter("3.8"), clone / "bootstrap.py", "--help", settings={"PATH": "/nonexistent"}
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert "version_info = 3.12." in (person.tools[0] / "pyvenv.cfg").read_text()
 
 
 def test_the_second_run_is_instant_and_makes_nothing(equipped, clone):
@@ -216,8 +197,9 @@ def test_a_data_folder_that_cannot_be_is_one_line_and_exit_4(person, clone, tmp_
     assert "Traceback" not in done.stderr
 
 
-def test_a_tool_that_a_stranger_put_there_is_not_run(person, clone, tmp_path):
-    name = bootstrap.kit_from_clone(clone).name
+def test_a_tool_that_a_stranger_put_there_is_not_run(person, clone, tmp_path, monkeypatch):
+    monkeypatch.setattr(bootstrap, "__file__", str(clone / "bootstrap.py"))
+    name = bootstrap.read_kit().name
     python = tmp_path / "shared" / "gpuinstall" / name / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\ntouch {tmp_path / 'ran'}\n")
@@ -228,7 +210,7 @@ def test_a_tool_that_a_stranger_put_there_is_not_run(person, clone, tmp_path):
 
     assert done.returncode == 4
     assert (
-        f"error: everyone can write to {tmp_path / 'shared'}, and so change what is run from it"
+        f"error: another user can change {tmp_path / 'shared'}, and so what is run from it"
         in done.stderr
     )
     assert not (tmp_path / "ran").exists()
@@ -244,18 +226,6 @@ def test_an_externally_managed_python_is_no_obstacle(person, clone):
 
     assert "pinned wheel, by pip" in person.run(python, clone / "bootstrap.py", "--help").stderr
     assert len(person.tools) == 1
-
-
-@pytest.mark.heavy
-def test_without_pip_a_virtual_environment_brings_one(person, clone, tmp_path):
-    subprocess.run(
-        [interpreter("3.12"), "-m", "venv", "--without-pip", tmp_path / "bare"], check=True
-    )
-    done = person.run(tmp_path / "bare" / "bin" / "python", clone / "bootstrap.py", "--help")
-
-    assert "by a venv's pip" in done.stderr
-    assert done.returncode == 0, done.stderr
-    assert str(tmp_path / "bare") not in (person.tools[0] / "pyvenv.cfg").read_text()
 
 
 def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(person, clone, tmp_path):
@@ -293,7 +263,6 @@ def test_a_new_uv_on_path_is_used(person, clone, tmp_path):
 
     assert "on PATH or kept" in done.stderr
     assert "gpuinstall's own environment could not be made" in done.stderr
-    assert not list(person.data.glob("uv-*"))
 
 
 @pytest.mark.heavy
@@ -321,43 +290,6 @@ def test_the_release_archive_of_a_mirror_will_do(person, clone, tmp_path):
     assert "gpuinstall's own environment could not be made" in done.stderr
 
 
-@pytest.mark.heavy
-def test_without_any_pip_the_wheel_comes_from_the_index_that_is_configured(person, clone, tmp_path):
-    subprocess.run(
-        [interpreter("3.12"), "-m", "venv", "--without-pip", tmp_path / "bare"], check=True
-    )
-    (tmp_path / "index" / "uv").mkdir(parents=True)
-    [wheel] = Path(person.network["PIP_FIND_LINKS"]).glob("uv-*.whl")
-    (tmp_path / "index" / "uv" / "index.html").write_text(f'<a href="../{wheel.name}">it</a>')
-    (tmp_path / "index" / wheel.name).write_bytes(wheel.read_bytes())
-    bare = {
-        "UV_FIND_LINKS": person.network["PIP_FIND_LINKS"],
-        "PYTHONPATH": str(no_module(tmp_path, "ensurepip")),
-    }
-    bare |= UNREACHABLE
-
-    with served(tmp_path / "index") as address:
-        done = person.run(
-            tmp_path / "bare" / "bin" / "python",
-            clone / "bootstrap.py",
-            "--help",
-            settings={**bare, "UV_DEFAULT_INDEX": address},
-        )
-        (tmp_path / "index" / wheel.name).write_bytes(b"another")
-        other = Person(tmp_path / "other", person.network)
-        other.home.mkdir()
-        refused = other.run(
-            tmp_path / "bare" / "bin" / "python",
-            clone / "bootstrap.py",
-            settings={**bare, "UV_DEFAULT_INDEX": address},
-        )
-
-    assert "pinned wheel, from the index" in done.stderr, done.stderr
-    assert done.returncode == 0, done.stderr
-    assert "is not the pinned one" in refused.stderr
-    assert refused.returncode == 4
-
-
 @pytest.mark.parametrize("module", ["json", "zlib"])
 def test_a_python_without_its_standard_library_is_told_in_one_line(module, person, clone, tmp_path):
     settings = {"PYTHONPATH": str(no_module(tmp_path, module))}
@@ -376,23 +308,6 @@ def no_module(folder: Path, name: str) -> Path:
     return folder / "without"
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    """Serves files, and writes nothing."""
-
-    def log_message(self, format: str, *args: object):  # noqa: A002
-        pass
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Serve a folder on loopback."""
-    handler = partial(Quiet, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-
-
 @pytest.mark.heavy
 def test_an_archive_with_one_byte_changed_is_refused(person, clone):
     program = bytearray(uv_program().read_bytes())
@@ -402,21 +317,8 @@ def test_an_archive_with_one_byte_changed_is_refused(person, clone):
         done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=network)
 
     assert done.returncode == 4
-    assert "is not the pinned uv" in done.stderr
+    assert "not the pinned uv" in done.stderr
     assert list(person.home.iterdir()) == []
-
-
-@pytest.mark.heavy
-def test_a_person_can_vouch_for_an_archive(person, clone):
-    script = b"#!/bin/sh\necho uv 0.13.8\n"
-    packed = archive(f"uv-{bootstrap.archive_target()}/uv", script)
-    with uv_mirror(script) as address:
-        network = {**UNREACHABLE, "GPUINSTALL_UV_MIRROR": address}
-        vouched = {**network, "GPUINSTALL_UV_SHA256": hashlib.sha256(packed).hexdigest()}
-        done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=vouched)
-
-    assert "uv 0.13.8           release archive" in done.stderr
-    assert "gpuinstall's own environment could not be made" in done.stderr
 
 
 @pytest.mark.heavy

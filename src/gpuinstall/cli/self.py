@@ -20,9 +20,8 @@ from gpuinstall.cli.terminal import Terminal
 from gpuinstall.environments.launcher import command_file, tool_home
 
 _TOOL = re.compile(r"\d[\w.]*-[0-9a-f]{12}")
-_UV = re.compile(r"uv-\d+\.\d+\.\d+")
 _LEFTOVER = re.compile(r"\.new-\w{8}")
-"""The folders that bootstrap.py makes: the tool's environments, uv, and what a killed run left."""
+"""The folders that bootstrap.py makes: the tool's environments, and what a killed run left."""
 
 _INSTALLERS = {
     "uv/tools": "uv tool uninstall gpuinstall",
@@ -107,15 +106,11 @@ def remove_tool(home: Path) -> list[str]:
     from gpuinstall.environments.ownership import user_paths
 
     folders = []
-    uvs = []
     for entry in filter(is_folder, home.iterdir()):
         is_tool = _TOOL.fullmatch(entry.name) and not user_paths(entry)
         if is_tool or _LEFTOVER.fullmatch(entry.name):
             folders.append(entry)
-        elif _UV.fullmatch(entry.name):
-            uvs.append(entry)
     files = [home / "bin" / "gpuinstall", home / "share"]
-    files += [folder / "uv" for folder in uvs]
     for folder in folders:
         remove_path(folder)
     for file in files:
@@ -128,7 +123,7 @@ def remove_tool(home: Path) -> list[str]:
             f"{names} in {home} cannot be removed",
             hint=f"ls -ld {quoted(home)}; df -h {quoted(home)}",
         )
-    for folder in (home / "bin", *uvs, home):
+    for folder in (home / "bin", home):
         with suppress(OSError):  # what else lies there stays
             folder.rmdir()
     if not home.exists():

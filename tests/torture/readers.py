@@ -26,7 +26,7 @@ from gpuinstall.lock.fit import fit
 from gpuinstall.lock.lock import parse
 from gpuinstall.lock.request import machine_for_target
 from gpuinstall.lock.target import Target
-from gpuinstall.sources.configuration import parse_pip_file, parse_uv_table
+from gpuinstall.sources.configuration import parse_pip_file, uv_settings
 from gpuinstall.sources.web import Page
 from tests.frozen import frozen_catalog
 from tests.torture.bounded import Case, apart, highest
@@ -169,7 +169,7 @@ def known_readers(folder: Path) -> dict[str, tuple[Reader, str, tuple[type[Excep
         ),
         "a requirement": (parse_requirement, "torch[opt] >= 2 ; python_version < '3'", ours),
         "pip's settings": (
-            lambda text: parse_pip_file(text, folder),
+            lambda text: parse_pip_file(text, folder / "pip.conf", folder),
             "[global]\nindex-url = https://x\n",
             toml,
         ),
@@ -200,7 +200,7 @@ def _lock(text: str):
 
 
 def _uv_settings(folder: Path) -> Reader:
-    return lambda text: parse_uv_table(parse_toml(text), folder)
+    return lambda text: uv_settings(parse_toml(text), folder / "uv.toml")
 
 
 def _written(path: Path, read: Callable[[Path], object]) -> Reader:

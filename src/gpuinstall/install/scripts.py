@@ -27,7 +27,7 @@ from gpuinstall.install.disposal import dispose
 from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.lock.declaration import locks_in, parse_project
 from gpuinstall.lock.lock import read_lock_text
-from gpuinstall.lock.project_sources import configured_sources
+from gpuinstall.sources.configuration import uv_settings
 from gpuinstall.sources.provenance import recorded_sources
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _read_block(
             "tool": {**table.get("tool", {}), "uv": {**uv, "sources": sources}},
         }
         listed = parse_project(document, file).listed
-        settings = (*listed.settings, *configured_sources(uv, file))
+        settings = (*listed.settings, *uv_settings(uv, file))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise _malformed(file, str(error)) from None
     return Script(

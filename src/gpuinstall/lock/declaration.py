@@ -24,13 +24,13 @@ from gpuinstall.lock.conda import parse_conda
 from gpuinstall.lock.project_sources import (
     MALFORMED_TABLE,
     TOOL_FILES,
-    configured_sources,
     poetry_entries,
     project_settings,
     table_in,
     tool_settings,
 )
 from gpuinstall.plan.companions import PAIRED
+from gpuinstall.sources.configuration import uv_settings
 from gpuinstall.sources.provenance import SourceSetting, source_setting
 from gpuinstall.sources.requirements_file import (
     PROJECT,
@@ -394,7 +394,7 @@ def _read_project(document: Table, path: Path, group: str) -> RequirementsFile:
         settings=(
             *listed.settings,
             *_tool_settings(folder),
-            *configured_sources(uv, path),
+            *uv_settings(uv, path),
         ),
     )
 

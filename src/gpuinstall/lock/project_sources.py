@@ -10,20 +10,14 @@ from packaging.errors import ExceptionGroup
 
 from gpuinstall.base.requirement import normalised
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.sources.provenance import (
-    SourceSetting,
-    index_key,
-    source_setting,
-    uv_indexes,
-    uv_settings,
-)
+from gpuinstall.sources.configuration import index_key
+from gpuinstall.sources.provenance import SourceSetting, source_setting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     Table = Mapping[str, Any]
-    Entries = Iterator["Entry"]
 
 
 MALFORMED_TABLE = (
@@ -96,29 +90,6 @@ TOOL_FILES = {
 """The tools' own files beside a project."""
 
 
-class Entry(NamedTuple):
-    """What a tool's table says of sources, before it is said in which file it stands."""
-
-    tool: str
-    key: str
-    value: str = ""
-    package: str = ""
-    """The package that it is about; empty for all."""
-
-    def setting(self, file: Path) -> SourceSetting:
-        """Return it as it stands in ``file``, from which paths of links start."""
-        value = self.value
-        if re.search("find[-_]links", self.key) and "://" not in value:
-            value = str(file.parent.absolute() / value)
-        return source_setting(
-            tool=self.tool,
-            key=self.key,
-            value=value,
-            file=file,
-            package=self.package,
-        )
-
-
 def table_in(document: Table, *names: str) -> Table:
     """Return a table inside others, by their names; empty if one is missing."""
     for name in names:
@@ -138,7 +109,10 @@ def project_settings(
         file: Where it stands.
         packages: What the project requires.
     """
-    settings = [entry.setting(file) for entry in _uv_sources(table_in(tool, "uv"), packages)]
+    settings = [
+        source_setting("uv", key, value, file, package=package)
+        for key, value, package in _uv_sources(table_in(tool, "uv"), packages)
+    ]
     for name in ("Poetry", "PDM", "Rye", "pixi", "Hatch"):
         settings += tool_settings(name, table_in(tool, name.lower()), file)
     for name, dependency in poetry_entries(table_in(tool, "poetry")):
@@ -226,13 +200,6 @@ def _sources_in_use(tool: str, document: Table) -> list[Table]:
     return in_use
 
 
-def configured_sources(uv: Table, file: Path) -> list[SourceSetting]:
-    """Return the indexes and the other settings of ``[tool.uv]`` in a file that is not read as configuration."""
-    entries = [Entry("uv", key, value) for key, value in uv_indexes(uv)]
-    entries += [Entry(*setting) for setting in uv_settings(uv)]
-    return [entry.setting(file) for entry in entries]
-
-
 def poetry_entries(poetry: Table) -> Iterator[tuple[str, Table]]:
     """Yield each dependency of Poetry's tables that is installed unasked, with every table that it has."""
     tables = [poetry.get("dependencies", {}), poetry.get("dev-dependencies", {})]
@@ -246,39 +213,26 @@ def poetry_entries(poetry: Table) -> Iterator[tuple[str, Table]]:
                 yield name, row if isinstance(row, dict) else {"version": row}
 
 
-def _uv_sources(uv: Table, packages: Collection[str]) -> Entries:
+def _uv_sources(uv: Table, packages: Collection[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield key, value and package of what uv's table says of the sources of single packages."""
     indexes = {}
     for row in uv.get("index", []):
         if "name" in row and index_key(row) in {"index", "index (default)"}:
             indexes[row["name"]] = row["url"]
-    sources = uv.get("sources", {})
-    for name, written in sources.items():
+    for name, written in uv.get("sources", {}).items():
         package = normalised(name)
         source = written if isinstance(written, dict) else {}
-        if _is_of_torch(package):
-            yield Entry("uv", "sources of torch", package=package)
-            continue
+        address = _first_of(source, _ADDRESSES)
         # Also the index of a package that nothing requires: it may be requested by hand.
         index = indexes.get(source.get("index"))
-        if {"marker", "extra"} & source.keys():
-            index = None
-        address = _first_of(source, _ADDRESSES)
-        if index or address:
-            yield from _first_entry(
-                "uv",
-                package,
-                {"sources (index)": index, "sources (git, url, path)": address},
-            )
+        if _is_of_torch(package):
+            yield "sources of torch", "", package
+        elif index and not {"marker", "extra"} & source.keys():
+            yield "sources (index)", index, package
+        elif address:
+            yield "sources (git, url, path)", address, package
         elif package in packages:
-            yield Entry("uv", "sources (workspace)", package=package)
-
-
-def _first_entry(tool: str, package: str, values: Table) -> Entries:
-    """Yield the first of these settings of a package that has a value."""
-    for key, value in values.items():
-        if value:
-            yield Entry(tool, key, value, package)
-            return
+            yield "sources (workspace)", "", package
 
 
 def _first_of(table: Table, keys: Iterable[str]) -> str:

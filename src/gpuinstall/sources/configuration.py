@@ -1,101 +1,48 @@
-"""What the configuration of pip and uv says about package indexes."""
+"""What the configuration of pip and uv says of sources."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_ini, parse_toml, read_document
 from gpuinstall.base.marked_block import BrokenBlockError, without_blocks
-from gpuinstall.base.values import dataclass
 from gpuinstall.sources.configuration_files import ConfigurationFiles
-from gpuinstall.sources.provenance import (
-    SourceSetting,
-    pip_settings,
-    source_setting,
-    uv_indexes,
-    uv_settings,
-)
+from gpuinstall.sources.provenance import Effect, SourceSetting, is_known, source_setting
 
 if TYPE_CHECKING:
     from configparser import RawConfigParser
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
-_EXTRA_INDEX_VARIABLES = ("UV_INDEX", "UV_EXTRA_INDEX_URL")
 _Environ: TypeAlias = Mapping[str, str]
-_REFUSED_INDEXES = ("index (flat, default)", "index (by relative path)")
+_OFF = {"", "0", "no", "off", "false"}
+_UV_VARIABLES = {
+    "UV_DEFAULT_INDEX": "index-url",
+    "UV_INDEX_URL": "index-url",
+    "UV_INDEX": "extra-index-url",
+    "UV_EXTRA_INDEX_URL": "extra-index-url",
+    "UV_FIND_LINKS": "find-links",
+}
+"""The settings that they stand for, the stronger first."""
 
 
-@dataclass(frozen=True)
-class Indexes:
-    """What one configuration says."""
+class Configuration(NamedTuple):
+    """What one file says, or the variables of one tool."""
 
-    default: str | None = None
-    extra: tuple[str, ...] = ()
-    find_links: tuple[str, ...] = ()
+    settings: tuple[SourceSetting, ...] = ()
     certificates: str | None = None
     """The path of a CA bundle."""
 
-    settings: tuple[tuple[str, str, str], ...] = ()
-    """Tool, key and value of what else it says of sources."""
-
-    file: Path | None = None
-    """The project's own file, which may be another author's; None if it is the user's configuration."""
-
-    origin: str = ""
-    """The file or the variables that it was read from."""
-
-    @property
-    def source_settings(self) -> Iterator[SourceSetting]:
-        """What ``file`` says of sources, setting by setting."""
-        if self.file is None:
-            return
-        values = {
-            "index-url": filter(None, (self.default,)),
-            "extra-index-url": self.extra,
-            "find-links": self.find_links,
-        }
-        for key, addresses in values.items():
-            for address in addresses:
-                if self.file.suffix == ".toml":
-                    yield source_setting("uv", key, address, self.file)
-                else:
-                    yield source_setting("pip", f"--{key}", address, self.file)
-        yield from self.further_settings
-
-    @property
-    def further_settings(self) -> Iterator[SourceSetting]:
-        """What ``file`` says of sources beside indexes and find-links."""
-        if self.file:
-            for tool, key, value in self.settings:
-                yield source_setting(tool, key, value, self.file)
+    file: Path = Path()
+    is_of_folder: bool = False
+    """Whether it is a file of the project, which may be another author's, and not the user's configuration."""
 
 
-def merged(configurations: Iterable[Indexes]) -> Indexes:
-    """Merge configurations, the strongest first: single values of the first that has one, all of the lists."""
-    default = None
-    certificates = None
-    extra = dict[str, None]()
-    find_links = dict[str, None]()
-    for indexes in configurations:
-        default = default or indexes.default
-        certificates = certificates or indexes.certificates
-        extra |= dict.fromkeys(indexes.extra)
-        find_links |= dict.fromkeys(indexes.find_links)
-    return Indexes(
-        default=default,
-        extra=tuple(extra),
-        find_links=tuple(find_links),
-        certificates=certificates,
-    )
-
-
-def read_configuration(environ: _Environ, folder: Path) -> list[Indexes]:
+def read_configuration(environ: _Environ, folder: Path) -> list[Configuration]:
     """Return all of uv's and pip's configuration that counts in a folder, the strongest first.
 
     Raises:
@@ -103,30 +50,16 @@ def read_configuration(environ: _Environ, folder: Path) -> list[Indexes]:
     """
     files = ConfigurationFiles(environ)
     project_files = _uv_project_files(environ, folder)
+    configurations = [Configuration(tuple(uv_variables(environ, folder)))]
+    configurations += [_read_uv_file(file, is_of_folder=True) for file in project_files]
+    configurations += [_read_uv_file(file) for file in reversed(files.uv_user)]
+
+    configurations.append(pip_variables(environ, folder))
     projects = [folder, *(file.parent for file in project_files)]
-
-    indexes = parse_uv_environment(environ, folder)
-    variables = filter(environ.get, _EXTRA_INDEX_VARIABLES)
-    origin = " and ".join(variables)
-    configurations = [replace(indexes, origin=origin)]
-    for file in project_files:
-        indexes = _read_uv_file(file)
-        configurations.append(replace(indexes, file=file))
-    for file in reversed(files.uv_user):
-        indexes = _read_uv_file(file)
-        configurations.append(indexes)
-
-    indexes = parse_pip_environment(environ, folder)
-    configurations.append(replace(indexes, origin="PIP_EXTRA_INDEX_URL"))
     for file in reversed(files.pip_near):
-        indexes = _read_pip_file(file, folder)
-        is_in_project = any(_is_in(project, file) for project in projects)
-        if is_in_project:
-            indexes = replace(indexes, file=file)
-        configurations.append(indexes)
-    for file in reversed(files.pip_user):
-        indexes = _read_pip_file(file, folder)
-        configurations.append(indexes)
+        is_of_folder = any(_is_in(project, file) for project in projects)
+        configurations.append(_read_pip_file(file, folder)._replace(is_of_folder=is_of_folder))
+    configurations += [_read_pip_file(file, folder) for file in reversed(files.pip_user)]
     return configurations
 
 
@@ -134,43 +67,32 @@ def _is_in(folder: Path, file: Path) -> bool:
     """Whether a file is in a folder, as they are named or as links lead."""
     absolute = Path(os.path.normpath(file.absolute()))
     real = Path(os.path.realpath(file))
-    parents = {*absolute.parents, *real.parents}
-    real_folder = Path(os.path.realpath(folder))
-    return folder in parents or real_folder in parents
+    return absolute.is_relative_to(folder) or real.is_relative_to(os.path.realpath(folder))
 
 
 def _uv_project_files(environ: _Environ, folder: Path) -> list[Path]:
     """Return the nearest of uv's files, and the root of a workspace above it, which uv reads in its place."""
-    for variable in ("UV_NO_CONFIG", "UV_CONFIG_FILE"):
-        if environ.get(variable):
-            return []
+    if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE"):
+        return []
     files = list[Path]()
     for base in (folder, *folder.parents):
         for name in ("uv.toml", "pyproject.toml"):
             path = base / name
-            if not path.is_file():
-                continue
-            table = _uv_table(path, base)
-            if table is None:
-                continue
-            is_nearest = not files
-            if is_nearest or "workspace" in table:
+            table = _uv_table(path, base) if path.is_file() else None
+            if table is not None and (not files or "workspace" in table):
                 files.append(path)
     return files[:2]
 
 
-def settings_to_record(configurations: Iterable[Indexes]) -> list[SourceSetting]:
+def settings_to_record(configurations: Iterable[Configuration]) -> list[SourceSetting]:
     """Return what the configuration of a folder says of sources, which a lock that is made there records.
 
     The pip.conf of an environment is left out: it counts only while that is active.
     """
     settings = list[SourceSetting]()
-    for indexes in configurations:
-        if indexes.file is None:
-            continue
-        environment = indexes.file.with_name("pyvenv.cfg")
-        if not environment.is_file():
-            settings += indexes.source_settings
+    for one in configurations:
+        if one.is_of_folder and not one.file.with_name("pyvenv.cfg").is_file():
+            settings += one.settings
     return settings
 
 
@@ -191,9 +113,7 @@ def pip_words(
         option: Its name in the files, such as ``constraint``.
     """
     files = ConfigurationFiles(environ)
-    texts = {}
-    for path in (*files.pip_user, *files.pip_near):
-        texts[path] = _text(path)
+    texts = {path: _text(path) for path in (*files.pip_user, *files.pip_near)}
     texts[file] = text
     words = list[str]()
     for section in ("global", "install"):
@@ -218,41 +138,38 @@ def trusts_folder(environ: _Environ) -> bool:
         if variable not in {"0", "1"}:
             raise UsageError("trust-folder", f"{TRUST_FOLDER} is {variable!r}, and not 0 or 1")
         return variable == "1"
-    folder = ConfigurationFiles(environ).user_folder
-    path = folder / "gpuinstall" / "config.toml"
-    document = _document(path)
-    trusted = document.get("trust-folder", True)
+    path = ConfigurationFiles(environ).user_folder / "gpuinstall" / "config.toml"
+    trusted = _document(path).get("trust-folder", True)
     if not isinstance(trusted, bool):
         raise _malformed(path, "trust-folder is true or false")
     return trusted
 
 
-def parse_pip_environment(environ: _Environ, folder: Path) -> Indexes:
-    """Parse pip's ``PIP_*`` variables."""
-    options = {}
+def pip_variables(environ: _Environ, folder: Path) -> Configuration:
+    """Return what pip's ``PIP_*`` variables say; each stands for the file of its setting."""
+    settings = list[SourceSetting]()
     for name, value in environ.items():
         if name.startswith("PIP_"):
             option = _pip_option(name.removeprefix("PIP_"))
-            options[option] = value
-    return _parse_pip_options(options, folder)
+            settings += _pip_settings(option, value, Path(name), folder)
+    return Configuration(tuple(settings), environ.get("PIP_CERT") or None)
 
 
-def parse_pip_file(text: str, folder: Path) -> Indexes:
-    """Parse a ``pip.conf``: its sections global, download and install; raise ValueError if it is malformed."""
-    options: dict[str, str] = {}
+def parse_pip_file(text: str, file: Path, folder: Path) -> Configuration:
+    """Parse a ``pip.conf``: its sections global and install; raise ValueError if it is malformed."""
     parser = parse_ini(text)
-    for section in ("global", "download", "install"):
-        options |= _pip_options(parser, section)
-    return _parse_pip_options(options, folder)
+    options = _pip_options(parser, "global") | _pip_options(parser, "install")
+    settings = list[SourceSetting]()
+    for option, value in options.items():
+        settings += _pip_settings(option, value, file, folder)
+    return Configuration(tuple(settings), options.get("cert") or None, file)
 
 
 def _pip_options(parser: RawConfigParser, section: str) -> dict[str, str]:
     """Return what one section of a ``pip.conf`` sets."""
-    options = {}
-    if parser.has_section(section):
-        for name, value in parser.items(section):
-            options[_pip_option(name)] = value
-    return options
+    if not parser.has_section(section):
+        return {}
+    return {_pip_option(name): value for name, value in parser.items(section)}
 
 
 def _pip_option(name: str) -> str:
@@ -260,101 +177,123 @@ def _pip_option(name: str) -> str:
     return option.removeprefix("--")
 
 
-def _parse_pip_options(options: Mapping[str, str], folder: Path) -> Indexes:
-    extra = options.get("extra-index-url", "")
-    links = options.get("find-links", "")
-    return Indexes(
-        default=options.get("index-url") or None,
-        extra=tuple(extra.split()),
-        find_links=_located(links.split(), folder),
-        certificates=options.get("cert") or None,
-        settings=tuple(pip_settings(options)),
-    )
+def _pip_settings(option: str, value: str, file: Path, folder: Path) -> Iterator[SourceSetting]:
+    key = f"--{option}"
+    if value.lower() in _OFF or not is_known("pip", key):
+        return
+    values = [value]
+    if key == "--extra-index-url":
+        values = value.split()
+    elif key == "--find-links":
+        values = [_located(link, folder) for link in value.split()]
+    for each in values:
+        yield source_setting("pip", key, each, file)
 
 
-def parse_uv_environment(environ: _Environ, folder: Path) -> Indexes:
-    """Parse uv's ``UV_*`` variables."""
-    extra = list[str]()
-    for name in _EXTRA_INDEX_VARIABLES:
+def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
+    """Yield what uv's ``UV_*`` variables say of indexes and links; each stands for the file of its setting."""
+    for name, key in _UV_VARIABLES.items():
         value = environ.get(name, "")
-        extra += value.split()
-    links = environ.get("UV_FIND_LINKS", "")
-    default = None
-    for name in ("UV_INDEX_URL", "UV_DEFAULT_INDEX"):
-        if environ.get(name):
-            default = _without_name(environ[name])
-    return Indexes(
-        default=default,
-        extra=tuple(map(_without_name, extra)),
-        find_links=_located(links.split(","), folder),
-    )
+        words = value.split(",") if key == "find-links" else value.split()
+        for word in filter(None, map(str.strip, words)):
+            address = word
+            index_name, equals, rest = word.partition("=")
+            if key == "find-links":
+                address = _located(word, folder)
+            elif equals and "/" not in index_name:
+                address = rest
+            yield source_setting("uv", key, address, Path(name))
 
 
-def _without_name(index: str) -> str:
-    """Return the address of an index that may be written ``name=address``."""
-    name, equals, address = index.partition("=")
-    if equals and "/" not in name:
-        return address
-    return index
+def uv_settings(table: Mapping[str, Any], file: Path) -> tuple[SourceSetting, ...]:
+    """Return what a ``uv.toml`` or ``[tool.uv]`` says, beside ``sources`` and constraints.
 
-
-def parse_uv_table(table: Mapping[str, Any], folder: Path) -> Indexes:
-    """Parse a ``uv.toml`` or ``[tool.uv]``, in which an explicit index is neither the default nor an extra.
+    An explicit index is for ``sources`` alone. ``[pip]`` is of uv's pip interface: it does not take the place of the
+    rest.
 
     Raises:
-        KeyError, TypeError, AttributeError: if it has another shape.
+        ValueError: There are two default indexes, each of which counts in some of uv's commands only.
+        KeyError, TypeError, AttributeError: It has another shape.
     """
-    default = None
-    extra = list[str]()
-    links = list[str]()
-    settings = list[tuple[str, str, str]]()
-    for key, value in uv_indexes(table):
-        if key in _REFUSED_INDEXES:
-            settings.append(("uv", key, value))
-        elif key in {"index (default)", "index-url"}:
-            default = default or value
-        elif key in {"index (flat)", "find-links"}:
-            links.append(value)
-        else:
-            extra.append(value)
-    return Indexes(
-        default=default,
-        extra=tuple(extra),
-        find_links=_located(links, folder),
-        settings=(*settings, *uv_settings(table)),
-    )
+    settings = list[SourceSetting]()
+    for index in table.get("index", []):
+        if not index.get("explicit"):
+            key = index_key(index)
+            address = index["url"]
+            if key == "index (flat)":
+                address = _located(address, file.parent)
+            settings.append(source_setting("uv", key, address, file))
+    for part in (table.get("pip", {}), table):
+        for key, value in part.items():
+            if value and key not in {"index", "constraint-dependencies"} and is_known("uv", key):
+                settings += _uv_settings(key, value, file)
+    defaults = {one.value.rstrip("/"): None for one in settings if one.row.effect is Effect.INDEX}
+    if len(defaults) > 1:
+        raise ValueError(f"it has more than one default index: {' and '.join(defaults)}")
+    return tuple(settings)
 
 
-def _located(links: Iterable[str], folder: Path) -> tuple[str, ...]:
-    """Return links to pages as they are, and folders as absolute paths."""
-    located = list[str]()
-    for link in map(str.strip, links):
-        if "://" in link:
-            located.append(link)
-        elif link:
-            path = folder / Path(link).expanduser()
-            located.append(os.path.normpath(path))
-    return tuple(located)
+def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]:
+    if key in _UV_VARIABLES.values():
+        addresses = [value] if key == "index-url" else value
+        if not isinstance(addresses, list) or not all(isinstance(one, str) for one in addresses):
+            raise TypeError(f"{key} is malformed")
+        for address in addresses:
+            if key == "find-links":
+                yield source_setting("uv", key, _located(address, file.parent), file)
+            elif key == "extra-index-url" and _is_relative(address):
+                yield source_setting("uv", "index (by relative path)", address, file)
+            else:
+                yield source_setting("uv", key, address, file)
+        return
+    text = str(value)
+    if value is True:
+        text = ":all:"
+    elif isinstance(value, list):
+        text = " ".join(map(str, value))
+    if key == "override-dependencies" and "@" in text:
+        key = "override-dependencies (by URL)"
+    if (key, text) != ("index-strategy", "first-index"):
+        yield source_setting("uv", key, text, file)
 
 
-def _read_pip_file(path: Path, folder: Path) -> Indexes:
-    text = _text(path)
-    if not text:
-        return Indexes(origin=str(path))
+def index_key(index: Mapping[str, Any]) -> str:
+    """Return the key of the rule for an entry of uv's ``index``."""
+    if _is_relative(index["url"]):
+        return "index (by relative path)"
+    kinds = []
+    if index.get("format") == "flat":
+        kinds.append("flat")
+    if index.get("default"):
+        kinds.append("default")
+    return f"index ({', '.join(kinds)})" if kinds else "index"
+
+
+def _is_relative(address: str) -> bool:
+    """Whether an address is a path whose beginning uv would not find from its own folder."""
+    return "://" not in address and not address.startswith("/")
+
+
+def _located(link: str, folder: Path) -> str:
+    """Return a link to a page as it is, and a folder as an absolute path."""
+    if "://" in link:
+        return link
+    return os.path.normpath(folder.absolute() / Path(link).expanduser())
+
+
+def _read_pip_file(path: Path, folder: Path) -> Configuration:
     try:
-        indexes = parse_pip_file(text, folder)
+        return parse_pip_file(_text(path), path, folder)
     except ValueError as error:
         raise _malformed(path, error) from error
-    return replace(indexes, origin=str(path))
 
 
-def _read_uv_file(path: Path) -> Indexes:
-    table = _uv_table(path) or {}
+def _read_uv_file(path: Path, *, is_of_folder: bool = False) -> Configuration:
     try:
-        indexes = parse_uv_table(table, path.parent)
+        settings = uv_settings(_uv_table(path) or {}, path)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise _malformed(path, error) from error
-    return replace(indexes, origin=str(path))
+    return Configuration(settings, None, path, is_of_folder)
 
 
 def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
@@ -363,15 +302,12 @@ def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
     if path.name == "pyproject.toml":
         tool = table.get("tool", {})
         table = tool.get("uv")
-    if isinstance(table, dict):
-        return table
-    return None
+    return table if isinstance(table, dict) else None
 
 
 def _document(path: Path, folder: Path | None = None) -> Any:
-    text = _text(path, folder)
     try:
-        return parse_toml(text)
+        return parse_toml(_text(path, folder))
     except ValueError as error:
         raise _malformed(path, error) from error
 

@@ -10,11 +10,11 @@ import os
 import re
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
 OFFICIAL_HOSTS = ".pytorch.org"
 
@@ -275,106 +275,6 @@ def source_setting(
 def is_known(tool: str, key: str) -> bool:
     """Whether the table has a setting."""
     return (tool, key) in _BY_KEY
-
-
-def uv_indexes(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield key and value of what uv's settings say of indexes; an explicit one is for ``sources`` alone.
-
-    ``[pip]`` is of uv's pip interface: it does not take the place of the rest.
-
-    Raises:
-        ValueError: There are two default indexes, each of which counts in some of uv's commands only.
-    """
-    _check_one_default(table)
-    for index in table.get("index", []):
-        if not index.get("explicit"):
-            yield index_key(index), index["url"]
-    for part in (table.get("pip", {}), table):
-        if "index-url" in part:
-            yield "index-url", part["index-url"]
-        for address in _texts(part, "extra-index-url"):
-            if _is_relative(address):
-                yield "index (by relative path)", address
-            else:
-                yield "extra-index-url", address
-        for link in _texts(part, "find-links"):
-            yield "find-links", link
-
-
-def _check_one_default(table: Mapping[str, Any]) -> None:
-    places: dict[str, str] = {}
-    for index in table.get("index", []):
-        if index.get("default"):
-            address = index["url"].rstrip("/")
-            places[address] = "[[index]] default"
-    parts = {
-        "index-url": table,
-        "[pip] index-url": table.get("pip", {}),
-    }
-    for place, part in parts.items():
-        if "index-url" in part:
-            address = part["index-url"].rstrip("/")
-            places.setdefault(address, place)
-    if len(places) > 1:
-        indexes = " and ".join(f"{place} {address}" for address, place in places.items())
-        raise ValueError(f"it has more than one default index: {indexes}")
-
-
-def index_key(index: Mapping[str, Any]) -> str:
-    """Return the key of the rule for an entry of uv's ``index``."""
-    if _is_relative(index["url"]):
-        return "index (by relative path)"
-    is_default = index.get("default")
-    if index.get("format") == "flat":
-        return "index (flat, default)" if is_default else "index (flat)"
-    return "index (default)" if is_default else "index"
-
-
-def _is_relative(address: str) -> bool:
-    """Whether an address is a path whose beginning uv would not find from its own folder."""
-    return "://" not in address and not address.startswith("/")
-
-
-def _texts(table: Mapping[str, Any], key: str) -> list[str]:
-    values = table.get(key, [])
-    if isinstance(values, list) and all(isinstance(value, str) for value in values):
-        return values
-    raise TypeError(f"{key} is not a list of strings")
-
-
-def uv_settings(table: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield tool, key and value of what uv's settings say beside indexes, sources and constraints."""
-    read_elsewhere = {
-        "index",
-        "index-url",
-        "extra-index-url",
-        "find-links",
-        "constraint-dependencies",
-    }
-    for key, value in (*table.items(), *table.get("pip", {}).items()):
-        if key in read_elsewhere or not is_known("uv", key) or not value:
-            continue
-        if key == "index-strategy" and value == "first-index":
-            continue
-        text = str(value)
-        if value is True:
-            text = ":all:"
-        elif isinstance(value, list):
-            text = " ".join(map(str, value))
-        if key == "override-dependencies" and "@" in text:
-            yield "uv", f"{key} (by URL)", text
-        else:
-            yield "uv", key, text
-
-
-def pip_settings(options: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Yield tool, key and value of what pip's configuration says beside indexes and find-links."""
-    read_elsewhere = {"--index-url", "--extra-index-url", "--find-links"}
-    for name, value in options.items():
-        key = f"--{name}"
-        is_on = value.lower() not in {"", "0", "no", "off", "false"}
-        if is_on and key not in read_elsewhere and is_known("pip", key):
-            yield "pip", key, value
 
 
 def is_of_pytorch(address: str) -> bool:

@@ -19,17 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.sources.configuration import Indexes
+    from gpuinstall.sources.configuration import Configuration
 
 OFFICIAL = "https://download.pytorch.org/whl"
 _SUPPLIES_TORCH = "a source of torch"
-_KINDS = (
-    ("default", "index", ""),
-    ("extra", "index", ""),
-    ("find_links", "find-links", _SUPPLIES_TORCH),
-    ("certificates", "cert", "the certificates to trust"),
-)
-"""A field of a configuration, its name in messages, and what it is the source of."""
+_ADDRESSES = (Effect.INDEX, Effect.EXTRA_INDEX, Effect.FIND_LINKS)
+"""What becomes of a setting that is the address of a source."""
 _SHA256 = re.compile(r"sha256:([0-9a-f]{64})")
 _LOGIN = r"(?<=://)[^/\s]+@"
 
@@ -413,7 +408,6 @@ def read_sources(
         UsageError: if an address is none, or a configuration file is malformed.
     """
     from gpuinstall.sources.configuration import (
-        merged,
         read_configuration,
         settings_to_record,
         trusts_folder,
@@ -422,41 +416,47 @@ def read_sources(
     configurations = read_configuration(environ, folder)
     index = torch_index or configured
     base = torch_index_of(index)
-    of_folder = [indexes for indexes in configurations if indexes.file]
-    all_of_folder = merged(of_folder)
-    of_user = [indexes for indexes in configurations if not indexes.file]
-    used = merged(configurations)
-    for variable in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"):
-        if environ.get(variable):
-            used = replace(used, certificates=environ[variable])
-    default = used.default or ""
-    addresses = (
-        index or OFFICIAL,
-        default,
-        *used.extra,
-        *used.find_links,
-    )
+    of_folder = [one for one in configurations if one.is_of_folder]
+    defaults = _addresses(configurations, Effect.INDEX)
+    default = next((setting.value for setting in defaults.values()), "")
+    extra = _addresses(configurations, Effect.EXTRA_INDEX)
+    links = _addresses(configurations, Effect.FIND_LINKS)
+    certificates = [environ.get(name) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")]
+    certificates += [one.certificates for one in configurations]
+    extra_indexes = [setting.value for setting in extra.values()]
+    find_links = [setting.value for setting in links.values()]
+    extra_of_folder = _addresses(of_folder, Effect.EXTRA_INDEX)
+    own_indexes = {
+        _without_login(setting.value): str(setting.file)
+        for location, setting in extra.items()
+        if location not in extra_of_folder and not is_of_pytorch(setting.value)
+    }
     choices = []
     if configured and not torch_index:
         file = folder / "pyproject.toml"
         choices.append(FolderSetting("torch-index", file, base, _SUPPLIES_TORCH))
-    choices += _choices(of_folder, used, merged(of_user))
     sources = Sources(
         torch_index=base,
         is_torch_index_requested=bool(index),
-        find_links=tuple(map(_without_login, used.find_links)),
+        find_links=tuple(map(_without_login, find_links)),
         default_index=_without_login(default).rstrip("/") or None,
-        extra_indexes=tuple(map(_without_login, used.extra)),
-        own_indexes=_own_indexes(configurations, _locations(all_of_folder.extra)),
-        flat_indexes=tuple(map(_without_login, all_of_folder.find_links)),
-        certificates=used.certificates,
+        extra_indexes=tuple(map(_without_login, extra_indexes)),
+        own_indexes=own_indexes,
+        flat_indexes=tuple(
+            _without_login(setting.value)
+            for setting in _addresses(of_folder, Effect.FIND_LINKS).values()
+        ),
+        certificates=next(filter(None, certificates), None),
         configured=tuple(settings_to_record(configurations)),
-        chosen=tuple(choices),
+        chosen=(*choices, *_choices(configurations, certificates)),
         trust_folder=trusts_folder(environ),
-        logins=_logins(addresses),
+        logins=_logins([index or OFFICIAL, default, *extra_indexes, *find_links]),
     )
     return sources.with_settings(
-        setting for indexes in of_folder for setting in indexes.further_settings
+        setting
+        for one in of_folder
+        for setting in one.settings
+        if setting.row.effect not in _ADDRESSES
     )
 
 
@@ -471,44 +471,38 @@ def torch_index_of(requested: str | None) -> str:
 
 
 def _choices(
-    of_folder: Iterable[Indexes],
-    used: Indexes,
-    of_user: Indexes,
+    configurations: Sequence[Configuration],
+    certificates: Sequence[str | None],
 ) -> Iterator[FolderSetting]:
     """Yield what files of the folder say that is used and is not the user's own word."""
-    for indexes in of_folder:
-        if indexes.file is None:
-            continue
-        for kind, key, role in _KINDS:
-            own = _addresses(of_user, kind)
-            chosen = _addresses(used, kind)
-            for location, address in _addresses(indexes, kind).items():
-                if location in chosen and location not in own:
-                    yield FolderSetting(key, indexes.file, _without_login(address), role)
+    of_folder = [one for one in configurations if one.is_of_folder]
+    of_user = [one for one in configurations if not one.is_of_folder]
+    for effect in _ADDRESSES:
+        used = list(_addresses(configurations, effect))
+        if effect is Effect.INDEX:
+            del used[1:]
+        own = _addresses(of_user, effect)
+        for location, setting in _addresses(of_folder, effect).items():
+            if location in used and location not in own:
+                address = _without_login(setting.value)
+                role = _SUPPLIES_TORCH if effect is Effect.FIND_LINKS else ""
+                yield FolderSetting(setting.row.key, setting.file, address, role)
+    used_certificates = next(filter(None, certificates), None)
+    for one in of_folder:
+        if one.certificates == used_certificates is not None:
+            yield FolderSetting("cert", one.file, used_certificates, "the certificates to trust")
 
 
-def _addresses(indexes: Indexes, kind: str) -> dict[Location, str]:
-    """Return the addresses in one field of a configuration."""
-    addresses = getattr(indexes, kind)
-    if not isinstance(addresses, tuple):
-        addresses = (addresses,)
-    located = {}
-    for address in filter(None, addresses):
-        located[Location.parse(address)] = address
-    return located
-
-
-def _own_indexes(
-    configurations: Iterable[Indexes], by_folder: Iterable[Location]
-) -> dict[str, str]:
-    """Return the extra indexes that no file of the folder names, each with the strongest place that does."""
-    origins = dict[str, str]()
-    for indexes in configurations:
-        for address in indexes.extra:
-            is_by_folder = Location.parse(address) in by_folder
-            if not is_by_folder and not is_of_pytorch(address):
-                origins.setdefault(_without_login(address), indexes.origin)
-    return origins
+def _addresses(
+    configurations: Iterable[Configuration], effect: Effect
+) -> dict[Location, SourceSetting]:
+    """Return the addresses that settings of one effect have, those of the strongest configuration first."""
+    settings = dict[Location, SourceSetting]()
+    for one in configurations:
+        for setting in one.settings:
+            if setting.row.effect is effect:
+                settings.setdefault(Location.parse(setting.value), setting)
+    return settings
 
 
 def _locations(addresses: Iterable[str | None]) -> set[Location]:

@@ -1,5 +1,6 @@
 """What pip's and uv's own configuration says about indexes."""
 
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -8,15 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuinstall.sources.configuration import (
-    Indexes,
-    merged,
-    parse_pip_environment,
+    Configuration,
     parse_pip_file,
-    parse_uv_environment,
-    parse_uv_table,
+    pip_variables,
+    uv_settings,
+    uv_variables,
 )
+from gpuinstall.sources.provenance import SourceSetting
 
 FOLDER = Path("/project")
+PIP_FILE = FOLDER / "pip.conf"
+UV_FILE = FOLDER / "uv.toml"
+
+
+def written(settings: Iterable[SourceSetting]) -> list[tuple[str, str]]:
+    """The settings as their tool writes them."""
+    return [(setting.row.key, setting.value) for setting in settings]
 
 
 def test_pip_file_gives_default_extra_find_links_and_certificates():
@@ -29,21 +37,27 @@ find_links = /wheels ./near https://index.example/links
 [install]
 cert = /ca.pem
 """
-    assert parse_pip_file(text, FOLDER) == Indexes(
-        default="https://index.example/simple",
-        extra=("https://a.example/simple", "https://b.example/simple"),
-        find_links=("/wheels", "/project/near", "https://index.example/links"),
-        certificates="/ca.pem",
-    )
+    configuration = parse_pip_file(text, PIP_FILE, FOLDER)
+    assert written(configuration.settings) == [
+        ("--index-url", "https://index.example/simple"),
+        ("--extra-index-url", "https://a.example/simple"),
+        ("--extra-index-url", "https://b.example/simple"),
+        ("--find-links", "/wheels"),
+        ("--find-links", "/project/near"),
+        ("--find-links", "https://index.example/links"),
+    ]
+    assert (configuration.certificates, configuration.file) == ("/ca.pem", PIP_FILE)
 
 
 def test_pip_section_install_beats_global():
     text = "[install]\nindex-url = https://install.example\n[global]\nindex-url = https://global.example\n"
-    assert parse_pip_file(text, FOLDER).default == "https://install.example"
+    settings = parse_pip_file(text, PIP_FILE, FOLDER).settings
+    assert written(settings) == [("--index-url", "https://install.example")]
 
 
 def test_pip_sections_of_other_commands_do_not_count():
-    assert parse_pip_file("[search]\nindex-url = https://index.example\n", FOLDER) == Indexes()
+    text = "[search]\nindex-url = https://index.example\n"
+    assert parse_pip_file(text, PIP_FILE, FOLDER).settings == ()
 
 
 def test_pip_variables_are_read_and_empty_ones_say_nothing():
@@ -53,23 +67,26 @@ def test_pip_variables_are_read_and_empty_ones_say_nothing():
         "PIP_CERT": "/ca.pem",
         "HOME": "/home/x",
     }
-    assert parse_pip_environment(environ, FOLDER) == Indexes(
-        find_links=("/wheels",), certificates="/ca.pem"
-    )
+    configuration = pip_variables(environ, FOLDER)
+    assert written(configuration.settings) == [("--find-links", "/wheels")]
+    assert configuration.certificates == "/ca.pem"
 
 
-def test_uv_variables_may_carry_names_and_the_newer_default_wins():
+def test_uv_variables_may_carry_names_and_the_newer_default_comes_first():
     environ = {
         "UV_DEFAULT_INDEX": "main=https://index.example/simple",
         "UV_INDEX_URL": "https://old.example/simple",
         "UV_INDEX": "torch=https://a.example/whl https://b.example/?key=1",
         "UV_FIND_LINKS": "/wheels, /more",
     }
-    assert parse_uv_environment(environ, FOLDER) == Indexes(
-        default="https://index.example/simple",
-        extra=("https://a.example/whl", "https://b.example/?key=1"),
-        find_links=("/wheels", "/more"),
-    )
+    assert written(uv_variables(environ, FOLDER)) == [
+        ("index-url", "https://index.example/simple"),
+        ("index-url", "https://old.example/simple"),
+        ("extra-index-url", "https://a.example/whl"),
+        ("extra-index-url", "https://b.example/?key=1"),
+        ("find-links", "/wheels"),
+        ("find-links", "/more"),
+    ]
 
 
 def test_uv_table_knows_default_extra_and_explicit_indexes():
@@ -81,28 +98,28 @@ def test_uv_table_knows_default_extra_and_explicit_indexes():
         ],
         "find-links": ["wheels"],
     }
-    assert parse_uv_table(table, FOLDER) == Indexes(
-        default="https://index.example/simple",
-        extra=("https://extra.example/simple",),
-        find_links=("/project/wheels",),
-    )
-
-
-def test_first_configuration_wins_and_lists_are_joined():
-    strong = Indexes(default="https://a.example", find_links=("/a", "/b"))
-    weak = Indexes(default="https://b.example", find_links=("/b", "/c"), certificates="/ca.pem")
-    assert merged([strong, weak]) == Indexes("https://a.example", (), ("/a", "/b", "/c"), "/ca.pem")
+    assert written(uv_settings(table, UV_FILE)) == [
+        ("index", "https://extra.example/simple"),
+        ("index (default)", "https://index.example/simple"),
+        ("find-links", "/project/wheels"),
+    ]
 
 
 @given(st.text())
 def test_any_pip_file_is_read_or_refused(text):
     with suppress(ValueError):
-        assert isinstance(parse_pip_file(text, FOLDER), Indexes)
+        assert isinstance(parse_pip_file(text, PIP_FILE, FOLDER), Configuration)
 
 
 @pytest.mark.parametrize(
-    "table", [{"find-links": "/wheels"}, {"index": [{"name": "x"}]}, {"index": ["x"]}]
+    "table",
+    [
+        {"find-links": "/wheels"},
+        {"index-url": 3},
+        {"index": [{"name": "x"}]},
+        {"index": ["x"]},
+    ],
 )
 def test_uv_table_of_another_shape_is_refused(table):
     with pytest.raises((KeyError, TypeError, AttributeError)):
-        parse_uv_table(table, FOLDER)
+        uv_settings(table, UV_FILE)

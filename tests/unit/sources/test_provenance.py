@@ -647,7 +647,7 @@ def test_a_lock_records_what_the_configuration_of_its_folder_says(tmp_path, envi
             recorded[name] = project.request.sources
         file.unlink()
     assert recorded == {
-        "uv.toml": (f"extra-index-url {INDEX}", "find-links wheels"),
+        "uv.toml": (f"index {INDEX}", "find-links wheels"),
         "pyproject.toml": ("exclude-newer 2026-01-01",),
         "pip.conf": (f"--index-url {INDEX}",),
         "home/.config/uv/uv.toml": (),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from gpuinstall.base.shell import Shell, activation, assignments, joined, on_path, quoted
-from gpuinstall.diagnose.damage import leftovers
+from gpuinstall.diagnose.environment import leftovers
 from gpuinstall.diagnose.evidence import DoctorEvidence, EnvironmentContents
 from tests.torture.bounded import Ended, run
 

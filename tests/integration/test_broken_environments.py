@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.diagnose.evidence import read_contents
-from gpuinstall.diagnose.repair import read_repair
+from gpuinstall.diagnose.repair import repair_steps
 from gpuinstall.sources import read_sources
-from tests.frozen import frozen_catalog
-from tests.lab.broken import BROKEN, broken, examined
+from tests.lab.broken import BROKEN, broken, examine_clone, examined
 from tests.lab.environments import cpu_torch
 from tests.unit.diagnose.evidence import found
 
 OF_CPU = [breakage for breakage in BROKEN if not breakage.cuda]
-SEEN_IN_FILES = [BROKEN[number] for number in (0, 1, 10, 11, 16, 24)]
+SEVERAL = [BROKEN[number] for number in (0, 1, 10, 11, 16, 23, 24)]
 
 
 @pytest.fixture(scope="session")
@@ -24,15 +23,16 @@ def torch(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
     return cpu_torch(tmp_path_factory, offline="not network" in request.config.getoption("-m"))
 
 
-@pytest.mark.parametrize("breakage", SEEN_IN_FILES, ids=lambda breakage: str(breakage.what))
-def test_the_files_alone_show_what_is_broken(breakage, torch, tmp_path):
+@pytest.mark.parametrize("breakage", SEVERAL, ids=lambda breakage: str(breakage.what))
+def test_what_is_broken_blocks_and_is_repaired_in_this_environment(
+    breakage, torch, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     sources = read_sources(None, os.environ, tmp_path)
     with broken(breakage, torch, tmp_path) as clone:
-        contents = read_contents(clone)
-        repair = read_repair(clone, contents.version("torch"), sources, frozen_catalog().family)
-        (finding,) = found(venv=clone, contents=contents, repair=repair)
-        assert finding.blocking
-        assert finding.fixes
+        findings = examine_clone(tmp_path, clone, sources).findings
+        assert findings[0].blocking
+        assert repair_steps(findings, clone)
 
 
 def test_nothing_is_wrong_with_the_files_of_a_sound_environment(torch):

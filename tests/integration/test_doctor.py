@@ -45,6 +45,8 @@ def doctor(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Comma
     ) -> Finished:
         (tmp_path / "verdict.json").write_text(json.dumps(verdict or {}))
         (tmp_path / folder).mkdir(exist_ok=True)
+        if folder == "." and "--venv" not in words:
+            words = ("--venv", ".venv", *words)
         return gpuinstall("doctor", *map(str, words), cwd=tmp_path / folder)
 
     return start

@@ -184,11 +184,11 @@ def broken(breakage: Breakage, environment: Path, folder: Path) -> Iterator[Path
 def examined(breakage: Breakage, environment: Path, folder: Path, sources: Sources) -> Examined:
     """Break a clone of an environment in ``folder``, have it examined, repaired and examined again."""
     with broken(breakage, environment, folder) as clone:
-        before = _examine(folder, clone, sources)
+        before = examine_clone(folder, clone, sources)
         steps = repair_steps(before.findings, clone)
         with open_session(sources, SilentReporter()) as session:
             results = run_repairs(steps, session.environment, SilentReporter())
-        after = _first_line(_examine(folder, clone, sources))
+        after = _first_line(examine_clone(folder, clone, sources))
     failures = [result.message for result in results if result.message]
     if failures:
         after = f"{after} ({failures[0].splitlines()[-1]})"
@@ -200,7 +200,8 @@ def examined(breakage: Breakage, environment: Path, folder: Path, sources: Sourc
     )
 
 
-def _examine(folder: Path, environment: Path, sources: Sources) -> Examination:
+def examine_clone(folder: Path, environment: Path, sources: Sources) -> Examination:
+    """Examine an environment that was named."""
     return examine(
         folder,
         environment,
@@ -208,6 +209,7 @@ def _examine(folder: Path, environment: Path, sources: Sources) -> Examination:
         request=None,
         sources=sources,
         reporter=SilentReporter(),
+        named=True,
     )
 
 

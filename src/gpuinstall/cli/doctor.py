@@ -187,6 +187,8 @@ def _environment_line(examination: Examination) -> str:
     if environment is None:
         return "none here"
     verdict = environment.verdict
+    if not environment.was_started:
+        return f"{environment.venv}: read, not started"
     if verdict is None:
         return f"{environment.venv}: its Python does not start"
     return f"{tested_line(verdict.environment)} · {environment.venv}: {verdict.status}"

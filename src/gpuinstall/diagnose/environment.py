@@ -1,13 +1,12 @@
-"""Faults of an environment that the versions of its packages show, and the variables of the shell it is used from."""
+"""What no kernel shows of an environment: what was done to its files, and the shell that it is used from."""
 
 from __future__ import annotations
 
 import re
 
+from packaging.utils import canonicalize_name
+
 from gpuinstall.base.advice import OURS, Advice
-from gpuinstall.base.backend import Backend, known_backend
-from gpuinstall.base.shell import quoted
-from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.diagnose.evidence import (
     CUDA_LIBRARY,
     DECIDES_OVER_BUILDS,
@@ -16,15 +15,60 @@ from gpuinstall.diagnose.evidence import (
     DoctorFindings,
 )
 from gpuinstall.environments.guard import guarded_lines
-from gpuinstall.environments.packages import InstalledPackage
-from gpuinstall.machine.protocol import Code
-from gpuinstall.machine.vendors import VENDORS, rules_for, vendor_of
-from gpuinstall.verify.diagnosis import find_build, no_code_cause
 
-_COMPANIONS = ("torchvision", "torchaudio")
-CUDA_PACKAGE = r"nvidia-(cu|nccl|nvjitlink|nvshmem|nvtx)"
 ENTRIES = {"cublas": "F50", "cublasLt": "F50", "cudnn": "F51", "nccl": "F53"}
 TOOLKIT = "F49"
+
+
+def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
+    """Yield that a folder was moved or copied: its scripts still lead to where it was made."""
+    activated = evidence.contents.activated
+    if activated and activated.resolve() != evidence.venv.resolve():
+        yield evidence.fault(
+            "environment-moved",
+            f"{evidence.venv} was moved or copied: its activate script leads to {activated}",
+            why="the scripts of an environment contain its path, so they start another Python or none",
+            fixes=(evidence.install(),),
+        )
+
+
+def files_lost(evidence: DoctorEvidence) -> DoctorFindings:
+    """Yield packages of torch's family, or that these require, of which files are gone or cut."""
+    packages = evidence.contents.by_name
+    family = packages.keys() & {"torch", *evidence.catalog.family}
+    names = set(family)
+    for name in family:
+        for requirement in packages[name].requires:
+            names.add(canonicalize_name(requirement.name))
+    for name in sorted(names & packages.keys()):
+        package = packages[name]
+        lost = package.lost
+        if not lost:
+            continue
+        are = "are" if len(lost) > 1 else "is"
+        total = sum(file.size > 0 for file in package.files)
+        count = f"{len(lost)} of {total} files {are} missing or truncated"
+        yield evidence.fault(
+            "files-lost",
+            f"{name} {package.version} is damaged: {count}: {lost[0]}",
+            why="they were removed or truncated after the installation",
+            fixes=(evidence.repair.reinstall(package),),
+        )
+
+
+def leftovers(evidence: DoctorEvidence) -> DoctorFindings:
+    """Yield the folders that a broken uninstall left behind."""
+    paths = evidence.contents.leftovers
+    if paths:
+        names = ", ".join(path.name for path in paths)
+        yield evidence.fault(
+            "leftovers",
+            f"an interrupted uninstall left {names}",
+            entry="F97",
+            why="these files are unused",
+            fixes=(Advice("rm", ("-r", *map(str, paths))),),
+            blocking=False,
+        )
 
 
 def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
@@ -64,69 +108,6 @@ def conda_build(evidence: DoctorEvidence) -> DoctorFindings:
         )
 
 
-def mkl_too_new(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield an MKL that a build of the channel pytorch before torch 2.4 takes and does not run with."""
-    build = _record(evidence, r"pytorch-[\d.]+-py")
-    mkl = _record(evidence, r"mkl-\d")
-    if build is None or mkl is None:
-        return
-    is_old = _numbers(build) < _bound("F60", "torch")
-    if is_old and _numbers(mkl) >= _bound("F60", "mkl"):
-        yield evidence.fault(
-            "mkl-too-new",
-            f"{mkl} beside {build}",
-            why="MKL 2024.1 dropped a symbol (iJIT_NotifyEvent) that this build requires",
-            entry="F60",
-        )
-
-
-def cpu_build_over_cuda(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield a CPU build of torch beside the libraries of the CUDA build that it replaced."""
-    torch = evidence.torch
-    names = filter(re.compile(r"nvidia-(cudnn|cublas|nccl)").match, evidence.contents.by_name)
-    runtime = next(names, None)
-    if runtime and torch.endswith("+cpu"):
-        yield evidence.fault(
-            "cpu-build-over-cuda",
-            f"the CPU build torch {torch} was installed over a CUDA build: {runtime} is still there",
-            why="the requirements of another package replaced the CUDA build",
-            entry="F34",
-        )
-
-
-def no_code(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield GPUs that this build of torch has no code for, by the catalogue: no kernel has to fail to know it."""
-    machine = evidence.machine
-    backend = _backend(evidence)
-    if backend is None:
-        return
-    build = find_build(evidence.catalog, machine, evidence.torch, backend)
-    if build is None or not build.code:
-        return
-    rules = rules_for(machine, evidence.catalog, (backend.kind,))
-    for gpu in machine.gpus:
-        vendor = VENDORS[vendor_of(gpu, machine) or rules.vendor]
-        if vendor.kind != backend.kind or rules.architecture(gpu) is None:
-            continue
-        code = rules.code(build, gpu)
-        if not isinstance(code, Code):
-            yield evidence.fault(
-                "no-code",
-                f"torch {evidence.torch} has no code for {gpu.label}: {code.message}",
-                why="no kernel of this build can run on it",
-                entry=no_code_cause(rules, gpu, build.code),
-            )
-
-
-def _backend(evidence: DoctorEvidence) -> Backend | None:
-    """Return what the environment's torch was built for; None if that is not known."""
-    label = evidence.torch.partition("+")[2]
-    # A version without a label names the CUDA that it is for in its own files.
-    cuda = evidence.words.get("cuda", "").replace(".", "")
-    tag = label or f"cu{cuda}"
-    return known_backend(tag) or known_backend(label.partition(".")[0])
-
-
 def two_cuda_majors(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield the CUDA libraries of two majors."""
     majors: dict[str, str] = {}
@@ -158,163 +139,10 @@ def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
             )
 
 
-def companions_differ(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield a torchvision or a torchaudio that was built for another torch."""
-    minor = _minor(evidence.torch, 2)
-    if minor is None:
-        return
-    # Of torch 2.x torchvision is 0.(x + 15) and torchaudio 2.x, while they are bound to one minor.
-    required = {
-        "torchvision": ("F47", f"0.{minor + 15}"),
-        "torchaudio": ("F48", f"2.{minor}"),
-    }
-    yield from _of_other_indexes(evidence)
-    for name, (entry, series) in required.items():
-        version = evidence.contents.version(name)
-        is_bound = _numbers(evidence.torch) < _bound(entry, "torch")
-        if version and is_bound and not re.match(rf"{re.escape(series)}(?!\d)", version):
-            yield evidence.fault(
-                f"{name}-mismatch",
-                f"{name} {version} does not match torch {evidence.torch}, which requires {series}",
-                why="it is compiled for one minor version of torch",
-                entry=entry,
-            )
-
-
-def _of_other_indexes(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield a torchvision or a torchaudio that is for another CUDA than torch."""
-    torch = evidence.torch
-    label = torch.partition("+")[2]
-    for name, entry in (("torchvision", "F47"), ("torchaudio", "F48")):
-        version = evidence.contents.version(name)
-        own_label = version.partition("+")[2]
-        if label and own_label and own_label != label:
-            yield evidence.fault(
-                f"{name}-mismatch",
-                f"{name} {version} does not match torch {torch}, which is for {label}",
-                why="both must come from the same index",
-                entry=entry,
-            )
-
-
-def numpy_too_new(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield a NumPy 2 beside a torch that was compiled with NumPy 1."""
-    torch = evidence.torch
-    numpy = evidence.contents.version("numpy")
-    first = _bound("F66", "torch-windows" if evidence.machine.os == "windows" else "torch")
-    is_old = torch and _numbers(torch) < first
-    if is_old and _numbers(numpy) >= _bound("F66", "numpy"):
-        yield evidence.fault(
-            "numpy-too-new",
-            f"numpy {numpy} beside torch {torch}",
-            why="this torch was compiled with NumPy 1",
-            entry="F66",
-        )
-
-
-def cudnn_too_new(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield a cuDNN without code for a GPU of this machine."""
-    version = evidence.contents.version("nvidia-cudnn-cu12")
-    if _numbers(version) < _bound("F55", "cudnn"):
-        return
-    required = _bound("F55", "capability")
-    for gpu in evidence.machine.gpus:
-        if gpu.compute_capability and gpu.compute_capability < required:
-            yield evidence.fault(
-                "cudnn-too-new",
-                f"cuDNN {version} has no code for {gpu.label}",
-                why="cuDNN 9.11 dropped GPUs older than Turing",
-                entry="F55",
-            )
-            return
-
-
-def libraries_apart(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield CUDA libraries in another folder than torch."""
-    packages = evidence.contents.packages
-    homes = {package.record.parent for package in packages if package.name == "torch"}
-    for package in packages:
-        is_apart = homes and package.record.parent not in homes
-        if is_apart and re.match(CUDA_PACKAGE, package.name):
-            yield evidence.fault(
-                "libraries-apart",
-                f"{package.name} is in another folder (lib, lib64) than torch",
-                why="torch looks for its CUDA libraries next to itself",
-                entry="F102",
-            )
-            return
-
-
-def executable_stack(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield a library of torch that this glibc does not load."""
-    glibc = evidence.machine.glibc
-    if not glibc or not evidence.contents.executable_stack:
-        return
-    if _numbers(glibc) >= _bound("F61", "glibc"):
-        yield evidence.fault(
-            "executable-stack",
-            f"torch {evidence.torch} requires an executable stack",
-            why=f"glibc {glibc} rejects such libraries (since 2.41)",
-            entry="F61",
-        )
-
-
-def extensions_differ(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield other packages with compiled code: one that fails stops only what uses it."""
-    minor = _minor(evidence.torch, 2)
-    if minor is None:
-        return
-    for package in evidence.contents.packages:
-        built_for = _torch_minor(package)
-        if built_for in {None, minor} or package.name in _COMPANIONS:
-            continue
-        release = f"{package.name} {package.version}"
-        yield evidence.fault(
-            "extension-mismatch",
-            f"{release} was built for torch 2.{built_for}, not {evidence.torch}",
-            why="compiled code works with one minor version of torch",
-            context=evidence.context.knowing(extension=quoted(package.name)),
-            entry="F56",
-            blocking=False,
-        )
-
-
-def _bound(identity: str, name: str) -> tuple[int, ...]:
-    """Return a version at which a failure begins or ends."""
-    return _numbers(load_failures()[identity].bounds[name])
-
-
 def _record(evidence: DoctorEvidence, pattern: str) -> str | None:
     """Return the first of conda's records whose name begins as a pattern says."""
     names = filter(re.compile(pattern).match, evidence.contents.conda)
     return next(names, None)
-
-
-def _torch_minor(package: InstalledPackage) -> int | None:
-    """Return the minor of torch that a package was built for: by the local version of its build, or by a pin."""
-    label = package.version.partition("+")[2]
-    built = re.search(r"(?:pt|torch)2\.?(\d|1\d)(?!\d)", label)
-    if built:
-        return int(built[1])
-    for requirement in package.requires:
-        if requirement.name != "torch" or "extra" in str(requirement.marker):
-            continue
-        pin = re.match(r"==2\.(\d+)", str(requirement.specifier))
-        if pin:
-            return int(pin[1])
-    return None
-
-
-def _minor(version: str, major: int) -> int | None:
-    match = re.match(rf"{major}\.(\d+)", version)
-    return int(match[1]) if match else None
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return the first three numbers of a version, or of the one in the name of conda's record."""
-    release = re.match(r"(?:[a-z]+-)?([^+-]*)", version)
-    numbers = re.findall(r"\d+", release[1]) if release else []
-    return tuple(map(int, numbers[:3]))
 
 
 def library_path(evidence: DoctorEvidence) -> DoctorFindings:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import open_regular, parse_toml, read_document, read_json
+from gpuinstall.base.files import parse_toml, read_document, read_json
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import some
 from gpuinstall.base.values import dataclass
@@ -40,15 +39,6 @@ _WITH_EVERY_ENVIRONMENT = frozenset({"pip", "setuptools", "wheel"})
 _VERSION_OF_PYTHON = re.compile(r"^version(?:_info)? *= *(\d+\.\d+)", re.MULTILINE)
 _ACTIVATED = re.compile(r"^ *(?:export )?VIRTUAL_ENV=(['\"]?)(/[^'\"$\n]+)\1$", re.MULTILINE)
 
-# Of elf(5): how a 64-bit file begins, the bytes of its header and of a segment's, PT_GNU_STACK and PF_X.
-ELF_64 = b"\x7fELF\x02"
-HEADER = 64
-SEGMENT = 56
-GNU_STACK = 0x6474E551
-EXECUTABLE = 1
-PROCESSORS = {62: "x86_64", 183: "aarch64"}
-"""The machines of elf(5) that PyTorch is built for."""
-
 
 @dataclass(frozen=True)
 class EnvironmentContents:
@@ -60,12 +50,8 @@ class EnvironmentContents:
     """Its Python, ``X.Y``."""
     leftovers: tuple[Path, ...] = ()
     """Folders that a broken uninstall has left."""
-    hollow: Path | None = None
-    """A folder torch without a torch in it."""
     conda: tuple[str, ...] = ()
     """The names of conda's records."""
-    executable_stack: bool = False
-    """Whether torch's library requires one."""
     activated: Path | None = None
     """The folder that its ``activate`` leads to."""
 
@@ -85,52 +71,13 @@ class EnvironmentContents:
 def read_contents(venv: Path) -> EnvironmentContents:
     """Look into the folder of an environment; of its packages the records are read once a check asks for them."""
     sites = packages_folders(venv)
-    leftovers = []
-    hollow = None
-    executable_stack = False
-    for site in sites:
-        leftovers += sorted(site.glob("~*"))
-        torch = site / "torch"
-        if hollow is None and torch.is_dir() and not (torch / "__init__.py").exists():
-            hollow = torch
-        if needs_executable_stack(torch / "lib" / "libtorch_cpu.so"):
-            executable_stack = True
     return EnvironmentContents(
         packages=read_packages(sites),
         python=_python(venv, sites),
-        leftovers=tuple(leftovers),
-        hollow=hollow,
+        leftovers=tuple(path for site in sites for path in sorted(site.glob("~*"))),
         conda=tuple(path.stem for path in sorted(venv.glob("conda-meta/*.json"))),
-        executable_stack=executable_stack,
         activated=_activated(venv / "bin" / "activate"),
     )
-
-
-def needs_executable_stack(library: Path) -> bool:
-    """Whether a 64-bit ELF library has an executable PT_GNU_STACK (elf(5)); False if there is no library."""
-    with suppress(OSError, struct.error), open_regular(library) as file:
-        header = file.read(HEADER)
-        if not header.startswith(ELF_64):
-            return False
-        [start] = struct.unpack_from("<Q", header, 32)
-        size, count = struct.unpack_from("<HH", header, 54)
-        file.seek(start)
-        for _ in range(count):
-            segment = file.read(min(size, SEGMENT))
-            kind, flags = struct.unpack_from("<II", segment)
-            if kind == GNU_STACK and flags & EXECUTABLE:
-                return True
-    return False
-
-
-def processor_of(library: Path) -> str | None:
-    """Return what a library runs on; None if it is no library for Linux, or for a processor without PyTorch."""
-    with suppress(OSError), open_regular(library) as file:
-        header = file.read(20)
-        if header.startswith(ELF_64):
-            machine = int.from_bytes(header[18:], "little")
-            return PROCESSORS.get(machine)
-    return None
 
 
 def _python(venv: Path, sites: list[Path]) -> str | None:

@@ -6,12 +6,18 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from packaging.requirements import Requirement
+
+from gpuinstall.base import process
 from gpuinstall.base.advice import OURS, Advice, for_install
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import MachineError, UsageError
 from gpuinstall.base.finding import Finding, Where
+from gpuinstall.base.regex import regex
 from gpuinstall.base.shell import joined
-from gpuinstall.diagnose import application, damage, environment, project
+from gpuinstall.base.uv import environment as uv_environment
+from gpuinstall.base.uv import uv
+from gpuinstall.diagnose import application, environment, project
 from gpuinstall.diagnose.add_ons import read_add_ons
 from gpuinstall.diagnose.evidence import (
     DoctorEvidence,
@@ -47,28 +53,16 @@ if TYPE_CHECKING:
     from gpuinstall.sources import Sources
 
 CHECKS: tuple[Callable[[DoctorEvidence], DoctorFindings], ...] = (
-    damage.environment_moved,
-    damage.torch_hollow,
-    damage.files_lost,
-    damage.made_for_elsewhere,
-    damage.requirements_unmet,
-    damage.leftovers,
+    environment.environment_moved,
+    environment.files_lost,
+    environment.leftovers,
     environment.torch_twice,
     environment.conda_build,
-    environment.mkl_too_new,
-    environment.cpu_build_over_cuda,
-    environment.no_code,
     environment.two_cuda_majors,
     environment.guard_passed,
-    environment.companions_differ,
-    environment.numpy_too_new,
-    environment.cudnn_too_new,
-    environment.libraries_apart,
     application.add_ons_replace_torch,
     application.add_ons_need_extensions,
     application.add_ons_clash,
-    environment.executable_stack,
-    environment.extensions_differ,
     environment.library_path,
     environment.python_path,
     environment.python_home,
@@ -81,8 +75,10 @@ CHECKS: tuple[Callable[[DoctorEvidence], DoctorFindings], ...] = (
     project.request_unmet,
 )
 ORDER: tuple[Where, ...] = ("machine", "environment", "project")
-DAMAGE = {"torch-damaged", "files-lost", "made-for-elsewhere", "requirement-unmet"}
+DAMAGE = {"files-lost", "requirement-unmet"}
 """What explains every check that fails: the files are made again when it is repaired."""
+_UNMET = regex(r"The package `(\S+)` requires `(.+?)`, but (?:`(\S+)` is installed|it's not)")
+_COMPANIONS = {"torchvision": "F47", "torchaudio": "F48"}
 
 
 class ExaminedEnvironment(NamedTuple):
@@ -90,8 +86,9 @@ class ExaminedEnvironment(NamedTuple):
 
     venv: Path
     verdict: Verdict | None
-    """None if its interpreter does not run."""
+    """None if its interpreter was not started, or does not run."""
     packages: int = 0
+    was_started: bool = True
 
     @property
     def works(self) -> bool:
@@ -156,6 +153,9 @@ def examine(
 ) -> Examination:
     """Examine this machine, an environment if there is one, and the project around it.
 
+    Files are read. The Python of the environment is started only if we made it or the user named it: a folder's ``.venv``
+    may be a stranger's.
+
     Args:
         folder: The project's folder.
         venv: The folder of the environment.
@@ -171,12 +171,16 @@ def examine(
     findings = list(run_checks(evidence))
     examined = None
     words: tuple[str, ...] = ("--venv", str(venv)) if named else ()
-    if is_there:
+    if is_there and (named or read_marker(venv)):
         verdict, failures = _verify(venv, machine, evidence, reporter)
         examined = ExaminedEnvironment(venv, verdict, len(evidence.contents.packages))
-        findings = merge_failures(findings, failures)
+        findings = merge_failures([*findings, *requirements_unmet(evidence)], failures)
         if verdict:
             findings += unproven_devices(verdict)
+    elif is_there:
+        packages = len(evidence.contents.packages)
+        examined = ExaminedEnvironment(venv, None, packages, was_started=False)
+        findings.append(not_started(venv))
     elif named:
         fix = Advice(OURS, ("install", *words))
         message = f"there is no environment at {venv}"
@@ -254,6 +258,46 @@ def run_checks(evidence: DoctorEvidence) -> DoctorFindings:
     """Make every check."""
     for check in CHECKS:
         yield from check(evidence)
+
+
+def not_started(venv: Path) -> Finding:
+    """Return what was not checked in an environment that we did not make and the user did not name."""
+    return Finding(
+        "not-started",
+        f"the Python of {venv} was not started: nothing was imported, no kernel run, no requirement checked",
+        why="another program made this environment, and it was not named",
+        fixes=(Advice(OURS, ("doctor", "--venv", str(venv))),),
+        where="environment",
+        blocking=False,
+    )
+
+
+def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
+    """Yield what ``uv pip check`` finds: a requirement that is missing, or there in another version.
+
+    What torch's family requires blocks.
+    """
+    command = [uv(), "pip", "check", "--python", interpreter(evidence.venv)]
+    done = process.run(command, env=uv_environment(os.environ, {}))
+    found = dict.fromkeys(match.groups() for match in _UNMET.finditer(done.err))
+    for name, text, version in found:
+        requirement = Requirement(text)
+        state = f"{version} is installed" if version else "it is not installed"
+        package = evidence.contents.by_name[name]
+        required = f"{requirement.name}{requirement.specifier}"
+        fix = evidence.repair.install(requirement)
+        entry = None
+        if requirement.name == "torch":
+            entry = _COMPANIONS.get(name)
+            fix = evidence.install("torch", name, note="install both together")
+        yield evidence.fault(
+            f"{name}-mismatch" if entry else "requirement-unmet",
+            f"{name} {package.version} requires {required}, and {state}",
+            entry=entry,
+            why="it was removed or changed after the installation",
+            fixes=(fix,),
+            blocking=name in evidence.catalog.family,
+        )
 
 
 def merge_failures(findings: Iterable[Finding], failures: Sequence[Finding]) -> list[Finding]:
@@ -336,9 +380,13 @@ def _verify(
         return None, [replace(error.finding, fixes=(evidence.install(),), where="environment")]
     more = Advice(OURS, ("verify", "--verbose", "--venv", str(venv)))
     failures = []
+    torch = evidence.contents.by_name.get("torch")
     for device in verdict.devices:
         for fault in device.faults:
+            fixes = fault.fixes or (more,)
+            if any(str(fix).startswith("gpuinstall doctor --fix") for fix in fixes):
+                fixes = (evidence.repair.reinstall(torch) if torch else evidence.install(),)
             if fault.where != "machine":
                 message = f"{device.name}: {fault.message}"
-                failures.append(replace(fault, message=message, fixes=fault.fixes or (more,)))
+                failures.append(replace(fault, message=message, fixes=fixes))
     return verdict, failures

@@ -56,6 +56,7 @@ CAUSES_WHERE = {
 }
 
 PROGRAM_CAUSES = {"torchvision": "F47", "torchaudio": "F48", "bitsandbytes": "F71", "triton": "F68"}
+SHADOWED = "F46"
 OTHER_TORCH = "F56"
 """What a program that fails beside a torch that works was most often made for: another one."""
 
@@ -236,6 +237,9 @@ def _cause(
         return known or (None if "No module named" in text else usual)
     if NO_KERNEL in text:
         return _no_code_cause(target, report, proof)
+    # The torch that is imported is the environment's own: another one was looked for before.
+    if name == "import" and known == SHADOWED:
+        known = None
     return known or _usual_cause(name, text, target, proof.machine)
 
 

@@ -9,9 +9,8 @@ from packaging.requirements import Requirement
 
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import Gpu, Machine
+from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import SilentReporter
-from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.diagnose.evidence import read_contents
 from gpuinstall.diagnose.repair import RepairSource, read_repair, repair_steps, run_repairs
 from gpuinstall.environments.environment import Marker, advice_words, renewing_arguments
@@ -20,8 +19,6 @@ from tests.frozen import frozen_catalog
 from tests.unit.diagnose.evidence import found as found_in
 
 LINUX = Machine("linux", "x86_64", "glibc", "2.36")
-LIBRARY = b"\x7fELF\x02\x01\x01" + bytes(11) + b"\x3e\x00" + bytes(80)
-FOREIGN = LIBRARY.replace(b"\x3e", b"\xb7")
 
 
 class Site:
@@ -116,53 +113,9 @@ def test_what_torch_does_not_need_is_not_looked_at(site):
     assert site.findings() == []
 
 
-@pytest.mark.parametrize(
-    ("missing", "asked"), [("filelock", "filelock"), ("triton", "triton==3.5")]
-)
-def test_a_requirement_that_is_not_there_is_named(site, missing, asked):
-    next(site.folder.glob(f"{missing}-*")).rename(site.folder / "away")
-    (finding,) = site.findings()
-    assert finding.code == "requirement-unmet"
-    assert finding.message == f"torch 2.14.1+cu126 requires {asked}, and it is not installed"
-    assert str(finding.fixes[-1]).endswith(f" {asked}")
-
-
-def test_a_requirement_in_another_version_is_named(site):
-    next(site.folder.glob("triton-*")).rename(site.folder / "triton-3.4.0.dist-info")
-    assert (
-        site.findings()[0].message
-        == "torch 2.14.1+cu126 requires triton==3.5, and 3.4.0 is installed"
-    )
-
-
-def test_extras_of_a_requirement_are_followed(site):
-    site.add("torchvision", "0.29.1+cu126", "cuda-toolkit[cublas]==12.6")
-    site.add(
-        "cuda-toolkit",
-        "12.6",
-        'nvidia-cublas ; extra == "cublas"',
-        'nvidia-cufft ; extra == "cufft"',
-    )
-    assert [finding.message for finding in site.findings()] == [
-        "cuda-toolkit 12.6 requires nvidia-cublas, and it is not installed"
-    ]
-
-
-def test_a_companion_of_another_torch_is_named_with_its_entry(site):
-    site.add("torchaudio", "2.10.0+cu126", "torch==2.10.0")
-    (finding,) = site.findings()
-    assert (finding.code, finding.id, finding.blocking) == ("torchaudio-mismatch", "F48", True)
-    assert (
-        finding.message
-        == "torchaudio 2.10.0+cu126 requires torch==2.10.0, and 2.14.1+cu126 is installed"
-    )
-    assert (finding.fix or "").startswith(
-        f"gpuinstall install --venv {site.venv} --replace torch torchaudio "
-    )
-
-
-def test_a_repair_keeps_what_only_the_user_has(site):
-    site.add("torchaudio", "2.10.0+cu126", "torch==2.10.0")
+def test_a_repair_keeps_what_only_the_user_has(site: Site) -> None:
+    (site.venv / "bin").mkdir(exist_ok=True)
+    (site.venv / "bin" / "activate").write_text("VIRTUAL_ENV=/elsewhere/.venv\n")
     site.add("pandas", "2.3.0", "numpy", 'xlrd ; extra == "excel"')
     site.add("numpy", "2.2.6")
     site.add("xlrd", "2.0.1")
@@ -171,41 +124,13 @@ def test_a_repair_keeps_what_only_the_user_has(site):
     site.add("mine", "0.1")
     (site.folder / "mine-0.1.dist-info" / "direct_url.json").write_text("{}")
     (finding,) = site.findings()
-    again = f"gpuinstall install --venv {site.venv} --replace torch torchaudio pandas==2.3.0 ring-a==1.0 xlrd==2.0.1"
+    again = f"gpuinstall install --venv {site.venv} --replace pandas==2.3.0 ring-a==1.0 xlrd==2.0.1"
     assert (finding.fix or "").splitlines() == [
-        f"{again}   # install both together; without mine, not installed from an index"
+        f"{again}   # without mine, not installed from an index"
     ]
 
 
-def test_compiled_files_of_another_python_are_named(site):
-    site.add(
-        "markupsafe", "3.0", files={"markupsafe/_speedups.cpython-311-x86_64-linux-gnu.so": LIBRARY}
-    )
-    site.add("torchvision", "0.29.1+cu126", "markupsafe")
-    assert [finding.message for finding in site.findings()] == [
-        "markupsafe 3.0 is compiled for Python 3.11, and this is Python 3.12"
-    ]
-
-
-def test_libraries_for_another_processor_are_named(site):
-    site.add("torchvision", "0.29.1+cu126", files={"torchvision/image.so": FOREIGN})
-    (finding,) = site.findings()
-    assert (
-        finding.message
-        == "torchvision 0.29.1+cu126 is compiled for aarch64 processors, and this is x86_64"
-    )
-    arm = Machine("linux", "arm64", "glibc", "2.36")
-    assert site.findings(arm) == []
-
-
-def test_a_folder_torch_without_a_torch_is_named(tmp_path):
-    site = Site(tmp_path / ".venv")
-    (site.folder / "torch").mkdir()
-    (finding,) = site.findings()
-    assert (finding.code, finding.blocking) == ("torch-damaged", True)
-
-
-def test_leftovers_are_a_note_and_removing_them_a_step(site):
+def test_leftovers_are_a_note_and_removing_them_a_step(site: Site) -> None:
     for name in ("~orch", "~orch-2.1.0.dist-info"):
         (site.folder / name).mkdir()
     (finding,) = site.findings()
@@ -215,15 +140,7 @@ def test_leftovers_are_a_note_and_removing_them_a_step(site):
     assert not list(site.folder.glob("~*"))
 
 
-def test_a_build_without_code_for_the_card_is_found_without_running_anything(site):
-    card = Gpu(0, "NVIDIA GeForce GTX 1080", compute_capability=ComputeCapability(6, 1))
-    machine = Machine("linux", "x86_64", "glibc", "2.36", gpus=(card,))
-    assert site.findings(machine) == []
-    (finding,) = found_in(machine, "2.14.1+cu130")
-    assert (finding.code, finding.id) == ("no-code", "F37")
-
-
-def test_an_environment_of_ours_is_repaired_from_its_own_lock(site):
+def test_an_environment_of_ours_is_repaired_from_its_own_lock(site: Site) -> None:
     Marker("1", "pylock.cu126.toml", "0" * 64, "3.12", "2.14.1", "cu126", "f", {}).write(site.venv)
     (site.venv / "pylock.cu126.toml").touch()
     (site.folder / "torch" / "__init__.py").unlink()
@@ -252,8 +169,6 @@ def test_only_steps_in_this_environment_are_taken(site):
 
 
 def _fix(line: str) -> Finding:
-    from gpuinstall.base.finding import Finding
-
     return Finding("x", "x", fixes=(line,), where="environment")
 
 

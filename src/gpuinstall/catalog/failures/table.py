@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -129,8 +128,6 @@ class Failure:
     """``code`` or ``toolkit``: a build with another one may not have it."""
     level: str = "reported"
     """``inferred`` if no thread shows it."""
-    bounds: Mapping[str, str] = field(default_factory=dict)
-    """The versions at which it begins or ends."""
 
     @property
     def is_symptom(self) -> bool:

@@ -149,7 +149,11 @@ def main() -> None:
 
 
 def _import_torch() -> str:
-    return str(import_module("torch").__file__)
+    torch = import_module("torch")
+    # A folder that has lost its files can be imported too.
+    if not hasattr(torch, "_C"):
+        raise ImportError("the folder torch has no torch in it")
+    return str(torch.__file__)
 
 
 def _context(options: Options) -> CheckContext:

@@ -316,9 +316,6 @@ DOCTOR: dict[str, Made] = {
         shell("LD_LIBRARY_PATH"),
     ),
     **doctor(
-        "F102", "libraries-apart", sound(apart=(("nvidia-cudnn-cu12", "9.10.2.21"),)), sound()
-    ),
-    **doctor(
         "F53",
         "library-path-poisoned",
         shell("LD_LIBRARY_PATH", "libnccl.so.2"),
@@ -330,41 +327,7 @@ DOCTOR: dict[str, Made] = {
         sound(**beside(("nvidia-cudnn-cu12", "9.10.2.21"), ("nvidia-cudnn-cu13", "9.20.0.48"))),
         sound(**beside(("nvidia-cudnn-cu12", "9.10.2.21"), ("nvidia-nccl-cu12", "2.27.5"))),
     ),
-    **doctor(
-        "F55",
-        "cudnn-too-new",
-        sound(machine("GTX 1080"), **beside(("nvidia-cudnn-cu12", "9.14.0.64"))),
-        sound(machine("GTX 1080"), **beside(("nvidia-cudnn-cu12", "9.10.2.21"))),
-    ),
-    **doctor(
-        "F56",
-        "extension-mismatch",
-        sound(**beside(("torch-scatter", "2.1.2+pt29cu126"))),
-        sound(**beside(("torch-scatter", "2.1.2+pt210cu126"))),
-    ),
     **doctor("F57", "toolkit-differs", toolkit("11.8.89"), toolkit("12.4.131")),
-    **doctor(
-        "F60",
-        "mkl-too-new",
-        sound(
-            packages=CONDA, conda=("mkl-2024.1.0-h1", "pytorch-2.2.2-py3.11_cuda12.1_cudnn8.9.2_0")
-        ),
-        sound(
-            packages=CONDA, conda=("mkl-2024.0.0-h1", "pytorch-2.2.2-py3.11_cuda12.1_cudnn8.9.2_0")
-        ),
-    ),
-    **doctor(
-        "F61",
-        "executable-stack",
-        sound(executable_stack=True),
-        sound(machine("RTX 4090", glibc="2.40"), executable_stack=True),
-    ),
-    **doctor(
-        "F66",
-        "numpy-too-new",
-        packages(EARLIEST, packages=(("torch", "2.2.2"), ("numpy", "2.1.0"))),
-        packages(EARLIEST),
-    ),
 }
 
 ELSEWHERE = {"plan": PLAN, "sources and lock": SOURCES, "preflight": PREFLIGHT, "doctor": DOCTOR}

@@ -277,7 +277,7 @@ def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
 
     What torch's family requires blocks.
     """
-    command = [uv(), "pip", "check", "--python", interpreter(evidence.venv)]
+    command = [str(uv()), "pip", "check", "--python", str(interpreter(evidence.venv))]
     done = process.run(command, env=uv_environment(os.environ, {}))
     found = dict.fromkeys(match.groups() for match in _UNMET.finditer(done.err))
     for name, text, version in found:

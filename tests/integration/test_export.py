@@ -17,7 +17,6 @@ from packaging.pylock import Pylock
 from gpuinstall.base import process
 from gpuinstall.base.process import Finished
 from gpuinstall.base.uv import uv
-from tests.lab.cases import mostly_heavy
 from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
 
@@ -32,81 +31,6 @@ dependencies = [
     "cowsay",  # says it
 ]
 """
-EXISTING_INDEX = """
-[tool.uv.sources]
-# from the mirror
-cowsay = {{ index = "mirror" }}
-torch = {{ index = "pytorch-cu126" }}  # for everyone
-
-[tool.ruff]
-line-length = 100
-
-[[tool.uv.index]]
-name = "mirror"  # ours
-url = "{default}"
-explicit = true
-
-[[tool.uv.index]]
-name = "pytorch-cu126"
-url = "{torch}/cu126"
-explicit = true
-"""
-EXISTING_CONFLICTS = """
-[project.optional-dependencies]
-old = ["torch==2.13.0 ; python_version >= '3.10'"]
-new = ["torch==2.14.1 ; python_version >= '3.10'"]
-
-[tool.uv]
-package = false
-conflicts = [
-    # one torch at a time
-    [
-        {{ extra = "old" }},
-        {{ extra = "new" }},
-    ]
-]
-
-[tool.uv.sources]
-torch = [
-    {{ index = "pytorch-cpu", extra = "old" }},
-    {{ index = "pytorch-cpu", extra = "new" }},
-]
-
-[[tool.uv.index]]
-name = "pytorch-cpu"
-url = "{torch}/cpu"
-explicit = true
-"""
-EXCLUSIVE_EXTRAS = """
-[project.optional-dependencies]  # neither says where torch comes from
-old = ["torch==2.13.0 ; python_version >= '3.10'"]
-new = ["torch==2.14.1 ; python_version >= '3.10'"]
-[tool.uv] # in one line
-conflicts = [[{{extra="old"}},{{extra="new"}}]] # one at a time
-"""
-GROUPS = """
-[dependency-groups]
-test = ["filelock"]
-dev = [{{ include-group = "test" }}, "cowsay"]
-
-[tool.uv.dependency-groups]
-dev = {{ requires-python = ">=3.10" }}
-
-[tool.uv.sources]
-Torch = [{{ index = "pytorch-cpu" }}] # spelled otherwise
-
-[[ tool . uv . index ]]
-"name" = "pytorch-cpu"
-url = "{torch}/cpu"
-explicit = true
-# the end, without a line end"""
-SHAPES = {
-    "bare": "",
-    "index": EXISTING_INDEX,
-    "conflicts": EXISTING_CONFLICTS,
-    "exclusive extras": EXCLUSIVE_EXTRAS,
-    "groups": GROUPS,
-}
 
 
 @pytest.fixture(scope="module")
@@ -285,30 +209,26 @@ def test_pip_takes_condas_pip_section_as_conda_hands_it_over(workshop):
     assert f"python={PYTHON}" in document["dependencies"]
 
 
-@pytest.mark.parametrize("ends", mostly_heavy(["\n", "\r\n"], ["\n"]), ids=["lf", "crlf"])
-@pytest.mark.parametrize("shape", mostly_heavy(SHAPES, {"index", "groups"}))
-def test_uv_locks_the_patched_project_and_the_patch_can_be_undone(workshop, index, shape, ends):
+def uv_project(workshop: Workshop):
+    """Make the folder a project with the tables that are written for it."""
     project = workshop.folder / "pyproject.toml"
-    text = PROJECT + SHAPES[shape].format(torch=index.torch_index, default=index.default_index)
-    before = text.replace("\n", ends).encode()
-    project.write_bytes(before)
-    export(workshop, "uv")
-    once = project.read_bytes()
-    export(workshop, "uv")
-    assert project.read_bytes() == once
+    project.write_text(PROJECT + export(workshop, "uv")["text"], encoding="utf-8")
+
+
+def test_uv_locks_a_project_with_the_tables(workshop):
+    uv_project(workshop)
     locked = with_uv(workshop, "lock", "--python", sys.executable)
     assert locked.ok, locked.err
     assert (torch_of(workshop, "torch-cu126"), torch_of(workshop, "torch-cpu")) == (
         "2.14.1+cu126",
         "2.14.1+cpu",
     )
-    export(workshop, "uv", "--remove")
-    assert project.read_bytes() == before
 
 
 def torch_of(workshop: Workshop, group: str) -> str:
     """The torch that uv has locked in a group for this machine; the whole family comes from the group's index."""
-    words = ("export", "--frozen", "--format", "pylock.toml", "--no-emit-project", "--group", group)
+    form = ("--frozen", "--format", "pylock.toml", "--no-emit-project")
+    words = ("export", *form, "--no-default-groups", "--group", group)
     done = with_uv(workshop, *words)
     assert done.ok, done.err
     chosen = {
@@ -322,28 +242,15 @@ def torch_of(workshop: Workshop, group: str) -> str:
 
 
 @pytest.mark.heavy
-def test_uv_takes_one_group_at_a_time(workshop):
-    (workshop.folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
-    export(workshop, "uv")
-    done = with_uv(
-        workshop,
-        "sync",
-        "--python",
-        sys.executable,
-        "--group",
-        "torch-cpu",
-        "--group",
-        "torch-cu126",
-    )
-    assert not done.ok
-    assert "torch-cpu" in done.err
-    assert "torch-cu126" in done.err
-
-
-@pytest.mark.heavy
-def test_uv_syncs_the_group_that_was_chosen(workshop):
-    (workshop.folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
-    export(workshop, "uv")
-    done = with_uv(workshop, "sync", "--python", sys.executable, "--group", "torch-cu126")
-    assert done.ok, done.err
-    assert "torch==2.14.1+cu126" in held(workshop, workshop.folder / ".venv" / "bin" / "python")
+def test_uv_run_takes_the_build_for_gpus_and_another_is_chosen(workshop):
+    uv_project(workshop)
+    show = ("python", "-c", "import torch; print(torch.__version__)")
+    both = with_uv(workshop, "sync", "--python", sys.executable, "--group", "torch-cpu")
+    assert not both.ok
+    assert "torch-cpu" in both.err
+    assert "torch-cu126" in both.err
+    unasked = with_uv(workshop, "run", "--python", sys.executable, *show)
+    assert unasked.out == "2.14.1+cu126\n", unasked.err
+    other = ("--no-default-groups", "--group", "torch-cpu")
+    chosen = with_uv(workshop, "run", "--python", sys.executable, *other, *show)
+    assert chosen.out == "2.14.1+cpu\n", chosen.err

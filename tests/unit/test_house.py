@@ -29,7 +29,7 @@ base ->
 catalog -> base sources
 diagnose -> base catalog environments lock machine plan sources verify wheels
 environments -> base catalog machine
-export -> base catalog environments install lock machine
+export -> base catalog environments lock machine
 gpuinstall -> base
 install -> base catalog environments lock machine plan sources verify wheels
 lock -> base catalog environments machine plan sources wheels words

@@ -1,11 +1,9 @@
-"""The formats that a lock is written in: each a pure function, and a row of a table."""
+"""The formats that locks are written in: each a small writer, and a row of a table."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, NamedTuple
-
-from packaging.requirements import Requirement
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.text import visible
@@ -18,56 +16,55 @@ from gpuinstall.export.pins import (
     systems_of,
     without_folders,
 )
+from gpuinstall.export.pixi_workspace import pixi_dependencies, pixi_workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Sequence
 
     from gpuinstall.lock.lock import Lock
 
 
-class ExportFormat(NamedTuple):
-    """A format that a lock is written in."""
+class Format(NamedTuple):
+    """A format that locks are written in."""
 
     name: str
     """As on the command line."""
     help: str
-    write: Callable[[Lock, Collection[str]], str]
-    """Takes the lock and the names whose files no default index has: the family's, extensions'.
-
-    It raises UsageError if the lock does not say enough.
-    """
+    write: Callable[[Sequence[Lock]], str]
+    """Raises UsageError if a lock does not say enough, or others cannot use a package's address."""
+    takes_several: bool = False
 
 
-def requirements(lock: Lock, family: Collection[str]) -> str:
-    """Return a requirements file; raise UsageError if others cannot use a package's address."""
+def requirements(locks: Sequence[Lock]) -> str:
+    """Return a requirements file."""
+    (lock,) = locks
     pythons = str(lock.python or lock.pylock.requires_python or "of any version")
     head = f"# From {visible(lock.name)}, for Python {visible(pythons)}.\n"
-    lines = [" \\\n    ".join(pin.words) + "\n" for pin in pins(lock, family)]
+    lines = [" \\\n    ".join(pin.words) + "\n" for pin in pins(lock)]
     return "".join([head, without_folders(lock), *lines])
 
 
-def constraints(lock: Lock, _family: Collection[str]) -> str:
+def constraints(locks: Sequence[Lock]) -> str:
     """Return the version of each package, of torch with its build: ``-c`` takes it."""
+    (lock,) = locks
     commands = "pip install -c constraints.txt, uv pip install -c constraints.txt"
     lines = [f"# From {visible(lock.name)}: {commands}\n"]
     lines += [f"{name}=={version}\n" for name, version in sorted(lock.versions.items())]
     return "".join(lines)
 
 
-def conda(lock: Lock, family: Collection[str]) -> str:
-    """Return ``environment.yml``; raise UsageError if others cannot use a package's address.
+def conda(locks: Sequence[Lock]) -> str:
+    """Return ``environment.yml``.
 
     With the virtual packages that a machine has to have, conda refuses one whose driver or glibc is too old.
     """
+    (lock,) = locks
     virtual_packages = _virtual_packages(lock)
     command = "conda env create -f environment.yml"
     python = f"python={lock.python}"
     if not lock.python:
         python = json.dumps(f"python{lock.pylock.requires_python or ''}")
-    lines = [
-        f"# From {visible(lock.name)}: {command}",
-        *without_folders(lock).splitlines(),
-    ]
+    lines = [f"# From {visible(lock.name)}: {command}", *without_folders(lock).splitlines()]
     if "__cuda" in virtual_packages:
         cuda = virtual_packages["__cuda"]
         lines.append(f"# On a machine without a GPU: CONDA_OVERRIDE_CUDA={cuda} {command}")
@@ -81,10 +78,8 @@ def conda(lock: Lock, family: Collection[str]) -> str:
         f"  - {python}",
         "  - pip",
         "  - pip:",
+        *(f"      - {json.dumps(' '.join(pin.words))}" for pin in pins(lock)),
     ]
-    for pin in pins(lock, family):
-        words = json.dumps(" ".join(pin.words))
-        lines.append(f"      - {words}")
     return "\n".join(lines) + "\n"
 
 
@@ -105,11 +100,14 @@ def _virtual_packages(lock: Lock) -> dict[str, str]:
     return packages
 
 
-def pixi(lock: Lock, family: Collection[str]) -> str:
-    """Return ``pixi.toml``; raise UsageError if others cannot use a package's address.
+def pixi(locks: Sequence[Lock]) -> str:
+    """Return ``pixi.toml``, of several locks with a platform for each.
 
     It has no place for hashes: pixi takes them from the files, and keeps them in its own lock.
     """
+    if len(locks) > 1:
+        return pixi_workspace(locks, load_catalog())
+    (lock,) = locks
     systems = systems_of(lock)
     platforms = [PLATFORM_NAMES[system] for system in systems]
     lines = [
@@ -124,30 +122,14 @@ def pixi(lock: Lock, family: Collection[str]) -> str:
         f'python = "{lock.python}.*"',
         "",
         "[pypi-dependencies]",
+        *pixi_dependencies(lock, systems.values()),
     ]
-    for pin in pins(lock, family):
-        requirement = Requirement(pin.requirement)
-        marker = requirement.marker
-        if marker and not any(marker.evaluate(dict(values)) for values in systems.values()):
-            continue
-        value = json.dumps(str(requirement.specifier))
-        if requirement.url:
-            value = f"{{ url = {json.dumps(requirement.url)} }}"
-        lines.append(f"{requirement.name} = {value}")
     return "\n".join(lines) + "\n"
 
 
 FORMATS = (
-    ExportFormat(
-        "constraints",
-        "Write the versions alone, for pip -c, uv and Poetry.",
-        constraints,
-    ),
-    ExportFormat(
-        "requirements",
-        "Write a requirements file with hashes, for pip and uv.",
-        requirements,
-    ),
-    ExportFormat("conda", "Write conda's environment.yml, its pip section with hashes.", conda),
-    ExportFormat("pixi", "Write pixi's pixi.toml, the versions as locked.", pixi),
+    Format("constraints", "Write the versions alone, for pip -c, uv and Poetry.", constraints),
+    Format("requirements", "Write a requirements file with hashes, for pip and uv.", requirements),
+    Format("conda", "Write conda's environment.yml, its pip section with hashes.", conda),
+    Format("pixi", "Write pixi's pixi.toml, the versions as locked.", pixi, takes_several=True),
 )

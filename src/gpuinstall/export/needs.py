@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.utils import parse_wheel_filename
@@ -23,14 +22,13 @@ from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import CudaVersion, DriverVersion
 from gpuinstall.catalog.gpus import other_chips, products
 from gpuinstall.export.pins import backend_of, systems_of
-from gpuinstall.install.space import UNPACKED
-from gpuinstall.lock.fit import fit, selected
+from gpuinstall.lock.fit import fit
 from gpuinstall.lock.lock import LockedFile, files_of_package
 from gpuinstall.lock.target import Target
 from gpuinstall.machine.vendors import VENDORS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from packaging.tags import Tag
 
@@ -111,19 +109,11 @@ class MachineNeeds:
     known_codes: tuple[str, ...]
     """All kinds of GPU that were asked about, in their order."""
 
-    download: int | None
-    """The bytes to fetch for the largest of the locks; None: the size of a file is not known."""
-
     @property
     def codes(self) -> tuple[str, ...]:
         """Every kind of GPU that runs one of the locks under some driver, in their order."""
         served = {code for gpus in self.gpus for code in gpus.codes}
         return tuple(code for code in self.known_codes if code in served)
-
-    @property
-    def disk(self) -> int | None:
-        """The bytes that the environment takes, about; None: not known."""
-        return None if self.download is None else round(UNPACKED * self.download)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as documents have it."""
@@ -136,8 +126,6 @@ class MachineNeeds:
             "glibc": self.glibc,
             "maker": self.maker,
             "gpus": [gpus.to_dict() for gpus in self.gpus],
-            "download": self.download,
-            "disk": self.disk,
         }
 
 
@@ -149,17 +137,8 @@ class _MachineKind(NamedTuple):
     kind: str
 
 
-def machine_needs(
-    locks: Iterable[Lock],
-    catalog: Catalog,
-    sizes: Mapping[str, int | None] = MappingProxyType({}),
-) -> list[MachineNeeds]:
-    """Return what locks need of a machine, for each system and each maker of GPUs.
-
-    Args:
-        locks: The locks; a machine is to run one of them.
-        catalog: The builds of torch, and what drivers serve.
-        sizes: The bytes of files, by address.
+def machine_needs(locks: Iterable[Lock], catalog: Catalog) -> list[MachineNeeds]:
+    """Return what locks, of which a machine is to run one, need for each system and each maker of GPUs.
 
     Raises:
         UsageError: if a lock does not say what it is for, or runs on no known machine.
@@ -169,18 +148,10 @@ def machine_needs(
         kind = backend_of(lock).kind
         for os, arch in systems_of(lock):
             groups[_MachineKind(os, arch, kind)].append(lock)
-    needs = []
-    for group, members in groups.items():
-        needs.append(_needs_of_group(group, members, catalog, sizes))
-    return needs
+    return [_needs_of_group(group, members, catalog) for group, members in groups.items()]
 
 
-def _needs_of_group(
-    group: _MachineKind,
-    locks: Sequence[Lock],
-    catalog: Catalog,
-    sizes: Mapping[str, int | None],
-) -> MachineNeeds:
+def _needs_of_group(group: _MachineKind, locks: Sequence[Lock], catalog: Catalog) -> MachineNeeds:
     newest = max(_glibc(lock, group) for lock in locks)
     machine = Machine(
         group.os,
@@ -189,9 +160,6 @@ def _needs_of_group(
         glibc=f"2.{newest}" if newest else None,
         gpus=_known_gpus(group),
     )
-    # First: it raises what is wrong with a lock.
-    gpus = tuple(_gpu_needs(locks, machine, catalog))
-    downloads = [_download(lock, machine, sizes) for lock in locks]
     return MachineNeeds(
         locks=tuple(lock.name for lock in locks),
         torch=tuple(lock.versions.get("torch", "") for lock in locks),
@@ -200,9 +168,8 @@ def _needs_of_group(
         arch=group.arch,
         glibc=machine.glibc,
         maker=_maker(group.kind),
-        gpus=gpus,
+        gpus=tuple(_gpu_needs(locks, machine, catalog)),
         known_codes=tuple(map(_code, machine.gpus)),
-        download=None if None in downloads else max(filter(None, downloads), default=0),
     )
 
 
@@ -243,8 +210,8 @@ def _gpu_needs(locks: Sequence[Lock], machine: Machine, catalog: Catalog) -> Ite
             accepted[code].append(position)
     groups: dict[tuple[int, int], list[str]] = defaultdict(list)
     for code, positions in accepted.items():
-        for span in _spans(positions):
-            groups[span].append(code)
+        # No driver between two that run a GPU leaves it out: it has a first one and perhaps a last one.
+        groups[positions[0], positions[-1]].append(code)
     for (first, last), codes in groups.items():
         if drivers:
             yield _with_drivers(codes, drivers, first, last, catalog)
@@ -276,17 +243,6 @@ def _codes_that_run(locks: Iterable[Lock], machine: Machine, catalog: Catalog) -
             continue
         running.update(run.index for run in verdict.plan.gpus if run.runs)
     return [_code(gpu) for gpu in machine.gpus if gpu.index in running]
-
-
-def _spans(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last of each run of neighbours among ascending positions."""
-    first = last = positions[0]
-    for position in positions[1:]:
-        if position > last + 1:
-            yield first, last
-            first = position
-        last = position
-    yield first, last
 
 
 def _with_drivers(
@@ -358,29 +314,3 @@ def neighbours(codes: Sequence[str], known_codes: Sequence[str]) -> Iterator[tup
             run = []
     if run:
         yield run[0], run[-1]
-
-
-def sizes_in(locks: Iterable[Lock]) -> dict[str, int | None]:
-    """Return the bytes of each file of locks by its address; None if the lock does not have them."""
-    sizes = {}
-    for lock in locks:
-        for package in lock.pylock.packages:
-            for file in files_of_package(package):
-                if file.url:
-                    sizes[file.url] = file.size
-    return sizes
-
-
-def _download(
-    lock: Lock,
-    machine: Machine,
-    sizes: Mapping[str, int | None],
-) -> int | None:
-    """Return the bytes that a machine of this kind fetches; None if the size of a file is not known."""
-    total = 0
-    for file in selected(lock, str(lock.python), machine):
-        size = sizes.get(file.url)
-        if size is None:
-            return None
-        total += size
-    return total

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.units import readable
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -33,7 +31,3 @@ def _lines(needs: MachineNeeds) -> Iterator[str]:
             newest = f" to {gpus.cudas[-1]}" if gpus.last_branch else " or newer"
             cuda = f": driver {gpus.drivers} (CUDA {gpus.cudas[0]}{newest})"
         yield f"  GPU       {_MAKERS[str(needs.maker)]} {', '.join(gpus.codes)}{cuda}"
-    if needs.download is None or needs.disk is None:
-        yield "  download  of unknown size: the lock has no sizes, and no server was asked or told them"
-    else:
-        yield f"  download  {readable(needs.download)}, about {readable(needs.disk)} installed"

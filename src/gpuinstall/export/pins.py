@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.utils import canonicalize_name
@@ -11,10 +12,12 @@ from gpuinstall.base.backend import Backend
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import visible
+from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from packaging.pylock import Package, PackageArchive, PackageSdist, PackageWheel
 
@@ -77,26 +80,26 @@ def without_folders(lock: Lock) -> str:
     return text
 
 
-def pins(lock: Lock, family: Collection[str]) -> Iterator[Pin]:
+@cache
+def other_sources() -> frozenset[str]:
+    """Return the names whose files no default index has: the family's, and those of extensions."""
+    return frozenset({*load_catalog().family, *load_extensions().rows})
+
+
+def pins(lock: Lock) -> Iterator[Pin]:
     """Yield each package of a lock as a requirement, but what is in a folder."""
     for package in lock.pylock.packages:
         if package.directory:
             continue
         files = list(_hashed_files(package))
         if not files:
-            message = f"{package.name} in {lock.name} is not a file with a sha256"
-            hint = f"Lock a release of {package.name}, or install it afterwards"
             raise UsageError(
                 "not-exportable",
-                message,
-                hint=hint,
+                f"{package.name} in {lock.name} is not a file with a sha256",
+                hint=f"Lock a release of {package.name}, or install it afterwards",
             )
-        by_address = canonicalize_name(package.name) in family
-        requirement = requirement_of(
-            package,
-            files,
-            by_address=by_address,
-        )
+        by_address = canonicalize_name(package.name) in other_sources()
+        requirement = requirement_of(package, files, by_address=by_address)
         if package.marker:
             requirement += f" ; {package.marker}"
         if not requirement.isprintable():
@@ -117,12 +120,10 @@ def backend_of(lock: Lock) -> Backend:
     try:
         return Backend.parse(local or Target.parse(lock.target).backend)
     except (UsageError, ValueError):
-        message = f"{lock.name} does not say which build of torch it has"
-        hint = "Rename it after its target: pylock.cu126.toml"
         raise UsageError(
             "not-exportable",
-            message,
-            hint=hint,
+            f"{lock.name} does not say which build of torch it has",
+            hint="Rename it after its target: pylock.cu126.toml",
         ) from None
 
 
@@ -133,10 +134,9 @@ def systems_of(lock: Lock) -> dict[_System, dict[str, str]]:
         UsageError: if it does not say its Python.
     """
     if lock.python is None:
-        message = f"{lock.name} does not say which Python it is for"
         raise UsageError(
             "not-exportable",
-            message,
+            f"{lock.name} does not say which Python it is for",
             hint="gpuinstall lock",
         )
     markers = lock.pylock.environments
@@ -151,12 +151,7 @@ def systems_of(lock: Lock) -> dict[_System, dict[str, str]]:
 def name_for_others(lock: Lock) -> str:
     """Return what an environment of the lock is called: ``torch-cu126``."""
     name = lock.name.removesuffix(".toml").replace("pylock", "torch")
-    return re.sub(
-        r"[^\w-]",
-        "-",
-        name,
-        flags=re.ASCII,
-    )
+    return re.sub(r"[^\w-]", "-", name, flags=re.ASCII)
 
 
 def requirement_of(
@@ -187,9 +182,20 @@ def requirement_of(
 
 
 def _not_exportable(package: Package, reason: str) -> UsageError:
-    hint = "gpuinstall lock --upgrade   # with packages from an index"
     return UsageError(
         "not-exportable",
         f"{package.name} {reason}",
-        hint=hint,
+        hint="gpuinstall lock --upgrade   # with packages from an index",
     )
+
+
+def one_python(locks: Sequence[Lock]) -> str:
+    """Return the Python that all of some locks are for; raise UsageError if there are several."""
+    pythons = {str(lock.python) for lock in locks}
+    if len(pythons) > 1:
+        raise UsageError(
+            "pythons-differ",
+            f"{', '.join(lock.name for lock in locks)} are for different Pythons",
+            hint="gpuinstall lock --upgrade",
+        )
+    return pythons.pop()

@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.requirements import Requirement
 
-from gpuinstall.base.errors import UsageError
 from gpuinstall.base.text import visible
 from gpuinstall.export.needs import machine_needs, neighbours
-from gpuinstall.export.pins import PLATFORM_NAMES, name_for_others, pins, without_folders
+from gpuinstall.export.pins import (
+    PLATFORM_NAMES,
+    name_for_others,
+    one_python,
+    pins,
+    without_folders,
+)
 from gpuinstall.lock.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.base.versions import CudaVersion
     from gpuinstall.catalog import Catalog
@@ -58,19 +63,13 @@ class _Platform(NamedTuple):
         return f"  {{ {', '.join(fields)} }},"
 
 
-def pixi_workspace(locks: Sequence[Lock], family: Collection[str], catalog: Catalog) -> str:
+def pixi_workspace(locks: Sequence[Lock], catalog: Catalog) -> str:
     """Return ``pixi.toml`` for several locks.
 
     Raises:
         UsageError: if they are for different Pythons, or others cannot use a package's address.
     """
-    pythons = {lock.python for lock in locks}
-    if len(pythons) > 1:
-        raise UsageError(
-            "pythons-differ",
-            f"{', '.join(lock.name for lock in locks)} are for different Pythons",
-            hint="gpuinstall lock --upgrade",
-        )
+    python = one_python(locks)
     platforms: list[_Platform] = []
     for lock in locks:
         for needs in machine_needs([lock], catalog):
@@ -90,11 +89,12 @@ def pixi_workspace(locks: Sequence[Lock], family: Collection[str], catalog: Cata
         "]",
         "",
         "[dependencies]",
-        f'python = "{locks[0].python}.*"',
+        f'python = "{python}.*"',
     ]
     for platform in platforms:
         lines += ["", f'[target."{platform.name}".pypi-dependencies]']
-        lines += _dependencies(platform, family)
+        target = Target("cpu", platform.needs.os, platform.needs.arch)
+        lines += pixi_dependencies(platform.lock, [target.environment(python)])
     return "\n".join(lines) + "\n"
 
 
@@ -135,12 +135,12 @@ def _unsaid(platforms: Sequence[_Platform]) -> Iterator[str]:
         yield f"#   {platform.name}: {end}"
 
 
-def _dependencies(platform: _Platform, family: Collection[str]) -> Iterator[str]:
-    needs = platform.needs
-    values = Target("cpu", needs.os, needs.arch).environment(str(platform.lock.python))
-    for pin in pins(platform.lock, family):
+def pixi_dependencies(lock: Lock, systems: Iterable[Mapping[str, str]]) -> Iterator[str]:
+    """Yield a line for each package of a lock that one of the systems, given by the values of markers, has."""
+    for pin in pins(lock):
         requirement = Requirement(pin.requirement)
-        if requirement.marker and not requirement.marker.evaluate(dict(values)):
+        marker = requirement.marker
+        if marker and not any(marker.evaluate(dict(values)) for values in systems):
             continue
         value = json.dumps(str(requirement.specifier))
         if requirement.url:

@@ -10,8 +10,6 @@ import pytest
 from gpuinstall.cli.main import run_command_line
 from tests.unit.export.locks import cpu_lock, cuda_lock
 
-PROJECT = '[project]\nname = "x"\nversion = "0"\n'
-
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -71,35 +69,20 @@ def test_of_several_locks_one_has_to_be_named(folder, capsys):
     assert "torch-2.14.1%2Bcpu" in capsys.readouterr().out
 
 
-def test_a_pyproject_is_patched_in_place_and_restored(folder, capsys):
-    project = folder / "pyproject.toml"
-    project.write_text(PROJECT, encoding="utf-8")
+@pytest.mark.usefixtures("folder")
+def test_tables_for_a_uv_project_are_printed(capsys):
     assert run_command_line(["export", "uv", "--json"]) == 0
     data = document(capsys)["data"]
-    assert (data["format"], data["path"], data["text"]) == (
-        "uv",
-        "pyproject.toml",
-        project.read_text(encoding="utf-8"),
-    )
     assert "https://download.pytorch.org/whl/cu126" in data["text"]
     assert run_command_line(["export", "uv"]) == 0
-    assert "uv sync --group torch-cu126" in capsys.readouterr().out
-    assert project.read_text(encoding="utf-8") == data["text"]
-    assert run_command_line(["export", "uv", "--remove"]) == 0
-    assert project.read_text(encoding="utf-8") == PROJECT
+    assert capsys.readouterr().out == data["text"]
 
 
 def test_the_torch_index_of_the_project_is_the_one_that_uv_is_given(folder, capsys):
     settings = '[tool.gpuinstall]\ntorch-index = "https://index.example/whl"\n'
-    (folder / "pyproject.toml").write_text(PROJECT + settings, encoding="utf-8")
+    (folder / "pyproject.toml").write_text(settings, encoding="utf-8")
     assert run_command_line(["export", "uv", "--json"]) == 0
     assert 'url = "https://index.example/whl/cu126"' in document(capsys)["data"]["text"]
-
-
-@pytest.mark.usefixtures("folder")
-def test_without_a_pyproject_there_is_nothing_to_patch(capsys):
-    assert run_command_line(["export", "uv"]) == 2
-    assert "pyproject.toml cannot be read" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("folder")
@@ -122,29 +105,13 @@ def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(folder, capsys
     )
 
 
-def test_a_value_that_gives_way_is_said(folder, capsys):
-    theirs = '[tool.uv.sources]\ntorch = { index = "theirs" }\n'
-    (folder / "pyproject.toml").write_text(PROJECT + theirs, encoding="utf-8")
-    assert run_command_line(["export", "uv"]) == 0
-    assert "are kept above as comments" in capsys.readouterr().err
-    assert run_command_line(["export", "uv", "--remove"]) == 0
-    assert "warning" not in capsys.readouterr().err
-
-
 def test_a_link_stays_one_and_the_file_behind_it_is_written(folder):
-    (folder / "real.toml").write_text(PROJECT, encoding="utf-8")
-    (folder / "pyproject.toml").symlink_to("real.toml")
-    assert run_command_line(["export", "uv"]) == 0
-    assert (folder / "pyproject.toml").is_symlink()
-    assert "torch-cu126" in (folder / "real.toml").read_text(encoding="utf-8")
-
-
-def test_a_file_stays_as_closed_as_it_was(folder):
-    project = folder / "pyproject.toml"
-    project.write_text(PROJECT, encoding="utf-8")
-    project.chmod(0o600)
-    assert run_command_line(["export", "uv"]) == 0
-    assert project.stat().st_mode & 0o777 == 0o600
+    (folder / "real.txt").touch(mode=0o600)
+    (folder / "requirements.txt").symlink_to("real.txt")
+    assert run_command_line(["export", "requirements", "-o", "requirements.txt"]) == 0
+    assert (folder / "requirements.txt").is_symlink()
+    assert "torch" in (folder / "real.txt").read_text(encoding="utf-8")
+    assert (folder / "real.txt").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_pipe_is_written_to_and_not_replaced(folder):

@@ -13,7 +13,6 @@ from gpuinstall.base import process
 from gpuinstall.lock.lock import Lock, parse, render
 from gpuinstall.lock.target import Target
 
-FAMILY = frozenset({"torch", "torchvision", "torchaudio", "triton"})
 INDEX = "https://index.example"
 
 

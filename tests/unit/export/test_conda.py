@@ -6,11 +6,11 @@ import yaml
 
 from gpuinstall.export.formats import conda
 from gpuinstall.lock.lock import parse
-from tests.unit.export.locks import FAMILY, INDEX, cpu_lock, cuda_lock, digest
+from tests.unit.export.locks import INDEX, cpu_lock, cuda_lock, digest
 
 
 def document() -> dict[str, Any]:
-    read: dict[str, Any] = yaml.safe_load(conda(cuda_lock(), FAMILY))
+    read: dict[str, Any] = yaml.safe_load(conda([cuda_lock()]))
     return read
 
 
@@ -35,8 +35,8 @@ def test_conda_brings_python_and_pip_alone_to_a_machine_that_the_lock_runs_on():
 
 
 def test_a_machine_without_a_gpu_has_a_command_of_its_own():
-    assert "CONDA_OVERRIDE_CUDA=12.0 conda env create" in conda(cuda_lock(), FAMILY)
-    assert "CUDA" not in conda(cpu_lock(), FAMILY)
+    assert "CONDA_OVERRIDE_CUDA=12.0 conda env create" in conda([cuda_lock()])
+    assert "CUDA" not in conda([cpu_lock()])
 
 
 def test_the_lines_for_pip_are_requirements_with_hashes():
@@ -47,5 +47,5 @@ def test_the_lines_for_pip_are_requirements_with_hashes():
 
 def test_a_lock_of_somebody_elses_may_serve_several_pythons():
     text = cuda_lock().text.replace('"==3.12.*"', '">=3.10,<3.13"')
-    read = yaml.safe_load(conda(parse("pylock.toml", text), FAMILY))
+    read = yaml.safe_load(conda([parse("pylock.toml", text)]))
     assert read["dependencies"][0] == "python<3.13,>=3.10"

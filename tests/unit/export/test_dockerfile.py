@@ -1,10 +1,8 @@
-import json
 import re
 from pathlib import Path
 
 import pytest
 
-from gpuinstall.base import process
 from gpuinstall.base.errors import UsageError
 from gpuinstall.export.dockerfile import UV, dockerfile
 from gpuinstall.lock.lock import parse
@@ -13,14 +11,9 @@ from tests.unit.export.locks import cpu_lock, cuda_lock, dockerfile_findings, lo
 TEXTS = {
     "cuda": dockerfile(cuda_lock()),
     "cpu": dockerfile(cpu_lock()),
-    "jupyter": dockerfile(cuda_lock(), jupyter=True),
-    "compiled": dockerfile(
-        cuda_lock("cu126", source("flash-attn", "2.9")), jupyter=True, proof=True
-    ),
-    "proven": dockerfile(cuda_lock(), proof=True),
-    "proven on the CPU": dockerfile(cpu_lock(), proof=True),
+    "jupyter": dockerfile(cuda_lock(), ["jupyter"]),
+    "compiled": dockerfile(cuda_lock("cu126", source("flash-attn", "2.9")), ["jupyter"]),
 }
-DIGEST = f"sha256:{'0' * 64}"
 
 
 def test_the_linter_for_dockerfiles_finds_nothing(tmp_path):
@@ -44,48 +37,6 @@ def test_the_environment_is_that_users_own_with_a_pip_in_a_home_of_its_own(text)
         "the home would be root's"
     )
     assert "ENV PATH=/home/app/.venv/bin:$PATH" in final
-
-
-@pytest.mark.parametrize(
-    ("proven", "ends", "expected"),
-    [("proven", 0, "told\n"), ("proven", 5, ""), ("proven on the CPU", 0, "told\n")],
-)
-def test_a_container_starts_its_command_only_where_kernels_have_run(
-    proven, ends, expected, tmp_path
-):
-    [entry] = re.findall(r"^ENTRYPOINT (.+)$", TEXTS[proven], re.MULTILINE)
-    shell, option, script = json.loads(entry)
-    program = tmp_path / "gpuinstall"
-    program.write_text(f'#!/bin/sh\necho "$@"\nexit {ends}\n', encoding="utf-8")
-    program.chmod(0o755)
-    script = script.replace("/home/app/.local/share/gpuinstall/bin/gpuinstall", str(program))
-    done = process.run([shell, option, script, "echo", "told"])
-
-    on_gpu = " --require-gpu" if proven == "proven" else ""
-    assert (done.status, done.out) == (ends, expected)
-    assert done.err == f"verify --quiet{on_gpu} --venv /home/app/.venv\n"
-
-
-def test_an_image_is_taken_by_its_digest_wherever_it_stands(tmp_path):
-    text = dockerfile(
-        cuda_lock(), pinned=[f"python:3.12-slim-bookworm@{DIGEST}", f"astral/uv:{UV}@{DIGEST}"]
-    )
-
-    assert text.count(f"FROM python:3.12-slim-bookworm@{DIGEST}") == 2
-    assert f"FROM astral/uv:{UV}@{DIGEST} AS uv" in text
-    assert dockerfile_findings({"pinned": text}, tmp_path) == ""
-
-
-@pytest.mark.parametrize(
-    ("reference", "said"),
-    [
-        ("python:3.12", "not an image with a digest"),
-        (f"python:3.11@{DIGEST}", "does not use the image python:3.11"),
-    ],
-)
-def test_what_pins_nothing_is_refused(reference, said):
-    with pytest.raises(UsageError, match=said):
-        dockerfile(cuda_lock(), pinned=[reference])
 
 
 def test_the_lock_is_copied_in_and_synced_with_a_cache():

@@ -9,23 +9,19 @@ import pytest
 
 from gpuinstall.export.dockerfile import dockerfile
 from gpuinstall.export.formats import conda, pixi, requirements
-from gpuinstall.export.uv_project import groups, patched
-from tests.unit.export.locks import FAMILY, cpu_lock, cuda_lock, source
+from gpuinstall.export.uv_project import uv_tables
+from tests.unit.export.locks import cpu_lock, cuda_lock, source
 
 GOLDEN = Path(__file__).with_name("golden")
 LOCKS = [cuda_lock(), cuda_lock("cu130-windows-x86_64"), cuda_lock("cu130"), cpu_lock()]
-PROJECT = '[project]\nname = "x"\nversion = "0"\n\n[tool.uv.sources]\ntorch = { index = "theirs" }  # theirs\n'
 TEXTS = {
-    "requirements.txt": requirements(cuda_lock(), FAMILY),
-    "environment.yml": conda(cuda_lock(), FAMILY),
-    "pixi.toml": pixi(cuda_lock(), FAMILY),
-    "pyproject.toml": patched(PROJECT, groups(LOCKS, FAMILY), "https://index.example/whl"),
+    "requirements.txt": requirements([cuda_lock()]),
+    "environment.yml": conda([cuda_lock()]),
+    "pixi.toml": pixi([cuda_lock()]),
+    "pyproject.toml": uv_tables(LOCKS, "https://index.example/whl"),
     "Dockerfile": dockerfile(cuda_lock()),
     "Dockerfile.cpu": dockerfile(cpu_lock()),
-    "Dockerfile.compiled": dockerfile(
-        cuda_lock("cu126", source("flash-attn", "2.9")), jupyter=True
-    ),
-    "Dockerfile.proven": dockerfile(cuda_lock(), proof=True),
+    "Dockerfile.compiled": dockerfile(cuda_lock("cu126", source("flash-attn", "2.9")), ["jupyter"]),
 }
 
 

@@ -9,14 +9,13 @@ import pytest
 import tomli
 
 from gpuinstall.base.errors import GpuInstallError
-from gpuinstall.export.dockerfile import AnyImage, dockerfile
+from gpuinstall.export.dockerfile import any_dockerfile, dockerfile
 from gpuinstall.export.formats import FORMATS
-from gpuinstall.export.uv_project import groups, patched
+from gpuinstall.export.uv_project import uv_tables
 from gpuinstall.lock.lock import Lock, parse, render
-from tests.unit.export.locks import FAMILY, INDEX, cuda_lock, wheel
+from tests.unit.export.locks import INDEX, cuda_lock, wheel
 
 SOUND = cuda_lock("cu126", wheel("extra", "1.0"))
-PROJECT = '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.10"\n'
 TEXTS = (
     *(
         "\nRUN touch executed\n",
@@ -89,13 +88,10 @@ PLACES = (
 )
 ADDRESSED, NAMED = frozenset({"folder"}), frozenset({"file name"})
 WRITTEN = {
-    **{form.name: Written(lambda lock, form=form: form.write(lock, FAMILY)) for form in FORMATS},  # type: ignore[misc]
-    "dockerfile": Written(lambda lock: dockerfile(lock, jupyter=True, proof=True), NAMED),
-    "image": Written(lambda lock: AnyImage.of([lock]).dockerfile(("ssh",)), NAMED | ADDRESSED),
-    "image with wheels": Written(
-        lambda lock: AnyImage.of([lock], wheels=True).dockerfile(), NAMED | ADDRESSED
-    ),
-    "uv": Written(lambda lock: patched(PROJECT, groups([lock], FAMILY), INDEX)),
+    **{form.name: Written(lambda lock, form=form: form.write([lock])) for form in FORMATS},  # type: ignore[misc]
+    "dockerfile": Written(lambda lock: dockerfile(lock, ("jupyter",)), NAMED),
+    "image": Written(lambda lock: any_dockerfile([lock], ("ssh",)), NAMED | ADDRESSED),
+    "uv": Written(lambda lock: uv_tables([lock], INDEX)),
 }
 for name in ("requirements", "conda", "pixi"):
     WRITTEN[name] = WRITTEN[name]._replace(refused=ADDRESSED)

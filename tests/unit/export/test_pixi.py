@@ -8,7 +8,7 @@ import tomli
 from gpuinstall.base.errors import UsageError
 from gpuinstall.export.formats import pixi
 from gpuinstall.lock.lock import parse
-from tests.unit.export.locks import FAMILY, INDEX, cpu_lock, cuda_lock, lock, wheel
+from tests.unit.export.locks import INDEX, cpu_lock, cuda_lock, lock, wheel
 
 # The tables and keys of https://pixi.prefix.dev/latest/reference/pixi_manifest and of the schema that pixi publishes
 # with it, as of 2026-11, as far as they are used; the platforms are conda's.
@@ -26,7 +26,7 @@ def document(text: str) -> dict[str, Any]:
 
 
 def test_it_has_the_documented_tables_and_keys_and_no_other():
-    read = document(pixi(cuda_lock(), FAMILY))
+    read = document(pixi([cuda_lock()]))
 
     assert read.keys() == TABLES.keys()
     assert read["workspace"].keys() == TABLES["workspace"]
@@ -37,7 +37,7 @@ def test_it_has_the_documented_tables_and_keys_and_no_other():
 
 
 def test_conda_brings_python_and_the_family_is_named_by_its_addresses():
-    read = document(pixi(cuda_lock(), FAMILY))
+    read = document(pixi([cuda_lock()]))
 
     assert read["dependencies"] == {"python": "3.12.*"}
     assert read["pypi-dependencies"] == {
@@ -56,13 +56,13 @@ def test_conda_brings_python_and_the_family_is_named_by_its_addresses():
     ],
 )
 def test_a_lock_is_for_the_platform_that_it_says(target, platform):
-    assert document(pixi(cuda_lock(target), FAMILY))["workspace"]["platforms"] == [platform]
+    assert document(pixi([cuda_lock(target)]))["workspace"]["platforms"] == [platform]
 
 
 def test_a_package_of_another_system_is_left_out_and_one_of_this_stays():
     more = [wheel("colorama", "0.4.6", marker="sys_platform == 'win32'")]
     more += [wheel("uvloop", "0.21.0", marker="sys_platform == 'linux'")]
-    read = document(pixi(lock("cpu", *more), FAMILY))
+    read = document(pixi([lock("cpu", *more)]))
 
     assert read["pypi-dependencies"] == {"uvloop": "==0.21.0"}
 
@@ -70,11 +70,11 @@ def test_a_package_of_another_system_is_left_out_and_one_of_this_stays():
 def test_a_lock_that_does_not_say_its_python_is_refused():
     text = cpu_lock().text.replace('requires-python = "==3.12.*"', 'requires-python = ">=3.10"')
     with pytest.raises(UsageError, match="which Python"):
-        pixi(parse("pylock.cpu.toml", text), FAMILY)
+        pixi([parse("pylock.cpu.toml", text)])
 
 
 def test_a_package_from_a_folder_is_left_out_and_named():
-    text = pixi(lock("cpu", {"name": "mine", "directory": {"path": "mine"}}), FAMILY)
+    text = pixi([lock("cpu", {"name": "mine", "directory": {"path": "mine"}})])
     assert "# Without mine: pip install --no-deps ./mine\n" in text
     assert document(text)["pypi-dependencies"] == {}
 
@@ -85,4 +85,4 @@ def test_a_package_from_a_repository_is_refused_by_name():
         "vcs": {"type": "git", "url": "https://git.example/mine", "commit-id": "0" * 40},
     }
     with pytest.raises(UsageError, match=r"mine in pylock\.cpu\.toml"):
-        pixi(lock("cpu", checkout), FAMILY)
+        pixi([lock("cpu", checkout)])

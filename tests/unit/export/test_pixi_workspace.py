@@ -13,11 +13,11 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.export.pixi_workspace import pixi_workspace
 from gpuinstall.lock.lock import Lock
-from tests.unit.export.locks import FAMILY, INDEX, cpu_lock, cuda_lock, lock, wheel
+from tests.unit.export.locks import INDEX, cpu_lock, cuda_lock, lock, wheel
 
 
 def workspace(*locks: Lock) -> tuple[str, dict[str, Any]]:
-    text = pixi_workspace(locks, FAMILY, load_catalog())
+    text = pixi_workspace(locks, load_catalog())
     return text, tomli.loads(text)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.export.formats import requirements
-from tests.unit.export.locks import FAMILY, INDEX, cuda_lock, digest, lock, source, wheel
+from tests.unit.export.locks import INDEX, cuda_lock, digest, lock, source, wheel
 
 
 def lines(text: str) -> list[str]:
@@ -12,7 +12,7 @@ def lines(text: str) -> list[str]:
 
 
 def test_the_family_comes_by_address_and_the_rest_by_version_all_with_their_hashes():
-    assert lines(requirements(cuda_lock(), FAMILY)) == [
+    assert lines(requirements([cuda_lock()])) == [
         f"numpy==2.3.4 --hash=sha256:{digest('numpy')}",
         f"torch @ {INDEX}/torch-2.14.1%2Bcu126-cp312-cp312-manylinux_2_28_x86_64.whl --hash=sha256:{digest('torch')}",
         f"triton @ {INDEX}/triton-3.8.0-py3-none-any.whl --hash=sha256:{digest('triton')}",
@@ -20,19 +20,19 @@ def test_the_family_comes_by_address_and_the_rest_by_version_all_with_their_hash
 
 
 def test_no_index_is_named():
-    assert "index-url" not in requirements(cuda_lock(), FAMILY)
+    assert "index-url" not in requirements([cuda_lock()])
 
 
 def test_a_marker_of_the_lock_stays():
     marked = lock("cu126", wheel("numpy", "2.3.4", marker="sys_platform == 'linux'"))
-    assert lines(requirements(marked, FAMILY))[0].startswith(
+    assert lines(requirements([marked]))[0].startswith(
         'numpy==2.3.4 ; sys_platform == "linux" --hash'
     )
 
 
 def test_a_source_distribution_is_locked_by_its_hash_too():
-    assert f"flash-attn==2.9 --hash=sha256:{digest('flash-attn')}" in lines(
-        requirements(cuda_lock("cu126", source("flash-attn", "2.9")), FAMILY)
+    assert f"sdist-only==2.9 --hash=sha256:{digest('sdist-only')}" in lines(
+        requirements([cuda_lock("cu126", source("sdist-only", "2.9"))])
     )
 
 
@@ -41,7 +41,7 @@ def test_of_several_wheels_any_may_serve():
     numpy["wheels"].append(
         {"url": f"{INDEX}/numpy-2.3.4-cp312-cp312-win_amd64.whl", "hashes": {"sha256": "f" * 64}}
     )
-    assert lines(requirements(lock("cpu", numpy), FAMILY)) == [
+    assert lines(requirements([lock("cpu", numpy)])) == [
         f"numpy==2.3.4 --hash=sha256:{digest('numpy')} --hash=sha256:{'f' * 64}"
     ]
 
@@ -51,7 +51,7 @@ def test_a_member_of_the_family_in_a_folder_is_refused_by_name():
     torch["wheels"][0]["path"] = "wheels/torch-2.14.1+cu126-py3-none-any.whl"
     del torch["wheels"][0]["url"]
     with pytest.raises(UsageError, match="torch comes from a local folder"):
-        requirements(lock("cu126", torch), FAMILY)
+        requirements([lock("cu126", torch)])
 
 
 def test_a_repository_is_refused_because_nothing_pins_it():
@@ -60,13 +60,13 @@ def test_a_repository_is_refused_because_nothing_pins_it():
         "vcs": {"type": "git", "url": "https://git.example/mine", "commit-id": "0" * 40},
     }
     with pytest.raises(UsageError, match=r"mine in pylock\.cpu\.toml is not a file with a sha256"):
-        requirements(lock("cpu", checkout), FAMILY)
+        requirements([lock("cpu", checkout)])
 
 
 def test_a_project_in_its_own_folder_is_left_out_and_named():
     project = {"name": "mine", "directory": {"path": ".", "editable": True}}
     library = {"name": "lib", "directory": {"path": "my lib"}}
-    text = requirements(lock("cpu", wheel("numpy", "2.3.4"), project, library), FAMILY)
+    text = requirements([lock("cpu", wheel("numpy", "2.3.4"), project, library)])
     assert lines(text) == [f"numpy==2.3.4 --hash=sha256:{digest('numpy')}"]
     assert text.splitlines()[1:3] == [
         "# Without mine: pip install --no-deps -e .",
@@ -81,6 +81,6 @@ def test_what_was_asked_for_by_address_is_taken_from_there():
         "subdirectory": "python",
     }
     mine = {"name": "mine", "version": "1", "archive": archive}
-    assert lines(requirements(lock("cpu", mine), FAMILY)) == [
+    assert lines(requirements([lock("cpu", mine)])) == [
         f"mine @ {INDEX}/mine-1.tar.gz#subdirectory=python --hash=sha256:{digest('mine')}"
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-from gpuinstall.base import process
+from gpuinstall.base import process, uv
 from gpuinstall.base.process import Finished
 from gpuinstall.sources import read_sources
 from tests.lab.index import Habits, StandInIndex
@@ -16,7 +16,7 @@ from tests.lab.wheels import make_wheel
 
 
 def _resolve(requirement: str, environ: dict[str, str], folder: Path) -> Finished:
-    environment = environ | read_sources(None, environ, folder).environment()
+    environment = uv.environment(environ, read_sources(None, environ, folder).environment())
     argv = [
         find_uv_bin(),
         "pip",

@@ -35,7 +35,6 @@ from gpuinstall.sources.provenance import SourceSetting, source_setting
 from gpuinstall.sources.requirements_file import (
     PROJECT,
     RequirementsFile,
-    check_count,
     read_conda,
     read_listed,
     read_requirements,
@@ -444,7 +443,6 @@ def parse_project(
         listed += _in_groups(groups, selected)
         if "dependencies" not in project:
             listed += _poetry_requirements(poetry)
-        check_count(len(listed), PROJECT)
         parsed = [Requirement(text) for text in listed]
         dependencies = dict.fromkeys(_expanded(parsed, project))
         names = {normalised(dependency.name) for dependency in dependencies}
@@ -641,12 +639,10 @@ def canonical(requirements: Iterable[str]) -> Lines:
     """Return requirements in one spelling, each once, in the order of naming.
 
     Raises:
-        UsageError: if one is malformed, or there are too many.
+        UsageError: if one is malformed.
     """
-    texts = list(requirements)
-    check_count(len(texts), "the request")
     spellings = []
-    for requirement in map(parse_requirement, texts):
+    for requirement in map(parse_requirement, requirements):
         text = requirement.text
         if not requirement.url:
             text = re.sub(r"^[\w.-]+", requirement.name, text)

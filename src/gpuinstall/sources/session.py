@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 
 _SCRATCH = "gpuinstall-"
+_OFF = {"", "0", "false", "no", "off", "n", "f"}
+"""What uv takes for no."""
+
 _LEAST_AGE = 60
 """In seconds."""
 
@@ -117,26 +120,17 @@ def open_session(
     # Until this run ends, or is killed, no other one takes the folder for abandoned.
     # Windows has no such locks, and removes no file that is open.
     descriptor = None if os.name == "nt" else hold_alone(str(scratch))
-    client = Client(
-        sources.certificates, logins=logins, offline=sourcing.offline, patience=patience
-    )
     with ExitStack() as resources:
         if descriptor is not None:
             resources.callback(os.close, descriptor)
         resources.callback(remove_path, scratch)
+        client = Client(
+            sources.certificates, logins=logins, offline=sourcing.offline, patience=patience
+        )
         resources.enter_context(client)
-        if variables.pop("UV_NO_CACHE", "0").lower() not in {
-            "",
-            "0",
-            "false",
-            "no",
-            "off",
-            "n",
-            "f",
-        }:
-            variables["UV_CACHE_DIR"] = str(
-                scratch / "uv"
-            )  # one for all steps of this run, as uv's own would not be
+        if variables.pop("UV_NO_CACHE", "").lower() not in _OFF:
+            # One for all steps of this run, as uv's own would not be.
+            variables["UV_CACHE_DIR"] = str(scratch / "uv")
         yield Session(
             sources,
             client,
@@ -176,16 +170,13 @@ def _with_passwords(
     """Ask the program ``keyring`` for the password of a user who has none, as uv does if it is configured to."""
     from gpuinstall.base.process import run
 
+    asks_keyring = variables.get("UV_KEYRING_PROVIDER") == "subprocess"
     for host, login in logins.items():
-        user, colon, _ = login.partition(":")
-        answer = None
-        if variables.get("UV_KEYRING_PROVIDER") == "subprocess" and not colon:
-            answer = run(
-                ["keyring", "get", host, user],
-                env=variables,
-                seconds=KEYRING_S,
-            )
-        yield host, f"{user}:{answer.out.rstrip()}" if answer and answer.ok else login
+        if ":" in login or not asks_keyring:
+            yield host, login
+            continue
+        answer = run(["keyring", "get", host, login], env=variables, seconds=KEYRING_S)
+        yield host, f"{login}:{answer.out.rstrip()}" if answer.ok else login
 
 
 def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
@@ -194,14 +185,12 @@ def _logins(logins: Mapping[str, str], scratch: Path) -> dict[str, str]:
         return {}
     netrc = scratch / "netrc"
     netrc.touch(mode=0o600)
-    accounts = (
-        (host.partition(":")[0], *login.partition(":")[::2]) for host, login in logins.items()
-    )
-    lines = (
-        f"machine {host} login {user} password {password}\n" for host, user, password in accounts
-    )
-    whole = (
-        line for line in lines if len(line.split()) == 6
-    )  # without a space, which such a file cannot hold
-    netrc.write_text("".join(whole), encoding="utf-8")
+    lines = []
+    for host, login in logins.items():
+        user, _, password = login.partition(":")
+        line = f"machine {host.partition(':')[0]} login {user} password {password}\n"
+        # Such a file cannot hold a blank.
+        if len(line.split()) == 6:
+            lines.append(line)
+    netrc.write_text("".join(lines), encoding="utf-8")
     return {"NETRC": str(netrc)}

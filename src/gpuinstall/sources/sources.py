@@ -110,29 +110,20 @@ class Sources:
     """``user:password`` by host, for the client and for uv's environment alone."""
 
     def environment(self) -> dict[str, str]:
-        """Return the variables for uv: one default index, nothing beside it, one set of certificates.
+        """Return the variables for uv: the default index and the certificates.
 
-        Credentials travel here and not in argv. uv's own files are passed over if they could add an index.
+        Credentials travel here and not in argv.
         """
-        variables = {
-            "UV_INDEX": "",
-            "UV_EXTRA_INDEX_URL": "",
-            "UV_FIND_LINKS": "",
-        }
+        variables = {}
         if self.default_index:
-            variables["UV_DEFAULT_INDEX"] = self._with_login(self.default_index)
-        if self.extra_indexes or self.find_links:
-            variables["UV_NO_CONFIG"] = "1"
+            parts = urlsplit(self.default_index)
+            login = self.logins.get(parts.netloc)
+            if login is not None:
+                parts = parts._replace(netloc=f"{quote(login, safe=':')}@{parts.netloc}")
+            variables["UV_DEFAULT_INDEX"] = parts.geturl()
         if self.certificates:
             variables["SSL_CERT_FILE"] = self.certificates
         return variables
-
-    def _with_login(self, address: str) -> str:
-        parts = urlsplit(address)
-        login = self.logins.get(parts.netloc)
-        if login is None:
-            return address
-        return parts._replace(netloc=f"{quote(login, safe=':')}@{parts.netloc}").geturl()
 
     def admit(
         self,

@@ -102,38 +102,15 @@ def test_a_file_that_is_included_many_times_is_read_once(tmp_path):
     assert read_requirements(tmp_path / "0.txt") == RequirementsFile(("numpy",), ("numpy",))
 
 
-@pytest.mark.parametrize(
-    ("written", "message"),
-    [
-        ({"in.txt": "-r in.txt\n"}, "in.txt includes itself"),
-        ({"in.txt": "-r other.txt\n", "other.txt": "-c in.txt\n"}, "in.txt includes itself"),
-        (
-            {"in.txt": f"numpy{' ' * 900_000}# x\n"},
-            "in.txt has a line of more than 100,000 characters",
-        ),
-        ({"in.txt": "numpy \\\n" * 90_000}, "in.txt has a line of more than 100,000 characters"),
-        ({"in.txt": "numpy\n" * 10_001}, "in.txt has more than 10,000 requirements"),
-        (
-            {"in.txt": "-r other.txt\n" + "numpy\n" * 9_000, "other.txt": "torch\n" * 9_000},
-            "in.txt has more than 10,000 requirements",
-        ),
-        (
-            {f"{number or 'in'}.txt": f"-r {number + 1}.txt\n" for number in range(1500)},
-            "100.txt is included through more than 100 files",
-        ),
-        (
-            {"in.txt": "".join(f"-r {number}.txt\n" for number in range(1500))}
-            | {f"{number}.txt": "" for number in range(1500)},
-            "in.txt includes more than 1,000 files",
-        ),
-    ],
-)
-def test_files_beyond_every_bound_end_with_a_plain_error(tmp_path, written, message):
-    for name, text in written.items():
-        (tmp_path / name).write_text(text)
-    with pytest.raises(UsageError) as caught:
-        read_requirements(tmp_path / "in.txt")
-    assert message in str(caught.value)
+def test_files_that_include_one_another_end(tmp_path):
+    (tmp_path / "in.txt").write_text("numpy\n-r in.txt\n-r other.txt\n")
+    (tmp_path / "other.txt").write_text("torch\n-c in.txt\n")
+    listed = read_requirements(tmp_path / "in.txt")
+    assert listed.requirements == ("numpy", "torch")
+    for number in range(1500):
+        (tmp_path / f"{number}.txt").write_text(f"-r {number + 1}.txt\n")
+    with pytest.raises(UsageError, match=r"0\.txt includes more than 100 files"):
+        read_requirements(tmp_path / "0.txt")
 
 
 @pytest.mark.parametrize(

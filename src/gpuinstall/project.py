@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.target import Target
     from gpuinstall.sources import Sources
     from gpuinstall.sources.session import Session
     from gpuinstall.sources.sources import FolderSetting
@@ -647,7 +648,7 @@ class Project:
         return build_files_digest(folders, self.folder)
 
     def environment_request(self, declared: FolderRequest) -> Request:
-        """Return the request of the folder for its environment, whose Python comes first and whose backend stays."""
+        """Return the request of the folder for its environment, whose Python comes first and whose target stays."""
         from gpuinstall.environments.environment import read_marker
         from gpuinstall.plan.demand import parse_request
 
@@ -656,11 +657,36 @@ class Project:
         if existing:
             pythons = (existing.python, *request.preferred_pythons)
             request = replace(request, preferred_pythons=pythons)
-        own = self.own_lock
-        if own and not request.backend and not self.settings.anew:
-            request = replace(request, backend=own.requested_backend)
+        if not (request.backend or self.settings.anew):
+            request = self._within_targets(request)
         parse_request(request, self.catalog.family, self.machine)
         return self.with_compat(request)
+
+    @property
+    def named_targets(self) -> list[Target]:
+        """The targets that the folder names, in its settings or by its locks."""
+        from gpuinstall.lock.fit import named_targets
+        from gpuinstall.lock.target import Target
+
+        return [*map(Target.parse, self.config.targets), *named_targets(self.paths.folder)]
+
+    def _within_targets(self, request: Request) -> Request:
+        """Return a request for one of the targets of the folder: a member's machine adds and moves none."""
+        from gpuinstall.plan import Plan, choose
+
+        own = self.own_lock.requested_backend if self.own_lock else None
+        targets = self.named_targets
+        platform = (self.machine.os, self.machine.arch)
+        tags = [one.backend for one in targets if (one.os, one.arch) == platform]
+        if own and (own in tags or not targets):
+            return replace(request, backend=own)
+        if not targets:
+            return request
+        within = replace(request, allowed_backends=tuple(tags))
+        plan = choose(self.machine, replace(within, requirements=("torch",)), self.catalog)
+        if isinstance(plan, Plan):
+            return replace(within, backend=plan.choice.build.backend.tag)
+        return within
 
     def with_compat(self, request: Request) -> Request:
         """Return a request for this machine, of whose forward-compatibility libraries a lock records what they are."""
@@ -721,8 +747,8 @@ def lock_requests(
 
 def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, ...]:
     """Return the locks that lie in the folder, each for its target again."""
+    from gpuinstall.lock.fit import targets_of
     from gpuinstall.lock.request import LockRequest
-    from gpuinstall.lock.write import targets_of
     from gpuinstall.plan import Plan
 
     if here.request.backend:
@@ -735,7 +761,13 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
         anywhere = replace(here.request, cuda_compat=())
         request = LockRequest.for_target(target, anywhere, here.catalog)
         if own and own.name == target.filename and (target.os, target.arch) == platform:
-            exact = replace(request, machine=here.machine, request=here.request)
+            exact = replace(
+                request,
+                machine=here.machine,
+                request=replace(here.request, allowed_backends=(target.backend,)),
+            )
+            if own.requested_backend:
+                exact = replace(exact, request=replace(here.request, backend=target.backend))
             if isinstance(exact.outcome, Plan):
                 request = exact
         requests.append(request)

@@ -183,6 +183,7 @@ def read_state(
         request=LockRequest(project.machine, request, catalog),
         here=here,
         options=options,
+        targets=() if options.locked else tuple(map(str, project.named_targets)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
 from gpuinstall.base.errors import LockError, NoBuildError
 from gpuinstall.base.finding import Rejection
+from gpuinstall.base.shell import joined
 from gpuinstall.base.values import dataclass
-from gpuinstall.plan import Rejected
+from gpuinstall.lock.target import Target
+from gpuinstall.plan import Rejected, choose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,6 +136,8 @@ class InstallState:
     here: Machine | None
     """This machine; None if kernels cannot run on it."""
     options: InstallOptions
+    targets: tuple[str, ...] = ()
+    """What the folder names as what its locks are for; a machine takes one of them."""
 
     @property
     def action(self) -> Action:
@@ -203,7 +208,7 @@ class InstallState:
         error = plan.error(self.request.machine) if isinstance(plan, Rejected) else None
         if error and not isinstance(error, NoBuildError) and (self.misfits or not options.locked):
             raise error
-        if not options.locked:
+        if not options.locked and not (error and self.targets):
             return
         from gpuinstall.lock.fit import misfit_rows
 
@@ -219,9 +224,24 @@ class InstallState:
             evidence="\n".join(
                 f"{misfit.candidate.name}: {misfit.reason.message}" for misfit in self.misfits
             ),
-            hint="\n".join((*self._compat_hints(), "gpuinstall lock   # makes one that does")),
+            hint="\n".join((*self._compat_hints(), self._command_for_here())),
             data={"chosen": None, "rejected": misfit_rows(self.misfits)},
         )
+
+    def _command_for_here(self) -> str:
+        """Return the command that makes a lock for this machine too."""
+        if not self.targets:
+            return "gpuinstall lock   # makes one that does"
+        machine = self.request.machine
+        request = replace(self.request.request, backend=None, allowed_backends=None)
+        plan = choose(machine, request, self.request.catalog)
+        if isinstance(plan, Rejected):
+            raise plan.error(machine)
+        here = str(Target(plan.choice.build.backend.tag, machine.os, machine.arch))
+        words = ["gpuinstall", "lock"]
+        for target in dict.fromkeys((*self.targets, here)):
+            words += ["--target", target]
+        return joined(words)
 
     def _compat_hints(self) -> Iterator[str]:
         """Yield how to have the libraries that a lock was made with, if it is the driver that is too old for it."""

@@ -210,7 +210,9 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     with ThreadPoolExecutor(1) as pool:
         # uv says where its cache is while the servers are asked.
         pool.submit(getattr, session, "uv_cache")
-        resolution = resolve_locks([state.request], session, held=near_to, moving=moving)[0]
+        resolution = resolve_locks(
+            [state.request.near(near_to)], session, held=near_to, moving=moving
+        )[0]
     for warning in resolution.plan.warnings:
         session.reporter.warn(warning.message)
     python = resolution.choice.python

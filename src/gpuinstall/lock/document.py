@@ -218,14 +218,13 @@ def evidence_of(
     floors = dict(rules_for(machine, catalog, {build.backend.kind}).floors(build))
     if resolution.target.os == "linux":
         floors["glibc"] = _glibc_floor(resolution)
-    is_backend_recorded = resolution.request.builds_here or not request.is_for_gpus
     optional = {
         "constraints": sorted(canonical(request.constraints)),
         "sources": list(request.sources),
         "unhashed": unhashed,
         "preferred-digest": digest(request.preferred) if request.preferred else None,
         BUILD_FILES_DIGEST: request.build_files_digest,
-        "asked": request.backend if is_backend_recorded else None,
+        "asked": request.backend,
         "architectures": list(build.code),
         "floors": floors,
         "apart": sorted(resolution.apart),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,7 +11,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from gpuinstall.base.backend import CPU, known_backend
-from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.values import dataclass
@@ -165,6 +166,32 @@ def read_locks(folder: Path) -> list[Lock]:
         LockError: if one cannot be read.
     """
     return [read_lock(path) for path in locks_in(folder)]
+
+
+def readable_lock(path: Path) -> Lock | None:
+    """Return a lock; None if it cannot be read."""
+    with suppress(LockError):
+        return read_lock(path)
+    return None
+
+
+def targets_of(folder: Path) -> list[Target]:
+    """Return what the locks of ours in a folder are for; of damaged ones their names tell it."""
+    targets = []
+    for path in locks_in(folder):
+        lock = readable_lock(path)
+        if lock and not lock.evidence:
+            continue
+        with suppress(UsageError):
+            name = path.name.removeprefix("pylock.").removesuffix(".toml")
+            targets.append(Target.parse(name))
+    return targets
+
+
+def named_targets(folder: Path) -> list[Target]:
+    """Return those targets of the locks of ours in a folder that were requested by name."""
+    locks = map(readable_lock, locks_in(folder))
+    return [Target.parse(lock.target) for lock in locks if lock and lock.requested_backend]
 
 
 def best(

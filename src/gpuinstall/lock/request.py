@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Build, Catalog, Wheel
     from gpuinstall.lock.folder_project import FolderProject
+    from gpuinstall.lock.lock import Lock
     from gpuinstall.plan.values import Choice, ProgramConstraints
 
     Requests = Sequence["LockRequest"]
@@ -95,6 +96,15 @@ class LockRequest:
             builds_here=False,
             serves=serves,
         )
+
+    def near(self, locks: Iterable[Lock]) -> LockRequest:
+        """Return the same for a backend that locks of ours hold, as long as one of theirs runs."""
+        tags = [Target.parse(lock.target).backend for lock in locks if lock.evidence]
+        if self.request.backend or not tags:
+            return self
+        request = replace(self.request, allowed_backends=tuple(tags))
+        narrowed = replace(self, request=request)
+        return narrowed if isinstance(narrowed.outcome, Plan) else self
 
     def with_torch(self, torch: str) -> LockRequest:
         """Return the same, asking for one version of torch."""

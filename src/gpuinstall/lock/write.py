@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.errors import LockError
 from gpuinstall.base.files import holds_text, read_document, write_atomically
 from gpuinstall.base.units import readable
 from gpuinstall.base.values import dataclass
 from gpuinstall.lock.declaration import locks_in
 from gpuinstall.lock.fetch import local_path
-from gpuinstall.lock.fit import best, judge, read_locks
+from gpuinstall.lock.fit import best, judge, read_locks, readable_lock
 from gpuinstall.lock.lock import (
     LOCK_IN_CONFLICT,
     Lock,
     VersionChange,
     compare_versions,
     parse,
-    read_lock,
     sides,
     split_packages,
     version_conflicts,
 )
 from gpuinstall.lock.making import resolve_locks
-from gpuinstall.lock.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -170,7 +167,7 @@ def _changes(
     resolution: Resolution,
 ) -> tuple[VersionChange, ...]:
     """Return the changes from the lock that lies in the folder; none without one."""
-    lock = _readable(folder / resolution.target.filename)
+    lock = readable_lock(folder / resolution.target.filename)
     return compare_versions(lock.held, resolution.held) if lock else ()
 
 
@@ -223,12 +220,6 @@ def _private_sources(lock: Lock, session: Session) -> list[str]:
     return [*sorted(folders), *dict.fromkeys(filter(None, mirrors))]
 
 
-def _readable(path: Path) -> Lock | None:
-    with suppress(LockError):
-        return read_lock(path)
-    return None
-
-
 class TargetDifference(NamedTuple):
     """The version of a package that one target has while another has a different one."""
 
@@ -257,19 +248,6 @@ def differences(
     return tuple(rows)
 
 
-def targets_of(folder: Path) -> list[Target]:
-    """Return what the locks of ours in a folder are for; of damaged ones their names tell it."""
-    targets = []
-    for path in locks_in(folder):
-        lock = _readable(path)
-        if lock and not lock.evidence:
-            continue
-        with suppress(UsageError):
-            name = path.name.removeprefix("pylock.").removesuffix(".toml")
-            targets.append(Target.parse(name))
-    return targets
-
-
 def unnamed_locks(
     folder: Path,
     targets: Collection[str],
@@ -278,7 +256,7 @@ def unnamed_locks(
     names = {f"pylock.{target}.toml" for target in targets}
     paths = []
     for path in locks_in(folder):
-        lock = _readable(path)
+        lock = readable_lock(path)
         if path.name not in names and lock and lock.evidence:
             paths.append(path)
     return paths

@@ -13,7 +13,7 @@ from gpuinstall.words import machine_in_words
 from tests.lab.index import StandInIndex
 from tests.lab.native import native_library
 from tests.lab.releases import catalog_index
-from tests.lab.wheels import make_sdist, make_wheel
+from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 from tests.unit.wheels.made import fatbin
 
@@ -478,40 +478,11 @@ def test_a_part_that_does_not_run_stays_and_is_told(workshop, program):
     assert "bender 2.0" in done.err
 
 
-def test_a_part_has_the_build_of_the_same_torch_that_it_runs_beside(workshop):
-    found = locked(workshop, "paired", *H100)
-    assert (found["paired"], found["bender"]) == ("1.0", "1.0")
-    assert found["torch"] == "2.13.0+cu129"
-
-
-@pytest.mark.heavy
-def test_no_older_part_is_taken_that_runs_beside_another_torch_alone(workshop, served):
-    library = native_library(
-        served / "made" / "old-kernels.so",
-        undefined=["_ZNK3c106SymInt6sym_neERKS0_", *(f"other_{number}" for number in range(20))],
-        needs=["libtorch.so", "libc10.so"],
-        code=fatbin((2, 80, 0), (2, 90, 0)) * 3,
-    )
-    path = "old_kernels/o.so"
-    modules = {path: library.read_bytes(), **imports("old-kernels", path)}
-    for version in ("1.0", "2.0"):
-        make_wheel(
-            served / "simple", "old-kernels", version, TAGS, requires=["torch"], modules=modules
-        )
-    make_wheel(served / "simple", "quantizer", "1.0", requires=["torch", "old-kernels"])
-
-    done = workshop.run("lock", "quantizer", *H100)
-
-    assert done.ok, done.err
-    [warning] = [line for line in done.err.splitlines() if "warning: old-kernels" in line]
-    assert "old-kernels 2.0 is incompatible with torch 2.15.0+cu130" in warning
-
-
-def test_a_part_that_nobody_asked_for_is_warned_of(workshop):
+def test_no_wheel_of_a_dependency_is_read(workshop, index):
+    index.forget()
     plan = workshop.document("plan", "--live", "suite", *V100)["data"]
-    (warning,) = plan["warnings"]
-    assert warning["code"] == "part-without-code"
-    assert warning["message"].startswith("strange-kernels 1.0 has no code for V100")
+    assert plan["warnings"] == []
+    assert not any("strange" in asked.path and asked.range for asked in index.log)
 
 
 @pytest.mark.heavy
@@ -529,110 +500,10 @@ def test_what_another_library_answered_is_read_again_once_the_right_one_is_known
     assert "vllm/_C.abi3.so" in row.read_text()
 
 
-def make_optional(folder: Path, version: str = "0.18.0"):
-    """Make a package like torchao: its libraries are loaded in a ``try``, and none is for every GPU."""
-    source = (
-        "import torch\nfrom pathlib import Path\n"
-        "try:\n"
-        "    for file in Path(__file__).parent.glob('_C*.so'):\n"
-        "        torch.ops.load_library(str(file))\n"
-        "except Exception:\n    pass\n"
-    )
-    modules: dict[str, str | bytes] = {
-        "helpful/__init__.py": source,
-        "helpful/_C_cutlass_90a.abi3.so": fatbin((2, 90, 0x100000)) * 3,
-    }
-    make_wheel(folder / "simple", "helpful", version, TAGS, requires=["torch"], modules=modules)
-
-
-def test_a_library_that_a_package_does_without_warns_and_refuses_nothing(workshop, served):
-    make_optional(served)
-
-    done = workshop.run("lock", "helpful", *V100)
-
-    assert done.ok, done.err
-    said = " ".join(done.err.split())
-    assert "warning: a part of helpful 0.18.0 has no code for" in said
-    assert "helpful goes on without it" in said
-
-
-def test_libraries_for_other_torches_that_are_opened_later_are_not_told_of(workshop, served):
-    modules: dict[str, str | bytes] = {
-        "adding/__init__.py": "",
-        "adding/core.py": "import ctypes\n\ndef start(version):\n    return ctypes.CDLL(version)\n",
-    }
-    for minor in ("24", "25"):
-        library = native_library(
-            served / "made" / f"adding{minor}.so",
-            undefined=["_ZNK3c106SymInt6sym_neERKS0_", *(f"other_{at}" for at in range(20))],
-            needs=["libtorch.so", "libc10.so"],
-        )
-        modules[f"adding/addon_torch{minor}.so"] = library.read_bytes()
-    make_wheel(served / "simple", "adding", "1.0", TAGS, requires=["torch"], modules=modules)
-
-    done = workshop.run("lock", "adding", *H100)
-
-    assert done.ok, done.err
-    assert "adding 1.0" not in done.err
-
-
-def test_symbols_of_what_is_opened_in_a_try_are_told_of(workshop, served):
-    library = native_library(
-        served / "made" / "sampling.so",
-        undefined=["_ZNK3c106SymInt6sym_neERKS0_", *(f"other_{number}" for number in range(20))],
-        needs=["libtorch.so", "libc10.so"],
-    )
-    modules: dict[str, str | bytes] = {
-        "sampling/__init__.py": "try:\n    from sampling import o\nexcept ImportError:\n    o = None\n",
-        "sampling/o.so": library.read_bytes(),
-    }
-    make_wheel(served / "simple", "sampling", "1.0", TAGS, requires=["torch"], modules=modules)
-
-    done = workshop.run("lock", "sampling", *H100)
-
-    assert done.ok, done.err
-    assert (
-        "a part of sampling 1.0 is incompatible with torch 2.15.0+cu130: its code works with "
-        "torch 2.1 to 2.8; sampling goes on without it"
-    ) in " ".join(done.err.split())
-
-
 def test_the_cuda_of_ptx_is_the_oldest_that_it_may_be(workshop):
     done = workshop.run("lock", "compiled", *H100)
 
     assert "Learned     compiled 30, CUDA 12.8 or newer: sm_80 compute_86" in done.err
-
-
-def test_an_sdist_may_require_the_package_for_the_cuda_of_torch(workshop, served):
-    make_sdist(served / "simple", "quantum-python", "1.0")
-    make_wheel(served / "simple", "quantum-python-cu12", "1.0", TAGS)
-
-    done = workshop.run("lock", "quantum-python", *V100)
-
-    assert done.ok, done.err
-    assert (
-        "warning: quantum-python 1.0 is built from its sdist and may need quantum-python-cu12 1.0, "
-        "which its metadata does not require"
-    ) in " ".join(done.err.split())
-
-
-def test_the_cuda_that_a_package_is_sorted_under_is_a_hint(workshop, served):
-    cuda = "Environment :: GPU :: NVIDIA CUDA"
-    library = native_library(served / "made" / "tiling.so").read_bytes()
-    modules = {"tiling/o.so": library, **imports("tiling", "tiling/o.so")}
-    for version, classifiers in (("1.0", []), ("2.0", [f"{cuda} :: 13"])):
-        make_wheel(
-            served / "simple", "tiling", version, TAGS, classifiers=classifiers, modules=modules
-        )
-
-    done = workshop.run("lock", "tiling", *V100)
-
-    assert done.ok, done.err
-    assert (
-        "warning: tiling 2.0 may not run here: the lowest that its classifiers name is CUDA 13, and "
-        "CUDA 13.x needs driver 580 or newer"
-    ) in " ".join(done.err.split())
-    assert locked(workshop, "tiling", *V100)["tiling"] == "2.0"
 
 
 def test_a_package_that_links_torch_takes_a_torch_with_its_symbols(workshop, served):
@@ -695,61 +566,6 @@ def test_a_library_of_another_package_is_added(workshop, served):
     assert versions["custatevec-cu12"] == "1.9.0"
 
 
-def make_solver(served: Path, name: str, *requires: str, needs: str = "libcudss.so.0"):
-    """Make a package that is linked to a library, and the library in two major versions."""
-    library = native_library(served / "made" / f"{name}.so", needs=[needs, "libcudart.so.12"])
-    modules = {f"{name}/o.so": library.read_bytes(), **imports(name, f"{name}/o.so")}
-    make_wheel(served / "simple", name, "1.0", TAGS, requires=["torch", *requires], modules=modules)
-    for version, number in (("0.7.1", 0), ("0.8.0", 0), ("1.0.0", 1)):
-        modules = {f"nvidia/cu12/lib/libcudss.so.{number}": b"\0" * 64}
-        make_wheel(served / "simple", "nvidia-cudss-cu12", version, TAGS, modules=modules)
-
-
-def test_a_library_of_another_major_version_gives_way(workshop, served):
-    make_solver(served, "solver", "nvidia-cudss-cu12>=0.7")
-
-    done = workshop.run("lock", "solver", *V100)
-
-    assert done.ok, done.err
-    assert (
-        "solver 1.0 is linked to libcudss.so.0, and nvidia-cudss-cu12 1.0.0 has libcudss.so.1; "
-        "nvidia-cudss-cu12 0.8.0 has it"
-    ) in " ".join(done.err.split())
-    assert locked(workshop, "solver", *V100)["nvidia-cudss-cu12"] == "0.8.0"
-
-
-def test_a_library_whose_major_version_cannot_give_way_is_told(workshop, served):
-    make_solver(served, "fixed", "nvidia-cudss-cu12>=1")
-
-    done = workshop.run("lock", "fixed", *V100)
-
-    assert done.ok, done.err
-    assert (
-        "fixed 1.0 is linked to libcudss.so.0, and nvidia-cudss-cu12 1.0.0 has libcudss.so.1"
-    ) in " ".join(done.err.split())
-
-
-def test_a_stub_is_not_the_library_that_it_opens(workshop, served):
-    stub = native_library(served / "made" / "stub.so", strings=["libcudnn_ops_infer.so.8"])
-    modules: dict[str, str | bytes] = {
-        "whisperer/__init__.py": "import whisperer.o",
-        "whisperer/o.so": native_library(
-            served / "made" / "whisperer.so", needs=["libcudnn-0b3e2b5d.so.8", "libcudart.so.12"]
-        ).read_bytes(),
-        "whisperer.libs/libcudnn-0b3e2b5d.so.8": stub.read_bytes(),
-    }
-    requires = ["torch", "nvidia-cudnn-cu12"]
-    make_wheel(served / "simple", "whisperer", "1.0", TAGS, requires=requires, modules=modules)
-
-    done = workshop.run("lock", "whisperer", *V100)
-
-    assert done.ok, done.err
-    assert (
-        "whisperer 1.0 opens libcudnn_ops_infer.so.8, and nvidia-cudnn-cu12 9.10.2.21 has "
-        "libcudnn_cnn.so.9"
-    ) in " ".join(done.err.split())
-
-
 @pytest.mark.parametrize("requested", ["sailor-cu13", "captain"])
 def test_the_same_package_for_the_cuda_of_torch_is_named(workshop, served, requested):
     for major in ("12", "13"):
@@ -765,43 +581,7 @@ def test_the_same_package_for_the_cuda_of_torch_is_named(workshop, served, reque
 
     said = " ".join(done.err.split())
     assert "sailor-cu13 1.0 does not run on driver 570.86.15" in said
-    assert "; sailor-cu12 1.0 runs here" in said
-
-
-def test_a_glibc_that_the_file_needs_and_its_name_does_not_say_is_too_new(workshop, served):
-    for version, glibc in (("1.0", "2.27"), ("2.0", "2.38")):
-        library = native_library(served / "made" / f"glibc-{version}.so", glibc=glibc)
-        modules = {"tagged/o.so": library.read_bytes(), **imports("tagged", "tagged/o.so")}
-        make_wheel(served / "simple", "tagged", version, TAGS, modules=modules)
-
-    assert locked(workshop, "tagged", *V100)["tagged"] == "1.0"
-
-
-def test_what_a_program_pins_is_a_part_of_it(workshop, served):
-    for version, code in (("1.0", (70, 80)), ("2.0", (80, 90))):
-        make(served, "motor", version, {"motor/o.so": code})
-        make_wheel(served / "simple", "vehicle", version, requires=["torch", f"motor=={version}"])
-
-    assert locked(workshop, "vehicle", *V100)["vehicle"] == "1.0"
-
-
-def test_an_extra_that_the_newest_lost_takes_the_version_that_has_it(workshop, served):
-    make_wheel(served / "simple", "renamed", "2.0", requires=["torch"])
-    old = make_wheel(
-        served / "simple",
-        "renamed",
-        "1.0",
-        requires=["torch", "numpy ; extra == 'rapids12'"],
-        extras=["rapids12"],
-    )
-    assert old.exists()
-
-    done = workshop.run("lock", "renamed[rapids12]", *V100)
-
-    assert done.ok, done.err
-    assert "renamed 2.0 has no extra rapids12; renamed 1.0 has" in " ".join(done.err.split())
-    assert "numpy" in locked(workshop, "renamed[rapids12]", *V100)
-    assert "missing-extras" not in (workshop.folder / "pylock.cu126.toml").read_text("utf-8")
+    assert "; for CUDA 12 it is sailor-cu12" in said
 
 
 def test_an_extra_that_no_version_has_is_named(workshop, served):
@@ -813,44 +593,7 @@ def test_an_extra_that_no_version_has_is_named(workshop, served):
     assert "unnamed 2.0 has no extra fast" in done.err
 
 
-def test_packages_that_write_the_same_files_are_told(workshop, served):
-    both = {"runner/__init__.py": "same = 1\n", "runner/session.py": "kind = 'cpu'\n"}
-    make_wheel(served / "simple", "runner", "1.1", modules=both)
-    other = {**both, "runner/session.py": "kind = 'gpu'\n"}
-    make_wheel(served / "simple", "runner-gpu", "1.0", requires=["torch"], modules=other)
-    stray = {"tests/__init__.py": "a = 1\n", "runner_tools/a.py": "", "runner_tools/b.py": ""}
-    make_wheel(served / "simple", "runner-tools", "1.0", requires=["runner"], modules=stray)
-
-    done = workshop.run("lock", "runner-gpu", "runner-tools", *RTX_4090)
-
-    assert done.ok, done.err
-    [warning] = [line for line in done.err.splitlines() if "overwrites" in line]
-    assert "runner 1.1 and runner-gpu 1.0 both write a file (runner/session.py)" in warning
-
-
-def test_kernels_for_one_chip_alone_refuse_nothing(workshop, served):
-    code = fatbin((2, 90, 0x100000)) * 2 + fatbin((2, 100, 0x100000))
-    modules = {"special/_ext.so": code, **imports("special", "special/_ext.so")}
-    make_wheel(served / "simple", "special", "1.0", TAGS, requires=["torch"], modules=modules)
-
-    assert locked(workshop, "special", *V100)["special"] == "1.0"
-
-
-def test_two_packages_that_write_the_same_files_take_another_torch(workshop, served):
-    make_wheel(served / "simple", "nvidia-cudnn-cu13", "9.20.0.48", TAGS)
-    for name in ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"):
-        make_wheel(served / "simple", f"bringing-{name}", "1.0", requires=["torch", name])
-
-    words = ("bringing-nvidia-cudnn-cu12", "bringing-nvidia-cudnn-cu13")
-    done = workshop.run("lock", *words, *H100)
-
-    assert done.ok, done.err
-    assert (
-        "nvidia-cudnn-cu12 and nvidia-cudnn-cu13 write the same files; torch for another CUDA is taken"
-    ) in done.err
-
-
-def test_packages_that_write_the_same_files_beside_every_torch_are_told(workshop, served):
+def test_packages_that_do_not_go_together_are_warned_of(workshop, served):
     make_wheel(served / "simple", "nvidia-cudnn-cu13", "9.21.0.1", TAGS)
     for name in ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"):
         make_wheel(served / "simple", f"having-{name}", "1.0", requires=["torch", name])
@@ -860,6 +603,23 @@ def test_packages_that_write_the_same_files_beside_every_torch_are_told(workshop
 
     assert done.ok, done.err
     assert (
-        "warning: nvidia-cudnn-cu12 and what torch has for its CUDA write the same files: "
-        "the one that is installed last counts"
+        "warning: nvidia-cudnn-cu12 9.20.0.48 and nvidia-cudnn-cu13 9.10.2.21 do not go together: "
+        "both write the same files"
     ) in " ".join(done.err.split())
+
+
+@pytest.mark.parametrize("requested", ["index-cu128", "indexing"])
+def test_the_cuda_in_a_name_and_in_metadata_counts_where_nothing_is_native(
+    workshop, served, requested
+):
+    make_wheel(served / "simple", "index-cu128", "1.0", requires=["torch", "indexing"])
+    requires = ["torch", "nvidia-cuda-runtime-cu12>=12.8"]
+    make_wheel(served / "simple", "indexing", "1.0", TAGS, requires=requires)
+    make_wheel(served / "simple", "nvidia-cuda-runtime-cu12", "12.9.1", TAGS)
+
+    machine = ("--gpu", "Quadro P2000", "--driver", "470.256.02", "--glibc", "2.31")
+    done = workshop.run("lock", requested, *machine)
+
+    assert done.status == 3
+    said = " ".join(done.err.split())
+    assert f"{requested} 1.0 does not run on driver 470.256.02: it is for CUDA 12" in said

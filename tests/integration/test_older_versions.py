@@ -154,8 +154,15 @@ def test_a_torch_is_tried_with_every_build_that_runs(tmp_path, monkeypatch):
         with open_session(sources, SilentReporter()) as session:
             answer = resolve("modest", session, gpu="H100", driver="580.95.05")
 
+            make_wheel(
+                folder / "simple", "exacting", "1", requires=["torch==2.13.0", "clashing==1"]
+            )
+            of_one_torch = resolve("exacting", session, gpu="H100", driver="580.95.05")
+
     assert answer
     assert answer.versions["torch"] == "2.13.0+cu129"
+    assert of_one_torch
+    assert of_one_torch.versions["torch"] == "2.13.0+cu129"
 
 
 def test_a_wheel_with_libraries_for_windows_alone_is_none_for_linux(folder, session):
@@ -168,6 +175,15 @@ def test_a_wheel_with_libraries_for_windows_alone_is_none_for_linux(folder, sess
     assert answer
     assert answer.versions["attentive"] == "1"
     assert resolve("attentive==2", session) is None
+
+
+def test_a_wheel_without_libraries_is_none_in_the_place_of_one_for_windows(folder, session):
+    modules: dict[str, str | bytes] = {"windowed/__init__.py": ""}
+    make_wheel(folder / "simple", "windowed", "1", requires=["torch"], modules=modules)
+    modules["windowed/o.pyd"] = b"\0" * 500
+    make_wheel(folder / "simple", "windowed", "2", requires=["torch"], modules=modules)
+
+    assert resolve("windowed", session) is None
 
 
 def test_what_a_remedy_promises_is_in_the_lock(folder, libraries, session):

@@ -1,4 +1,4 @@
-"""Whether every package beside torch has code for the GPUs, and which older version has if the newest has none."""
+"""Whether what was requested has code for the GPUs, and which older version has if the newest has none."""
 
 from __future__ import annotations
 
@@ -11,23 +11,14 @@ from packaging.version import Version
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.base.text import some
 from gpuinstall.base.units import readable
-from gpuinstall.lock.code_roles import PackageRoles
 from gpuinstall.lock.code_rows import CodeRows
-from gpuinstall.lock.code_rules import (
-    CodeSurroundings,
-    against,
-    for_another_system,
-    lacking,
-)
-from gpuinstall.lock.extras import MissingExtras, missing_extras, older_with_extras
-from gpuinstall.lock.library_majors import OtherMajor, other_majors
+from gpuinstall.lock.code_rules import CodeSurroundings, against, lacking
 from gpuinstall.lock.older_code import OlderVersions
+from gpuinstall.lock.resolver import MISSING_EXTRAS
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.wheels.companions import load_members
-from gpuinstall.wheels.imports import Loading
-from gpuinstall.wheels.learned.row import hint_against, misfit, refused_by_driver, without_code
+from gpuinstall.wheels.learned.row import misfit, refused_by_driver, without_code
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -44,12 +35,6 @@ if TYPE_CHECKING:
 _BY_NAME = (
     "by its name alone: import torch before it, or put the library's folder into LD_LIBRARY_PATH"
 )
-_MAY_LOAD = {
-    Loading.REQUIRED: "{} needs it",
-    Loading.OPTIONAL: "{} goes on without it",
-    Loading.LATER: "importing {} does not load it",
-    Loading.UNKNOWN: "whether {} needs it is not known",
-}
 NO_CODE = "no-code-in-package"
 
 
@@ -79,13 +64,10 @@ class Exclusion(NamedTuple):
     """The builds of torch that it may not take, by name; the constraint then keeps the program as new as it is."""
 
     program: str = ""
-    """The program, with its version, that another build of torch is taken for."""
+    """The program, with its version, for which something else than its version was changed."""
 
     libraries: tuple[str, ...] = ()
     """Packages to add."""
-
-    kept: tuple[str, ...] = ()
-    """The constraints that keep what was requested as new as it is, where a part of it gives way."""
 
     target: int = 0
     """The position of the target that it was found for."""
@@ -114,48 +96,46 @@ class Exclusion(NamedTuple):
 
 
 class CodeCheck:
-    """The code of what was resolved, against the GPUs that it was resolved for."""
+    """The code of what was requested and resolved, against the GPUs that it was resolved for."""
 
     def __init__(self, resolution: Resolution, session: Session) -> None:
         self._resolution = resolution
-        self._session = session
         self._build = resolution.choice.build
         self.around = CodeSurroundings(
             gpus=tuple(served_gpus(resolution.request, resolution.plan)),
-            glibc=resolution.request.machine.glibc,
             versions=resolution.versions,
         )
-        self._read_rows = CodeRows(resolution, session)
-        self.roles = PackageRoles(resolution, self._read_rows)
-        self._older = OlderVersions(resolution, session, self._read_rows, self.around)
+        self._rows = CodeRows(resolution, session)
+        self._older = OlderVersions(resolution, session, self._rows, self.around)
 
     def exclusions(self, stuck: Collection[str] = ()) -> list[Exclusion]:
-        """Return what has to give way for every package to have code.
+        """Return what has to give way for everything that was requested to have code.
 
         Args:
-            stuck: The programs, with their versions, that go with no other build of torch.
+            stuck: The programs, with their versions, that go with no other build of torch and no added library.
 
         Raises:
             NoBuildError: if nothing can give way.
         """
-        excluded = [wheel for wheel in self.rejected if self._excludes(wheel)]
-        exclusions = [self._exclusion(wheel, stuck) for wheel in excluded]
-        helping = list(filter(None, exclusions))
-        certain = [wheel for wheel in excluded if self._is_certain(wheel.candidate)]
-        if certain and not helping:
+        exclusions = []
+        hopeless = []
+        for rejected in self.rejected:
+            if not self._excludes(rejected.candidate):
+                continue
+            exclusion = self._exclusion(rejected, stuck)
+            if exclusion:
+                exclusions.append(exclusion)
+            else:
+                hopeless.append(rejected)
+        if hopeless and not exclusions:
+            wheel = hopeless[0].candidate
             raise NoBuildError(
                 NO_CODE,
-                certain[0].reason.message,
-                why=self._older.why_none(certain[0].candidate),
-                hint=install_anyway(certain[0].candidate.package),
+                hopeless[0].reason.message,
+                why=self._older.why_none(wheel),
+                hint=install_anyway(wheel.package),
             )
-        return (
-            helping
-            or self._missing_libraries(stuck)
-            or self._older_libraries(stuck)
-            or self._missing_extras()
-            or self._colliding_twins(stuck)
-        )
+        return exclusions or self._missing_libraries(stuck)
 
     def placeholder(self) -> str | None:
         """Return what was requested and came to a pre-release that nobody requested; None if nothing did."""
@@ -168,40 +148,17 @@ class CodeCheck:
                 return f"{requirement.name} {version}"
         return None
 
-    def remarks(self) -> list[Reason]:
-        """Return warnings of parts that a program may do without on these GPUs, and of what opens libraries itself."""
-        reasons = [Reason("no-such-extra", str(missing)) for missing in self._lacking_extras]
-        reasons += self._files_written_twice()
-        reasons += self._missing_parts()
-        for found in self._other_majors:
-            message = f"{found}: this fails unless the system has {found.library}"
-            reasons.append(Reason("other-library", message))
-        reasons += self._parts_without_code()
-        reasons += self._unproven_code()
-        return reasons
-
-    def _files_written_twice(self) -> Iterator[Reason]:
-        """Yield the packages that write the same files."""
-        if self.around.gpus:
-            for pair in self._read_rows.same_files():
-                yield Reason("same-files", str(pair))
-        if self._twins:
-            names = some([name for name, _ in self._twins])
-            message = f"{names} and what torch has for its CUDA write the same files"
-            yield Reason("same-files", f"{message}: the one that is installed last counts")
-
-    def _parts_without_code(self) -> Iterator[Reason]:
-        """Yield the parts that do not run here, with whether their packages need them."""
-        for wheel in self.rejected:
-            message = wheel.reason.message
-            package = wheel.candidate.package
-            if self.roles.decides(package):
-                loading = self.rows[wheel.candidate].loading
-                message += f"; {_MAY_LOAD[Loading(loading)].format(package)}"
-            twin = self._older.twin_text(wheel.candidate)
-            if twin:
-                message += f"; {twin}"
-            yield Reason("part-without-code", message)
+    def remarks(self) -> Iterator[Reason]:
+        """Yield warnings of what excludes nothing: what was not read, what has a fallback, what goes badly together."""
+        for package, version, extra in self._resolution.document.get(MISSING_EXTRAS, ()):
+            # An extra that a dependency names is its authors' affair.
+            if package in self._rows.requested:
+                yield Reason("no-such-extra", f"{package} {version} has no extra {extra}")
+        for message in load_members().clashes(self.around.versions):
+            yield Reason("packages-clash", message)
+        for rejected in self.rejected:
+            yield Reason("part-without-code", rejected.reason.message)
+        yield from self._unproven_code()
 
     def _unproven_code(self) -> Iterator[Reason]:
         """Yield what is not known of code, and what has to be done for it to load."""
@@ -209,33 +166,14 @@ class CodeCheck:
         for wheel, row in self.rows.items():
             if not row.architectures and not row.is_whole and wheel not in rejected:
                 yield Reason("code-unread", _unread_text(row))
-            hint = hint_against(row, self._build, self.around.gpus)
-            if hint and row.package in self.roles.requested:
-                yield Reason("driver-may-be-too-old", hint)
             if row.opens and row.package in load_members().must_open:
                 message = f"{row.package} loads {row.opens[0]} {_BY_NAME}"
                 yield Reason("opens-libraries", message)
 
-    def _missing_parts(self) -> Iterator[Reason]:
-        """Yield that an sdist may need what is named after it and torch's CUDA: its build decides what it requires."""
-        toolkit = self._build.toolkit
-        if toolkit is None or not self.around.gpus:
-            return
-        for file in self._resolution.files:
-            part = f"{file.package}-cu{toolkit[0]}"
-            is_wheel = file.url.endswith(".whl")
-            if is_wheel or file.package not in self.roles.requested or part in self.around.versions:
-                continue
-            version = self.around.versions.get(file.package)
-            if any(wheel.version.public == version for wheel in self._older.listed(part)):
-                need = f"may need {part} {version}, which its metadata does not require"
-                message = f"{file.package} {version} is built from its sdist and {need}"
-                yield Reason("part-not-required", message)
-
     @property
     def rows(self) -> Mapping[Wheel, LearnedRow]:
-        """What the wheels with native code say of themselves; nothing if the lock is for no GPU."""
-        return self._read_rows.by_wheel if self.around.gpus else {}
+        """What the wheels say of themselves; nothing if the lock is for no GPU."""
+        return self._rows.by_wheel if self.around.gpus else {}
 
     @cached_property
     def rejected(self) -> list[Rejection[Wheel]]:
@@ -243,59 +181,23 @@ class CodeCheck:
         rejected = []
         for wheel in self.rows:
             why = against(self.rows[wheel], self._build, self.around)
-            if why and self._is_read_to_the_end(wheel):
+            is_refused = why and not self._rows.has_fallback(wheel.package)
+            # It would rest on a part of its code.
+            if is_refused and self._is_unknown(wheel) and self._rows.read_to_the_end(wheel):
                 why = against(self.rows[wheel], self._build, self.around)
             if why:
-                package = f"{wheel.package} {wheel.version}"
-                if not self._may_be_needed(wheel):
-                    # Another one may have what this one lacks.
-                    package = f"a part of {package}"
-                reason = Reason(NO_CODE, f"{package} {why}")
+                reason = Reason(NO_CODE, f"{wheel.package} {wheel.version} {why}")
                 rejected.append(Rejection(wheel, reason))
         return rejected
 
-    def _is_read_to_the_end(self, wheel: Wheel) -> bool:
-        """Read a library to its end if a refusal would rest on a part of it; return whether that gave a new row."""
-        row = self.rows[wheel]
-        may_exclude = self.roles.decides(wheel.package) and row.loading == Loading.REQUIRED.value
-        if row.is_whole or not may_exclude or not self._is_lacking(row):
-            return False
-        return self._read_rows.read_to_the_end(wheel)
+    def _excludes(self, wheel: Wheel) -> bool:
+        """Whether something has to give way for a wheel that was rejected; else it is only warned of."""
+        return not self._rows.has_fallback(wheel.package) and not self._is_unknown(wheel)
 
-    def _excludes(self, rejected: Rejection[Wheel]) -> bool:
-        """Whether something has to give way for a wheel; a library that its package does without only warns."""
-        wheel = rejected.candidate
-        if self._is_unknown(self.rows[wheel]):
-            return False
-        return self.roles.decides(wheel.package) and self._may_be_needed(wheel)
-
-    def _may_be_needed(self, wheel: Wheel) -> bool:
-        """Whether the import of a package may fail without its native code."""
-        return Loading(self.rows[wheel].loading) in {Loading.REQUIRED, Loading.UNKNOWN}
-
-    def _is_certain(self, wheel: Wheel) -> bool:
-        """Whether a package cannot work with what was read of it."""
-        row = self.rows[wheel]
-        members = load_members()
-        if row.package in members.stated or for_another_system(row, self._build, self.around):
-            return True
-        is_named = row.package in self.roles.requested or members.names(row.package)
-        if not is_named and row.package in self.roles.pinned:
-            return False
-        is_lacking = self._is_lacking(row)
-        if row.package not in self.roles.requested and self._older.twin_text(wheel):
-            # The build of an sdist decides which of the two it requires.
-            return False
-        is_read = not is_lacking or (row.is_whole and not row.unlinked)
-        return is_read and row.loading == Loading.REQUIRED.value
-
-    def _is_unknown(self, row: LearnedRow) -> bool:
+    def _is_unknown(self, wheel: Wheel) -> bool:
         """Whether the part that was read of a package has no code for a GPU, and the rest may have."""
-        return not row.is_whole and self._is_lacking(row)
-
-    def _is_lacking(self, row: LearnedRow) -> bool:
-        """Whether it is its code alone that a GPU has none of: the driver runs its CUDA."""
-        if refused_by_driver(row, self._build, self.around.gpus):
+        row = self.rows[wheel]
+        if row.is_whole or refused_by_driver(row, self._build, self.around.gpus):
             return False
         return bool(without_code(row, self._build, self.around.gpus))
 
@@ -310,9 +212,6 @@ class CodeCheck:
         package = wheel.package
         program = f"{package} {wheel.version.public}"
         as_new = f"{package}>={wheel.version.public}"
-        is_certain = self._is_certain(wheel)
-        if program in stuck and not is_certain:
-            return None
         serving = None if program in stuck else self._older.serving(wheel)
         if serving:
             runnable = {build.name for build in self._resolution.plan.runnable}
@@ -324,33 +223,19 @@ class CodeCheck:
                 builds=frozenset(runnable - {build.name for build in serving}),
                 program=program,
             )
-        libraries = self._helping_libraries(self.rows[wheel])
-        if libraries:
-            provide = "provide" if len(libraries) > 1 else "provides"
-            return Exclusion(
-                package,
-                "library-added",
-                fault,
-                constraint=as_new,
-                remedy=f"{' and '.join(libraries)} {provide} the library that it loads",
-                libraries=libraries,
-            )
-        is_part = package in self.roles.pinned and package not in self.roles.requested
-        if (
-            is_part
-            and not is_certain
-            and not misfit(self.rows[wheel], self._build, self.around.gpus)
-        ):
-            return None
-        exclusion = self._older_exclusion(rejected)
-        # What is not certain is taken back where nothing goes with it.
-        return exclusion and exclusion._replace(program="" if is_certain else program)
+        row = self.rows[wheel]
+        does_open = package in load_members().must_open
+        if does_open and not misfit(row, self._build, self.around.gpus):
+            libraries = lacking(row, self.around)
+            if libraries:
+                return _added(wheel, fault, libraries, "the library that it loads")
+        return self._older_exclusion(rejected)
 
     def _older_exclusion(self, rejected: Rejection[Wheel]) -> Exclusion | None:
         """Return the newest older version that runs here, if there is one."""
         wheel = rejected.candidate
         package = wheel.package
-        older = self._older.newest_running(wheel)
+        older = self._older.newest_running(wheel, like=self.rows[wheel])
         if older is None:
             return None
         unread = self._older.but_for()
@@ -359,7 +244,7 @@ class CodeCheck:
         else:
             remedy = "is the newest that runs here"
         # Of a dependency, what requires it decides which older version can be had.
-        operator = "==" if package in self.roles.requested else "<="
+        operator = "==" if package in self._rows.requested else "<="
         return Exclusion(
             package,
             "older-for-code",
@@ -369,146 +254,18 @@ class CodeCheck:
             older=older,
         )
 
-    @property
-    def _kept(self) -> tuple[str, ...]:
-        """The constraints that keep what was requested as new as it is."""
-        names = self.roles.requested - self._resolution.request.catalog.family
-        versions = self._resolution.versions
-        kept = []
-        for name in names & versions.keys():
-            version = versions[name].partition("+")[0]
-            kept.append(f"{name}>={version}")
-        return tuple(sorted(kept))
-
-    def _helping_libraries(self, row: LearnedRow) -> tuple[str, ...]:
-        """Return the missing packages with which a package runs that opens their libraries; empty if it does not."""
-        if row.package not in load_members().must_open or misfit(
-            row, self._build, self.around.gpus
-        ):
-            return ()
-        return lacking(row, self.around)
-
     def _missing_libraries(self, stuck: Collection[str]) -> list[Exclusion]:
         """Return the packages to add whose libraries a package is linked to and nothing has."""
         exclusions = []
         for wheel, row in self.rows.items():
             program = f"{wheel.package} {wheel.version.public}"
-            is_needed = row.loading == Loading.REQUIRED.value and self.roles.decides(wheel.package)
-            if not is_needed or program in stuck:
+            if program in stuck or misfit(row, self._build, self.around.gpus):
                 continue
             libraries = tuple(filter(self._is_apart, lacking(row, self.around)))
-            if not libraries:
-                continue
-            provide = "provide" if len(libraries) > 1 else "provides"
-            exclusion = Exclusion(
-                wheel.package,
-                "library-added",
-                f"{program} is linked to libraries that nothing else has",
-                remedy=f"{' and '.join(libraries)} {provide} them",
-                constraint=f"{wheel.package}>={wheel.version.public}",
-                program=program,
-                libraries=libraries,
-            )
-            exclusions.append(exclusion)
+            if libraries:
+                fault = f"{program} is linked to libraries that nothing else has"
+                exclusions.append(_added(wheel, fault, libraries, "them"))
         return exclusions
-
-    def _older_libraries(self, stuck: Collection[str]) -> list[Exclusion]:
-        """Return the older versions of libraries that have the major version that a package is linked to."""
-        exclusions = []
-        for found in self._other_majors:
-            package = found.provider.package
-            program = f"{package} {found.provider.version.public}"
-            if not found.is_linked or program in stuck:
-                continue
-            older = self._older.newest_having(found.provider, found.library)
-            if older is None:
-                continue
-            exclusion = Exclusion(
-                package,
-                "older-library",
-                str(found),
-                constraint=f"{package}<={older}",
-                remedy=f"{package} {older} has it",
-                older=older,
-                program=program,
-                kept=self._kept,
-            )
-            exclusions.append(exclusion)
-        return exclusions
-
-    @cached_property
-    def _other_majors(self) -> list[OtherMajor]:
-        """The libraries that the lock has in another major version than a package of it loads."""
-        toolkit = self._build.toolkit
-        rows = self._read_rows
-        found = other_majors(self.rows, rows.locked, toolkit and toolkit[0], rows.names_in)
-        return list(found)
-
-    def _missing_extras(self) -> list[Exclusion]:
-        """Return the newest older versions that have the extras which were requested and these lack."""
-        exclusions = []
-        for missing in self._lacking_extras:
-            listed = self._older.listed(missing.package)
-            older = older_with_extras(missing, listed, self._session.client)
-            if older is None:
-                continue
-            exclusion = Exclusion(
-                missing.package,
-                "older-for-extra",
-                str(missing),
-                constraint=f"{missing.package}<={older}",
-                remedy=f"{missing.package} {older} has",
-                older=older,
-            )
-            exclusions.append(exclusion)
-        return exclusions
-
-    @cached_property
-    def _lacking_extras(self) -> list[MissingExtras]:
-        """The requested extras that the versions of the resolution lack."""
-        resolution = self._resolution
-        return missing_extras(resolution.choice.requirements, resolution.document)
-
-    def _colliding_twins(self, stuck: Collection[str]) -> list[Exclusion]:
-        """Return the other builds of torch if two packages write the same files, one for each CUDA."""
-        toolkit = self._build.toolkit
-        for name, twin in self._twins:
-            program = f"{name} {self._resolution.versions[name]}"
-            if program in stuck or toolkit is None:
-                continue
-            runnable = self._resolution.plan.runnable
-            same = set()
-            for build in runnable:
-                if build.toolkit and build.toolkit[0] == toolkit[0]:
-                    same.add(build.name)
-            if len(same) == len(runnable):
-                continue
-            exclusion = Exclusion(
-                name,
-                "other-build-for-code",
-                f"{name} and {twin} write the same files",
-                remedy="torch for another CUDA is taken",
-                constraint=f"{name}>=0",
-                builds=frozenset(same),
-                program=program,
-                kept=self._kept,
-            )
-            return [exclusion]
-        return []
-
-    @cached_property
-    def _twins(self) -> list[tuple[str, str]]:
-        """The libraries for another CUDA than torch's, each with the one that torch has of it."""
-        versions = self._resolution.versions
-        toolkit = self._build.toolkit
-        twins = []
-        for name in versions:
-            stem, _, major = name.rpartition("-cu")
-            twin = f"{stem}-cu{toolkit[0]}" if toolkit else name
-            is_other = major.isdecimal() and name != twin and twin in versions
-            if is_other and load_members().with_torch.fullmatch(name):
-                twins.append((name, twin))
-        return twins
 
     def _is_apart(self, package: str) -> bool:
         """Whether torch does not bring a package of libraries, in packages of their own or in its own folder."""
@@ -516,6 +273,20 @@ class CodeCheck:
         if not members.with_torch.fullmatch(package):
             return True
         return any(map(members.runtime.fullmatch, self._resolution.versions))
+
+
+def _added(wheel: Wheel, fault: str, libraries: tuple[str, ...], what: str) -> Exclusion:
+    """Return what adds the packages of libraries that a package lacks."""
+    provide = "provide" if len(libraries) > 1 else "provides"
+    return Exclusion(
+        wheel.package,
+        "library-added",
+        fault,
+        constraint=f"{wheel.package}>={wheel.version.public}",
+        remedy=f"{' and '.join(libraries)} {provide} {what}",
+        program=f"{wheel.package} {wheel.version.public}",
+        libraries=libraries,
+    )
 
 
 def _unread_text(row: LearnedRow) -> str:

@@ -1,10 +1,13 @@
-"""The wheels of a resolution that have native code, each read once, and what they say of themselves."""
+"""What the wheels of a resolution say of their native code, each read once.
+
+What was requested, and what the catalogue calls its core, is read for it; of a dependency the CUDA major alone counts,
+by its name, its METADATA or the catalogue, so that nobody waits for its wheel.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from functools import cached_property
-from posixpath import basename
 from typing import TYPE_CHECKING
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -13,10 +16,10 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog import Wheel
-from gpuinstall.lock.same_files import SameFiles, same_files
+from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.wheels.companions import load_members
-from gpuinstall.wheels.learned.reader import Reader, listed_metadata
+from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.store import learned_store
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ class CodeRows:
         self._session = session
         self._build = resolution.choice.build
         self._platform = f"{self._build.os}-{self._build.arch}"
-        self._requested = requirement_names(resolution.choice.requirements)
+        self.requested = requirement_names(resolution.choice.requirements)
         self._reader = Reader(
             session.sources,
             session.client,
@@ -52,9 +55,22 @@ class CodeRows:
             session.rows,
         )
 
+    def decides(self, package: str) -> bool:
+        """Whether a package was requested, or is what the catalogue calls the core of programs."""
+        members = load_members()
+        is_core = members.names(package) or package in members.stated
+        return package in self.requested or is_core
+
+    def has_fallback(self, package: str) -> bool:
+        """Whether what was requested is known to do without a package."""
+        row = load_extensions().rows.get(package)
+        if row is None or package in self.requested:
+            return False
+        return bool(row.optional_for & {*self.requested, "*"})
+
     @cached_property
     def by_wheel(self) -> dict[Wheel, LearnedRow]:
-        """What the wheels with GPU code say of themselves, but for those that torch's build answers for."""
+        """What the wheels say of themselves, but for those that torch's build answers for."""
         wheels = list(filter(self._is_judged, self._wheels))
         rows = side_by_side(self._read, wheels, WHEELS_AT_ONCE)
         pairs = zip(wheels, rows, strict=True)
@@ -62,13 +78,13 @@ class CodeRows:
 
     def _is_judged(self, wheel: Wheel) -> bool:
         # The name of a file may say any platform, and have libraries for one.
-        return _has_own_code(wheel, self._build) or wheel.package in self._requested
+        return _has_own_code(wheel, self._build) or wheel.package in self.requested
 
     @cached_property
     def _wheels(self) -> list[Wheel]:
         """The wheels of the resolution, without those that torch's build answers for."""
         answered = set() if self._build.learned else PAIRED
-        if self._requested <= answered:
+        if self.requested <= answered:
             return []
         files = [file for file in self._resolution.files if file.package not in answered]
         resolution = self._resolution
@@ -77,35 +93,11 @@ class CodeRows:
             resolution.target.tags(resolution.choice.python),
         )
 
-    def same_files(self) -> list[SameFiles]:
-        """Return the wheels of which one overwrites the other."""
-        of_torch = load_members().with_torch
-        wheels = [wheel for wheel in self._wheels if not of_torch.fullmatch(wheel.package)]
-        return same_files(wheels, self._reader.open)
-
-    @cached_property
-    def locked(self) -> dict[str, Wheel]:
-        """The wheels of the resolution by their packages, torch's libraries among them."""
-        return {wheel.package: wheel for wheel in self._wheels}
-
-    def names_in(self, wheel: Wheel) -> frozenset[str]:
-        """Return the names of the files in a wheel, without their folders; none if it cannot be read."""
-        with suppress(InstallationError):
-            return frozenset(map(basename, self._reader.open(wheel).members))
-        return frozenset()
-
-    def of_package(self, package: str) -> LearnedRow | None:
-        """Return what the wheel of a package says; None if it has no native code."""
-        for wheel, row in self.by_wheel.items():
-            if wheel.package == package:
-                return row
-        return None
-
     def _read(self, wheel: Wheel) -> LearnedRow | None:
         try:
-            # Of what was requested the glibc counts, too.
-            is_requested = wheel.package in self._requested and not _is_for_any(wheel)
-            if is_requested or self._reader.may_have_code(wheel):
+            if not self.decides(wheel.package):
+                return self.of_metadata(wheel)
+            if not _is_for_any(wheel) or self._reader.may_have_code(wheel):
                 return self.row(wheel, self._build.backend)
         except InstallationError as error:
             package = f"{wheel.package} {wheel.version}"
@@ -125,22 +117,29 @@ class CodeRows:
         Raises:
             InstallationError: if it cannot be read.
         """
+        if not self.decides(wheel.package):
+            return self._reader.listed(wheel, backend, self._platform, counts_pins=True)
         return self._reader.companion(wheel, backend, self._platform, whole=whole)
 
-    def of_metadata(self, wheel: Wheel) -> LearnedRow | None:
-        """Return what the METADATA of a wheel says, if its server tells it apart; and its name."""
-        return self._reader.listed(wheel, self._build.backend, self._platform)
+    def of_metadata(self, wheel: Wheel) -> LearnedRow:
+        """Return what the name of a wheel says, and its METADATA if its server tells it apart."""
+        counts_pins = not self.decides(wheel.package)
+        return self._reader.listed(
+            wheel, self._build.backend, self._platform, counts_pins=counts_pins
+        )
 
-    def of_tables(self, wheel: Wheel) -> LearnedRow:
-        """Return what the tables of the library that answers for a wheel say, or of its largest.
+    def of_tables(self, wheel: Wheel) -> LearnedRow | None:
+        """Return what the tables of the library that answers for a wheel say, or of its largest; None of a dependency.
 
         Raises:
             InstallationError: if it cannot be read.
         """
+        if not self.decides(wheel.package):
+            return None
         return self._reader.tables(wheel, self._build.backend, self._platform)
 
     def read_to_the_end(self, wheel: Wheel) -> bool:
-        """Read the library that answers for a wheel to its end; return whether that gave a new row."""
+        """Read the libraries that answer for a wheel to their end; return whether that gave a new row."""
         row = None
         with suppress(InstallationError):
             row = self.row(wheel, self._build.backend, whole=True)
@@ -149,16 +148,6 @@ class CodeRows:
             return False
         self.by_wheel[wheel] = row
         return True
-
-    def requires_of(self, file: LockedFile) -> Sequence[str]:
-        """Return what the METADATA of a file requires, if its server tells it, or the file was read."""
-        row = self.of_package(file.package)
-        if row:
-            return row.requires
-        metadata = listed_metadata(file.url, self._session.client)
-        if metadata is None:
-            return []
-        return list(map(str, metadata.get_all("Requires-Dist", ())))
 
 
 def installed_wheels(wheels: Iterable[Wheel], tags: Sequence[Tag]) -> list[Wheel]:

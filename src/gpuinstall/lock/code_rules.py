@@ -35,8 +35,6 @@ class CodeSurroundings:
 
     gpus: tuple[tuple[Rules, Gpu], ...]
     """Each with the rules of its machine."""
-    glibc: str | None
-    """That of the machine; None if it is not known."""
     versions: Mapping[str, str]
     """The packages of the same lock."""
 
@@ -52,9 +50,9 @@ def against(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | No
 
 def for_another_system(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:  # noqa: ARG001
     """Return that all libraries of a package are for another system, although its name says any."""
-    if row.system is None or row.system == build.os:
-        return None
-    return f"has libraries for {row.system.capitalize()} alone"
+    if row.system == "windows" and build.os != "windows":
+        return "has libraries for Windows alone"
+    return None
 
 
 def below_lowest(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:  # noqa: ARG001
@@ -74,14 +72,6 @@ def below_lowest(row: LearnedRow, build: Build, around: CodeSurroundings) -> str
 def without_gpu_or_driver(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:
     """Return that it has no code for a GPU, or a CUDA that a driver does not run."""
     return misfit(row, build, around.gpus)
-
-
-def beyond_glibc(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:  # noqa: ARG001
-    """Return that the symbols of a package require a newer glibc, whatever its name promises."""
-    glibc = around.glibc
-    if glibc is None or row.glibc is None or Version(row.glibc) <= Version(glibc):
-        return None
-    return f"requires glibc {row.glibc}, and this machine has {glibc}"
 
 
 def without_runtime(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:
@@ -113,7 +103,6 @@ _RULES = (
     for_another_system,
     below_lowest,
     without_gpu_or_driver,
-    beyond_glibc,
     without_runtime,
     without_symbols,
 )

@@ -13,7 +13,6 @@ from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.lock.code_rules import against, has_symbols
-from gpuinstall.lock.library_majors import has_library, newest_first
 from gpuinstall.wheels.learned.row import refused_by_driver, without_code
 from gpuinstall.wheels.needs import name_for_cuda
 
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.sources.session import Session
     from gpuinstall.wheels.learned.row import LearnedRow
-
-LIKELIEST_VERSIONS = 12
-"""In how many older versions of a library one of another major version is looked for."""
 
 AT_ONCE = 8
 """Of how many versions METADATA and the tables of a library are read side by side, some 0.3 MB each."""
@@ -54,26 +50,24 @@ class OlderVersions:
         self._around = around
         self._unread: dict[Version, str] = {}
 
-    def newest_running(self, newest: Wheel) -> Version | None:
+    def newest_running(self, newest: Wheel, like: LearnedRow) -> Version | None:
         """Return the newest older version that runs here.
 
         What is cheap decides first: METADATA, then the tables of one library. Only the wheels that pass both are read for
         their code, one after the other.
+
+        Args:
+            newest: The wheel that does not run.
+            like: What it says: without libraries, an older one is nothing in the place of one for another system.
         """
+        self._unread.clear()
         wheels = self._older_wheels(newest)
         for start in range(0, len(wheels), AT_ONCE):
             group = wheels[start : start + AT_ONCE]
             is_possible = side_by_side(self._is_possible, group, AT_ONCE)
             for wheel in compress(group, is_possible):
-                if self.serving(wheel):
+                if self.serving(wheel, with_libraries=like.system == "windows"):
                     return wheel.version
-        return None
-
-    def newest_having(self, newest: Wheel, library: str) -> Version | None:
-        """Return the newest older version of a package that has a library, of the dozen likeliest."""
-        for wheel in newest_first(self._older_wheels(newest), library)[:LIKELIEST_VERSIONS]:
-            if has_library(self._rows.names_in(wheel), library):
-                return wheel.version
         return None
 
     def _is_possible(self, wheel: Wheel) -> bool:
@@ -86,17 +80,6 @@ class OlderVersions:
             if row and not any(self._runs_beside(row, build) for build in self._runnable):
                 return False
         return True
-
-    def twin_text(self, wheel: Wheel) -> str:
-        """Return that a package of the same version, for the CUDA of torch, runs here; empty if none is known to."""
-        toolkit = self._build.toolkit
-        name = name_for_cuda(wheel.package, toolkit[0]) if toolkit else None
-        if name is None or name == wheel.package:
-            return ""
-        for twin in self._usable_wheels(name):
-            if twin.version.public == wheel.version.public and self.serving(twin):
-                return f"{name} {twin.version.public} runs here"
-        return ""
 
     def has_release(self, package: str) -> bool:
         """Whether there is a wheel of a package that is no pre-release."""
@@ -141,15 +124,21 @@ class OlderVersions:
         page = session.page_of(package)
         return parse_page(page) if page else ()
 
-    def serving(self, wheel: Wheel) -> list[Build] | None:
-        """Return the builds of torch that run here beside which a wheel runs too, the best first; None if unread."""
+    def serving(self, wheel: Wheel, *, with_libraries: bool = False) -> list[Build] | None:
+        """Return the builds of torch that run here beside which a wheel runs too, the best first; None if unread.
+
+        Args:
+            wheel: The wheel.
+            with_libraries: Whether one without any does not run.
+        """
         serving = []
         try:
             for build in self._runnable:
                 row = self._rows.row(wheel, build.backend)
                 if not refused_by_driver(row, build, self._around.gpus):
                     row = self._settled(row, wheel, build)
-                if self._runs_beside(row, build):
+                is_complete = row.system is not None or not with_libraries
+                if is_complete and self._runs_beside(row, build):
                     serving.append(build)
         except InstallationError as error:
             self._unread[wheel.version] = error.message
@@ -200,8 +189,7 @@ class OlderVersions:
     def why_none(self, wheel: Wheel) -> str:
         """Return what was found of the older versions of a package that does not run here."""
         older = len(self._older_wheels(wheel))
-        twin = self.twin_text(wheel)
-        following = f"; {twin}" if twin else ""
+        following = self._other_name(wheel)
         if not older:
             python = self._resolution.choice.python
             return f"no older version has a wheel for Python {python} here{following}"
@@ -211,6 +199,16 @@ class OlderVersions:
             else "the older version does not run"
         )
         return f"{which} here either{self.but_for()}{following}"
+
+    def _other_name(self, wheel: Wheel) -> str:
+        """Return the name that a package has for the CUDA of torch, if its own carries another and there is such a one."""
+        toolkit = self._build.toolkit
+        name = name_for_cuda(wheel.package, toolkit[0]) if toolkit else None
+        if toolkit is None or name is None or name == wheel.package:
+            return ""
+        if not self.has_release(name):
+            return ""
+        return f"; for CUDA {toolkit[0]} it is {name}"
 
     def but_for(self) -> str:
         """Return the versions that could not be read, with the last reason; empty without any."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from packaging.version import Version
 
 from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
@@ -336,7 +337,7 @@ def _propose(
         wheels_only=wheels_only,
         sources=session.sources,
     )
-    versions = resolve_versions(project, session)
+    versions = _resolve_beside_any_build(torches, project, pages, ranked, session)
     if isinstance(versions, Conflict):
         return versions
     proposal = Proposal(torches, programs, project, ranked, pages, versions)
@@ -495,18 +496,33 @@ def _resolve_newer(
     proposal: Proposal,
     session: Session,
 ) -> ResolvedVersions | Conflict:
-    """Resolve with a newer version of a package; of torch with its other builds too.
+    """Resolve with a newer version of a package; of torch with its other builds too."""
+    if name != "torch" or proposal.pages is None:
+        return resolve_versions(project, session)
+    newer = frozenset(torch for torch in proposal.torches if torch > proposal.torch)
+    return _resolve_beside_any_build(newer, project, proposal.pages, proposal.backends, session)
 
-    The best build may pin what the programs do not go with. No other one is tried if these require the torch that they
-    have.
+
+def _resolve_beside_any_build(
+    torches: Torches,
+    project: ResolverProject,
+    pages: Callable[[str], Pages],
+    backends: Sequence[str],
+    session: Session,
+) -> ResolvedVersions | Conflict:
+    """Resolve with the best build of every torch, and with others if nothing goes with what these pin.
+
+    No other one is tried if the programs require none of these torches.
     """
     conflict = resolve_versions(project, session)
-    if not isinstance(conflict, Conflict) or name != "torch" or proposal.pages is None:
+    if not isinstance(conflict, Conflict):
         return conflict
-    if required_torches(conflict.why):
-        return conflict
-    for backend in proposal.backends[1:]:
-        other = replace(project, pages=proposal.pages(backend))
+    for specifier in required_torches(conflict.why):
+        requirement = parse_requirement(f"torch{specifier}")
+        if not any(map(requirement.allows, torches)):
+            return conflict
+    for backend in backends[1:]:
+        other = replace(project, pages=pages(backend))
         answer = resolve_versions(other, session)
         if not isinstance(answer, Conflict):
             return answer

@@ -114,14 +114,12 @@ class SearchState:
             other = older.get(exclusion.package, exclusion)
             if exclusion.older and other.older and exclusion.older <= other.older:
                 older[exclusion.package] = exclusion
-        taken_back = {f"{package}>" for package in older}
         kept = []
         for one in self.exclusions:
-            bounds = {bound.partition("=")[0] for bound in one.kept}
             if one.package in older and one.older:
                 # It is told why the newest was not taken.
                 older[one.package] = older[one.package]._replace(fault=one.fault)
-            elif one.package not in older and bounds.isdisjoint(taken_back):
+            elif one.package not in older:
                 kept.append(one)
         new = [one for one in found if one.package not in older]
         new += older.values()
@@ -151,9 +149,7 @@ class SearchState:
         """The requests within what was learned."""
         if not self.exclusions:
             return list(self.requests)
-        constraints = dict[str, None]()
-        for exclusion in self.exclusions:
-            constraints |= dict.fromkeys((exclusion.constraint, *exclusion.kept))
+        constraints = dict.fromkeys(exclusion.constraint for exclusion in self.exclusions)
         narrowed = []
         for position, request in enumerate(self.requests):
             own = [exclusion for exclusion in self.exclusions if exclusion.target == position]

@@ -10,11 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from gpuinstall.base.values import dataclass
 from gpuinstall.wheels.gpu_code import ordered, read_fatbins
-from gpuinstall.wheels.imports import Loading, read_imports
 from gpuinstall.wheels.needs import (
     NativeFiles,
     Needs,
@@ -25,7 +25,6 @@ from gpuinstall.wheels.needs import (
     needs_of,
     read_native,
     read_needs,
-    without_numbers,
 )
 from gpuinstall.wheels.pe import without_relocatable
 from gpuinstall.wheels.ranges import WheelError
@@ -38,9 +37,10 @@ if TYPE_CHECKING:
     _Pattern = re.Pattern[str]
 
 _LIBRARY = re.compile(r"[\w./+-]{1,250}\.(so(\.\d+)*|dll|pyd)", re.ASCII)
-_OF_ONE_CHIP = re.compile(r"sm_\d+a").fullmatch
-_FOR_GPUS = re.compile(r"(^|-)(gpu|cuda\d*x?|cu\d+)(-|$)", re.ASCII)
-"""Names of packages that say that their code for GPUs is what they are for."""
+_CUDA_IN_NAME = re.compile(r"-(gpu|cu(da)?\d*x?)(?=-|$)", re.ASCII)
+"""What the name of a package says of its code, and that of its module does not."""
+_DATA = re.compile(r"[^/]+\.data/(purelib|platlib)/")
+"""Folders whose files are installed beside the others."""
 _BUNDLED = ".libs/"
 """Where auditwheel puts the libraries of others."""
 _TRIED = 4
@@ -63,29 +63,13 @@ class CompanionCode:
     """Whether all of the library was read."""
     unlinked: tuple[str, ...] = ()
     """The code of parts, which a driver would have to link to run it."""
+    size: int = 0
+    """Of the library, in bytes."""
 
-    def with_library(self, other: CompanionCode) -> CompanionCode:
-        """Return it with the code of another library of the same module."""
-        if not other.architectures:
-            return self
-        return replace(
-            self,
-            member=self.member or other.member,
-            architectures=ordered([*self.architectures, *other.architectures]),
-            cuda=self.cuda or other.cuda,
-            opened=self.opened | other.opened,
-            unlinked=self.unlinked or other.unlinked,
-        )
-
-
-@dataclass(frozen=True)
-class PackageCode:
-    """What the native code of a package has and needs."""
-
-    code: CompanionCode
-    needs: Needs
-    loading: Loading
-    """Whether the package works without it."""
+    @property
+    def is_portable(self) -> bool:
+        """Whether it has PTX."""
+        return any(name.startswith("compute_") for name in self.architectures)
 
 
 @dataclass(frozen=True)
@@ -114,6 +98,21 @@ class Members:
     """By package: the lowest compute capability that its makers state, by the version since which it is so."""
     must_open: Mapping[str, _Pattern]
     """By package: the libraries that it opens by name and does nothing without."""
+    pairs: tuple[tuple[_Pattern, SpecifierSet, str, SpecifierSet, str], ...]
+    """Packages, and the versions of them, that do not go together; with why not."""
+
+    def clashes(self, versions: Mapping[str, str]) -> Iterator[str]:
+        """Yield which of some packages do not go together, and why, although no METADATA says so."""
+        for pattern, specifier, other_name, other_specifier, why in self.pairs:
+            for name, version in versions.items():
+                match = pattern.fullmatch(name)
+                other = match and match.expand(other_name)
+                if other is None or other not in versions:
+                    continue
+                if specifier.contains(version, prereleases=True) and other_specifier.contains(
+                    versions[other], prereleases=True
+                ):
+                    yield f"{name} {version} and {other} {versions[other]} do not go together: {why}"
 
     def cuda(self, package: str, version: Version) -> str | None:
         """Return the CUDA of a version of a package that its files do not tell: as its maker says, or as its name."""
@@ -202,6 +201,11 @@ def load_members() -> Members:
         stated[package] = row["since"]
         lowest[package] = row.get("lowest", {})
     optional = "|".join(row["part"] for row in table["optional"])
+    pairs = []
+    for row in table["pairs"]:
+        versions = SpecifierSet(row.get("versions", ""))
+        others = SpecifierSet(row.get("other_versions", ""))
+        pairs.append((re.compile(row["package"]), versions, row["other"], others, row["why"]))
     return Members(
         rows=tuple(rows),
         optional=re.compile(optional, re.IGNORECASE),
@@ -214,6 +218,7 @@ def load_members() -> Members:
         stated=stated,
         lowest=lowest,
         must_open=must_open,
+        pairs=tuple(pairs),
     )
 
 
@@ -224,56 +229,61 @@ def read_package(
     may_have_code: bool,
     cuda: str | None = None,
     whole: bool = False,
-) -> PackageCode:
-    """Return what the native code of a wheel has and needs.
-
-    What the import of the package opens counts, or what a row names; only without either everything that is not
-    known to be optional.
+) -> tuple[CompanionCode, Needs]:
+    """Return what the native code of a wheel has and needs: that of the libraries that decide whether it runs.
 
     Args:
         wheel: The wheel.
         package: Its package, by its normalized name.
         may_have_code: Whether GPU code is looked for although no library is linked to what such is linked to.
         cuda: The CUDA of the torch that it runs beside.
-        whole: Whether the library that answers is read to its end.
+        whole: Whether the libraries are read to their end.
 
     Raises:
         WheelError: if it is malformed.
     """
     members = load_members()
+    answering = members.answering(package, wheel.members)
     if members.has_runtimes_apart(package):
         # Of its libraries, one for each CUDA, only that of this one counts.
-        code = read_companion(wheel, package, cuda, whole=whole)
-        needs = read_needs(wheel, [code.member] if code.member else [])
-        return PackageCode(code, needs, Loading.REQUIRED)
+        nearest = _for_cuda(answering, cuda)
+        names = [nearest] if nearest else []
+        return read_code(wheel, names, whole=whole), read_needs(wheel, names)
     files = read_native(wheel)
-    needs = needs_of(files, wheel)
+    deciding = deciding_libraries(package, wheel.members)
+    linked = files.with_linked(deciding)
+    needs = _beside_some_torch(needs_of(files, wheel, linked), files.among(linked))
     if not (needs.is_for_gpus or may_have_code):
-        return PackageCode(CompanionCode(), needs, Loading.UNKNOWN)
-    names = {name for name in wheel.members if _LIBRARY.fullmatch(name)}
-    if members.answering(package, names):
-        code = read_companion(wheel, package, whole=whole)
-        needed = {name for name in names if not members.is_dispensable(package, name)}
-        needs = needs_of(files, wheel, needed)
-        return PackageCode(code, needs, Loading.REQUIRED)
+        return CompanionCode(), needs
+    if answering:
+        return read_code(wheel, [answering[0][0]], whole=whole), needs
+    # What auditwheel calls a library of others may be the package's own.
+    own = {name for name in linked if not load_libraries().row(_file_name(name))} or {*deciding}
+    if whole and deciding:
+        # Parts that it does without have no say against a GPU, but for one.
+        modules = {*map(_module, deciding)}
+        own |= {name for name in wheel.members if _is_part(name, modules)}
+    return read_code(wheel, own, whole=whole), needs
 
-    libraries = _by_loading(wheel, package, files, names)
-    code, loading = _code_by_loading(wheel, package, libraries, whole=whole)
-    required = libraries[Loading.REQUIRED]
-    if code.member:
-        # Also of what the package does without, so that it can be said that it does not load.
-        required = files.with_linked({*required, code.member})
-    needs_of_required = needs_of(files, wheel, required)
-    if not code.architectures and needs_of_required.is_for_gpus:
-        loading = Loading.REQUIRED
-    if loading is Loading.REQUIRED or (loading is Loading.OPTIONAL and required):
-        return PackageCode(code, needs_of_required, loading)
-    possible = required | libraries[Loading.UNKNOWN] | libraries[Loading.LATER]
-    needs = _beside_some_torch(needs_of(files, wheel, possible), files, loading)
-    needs_of_optional = needs_of(files, wheel, libraries[Loading.OPTIONAL])
-    if needs_of_optional.is_for_gpus and not needs.is_for_gpus:
-        return PackageCode(code, needs_of_optional, Loading.OPTIONAL)
-    return PackageCode(code, needs, loading)
+
+def deciding_libraries(package: str, names: Iterable[str]) -> list[str]:
+    """Return the libraries that decide whether a package runs: those of the module that it is named after.
+
+    If that has none, all that the wheel does not bundle of others; parts that the package does without are never among
+    them.
+
+    Args:
+        package: The package, by its normalized name.
+        names: The paths in its wheel.
+    """
+    members = load_members()
+    libraries = [name for name in names if _LIBRARY.fullmatch(name)]
+    libraries = [name for name in libraries if not members.is_dispensable(package, name)]
+    shared = load_libraries()
+    own = [name for name in libraries if _BUNDLED not in name and not shared.row(_file_name(name))]
+    modules = {package.replace("-", "_"), _CUDA_IN_NAME.sub("", package).replace("-", "_")}
+    namesakes = [name for name in own if _module(name).lower() in modules]
+    return namesakes or own or libraries
 
 
 def read_tables(wheel: WheelReader, package: str) -> Needs:
@@ -286,157 +296,89 @@ def read_tables(wheel: WheelReader, package: str) -> Needs:
     if members.has_runtimes_apart(package):
         return Needs()
     names = [match[0] for match in members.answering(package, wheel.members)]
-    if not names:
-        for name in wheel.members:
-            is_bundled = _BUNDLED in name
-            if (
-                _LIBRARY.fullmatch(name)
-                and not is_bundled
-                and not members.is_dispensable(package, name)
-            ):
-                names.append(name)
+    names = names or deciding_libraries(package, wheel.members)
     largest = sorted(names, key=lambda name: wheel.members[name].file_size)[-1:]
     return read_needs(wheel, largest)
 
 
-def _code_by_loading(
-    wheel: WheelReader,
-    package: str,
-    libraries: Mapping[Loading, Collection[str]],
-    *,
-    whole: bool,
-) -> tuple[CompanionCode, Loading]:
-    """Return the GPU code that a package needs most, and how much that is."""
-    is_whole = True
-    for loading, paths in libraries.items():
-        # What the import opens is read on: a library of the CPU is never so large.
-        is_searched = whole or loading is Loading.REQUIRED
-        most = math.inf if is_searched else _MOST
-        code = _read_largest(wheel, paths, most=most, whole=whole)
-        is_whole = is_whole and code.is_whole
-        if not code.architectures:
-            continue
-        if _is_for_one_chip(code) and not load_members().is_optional_package(package):
-            # Such kernels stand beside others for every chip.
-            return code, Loading.OPTIONAL
-        # Whatever opens it, without it the package is not what its name says.
-        return code, Loading.REQUIRED if _FOR_GPUS.search(package) else loading
-    is_opened_later = libraries[Loading.LATER] and not libraries[Loading.UNKNOWN]
-    code = CompanionCode(is_whole=is_whole)
-    return code, Loading.LATER if is_opened_later else Loading.UNKNOWN
-
-
-def _by_loading(
-    wheel: WheelReader,
-    package: str,
-    files: NativeFiles,
-    names: Collection[str],
-) -> dict[Loading, frozenset[str]]:
-    """Return the libraries by whether a package works without them, those first that it needs."""
-    members = load_members()
-    imports = read_imports(wheel, package)
-    required = files.with_linked(imports.required)
-    optional = files.with_linked(imports.optional) - required
-    unknown = frozenset(names) - required - optional
-    unknown = frozenset(name for name in unknown if not members.is_dispensable(package, name))
-    later = frozenset[str]()
-    if imports.is_decided and not _FOR_GPUS.search(package):
-        later = unknown - files.with_linked(imports.possible)
-        unknown -= later
-    return {
-        Loading.REQUIRED: required,
-        Loading.UNKNOWN: unknown,
-        Loading.LATER: later,
-        Loading.OPTIONAL: frozenset(names) - required - unknown - later,
-    }
-
-
-def _is_for_one_chip(code: CompanionCode) -> bool:
-    if not code.architectures:
-        return False
-    return all(map(_OF_ONE_CHIP, code.architectures))
-
-
-def _beside_some_torch(needs: Needs, files: NativeFiles, loading: Loading) -> Needs:
+def _beside_some_torch(needs: Needs, files: NativeFiles) -> Needs:
     """Return what libraries need; not which torch, if each of them may be for another one."""
-    linked = [path for path, elf in files.elves.items() if is_linked_to_torch(elf)]
-    # Which of addon_torch24 and addon_torch25 is opened, if any, is decided where it is opened.
-    is_chosen_later = loading is Loading.LATER and len(set(map(without_numbers, linked))) < len(
-        linked
-    )
-    if len(linked) > 1 and (needs.torch.fits == () or is_chosen_later):
+    linked = [elf for elf in files.elves.values() if is_linked_to_torch(elf)]
+    if len(linked) > 1 and needs.torch.fits == ():
         return replace(needs, torch=TorchNeeds("unknown"))
     return needs
 
 
-def read_companion(
+def read_code(
     wheel: WheelReader,
-    package: str,
-    cuda: str | None = None,
+    libraries: Collection[str],
     *,
     whole: bool = False,
 ) -> CompanionCode:
-    """Return the GPU code of a wheel.
+    """Return the GPU code of a module.
 
     Args:
         wheel: The wheel.
-        package: Its package, by its normalized name.
-        cuda: The CUDA of the torch that it runs beside, ``12.8``.
-        whole: Whether to read the library that answers to its end.
+        libraries: Those of the module.
+        whole: Whether to read all of them to their end, and not only the largest that has GPU code.
 
     Raises:
         WheelError: if it is malformed.
     """
-    members = load_members()
-    answering = members.answering(package, wheel.members)
-    if answering:
-        library: str | None = answering[0][0]
-        if members.has_runtimes_apart(package):
-            library = _for_cuda(answering, cuda)
-        if library is None:
-            return CompanionCode()
-        return _read_code(wheel, library, whole=whole)
-    libraries = []
-    for name in wheel.members:
-        is_library = _LIBRARY.fullmatch(name)
-        if is_library and not members.is_optional(package, name):
-            libraries.append(name)
-    return _read_largest(wheel, libraries, most=math.inf if whole else _MOST, whole=whole)
-
-
-def _read_largest(
-    wheel: WheelReader,
-    libraries: Iterable[str],
-    *,
-    most: float = math.inf,
-    whole: bool = False,
-) -> CompanionCode:
-    """Return the GPU code of the largest library that has any in its first ``most`` bytes; ``whole``: of its module."""
-    is_whole = True
-    found = CompanionCode()
-    # What a wheel bundles of others has code for other GPUs than what it is made of.
-    largest_first = sorted(
-        libraries,
-        key=lambda name: (_BUNDLED in name, -wheel.members[name].file_size, name),
-    )
+    largest_first = sorted(libraries, key=lambda name: (-wheel.members[name].file_size, name))
+    codes = []
     for name in largest_first if whole else largest_first[:_TRIED]:
-        if found.member and _module(found.member) != _module(name):
-            continue
-        code = _read_code(
-            wheel,
-            name,
-            most,
-            whole=whole,
-        )
+        code = _read_library(wheel, name, whole=whole)
+        codes.append(code)
         if code.architectures and not whole:
-            return code
-        is_whole = is_whole and code.is_whole
-        found = found.with_library(code)
-    return replace(found, is_whole=is_whole)
+            # The others may have what this one lacks.
+            return replace(code, is_whole=code.is_whole and len(libraries) == 1)
+    return _joined(codes)
+
+
+def _joined(codes: Iterable[CompanionCode]) -> CompanionCode:
+    """Return the code of a module, of that of its libraries.
+
+    Machine code counts that any of them has: kernels for one chip stand beside those for the others. PTX counts if
+    most of the libraries have it, by their size: what it is compiled for does not do the work of the others.
+    """
+    codes = list(codes)
+    compiled = [code for code in codes if code.architectures]
+    is_whole = all(code.is_whole for code in codes)
+    unlinked = {name for code in codes for name in code.unlinked}
+    if not compiled:
+        return CompanionCode(is_whole=is_whole, unlinked=ordered(unlinked))
+    portable = [code for code in compiled if code.is_portable]
+    of_most = 2 * sum(code.size for code in portable) >= sum(code.size for code in compiled)
+    architectures = set[str]()
+    for code in compiled:
+        for name in code.architectures:
+            if of_most or not name.startswith("compute_"):
+                architectures.add(name)
+    return CompanionCode(
+        member=compiled[0].member,
+        architectures=ordered(architectures),
+        cuda=next((code.cuda for code in compiled if code.cuda), None),
+        opened=frozenset().union(*(code.opened for code in compiled)),
+        is_whole=is_whole,
+        unlinked=ordered(unlinked - architectures),
+    )
 
 
 def _module(library: str) -> str:
-    return library.partition("/")[0]
+    """Return the top-level module of a library, ``_C`` of ``_C.cpython-311-x86_64-linux-gnu.so``."""
+    first, _, _ = _DATA.sub("", library).partition("/")
+    return first.partition(".")[0]
+
+
+def _is_part(name: str, modules: Collection[str]) -> bool:
+    if _BUNDLED in name or _LIBRARY.fullmatch(name) is None:
+        return False
+    return _module(name) in modules
+
+
+def _file_name(library: str) -> str:
+    return library.rpartition("/")[2]
 
 
 def _for_cuda(
@@ -455,16 +397,11 @@ def _for_cuda(
     return by_number[nearest]
 
 
-def _read_code(
-    wheel: WheelReader,
-    name: str,
-    most: float = math.inf,
-    *,
-    whole: bool = False,
-) -> CompanionCode:
-    """Return the GPU code in the first ``most`` bytes of a library."""
+def _read_library(wheel: WheelReader, name: str, *, whole: bool) -> CompanionCode:
+    """Return the GPU code of a library; not ``whole``: of its beginning, if nothing tells that it has any."""
     opened = set[str]()
     size = wheel.members[name].file_size
+    most = math.inf if whole else _MOST
     with closing(wheel.stream(name)) as pieces:
         part = _Part(pieces)
         noted = _note_libraries(part, opened, most)
@@ -476,6 +413,7 @@ def _read_code(
         opened=frozenset(opened),
         is_whole=code.is_whole and size <= most and not part.is_cut,
         unlinked=code.unlinked,
+        size=size,
     )
 
 

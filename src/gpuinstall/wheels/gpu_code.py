@@ -38,12 +38,6 @@ _MOST = 64
 _FAIR_PART = 20
 """Of so many containers one has to be for an architecture, where there is a container for each."""
 
-_TEXT = re.compile(
-    rb"\.version\s+(\d{1,2})\.(\d)\s+\.target\s+sm_(\d{2,3}[af]?)\b[^\n]{0,40}\s+\.address_size"
-)
-"""How PTX begins that lies in a library as text: programs in Rust and Julia carry it so."""
-_LONGEST_BEGINNING = 128
-
 _TOKEN = rb"(?:(?:sm|compute)_(?:[2-9]\d|[1-3]\d\d)[af]?|gfx[1-9][0-9a-f]{2,3})"
 _FLAGS = re.compile(rb"%b(?: %b){0,99}\0" % (_TOKEN, _TOKEN))
 """No list is as long: a run without an end would be read once more from each of its names."""
@@ -79,9 +73,8 @@ def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
     counts = Counter[tuple[str, ...]]()
     versions = set()
     unlinked = set[str]()
-    texts = set[FatbinCode]()
     is_whole = True
-    for code in read_containers(_note_texts(pieces, texts)):
+    for code in read_containers(pieces):
         unlinked.update(code.unlinked)
         if not code.architectures:
             continue
@@ -93,9 +86,7 @@ def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
             is_whole = False
             break
     if not counts:
-        names = [name for text in texts for name in text.architectures]
-        newest = max((text.isa for text in texts if text.isa), default=None)
-        return FatbinCode(ordered(names), newest, unlinked=ordered(unlinked))
+        return FatbinCode(unlinked=ordered(unlinked))
     isa = max(versions, default=None)
     if whole or is_whole:
         architectures = ordered(_frequent(counts))
@@ -107,19 +98,6 @@ def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
         is_whole=is_whole,
         unlinked=ordered(unlinked.difference(architectures)),
     )
-
-
-def _note_texts(pieces: Iterable[bytes], texts: set[FatbinCode]) -> Iterator[bytes]:
-    """Yield the pieces of a library, and add to ``texts`` the PTX that lies in them as text."""
-    end = b""
-    for piece in pieces:
-        seen = end + piece
-        for beginning in _TEXT.finditer(seen):
-            major, minor, target = beginning.groups()
-            name = f"compute_{target.decode()}"
-            texts.add(FatbinCode((name,), (int(major), int(minor))))
-        end = seen[-_LONGEST_BEGINNING:]
-        yield piece
 
 
 def _frequent(counts: Counter[tuple[str, ...]]) -> set[str]:

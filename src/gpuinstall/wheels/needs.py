@@ -52,7 +52,6 @@ _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
 
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _OF_CUDA = re.compile(r"nvidia-[\w-]+-cu(1[1-9])\b", re.ASCII)
-_CLASSIFIER = re.compile(r"Environment :: GPU :: NVIDIA CUDA :: (\d+)", re.ASCII)
 _NAME_CUDA = re.compile(r"-cu(?:da)?(1[1-9])(\d?)x?(?:-|$)", re.ASCII)
 
 _OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so|(torch|c10)(_\w+)?\.dll")
@@ -251,12 +250,6 @@ def pinned_cuda(requires: Iterable[str]) -> str | None:
         if pin and "extra" not in text:
             majors.add(pin[1])
     return f"{majors.pop()}.0" if len(majors) == 1 else None
-
-
-def classified_cuda(classifiers: Iterable[str]) -> str | None:
-    """Return the lowest CUDA that the classifiers of METADATA name; None if they name none."""
-    majors = [int(name[1]) for name in map(_CLASSIFIER.match, classifiers) if name]
-    return f"{min(majors)}.0" if majors else None
 
 
 def name_cuda(package: str) -> str | None:

@@ -9,9 +9,10 @@ import pytest
 import tomli
 
 import gpuinstall.wheels
-from gpuinstall.wheels.companions import load_members, read_companion
+from gpuinstall.wheels.companions import CompanionCode, load_members, read_package
 from gpuinstall.wheels.gpu_code import FatbinCode, read_containers, read_fatbins
 from gpuinstall.wheels.wheel_reader import WheelReader
+from tests.lab.native import native_library
 from tests.unit.wheels.made import Bytes, archive, fatbin, filler, library
 
 A, F = 0x100000, 0x200000
@@ -23,10 +24,17 @@ def _pieces(data: bytes, size: int) -> list[bytes]:
     return [data[start : start + size] for start in range(0, len(data), size)]
 
 
+def _read(
+    files: dict[str, bytes], package: str, cuda: str | None = None, *, whole: bool = False
+) -> CompanionCode:
+    wheel = WheelReader(Bytes(archive(files)))
+    return read_package(wheel, package, may_have_code=True, cuda=cuda, whole=whole)[0]
+
+
 def _code(
     files: dict[str, bytes], package: str, cuda: str | None = None
 ) -> tuple[str | None, tuple[str, ...]]:
-    code = read_companion(WheelReader(Bytes(archive(files))), package, cuda)
+    code = _read(files, package, cuda)
     return code.member, code.architectures
 
 
@@ -76,33 +84,73 @@ def test_one_library_does_not_stand_for_its_module():
         "other/large.so": library(fatbin((2, 61, 0)) * 3, 80_000),
         "some.libs/libcusolver.so.12": library(fatbin((2, 50, 0)) * 3, 200_000),
     }
-    code = read_companion(WheelReader(Bytes(archive(files))), "some", whole=True)
+    code = _read(files, "some", whole=True)
     assert code.member == "some/large.so"
     assert code.architectures == ("sm_70", "sm_80", "sm_90", "sm_100a")
+
+
+def test_ptx_counts_that_most_of_a_module_has():
+    files = {
+        "some/a.so": library(fatbin((2, 80, 0)) * 3, 90_000),
+        "some/b.so": library(fatbin((2, 80, 0)) * 3, 80_000),
+        "some/c.so": library(fatbin((2, 80, 0), (1, 80, 0)) * 3, 60_000),
+    }
+    assert _read(files, "some", whole=True).architectures == ("sm_80",)
+    files["some/b.so"] = library(fatbin((2, 80, 0), (1, 80, 0)) * 3, 80_000)
+    assert _read(files, "some", whole=True).architectures == ("sm_80", "compute_80")
+
+
+@pytest.mark.parametrize("package", ["some-name-cu12", "some-name-gpu", "some-name"])
+def test_the_module_that_a_package_is_named_after_answers_for_it(package):
+    files = {
+        "some_name/own.so": library(fatbin((2, 70, 0)) * 3, 40_000),
+        "some_name_extra/other.so": library(fatbin((2, 90, 0)) * 3, 90_000),
+    }
+    assert _read(files, package, whole=True).architectures == ("sm_70",)
+    files["some_name/own.so"] = library(b"", 40_000)
+    assert _read(files, package, whole=True) == CompanionCode()
+    del files["some_name/own.so"]
+    assert _read(files, package, whole=True).architectures == ("sm_90",)
+
+
+def test_a_part_that_a_module_does_without_counts_for_a_gpu_alone():
+    files = {
+        "dewy/lib_attn.so": library(fatbin((2, 80, 0), (2, 120, 0)) * 3, 90_000),
+        "dewy/lib_flash_attn3.so": library(fatbin((2, 90, A)) * 3, 50_000),
+    }
+    assert _read(files, "dewy").architectures == ("sm_80", "sm_120")
+    assert _read(files, "dewy", whole=True).architectures == ("sm_80", "sm_90a", "sm_120")
+
+
+def test_what_a_module_is_linked_to_is_part_of_it(tmp_path):
+    module = native_library(tmp_path / "m.so", needs=["libown-0b3e2b5d.so.1", "libcublas.so.12"])
+    code = fatbin((2, 75, 0), (2, 80, 0)) * 3
+    own = native_library(tmp_path / "own.so", code=code)
+    files = {
+        "some/_some.so": module.read_bytes(),
+        "some_cu12.libs/libown-0b3e2b5d.so.1": own.read_bytes(),
+        "some_cu12.libs/libcublas.so.12": library(fatbin((2, 50, 0)) * 3, 200_000),
+        "some_cu12.libs/libother.so.1": library(fatbin((2, 60, 0)) * 3, 300_000),
+    }
+    assert _read(files, "some-cu12", whole=True).architectures == ("sm_75", "sm_80")
+
+
+def test_packages_that_do_not_go_together_are_known():
+    members = load_members()
+    [clash] = members.clashes({"onnxruntime": "1.20.1", "onnxruntime-gpu": "1.20.1"})
+    assert clash.startswith("onnxruntime 1.20.1 and onnxruntime-gpu 1.20.1 do not go together")
+    [clash] = members.clashes({"nvidia-cudnn-cu12": "9.1.0", "nvidia-cudnn-cu13": "9.2.0"})
+    assert "write the same files" in clash
+    versions = {"ctranslate2": "4.4.0", "nvidia-cudnn-cu12": "9.1.0.70"}
+    assert list(members.clashes(versions))
+    assert not list(members.clashes({**versions, "ctranslate2": "4.5.0"}))
+    assert not list(members.clashes({**versions, "nvidia-cudnn-cu12": "8.9.7.29"}))
 
 
 def test_the_cuda_that_its_ptx_asks_of_the_driver_is_read_of_its_isa():
     made = fatbin((2, 75, 0), (1, 80, 0), isa=(8, 7)) + fatbin((2, 90, 0), isa=(9, 0))
     assert read_fatbins([made]).isa == (8, 7)
-    wheel = WheelReader(Bytes(archive({"xformers/_C.so": made * 3})))
-    assert read_companion(wheel, "xformers", "13.0").cuda == "12.8"
-
-
-@pytest.mark.parametrize("size", [7, 64, 10_000])
-def test_ptx_that_lies_in_a_library_as_text_is_its_code(size):
-    text = b"//\n.version 6.3\n.target sm_75\n.address_size 64\n.visible .entry add(\n"
-    newer = b".version 8.7\n.target sm_90a, debug\n.address_size 64\n"
-    data = filler(3000) + text + filler(500) + newer
-    pieces = [data[start : start + size] for start in range(0, len(data), size)]
-
-    code = read_fatbins(pieces)
-
-    assert (code.architectures, code.isa) == (("compute_75", "compute_90a"), (8, 7))
-
-
-def test_ptx_as_text_beside_containers_does_not_count():
-    text = b".version 8.7\n.target sm_90\n.address_size 64\n"
-    assert read_fatbins([text, BASE]).architectures == BASE_NAMES
+    assert _read({"xformers/_C.so": made * 3}, "xformers", "13.0").cuda == "12.8"
 
 
 def test_ptx_of_parts_is_no_code_by_itself():
@@ -134,10 +182,8 @@ def test_machine_code_of_parts_is_no_code_by_itself(flags, beginning):
 
 
 def test_the_libraries_that_its_strings_name_are_told_but_not_taken_for_its_cuda():
-    wheel = WheelReader(
-        Bytes(archive({"vllm/_C.abi3.so": b"\0libcudart.so.13\0" + fatbin((2, 90, 0)) * 3}))
-    )
-    code = read_companion(wheel, "vllm", "12.9")
+    named = b"\0libcudart.so.13\0" + fatbin((2, 90, 0)) * 3
+    code = _read({"vllm/_C.abi3.so": named}, "vllm", "12.9")
     assert (code.cuda, code.opened) == (None, frozenset({"libcudart.so.13"}))
 
 
@@ -218,6 +264,7 @@ def test_every_row_has_its_evidence():
         *table["stated"].values(),
         table["cuda_of_isa"],
         table["runtime"],
+        *table["pairs"],
     ]
     assert {row["evidence"] for row in rows} == set(table["evidence"])
     assert all(re.compile(row.get("member", "") + row.get("part", "")) for row in rows)

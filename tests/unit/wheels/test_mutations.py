@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from gpuinstall.wheels.companions import read_companion
+from gpuinstall.wheels.companions import read_package
 from gpuinstall.wheels.ranges import Ranges, WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
@@ -92,7 +92,7 @@ def _outcome(ranges: Ranges, companion: bool = False) -> tuple[str, ...] | None:
     try:
         wheel = WheelReader(ranges)
         return (
-            read_companion(wheel, "some").architectures
+            read_package(wheel, "some", may_have_code=True)[0].architectures
             if companion
             else read_torch(wheel).architectures
         )

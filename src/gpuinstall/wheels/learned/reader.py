@@ -21,11 +21,11 @@ from gpuinstall.base.location import file_path
 from gpuinstall.base.units import readable
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import Build, Wheel
-from gpuinstall.wheels.companions import load_members, read_package, read_tables
+from gpuinstall.wheels.companions import CompanionCode, load_members, read_package, read_tables
 from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.learned.row import LearnedRow, at_least
 from gpuinstall.wheels.learned.store import LearnedStore, holds, now
-from gpuinstall.wheels.needs import classified_cuda, name_cuda, own_cuda, pinned_cuda
+from gpuinstall.wheels.needs import Needs, name_cuda, own_cuda, pinned_cuda
 from gpuinstall.wheels.ranges import FileRanges, Limits, WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
@@ -148,16 +148,18 @@ class Reader:
             if has_own_version and version != _exact(wheel.version.public):
                 message = f"METADATA names version {version}, and pip would reject the file"
                 raise WheelError("wheel-malformed", message)
-            package = read_package(
-                opened,
-                wheel.package,
-                may_have_code=_may_have_code(wheel.package, metadata),
-                cuda=None if is_same_beside_every_torch else backend.version,
-                whole=whole,
-            )
-            code, needs = package.code, package.needs
+            system = _system_of(opened.members)
+            code, needs = CompanionCode(), Needs()
+            # Which machine it was read for does not count: what is for Windows alone runs nowhere else.
+            if system == "any" or platform.startswith("windows"):
+                code, needs = read_package(
+                    opened,
+                    wheel.package,
+                    may_have_code=_may_have_code(wheel.package, metadata),
+                    cuda=None if is_same_beside_every_torch else backend.version,
+                    whole=whole,
+                )
             cuda = own_cuda(needs, code.opened, code.cuda) or pinned_cuda(requires)
-            classifiers = map(str, metadata.get_all("Classifier", ()))
             own_backend = Backend("cuda", cuda) if is_same_beside_every_torch and cuda else backend
             opens = {*needs.opened, *code.opened}.difference(needs.libraries)
             return replace(
@@ -169,9 +171,7 @@ class Reader:
                 is_whole=code.is_whole,
                 unlinked=code.unlinked,
                 cuda=cuda,
-                sorted_under=classified_cuda(classifiers),
-                loading=package.loading.value,
-                system="windows" if _is_for_windows(opened.members) else None,
+                system=system,
                 needs=needs.libraries,
                 opens=tuple(sorted(opens)),
                 glibc=needs.glibc,
@@ -187,12 +187,29 @@ class Reader:
             cuda=row.cuda or load_members().cuda(wheel.package, wheel.version),
         )
 
-    def listed(self, wheel: Wheel, backend: Backend, platform: str) -> LearnedRow | None:
-        """Return what the name and the METADATA of a wheel say; None if its server does not tell METADATA apart."""
-        metadata = listed_metadata(wheel.url, self.client) if wheel.metadata else None
-        if metadata is None:
-            return None
-        requires = tuple(map(str, metadata.get_all("Requires-Dist", ())))
+    def listed(
+        self,
+        wheel: Wheel,
+        backend: Backend,
+        platform: str,
+        *,
+        counts_pins: bool,
+    ) -> LearnedRow:
+        """Return what the name of a wheel says, and its METADATA if its server tells it apart.
+
+        Args:
+            wheel: The wheel.
+            backend: The backend of the torch that it is judged beside.
+            platform: As in ``linux-x86_64``.
+            counts_pins: Whether the libraries that METADATA requires tell its CUDA: only if its code is not read.
+        """
+        requires: tuple[str, ...] = ()
+        if wheel.metadata or counts_pins:
+            metadata = self._metadata_apart(wheel)
+            requires = tuple(map(str, metadata.get_all("Requires-Dist", ()))) if metadata else ()
+        cuda = load_members().cuda(wheel.package, wheel.version)
+        if counts_pins:
+            cuda = cuda or pinned_cuda(requires)
         return LearnedRow(
             package=wheel.package,
             version=wheel.version.public,
@@ -205,8 +222,14 @@ class Reader:
             requests=0,
             learned=now(),
             requires=requires,
-            cuda=load_members().cuda(wheel.package, wheel.version),
+            cuda=cuda,
         )
+
+    def _metadata_apart(self, wheel: Wheel) -> Message | None:
+        """Return the METADATA of a wheel without reading the wheel, unless it lies here."""
+        if wheel.url.startswith("file:"):
+            return self.open(wheel).metadata()
+        return listed_metadata(wheel.url, self.client)
 
     def tables(self, wheel: Wheel, backend: Backend, platform: str) -> LearnedRow:
         """Read METADATA and the tables of one library of a wheel, some 0.3 MB.
@@ -350,10 +373,12 @@ def listed_metadata(url: str, client: Client) -> Message | None:
     return None
 
 
-def _is_for_windows(names: Iterable[str]) -> bool:
-    """Whether a wheel has libraries, and all of them are for Windows."""
-    endings = {_LIBRARY_ENDING.search(name) for name in names} - {None}
-    return bool(endings) and all(ending[0] in {".pyd", ".dll"} for ending in endings if ending)
+def _system_of(names: Iterable[str]) -> str | None:
+    """Return ``windows`` if all libraries of a wheel are for Windows, else ``any``; None if it has none."""
+    endings = {ending[0] for ending in map(_LIBRARY_ENDING.search, names) if ending}
+    if not endings:
+        return None
+    return "windows" if endings <= {".pyd", ".dll"} else "any"
 
 
 def _row(

@@ -43,7 +43,7 @@ _SHOWN = (
 """The fields that documents show as they are."""
 
 
-READING = 3
+READING = 4
 """The number of the rules by which wheels are read: each that finds another answer in the same wheel adds one."""
 
 
@@ -100,16 +100,12 @@ class LearnedRow:
     """The libraries that its code is linked to and does not bring."""
     opens: tuple[str, ...] = ()
     """The libraries that a string alone names."""
-    sorted_under: str | None = None
-    """The lowest CUDA that its classifiers name, which is a hint: not all makers keep them up."""
     metadata_version: str | None = None
     """The version in METADATA, if the name of the file says more: 2.8.3 of 2.8.3+cu12torch2.9."""
     torch: TorchNeeds | None = None
     """Which torch its code loads beside."""
     system: str | None = None
-    """The one system that its libraries are for, if its name says any."""
-    loading: str | None = None
-    """Whether the package works without its native code, a ``Loading``."""
+    """What its libraries are for: ``windows`` alone, or ``any``; None if it has none."""
 
     reading: int = READING
     """The rules by which it was read."""
@@ -283,21 +279,6 @@ def driver_too_old_for(row: LearnedRow, build: Build, gpus: RulesOfGpus) -> str:
         answer = rules.code(made, gpu)
         if not isinstance(answer, Code) and answer.code in rules.driver_reasons:
             return answer.message
-    return ""
-
-
-def hint_against(row: LearnedRow, build: Build, gpus: RulesOfGpus) -> str:
-    """Return that a driver is too old for the CUDA that a package is sorted under, if nothing else tells its CUDA."""
-    if row.toolkit or not row.sorted_under:
-        return ""
-    made = as_build(replace(row, cuda=row.sorted_under), build)
-    for rules, _ in gpus:
-        refused = rules.against_driver(made)
-        if refused:
-            sorted_under = at_least(rules.software, row.sorted_under)
-            package = f"{row.package} {row.version}"
-            lowest = f"the lowest that its classifiers name is {sorted_under}"
-            return f"{package} may not run here: {lowest}, and {refused.message}"
     return ""
 
 

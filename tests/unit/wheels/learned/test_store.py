@@ -9,7 +9,7 @@ import pytest
 from packaging.utils import parse_wheel_filename
 
 from gpuinstall.catalog import Wheel, load_catalog
-from gpuinstall.wheels.learned.row import LearnedRow
+from gpuinstall.wheels.learned.row import READING, LearnedRow
 from gpuinstall.wheels.learned.store import LearnedStore, holds, known_catalog, now
 from gpuinstall.wheels.needs import TorchNeeds
 
@@ -96,7 +96,7 @@ def test_a_row_is_found_again_by_its_own_wheel_alone(tmp_path, sha256):
         ROW.render().replace("2026-11-20T10:00:00+00:00", "yesterday"),
         ROW.render().replace("+00:00", ""),
         replace(ROW, reading=1).render(),
-        ROW.render().replace("reading = 3\n", ""),
+        ROW.render().replace(f"reading = {READING}\n", ""),
         ROW.render() + 'more = "than we know"\n',
     ],
 )

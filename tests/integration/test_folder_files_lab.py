@@ -226,13 +226,10 @@ def test_plan_reads_what_was_asked_for_before(workshop):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(
-    "name", ["pyproject.toml", "setup.cfg", "environment.yml", "pylock.theirs.toml"]
-)
+@pytest.mark.parametrize("name", ["pyproject.toml", "environment.yml", "pylock.theirs.toml"])
 def test_a_file_of_another_form_is_named_with_r(workshop, name):
     forms = {
         "pyproject.toml": PROJECT,
-        "setup.cfg": "[options]\ninstall_requires =\n    numpy\n",
         "environment.yml": "dependencies:\n- pip:\n  - numpy\n",
         "pylock.theirs.toml": '[[packages]]\nname = "numpy"\nversion = "2.3.4"\n',
     }

@@ -43,9 +43,6 @@ from gpuinstall.sources.requirements_file import (
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-    from configparser import RawConfigParser
-
-    from packaging.requirements import Requirement
 
     from gpuinstall.lock.project_sources import Table
 
@@ -172,20 +169,19 @@ def read_declaration(
         UsageError: if a file is malformed.
     """
     if configured:
-        declared = _read_configured(folder, configured)
+        tool = table_in(_project_document(folder / PROJECT), "tool")
+        declared = Declaration(listed=_from_sources(configured, tool, folder / PROJECT))
     else:
         declared = _read_own_files(folder)
     others = set[str]()
     for pattern in _REQUEST_FILES:
-        files = filter(Path.is_file, folder.glob(pattern))
-        others.update(file.name for file in files)
-    listed = declared.listed
+        others.update(file.name for file in folder.glob(pattern) if file.is_file())
     exports = _UNREAD_LOCKS
-    if not (declared.package or listed.requirements):
+    if not (declared.package or declared.listed.requirements):
         exports = _UNREAD_LOCKS | EXPORTED_BY
     unread = {name: export for name, export in exports.items() if (folder / name).is_file()}
     return declared._replace(
-        listed=listed | RequirementsFile(settings=tuple(_tool_settings(folder))),
+        listed=declared.listed | RequirementsFile(settings=tuple(_tool_settings(folder))),
         other_files=tuple(sorted(others - {declared.file})),
         unread=unread,
     )
@@ -193,38 +189,24 @@ def read_declaration(
 
 def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
     """Yield what the tools' own files beside a project say of sources."""
-    for name in TOOL_FILES:
+    for name, tool in TOOL_FILES.items():
         path = folder / name
         if not path.is_file():
             continue
+        text = read_listed(path, folder)
         try:
-            document = parse_toml(read_listed(path, folder))
-            yield from tool_settings(TOOL_FILES[name], document, path)
+            document = parse_toml(text) if path.suffix != ".cfg" else _parse_setup(text)
+            yield from tool_settings(tool, document, path)
         except MALFORMED_TABLE as error:
             raise UsageError("requirements-malformed", f"{path} is malformed: {error}") from None
-    setup = folder / SETUP_CONFIG
-    if setup.is_file():
-        with suppress(ValueError):  # it may be of other tools alone
-            options = parse_ini(read_listed(setup, folder))
-            yield from _setuptools_sources(options, setup)
 
 
-def _read_configured(folder: Path, requirements: Sequence[str]) -> Declaration:
-    """Return the requirements of ``[tool.gpuinstall]`` with what the same file says of their sources."""
-    project = folder / PROJECT
-    tool = table_in(_project_document(project), "tool")
-    sources = _by_package(table_in(tool, "uv", "sources"))
-    lines = []
-    packages = set()
-    for text in requirements:
-        requirement = parse_requirement(text)
-        if not requirement.url:
-            packages.add(requirement.name)
-        source = sources.get(requirement.name)
-        lines.append(_from_source(text, source))
-    settings = project_settings(tool, project, packages)
-    listed = RequirementsFile(tuple(lines), settings=tuple(settings))
-    return Declaration(listed=listed)
+def _parse_setup(text: str) -> Table:
+    """Return the sections of a ``setup.cfg``; none of one that only other tools read."""
+    with suppress(ValueError):
+        options = parse_ini(text)
+        return {name: dict(options[name]) for name in options.sections()}
+    return {}
 
 
 def _project_document(project: Path) -> Table:
@@ -241,35 +223,26 @@ def _with_workspace(document: Table, folder: Path) -> Table:
         project = root / PROJECT
         if not project.is_file():
             continue
-        shared = table_in(
-            parse_toml(read_listed(project)),
-            "tool",
-            "uv",
-        )
+        shared = table_in(parse_toml(read_listed(project)), "tool", "uv")
         if "workspace" not in shared:
             continue
-        members = shared["workspace"].get("members", [])
         place = folder.relative_to(root).as_posix()
+        members = shared["workspace"].get("members", [])
         if not any(fnmatch(place, pattern.rstrip("/")) for pattern in members):
             return document
         check_outside(project, folder / PROJECT)
+        uv = table_in(document, "tool", "uv")
         sources = dict(shared.get("sources", {}))
         for name, source in sources.items():
             if isinstance(source, dict) and "path" in source:
                 path = os.path.relpath(root / source["path"], folder)
                 sources[name] = {**source, "path": path}
-        uv = table_in(document, "tool", "uv")
-        sources |= uv.get("sources", {})
         both = {
             **uv,
-            "sources": sources,
-            "index": [
-                *uv.get("index", []),
-                *shared.get("index", []),
-            ],
+            "sources": sources | uv.get("sources", {}),
+            "index": [*uv.get("index", []), *shared.get("index", [])],
         }
-        tool = table_in(document, "tool")
-        return {**document, "tool": {**tool, "uv": both}}
+        return {**document, "tool": {**table_in(document, "tool"), "uv": both}}
     return document
 
 
@@ -283,12 +256,6 @@ def _read_own_files(folder: Path) -> Declaration:
         declared = declared._replace(package=_UNNAMED, package_file=SETUP)
     if declared.listed.requirements:
         return declared
-    setup = folder / SETUP_CONFIG
-    if not declared.package and setup.is_file():
-        with suppress(UsageError):  # it may be of other tools alone
-            listed = read_inputs(str(setup))
-            if listed.requirements:
-                return Declaration(SETUP_CONFIG, listed)
     for name in DECLARING:
         path = folder / name
         if path.is_file() and read_listed(path, folder):
@@ -303,10 +270,7 @@ def _is_setup_package(folder: Path, pyproject: Table) -> bool:
     tool = pyproject.get("tool", {})
     if "project" in pyproject or tool.get("poetry"):
         return False
-    uv = tool.get("uv", {})
-    if not uv.get("package", True):
-        return False
-    return (folder / SETUP).is_file()
+    return (folder / SETUP).is_file() and bool(table_in(tool, "uv").get("package", True))
 
 
 def read_inputs(name: str) -> RequirementsFile:
@@ -319,58 +283,30 @@ def read_inputs(name: str) -> RequirementsFile:
     path = Path(file)
     if path.name in EXPORTED_BY:
         message = f"{path} is not read as a request"
-        raise UsageError(
-            "requirements-unread",
-            message,
-            hint=EXPORTED_BY[path.name],
-        )
+        raise UsageError("requirements-unread", message, hint=EXPORTED_BY[path.name])
     if path.suffix in {".yml", ".yaml"}:
         return _with_wheels_of_conda(read_conda(path))
     is_lock = re.fullmatch(r"pylock\.(.+\.)?toml", path.name)
-    if path.name not in {PROJECT, SETUP_CONFIG} and not is_lock:
+    if path.name != PROJECT and not is_lock:
         return read_requirements(path)
     text = read_listed(path)
     try:
-        if path.name == SETUP_CONFIG:
-            return _read_setup(parse_ini(text), path)
         document = parse_toml(text)
         if is_lock:
             return _read_lock(document, path)
         project = _with_workspace(document, path.absolute().parent)
         return _read_project(project, path, group)
     except MALFORMED_TABLE as error:
-        raise _malformed(path, group, error) from None
-
-
-def _malformed(path: Path, group: str, error: Exception) -> UsageError:
-    why = str(error)
-    if isinstance(error, ExceptionGroup):
-        why = "; ".join(map(str, error.exceptions))
-    why = " ".join(why.split())
+        why = _in_words(error)
     if group:
         message = f"{path} has no usable dependency group {group!r}: {why}"
-        return UsageError("group-unknown", message)
-    return UsageError("requirements-malformed", f"{path} is malformed: {why}")
+        raise UsageError("group-unknown", message)
+    raise UsageError("requirements-malformed", f"{path} is malformed: {why}")
 
 
-def _read_setup(options: RawConfigParser, path: Path) -> RequirementsFile:
-    """Return what a ``setup.cfg`` asks for."""
-    links = options.get("options", "dependency_links", fallback="")
-    settings = [
-        source_setting("setuptools", "dependency_links", link, path) for link in links.split()
-    ]
-    settings += _setuptools_sources(options, path)
-    listed = options.get("options", "install_requires", fallback="")
-    lines = filter(None, map(str.strip, listed.splitlines()))
-    # "file: requirements.txt" leads to another file, which is read for itself.
-    requirements = [line for line in lines if not line.startswith("file:")]
-    return RequirementsFile(tuple(requirements), settings=tuple(settings))
-
-
-def _setuptools_sources(options: RawConfigParser, path: Path) -> Iterator[SourceSetting]:
-    """Yield where a ``setup.cfg`` has setuptools look for packages."""
-    sections = {name: dict(options[name]) for name in options.sections()}
-    yield from tool_settings("setuptools", sections, path)
+def _in_words(error: Exception) -> str:
+    errors = error.exceptions if isinstance(error, ExceptionGroup) else [error]
+    return " ".join("; ".join(map(str, errors)).split())
 
 
 def _read_project(document: Table, path: Path, group: str) -> RequirementsFile:
@@ -378,24 +314,14 @@ def _read_project(document: Table, path: Path, group: str) -> RequirementsFile:
     project = document.get("project", {})
     if group:
         # As the project's own dependencies: what [tool] says of sources counts for them too.
-        groups = document.get("dependency-groups", {})
-        members = list(_in_groups(groups, [group]))
-        project = {**project, "dependencies": members}
-    table = {**document, "project": project, "dependency-groups": {}}
-    listed = parse_project(table, path).listed
+        project = {**project, "dependencies": _in_groups(document, [group])}
+    listed = parse_project({**document, "project": project, "dependency-groups": {}}, path).listed
     folder = path.absolute().parent
     if folder == Path.cwd():  # uv's settings in the working folder are configuration
         return listed
-    uv = table_in(document, "tool", "uv")
     requirements = [_from_folder(path.parent, text) for text in listed.requirements]
-    return listed._replace(
-        requirements=tuple(requirements),
-        settings=(
-            *listed.settings,
-            *_tool_settings(folder),
-            *uv_settings(uv, path),
-        ),
-    )
+    further = (*_tool_settings(folder), *uv_settings(table_in(document, "tool", "uv"), path))
+    return listed._replace(requirements=tuple(requirements), settings=(*listed.settings, *further))
 
 
 def _from_folder(folder: Path, text: str) -> str:
@@ -426,8 +352,6 @@ def parse_project(
     Raises:
         UsageError: if they are malformed.
     """
-    from packaging.requirements import Requirement
-
     tool = table_in(pyproject, "tool")
     uv = table_in(tool, "uv")
     poetry = table_in(tool, "poetry")
@@ -439,47 +363,96 @@ def parse_project(
             selected = [name for name in groups if normalised(name) == "dev"]
         elif selected == "all":
             selected = groups
-        listed = list(project.get("dependencies", ()))
-        listed += _in_groups(groups, selected)
+        written = list(project.get("dependencies", ()))
+        written += _in_groups(pyproject, selected)
         if "dependencies" not in project:
-            listed += _poetry_requirements(poetry)
-        parsed = [Requirement(text) for text in listed]
-        dependencies = dict.fromkeys(_expanded(parsed, project))
-        names = {normalised(dependency.name) for dependency in dependencies}
+            written += _poetry_requirements(poetry)
+        listed = _from_sources(_expanded(written, project, set()), tool, file)
         is_package = uv.get("package")
         if is_package is None:
             is_built = "build-system" in pyproject or "dependencies" in project.get("dynamic", ())
             is_package = is_built and poetry.get("package-mode", True)
-        constraints = [str(text) for text in uv.get("constraint-dependencies", ())]
-        settings = project_settings(tool, file, names)
-    except MALFORMED_TABLE as error:
+    except (*MALFORMED_TABLE, UsageError) as error:
         message = "pyproject.toml: the project's dependencies or groups are malformed"
-        raise UsageError(
-            "config-malformed",
-            message,
-            why=str(error),
-        ) from None
-    sources = {}
-    for key, entry in poetry_entries(poetry):
-        if _address(entry):
-            sources[normalised(key)] = entry
-    sources |= _by_package(uv.get("sources", {}))
-    requirements = []
-    for dependency in dependencies:
-        source = sources.get(normalised(dependency.name))
-        requirements.append(_from_source(str(dependency), source))
+        raise UsageError("config-malformed", message, why=_in_words(error)) from None
     name = ""
     if is_package:
         name = str(project.get("name") or poetry.get("name") or _UNNAMED)
-    return Declaration(
-        listed=RequirementsFile(
-            tuple(requirements),
-            tuple(constraints),
-            tuple(settings),
-        ),
-        groups=tuple(selected),
-        package=name,
+    return Declaration(listed=listed, groups=tuple(selected), package=name)
+
+
+def _in_groups(pyproject: Table, names: Iterable[str]) -> list[str]:
+    """Return what dependency groups require."""
+    from packaging.dependency_groups import resolve_dependency_groups
+
+    return list(resolve_dependency_groups(pyproject.get("dependency-groups", {}), *names))
+
+
+def _expanded(requirements: Iterable[str], project: Table, seen: set[str]) -> Iterator[str]:
+    """Yield requirements with what the project's own extras (``thing[test]``) require, but for those in ``seen``."""
+    own_name = normalised(project.get("name", ""))
+    for text in requirements:
+        requirement = parse_requirement(text)
+        if requirement.name != own_name:
+            yield requirement.text
+            continue
+        extras = [extra for extra in requirement.extra_names if extra not in seen]
+        seen.update(extras)
+        for extra in extras:
+            yield from _expanded(project["optional-dependencies"][extra], project, seen)
+
+
+def _from_sources(requirements: Iterable[str], tool: Table, file: Path) -> RequirementsFile:
+    """Return requirements, each once, with what ``[tool]`` of the same file says of their sources."""
+    uv = table_in(tool, "uv")
+    sources: dict[str, Any] = {}
+    for key, entry in poetry_entries(table_in(tool, "poetry")):
+        if _address(entry):
+            sources[normalised(key)] = entry
+    for key, source in uv.get("sources", {}).items():
+        sources[normalised(key)] = source
+    lines = []
+    names = set()
+    for text in dict.fromkeys(requirements):
+        requirement = parse_requirement(text)
+        if not requirement.url:
+            names.add(requirement.name)
+        lines.append(_from_source(text, sources.get(requirement.name)))
+    return RequirementsFile(
+        tuple(lines),
+        tuple(map(str, uv.get("constraint-dependencies", ()))),
+        tuple(project_settings(tool, file, names)),
     )
+
+
+def _from_source(text: str, source: Any) -> str:
+    """Write a requirement with the address that a tool gives it; the family has sources of its own."""
+    # A list is of sources by marker. What cannot be obeyed is refused with the other settings of sources.
+    if not isinstance(source, dict):
+        return text
+    requirement = parse_requirement(text)
+    address = _address(source)
+    if requirement.url or address is None or requirement.name in load_catalog().family:
+        return text
+    editable = "-e " if source.get("editable") else ""
+    located = f"{editable}{requirement.name}{requirement.extras} @ {address}"
+    return _with_marker(located, requirement.marker)
+
+
+def _address(source: Table) -> str | None:
+    """Return the address of a source: a repository with its reference, a file, a folder; None for an index."""
+    inside = f"#subdirectory={source['subdirectory']}" if "subdirectory" in source else ""
+    if "git" in source:
+        repository = source["git"].removeprefix("git+")
+        reference = ""
+        for kind in ("branch", "tag", "rev"):
+            if kind in source:
+                reference = f"@{source[kind]}"
+        return f"git+{repository}{reference}{inside}"
+    if "url" in source:
+        return f"{source['url']}{inside}"
+    path = source.get("path", source.get("file"))  # a file as Poetry writes it
+    return None if path is None else str(path)
 
 
 def _poetry_requirements(poetry: Table) -> Iterator[str]:
@@ -487,12 +460,10 @@ def _poetry_requirements(poetry: Table) -> Iterator[str]:
     for name, entry in poetry_entries(poetry):
         if name == "python" or entry.get("optional"):
             continue
+        place = ",".join(poetry_specifiers(entry.get("version", "")))
         address = _address(entry)
         if address:
             place = f" @ {address}"
-        else:
-            version = entry.get("version", "")
-            place = ",".join(poetry_specifiers(version))
         conditions = [
             re.sub(r"^([<>=!~]+)(.+)$", r"python_version \1 '\2'", bound)
             for bound in poetry_specifiers(entry.get("python", ""))
@@ -515,115 +486,23 @@ def _read_lock(document: Table, path: Path) -> RequirementsFile:
     requirements = []
     settings = list[SourceSetting]()
     for package in document.get("packages", ()):
-        name = package["name"]
-        version = package.get("version", "")
-        version = version.partition("+")[0]
+        name = normalised(package["name"])
+        version = package.get("version", "").partition("+")[0]
         is_tied = load_catalog().is_tied(name)
         if version and (name in PAIRED or not is_tied):
-            marker = package.get("marker")
-            requirements.append(_with_marker(f"{name}=={version}", marker))
-        if not (name in PAIRED or is_tied):
-            settings += _hash_settings(package, path)
+            requirements.append(_with_marker(f"{name}=={version}", package.get("marker")))
+        if name in PAIRED or is_tied:
+            continue
+        files = list(package.get("wheels", ()))
+        files += [package[kind] for kind in ("sdist", "archive") if kind in package]
+        for file in files:
+            sha256 = file.get("hashes", {}).get("sha256")
+            if sha256:
+                setting = source_setting(
+                    "PEP 751", "hashes of packages", f"sha256:{sha256}", path, package=name
+                )
+                settings.append(setting)
     return RequirementsFile(tuple(requirements), settings=tuple(settings))
-
-
-def _hash_settings(package: Table, path: Path) -> Iterator[SourceSetting]:
-    files = list(package.get("wheels", ()))
-    files += [package[kind] for kind in ("sdist", "archive") if kind in package]
-    for file in files:
-        hashes = file.get("hashes", {})
-        if "sha256" in hashes:
-            yield source_setting(
-                tool="PEP 751",
-                key="hashes of packages",
-                value=f"sha256:{hashes['sha256']}",
-                file=path,
-                package=normalised(package["name"]),
-            )
-
-
-def _in_groups(
-    groups: Table,
-    names: Iterable[str],
-) -> Iterator[str]:
-    """Yield what dependency groups require, with the groups that they include, each once."""
-    from packaging.dependency_groups import DependencyGroupInclude, DependencyGroupResolver
-
-    # packaging's own function repeats a group as often as it is included: of 27 groups that include
-    # each other twice it makes 2^27 requirements.
-    resolver = DependencyGroupResolver(groups)
-    waiting: list[Requirement | DependencyGroupInclude] = [
-        DependencyGroupInclude(name) for name in names
-    ]
-    waiting.reverse()
-    seen = set()
-    while waiting:
-        item = waiting.pop()
-        if not isinstance(item, DependencyGroupInclude):
-            yield str(item)
-            continue
-        name = normalised(item.include_group)
-        if name not in seen:
-            seen.add(name)
-            waiting += reversed(resolver.lookup(name))
-
-
-def _expanded(
-    requirements: Iterable[Requirement],
-    project: Table,
-) -> Iterator[Requirement]:
-    """Yield requirements with what the project's own extras (``thing[test]``) require, each once."""
-    from packaging.requirements import Requirement
-
-    own_name = normalised(project.get("name", ""))
-    waiting = list(requirements)
-    waiting.reverse()
-    seen = set[str]()
-    while waiting:
-        requirement = waiting.pop()
-        if normalised(requirement.name) != own_name:
-            yield requirement
-            continue
-        for extra in sorted(requirement.extras - seen, reverse=True):
-            seen.add(extra)
-            required = project["optional-dependencies"][extra]
-            waiting += reversed([Requirement(text) for text in required])
-
-
-def _by_package(sources: Table) -> dict[str, Any]:
-    return {normalised(name): source for name, source in sources.items()}
-
-
-def _from_source(text: str, source: Any) -> str:
-    """Write a requirement with the address that ``[tool.uv.sources]`` gives it; the family has sources of its own."""
-    # A list is of sources by marker. What cannot be obeyed is refused with the other settings of sources.
-    if not isinstance(source, dict):
-        return text
-    requirement = parse_requirement(text)
-    address = _address(source)
-    if requirement.url or address is None:
-        return text
-    if requirement.name in load_catalog().family:
-        return text
-    editable = "-e " if source.get("editable") else ""
-    located = f"{editable}{requirement.name}{requirement.extras} @ {address}"
-    return _with_marker(located, requirement.marker)
-
-
-def _address(source: Table) -> str | None:
-    """Return the address of a source: a repository with its reference, a file, a folder; None for an index."""
-    inside = f"#subdirectory={source['subdirectory']}" if "subdirectory" in source else ""
-    if "git" in source:
-        repository = source["git"].removeprefix("git+")
-        reference = ""
-        for kind in ("branch", "tag", "rev"):
-            if kind in source:
-                reference = f"@{source[kind]}"
-        return f"git+{repository}{reference}{inside}"
-    if "url" in source:
-        return f"{source['url']}{inside}"
-    path = source.get("path", source.get("file"))  # a file as Poetry writes it
-    return None if path is None else str(path)
 
 
 def locks_in(folder: Path) -> list[Path]:

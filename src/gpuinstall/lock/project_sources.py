@@ -78,6 +78,7 @@ _PLACES = (
         "UV_(NO_BUILD|NO_BUILD_PACKAGE|EXCLUDE_NEWER|INDEX_STRATEGY|NO_SOURCES|OVERRIDE|CONSTRAINT))",
     ),
     Place("setuptools", "sources", "easy_install (index.url|find.links)"),
+    Place("setuptools", "dependency_links", "options dependency.links"),
 )
 """What tools other than pip, uv and conda say of sources, wherever their files say it."""
 
@@ -86,6 +87,7 @@ TOOL_FILES = {
     "hatch.toml": "Hatch",
     "pixi.toml": "pixi",
     "Pipfile": "Pipenv",
+    "setup.cfg": "setuptools",
 }
 """The tools' own files beside a project."""
 

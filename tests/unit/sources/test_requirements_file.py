@@ -188,13 +188,6 @@ def test_a_malformed_line_of_the_folder_is_named_with_its_file_and_number(tmp_pa
     assert raised.value.hint == "Write numpy==2 in place of numpy=2"
 
 
-def test_a_malformed_setup_cfg_is_not_repeated(tmp_path):
-    (tmp_path / "setup.cfg").write_text("token hunter2\n")
-    with pytest.raises(UsageError, match="line 1 is in no section") as raised:
-        read_inputs(str(tmp_path / "setup.cfg"))
-    assert "hunter2" not in raised.value.message
-
-
 def test_a_path_may_have_blanks_and_be_quoted(tmp_path):
     lines = [
         '-e "./my lib"',

@@ -86,19 +86,13 @@ def test_plain_uv_takes_builds_that_run_here_and_follows_the_driver(workshop, pl
     assert workshop.python("import torch, cowsay; print(torch.__version__)") == "2.14.1+cu126"
 
     play(RTX_5090)
-    workshop.folder.joinpath("pyproject.toml").write_text('[project]\nname = "p"\nversion = "1"\n')
-    done = workshop.run("install", "torch==2.15.0", "--venv", "env")
-    assert "2.15.0+cu130 now, because the driver or the GPUs changed" in done.err, done.err
+    assert workshop.document("hook", "uv")["data"]["status"] == "written"
     assert (
         "torch==2.15.0+cu130"
         in plain_uv(workshop, "pip", "install", "--dry-run", "-U", "torch").err
     )
     assert workshop.document("hook", "uv", "--remove")["data"]["status"] == "removed"
     assert file.read_text() == mine
-
-
-def mirror(workshop: Workshop) -> str:
-    return workshop.variables["GPUINSTALL_TORCH_INDEX"]
 
 
 @pytest.mark.heavy
@@ -136,10 +130,6 @@ def test_plain_pip_takes_builds_that_run_here_and_keeps_what_it_was_told(worksho
     assert "/srv/wheels" in file.read_text().partition("[install]")[2]
     done = plain_pip(workshop, "install", "--dry-run", "torch", "torchvision")
     assert "torch-2.14.1+cu126 torchvision-0.29.2+cu126" in done.out, done.out + done.err
-    other = plain_pip(
-        workshop, "install", "--dry-run", "torch", "--extra-index-url", f"{mirror(workshop)}/cu132"
-    )
-    assert "torch-2.14.1+cu126" in other.out, other.out + other.err
     refused = plain_pip(workshop, "install", "--dry-run", "torch==2.15.0")
     assert "The user requested (constraint) torch" in refused.out + refused.err
     assert plain_pip(workshop, "install", "torch").ok

@@ -87,7 +87,7 @@ PARTS = {
     "hooks": Part(
         hooks.hooks,
         60,
-        "a hook ended by SIGKILL, or its file saved by others meanwhile × files of pip and uv; then removed",
+        "a hook ended by SIGKILL × files of pip and uv; then removed",
     ),
     "scripts": Part(
         scripts.scripts,

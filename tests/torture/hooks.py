@@ -1,4 +1,4 @@
-"""Hooks that are killed as they are written, and files that others save meanwhile: every line of the user's stays."""
+"""Hooks that are killed as they are written: every line of the user's stays."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count, product
+from itertools import cycle, islice
 from pathlib import Path
 
-from gpuinstall.base.marked_block import BrokenBlockError, without_blocks
+from gpuinstall.base.marked_block import BrokenBlockError, without_block
 from tests.frozen import GPUINSTALL
 from tests.lab.workshop import Workshop
 from tests.torture.bounded import Case, judged
@@ -28,16 +28,13 @@ FILES = {
     "uv": {
         "plain": UV,
         "of Windows": UV.replace("\n", "\r\n"),
-        "with a byte order mark": f"\ufeff{UV.rstrip()}",
     },
 }
 MODE = 0o600
-EDITS_S = 0.05
-"""How often a file is saved by somebody else; in less, an editor loses its own."""
 
 
 def hooks(place: Place, times: int) -> Iterator[Case]:
-    """Kill a hook at a random moment, or save its file while it is being written; then take the hook out again."""
+    """Kill a hook at a random moment, then take it out again."""
     chance = random.Random(3)
     cases = [(tool, name) for tool, files in FILES.items() for name in files]
     with place.served() as (_, served):
@@ -49,31 +46,21 @@ def hooks(place: Place, times: int) -> Iterator[Case]:
         usual = gpuinstall(here, "hook", "uv")
         yield judged("a hook that is let through", usual, {0})
         gpuinstall(here, "hook", "uv", "--remove")
-        attacks = product(("killed", "saved meanwhile"), cases)
-        rounds = [attack for _, attack in zip(range(times), _repeated(list(attacks)), strict=False)]
-        for manner, (tool, name) in rounds:
+        for tool, name in islice(cycle(cases), times):
             file = settings / tool / ("pip.conf" if tool == "pip" else "uv.toml")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(FILES[tool][name].encode())
             file.chmod(MODE)
             running = _start(here, tool)
             expected = FILES[tool][name]
-            if manner == "killed":
-                time.sleep(chance.uniform(usual.seconds / 2, usual.seconds))
-                running.send_signal(signal.SIGKILL)
-                running.wait()
-            else:
-                expected = _save_until_the_end(file, expected, running)
+            time.sleep(chance.uniform(usual.seconds / 2, usual.seconds))
+            running.send_signal(signal.SIGKILL)
+            running.wait()
             wrong = _wrong(file, expected)
             ended = gpuinstall(here, "hook", tool, "--remove")
             after = file.read_bytes().decode()
             wrong = wrong or ("" if after == expected else f"in the end the file is {after!r}")
-            yield judged(f"{tool}'s file {name}, {manner}", ended, {0}, wrong)
-
-
-def _repeated(attacks: list[tuple[str, tuple[str, str]]]) -> Iterator[tuple[str, tuple[str, str]]]:
-    for number in count():
-        yield attacks[number % len(attacks)]
+            yield judged(f"{tool}'s file {name}", ended, {0}, wrong)
 
 
 def _start(here: Workshop, tool: str) -> subprocess.Popen[bytes]:
@@ -87,22 +74,6 @@ def _start(here: Workshop, tool: str) -> subprocess.Popen[bytes]:
     )
 
 
-def _save_until_the_end(file: Path, text: str, running: subprocess.Popen[bytes]) -> str:
-    """Add a line to the file, as an editor saves it, until the hook is written; return what is the user's of it."""
-    for number in count():
-        if running.poll() is not None:
-            return text
-        line = ("\r\n" if "\r\n" in text else "\n") + f"# saved {number}"
-        mode = file.stat().st_mode
-        beside = file.with_name("saved")
-        beside.write_bytes(file.read_bytes() + line.encode())
-        beside.chmod(mode)
-        beside.replace(file)
-        text += line
-        time.sleep(EDITS_S)
-    return text
-
-
 def _wrong(file: Path, expected: str) -> str:
     """Say how the user's part of a file, or the mode of what lies there, is not as it was."""
     for path in (file, *file.parent.glob(".*")):
@@ -110,7 +81,7 @@ def _wrong(file: Path, expected: str) -> str:
         if mode != MODE:
             return f"{path.name} has the mode {mode:o}"
     try:
-        own = without_blocks(file.read_bytes().decode())
+        own = without_block(file.read_bytes().decode())
     except BrokenBlockError as error:
         return f"the hook is half written: {error}"
     return "" if own == expected else f"the user's lines are {own!r}"

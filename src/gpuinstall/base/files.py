@@ -12,10 +12,8 @@ import os
 import re
 import stat
 import sys
-import time
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -23,7 +21,7 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.shell import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from configparser import RawConfigParser
 
     from gpuinstall.base.reporter import Reporter
@@ -37,8 +35,6 @@ _CONTAINERS, _VALUES, _WIDEST = 500_000, 2_000_000, 100_000_000
 A package of 100,000 files has 400,000 and 1,200,000.
 """
 
-_REWRITES, _LEFT_S = 10, 60
-"""How often a file is edited anew that others write, and how old a part of it is that a killed run has left."""
 _AT_FDCWD = -100
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2), RENAME_SWAP of Darwin's renamex_np(2)
 _EXCHANGE_UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
@@ -365,7 +361,6 @@ def write_atomically(
 def written(
     path: Path,
     folder: Path | None = None,
-    put: Callable[[Path, Path], object] = os.replace,
     *,
     is_private: bool = False,
 ) -> Iterator[IO[bytes]]:
@@ -376,7 +371,6 @@ def written(
     Args:
         path: the file that is written.
         folder: where it lies until it is complete, on the same file system; beside ``path`` without it.
-        put: puts the complete file, its first argument, in the place of the second; an exception prevents that.
         is_private: only this user can read it.
     """
     import secrets
@@ -388,7 +382,7 @@ def written(
             yield file
             file.flush()
             os.fsync(file.fileno())
-        put(part, path)
+        part.replace(path)
     except OSError as error:
         raise unwritable(path, error) from error
     finally:
@@ -432,99 +426,6 @@ def has_login(text: bytes) -> bool:
     return _LOGIN.search(text) is not None
 
 
-def rewrite(path: Path, edit: Callable[[bytes | None], bytes | None]) -> None:
-    """Replace a file of the user's by what ``edit`` makes of it, None if it is not there.
-
-    What another program writes in the meantime is edited in its turn, and not lost. A file that gets its first login
-    from another one becomes private.
-
-    Raises:
-        InstallationError: it cannot be written, or changes all the time.
-        OSError: it cannot be read, or is not a regular file.
-    """
-    place = path.resolve()
-    _remove_parts(place)
-    for _ in range(_REWRITES):
-        before = _bytes_at(place)
-        after = edit(before)
-        if after == before:
-            return
-        with suppress(_ChangedMeanwhileError):
-            if after is None:
-                _check_unchanged(place, before)
-                place.unlink()
-                return
-            is_private = has_login(after) and not has_login(before or b"")
-            put = partial(_replace_unchanged, before=before)
-            with written(
-                place,
-                put=put,
-                is_private=is_private,
-            ) as file:
-                file.write(after)
-            return
-    raise InstallationError(
-        "file-busy", f"{path} was changed by another program each time it was to be written"
-    )
-
-
-class _ChangedMeanwhileError(Exception):
-    """A file is not what it was when it was read."""
-
-
-def _remove_parts(place: Path) -> None:
-    """Remove what a run that was killed has left beside a file: it may hold a token, as the file does."""
-    name = re.compile(rf"\.{re.escape(place.name[:40])}\.[0-9a-f]{{8}}")
-    with suppress(OSError):
-        for part in place.parent.iterdir():
-            if name.fullmatch(part.name) and time.time() - part.lstat().st_mtime > _LEFT_S:
-                remove_path(part)
-
-
-def _check_unchanged(place: Path, before: bytes | None) -> None:
-    if _bytes_at(place) != before:
-        raise _ChangedMeanwhileError
-
-
-def _replace_unchanged(
-    part: Path,
-    place: Path,
-    *,
-    before: bytes | None,
-) -> None:
-    """Put ``part`` in the place of a file that still holds ``before``, or that does not exist.
-
-    Another program may save the file after every look at it. So the two are exchanged, and what comes out is looked
-    at: if it is not what was read, it goes back.
-
-    Raises:
-        _ChangedMeanwhileError: another program has written the file, which is left as that program wrote it.
-    """
-    _check_unchanged(place, before)
-    if before is None:
-        _create(part, place)
-        return
-    try:
-        if not exchange(part, place):
-            part.replace(place)
-            return
-    except FileNotFoundError:
-        raise _ChangedMeanwhileError from None
-    if _bytes_at(part) != before:
-        exchange(part, place)
-        raise _ChangedMeanwhileError
-
-
-def _create(part: Path, place: Path) -> None:
-    """Give ``part`` the name of a file that does not exist; a link, unlike a rename, replaces none."""
-    try:
-        os.link(part, place)
-    except FileExistsError:
-        raise _ChangedMeanwhileError from None
-    except OSError:  # a file system without links
-        part.replace(place)
-
-
 def exchange(first: Path, second: Path) -> bool:
     """Exchange two files, or two folders; False if the system cannot. Raise OSError if it may not."""
     names = os.fsencode(first), os.fsencode(second)
@@ -547,13 +448,6 @@ def _call(function: str, *arguments: object) -> bool:
     if number in _EXCHANGE_UNSUPPORTED:
         return False
     raise OSError(number, os.strerror(number))
-
-
-def _bytes_at(place: Path) -> bytes | None:
-    try:
-        return read_raw(place)
-    except FileNotFoundError:
-        return None
 
 
 def write_text(path: Path, text: str) -> None:

@@ -19,7 +19,6 @@ from gpuinstall.base.shell import activation, joined, parent_program, quoted, th
 from gpuinstall.base.units import display_path, duration, number_of, readable
 from gpuinstall.cli import install_options, options
 from gpuinstall.cli.active import name_active
-from gpuinstall.cli.hook import refresh
 from gpuinstall.cli.outcome import Outcome, framed, is_confirmed
 from gpuinstall.cli.probe import counted, machine_line
 from gpuinstall.environments.application import find_application
@@ -264,14 +263,13 @@ def show_dry_run(project: Project, selected: InstallOptions) -> Outcome:
 
 
 def after_install(project: Project, result: InstallResult) -> None:
-    """Name the devices that no kernel ran on, and update the hooks."""
+    """Name the devices that no kernel ran on."""
     devices = result.verdict.get("devices", ())
     unproven = [device["name"] for device in devices if device["status"] == "unproven"]
     if unproven:
         project.reporter.warn(
             f"unproven: {', '.join(unproven)}; run gpuinstall verify where the GPUs are"
         )
-    refresh(project)
 
 
 def show_installed(

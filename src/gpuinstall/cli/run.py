@@ -130,17 +130,13 @@ def command(
 
 def _checked_environment(project: Project, program: str) -> list[str]:
     """Check the environment of a folder; return the files by which the next start knows that it still fits."""
-    from gpuinstall.cli.hook import refresh
     from gpuinstall.environments.records import say_stranger
 
     evidence = _check_fitness(project)
     say_stranger(project.paths.venv, project.reporter)
     if not evidence:
         return []
-    hooks = refresh(project)
-    if hooks is None:
-        return []
-    return [*evidence, *hooks, str(Path(program).absolute())]
+    return [*evidence, str(Path(program).absolute())]
 
 
 def _environment_with(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_ini, parse_toml, read_document
-from gpuinstall.base.marked_block import BrokenBlockError, without_blocks
+from gpuinstall.base.marked_block import BrokenBlockError, without_block
 from gpuinstall.sources.configuration_files import ConfigurationFiles
 from gpuinstall.sources.provenance import Effect, SourceSetting, is_known, source_setting
 
@@ -323,7 +323,7 @@ def _text(path: Path, folder: Path | None = None) -> str:
         raise _malformed(path, reason or error) from error
     # A block that was changed since is the user's: it counts as pip and uv read it.
     with suppress(BrokenBlockError):
-        text = without_blocks(text)
+        text = without_block(text)
     return text
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from functools import partial
 from pathlib import Path
 from typing import IO
 
 import pytest
 from platformdirs import user_cache_path
 
-from gpuinstall.base import files
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
     check_cache,
@@ -23,7 +21,6 @@ from gpuinstall.base.files import (
     own_cache_folder,
     remove_path,
     restore_umask,
-    rewrite,
     write_atomically,
     written,
 )
@@ -172,81 +169,22 @@ def test_a_file_is_never_more_open_than_the_one_it_replaces(tmp_path, monkeypatc
         assert path.stat().st_mode & 0o777 == expected
 
 
-def _replaced_by(text: bytes, _before: bytes | None) -> bytes:
-    return text
-
-
 @pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can give a file away")
 def test_a_file_of_another_user_stays_that_users(tmp_path):
     file = tmp_path / "pip.conf"
     file.write_bytes(b"old")
     file.chmod(0o640)
     os.chown(file, 12345, 54321)
-    for text in (b"new", b"https://user:token@index.example/"):
-        rewrite(file, partial(_replaced_by, text))
+    for is_private in (False, True):
+        write_atomically(file, "new", is_private=is_private)
         status = file.stat()
         found = (file.read_bytes(), status.st_uid, status.st_gid)
-        assert found == (text, 12345, 54321)
-    assert stat.S_IMODE(status.st_mode) == 0o600, "it has a login now"
-
-
-def test_a_change_made_while_a_file_is_edited_is_kept(tmp_path):
-    path, calls = tmp_path / "uv.toml", []
-
-    def edit(before: bytes | None) -> bytes:
-        calls.append(before)
-        if len(calls) == 1:
-            path.write_bytes(b"theirs\n")
-        return (before or b"") + b"ours\n"
-
-    rewrite(path, edit)
-    assert path.read_bytes() == b"theirs\nours\n"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_file_that_changes_all_the_time_is_left(tmp_path):
-    path = tmp_path / "uv.toml"
-    path.write_bytes(b"")
-
-    def edit(before: bytes | None) -> bytes:
-        path.write_bytes(changed := (before or b"") + b"theirs\n")
-        return changed + b"ours\n"
-
-    with pytest.raises(InstallationError) as caught:
-        rewrite(path, edit)
-    assert caught.value.code == "file-busy"
-    assert b"ours" not in path.read_bytes()
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_what_a_killed_run_left_beside_a_file_goes(tmp_path):
-    part, young = tmp_path / ".pip.conf.0123abcd", tmp_path / ".pip.conf.0123abce"
-    part.write_text("token", encoding="utf-8")
-    young.write_text("token", encoding="utf-8")
-    os.utime(part, (0, 0))
-    rewrite(tmp_path / "pip.conf", lambda _before: b"")
-    assert {entry.name for entry in tmp_path.iterdir()} == {"pip.conf", young.name}
+        assert found == (b"new", 12345, 54321)
+    assert stat.S_IMODE(status.st_mode) == 0o600
 
 
 def _refused(*_: object):
     raise PermissionError(1, "Operation not permitted")
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="two files cannot be exchanged there")
-def test_a_change_made_after_the_last_look_is_kept(tmp_path, monkeypatch):
-    path, looks = tmp_path / "file", []
-    path.write_text("mine\n", encoding="utf-8")
-
-    def look(_place: Path, before: bytes | None):
-        looks.append(before)
-        if len(looks) == 1:
-            path.write_text("mine, and more\n", encoding="utf-8")
-
-    monkeypatch.setattr(files, "_check_unchanged", look)
-    rewrite(path, lambda text: (text or b"") + b"ours\n")
-    assert looks == [b"mine\n", b"mine, and more\n"]
-    assert path.read_text(encoding="utf-8") == "mine, and more\nours\n"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no files of the kernel")

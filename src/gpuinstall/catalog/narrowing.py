@@ -19,7 +19,7 @@ from gpuinstall.catalog.catalog import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from packaging.tags import Tag
 
@@ -184,6 +184,18 @@ def _unknown(
                 source=source,
                 unread=tuple(wheels),
             )
+
+
+def unknown_builds(
+    wheels: Iterable[Wheel],
+    known: Collection[Build],
+    os: str,
+    arch: str,
+) -> Iterator[Build]:
+    """Yield the builds of a platform that wheels of torch are of, but for those that are ``known``."""
+    known_keys = {(build.torch, build.backend) for build in known}
+    listed = _by_build(wheels, known, os, arch)
+    yield from _unknown({key: listed[key] for key in listed.keys() - known_keys}, os, arch)
 
 
 def _toolkit(backend: Backend) -> tuple[int, int] | None:

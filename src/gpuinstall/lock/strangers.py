@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from packaging.utils import parse_wheel_filename
-from packaging.version import Version
 
-from gpuinstall.base.backend import CPU, known_backend
+from gpuinstall.base.backend import known_backend
 from gpuinstall.base.errors import InstallationError, LockError
 from gpuinstall.base.location import Location
 from gpuinstall.base.shell import quoted
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog, Wheel
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.catalog.narrowing import glibc_floor, platforms, python
+from gpuinstall.catalog.narrowing import platforms, unknown_builds
 from gpuinstall.lock.fit import read_locks
-from gpuinstall.lock.lock import Lock, LockedFile
 from gpuinstall.sources.provenance import is_of_pytorch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from gpuinstall.catalog.extensions import Beside
+    from gpuinstall.lock.lock import Lock, LockedFile
     from gpuinstall.sources.session import Session
 
 
@@ -38,23 +38,22 @@ def check_hosts(
 
     If a source does not answer, its hosts are not known; then each host is named.
     """
-    torch = lock.versions.get("torch", "")
-    strange = _strange_hosts(files, backend, session, torch)
+    strange = _strange_hosts(files, backend, session, lock.versions.get("torch", ""))
     for host, packages in strange.items():
         refused = packages
         if session.sources.trust_folder:
             refused = [package for package in packages if not _is_silent(package, session)]
         if refused:
-            names = ", ".join(refused)
             hosts = "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX, UV_INDEX"
             hint = f"gpuinstall lock   # makes it again; or set the host: {hosts}"
             locked = [lock.indexes[name] for name in refused if name in lock.indexes]
             if locked:
                 indexes = quoted(" ".join(dict.fromkeys(locked)))
                 hint = f"export UV_INDEX={indexes}   # if you trust this index: it was locked from there"
+            message = f"{lock.name} takes {', '.join(refused)} from {host}"
             raise LockError(
                 "lock-source",
-                f"{lock.name} takes {names} from {host}, which is not one of the configured sources",
+                f"{message}, which is not one of the configured sources",
                 hint=hint,
             )
         role = ": the source of torch" if "torch" in packages else ""
@@ -88,14 +87,14 @@ def with_locked_builds(
     except LockError:  # it is reported when the lock is needed
         return catalog
     unknown = []
-    for lock in locks:
-        for file, build in _locked_builds(lock, catalog.torch_index):
+    for file in chain.from_iterable(lock.files for lock in locks):
+        if file.package != "torch":
+            continue
+        for build in _builds_of(file, catalog):
             catalog = catalog.serving(build.backend.kind)
-            if _is_known(build, catalog):
-                continue
-            if _strange_hosts([file], str(build.backend), session):
-                continue  # only the sources are asked
-            unknown.append(build)
+            # Only the sources are asked.
+            if not _strange_hosts([file], build.backend.tag, session):
+                unknown.append(build)
     if not unknown:
         return catalog
     from gpuinstall.wheels.learned.reader import Reader  # which takes long to load
@@ -109,49 +108,25 @@ def with_locked_builds(
     return replace(catalog, builds=(*catalog.builds, *new))
 
 
-def _locked_builds(lock: Lock, torch_index: str) -> Iterator[tuple[LockedFile, Build]]:
-    """Yield the wheels of torch in a lock, with the build for each platform that a wheel serves."""
-    for file in lock.files:
-        if file.package != "torch":
-            continue
-        with suppress(ValueError):
-            _, version, _, tags = parse_wheel_filename(file.name)
-            backend = known_backend(version.local)
-            source = f"{torch_index}/{backend}" if backend else DEFAULT_INDEX
-            wheel = Wheel(
-                "torch",
-                version,
-                file.name,
-                file.url,
-                tags,
-                file.sha256,
-                backend=version.local,
-                source=source,
-            )
-            only_python = python(tags)
-            for os, arch in platforms(tags):
-                build = Build(
-                    torch=Version(version.public),
-                    backend=backend or CPU,
-                    os=os,
-                    arch=arch,
-                    pythons=(only_python,) if only_python else (),
-                    glibc=glibc_floor(tags),
-                    labelled=backend is not None,
-                    source=source,
-                    unread=(wheel,),
-                )
-                yield file, build
-
-
-def _is_known(build: Build, catalog: Catalog) -> bool:
-    """Whether the catalogue has a build, or one of that torch of which the label does not tell the backend."""
-    for known in catalog.builds_for(build.os, build.arch):
-        if known.torch != build.torch:
-            continue
-        if known.backend == build.backend or not build.labelled:
-            return True
-    return False
+def _builds_of(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
+    """Yield the builds that the catalogue does not know, for each platform that a wheel of torch serves."""
+    with suppress(ValueError):
+        _, version, _, tags = parse_wheel_filename(file.name)
+        backend = known_backend(version.local)
+        wheel = Wheel(
+            "torch",
+            version,
+            file.name,
+            file.url,
+            tags,
+            file.sha256,
+            backend=version.local,
+            source=f"{catalog.torch_index}/{backend}" if backend else DEFAULT_INDEX,
+        )
+        if backend:
+            catalog = catalog.serving(backend.kind)
+        for os, arch in platforms(tags):
+            yield from unknown_builds([wheel], catalog.builds_for(os, arch), os, arch)
 
 
 def _strange_hosts(
@@ -161,52 +136,49 @@ def _strange_hosts(
     torch: str = "",
 ) -> dict[str, list[str]]:
     """Return the packages by host, with its scheme, if no source names it and no page of theirs leads to it."""
-    from gpuinstall.catalog.extensions import Beside  # which takes long to load
-
-    ours = _servers((*session.sources.places, session.default_index))
-    ours.add("file://")
+    known = _servers((*session.sources.places, session.default_index))
+    known.add("file://")
     strange: dict[str, list[str]] = {}
     for file in files:
         server = Location.parse(file.url).server
         is_https = server.startswith("https://") and server.endswith(":443")
-        if server in ours or (is_https and is_of_pytorch(server)):
+        if server in known or (is_https and is_of_pytorch(server)):
             continue
         os = "windows" if "-win" in file.name else "linux"
-        beside = Beside(".".join(torch.split(".")[:2]), backend, os)
-        for listed in _listed_hosts(file.package, beside, session):
-            ours |= listed
-            if server in ours:
-                break
-        else:
+        known |= _servers(_listed_addresses(file.package, torch, backend, os, session))
+        if server not in known:
             strange.setdefault(server, []).append(file.package)
     return strange
 
 
-def _listed_hosts(
+def _listed_addresses(
     package: str,
-    beside: Beside,
+    torch: str,
+    backend: str,
+    os: str,
     session: Session,
-) -> Iterator[set[str]]:
-    """Yield the hosts that the pages of a package lead to, source by source; one that does not answer has none."""
-    from gpuinstall.catalog.extensions import list_files, load_extensions
+) -> Iterator[str | None]:
+    """Yield the addresses to which the pages of a package lead; a source that does not answer has none."""
+    from gpuinstall.catalog.extensions import Beside, list_files, load_extensions
     from gpuinstall.catalog.listing import default_wheels, family_wheels
     from gpuinstall.lock.prebuilt import extension_row  # which takes long to load
 
     sources = replace(session.sources, default_index=session.default_index)
     client = session.client
+    asked = [partial(family_wheels, sources, client, backend, package)]
+    for index in sources.indexes_for(package, session.default_index):
+        only_index = replace(sources, default_index=index)
+        asked.append(partial(default_wheels, only_index, client, package))
+    for ask in asked:
+        with suppress(InstallationError):
+            yield from (wheel.url for wheel in ask())
     if package in load_extensions().rows or sources.extension_sources:
         extension = extension_row(package, session)
-        yield _servers(source.url for source in extension.sources)
+        yield from (source.url for source in extension.sources)
+        beside = Beside(".".join(torch.split(".")[:2]), backend, os)
         with suppress(InstallationError):
             listing = list_files(extension, [beside], sources, client)
-            yield _servers(file.wheel.url for file in listing.files)
-    wheels = family_wheels(sources, client, beside.backend, package)
-    yield _servers(wheel.url for wheel in wheels)
-    for index in sources.indexes_for(package, session.default_index):
-        with suppress(InstallationError):
-            only_index = replace(sources, default_index=index)
-            wheels = default_wheels(only_index, client, package)
-            yield _servers(wheel.url for wheel in wheels)
+            yield from (file.wheel.url for file in listing.files)
 
 
 def _servers(addresses: Iterable[str | None]) -> set[str]:

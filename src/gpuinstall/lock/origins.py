@@ -33,30 +33,21 @@ def locked_files(document: Mapping[str, Any]) -> tuple[LockedFile, ...]:
     """
     files = []
     for package in document["packages"]:
-        name = package["name"]
-        entries = package.get("wheels")
-        if not entries:
-            entries = _source_files(package).values()
-        for entry in entries:
+        for entry in package.get("wheels") or _source_files(package).values():
             sha256 = entry.get("hashes", {}).get("sha256")
             if sha256 and is_unknown(sha256):
                 sha256 = None
-            file = LockedFile(name, _address(entry), sha256)
-            files.append(file)
+            files.append(LockedFile(package["name"], _address(entry), sha256))
     return tuple(files)
 
 
-def packages_of_indexes(document: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+def packages_of_indexes(document: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the packages that indexes serve, with the addresses of their wheels."""
-    served = dict[str, frozenset[str]]()
-    for package in document["packages"]:
-        addressed = {"vcs", "directory", "archive"} & package.keys()
-        if addressed:
-            continue
-        wheels = package.get("wheels", ())
-        addresses = [entry.get("url", "") for entry in wheels]
-        served[package["name"]] = frozenset(addresses)
-    return served
+    return {
+        package["name"]: [entry.get("url", "") for entry in package.get("wheels", ())]
+        for package in document["packages"]
+        if package.keys().isdisjoint({"vcs", "directory", "archive"})
+    }
 
 
 def check_addresses(served: Mapping[str, Collection[str]], sources: Sources) -> None:
@@ -66,14 +57,11 @@ def check_addresses(served: Mapping[str, Collection[str]], sources: Sources) -> 
         served: The packages that an index serves, with the addresses of their files.
         sources: What the files say.
     """
-    addressed = {}
-    for setting in sources.demanded:
-        if setting.effect is not Effect.ADDRESS:
-            continue
-        if setting.package in served:
-            addressed[setting.package] = setting
-    for name, setting in sorted(addressed.items()):
-        if setting.value not in served[name]:
+    demanded = {
+        setting.package: setting for setting in sources.demanded if setting.effect is Effect.ADDRESS
+    }
+    for name, setting in sorted(demanded.items()):
+        if name in served and setting.value not in served[name]:
             raise UsageError(
                 "source-setting",
                 f"{name} would come from an index, and {setting.place} has it from a URL or a folder",
@@ -95,32 +83,25 @@ def check_provenance(files: Iterable[LockedFile], pages: Mapping[str, tuple[Whee
     owners: dict[str, set[str]] = {}
     for package, wheels in pages.items():
         for wheel in wheels:
-            packages = owners.setdefault(wheel.url, set())
-            packages.add(package)
+            owners.setdefault(wheel.url, set()).add(package)
     for file in files:
         own = {file.package} & pages.keys()
-        listing = owners.get(file.url, set())
-        is_outside = "/" in file.name or "\\" in file.name
-        if is_outside or file.name in {"", ".", ".."}:
+        if file.name in {"", ".", ".."} or "/" in file.name or "\\" in file.name:
             why = "its name points outside its folder"
-        elif listing != own:
+        elif owners.get(file.url, set()) != own:
             why = "the source of PyTorch packages does not list it"
         else:
             continue
         address = file.url.partition("?")[0]
-        raise InstallationError(
-            "wrong-source",
-            f"{file.package} would come from {address}",
-            why=why,
-        )
+        message = f"{file.package} would come from {address}"
+        raise InstallationError("wrong-source", message, why=why)
 
 
 def check_unbuilt(document: Mapping[str, Any], family: Collection[str]) -> None:
     """Raise InstallationError for a member of the family that would come from an address, or be built."""
     for package in document["packages"]:
         name = package["name"]
-        has_wheels = package.get("wheels")
-        if name in family and not has_wheels:
+        if name in family and not package.get("wheels"):
             raise InstallationError(
                 "wrong-source",
                 f"{name} has no usable wheel on its index",
@@ -146,18 +127,13 @@ def with_own_indexes(
     """
     if not session.sources.own_indexes:
         return document
-    served = packages_of_indexes(document)
-    names = [name for name in served if name not in others]
-    own_index = partial(_own_index, session=session)
-    answers = side_by_side(own_index, names)
-    indexes = dict(zip(names, answers, strict=True))
+    names = [name for name in packages_of_indexes(document) if name not in others]
+    answers = side_by_side(partial(_own_index, session=session), names)
+    indexes = {name: index for name, index in zip(names, answers, strict=True) if index}
     packages = []
     for package in document["packages"]:
-        written = dict(package)
-        index = indexes.get(package["name"])
-        if index:
-            written["index"] = index
-        packages.append(written)
+        name = package["name"]
+        packages.append({**package, "index": indexes[name]} if name in indexes else package)
     return {**document, "packages": packages}
 
 
@@ -182,19 +158,15 @@ def requested_hashes(
     for package in document["packages"]:
         name = package["name"]
         hashes = sources.hashes.get(name)
-        has_file = not {"vcs", "directory"} & package.keys()
-        if hashes is None and has_file:
-            version = package.get("version")
-            hashes = sources.hashes.get(f"{name}=={version}")
+        if hashes is None and package.keys().isdisjoint({"vcs", "directory"}):
+            hashes = sources.hashes.get(f"{name}=={package.get('version')}")
         if hashes:
             requested[name] = hashes
     for requirement in map(parse_requirement, requirements):
-        name = requirement.name
-        address = requirement.url or ""
-        sha256 = re.search(r"[#&]sha256=([0-9a-f]{64})\b", address)
+        sha256 = re.search(r"[#&]sha256=([0-9a-f]{64})\b", requirement.url or "")
         if sha256:
-            hashes = requested.get(name, frozenset())
-            requested[name] = hashes | {sha256[1]}
+            known = requested.get(requirement.name, frozenset())
+            requested[requirement.name] = known | {sha256[1]}
     return requested
 
 
@@ -209,15 +181,12 @@ def with_requested_files(
     uv itself checks no hash when it resolves, not even that of an address. A file whose index gives no hash is
     downloaded once for it.
     """
-    heads = hashes.missing.items()
-    missing = {file: head for file, head in heads if file.package in requested}
-    needed = Hashes(hashes.known, missing)
-    known = fetch_missing(needed, session)
+    missing = {file: head for file, head in hashes.missing.items() if file.package in requested}
+    known = fetch_missing(Hashes(hashes.known, missing), session)
 
     def is_requested(name: str, entry: Mapping[str, Any]) -> bool:
-        sha256 = entry.get("hashes", {}).get("sha256", "")
-        sha256 = known.get(_address(entry), sha256)
-        return sha256 in requested[name]
+        sha256 = entry.get("hashes", {}).get("sha256")
+        return known.get(_address(entry), sha256) in requested[name]
 
     packages = []
     for package in document["packages"]:
@@ -225,34 +194,36 @@ def with_requested_files(
         if name not in requested:
             packages.append(package)
             continue
-        narrowed = dict(package)
-        entries = narrowed.pop("wheels", ())
-        wheels = [entry for entry in entries if is_requested(name, entry)]
+        files = {
+            kind: entry
+            for kind, entry in _source_files(package).items()
+            if is_requested(name, entry)
+        }
+        wheels = [entry for entry in package.get("wheels", ()) if is_requested(name, entry)]
         if wheels:
-            narrowed["wheels"] = wheels
-        for kind, entry in _source_files(package).items():
-            del narrowed[kind]
-            if is_requested(name, entry):
-                narrowed[kind] = entry
-        if not wheels and not _source_files(narrowed):
-            version = package.get("version", "")
-            places = session.sources.hash_places
-            place = "its address"
-            for key in (f"{name}=={version}", name):
-                place = places.get(key) or place
-            raise UsageError(
-                "hash-not-chosen",
-                f"{place}: no file of {name} {version} for this machine has the hash that is given there",
-                hint="Run it again after removing the hash there",
-            )
-        packages.append(narrowed)
+            files["wheels"] = wheels
+        if not files:
+            raise _no_such_file(name, package.get("version", ""), session.sources)
+        others = {
+            key: value for key, value in package.items() if key not in {"wheels", *_SOURCE_FILES}
+        }
+        packages.append(others | files)
     return {**document, "packages": packages}
 
 
-def _source_files(package: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _no_such_file(name: str, version: str, sources: Sources) -> UsageError:
+    places = sources.hash_places
+    place = places.get(f"{name}=={version}") or places.get(name) or "its address"
+    return UsageError(
+        "hash-not-chosen",
+        f"{place}: no file of {name} {version} for this machine has the hash that is given there",
+        hint="Run it again after removing the hash there",
+    )
+
+
+def _source_files(package: Mapping[str, Any]) -> dict[str, Any]:
     """Return the files of a package that are no wheels."""
-    kinds = [kind for kind in _SOURCE_FILES if kind in package]
-    return {kind: package[kind] for kind in kinds}
+    return {kind: package[kind] for kind in _SOURCE_FILES if kind in package}
 
 
 def _address(entry: Mapping[str, Any]) -> str:

@@ -119,7 +119,7 @@ def resolve(
     # Before any request: what an index has of that name may run its code when it is resolved.
     requirements = map(parse_requirement, project.requirements)
     by_name = [requirement.name for requirement in requirements if not requirement.url]
-    served = dict.fromkeys(by_name, frozenset[str]())
+    served = dict.fromkeys(by_name, ())
     check_addresses(served, session.sources)
     foreseen = foreseen_files(request, project.pages)
     with ThreadPoolExecutor(1) as pool:  # their servers are asked while uv resolves

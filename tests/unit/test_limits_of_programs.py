@@ -15,22 +15,18 @@ GROWS = "import time; kept = b'x' * 700_000_000; time.sleep(60)"
 
 
 def test_a_program_that_takes_too_long_is_ended():
-    with within(10), pytest.raises(InstallationError, match=r"took more than 2 s") as caught:
+    with (
+        within(10),
+        pytest.raises(InstallationError, match=r"took more than 2 s or 500 MB") as caught,
+    ):
         process.run([sys.executable, "-c", SLEEPS], patience=PATIENCE)
     assert caught.value.code == "too-slow"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a program holds")
 def test_a_program_that_grows_is_ended():
-    with within(10), pytest.raises(InstallationError, match=r"took more than 500 MB"):
+    with within(10), pytest.raises(InstallationError, match=r"500 MB, and was ended"):
         process.run([sys.executable, "-c", GROWS], patience=Patience())
-
-
-def test_a_program_that_is_followed_is_limited_too():
-    with within(10), pytest.raises(InstallationError, match=r"took more than 2 s"):
-        process.follow(
-            [sys.executable, "-c", SLEEPS], lambda _line: None, env={}, patience=PATIENCE
-        )
 
 
 @pytest.mark.parametrize("said", ["soon", "0", "-1", "inf", "nan"])

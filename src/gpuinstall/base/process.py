@@ -11,10 +11,10 @@ import stat
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
-from time import monotonic
+from time import monotonic, sleep
 from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
 from gpuinstall.base.errors import InstallationError
@@ -30,57 +30,9 @@ MEMORY_BYTES = 500_000_000
 """Half as much again as uv takes for the largest request that was tried (apache-airflow[all]: 307 MB)."""
 _PROC = Path("/proc")
 _EVERY_S = 0.25
-"""How often a program is looked at."""
+"""How often a program with a limit is looked at."""
 _AFTERWARDS_S = 1.0
 """How long the last 64 kB, which a pipe holds, may take to be read; what the program started may hold its streams."""
-
-
-@contextmanager
-def _limited(
-    program: Popen[str], words: Sequence[str], patience: Patience, *, memory: bool
-) -> Iterator[None]:
-    """End a program that takes too long in the block, or too much memory; raise InstallationError then."""
-    done = threading.Event()
-    reasons: list[str] = []
-
-    def watch() -> None:
-        deadline = monotonic() + patience.total
-        while not done.wait(_EVERY_S):
-            if memory and _memory(program.pid) > MEMORY_BYTES:
-                reasons.append(f"took more than {MEMORY_BYTES // 1_000_000} MB of memory")
-            elif monotonic() > deadline:
-                reasons.append(f"took more than {patience.total:.0f} s")
-            else:
-                continue
-            program.kill()
-            return
-
-    watcher = Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watcher.join()
-    if reasons:
-        name = " ".join([Path(words[0]).name, *words[1:3]])
-        raise InstallationError(
-            "too-slow",
-            f"{name} {reasons[0]} and was ended",
-            why="a package index answers too slowly, or endlessly",
-            hint=f"{MORE_TIME}\nOr use another index",
-        )
-
-
-def _memory(pid: int) -> int:
-    """Return the bytes of memory that are a program's own; 0 if the system does not tell."""
-    with suppress(OSError):
-        status = (_PROC / str(pid) / "status").read_text("utf-8")
-        own = re.search(r"RssAnon:\s+(\d+) kB", status)
-        return int(own[1]) * 1024 if own else 0
-    return 0
-
-
 OUTPUT = 10_000_000
 """The characters that a program may write, as many as a document has at most: one that writes more is ended."""
 
@@ -146,33 +98,24 @@ def run(
     seconds: float | None = None,
     patience: Patience | None = None,
     each_line: Callable[[str], None] | None = None,
+    each_error_line: Callable[[str], None] | None = None,
     group: bool = False,
 ) -> Finished:
     """Run ``argv`` with ``text`` (or nothing) on its stdin, and wait; raise FileNotFoundError for no such program.
 
-    Each line of its stdout is handed to ``each_line`` at once, from another thread. As a ``group`` it takes whatever it
-    started with it when it ends; it has no terminal then.
-    With ``patience`` its time and its memory are limited: raise InstallationError if it takes more.
+    Each line of its stdout is handed to ``each_line`` at once, of its stderr to ``each_error_line``, from other threads.
+    As a ``group`` it takes whatever it started with it when it ends; it has no terminal then.
+    After ``seconds`` it is ended. With ``patience``, which is for uv, too, and if it takes too much memory: raise
+    InstallationError then.
     """
     words = tuple(str(word) for word in argv)
     stdin = subprocess.DEVNULL if text is None else subprocess.PIPE
+    limit = patience.total if patience else seconds
     with _started(
-        words,
-        env,
-        patience,
-        limited=True,
-        group=group,
-        cwd=cwd,
-        stdin=stdin,
-    ) as running:
-        try:
-            if text is None:
-                out, err = _communicated(running, each_line, seconds)
-            else:
-                out, err = running.communicate(text, seconds)
-        except subprocess.TimeoutExpired as ended:
-            return _told(Finished(words, None, _text(ended.stdout), _text(ended.stderr)))
-    return _told(Finished(words, running.returncode, out, err))
+        words, env, limit, stdin=stdin, cwd=cwd, group=group, is_uv=patience is not None
+    ) as program:
+        out, err = _communicated(program.process, text, each_line, each_error_line)
+    return _ended(program, out, err, patience)
 
 
 def ask(argv: Sequence[str | Path]) -> Finished:
@@ -180,46 +123,43 @@ def ask(argv: Sequence[str | Path]) -> Finished:
     return run(argv, seconds=read_patience(os.environ).look)
 
 
-def follow(
-    argv: Sequence[str | Path],
-    each_line: Callable[[str], None],
-    *,
-    env: Mapping[str, str],
-    patience: Patience | None = None,
-) -> Finished:
-    """Run ``argv`` and hand each line that it writes to stderr to ``each_line`` at once; its stdout is not kept.
+class _Program(NamedTuple):
+    """A program that runs, and whether its time limit has ended it."""
 
-    ``patience`` is what it is for ``run``, but for the memory, which builds may need.
-    """
-    words, lines = tuple(str(word) for word in argv), []
-    with _started(
-        words, env, patience, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    ) as running:
-        for line in running.stderr or ():
-            lines.append(line)
-            each_line(line.rstrip())
-        running.wait()
-    return _told(Finished(words, running.returncode, "", "".join(lines)))
+    words: tuple[str, ...]
+    process: Popen[str]
+    is_over: threading.Event
 
 
-def _told(finished: Finished) -> Finished:
+def _ended(program: _Program, out: str, err: str, patience: Patience | None) -> Finished:
+    """Return how a program ended; raise InstallationError if it did so by the limit of a server's patience."""
+    status = None if program.is_over.is_set() else program.process.returncode
+    finished = Finished(program.words, status, out, err)
     for listener in _listeners:
         listener.ended(finished)
+    if status is None and patience:
+        megabytes = MEMORY_BYTES // 1_000_000
+        name = " ".join([Path(program.words[0]).name, *program.words[1:3]])
+        raise InstallationError(
+            "too-slow",
+            f"{name} took more than {patience.total:.0f} s or {megabytes} MB, and was ended",
+            why="a package index answers too slowly, or endlessly",
+            hint=f"{MORE_TIME}\nOr use another index",
+        )
     return finished
 
 
 def _communicated(
-    running: subprocess.Popen[str], each_line: Callable[[str], None] | None, seconds: float | None
+    running: Popen[str],
+    text: str | None,
+    each_line: Callable[[str], None] | None,
+    each_error_line: Callable[[str], None] | None,
 ) -> tuple[str, str]:
-    """Read stdout line by line and stderr beside it, not without end; raise TimeoutExpired with what had come."""
+    """Hand a text to a program, and read its stdout line by line and its stderr beside it, not without end."""
     out: list[str] = []
     err: list[str] = []
 
-    def hear(
-        stream: IO[str],
-        lines: list[str],
-        heard: Callable[[str], None] | None = None,
-    ) -> None:
+    def hear(stream: IO[str], lines: list[str], heard: Callable[[str], None] | None = None) -> None:
         size = 0
         with stream:
             while line := stream.readline(OUTPUT):
@@ -231,35 +171,16 @@ def _communicated(
                     running.kill()
                     return
 
-    streams = ((running.stdout, out, each_line), (running.stderr, err))
-    readers = [
-        Thread(
-            target=hear,
-            args=stream,
-            daemon=True,
-        )
-        for stream in streams
-    ]
-    running.stdout = running.stderr = (
-        None  # who reads closes: to close what another thread reads waits for its end
-    )
+    streams = ((running.stdout, out, each_line), (running.stderr, err, each_error_line))
+    readers = [Thread(target=hear, args=stream, daemon=True) for stream in streams]
+    # Who reads closes: to close what another thread reads waits for its end.
+    running.stdout = running.stderr = None
     for reader in readers:
         reader.start()
-    end = math.inf if seconds is None else monotonic() + seconds
-    # To wait for a program with a limit is to look ever more seldom; its streams end as soon as it does.
-    while (
-        running.poll() is None
-        and monotonic() < end
-        and any(reader.is_alive() for reader in readers)
-    ):
-        for reader in readers:
-            reader.join(min(_EVERY_S, max(0.0, end - monotonic())))
-    try:
-        running.wait(None if seconds is None else max(0.0, end - monotonic()))
-    except subprocess.TimeoutExpired as ended:
-        raise subprocess.TimeoutExpired(
-            running.args, ended.timeout, "".join(out), "".join(err)
-        ) from None
+    if running.stdin:
+        with suppress(BrokenPipeError), running.stdin as stdin:
+            stdin.write(text or "")
+    running.wait()
     for reader in readers:
         reader.join(_AFTERWARDS_S)
     return "".join(out), "".join(err)
@@ -277,34 +198,54 @@ class _Group(subprocess.Popen[str]):
 def _started(
     words: tuple[str, ...],
     env: Mapping[str, str] | None,
-    patience: Patience | None,
+    seconds: float | None,
     *,
     stdin: int,
-    stdout: int = subprocess.PIPE,
-    limited: bool = False,
-    cwd: Path | None = None,
-    group: bool = False,
-) -> Iterator[subprocess.Popen[str]]:
-    """Start a program that does not outlive the block."""
+    cwd: Path | None,
+    group: bool,
+    is_uv: bool,
+) -> Iterator[_Program]:
+    """Start a program that does not outlive the block, nor a time limit; uv holds so much memory at most."""
     for listener in _listeners:
         listener.started(words)
+    is_over = threading.Event()
     with (
         (_Group if group and sys.platform != "win32" else subprocess.Popen)(
             words,
             env=None if env is None else dict(env),
             cwd=cwd,
             stdin=stdin,
-            stdout=stdout,
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",
             errors="replace",
             start_new_session=group,
         ) as running,
-        _limited(running, words, patience, memory=limited) if patience else nullcontext(),
         ending_with_us(running),
     ):
-        yield running
+
+        def watch() -> None:
+            deadline = monotonic() + (seconds or math.inf)
+            while running.poll() is None:
+                if monotonic() >= deadline or (is_uv and _memory(running.pid) > MEMORY_BYTES):
+                    is_over.set()
+                    running.kill()
+                    return
+                sleep(min(_EVERY_S, max(0.0, deadline - monotonic())))
+
+        if seconds is not None:
+            Thread(target=watch, daemon=True).start()
+        yield _Program(words, running, is_over)
+
+
+def _memory(pid: int) -> int:
+    """Return the bytes of memory that are a program's own, not its children's; 0 if the system does not tell."""
+    with suppress(OSError):
+        status = (_PROC / str(pid) / "status").read_text("utf-8")
+        own = re.search(r"RssAnon:\s+(\d+) kB", status)
+        return int(own[1]) * 1024 if own else 0
+    return 0
 
 
 def _is_safe(program: Path) -> bool:
@@ -312,7 +253,3 @@ def _is_safe(program: Path) -> bool:
     if sys.platform == "win32" or not mode & stat.S_IWOTH:
         return True
     return bool(mode & stat.S_ISVTX) and program.lstat().st_uid == os.getuid()
-
-
-def _text(raw: bytes | str | None) -> str:
-    return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw or ""

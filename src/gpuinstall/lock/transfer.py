@@ -320,11 +320,8 @@ def run_uv(command: list[str], session: Session) -> None:
         if line.strip().startswith("Building"):
             session.reporter.wait(line.strip())
 
-    run = process.follow(
-        command,
-        show,
-        env=session.environment,
-        patience=session.patience,
+    run = process.run(
+        command, each_error_line=show, env=session.environment, patience=session.patience
     )
     if not run.ok:
         raise failure(run.err)

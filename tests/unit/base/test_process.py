@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import sys
 import time
 
@@ -13,9 +12,9 @@ from tests.lab.processes import has_ended
 def test_each_line_is_heard_as_it_comes_and_kept():
     heard: list[str] = []
     code = "import sys; print('quiet'); sys.stderr.write('one\\ntwo\\n'); sys.exit(3)"
-    done = process.follow([sys.executable, "-c", code], heard.append, env=os.environ)
-    assert heard == ["one", "two"]
-    assert (done.status, done.out, done.err) == (3, "", "one\ntwo\n")
+    done = process.run([sys.executable, "-c", code], each_error_line=heard.append)
+    assert heard == ["one\n", "two\n"]
+    assert (done.status, done.out, done.err) == (3, "quiet\n", "one\ntwo\n")
 
 
 def test_a_program_that_takes_too_long_has_no_status_and_keeps_what_it_said():
@@ -29,17 +28,6 @@ def test_a_program_gets_its_text_and_nothing_of_our_stdin():
     code = "import sys; print(sys.stdin.read())"
     assert process.run([sys.executable, "-c", code], text="given").out == "given\n"
     assert process.run([sys.executable, "-c", code]).out == "\n"
-
-
-def test_a_program_does_not_outlive_the_one_who_waits_for_it():
-    def heard(line: str):
-        raise RuntimeError(line)
-
-    code = "import os, sys, time; print(os.getpid(), file=sys.stderr, flush=True); time.sleep(60)"
-    with pytest.raises(RuntimeError) as caught:
-        process.follow([sys.executable, "-c", code], heard, env=os.environ)
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(str(caught.value)), 0)
 
 
 COMPILER = (

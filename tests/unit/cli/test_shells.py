@@ -14,7 +14,6 @@ from gpuinstall.base.shell import activation, on_path, this_shell
         ("zsh", "source 'my env/bin/activate'"),
         ("sh", ". 'my env/bin/activate'"),
         ("fish", "source 'my env/bin/activate.fish'"),
-        ("nu", 'overlay use "my env/bin/activate.nu"'),
         ("powershell", "& 'my env/bin/activate.ps1'"),
     ],
 )
@@ -44,7 +43,6 @@ def test_powershell_is_given_a_text_and_no_bare_path_which_it_would_run():
 def test_the_shell_is_the_program_that_called_else_what_the_variables_say():
     assert this_shell({"SHELL": "/bin/bash"}, "fish") == "fish"
     assert this_shell({"SHELL": "/usr/bin/zsh"}, "make") == "zsh"
-    assert this_shell({"SHELL": "/bin/bash", "NU_VERSION": "0.99"}, None) == "nu"
     assert this_shell({}, None) == "sh"
 
 

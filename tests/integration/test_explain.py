@@ -307,11 +307,13 @@ def test_the_environment_that_is_named_stands_in_every_command(tmp_path):
     (tmp_path / "env" / "bin").mkdir(parents=True)
     (tmp_path / "env" / "pyvenv.cfg").touch()
     (cause, *_) = document(
-        "UserWarning: Failed to initialize NumPy: No module named 'numpy'",
+        "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.1.2 as it may crash",
         "--venv",
         tmp_path / "env",
     )["causes"]
-    assert cause["fix"][0].startswith(f"uv pip install --python {tmp_path}/env/bin/python numpy ")
+    assert cause["fix"][0].startswith(
+        f"uv pip install --python {tmp_path}/env/bin/python 'numpy<2'"
+    )
     done = explain("x", "--venv", tmp_path / "absent")
     assert (done.status, "there is no environment at" in done.err) == (2, True)
 

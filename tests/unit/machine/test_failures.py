@@ -286,7 +286,7 @@ MADE: dict[str, tuple[Made, ...]] = {
         Made(NO_DRIVER | topology(RADEON, render="denied"), "kfd-not-permitted", gpus=(0,)),
         Made(healthy() | topology(RADEON, kfd="denied"), "kfd-not-permitted", gpus=(1,)),
     ),
-    "F107": (
+    "gfx-override-set": (
         Made(
             NO_DRIVER | topology(RADEON),
             "gfx-override-set",
@@ -294,9 +294,11 @@ MADE: dict[str, tuple[Made, ...]] = {
             variables={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"},
         ),
     ),
-    "F109": (Made(NO_DRIVER | topology(RAPHAEL, RADEON), "integrated-gpu-left-out", gpus=(0,)),),
+    "integrated-gpu-left-out": (
+        Made(NO_DRIVER | topology(RAPHAEL, RADEON), "integrated-gpu-left-out", gpus=(0,)),
+    ),
     "F110": (Made(NO_DRIVER | card(3, "1002:744c", None), "amdgpu-not-loaded"),),
-    "F113": (
+    "not-in-wsl": (
         Made(
             WSL | NO_DRIVER | {"/usr/lib/wsl/drivers/u0412345.inf_amd64_1/amdxc64.so": ""},
             "not-in-wsl",
@@ -377,9 +379,9 @@ def test_a_failure_is_recognised_and_said_once(tmp_path, entry):
 
 
 def says_what_was_made(problem: Finding, entry: str, made: Made) -> bool:
-    """Whether a problem is that of its entry, for the GPUs that show it, with a cause and a fix."""
+    """Whether a problem is that of its entry, if it has one, for the GPUs that show it, with a cause and a fix."""
     return (
-        problem.id == entry
+        problem.id == (entry if entry.startswith("F") else None)
         and problem.blocking is made.blocking
         and made.gpus in ((), problem.gpus)
         and bool(problem.why and problem.fix)

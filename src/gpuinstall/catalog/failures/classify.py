@@ -66,8 +66,13 @@ ORIGINS = (
     "conda",
     "macos",
 )
-# Whose package a text is about: some fixes are theirs.
+# Whose package a text is about, and what it lacks: some fixes are theirs.
 ASKERS = (
+    "torch-lacks",
+    "companion-lacks",
+    "numpy",
+    "setuptools",
+    "pkg-resources",
     "onnxruntime",
     "ctranslate2",
     "tensorflow",

@@ -37,8 +37,8 @@ PACKAGES = (LOGS / "healthy-packages.txt").read_text(encoding="utf-8")
 HEALTHY = sorted(LOGS.glob("healthy-*.txt"))
 NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
 TOO_OLD = "RuntimeError: The NVIDIA driver on your system is too old (found version 12080)."
-# nvidia-smi's words for four faults: the kernel's log tells them apart.
-SHARED = {"No devices were found": {"F06", "F07", "F31", "F92"}}
+# nvidia-smi's words for three faults: the kernel's log tells them apart.
+SHARED = {"No devices were found": {"F06", "F07", "F31"}}
 
 
 def machine(
@@ -265,7 +265,7 @@ def test_what_a_text_contradicts_is_no_answer():
         (f"我的5090显卡\n{NO_KERNEL}", "F38"),
         (
             "after connection broken by 'ProxyError('Cannot connect to proxy.')'\n(from versions: none)",
-            "F153",
+            "F77",
         ),
         (
             "xFormers can't load C++/CUDA extensions. xFormers was built for: with CUDA 1201 (you have 2.1.2+cpu)",

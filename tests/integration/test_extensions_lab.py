@@ -422,7 +422,7 @@ def test_one_that_an_extra_brings_is_taken_beside_the_torch_that_the_program_wan
 
 @pytest.mark.heavy
 def test_what_a_program_can_use_is_offered_in_one_line(workshop):
-    done = workshop.run("lock", "transformers", *RTX_3090)
+    done = workshop.run("lock", "transformers", *RTX_3090, "--verbose")
     assert "transformers can use mamba-ssm, causal-conv1d" in " ".join(done.err.split())
     assert done.err.count("gpuinstall plan --live") == 1
 

@@ -19,7 +19,6 @@ NEW = FakeDriver((FakeGpu(),), driver="610.43.02", cuda=13030)
 LATER = FakeDriver(
     (FakeGpu("NVIDIA H100", cc="9.0", memory_mib=81920),), driver="650.10", cuda=14000
 )
-WORDS = ("--gpu", "RTX 4090", "--driver", "610.43.02")
 
 
 @pytest.fixture
@@ -88,9 +87,12 @@ def test_an_unknown_cuda_major_is_installed_where_the_driver_has_it(
     "command",
     mostly_heavy([("plan", "--live"), ("lock",), ("install", "--dry-run")], [("plan", "--live")]),
 )
-def test_a_new_torch_for_other_gpus_alone_is_rejected_for_that(command, workshop, stand_in_folder):
+def test_a_new_torch_for_other_gpus_alone_is_rejected_for_that(
+    command, workshop, stand_in_folder, play
+):
+    play(NEW)
     make_new_torch(stand_in_folder, "cu132", "130")
-    data = workshop.document(*command, *WORDS)["data"]
+    data = workshop.document(*command)["data"]
     if command == ("lock",):
         assert data["locks"][0]["torch"] == "2.15.0+cu132"
         return

@@ -64,7 +64,8 @@ WHEELS = [
     Measured("vllm", "0.11.0", "2.8", 12, "2.29"),
     Measured("vllm", "0.20.0", "2.11", 13, "2.34"),
     Measured("vllm", "0.24.0", "2.11", 13, "2.28"),
-    Measured("torchao", "0.15.0", "2.9", 12, "2.14"),
+    # Of 2.8 the table does not have what the device's own library exports.
+    Measured("torchao", "0.15.0", "2.8 2.9", 12, "2.14"),
     Measured("onnxruntime-gpu", "1.23.2", "-", 12, "2.27"),
     Measured("onnxruntime-gpu", "1.30.0", "-", 13, "2.28"),
     Measured("cupy-cuda12x", "14.2.0", "?", 12, "2.17"),

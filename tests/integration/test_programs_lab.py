@@ -335,13 +335,16 @@ def test_a_live_plan_is_what_a_lock_carries_out_and_changes_nothing(workshop, si
 
 
 @pytest.mark.heavy
-def test_a_dry_run_shows_the_choice_that_the_installation_makes(workshop, stand_in, simple):
+def test_a_dry_run_shows_the_choice_that_the_installation_makes(workshop, stand_in, simple, play):
+    play(FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020))
     make_wheel(simple, "painter", "1.0", requires=["torch"])
     make_wheel(simple, "painter", "2.0", requires=["torch==2.13.0"])
-    words = ("install", "painter", "--python", "3.12", *RTX_4090)
+    words = ("install", "painter", "--python", "3.12")
     shown = workshop.document(*words, "--dry-run")["data"]["plan"]
-    assert (workshop.entries(), stand_in.sent()) == (set(), {})
-    assert shown == live(workshop, "painter", *RTX_4090)
+    assert workshop.entries() == set()
+    # Its METADATA, at the end of the wheel: this index does not tell it apart.
+    assert set(stand_in.sent()) <= {"painter-2.0-py3-none-any.whl"}
+    assert shown.items() <= live(workshop, "painter").items()
     assert shown == workshop.document(*words)["data"]["plan"]
     assert shown["build"]["torch"] == "2.13.0"
 

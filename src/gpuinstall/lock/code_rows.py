@@ -86,7 +86,10 @@ class CodeRows:
         answered = set() if self._build.learned else PAIRED
         if self.requested <= answered:
             return []
-        files = [file for file in self._resolution.files if file.package not in answered]
+        # A torch that is not in the catalogue was read before it was chosen.
+        files = [
+            file for file in self._resolution.files if file.package not in {*answered, "torch"}
+        ]
         resolution = self._resolution
         return installed_wheels(
             filter(None, map(_wheel, files)),

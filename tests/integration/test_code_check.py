@@ -261,9 +261,7 @@ def test_versions_that_cannot_be_read_are_passed_over_and_named(workshop, served
     assert "torn 8 runs here (unread: 29, 16, 14, 11, 10, 9: METADATA names " in said
     refused = workshop.run("lock", "shreds", "--only", *V100)
     assert refused.status == 3
-    unread = (
-        "none of 29 older versions runs here either (unread: 29, 28, 27, 26, 25, 24 and 23 more: "
-    )
+    unread = "none of 29 older versions is known to run here (unread: 29, 28, 27, 26, 25, 24 and 23 more: "
     assert unread in " ".join(refused.err.split())
 
 
@@ -483,21 +481,6 @@ def test_no_wheel_of_a_dependency_is_read(workshop, index):
     plan = workshop.document("plan", "--live", "suite", *V100)["data"]
     assert plan["warnings"] == []
     assert not any("strange" in asked.path and asked.range for asked in index.log)
-
-
-@pytest.mark.heavy
-def test_what_another_library_answered_is_read_again_once_the_right_one_is_known(workshop, index):
-    locked(workshop, "vllm", *RTX_4090)
-    (row,) = (workshop.caches / "xdg" / "gpuinstall" / "learned" / "companions").glob(
-        "vllm-0.11.0-*"
-    )
-    row.write_text(row.read_text().replace("vllm/_C.abi3.so", "vllm/larger.so"))
-    index.forget()
-    locked(workshop, "vllm", *RTX_4090)
-    assert {
-        asked.path.rpartition("/")[2].partition("-py3")[0] for asked in index.log if asked.range
-    } == {"vllm-0.11.0"}
-    assert "vllm/_C.abi3.so" in row.read_text()
 
 
 def test_the_cuda_of_ptx_is_the_oldest_that_it_may_be(workshop):

@@ -71,7 +71,8 @@ def on_disk(site: Path) -> list[tuple[str, str]]:
 
 def before(library: Path) -> TorchNeeds:
     """What is read of it in its wheel, before the download."""
-    return read_needs(WheelReader(Bytes(archive({"example/_C.so": library.read_bytes()})))).torch
+    wheel = WheelReader(Bytes(archive({"example/_C.so": library.read_bytes()})))
+    return read_needs(wheel, wheel.members).torch
 
 
 LIES: dict[str, tuple[dict[str, object], str]] = {

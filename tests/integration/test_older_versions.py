@@ -19,7 +19,8 @@ from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.resolution import Resolution
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import Session, open_session
-from gpuinstall.wheels.ranges import Limits
+from gpuinstall.wheels.learned.reader import MOST
+from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.words import machine_in_words
 from tests.lab.index import StandInIndex
 from tests.lab.native import native_library
@@ -216,7 +217,7 @@ def test_what_may_not_be_read_to_its_end_is_no_answer_and_is_named(
     make_history(
         folder, {**libraries, OTHER_GPUS: large}, "lengthy", [RUNS, OTHER_GPUS, NEWER_CUDA]
     )
-    monkeypatch.setattr("gpuinstall.wheels.learned.reader.WHOLE", Limits(bytes=1 << 20))
+    monkeypatch.setitem(MOST, Depth.WHOLE, 1 << 20)
     monkeypatch.setattr("gpuinstall.wheels.learned.reader.LEAST_OF_A_WHEEL", 1 << 20)
 
     answer = resolve("lengthy", session)
@@ -230,6 +231,26 @@ def test_what_may_not_be_read_to_its_end_is_no_answer_and_is_named(
     )
     assert pinned
     assert any("lengthy 2 may have no code" in one.message for one in pinned.plan.warnings)
+
+
+def test_what_is_beyond_the_budget_of_a_lock_is_not_read_and_is_named(
+    folder, libraries, session, monkeypatch
+):
+    large = libraries[OTHER_GPUS] + Random(0).randbytes(12 << 20)
+    make_history(folder, {**libraries, OTHER_GPUS: large}, "costly", [RUNS, *OTHER_GPUS * 4])
+    monkeypatch.setattr("gpuinstall.wheels.learned.reader.MOST_OF_A_LOCK", 20 << 20)
+
+    machine = machine_in_words(("V100",), "535.183.01", glibc="2.35")
+    request = LockRequest(machine, Request(("costly",), python="3.12"), load_catalog())
+
+    with pytest.raises(NoBuildError) as refusal:
+        resolve_locks([request], session)
+
+    assert session.reading["bytes"] < 32 << 20
+    assert refusal.value.why == (
+        "none of 4 older versions is known to run here "
+        "(unread: 4, 3, 2, 1: as much was read as is read for one lock)"
+    )
 
 
 def test_a_placeholder_is_a_refusal(folder, libraries, session):

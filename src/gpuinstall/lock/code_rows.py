@@ -7,6 +7,7 @@ by its name, its METADATA or the catalogue, so that nobody waits for its wheel.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,9 @@ from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.learned.reader import Reader
+from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.learned.store import learned_store
+from gpuinstall.wheels.needs import pinned_cuda
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -98,10 +101,9 @@ class CodeRows:
 
     def _read(self, wheel: Wheel) -> LearnedRow | None:
         try:
-            if not self.decides(wheel.package):
-                return self.of_metadata(wheel)
-            if not _is_for_any(wheel) or self._reader.may_have_code(wheel):
-                return self.row(wheel, self._build.backend)
+            is_judged = not self.decides(wheel.package) or not _is_for_any(wheel)
+            if is_judged or self._reader.may_have_code(wheel):
+                return self.row(wheel)
         except InstallationError as error:
             package = f"{wheel.package} {wheel.version}"
             message = f"could not read whether {package} has code for these GPUs: {error.message}"
@@ -111,41 +113,36 @@ class CodeRows:
     def row(
         self,
         wheel: Wheel,
-        backend: Backend,
-        *,
-        whole: bool = False,
+        backend: Backend | None = None,
+        depth: Depth = Depth.PART,
     ) -> LearnedRow:
-        """Return what a wheel says, of this resolution or not, beside the torch of a backend.
+        """Return what a wheel says, of this resolution or not; of a dependency what its name and METADATA say.
+
+        Args:
+            wheel: The wheel.
+            backend: The torch that it is judged beside; None for that of the resolution.
+            depth: How much of what was requested is read.
 
         Raises:
             InstallationError: if it cannot be read.
         """
-        if not self.decides(wheel.package):
-            return self._reader.listed(wheel, backend, self._platform, counts_pins=True)
-        return self._reader.companion(wheel, backend, self._platform, whole=whole)
+        backend = backend or self._build.backend
+        if self.decides(wheel.package):
+            return self._reader.companion(wheel, backend, self._platform, depth)
+        row = self._reader.companion(wheel, backend, self._platform, Depth.METADATA)
+        # Its code is not read: what it requires tells its CUDA.
+        return replace(row, cuda=row.cuda or pinned_cuda(row.requires))
 
-    def of_metadata(self, wheel: Wheel) -> LearnedRow:
-        """Return what the name of a wheel says, and its METADATA if its server tells it apart."""
-        counts_pins = not self.decides(wheel.package)
-        return self._reader.listed(
-            wheel, self._build.backend, self._platform, counts_pins=counts_pins
-        )
-
-    def of_tables(self, wheel: Wheel) -> LearnedRow | None:
-        """Return what the tables of the library that answers for a wheel say, or of its largest; None of a dependency.
-
-        Raises:
-            InstallationError: if it cannot be read.
-        """
-        if not self.decides(wheel.package):
-            return None
-        return self._reader.tables(wheel, self._build.backend, self._platform)
+    @property
+    def is_spent(self) -> bool:
+        """Whether as much of wheels was read as is read for one lock."""
+        return self._reader.is_spent
 
     def read_to_the_end(self, wheel: Wheel) -> bool:
         """Read the libraries that answer for a wheel to their end; return whether that gave a new row."""
         row = None
         with suppress(InstallationError):
-            row = self.row(wheel, self._build.backend, whole=True)
+            row = self.row(wheel, depth=Depth.WHOLE)
         if row is None or not row.architectures:
             # It stays a part, of which nothing certain is said.
             return False

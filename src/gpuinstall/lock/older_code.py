@@ -13,7 +13,7 @@ from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.lock.code_rules import against, has_symbols
-from gpuinstall.wheels.learned.row import refused_by_driver, without_code
+from gpuinstall.wheels.learned.row import Depth, refused_by_driver, without_code
 from gpuinstall.wheels.needs import name_for_cuda
 
 if TYPE_CHECKING:
@@ -61,22 +61,30 @@ class OlderVersions:
             like: What it says: without libraries, an older one is nothing in the place of one for another system.
         """
         self._unread.clear()
+        needs_libraries = like.system == "windows"
         wheels = self._older_wheels(newest)
         for start in range(0, len(wheels), AT_ONCE):
             group = wheels[start : start + AT_ONCE]
-            is_possible = side_by_side(self._is_possible, group, AT_ONCE)
+            is_possible = [True] * len(group)
+            if not self._rows.is_spent:
+                is_possible = side_by_side(self._is_possible, group, AT_ONCE)
             for wheel in compress(group, is_possible):
-                if self.serving(wheel, with_libraries=like.system == "windows"):
+                if self._rows.is_spent:
+                    self._unread[wheel.version] = "as much was read as is read for one lock"
+                elif self.serving(wheel, with_libraries=needs_libraries):
                     return wheel.version
         return None
 
     def _is_possible(self, wheel: Wheel) -> bool:
         """Whether a version may run here, by its METADATA and by the tables of one library."""
-        for read in (self._rows.of_metadata, self._rows.of_tables):
+        depths = [Depth.METADATA] if wheel.metadata else []
+        if self._rows.decides(wheel.package):
+            depths.append(Depth.TABLES)
+        for depth in depths:
             row = None
             # Why a wheel cannot be read is remembered, and said once it is read for its code.
             with suppress(InstallationError):
-                row = read(wheel)
+                row = self._rows.row(wheel, depth=depth)
             if row and not any(self._runs_beside(row, build) for build in self._runnable):
                 return False
         return True
@@ -153,7 +161,7 @@ class OlderVersions:
         """
         is_lacking = bool(without_code(row, build, self._around.gpus))
         if not row.is_whole and is_lacking:
-            row = self._rows.row(wheel, build.backend, whole=True)
+            row = self._rows.row(wheel, build.backend, Depth.WHOLE)
         if row.is_whole or (row.architectures and not is_lacking):
             return row
         raise InstallationError("unread", "more of it would have to be read than may be")
@@ -193,12 +201,10 @@ class OlderVersions:
         if not older:
             python = self._resolution.choice.python
             return f"no older version has a wheel for Python {python} here{following}"
-        which = (
-            f"none of {older} older versions runs"
-            if older > 1
-            else "the older version does not run"
-        )
-        return f"{which} here either{self.but_for()}{following}"
+        unread = self.but_for()
+        runs = "is known to run here" if unread else "runs here either"
+        which = f"none of {older} older versions" if older > 1 else "not even the older version"
+        return f"{which} {runs}{unread}{following}"
 
     def _other_name(self, wheel: Wheel) -> str:
         """Return the name that a package has for the CUDA of torch, if its own carries another and there is such a one."""

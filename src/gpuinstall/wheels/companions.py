@@ -15,17 +15,7 @@ from packaging.version import Version
 
 from gpuinstall.base.values import dataclass
 from gpuinstall.wheels.gpu_code import ordered, read_fatbins
-from gpuinstall.wheels.needs import (
-    NativeFiles,
-    Needs,
-    TorchNeeds,
-    is_linked_to_torch,
-    load_libraries,
-    name_cuda,
-    needs_of,
-    read_native,
-    read_needs,
-)
+from gpuinstall.wheels.needs import Needs, load_libraries, name_cuda, read_needs
 from gpuinstall.wheels.pe import without_relocatable
 from gpuinstall.wheels.ranges import WheelError
 
@@ -249,16 +239,16 @@ def read_package(
         nearest = _for_cuda(answering, cuda)
         names = [nearest] if nearest else []
         return read_code(wheel, names, whole=whole), read_needs(wheel, names)
-    files = read_native(wheel)
     deciding = deciding_libraries(package, wheel.members)
-    linked = files.with_linked(deciding)
-    needs = _beside_some_torch(needs_of(files, wheel, linked), files.among(linked))
+    needs = read_needs(wheel, deciding)
     if not (needs.is_for_gpus or may_have_code):
         return CompanionCode(), needs
     if answering:
         return read_code(wheel, [answering[0][0]], whole=whole), needs
     # What auditwheel calls a library of others may be the package's own.
-    own = {name for name in linked if not load_libraries().row(_file_name(name))} or {*deciding}
+    own = {name for name in needs.paths if not load_libraries().row(_file_name(name))} or {
+        *deciding
+    }
     if whole and deciding:
         # Parts that it does without have no say against a GPU, but for one.
         modules = {*map(_module, deciding)}
@@ -299,14 +289,6 @@ def read_tables(wheel: WheelReader, package: str) -> Needs:
     names = names or deciding_libraries(package, wheel.members)
     largest = sorted(names, key=lambda name: wheel.members[name].file_size)[-1:]
     return read_needs(wheel, largest)
-
-
-def _beside_some_torch(needs: Needs, files: NativeFiles) -> Needs:
-    """Return what libraries need; not which torch, if each of them may be for another one."""
-    linked = [elf for elf in files.elves.values() if is_linked_to_torch(elf)]
-    if len(linked) > 1 and needs.torch.fits == ():
-        return replace(needs, torch=TorchNeeds("unknown"))
-    return needs
 
 
 def read_code(
@@ -350,18 +332,15 @@ def _joined(codes: Iterable[CompanionCode]) -> CompanionCode:
         return CompanionCode(is_whole=is_whole, unlinked=ordered(unlinked))
     portable = [code for code in compiled if code.is_portable]
     of_most = 2 * sum(code.size for code in portable) >= sum(code.size for code in compiled)
-    architectures = set[str]()
-    for code in compiled:
-        for name in code.architectures:
-            if of_most or not name.startswith("compute_"):
-                architectures.add(name)
+    names = {name for code in compiled for name in code.architectures}
+    architectures = {name for name in names if of_most or not name.startswith("compute_")}
     return CompanionCode(
         member=compiled[0].member,
         architectures=ordered(architectures),
         cuda=next((code.cuda for code in compiled if code.cuda), None),
         opened=frozenset().union(*(code.opened for code in compiled)),
         is_whole=is_whole,
-        unlinked=ordered(unlinked - architectures),
+        unlinked=ordered(unlinked - names),
     )
 
 

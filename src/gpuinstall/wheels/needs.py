@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from contextlib import closing
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from posixpath import basename
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gpuinstall.base.values import dataclass
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
-from gpuinstall.wheels.pe import imported_functions
 from gpuinstall.wheels.torch_abi import (
     FIRST_STABLE,
     Exports,
     load_exports,
     ordinary_names,
-    stable_names,
     torch_names,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
     from mmap import mmap
-    from zipfile import ZipInfo
 
     from gpuinstall.wheels.wheel_reader import WheelReader
 
-_T = TypeVar("_T")
 TorchKind = Literal["stable", "ordinary", "none", "unknown"]
 
 _NATIVE = re.compile(r"[\w./+-]{1,250}\.(so(\.[\w.]+)?|pyd|dll)", re.ASCII)
@@ -39,12 +33,6 @@ _BEGINNING = 256 << 10
 _SMALL = 10 << 20
 """If the beginning tells nothing, files up to so many packed bytes are read whole."""
 _SMALL_INFLATED = 48 << 20
-_SMALL_ALONE = 4 << 20
-"""What one of them may have, inflated."""
-_TOGETHER = 6 << 20
-"""How many packed bytes of libraries that are no longer than a beginning are read at once."""
-_SMALL_IN_ALL = 32 << 20
-"""How many packed bytes of such files are read of one wheel."""
 _REQUESTS = 38
 """After how many requests no further library is read, the largest come first."""
 _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
@@ -54,10 +42,11 @@ _NUMBER = re.compile(r"\d+", re.ASCII)
 _OF_CUDA = re.compile(r"nvidia-[\w-]+-cu(1[1-9])\b", re.ASCII)
 _NAME_CUDA = re.compile(r"-cu(?:da)?(1[1-9])(\d?)x?(?:-|$)", re.ASCII)
 
-_OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so|(torch|c10)(_\w+)?\.dll")
+_OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so")
 _OF_WINDOWS = re.compile(r"(?:cudart|cublas|cublasLt|nvrtc)64_(1\d)")
 """cudart64_110, cudart64_12, nvrtc64_130_0: measured in wheels for Windows."""
-_RUNTIME_OF_WINDOWS = re.compile(rb"cudart64_\d{2,3}\.dll")
+_RUNTIME_OF_WINDOWS = re.compile(rb"(?:cudart|cublas|cublasLt)64_\d{2,3}\.dll")
+"""The names in the table of imports, which lies before the GPU code, or in strings."""
 
 
 class SharedLibrary(NamedTuple):
@@ -211,6 +200,8 @@ class Needs:
     glibc: str | None = None
     """The highest version of its symbols."""
     torch: TorchNeeds = TorchNeeds()
+    paths: frozenset[str] = frozenset()
+    """The libraries of the wheel that count."""
 
     @property
     def is_for_gpus(self) -> bool:
@@ -266,160 +257,68 @@ def name_for_cuda(package: str, major: int) -> str | None:
     return f"{package[: name.start(1)]}{major}{package[name.end(1) :]}"
 
 
-@dataclass(frozen=True)
-class NativeFiles:
-    """The native files of a wheel, as far as they were read."""
-
-    elves: Mapping[str, Elf]
-    """The tables of libraries, by path."""
-    imports: Mapping[str, Mapping[str, frozenset[bytes]]]
-    """By path: the functions that a DLL takes from each library."""
-    opened: Mapping[str, frozenset[str]]
-    """By path: the libraries that its strings name."""
-    unread: tuple[str, ...]
-    """Those that tell nothing."""
-
-    def among(self, paths: Collection[str] | None) -> NativeFiles:
-        """Return those at some paths; None stands for all."""
-        if paths is None:
-            return self
-        return NativeFiles(
-            elves=_only(paths, self.elves),
-            imports=_only(paths, self.imports),
-            opened=_only(paths, self.opened),
-            unread=tuple(path for path in self.unread if path in paths),
-        )
-
-    def with_linked(self, paths: Collection[str]) -> frozenset[str]:
-        """Return libraries with those of the same wheel that the loader looks for to load them."""
-        by_name = {}
-        for path in (*self.elves, *self.unread):
-            by_name[basename(path)] = path
-        linked = set(paths)
-        waiting = list(paths)
-        while waiting:
-            elf = self.elves.get(waiting.pop())
-            if elf is None:
-                continue
-            for need in elf.needs:
-                own = by_name.get(need)
-                if own and own not in linked:
-                    linked.add(own)
-                    waiting.append(own)
-        return frozenset(linked)
-
-
-def _only(paths: Collection[str], files: Mapping[str, _T]) -> dict[str, _T]:
-    return {path: value for path, value in files.items() if path in paths}
-
-
-def read_needs(
-    wheel: WheelReader,
-    only: Collection[str] | None = None,
-) -> Needs:
-    """Return what a wheel needs.
-
-    Args:
-        wheel: The wheel.
-        only: The paths of the libraries to read; None for all.
+def read_needs(wheel: WheelReader, libraries: Iterable[str]) -> Needs:
+    """Return what libraries of a wheel need, with those of the same wheel that the loader looks for to load them.
 
     Raises:
         WheelError: if the wheel is malformed.
     """
-    return needs_of(read_native(wheel, only), wheel)
-
-
-def read_native(
-    wheel: WheelReader,
-    only: Collection[str] | None = None,
-) -> NativeFiles:
-    """Read the tables of a wheel's libraries, or of those among ``only``; raise WheelError if it is malformed."""
-    shared = load_libraries()
-    opened = {}
-    elves = {}
-    imports = {}
-    unread = []
-    budget = _SMALL_IN_ALL
-    members = _native_members(wheel, only)
+    own = {basename(path): path for path in wheel.members if _NATIVE.fullmatch(path)}
+    waiting = sorted(libraries, key=lambda path: (-wheel.members[path].file_size, path))
     last_request = wheel.requests + _REQUESTS
-    small_files = wheel.read_together(_small_names(members))
-    for member in members:
-        elf = None
-        path = member.filename
-        is_tried = wheel.requests < last_request
-        if path in small_files:
-            elf = read_elf(small_files[path], whole=True)
-            opened[path] = frozenset(shared.opened_by(small_files[path]))
-        elif is_tried and path.endswith((".dll", ".pyd")):
-            with closing(wheel.stream(path)) as pieces:
-                functions = imported_functions(pieces)
-            if functions is not None:
-                imports[path] = functions
-                continue
-        elif is_tried:
-            elf, data, cost = _read_library(wheel, member, budget)
-            budget -= cost
-            opened[path] = frozenset(shared.opened_by(data))
-        if elf:
-            elves[path] = elf
-        else:
-            unread.append(path)
-    return NativeFiles(
-        elves=elves,
-        imports=imports,
-        opened=opened,
-        unread=tuple(sorted(unread)),
-    )
-
-
-def _small_names(members: Iterable[ZipInfo]) -> Iterator[str]:
-    """Yield the libraries that are read whole, with their neighbours: that takes fewer requests than their beginnings."""
-    left = _TOGETHER
-    for member in islice(filter(_is_small, members), _REQUESTS):
-        left -= member.compress_size
-        if left < 0:
-            return
-        yield member.filename
-
-
-def _is_small(member: ZipInfo) -> bool:
-    is_windows = member.filename.endswith((".dll", ".pyd"))
-    return (
-        not is_windows and member.compress_size <= _BEGINNING and member.file_size <= _SMALL_ALONE
-    )
-
-
-def needs_of(
-    files: NativeFiles,
-    wheel: WheelReader,
-    only: Collection[str] | None = None,
-) -> Needs:
-    """Return what libraries need that were read.
-
-    Args:
-        files: What was read.
-        wheel: Where they lie: what it has itself is not needed.
-        only: The paths of the libraries that count; None for all.
-    """
-    files = files.among(only)
-    elves = files.elves.values()
-    opened = set[str]().union(*files.opened.values())
-    imported = set[str]().union(*files.imports.values())
-    needs = set[str]()
-    own_names = set[str]()
-    for path, elf in files.elves.items():
-        needs.update(elf.needs)
-        own_names.update(_own_names(path, elf))
-    versions = [elf.newest("GLIBC") or () for elf in elves]
+    elves = dict.fromkeys(waiting, _UNREAD)
+    for path in waiting:
+        if wheel.requests < last_request:
+            elves[path] = _read_library(wheel, path)
+        for need in elves[path].needs:
+            linked = own.get(need)
+            if linked and linked not in elves:
+                elves[linked] = _UNREAD
+                # It is read in its turn.
+                waiting.append(linked)
+    read = {path: library.elf for path, library in elves.items() if library.elf}
+    needs = set[str]().union(*(library.needs for library in elves.values()))
+    own_names = {name for path, elf in read.items() for name in _own_names(path, elf)}
+    opened = set[str]().union(*(library.opened for library in elves.values()))
+    versions = [elf.newest("GLIBC") or () for elf in read.values()]
     newest = max(versions, default=())
-    torch = _torch_needs(files.elves, files.imports.values(), is_whole=not files.unread)
     return Needs(
         libraries=_from_outside(needs - own_names, wheel),
         opened=_from_outside(opened - needs, wheel),
-        cuda=load_libraries().cuda_of_all(needs | imported),
+        cuda=load_libraries().cuda_of_all(needs),
         glibc=".".join(map(str, newest)) or None,
-        torch=torch,
+        torch=_torch_needs(read, is_whole=len(read) == len(elves)),
+        paths=frozenset(elves),
     )
+
+
+class _Library(NamedTuple):
+    elf: Elf | None = None
+    """Its tables; None if it was not read, or tells nothing."""
+    opened: frozenset[str] = frozenset()
+    """The libraries that its strings name."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return self.elf.needs if self.elf else ()
+
+
+_UNREAD = _Library()
+
+
+def _read_library(wheel: WheelReader, path: str) -> _Library:
+    """Read the beginning of a library, or all of a small one if that tells nothing."""
+    member = wheel.members[path]
+    data = b""
+    elf = None
+    if member.compress_size > _BEGINNING:
+        data = wheel.beginning(path, _BEGINNING)
+        elf = read_elf(data, whole=False)
+    is_small = member.compress_size <= _SMALL and member.file_size <= _SMALL_INFLATED
+    if elf is None and is_small:
+        data = b"".join(wheel.stream(path))
+        elf = read_elf(data, whole=True)
+    return _Library(elf, frozenset(load_libraries().opened_by(data)))
 
 
 def _own_names(path: str, elf: Elf) -> Iterator[str]:
@@ -430,38 +329,6 @@ def _own_names(path: str, elf: Elf) -> Iterator[str]:
     for need in elf.needs:
         if need.startswith(f"{stem}.so"):
             yield need
-
-
-def _native_members(
-    wheel: WheelReader,
-    only: Collection[str] | None,
-) -> list[ZipInfo]:
-    """Return the native files of a wheel, or those of them that are among ``only``, the largest first."""
-    members = []
-    for name, member in wheel.members.items():
-        is_requested = only is None or name in only
-        if is_requested and _NATIVE.fullmatch(name):
-            members.append(member)
-    members.sort(key=lambda member: (-member.file_size, member.filename))
-    return members
-
-
-def _read_library(
-    wheel: WheelReader,
-    member: ZipInfo,
-    budget: int,
-) -> tuple[Elf | None, bytes, int]:
-    """Read the beginning of a library, or all of a small one; with what was read, and the packed bytes beyond."""
-    size = member.compress_size
-    most = min(_SMALL, budget)
-    is_small = size <= most and member.file_size <= _SMALL_INFLATED
-    if not is_small or size > _BEGINNING:
-        data = wheel.beginning(member.filename, _BEGINNING)
-        elf = read_elf(data, whole=False)
-        if elf or not is_small:
-            return elf, data, 0
-    data = b"".join(wheel.stream(member.filename))
-    return read_elf(data, whole=True), data, size
 
 
 def _from_outside(
@@ -480,18 +347,12 @@ def _from_outside(
     return tuple(outside)
 
 
-def _torch_needs(
-    elves: Mapping[str, Elf],
-    imports: Iterable[Mapping[str, frozenset[bytes]]],
-    *,
-    is_whole: bool,
-) -> TorchNeeds:
+def _torch_needs(elves: Mapping[str, Elf], *, is_whole: bool) -> TorchNeeds:
     """Return which torch libraries load beside.
 
     Args:
-        elves: The libraries for Linux, by path.
-        imports: The functions that the DLLs for Windows take, by library.
-        is_whole: Whether all of the wheel's were read.
+        elves: The libraries, by path.
+        is_whole: Whether all that count were read.
     """
     undefined = {path: torch_names(elf.undefined()) for path, elf in elves.items()}
     names = set().union(*undefined.values())
@@ -500,23 +361,23 @@ def _torch_needs(
         undefined = {path: used - own_names for path, used in undefined.items()}
         names -= own_names
     ordinary = ordinary_names(names)
-    of_windows = set().union(*map(_functions_of_torch, imports))
     # The table of exports is that of one kind of machine. Only the stable interface has the same names on every one.
-    is_other_machine = any(elf.machine != X86_64 for elf in elves.values())
-    if of_windows - stable_names(of_windows) or (ordinary and is_other_machine):
+    if ordinary and any(elf.machine != X86_64 for elf in elves.values()):
         return TorchNeeds("ordinary")
-    names |= of_windows
     if not ordinary and not is_whole:
         return TorchNeeds("unknown")
     if not names:
         is_linked = any(map(is_linked_to_torch, elves.values()))
         return TorchNeeds("unknown" if is_linked else "none")
-
     exports = load_exports()
-    if ordinary:
-        fits = _fitting(undefined, exports)
-        return TorchNeeds("ordinary", fits=fits, judged=exports.minors)
-    return TorchNeeds("stable", oldest=_oldest(exports.missing(names)), judged=exports.minors)
+    if not ordinary:
+        return TorchNeeds("stable", oldest=_oldest(exports.missing(names)), judged=exports.minors)
+    fits = _fitting(undefined, exports)
+    linked = [elf for elf in elves.values() if is_linked_to_torch(elf)]
+    if not fits and len(linked) > 1:
+        # Each of them may be for another torch.
+        return TorchNeeds("unknown")
+    return TorchNeeds("ordinary", fits=fits, judged=exports.minors)
 
 
 def _fitting(undefined: Mapping[str, Collection[bytes]], exports: Exports) -> tuple[str, ...]:
@@ -528,23 +389,15 @@ def _fitting(undefined: Mapping[str, Collection[bytes]], exports: Exports) -> tu
     by_stem = defaultdict[str, set[str]](set)
     for path, names in undefined.items():
         missing = exports.missing(names)
-        by_stem[without_numbers(path)].update(minor for minor in missing if not missing[minor])
+        by_stem[_without_numbers(path)].update(minor for minor in missing if not missing[minor])
     return tuple(
         minor for minor in exports.minors if all(minor in fits for fits in by_stem.values())
     )
 
 
-def without_numbers(path: str) -> str:
+def _without_numbers(path: str) -> str:
     """Return what the paths of libraries have in common of which each is for another version of torch."""
     return _NUMBER.sub("", path)
-
-
-def _functions_of_torch(imports: Mapping[str, frozenset[bytes]]) -> set[bytes]:
-    functions = set[bytes]()
-    for library, names in imports.items():
-        if _OF_TORCH.match(library):
-            functions |= names
-    return functions
 
 
 def is_linked_to_torch(elf: Elf) -> bool:

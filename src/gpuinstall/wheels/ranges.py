@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
+from contextlib import closing
 from io import SEEK_CUR, SEEK_END, SEEK_SET
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,7 +10,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator
     from pathlib import Path
 
     Pieces = Generator[bytes, None, None]
@@ -99,8 +99,6 @@ class RangeFile:
         self._position = 0
         self._pieces: Pieces | None = None
         self._unread = b""
-        self._held = b""
-        self._held_start = 0
         self._tail_start = max(0, self.size - _TAIL)
         self.stop = self._tail_start
         """Where the part ends that is to be read: nothing beyond it is requested."""
@@ -151,17 +149,6 @@ class RangeFile:
         self._pieces = None
         self._unread = b""
 
-    @contextmanager
-    def holding(self, start: int, end: int) -> Iterator[None]:
-        """Hold a part in memory while it is read here and there."""
-        self.close()
-        self._held_start = start
-        self._held = b"".join(self._portions(start, end))
-        try:
-            yield
-        finally:
-            self._held = b""
-
     def count_inflated(self, count: int) -> None:
         """Count bytes that were inflated."""
         self.bytes_inflated += count
@@ -172,9 +159,6 @@ class RangeFile:
         if self._position >= self._tail_start:
             start = self._position - self._tail_start
             return self._tail[start : start + most]
-        offset = self._position - self._held_start
-        if 0 <= offset < len(self._held):
-            return self._held[offset : offset + most]
         if self._pieces is None:
             self._pieces = self._portions(self._position, min(self.stop, self._tail_start))
         if not self._unread:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import struct
 import zlib
@@ -14,7 +13,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 from gpuinstall.wheels.ranges import Limits, RangeFile, Ranges, WheelError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from email.message import Message
     from zipfile import ZipExtFile, ZipInfo
 
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 _PIECE = 64 << 10
 _SMALL = 4 << 20
-_NEAR = 256 << 10
-"""How many bytes between two files cost less than a request."""
 _HIGHEST_RATIO = 16
 """How much of the beginning of a file may inflate to; that of libraries does to eight times its size at most."""
 
@@ -88,39 +85,12 @@ class WheelReader:
             )
         return b"".join(self.stream(name))
 
-    def read_together(self, names: Iterable[str]) -> dict[str, bytes]:
-        """Return small files whole; those that lie near to each other come with one request."""
-        members = [self.members[name] for name in names]
-        members.sort(key=_place)
-        files = {}
-        for group in self._neighbours(members):
-            start = _place(group[0])
-            end = self._end(group[-1])
-            with self._file.holding(start, end):
-                for member in group:
-                    files[member.filename] = self.read(member.filename)
-        return files
-
-    def _neighbours(self, members: Iterable[ZipInfo]) -> list[list[ZipInfo]]:
-        """Return files, which come in the order of their bytes, in groups that lie near to each other."""
-        groups: list[list[ZipInfo]] = []
-        end = -math.inf
-        for member in members:
-            if _place(member) - end > _NEAR:
-                groups.append([])
-            groups[-1].append(member)
-            end = self._end(member)
-        return groups
-
-    def _end(self, member: ZipInfo) -> int:
-        return self._ends[member.filename]
-
     def beginning(self, name: str, most: int) -> bytes:
         """Return what the first ``most`` bytes of a packed file inflate to, without a checksum."""
         data = bytearray()
         member = self.members[name]
         end = _place(member) + most
-        stop = min(end, self._end(member))
+        stop = min(end, self._ends[name])
         pieces = self._inflated(name, stop)
         with _malformed_if_unreadable(name), suppress(EOFError), closing(pieces):
             for piece in pieces:

@@ -9,7 +9,7 @@ from dataclasses import field, replace
 from email.parser import Parser
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_version
@@ -23,7 +23,7 @@ from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.wheels.companions import CompanionCode, load_members, read_package, read_tables
 from gpuinstall.wheels.http_ranges import HttpRanges
-from gpuinstall.wheels.learned.row import LearnedRow, at_least
+from gpuinstall.wheels.learned.row import Depth, LearnedRow, at_least
 from gpuinstall.wheels.learned.store import LearnedStore, holds, now
 from gpuinstall.wheels.needs import Needs, name_cuda, own_cuda, pinned_cuda
 from gpuinstall.wheels.ranges import FileRanges, Limits, WheelError
@@ -41,21 +41,27 @@ if TYPE_CHECKING:
 
 OFFICIAL_FILES = "download-r2.pytorch.org"
 """Where the official index keeps its files, and sends those who ask it for one."""
-WHOLE = Limits(bytes=256 << 20, inflated=3 << 30)
-"""How much of a wheel to read before it is said that it has no code for a GPU: some 10 s at 200 Mbit/s."""
+MOST = {
+    Depth.TABLES: 96 << 20,
+    Depth.PART: 96 << 20,
+    # Before it is said that it has no code for a GPU: some 10 s at 200 Mbit/s.
+    Depth.WHOLE: 256 << 20,
+}
+"""How many bytes of a wheel to read."""
+MOST_INFLATED = 3 << 30
 MOST_OF_A_LOCK = 384 << 20
 """How many bytes of wheels to read for one lock: beyond, only the tables of libraries and METADATA are read."""
-MOST_S_OF_A_LOCK = 1_200
-"""For how many seconds in all, of eight wheels side by side."""
+MOST_S_OF_A_LOCK = 60
+"""For how many seconds, of all wheels together."""
 LEAST_OF_A_WHEEL = 8 << 20
-"""How many of them are read of each wheel nevertheless."""
+"""How many bytes are read of each wheel nevertheless."""
 _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
 """What the summary, the keywords or the classifiers of a package say that has code for them."""
 _LIBRARY_ENDING = re.compile(r"\.(pyd|dll|dylib|so)\b(?=[\w.]*$)", re.ASCII)
 ANY_BACKEND = "any"
 """What stands for the backend in the name of a row that is the same beside every torch."""
-OF_TABLES = "tables"
-"""What stands for it in the name of a row of which no code was read."""
+
+RowKey = tuple[str, str, Depth]
 
 
 @dataclass(frozen=True)
@@ -68,11 +74,17 @@ class Reader:
     reporter: Reporter
     reading: Counter[str] = field(default_factory=Counter)
     """What was read of wheels in this run, as the session counts it."""
-    rows: dict[tuple[str, str, bool], LearnedRow | InstallationError] = field(default_factory=dict)
-    """What was learned in this run, or why not, by file, backend and whether it was to be read to the end.
+    rows: dict[RowKey, LearnedRow | InstallationError] = field(default_factory=dict)
+    """What was learned in this run, or why not, by address, backend and depth.
 
     Also what is not kept for the next run: a search comes back to the same wheel for every build of torch.
     """
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether as much of wheels was read as is read for one lock."""
+        has_taken_long = self.reading["seconds"] > MOST_S_OF_A_LOCK
+        return has_taken_long or self.reading["bytes"] > MOST_OF_A_LOCK
 
     def remembered(self, build: Build) -> LearnedRow | None:
         """Return what an earlier run learned of a build from any wheel, without a request."""
@@ -88,23 +100,16 @@ class Reader:
         Raises:
             InstallationError: if it cannot be read or is malformed.
         """
-        wheel = build.unread[0]
-        for candidate in build.unread:
-            # Of one that was read before, even an old row may cost only the check of its etag.
-            if self.store.known(candidate, build.backend.tag):
-                wheel = candidate
-                break
+        # Of one that was read before, even an old row may cost only the check of its etag.
+        known = (wheel for wheel in build.unread if self.store.known(wheel, build.backend.tag))
+        wheel = next(known, build.unread[0])
 
         def row_of(opened: WheelReader) -> LearnedRow:
             code = read_torch(opened)
             requires = opened.metadata().get_all("Requires-Dist", ())
+            platform = f"{build.os}-{build.arch}"
             return replace(
-                _row(
-                    wheel,
-                    _backend(wheel, code),
-                    platform=f"{build.os}-{build.arch}",
-                    opened=opened,
-                ),
+                _row(wheel, _backend(wheel, code), platform, opened),
                 architectures=code.architectures,
                 cuda=code.cuda,
                 witness=code.witness,
@@ -116,15 +121,14 @@ class Reader:
                 labelled=build.labelled,
             )
 
-        return self._known_or_read(wheel, row_of, build.backend.tag)
+        return self._known_or_read(wheel, row_of, build.backend.tag, Depth.PART)
 
     def companion(
         self,
         wheel: Wheel,
         backend: Backend,
         platform: str,
-        *,
-        whole: bool = False,
+        depth: Depth = Depth.PART,
     ) -> LearnedRow:
         """Read a wheel as it runs beside the torch of a backend.
 
@@ -132,130 +136,89 @@ class Reader:
             wheel: The wheel.
             backend: The backend of the torch.
             platform: As in ``linux-x86_64``.
-            whole: Whether the library that answers has to be read to its end.
+            depth: How much of it is read.
 
         Raises:
             InstallationError: if it cannot be read or is malformed.
         """
-        is_same_beside_every_torch = not load_members().has_runtimes_apart(wheel.package)
+        members = load_members()
+        is_same_beside_every_torch = not members.has_runtimes_apart(wheel.package)
 
         def row_of(opened: WheelReader) -> LearnedRow:
-            metadata = opened.metadata()
-            requires = tuple(map(str, metadata.get_all("Requires-Dist", ())))
-            version = _exact(metadata["Version"] or "")
-            has_own_version = version not in {"", _exact(wheel.version)}
-            # uv takes a file that says its CUDA and torch behind the +, and in METADATA the version alone.
-            if has_own_version and version != _exact(wheel.version.public):
-                message = f"METADATA names version {version}, and pip would reject the file"
-                raise WheelError("wheel-malformed", message)
-            system = _system_of(opened.members)
-            code, needs = CompanionCode(), Needs()
-            # Which machine it was read for does not count: what is for Windows alone runs nowhere else.
-            if system == "any" or platform.startswith("windows"):
-                code, needs = read_package(
-                    opened,
-                    wheel.package,
-                    may_have_code=_may_have_code(wheel.package, metadata),
-                    cuda=None if is_same_beside_every_torch else backend.version,
-                    whole=whole,
-                )
-            cuda = own_cuda(needs, code.opened, code.cuda) or pinned_cuda(requires)
-            own_backend = Backend("cuda", cuda) if is_same_beside_every_torch and cuda else backend
-            opens = {*needs.opened, *code.opened}.difference(needs.libraries)
-            return replace(
-                _row(wheel, own_backend, platform, opened),
-                requires=requires,
-                metadata_version=version if has_own_version else None,
-                architectures=code.architectures,
-                witness=code.member,
-                is_whole=code.is_whole,
-                unlinked=code.unlinked,
-                cuda=cuda,
-                system=system,
-                needs=needs.libraries,
-                opens=tuple(sorted(opens)),
-                glibc=needs.glibc,
-                torch=needs.torch,
-            )
+            facts = self._facts(wheel, opened, backend, platform, depth)
+            own_backend = backend
+            if is_same_beside_every_torch and facts["cuda"]:
+                own_backend = Backend("cuda", facts["cuda"])
+            return replace(_row(wheel, own_backend, platform, opened), **facts)
 
-        key = ANY_BACKEND if is_same_beside_every_torch else backend.tag
-        row = self._known_or_read(wheel, row_of, key, whole=whole)
+        if depth is Depth.METADATA:
+            row = replace(_row(wheel, backend, platform), requires=self._requires(wheel))
+        else:
+            key = ANY_BACKEND if is_same_beside_every_torch else backend.tag
+            row = self._known_or_read(wheel, row_of, key, depth)
         # The store has what the wheel says; this is the wheel as seen beside ``backend``.
-        return replace(
-            row,
-            backend=backend.tag,
-            cuda=row.cuda or load_members().cuda(wheel.package, wheel.version),
-        )
+        cuda = row.cuda or members.cuda(wheel.package, wheel.version)
+        return replace(row, backend=backend.tag, cuda=cuda)
 
-    def listed(
+    def _facts(
         self,
         wheel: Wheel,
+        opened: WheelReader,
         backend: Backend,
         platform: str,
-        *,
-        counts_pins: bool,
-    ) -> LearnedRow:
-        """Return what the name of a wheel says, and its METADATA if its server tells it apart.
-
-        Args:
-            wheel: The wheel.
-            backend: The backend of the torch that it is judged beside.
-            platform: As in ``linux-x86_64``.
-            counts_pins: Whether the libraries that METADATA requires tell its CUDA: only if its code is not read.
-        """
-        requires: tuple[str, ...] = ()
-        if wheel.metadata or counts_pins:
-            metadata = self._metadata_apart(wheel)
-            requires = tuple(map(str, metadata.get_all("Requires-Dist", ()))) if metadata else ()
-        cuda = load_members().cuda(wheel.package, wheel.version)
-        if counts_pins:
-            cuda = cuda or pinned_cuda(requires)
-        return LearnedRow(
-            package=wheel.package,
-            version=wheel.version.public,
-            backend=backend.tag,
-            platform=platform,
-            file=wheel.filename,
-            url=wheel.url,
-            size=0,
-            bytes=0,
-            requests=0,
-            learned=now(),
-            requires=requires,
-            cuda=cuda,
-        )
-
-    def _metadata_apart(self, wheel: Wheel) -> Message | None:
-        """Return the METADATA of a wheel without reading the wheel, unless it lies here."""
-        if wheel.url.startswith("file:"):
-            return self.open(wheel).metadata()
-        return listed_metadata(wheel.url, self.client)
-
-    def tables(self, wheel: Wheel, backend: Backend, platform: str) -> LearnedRow:
-        """Read METADATA and the tables of one library of a wheel, some 0.3 MB.
-
-        Raises:
-            InstallationError: if it cannot be read or is malformed.
-        """
-
-        def row_of(opened: WheelReader) -> LearnedRow:
-            requires = tuple(map(str, opened.metadata().get_all("Requires-Dist", ())))
+        depth: Depth,
+    ) -> dict[str, Any]:
+        """Return what a wheel says of its native code, as fields of a row."""
+        metadata = opened.metadata()
+        requires = tuple(map(str, metadata.get_all("Requires-Dist", ())))
+        version = _exact(metadata["Version"] or "")
+        has_own_version = version not in {"", _exact(wheel.version)}
+        # uv takes a file that says its CUDA and torch behind the +, and in METADATA the version alone.
+        if has_own_version and version != _exact(wheel.version.public):
+            message = f"METADATA names version {version}, and pip would reject the file"
+            raise WheelError("wheel-malformed", message)
+        system = _system_of(opened.members)
+        code, needs = CompanionCode(is_whole=False), Needs()
+        if depth is Depth.TABLES:
             needs = read_tables(opened, wheel.package)
-            return replace(
-                _row(wheel, backend, platform, opened),
-                requires=requires,
-                # What METADATA pins counts only if the code, which is not read here, tells nothing.
-                cuda=own_cuda(needs, (), None),
-                needs=needs.libraries,
-                glibc=needs.glibc,
+        # What is for Windows alone runs nowhere else, and need not be read there.
+        elif system == "any" or platform.startswith("windows"):
+            code, needs = read_package(
+                opened,
+                wheel.package,
+                may_have_code=_may_have_code(wheel.package, metadata),
+                cuda=backend.version,
+                whole=depth is Depth.WHOLE,
             )
+        else:
+            code = CompanionCode()
+        cuda = own_cuda(needs, code.opened, code.cuda)
+        if depth is not Depth.TABLES:
+            # Only if the code tells nothing.
+            cuda = cuda or pinned_cuda(requires)
+        opens = {*needs.opened, *code.opened}.difference(needs.libraries)
+        return {
+            "requires": requires,
+            "metadata_version": version if has_own_version else None,
+            "architectures": code.architectures,
+            "witness": code.member,
+            "is_whole": code.is_whole,
+            "unlinked": code.unlinked,
+            "cuda": cuda,
+            "system": system,
+            "needs": needs.libraries,
+            "opens": tuple(sorted(opens)),
+            "glibc": needs.glibc,
+            "torch": needs.torch,
+        }
 
-        row = self._known_or_read(wheel, row_of, OF_TABLES)
-        return replace(
-            row,
-            backend=backend.tag,
-            cuda=row.cuda or load_members().cuda(wheel.package, wheel.version),
-        )
+    def _requires(self, wheel: Wheel) -> tuple[str, ...]:
+        """Return what METADATA requires as its server tells it apart, or the wheel lies here; nothing if neither."""
+        if wheel.url.startswith("file:"):
+            metadata: Message | None = self.open(wheel).metadata()
+        else:
+            metadata = listed_metadata(wheel.url, self.client)
+        return tuple(map(str, metadata.get_all("Requires-Dist", ()))) if metadata else ()
 
     def may_have_code(self, wheel: Wheel) -> bool:
         """Whether a wheel may have GPU code, by its name and the demands that its index tells."""
@@ -272,17 +235,16 @@ class Reader:
         wheel: Wheel,
         row_of: Callable[[WheelReader], LearnedRow],
         key: str,
-        *,
-        whole: bool = False,
+        depth: Depth,
     ) -> LearnedRow:
         """Return what is known of a wheel, or read it once in a run.
 
         One without a hash is asked after a day whether it is still the same.
         """
-        place = (wheel.url, key, whole)
+        place = (wheel.url, key, depth)
         if place not in self.rows:
             try:
-                self.rows[place] = self._recalled_or_read(wheel, row_of, key, whole=whole)
+                self.rows[place] = self._recalled_or_read(wheel, row_of, key, depth)
             except InstallationError as error:
                 self.rows[place] = error
         answer = self.rows[place]
@@ -295,19 +257,15 @@ class Reader:
         wheel: Wheel,
         row_of: Callable[[WheelReader], LearnedRow],
         key: str,
-        *,
-        whole: bool,
+        depth: Depth,
     ) -> LearnedRow:
         known = self.store.known(wheel, key)
-        if known and not _is_complete(known, whole=whole):
+        if known and known.depth < depth and not known.is_whole:
             known = None
         if known and holds(known):
             return known
-        limits = WHOLE if whole else Limits()
-        is_late = self.reading["seconds"] > MOST_S_OF_A_LOCK
-        left = 0 if is_late else MOST_OF_A_LOCK - self.reading["bytes"]
-        most = max(LEAST_OF_A_WHEEL, min(limits.bytes, left))
-        limits = replace(limits, bytes=most)
+        left = 0 if self.is_spent else MOST_OF_A_LOCK - self.reading["bytes"]
+        limits = Limits(max(LEAST_OF_A_WHEEL, min(MOST[depth], left)), MOST_INFLATED)
         started = monotonic()
         try:
             row = self._read(wheel, row_of, known, limits)
@@ -316,10 +274,12 @@ class Reader:
                 raise
             # A transfer that breaks again is reported.
             row = self._read(wheel, row_of, known, limits)
+        row = replace(row, depth=depth)
         seconds = monotonic() - started
         self.reading.update(wheels=1, bytes=row.bytes, requests=row.requests, seconds=int(seconds))
         # What the rest of a lock's budget did not suffice for is read the next time.
-        if row.architectures or row.is_whole or row.bytes >= Limits().bytes:
+        is_cut = row.bytes < MOST[Depth.PART] and not row.is_whole and not row.architectures
+        if depth is Depth.TABLES or not is_cut:
             self.store.keep(row, wheel, key)
         if row.architectures or row.package == "torch":
             self.reporter.step("Learned", _learned_text(row), seconds)
@@ -339,9 +299,9 @@ class Reader:
         return replace(row_of(WheelReader(ranges, limits)), etag=stamp)
 
     def open(self, wheel: Wheel) -> WheelReader:
-        """Open a wheel to read its Python sources, each of which is one part of the file."""
+        """Open a wheel, and read its directory."""
         ranges, _ = self._opened(wheel)
-        return WheelReader(ranges, Limits(requests=500))
+        return WheelReader(ranges)
 
     def _opened(self, wheel: Wheel) -> tuple[HttpRanges | FileRanges, str | None]:
         """Open a wheel; return its stamp too: the etag, or when a local file was changed."""
@@ -385,7 +345,7 @@ def _row(
     wheel: Wheel,
     backend: Backend,
     platform: str,
-    opened: WheelReader,
+    opened: WheelReader | None = None,
 ) -> LearnedRow:
     return LearnedRow(
         package=wheel.package,
@@ -395,9 +355,9 @@ def _row(
         file=wheel.filename,
         url=wheel.url,
         sha256=wheel.sha256,
-        size=opened.size,
-        bytes=opened.bytes_read,
-        requests=opened.requests,
+        size=opened.size if opened else 0,
+        bytes=opened.bytes_read if opened else 0,
+        requests=opened.requests if opened else 0,
         learned=now(),
     )
 
@@ -412,18 +372,6 @@ def _learned_text(row: LearnedRow) -> str:
         name = f"{name}, {at_least('CUDA', row.cuda)}"
     part = "" if row.is_whole else " in the part that was read"
     return f"{name}: {code}{part} ({readable(row.bytes)})"
-
-
-def _is_complete(row: LearnedRow, *, whole: bool) -> bool:
-    """Whether a row has what this release would read; False if it is of a library that today's list does not name."""
-    members = load_members()
-    if row.package == "torch":
-        return True
-    if whole and not row.is_whole:
-        return False
-    if not row.witness or not members.names(row.package):
-        return True
-    return bool(members.answering(row.package, [row.witness]))
 
 
 def _may_have_code(package: str, metadata: Message) -> bool:

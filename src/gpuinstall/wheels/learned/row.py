@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, replace
 from datetime import datetime
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import tomli
@@ -43,8 +44,21 @@ _SHOWN = (
 """The fields that documents show as they are."""
 
 
-READING = 4
+READING = 5
 """The number of the rules by which wheels are read: each that finds another answer in the same wheel adds one."""
+
+
+class Depth(IntEnum):
+    """How much of a wheel is read."""
+
+    METADATA = 0
+    """None of it: its name, and METADATA as its server tells it apart."""
+    TABLES = 1
+    """METADATA, and the tables of one library."""
+    PART = 2
+    """The tables, and the code of the largest library that has some."""
+    WHOLE = 3
+    """The code of every library that decides whether it runs."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +121,8 @@ class LearnedRow:
     system: str | None = None
     """What its libraries are for: ``windows`` alone, or ``any``; None if it has none."""
 
+    depth: int = Depth.METADATA
+    """How much of it was read, a ``Depth``."""
     reading: int = READING
     """The rules by which it was read."""
 

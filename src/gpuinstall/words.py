@@ -8,6 +8,7 @@ from dataclasses import replace
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpu_names import counted_names, find_gpu
@@ -196,6 +197,10 @@ def _driver_missing(machine: Machine) -> UsageError:
     labels = ", ".join(gpu.label for gpu in machine.gpus)
     message = f"--gpu requires --driver: what runs on {labels} depends on it"
     ranges = driver_ranges(machine, catalog, Request())
+    if not ranges and len(machine.gpus) > 1:
+        alone = [f"gpuinstall plan --gpu {quoted(gpu.label)}" for gpu in machine.gpus]
+        message = f"no driver runs a build of torch on each of {labels}"
+        return UsageError("driver-missing", message, hint="\n".join(alone))
     if not ranges:
         return UsageError("driver-missing", message, hint="No known build of torch runs on it")
     recommended = catalog.drivers.recommended_branch

@@ -150,7 +150,7 @@ def test_requirements_come_from_files_too(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", ["--no-index\n", "-r missing.txt\n", "-r requirements.txt\n", "torch ==\n"]
+    "content", ["--no-index\n", "-r missing.txt\n", "torch ==\n"]
 )
 def test_a_requirements_file_that_cannot_be_followed_is_exit_2(tmp_path, content):
     (tmp_path / "requirements.txt").write_text(content)
@@ -233,6 +233,25 @@ def test_without_a_driver_the_newest_is_assumed_and_what_older_ones_give_is_show
     document = plan("--gpu", "RTX 5090", "--gpu", "V100")
     assert [row["first"] for row in document["data"]["drivers"]] == [570, 575]
     assert document["data"]["reasons"][-1]["code"] == "driver-assumed"
+
+
+def test_of_two_cards_without_a_common_build_the_one_that_is_served_is_named():
+    for words, driver in ((("RTX 5090", "GTX 1080"), "580"), (("RTX 5090", "Tesla M60"), "580")):
+        done = gpuinstall("plan", "--gpu", words[0], "--gpu", words[1])
+        assert done.status == 0, done.err
+        title, *rest = done.out.splitlines()
+        assert title.endswith(
+            f"for NVIDIA GeForce RTX 5090 (sm_120) · driver {driver} · linux x86_64"
+        )
+        assert f"driver {driver} is assumed" in "".join(rest)
+        assert (
+            f"GPU 1 ({words[1] if 'Tesla' in words[1] else 'GeForce ' + words[1]}) is left out"
+            in done.err
+        )
+    refused = gpuinstall("plan", "--gpu", "RTX 5090", "--gpu", "Tesla K80")
+    assert refused.status == 2
+    assert "no driver runs a build of torch on each of GeForce RTX 5090, Tesla K80" in refused.err
+    assert "gpuinstall plan --gpu 'Tesla K80'" in refused.err
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,9 @@ def _show_plan(plan: Plan | Rejected, machine: Machine, terminal: Terminal) -> N
         return
     choice = plan.choice
     title = f"torch {choice.build.name} · Python {choice.python}"
+    if plan.status == "partial":
+        served = {run.index for run in plan.gpus if run.how != "none"}
+        machine = replace(machine, gpus=tuple(gpu for gpu in machine.gpus if gpu.index in served))
     _show_title(title, machine_line(machine), terminal)
     for reason in plan.reasons:
         terminal.prose(f"  {reason.message}", 4)

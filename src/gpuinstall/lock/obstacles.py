@@ -70,11 +70,8 @@ def who_requires_torch(
         sentences = list(requirements.values())
     if sentences:
         return some(sentences)
-    programs_with_versions = [
-        f"{name} {versions[name][0]}" for name in requested if name in versions
-    ]
-    subject = some(programs_with_versions) or "the request"
-    return f"{subject} cannot be resolved with a torch newer than {torch}"
+    # Nothing that was requested excludes it: an index may lack what a newer one requires.
+    return f"no torch newer than {torch} can be resolved: {shortened(account)}"
 
 
 def requirement_in_words(requirement: str) -> str:

@@ -149,9 +149,7 @@ def test_requirements_come_from_files_too(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    "content", ["--no-index\n", "-r missing.txt\n", "torch ==\n"]
-)
+@pytest.mark.parametrize("content", ["--no-index\n", "-r missing.txt\n", "torch ==\n"])
 def test_a_requirements_file_that_cannot_be_followed_is_exit_2(tmp_path, content):
     (tmp_path / "requirements.txt").write_text(content)
 

@@ -81,7 +81,10 @@ def test_a_silent_torch_index_hides_nothing_that_would_be_refused_anyway(
     no_numpy = "error: numpy 99.0 does not exist; the newest is 2.3.4"
     no_python = "error: no build of torch fits Python 3.16; 2.15.0+cpu: it has wheels for Python"
     unreachable = "error: the index of torch 2.15.0+cpu cannot be reached"
+    excluded = "error: no versions satisfy all requirements"
     cases = {
+        "lock torch numpy<1 numpy>2 --gpu V100 --driver 535.183.01": (3, excluded),
+        "lock torch==2.10.0 vllm==0.20 --gpu V100 --driver 535.183.01": (3, excluded),
         "lock torch numpy==99.0 --gpu V100 --driver 535.183.01": (3, no_numpy),
         "lock torch numpy==99.0 --backend cpu": (3, no_numpy),
         "install torch --python 3.16 --backend cpu": (3, no_python),
@@ -119,3 +122,18 @@ def test_a_backend_that_the_torch_index_does_not_list_is_not_called_an_index_wit
     assert done.status == 3
     assert "lists no torch for cu999" in done.err
     assert "lists no torch:" not in done.err
+
+
+@pytest.mark.parametrize("missing", ["torch index down"], indirect=True)
+def test_torch_never_comes_from_an_index_beside_the_default_one(workshop, tmp_path):
+    tag = "cp312-cp312-manylinux_2_28_x86_64"
+    (tmp_path / "corp" / "simple").mkdir(parents=True)
+    make_wheel(tmp_path / "corp" / "simple", "torch", "2.10.0", tag)
+    with StandInIndex(tmp_path / "corp") as corp:
+        variables = {**workshop.variables, "UV_INDEX": corp.default_index}
+        here = Workshop(workshop.folder, workshop.caches, variables)
+        done = here.run("lock", "torch", *V100)
+    assert f"the extra index {corp.default_index} is not used for PyTorch packages" in done.err
+    assert f"error: torch would come from {corp.default_index}, an index beside" in done.err
+    assert f"export UV_DEFAULT_INDEX={corp.default_index}" in done.err
+    assert done.status == 4

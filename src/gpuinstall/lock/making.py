@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -196,7 +197,7 @@ def _resolve_live(
         return _other_obstacle(requests, session, error, newest=newest)
     if isinstance(answer, Conflict):
         silence = session.client.unreachable(session.sources.torch_index)
-        if silence:
+        if silence and _may_lack(answer, requests[0].catalog.family):
             return _other_obstacle(requests, session, silence, newest=newest)
         return answer
     for text in dict.fromkeys(map(optional_extensions, answer)):
@@ -229,6 +230,14 @@ def _resolve_live(
     except NoBuildError as error:
         return Conflict(error)
     return answer
+
+
+def _may_lack(conflict: Conflict, family: Iterable[str]) -> bool:
+    """Whether what a silent index has may be all that is missing: not if uv names requirements that exclude each other."""
+    if conflict.error.code != "requirements-conflict":
+        return True
+    names = "|".join(map(re.escape, family))
+    return bool(re.search(rf"\b(no versions? of|only) ({names})\b", conflict.why))
 
 
 def _search(

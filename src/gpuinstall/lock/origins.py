@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
+from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.lock.fetch import Hashes, fetch_missing
 from gpuinstall.lock.lock import LockedFile, is_unknown
 from gpuinstall.sources.provenance import Effect
@@ -95,6 +97,26 @@ def check_provenance(files: Iterable[LockedFile], pages: Mapping[str, tuple[Whee
         address = file.url.partition("?")[0]
         message = f"{file.package} would come from {address}"
         raise InstallationError("wrong-source", message, why=why)
+
+
+def check_default(files: Iterable[LockedFile], packages: Collection[str], session: Session) -> None:
+    """Raise InstallationError if uv took one of ``packages`` from an index that it asks before the default one."""
+    if not session.sources.has_further_indexes:
+        return
+    sources = replace(session.sources, default_index=session.default_index)
+    for file in files:
+        if file.package not in packages:
+            continue
+        listed = default_wheels(sources, session.client, file.package)
+        page = session.page_of(file.package)
+        if page and file.url not in {wheel.url for wheel in listed}:
+            index = page.url.rstrip("/").rpartition("/")[0]
+            raise InstallationError(
+                "wrong-source",
+                f"{file.package} would come from {index}, an index beside the default one",
+                why="it is chosen among the builds of PyTorch's index and of the default index",
+                hint=f"export UV_DEFAULT_INDEX={index}   # if it is a mirror of the default index",
+            )
 
 
 def check_unbuilt(document: Mapping[str, Any], family: Collection[str]) -> None:

@@ -18,6 +18,7 @@ from gpuinstall.lock.fetch import Hashes, known_hashes
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.origins import (
     check_addresses,
+    check_default,
     check_provenance,
     check_unbuilt,
     locked_files,
@@ -131,6 +132,7 @@ def resolve(
     document = with_own_indexes(document, project.pages, session)
     files = locked_files(document)
     check_provenance(files, project.pages)
+    check_default(files, request.catalog.family - project.pages.keys(), session)
     conflict = _unloadable(document, request)
     if conflict:
         return conflict

@@ -30,13 +30,17 @@ VERSIONS = {
         ),
         (
             "Because painter==1.0 depends on torch==2.10.0 and x",
-            "no torch newer than 2.13.0 can be resolved: "
-            "Because painter==1.0 depends on torch==2.10.0 and x",
+            (
+                "no torch newer than 2.13.0 can be resolved: "
+                "Because painter==1.0 depends on torch==2.10.0 and x"
+            ),
         ),
         (
             "Because there is no version of triton==3.8.0 and torch==2.15.0 depends on it",
-            "no torch newer than 2.13.0 can be resolved: "
-            "Because there is no version of triton==3.8.0 and torch==2.15.0 depends on it",
+            (
+                "no torch newer than 2.13.0 can be resolved: "
+                "Because there is no version of triton==3.8.0 and torch==2.15.0 depends on it"
+            ),
         ),
         ("", ""),
     ],

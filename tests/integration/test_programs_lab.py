@@ -220,9 +220,7 @@ def test_a_program_that_only_an_older_cuda_serves_is_the_same_with_a_newer_drive
         assert (found["singer"], found["torch"]) == ("2.0", "2.14.1+cu126"), machine
 
 
-def test_the_torch_of_a_pinned_program_takes_two_runs_of_uv(
-    stand_in, simple, monkeypatch, tmp_path
-):
+def test_the_torch_that_a_pinned_program_requires_is_taken(stand_in, simple, monkeypatch, tmp_path):
     make_wheel(simple, "painter", "1.0.0", requires=["torch==2.13.0"])
     make_wheel(simple, "painter", "2.0.0", requires=["torch"])
     for name, value in {**stand_in.environment(), "UV_CACHE_DIR": str(tmp_path / "uv")}.items():
@@ -234,9 +232,8 @@ def test_the_torch_of_a_pinned_program_takes_two_runs_of_uv(
     with open_session(sources, SilentReporter()) as session:
         (found,) = resolve_locks([target], session)
     assert found.versions["torch"] == "2.13.0+cu126"
-    assert len(session.uv_runs) == 2
     reasons = [reason.message for reason in found.plan.reasons]
-    assert "painter 1.0 requires torch 2.13.0; without it torch 2.14.1 would run here" in reasons
+    assert "painter 1.0.0 requires torch 2.13.0; without it torch 2.14.1 would run here" in reasons
 
 
 @pytest.mark.heavy

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
-from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import some
-from gpuinstall.lock.programs import TorchRequirement, is_exact, torch_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,18 +28,6 @@ def required_torches(account: str) -> list[str]:
             specifier.rstrip(",.") for package, specifier in pairs if package != "the-request"
         )
     )
-
-
-def pinned_torches(account: str, requirements: Iterable[str]) -> list[TorchRequirement]:
-    """Return what uv's account of a conflict says that pinned versions require of torch."""
-    found = []
-    for pin in map(parse_requirement, requirements):
-        for version in [each.version for each in pin.specifier or () if is_exact(each)]:
-            for text in _requirements(account, pin.name, version, of="torch"):
-                requirement = torch_requirement(text)
-                if requirement:
-                    found.append(TorchRequirement(f"{pin.name} {version}", requirement))
-    return found
 
 
 def who_requires_torch(

@@ -5,34 +5,29 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from functools import cache, partial
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import (
     ParsedRequirement,
-    marker_holds,
     parse_requirement,
     requirement_names,
 )
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog.pages import SourceRelease, misnamed_versions, parse_page, parse_sources
 from gpuinstall.plan.companions import PAIRED
-from gpuinstall.wheels.learned.reader import listed_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from packaging.specifiers import Specifier
 
-    from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Wheel
     from gpuinstall.lock.target import Target
     from gpuinstall.sources.session import Session
-    from gpuinstall.sources.web import Client
     from gpuinstall.sources.web.client import Page
 
 _EARLY = re.compile(r"\d(a|b|rc|\.dev)\d")
@@ -49,9 +44,6 @@ class ListedProgram(NamedTuple):
 
     source: Version | None
     """The newest as source."""
-
-    extras: frozenset[str] = frozenset()
-    """Those that are requested of it."""
 
     @property
     def wheel(self) -> Version | None:
@@ -75,15 +67,6 @@ class ListedProgram(NamedTuple):
             return False
         public = version.partition("+")[0]
         return self.newest > Version(public)
-
-
-class TorchRequirement(NamedTuple):
-    """What a program requires of torch."""
-
-    program: str
-    """With its version."""
-
-    requirement: ParsedRequirement
 
 
 def names_programs(requirements: Iterable[str]) -> bool:
@@ -151,54 +134,10 @@ def list_programs(
             name,
             file=max(wheels, key=lambda wheel: wheel.version, default=None),
             source=max(sources, default=None),
-            extras=frozenset(program.extra_names),
         )
 
     programs = _open_programs(requirements, family)
     return side_by_side(listed, programs)
-
-
-def torch_requirements(
-    programs: Iterable[ListedProgram],
-    machine: Machine,
-    python: str,
-    client: Client,
-) -> list[TorchRequirement]:
-    """Return what the newest wheels of programs require of torch, as far as their servers tell it.
-
-    An answer takes one round trip; uv asks for the same and needs a whole run to say that another torch does not fit.
-    """
-
-    def requirements_of(program: ListedProgram) -> list[TorchRequirement]:
-        file = program.file
-        if file is None or not file.metadata:
-            return []
-        requirements = []
-        metadata = listed_metadata(file.url, client)
-        for text in metadata.get_all("Requires-Dist", ()) if metadata else ():
-            requirement = torch_requirement(str(text))
-            if requirement is None:
-                continue
-            marker = requirement.marker
-            extras = ("", *program.extras)
-            if marker is None or any(
-                marker_holds(marker, machine, python, extra) for extra in extras
-            ):
-                origin = f"{program.name} {file.version}"
-                requirements.append(TorchRequirement(origin, requirement))
-        return requirements
-
-    return [*chain.from_iterable(side_by_side(requirements_of, list(programs)))]
-
-
-def torch_requirement(text: str) -> ParsedRequirement | None:
-    """Return a requirement of METADATA if it is one of torch by its version."""
-    if not re.match(r"torch(?![\w.-])", text):
-        return None
-    with suppress(UsageError):
-        requirement = parse_requirement(text)
-        return None if requirement.url else requirement
-    return None
 
 
 def fetch_pages(

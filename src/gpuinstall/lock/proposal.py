@@ -14,26 +14,20 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.base.text import some
-from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.listing import COMPANIONS, default_wheels, family_wheels
 from gpuinstall.lock.binding import bind, fitting
 from gpuinstall.lock.obstacles import (
     held_back,
-    pinned_torches,
     required_torches,
-    requirement_in_words,
     shortened,
     who_requires_torch,
 )
 from gpuinstall.lock.programs import (
     ListedProgram,
-    TorchRequirement,
     list_programs,
     programs_first,
-    torch_requirements,
 )
 from gpuinstall.lock.request import LockRequest, is_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
@@ -113,22 +107,22 @@ def resolve_programs(
 ) -> list[Resolution] | RejectedTorch | Conflict:
     """Resolve programs for every target with one torch: the one that they want of those that all targets run.
 
-    If the newest torch and the newest programs go together, nothing better can be found. Else the first target
-    proposes, and all must be able.
+    The first target proposes, and all must be able.
     """
     rejected = requests[0].rejected_torches
-    if not rejected:
-        newest = _resolve_newest(requests, session)
-        if newest:
-            return newest
     requests = [_with_open_torch(request) for request in requests]
     common = _common_torches(requests)
     proposal = _propose(requests[0], common - rejected, session)
     if isinstance(proposal, Conflict):
         return proposal if rejected else _refused_by_machine(proposal, requests[0])
-    better, answers = _carried_out(proposal, requests, session)
+    better = _improved(proposal, session)
     if isinstance(better, Conflict):
         return better
+    resolve_one = partial(_with_best_build, torch=better.torch, session=session)
+    # The target that proposed can have what it proposed; the others may need older programs.
+    bounds = [better.bounds, *[()] * (len(requests) - 1)]
+    with ThreadPoolExecutor(TARGETS_AT_ONCE) as pool:
+        answers = list(pool.map(resolve_one, requests, bounds))
     resolutions = []
     for answer in answers:
         if isinstance(answer, Conflict):
@@ -149,92 +143,6 @@ def torch_of_programs(
         session,
     )
     return proposal if isinstance(proposal, Conflict) else proposal.torch
-
-
-def _resolve_newest(
-    requests: Requests,
-    session: Session,
-) -> list[Resolution]:
-    """Resolve for every target with the newest wheel of every program and the newest torch that these allow.
-
-    Returns:
-        Nothing if that fails.
-    """
-    first = requests[0]
-    if first.pins.preferred:
-        return []
-    programs = _programs(first, first.catalog.family, session)
-    bounds = []
-    for program in programs:
-        newest = program.newest
-        if newest is None or not program.needs_no_building:
-            return []
-        bounds.append(f"{program.name}>={newest.public}")
-    required = torch_requirements(
-        programs,
-        first.machine,
-        first.choice.python,
-        session.client,
-    )
-    answers = _resolve_within(requests, required, bounds, session)
-    accounts = [answer.why for answer in answers if isinstance(answer, Conflict)]
-    if accounts:
-        # The METADATA of what is pinned to one version was not asked for: uv has read it.
-        of_pinned = pinned_torches(accounts[0], first.request.requirements)
-        if not of_pinned:
-            return []
-        answers = _resolve_within(requests, [*required, *of_pinned], bounds, session)
-    resolutions = []
-    for answer in answers:
-        if isinstance(answer, Conflict) or _prereleases(answer.versions):
-            return []
-        resolutions.append(answer)
-    return resolutions
-
-
-def _resolve_within(
-    requests: Requests,
-    required: Sequence[TorchRequirement],
-    bounds: Sequence[str],
-    session: Session,
-) -> list[Resolution | Conflict]:
-    """Resolve for every target within bounds, with the newest torch that programs allow."""
-    requests = _within_allowed_torch(requests, required)
-    resolve_one = partial(resolve, session=session, bounds=bounds)
-    return side_by_side(resolve_one, requests, TARGETS_AT_ONCE)
-
-
-def _within_allowed_torch(
-    requests: Requests,
-    required: Sequence[TorchRequirement],
-) -> Requests:
-    """Return the requests for the newest torch that programs allow, which most often is the planned one.
-
-    Args:
-        requests: One for each target, with the planned torch.
-        required: What the programs require of torch.
-
-    Returns:
-        Nothing if they allow no torch that every target runs.
-    """
-
-    def allows(torch: Version) -> bool:
-        return all(each.requirement.allows(torch) for each in required)
-
-    planned = {request.choice.build.torch for request in requests}
-    if all(map(allows, planned)):
-        return requests
-    requests = [_with_open_torch(request) for request in requests]
-    torch = max(filter(allows, _common_torches(requests)), default=None)
-    if torch is None:
-        return []
-    limits = []
-    for program, requirement in required:
-        if not all(map(requirement.allows, planned)):
-            words = requirement_in_words(f"torch{requirement.specifier}")
-            limits.append(f"{program} requires {words}")
-    constraints = ProgramConstraints(torch, some(limits))
-    return [replace(request, program_constraints=constraints) for request in requests]
 
 
 def _prereleases(versions: Mapping[str, str]) -> frozenset[str]:
@@ -425,32 +333,6 @@ def _refused_by_machine(conflict: Conflict, request: LockRequest) -> Conflict:
     error = refusals[0].error(request.machine)
     error.why = conflict.why
     return Conflict(error)
-
-
-def _carried_out(
-    proposal: Proposal,
-    requests: Requests,
-    session: Session,
-) -> tuple[Proposal | Conflict, list[Resolution | Conflict]]:
-    """Resolve a proposal for every target, and meanwhile find out whether a program could be newer."""
-    with ThreadPoolExecutor(TARGETS_AT_ONCE + 1) as pool:
-        improved = pool.submit(_improved, proposal, session)
-
-        def answers_to(proposal: Proposal) -> list[Resolution | Conflict]:
-            answer = partial(
-                _with_best_build,
-                torch=proposal.torch,
-                session=session,
-            )
-            # The target that proposed can have what it proposed; the others may need older programs.
-            bounds = [proposal.bounds, *[()] * (len(requests) - 1)]
-            return list(pool.map(answer, requests, bounds))
-
-        answers = answers_to(proposal)
-        better = improved.result()
-        if isinstance(better, Proposal) and better.versions != proposal.versions:
-            answers = answers_to(better)
-        return better, answers
 
 
 def _improved(proposal: Proposal, session: Session) -> Proposal | Conflict:

@@ -176,7 +176,7 @@ def _show_examination(terminal: Terminal, examination: Examination, report: str 
 
 
 def _show_finding(terminal: Terminal, finding: Finding) -> None:
-    terminal.prose(terminal.headline(finding), 6)
+    terminal.line(terminal.headline(finding))
     terminal.rows([("why", finding.why or finding.evidence), ("do", finding.fix)])
 
 

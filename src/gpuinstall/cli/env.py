@@ -47,7 +47,7 @@ def _list(_terminal: Terminal) -> Outcome:
                 size += f", the previous one {readable(row['previous']['bytes'])}"
             versions = f"torch {row['torch']} · Python {row['python']}"
             screen.line(display_path(Path(row["path"])))
-            screen.prose(f"    {versions} · {row['status']} · {size}", 4)
+            screen.line(f"    {versions} · {row['status']} · {size}")
         if not rows:
             screen.line("none; gpuinstall install makes one")
 

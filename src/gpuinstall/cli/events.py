@@ -43,21 +43,14 @@ class EventTerminal(Terminal):
         unit: Unit = "bytes",
     ) -> Iterator[Progress]:
         """Write how far a work is, five times a second, and at its end."""
-        from gpuinstall.cli.progress import Tally, ticker
+        from gpuinstall.cli.progress import Work, ticker
 
-        tally = Tally(parts, unit)
+        work = Work(parts, unit)
 
         def report() -> None:
-            running = [{"name": part, **tally.state(part)._asdict()} for part in tally.running]
-            self._event(
-                "progress",
-                label=label,
-                unit=unit,
-                **tally.state()._asdict(),
-                parts=running,
-            )
+            self._event("progress", label=label, unit=unit, done=work.done, size=work.size)
 
-        with ticker(tally, EVENT_EVERY_S, report, last=0.0) as advance:
+        with ticker(work, EVENT_EVERY_S, report) as advance:
             yield advance
         report()
 

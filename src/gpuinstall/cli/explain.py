@@ -226,7 +226,7 @@ def _show_cause(
     perhaps = "perhaps: " if cause.confidence < UNSURE_BELOW else ""
     surety = f", {cause.confidence:.0%} sure" if cause.confidence < 1 else ""
     title = terminal.style(cause.title, "bold")
-    terminal.prose(f"{perhaps}{title}   [{cause.id}{surety}]")
+    terminal.line(f"{perhaps}{title}   [{cause.id}{surety}]")
     narrower = [f"{failures[key].title} [{key}]" for key in failure.narrows[:LIKELIEST]]
     rows = [
         ("seen", cause.evidence),
@@ -247,7 +247,7 @@ def _refuted(advice: Iterable[RefutedAdvice]) -> list[tuple[str, str]]:
 def _show_what_to_do_instead(terminal: Terminal, words: Mapping[str, str]) -> None:
     whole = "# the whole output, from the command to its last line"
     doctor = f"gpuinstall doctor{words.get('at', '')} --report report.md"
-    terminal.prose("gpuinstall does not recognise a failure in this text.")
+    terminal.line("gpuinstall does not recognise a failure in this text.")
     rows = [
         ("do", f"<command> 2>&1 | gpuinstall explain   {whole}"),
         ("or", f"{doctor}   # on the machine itself"),

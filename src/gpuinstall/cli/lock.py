@@ -320,7 +320,7 @@ def _show_checked(terminal: Terminal, checked: Sequence[CheckedLock]) -> None:
     for row in checked:
         terminal.field("Lock", f"{row.lock.name} is {'stale' if row.reasons else 'fresh'}")
         for reason in row.reasons:
-            terminal.prose(f"{'':11} {reason.message}", 12)
+            terminal.line(f"{'':11} {reason.message}")
     for command in dict.fromkeys(row.command for row in checked if row.reasons):
         terminal.line(f"  do    {command}")
 

@@ -17,7 +17,7 @@ from gpuinstall.catalog import Catalog, load_catalog
 from gpuinstall.cli import options
 from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed
 from gpuinstall.cli.probe import machine_line
-from gpuinstall.cli.terminal import Terminal, columns
+from gpuinstall.cli.terminal import Terminal
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.compat import compat_offer, with_compat_reason
@@ -139,28 +139,17 @@ def _show_plan(plan: Plan | Rejected, machine: Machine, terminal: Terminal) -> N
     if plan.status == "partial":
         served = {run.index for run in plan.gpus if run.how != "none"}
         machine = replace(machine, gpus=tuple(gpu for gpu in machine.gpus if gpu.index in served))
-    _show_title(title, machine_line(machine), terminal)
+    terminal.line(f"{terminal.style(title, 'bold')}        for {machine_line(machine)}")
     for reason in plan.reasons:
-        terminal.prose(f"  {reason.message}", 4)
+        terminal.line(f"  {reason.message}")
     terminal.line(f"  index  {choice.index or 'the default index'}")
     if len(choice.requirements) > 1:
         terminal.line(f"  with   {', '.join(choice.requirements[1:])}")
     if plan.rejected:
         text = f"  more   --all shows the {len(plan.rejected)} rejected builds"
-        terminal.prose(text, 9)
+        terminal.line(text)
     for warning in plan.warnings:
         terminal.warn(warning.message)
-
-
-def _show_title(title: str, machine: str, terminal: Terminal) -> None:
-    """Write the choice and for whom it is, in one line if the terminal is wide enough."""
-    width = columns(terminal.out)
-    styled = terminal.style(title, "bold")
-    if width is None or len(title) + len(machine) + 12 <= width:
-        terminal.line(f"{styled}        for {machine}")
-    else:
-        terminal.line(styled)
-        terminal.prose(f"  for {machine}", 6)
 
 
 def _show_rejected(plan: Plan | Rejected, machine: Machine, terminal: Terminal) -> None:
@@ -295,14 +284,14 @@ def _show_extension(
     file, _, row = choice.fit
     code = " ".join(row.architectures) or "GPU architectures not listed"
     size = readable(row.size)
-    terminal.prose(f"  file   {file.wheel.filename} ({size}) from {file.source.id}: {code}", 9)
+    terminal.line(f"  file   {file.wheel.filename} ({size}) from {file.source.id}: {code}")
     rejected = list(_rejected_files([(extension, choice)]))
     if everything:
         for line in rejected:
-            terminal.prose(f"  not    {line}", 9)
+            terminal.line(f"  not    {line}")
     elif rejected:
         text = f"  more   --all shows the {len(rejected)} rejected files of {extension.name}"
-        terminal.prose(text, 9)
+        terminal.line(text)
 
 
 def _extension_row(extension: Extension, choice: ExtensionChoice) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import field
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from gpuinstall.base.advice import for_options
 from gpuinstall.base.errors import GpuInstallError, InternalError
-from gpuinstall.base.regex import regex
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import redacted, visible
 from gpuinstall.base.units import display_path, duration
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.process import Finished
     from gpuinstall.base.reporter import Progress, Unit
-    from gpuinstall.cli.progress import Tally
+    from gpuinstall.cli.progress import Work
 
 _STYLES = {
     "": "0",
@@ -49,15 +47,8 @@ _COLORS = {ord(_MARKS[style]): f"\x1b[{code}m" for style, code in _STYLES.items(
 _NO_COLORS = dict.fromkeys(_COLORS)
 
 DOCS = "GPUINSTALL_DOCS"
-_PROGRAMS = "docker|export|gpuinstall|kubectl|pip|python3?|set|sudo|uv"
-_COMMAND = regex(rf"`[^`\n]+`|(?<=: )(?:{_PROGRAMS}) .+?(?=   |; |$)", re.MULTILINE)
-"""A command in prose: quoted, or from a colon to its remark, a semicolon or the end."""
-COMMAND_LABELS = frozenset({"do", "or"})
-"""The labels behind which commands stand."""
 SCREEN = 80
-"""How wide the lines are that end with a time."""
-PIPE = 10_000
-"""How wide a table may be outside a terminal."""
+"""How wide the lines are that end with a time. No line is broken: a command in it can be copied."""
 READ_BYTES = 1_000_000
 """How long a document may be that a person would still read."""
 
@@ -119,20 +110,15 @@ class Terminal:
         except OSError as error:
             raise OutputError("output", f"the output cannot be written: {error.strerror}") from None
 
-    def prose(self, text: str, indent: int = 0) -> None:
-        """Write what is to be read and not to be copied: broken between words in a narrow terminal."""
-        self._print(broken(visible(text, _ALL_MARKS), columns(self.out), indent))
-
     def field(self, label: str, text: str) -> None:
         """Write one labelled line of the result."""
-        head = self.style(f"{visible(label):<11}", "bold")
-        self._print(f"{head} {folded(visible(text, _ALL_MARKS), columns(self.out))}")
+        self._print(f"{self._label(label, self.out)} {visible(text, _ALL_MARKS)}")
 
     def rows(self, rows: Iterable[tuple[str, str | None]], width: int = 5) -> None:
         """Write what belongs to a finding, each text behind its label (why, seen, do); None is left out."""
         for label, text in rows:
             if text:
-                self._print(_hanging(f"{label:<{width}}", text, columns(self.out)))
+                self._print(_hanging(f"{label:<{width}}", text))
 
     def document(self, document: Mapping[str, Any]) -> None:
         """Write the JSON document of a command."""
@@ -145,13 +131,20 @@ class Terminal:
     def _print(self, text: str) -> None:
         self.block(text.translate(_COLORS))
 
+    def _label(self, label: str, stream: TextIO) -> str:
+        return self.style(f"{visible(label):<11}", "bold", stream)
+
     def console(self, stream: TextIO) -> Console:
         """Return what rich draws on: as wide as the terminal; elsewhere wide enough for a line for each row."""
         from rich.console import Console
 
+        width = 10_000
+        if stream.isatty():
+            # A terminal that does not know its width (a serial line, some containers) says 0.
+            width = os.get_terminal_size(stream.fileno()).columns or SCREEN
         return Console(
             file=stream,
-            width=columns(stream) or PIPE,
+            width=width,
             no_color=not self.colored(stream),
             highlight=False,
             markup=False,
@@ -164,14 +157,11 @@ class Terminal:
 
     def notice(self, label: str, text: str, seconds: float | None = None) -> None:
         """Write one step, also with ``--quiet``."""
-        width = columns(self.err)
         text = visible(text, _ALL_MARKS)
         if seconds is not None:
             # The time ends the line, in the same column as those above it.
-            room = min(width or SCREEN, SCREEN) - 12 - len(text)
-            text += f"{duration(seconds):>{max(9, room)}}"
-        head = self.style(f"{visible(label):<11}", "bold", self.err)
-        self._report(f"{head} {folded(text, width)}")
+            text += f"{duration(seconds):>{max(9, SCREEN - 12 - len(text))}}"
+        self._report(f"{self._label(label, self.err)} {text}")
 
     def detail(self, label: str, text: str) -> None:
         """Write a step that ``--verbose`` shows and the log keeps."""
@@ -182,18 +172,18 @@ class Terminal:
     def wait(self, text: str) -> None:
         """Write what is being waited for."""
         if not self.quiet:
-            line = f"{'':11} {folded(visible(text), columns(self.err))}"
-            self._report(self.style(line, "dim", self.err))
+            self._report(self.style(f"{'':11} {visible(text)}", "dim", self.err))
 
     def warn(self, text: str) -> None:
         """Write something that stops nothing, once."""
         if not self.quiet and text not in self.warned:
             self.warned.add(text)
-            self._report(self._headed("warning:", text, "yellow"))
+            self._report(f"{self.style('warning:', 'yellow', self.err)} {visible(text)}")
 
     def fault(self, error: GpuInstallError) -> None:
         """Write an error: what happened; why; what was seen; what to do."""
-        self._report(self._headed("error:", error.message, "red", _failure_mark(error.id)))
+        head = self.style("error:", "red", self.err)
+        self._report(f"{head} {visible(error.message)}{_failure_mark(error.id)}")
         rows = {
             "why": error.why,
             "seen": error.evidence,
@@ -202,15 +192,9 @@ class Terminal:
         }
         for label, text in rows.items():
             if text:
-                self._report(_hanging(f"{label:<5}", text, columns(self.err)))
+                self._report(_hanging(f"{label:<5}", text))
         if self.log and self.log.path:
             self._show(f"  log   {display_path(self.log.path)}")
-
-    def _headed(self, word: str, text: str, style: str, mark: str = "") -> str:
-        """Return a text behind a coloured word, broken between words."""
-        head = f"{word} "
-        message = broken(f"{head}{visible(text)}{mark}", columns(self.err), len(head))
-        return message.replace(word, self.style(word, style, self.err), 1)
 
     def progress(
         self,
@@ -218,24 +202,24 @@ class Terminal:
         parts: Mapping[str, int | None],
         unit: Unit = "bytes",
     ) -> AbstractContextManager[Progress]:
-        """Follow a work: live bars in a terminal, a line every ten seconds in a log, and beside bars that are drawn."""
+        """Follow a work: a live bar in a terminal, a line every ten seconds in a log, and beside a bar that is drawn."""
         if self.quiet or not parts:
             return nullcontext(lambda _part, _count: None)
-        from gpuinstall.cli.progress import Tally, lines
+        from gpuinstall.cli.progress import Work, lines
 
-        tally = Tally(parts, unit)
+        work = Work(parts, unit)
         if self.err.isatty() and not self.live:
-            return self._drawn(label, tally)
-        return lines(label, tally, self.step)
+            return self._drawn(label, work)
+        return lines(label, work, self.step)
 
     @contextmanager
-    def _drawn(self, label: str, tally: Tally) -> Iterator[Progress]:
-        from gpuinstall.cli.progress import bars
+    def _drawn(self, label: str, work: Work) -> Iterator[Progress]:
+        from gpuinstall.cli.progress import bar
 
         console = self.console(self.err)
         self.live.append(console)
         try:
-            with bars(label, tally, console) as progress:
+            with bar(label, work, console) as progress:
                 yield progress
         finally:
             self.live.remove(console)
@@ -307,80 +291,7 @@ def page_of(identity: str) -> str:
     return f"{site.rstrip('/')}/{page}" if site else page
 
 
-def columns(stream: TextIO) -> int | None:
-    """Return how wide a terminal is, no more than ``COLUMNS`` says; None if the stream is not a terminal."""
-    try:
-        widths = [os.get_terminal_size(stream.fileno()).columns]
-    except (OSError, ValueError):
-        return None
-    requested = os.environ.get("COLUMNS", "")
-    if requested.isdecimal():
-        widths.append(int(requested))
-    # A terminal that does not know its width (a serial line, some containers) says 0.
-    return min((width for width in widths if width > 0), default=SCREEN)
-
-
-def folded(text: str, width: int | None) -> str:
-    """Break a text behind a label at a comma and the like, if the terminal is too narrow for it.
-
-    A command that is to be copied has no such place, and stays in one piece.
-    """
-    if width is None or len(text) + 12 <= width:
-        return text
-    lines = [""]
-    for part in re.split(r"(?<=[,;:·]) | (?=and )", text):
-        longer = f"{lines[-1]} {part}"
-        if lines[-1] and 12 + len(longer) > width:
-            lines.append(part)
-        else:
-            lines[-1] = longer.lstrip()
-    return f"\n{'':12}".join(lines)
-
-
-def broken(text: str, width: int | None, indent: int = 0) -> str:
-    """Break prose between words if the terminal is too narrow; what follows a first line is indented.
-
-    A command in it stays in one piece, so that it can be copied.
-    """
-    if width is None:
-        return text
-    from textwrap import TextWrapper
-
-    wrapper = TextWrapper(
-        width,
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    # No line is broken at a no-break space.
-    whole = _COMMAND.sub(lambda command: command[0].replace(" ", "\xa0"), text)
-    lines = [wrapper.fill(line) for line in whole.split("\n")]
-    return "\n".join(lines).replace("\xa0", " ")
-
-
-def _hanging(label: str, text: str, width: int | None) -> str:
-    """Return a text behind its label: prose broken between words, a command whole, its remark below it if need be."""
+def _hanging(label: str, text: str) -> str:
+    """Return a text behind its label, further lines of it below its first."""
     head = f"  {label} "
-    room = width and width - len(head)
-    text = visible(text, "\n")
-    if label.strip() in COMMAND_LABELS:
-        text = _commands(text, room)
-    else:
-        text = broken(text, room)
-    return head + text.replace("\n", "\n" + " " * len(head))
-
-
-def _commands(text: str, width: int | None) -> str:
-    """Keep commands whole, with the remarks of long ones below them; break prose, which begins with a capital."""
-    lines = []
-    for line in text.split("\n"):
-        if width is None or len(line) <= width:
-            lines.append(line)
-        elif line[:1].isupper():
-            lines.append(broken(line, width))
-        else:
-            command, _, remark = line.partition("   ")
-            lines.append(command)
-            if remark:
-                lines.append(broken(remark.strip(), width, 2))
-    return "\n".join(lines)
+    return head + visible(text, "\n").replace("\n", "\n" + " " * len(head))

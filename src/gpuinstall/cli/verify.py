@@ -221,7 +221,7 @@ def _show_device(terminal: Terminal, device: Device) -> None:
             line = f"  {check.name:<22} {check.status:<8} {check.seconds:7.3f} s  {message}"
             terminal.line(line.rstrip())
         elif message and _is_notable(check):
-            terminal.prose(f"  {check.name:<16} {message}", 19)
+            terminal.line(f"  {check.name:<16} {message}")
 
 
 def _is_notable(check: CheckResult) -> bool:
@@ -244,9 +244,9 @@ def _detail(device: Device) -> str:
 
 def _show_fault(terminal: Terminal, fault: Finding) -> None:
     mark = f"   [{fault.id}]" if fault.id else ""
-    terminal.prose(f"  {fault.message}{mark}", 4)
+    terminal.line(f"  {fault.message}{mark}")
     if fault.why:
-        terminal.prose(f"    why   {fault.why}", 10)
+        terminal.line(f"    why   {fault.why}")
     label = "do"
     for fix in fault.fixes[:3]:
         command = str(fix).removeprefix("or ").replace("\n", "\n" + " " * 10)

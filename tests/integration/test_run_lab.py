@@ -73,10 +73,17 @@ def test_without_an_environment_nothing_is_run_and_the_way_to_one_is_said(worksh
 def test_an_environment_that_no_gpu_has_tried_says_so_where_there_are_some(workshop, play):
     play(NO_GPU)
     workshop.document("install", "torch==2.13.0", "--backend", "cu126")
-    assert workshop.run("run", "true").err == "", "there is none to try it on"
+    on_cpu = "warning: torch 2.13.0+cu126 runs on the CPU: no GPU can be used here, none was found"
+    for _ in range(2):
+        done = workshop.run("run", "true")
+        assert (done.status, done.err.splitlines()) == (0, [on_cpu])
+    refused = workshop.run("run", "--require-gpu", "sh", "-c", "echo it ran")
+    assert (refused.status, refused.out) == (8, "")
+    assert "error: no GPU can be used here: none was found" in refused.err
     play(RTX_4090)
     assert workshop.run("run", "true").err.splitlines() == [UNTRIED]
     workshop.document("sync")
+    assert workshop.run("run", "--require-gpu", "true").err == ""
     assert workshop.run("run", "true").err == ""
 
 

@@ -8,12 +8,14 @@ import subprocess
 import sys
 from dataclasses import replace
 from errno import ENOENT
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.base.errors import InstallationError, LockError, UsageError
+from gpuinstall.base.backend import CPU, known_backend
+from gpuinstall.base.errors import InstallationError, LockError, MachineError, UsageError
 from gpuinstall.base.files import check_cache, is_of_this_user, make_private_folder, restore_umask
 from gpuinstall.base.in_use import claim, hold, share
 from gpuinstall.base.reporter import SilentReporter
@@ -26,13 +28,17 @@ from gpuinstall.environments.receipt import activated, receipt_of
 from gpuinstall.project import Project, Settings, open_project
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import NoReturn
 
     from gpuinstall.base.environment_paths import EnvironmentPaths
+    from gpuinstall.base.machine import Machine
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
     from gpuinstall.environments.receipt import Receipt
     from gpuinstall.install.scripts import Script
+
+    FitnessCheck = Callable[[Project], list[str]]
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -59,6 +65,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="With --install: also replace what gpuinstall did not make.",
 )
+@click.option("--require-gpu", is_flag=True, help="End with 8 if no GPU can be used.")
 @options.wheels
 @click.option(
     "--with",
@@ -79,11 +86,13 @@ def command(
     proof: bool,
     missing: bool,
     replacing: bool,
+    require_gpu: bool,
     wheels: Path | None,
     sourcing: Sourcing,
 ) -> Outcome:
     """Run a command in the environment, without activating it."""
     sourcing = replace(sourcing, wheels=wheels)
+    check = partial(_check_fitness, require_gpu=require_gpu)
     command_words = list(words)
     receipt = None
     if sys.argv[1:2] == ["run"]:
@@ -98,11 +107,11 @@ def command(
         command_words = ["python", file, *words[1:]]
         script = None if several else read_script(Path(file), extra)
         if script:
-            paths, evidence = _script_environment(script, extra, terminal, sourcing)
+            paths, evidence = _script_environment(script, extra, terminal, sourcing, check)
             _become(command_words, paths, receipt, evidence)
     folder = venv.absolute().parent
     if extra and not several:
-        paths, evidence = _environment_with(extra, folder, terminal, sourcing)
+        paths, evidence = _environment_with(extra, folder, terminal, sourcing, check)
         _become(command_words, paths, None, evidence)
     settings = Settings(
         Request((), sourcing=sourcing),
@@ -113,6 +122,8 @@ def command(
     )
     with open_project(folder if several else Path.cwd(), settings, terminal) as project:
         if several:
+            if require_gpu:
+                _check_gpu(project.machine)
             from gpuinstall.install.start import environment_to_start
 
             paths, evidence = environment_to_start(
@@ -123,16 +134,16 @@ def command(
             )
         else:
             paths = project.paths
-            evidence = _checked_environment(project, words[0])
+            evidence = _checked_environment(project, words[0], check)
         libraries = project.compat_libraries
     _become(command_words, paths, receipt, evidence, libraries)
 
 
-def _checked_environment(project: Project, program: str) -> list[str]:
+def _checked_environment(project: Project, program: str, check: FitnessCheck) -> list[str]:
     """Check the environment of a folder; return the files by which the next start knows that it still fits."""
     from gpuinstall.environments.records import say_stranger
 
-    evidence = _check_fitness(project)
+    evidence = check(project)
     say_stranger(project.paths.venv, project.reporter)
     if not evidence:
         return []
@@ -144,6 +155,7 @@ def _environment_with(
     folder: Path,
     terminal: Terminal,
     sourcing: Sourcing,
+    check: FitnessCheck,
 ) -> tuple[EnvironmentPaths, list[str]]:
     """Return the proven environment of a folder's request with more requirements, and the files that say so."""
     from gpuinstall.install.scripts import Script
@@ -153,7 +165,7 @@ def _environment_with(
     request = (*declared.requirements, *declared.constraints)
     script = Script.of_folder(folder, extra, request)
     settings = Settings(Request(extra, sourcing=sourcing))
-    return _cached_environment(script, settings, extra, terminal)
+    return _cached_environment(script, settings, extra, terminal, check)
 
 
 def _script_environment(
@@ -161,6 +173,7 @@ def _script_environment(
     extra: tuple[str, ...],
     terminal: Terminal,
     sourcing: Sourcing,
+    check: FitnessCheck,
 ) -> tuple[EnvironmentPaths, list[str]]:
     """Return the proven environment of a script's request, and the files that say so."""
     request = Request(
@@ -170,7 +183,7 @@ def _script_environment(
         sourcing=sourcing,
     )
     settings = Settings(request, only=True, source_settings=script.settings)
-    return _cached_environment(script, settings, extra, terminal)
+    return _cached_environment(script, settings, extra, terminal, check)
 
 
 def _cached_environment(
@@ -178,6 +191,7 @@ def _cached_environment(
     settings: Settings,
     extra: tuple[str, ...],
     terminal: Terminal,
+    check: FitnessCheck,
 ) -> tuple[EnvironmentPaths, list[str]]:
     """Return an environment in the cache that fits this machine, and the files that say so; install it if need be."""
     of_folder = script.file.is_dir()
@@ -186,7 +200,7 @@ def _cached_environment(
         folder = script.file if of_folder else paths.folder
         with open_project(folder, replace(settings, venv=paths.venv), terminal) as project:
             try:
-                return paths, _check_fitness(project) + script.evidence
+                return paths, check(project) + script.evidence
             except (UsageError, LockError) as error:
                 if _may_replace(paths, error):
                     if not of_folder:
@@ -267,8 +281,23 @@ def _way_round(error: UsageError, paths: EnvironmentPaths) -> str | None:
     return None
 
 
-def _check_fitness(project: Project) -> list[str]:
-    """Check that an environment is ours and fits this machine.
+def _check_gpu(machine: Machine) -> None:
+    """Raise MachineError if no GPU can be used."""
+    cause = _why_no_gpu(machine)
+    if cause:
+        message = f"no GPU can be used here: {cause}"
+        raise MachineError("no-gpu", message, hint="gpuinstall doctor")
+
+
+def _why_no_gpu(machine: Machine) -> str:
+    """Return why no GPU can be used; "" if one can."""
+    for problem in machine.blocking:
+        return problem.message
+    return "" if machine.gpus else "none was found"
+
+
+def _check_fitness(project: Project, *, require_gpu: bool) -> list[str]:
+    """Check that an environment is ours and fits this machine, with a GPU that can be used if one is required.
 
     Returns:
         The files that say so; none for a stranger's environment, or one that was never tried on GPUs that are
@@ -277,12 +306,15 @@ def _check_fitness(project: Project) -> list[str]:
     Raises:
         UsageError: if there is no environment of ours.
         LockError: if it is for another machine.
+        MachineError: if no GPU can be used, and one is required.
     """
     from gpuinstall.install.inspection import inspect_environment
     from gpuinstall.lock.fit import Fit, fit
     from gpuinstall.wheels.learned.store import known_catalog
 
     venv, machine = project.paths.venv, project.machine
+    if require_gpu:
+        _check_gpu(machine)
     existing = inspect_environment(project.paths, machine)
     marker = existing.marker
     if marker is None or not existing.has_python:
@@ -301,6 +333,11 @@ def _check_fitness(project: Project) -> list[str]:
                 f"{venv} does not fit this machine: {verdict.reason.message}",
                 hint="gpuinstall sync",
             )
+    if existing.lock and not machine.gpus and known_backend(marker.backend) != CPU:
+        torch = existing.lock.versions["torch"]
+        cause = _why_no_gpu(machine)
+        project.reporter.warn(f"torch {torch} runs on the CPU: no GPU can be used here, {cause}")
+        return []
     if machine.gpus and marker.verdict.get("status") == "unproven":
         project.reporter.warn("this environment is not proven on a GPU yet; run gpuinstall sync")
         return []

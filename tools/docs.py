@@ -31,7 +31,6 @@ from gpuinstall.catalog.authored import TABLES
 from gpuinstall.catalog.failures.table import load_advice, load_failures, load_lookalikes
 from gpuinstall.cli.main import COMMANDS, entrance
 from gpuinstall.sources.provenance import SETTING_RULES
-from gpuinstall.verify.cover import load_rows
 from gpuinstall.verify.kernels import all_gpus, deep, programs, quick
 from tools.support_table import support_page
 
@@ -255,28 +254,21 @@ def document(file: str) -> str:
 
 def checks(kind: str) -> str:
     """Write the table of the quick checks, of the deep ones, or of those of programs."""
-    if kind == "program":
-        rows = [_check(row.check, row) for row in programs.PROGRAMS]
-        for module, row in load_rows().items():
-            name = f"{module.replace('_', '-')}-{row['operation']}"
-            rows.append(_check_row(name, row["where"], row["says"], row.get("limit")))
-        rows.sort()
-    else:
-        tables = {"quick": quick.CHECKS, "deep": (*deep.CHECKS, *all_gpus.CHECKS)}
-        rows = [_check(check.name, check) for check in tables[kind]]
+    tables = {
+        "quick": quick.CHECKS,
+        "deep": (*deep.CHECKS, *all_gpus.CHECKS),
+        "program": sorted(programs.PROGRAMS, key=lambda check: check.name),
+    }
+    rows = map(_check, tables[kind])
     return "| check | on | shows | greatest error |\n|---|---|---|---|\n" + "".join(rows)
 
 
-def _check(name: str, check: Any) -> str:
+def _check(check: Any) -> str:
     function = check.run.func if isinstance(check.run, partial) else check.run
-    said = (inspect.getdoc(function) or "").splitlines()[0]
-    return _check_row(name, check.where, said, check.limit)
-
-
-def _check_row(name: str, where: str, said: str, limit: float | None) -> str:
-    devices = ", ".join(DEVICES[kind] for kind in where.split())
-    greatest_error = f"{limit:.1e}" if limit else ""
-    return f"| {name} | {devices} | {said.rstrip('.')} | {greatest_error} |\n"
+    said = (inspect.getdoc(function) or "").splitlines()[0].rstrip(".")
+    devices = ", ".join(DEVICES[kind] for kind in check.where.split())
+    greatest_error = f"{check.limit:.1e}" if check.limit else ""
+    return f"| {check.name} | {devices} | {said} | {greatest_error} |\n"
 
 
 def settings() -> str:

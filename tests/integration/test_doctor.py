@@ -77,7 +77,7 @@ def test_the_document_holds_all_four_parts(doctor, play):
 
 def test_a_kernel_that_fails_is_the_environments_fault(doctor, play):
     play(HEALTHY)
-    done = doctor("--json", verdict={uuid_of(1): {"failed": {"sort": NO_IMAGE}}})
+    done = doctor("--json", verdict={uuid_of(1): {"failed": {"reduction": NO_IMAGE}}})
     assert done.status == 5
     (finding,) = findings(done)
     assert (finding["id"], finding["blocking"]) == ("F37", True)

@@ -50,7 +50,7 @@ def site(workshop: Workshop) -> Path:
 def test_after_a_first_proof_that_failed_the_doctor_calls_no_environment_healthy(
     workshop, tmp_path, monkeypatch
 ):
-    (tmp_path / "verdict.json").write_text(json.dumps({"*": {"failed": {"sort": NO_KERNEL}}}))
+    (tmp_path / "verdict.json").write_text(json.dumps({"*": {"failed": {"reduction": NO_KERNEL}}}))
     monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
     assert workshop.run("install").status == 5
     done = workshop.run("doctor")

@@ -48,16 +48,16 @@ def test_two_gpus_that_pass_are_two_lines(command):
 
 
 def test_a_gpu_that_fails_is_named_with_cause_and_fix(command):
-    failing = {uuid_of(1): {"failed": {"elementwise": NO_IMAGE, "sort": NO_IMAGE}}}
+    failing = {uuid_of(1): {"failed": {"elementwise": NO_IMAGE, "reduction": NO_IMAGE}}}
     done = command(verdict=failing)
     assert done.status == 5
     assert "GPU 0       NVIDIA GeForce RTX 4090: passed" in done.out
-    assert f"  elementwise, sort: {NO_IMAGE}   [F37]\n    why   " in done.out
+    assert f"  elementwise, reduction: {NO_IMAGE}   [F37]\n    why   " in done.out
     assert "    do    gpuinstall install" in done.out
 
 
 def test_the_document_says_the_same(command):
-    done = command("--json", verdict={uuid_of(1): {"failed": {"sort": NO_IMAGE}}})
+    done = command("--json", verdict={uuid_of(1): {"failed": {"reduction": NO_IMAGE}}})
     document = json.loads(done.out)
     assert (document["command"], document["status"], document["exit_code"], done.status) == (
         "verify",
@@ -67,7 +67,7 @@ def test_the_document_says_the_same(command):
     )
     assert [device["status"] for device in document["data"]["devices"]] == ["passed", "failed"]
     assert document["errors"][0]["code"] == "kernel-failed"
-    assert document["errors"][0]["message"] == f"GPU 1: sort: {NO_IMAGE}"
+    assert document["errors"][0]["message"] == f"GPU 1: reduction: {NO_IMAGE}"
 
 
 def test_a_kernel_that_fails_on_a_machine_that_install_refuses_fails_by_the_machine(command, play):
@@ -79,7 +79,7 @@ def test_a_kernel_that_fails_on_a_machine_that_install_refuses_fails_by_the_mach
         )
     )
     done = command(
-        "--json", verdict={"*": {"failed": {"sort": "CUDA driver version is insufficient"}}}
+        "--json", verdict={"*": {"failed": {"reduction": "CUDA driver version is insufficient"}}}
     )
     document = json.loads(done.out)
     assert (done.status, document["errors"][0]["code"]) == (8, "driver-older-than-gpu")

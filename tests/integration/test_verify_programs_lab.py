@@ -70,7 +70,9 @@ def verify(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verif
 
 def programs(device: Device) -> dict[str, CheckResult]:
     """The checks of programs, by their names."""
-    known = {name for row in PROGRAMS for name in (row.check, f"{row.package}-import")}
+    known = {
+        name for row in PROGRAMS for name in (row.name, f"{row.module.replace('_', '-')}-import")
+    }
     return {check.name: check for check in device.checks if check.name in known}
 
 
@@ -182,14 +184,16 @@ def test_a_package_that_was_compiled_beside_a_torch_is_imported(verify, site):
     small_package(site, "torch-scatter", symbol, requires="torch>=2.0", files=compiled)
     verdict = verify(TWO, {})
     (fault,) = verdict.devices[0].faults
-    assert (fault.message.partition(":")[0], fault.id) == ("torch-scatter-sum", "F56")
+    assert (fault.message.partition(":")[0], fault.id) == ("torch-scatter-import", "F56")
     assert str(fault.fixes[0]).startswith("gpuinstall install --venv ")
     assert " torch torch-scatter " in str(fault.fixes[0])
 
 
 def test_programs_are_not_tried_where_torch_itself_fails(verify):
     verdict = verify(
-        TWO, {"torchvision": ""}, {"GPU-0": {"failed": {"sort": "CUDA error: no kernel image"}}}
+        TWO,
+        {"torchvision": ""},
+        {"GPU-0": {"failed": {"reduction": "CUDA error: no kernel image"}}},
     )
     assert statuses(verdict.devices[0]) == {}
     assert statuses(verdict.devices[1]) == {"torchvision-nms": "passed"}

@@ -244,7 +244,7 @@ def _program(channel, options, told):
     from gpuinstall_kernels.context import CheckContext
     from gpuinstall_kernels.programs import imported, program_check
 
-    name = program_check(options.program, options.device, options.script).name
+    name = program_check(options.program, options.device).name
     if told.get("at") == name:
         _end(told)
     imported(options.program, CheckContext(None, options.device))

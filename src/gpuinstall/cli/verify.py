@@ -40,7 +40,7 @@ STYLES = {
 }
 NOTABLE_CHECKS = ("ecc", "clocks", "pcie-link", "peer-to-peer", "compile", "build")
 """The checks whose message is shown also if they passed."""
-PROGRAM_CHECKS = {program.check for program in PROGRAMS}
+PROGRAM_CHECKS = {program.name for program in PROGRAMS}
 
 
 @click.command("verify")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tomli
 from packaging.utils import canonicalize_name
 
 from gpuinstall.base.environment_paths import packages_folders
@@ -193,8 +191,7 @@ def installed_programs(folders: Sequence[str]) -> tuple[str, ...]:
 
 def program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
     """Return the package of each module that a proof tests beside torch, in the order of the modules."""
-    known = load_catalog().family.union(row.package for row in PROGRAMS)
-    known -= {_TORCH}
+    known = load_catalog().family - {_TORCH}
     programs: dict[str, InstalledPackage] = {}
     for package in read_packages(folders):
         for module in _tested_modules(package, known):
@@ -204,10 +201,7 @@ def program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
 
 def _tested_modules(package: InstalledPackage, known: Collection[str]) -> list[str]:
     """Return the modules of a package that a proof tests: those of its row, else the one it is imported by."""
-    modules = []
-    for module, row in load_rows().items():
-        if re.fullmatch(row["packages"], package.name):
-            modules.append(module)
+    modules = [row.module for row in PROGRAMS if re.fullmatch(row.package, package.name)]
     is_extension = package.is_native and _TORCH in _requirements(package)
     if not modules and (package.name in known or is_extension):
         modules.append(_main_module(package))
@@ -229,11 +223,3 @@ def _main_module(package: InstalledPackage) -> str:
     # One file: its .dist-info has the name as it is written.
     name, _, _ = package.record.name.partition("-")
     return name
-
-
-@cache
-def load_rows() -> dict[str, dict[str, Any]]:
-    """Return the rows of ``libraries.toml``, by module: libraries and extensions that are not torch's."""
-    path = Path(__file__).with_name("data") / "libraries.toml"
-    table = tomli.loads(path.read_text("utf-8"))
-    return {row["module"]: row for row in table["libraries"]}

@@ -20,6 +20,8 @@ from gpuinstall.catalog.failures.problems import code_told, fix
 from gpuinstall.environments.environment import advice_words
 from gpuinstall.machine.protocol import Code, Rules
 from gpuinstall.machine.vendors import VENDORS, rules_for
+from gpuinstall.verify.kernels import all_gpus, deep, quick
+from gpuinstall.verify.kernels.programs import program_check
 from gpuinstall.verify.verdict import Device
 from gpuinstall.wheels.learned.store import known_catalog
 
@@ -40,25 +42,12 @@ NO_KERNEL = "no kernel image"
 NO_LIBRARY = "cannot open shared object file"
 NO_NUMPY = "NumPy cannot be loaded"
 
-#: By check: what it is most often if it fails without a known message.
-CAUSES = {
-    "convolution": "F51",
-    "batched-product": "F50",
-    "linear": "F50",
-    "numpy": "F66",
-    "compile": "F68",
-    "all-reduce": "F69",
-}
-#: The same on machines of which something holds; it comes before.
+#: What a check is most often on machines of which something holds; it comes before its own cause.
 CAUSES_WHERE = {
     ("convolution", "legacy-gpu"): "F55",
     ("optimizer-step", "driver-525"): "F19",
 }
-
-PROGRAM_CAUSES = {"torchvision": "F47", "torchaudio": "F48", "bitsandbytes": "F71", "triton": "F68"}
 SHADOWED = "F46"
-OTHER_TORCH = "F56"
-"""What a program that fails beside a torch that works was most often made for: another one."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +220,7 @@ def _cause(
     """Return the entry of the failure catalogue for a failed check: by its text, else by what failed and on what."""
     known = cause_of(text, proof.machine)
     if report.program:
-        usual = PROGRAM_CAUSES.get(report.program, OTHER_TORCH)
+        usual = program_check(report.program, target.device).cause
         if NO_KERNEL in text or NO_LIBRARY in text:
             return usual
         return known or (None if "No module named" in text else usual)
@@ -258,7 +247,8 @@ def _usual_cause(
     for circumstance in circumstances_of(replace(machine, gpus=gpus)):
         if (name, circumstance) in CAUSES_WHERE:
             return CAUSES_WHERE[name, circumstance]
-    return CAUSES.get(name)
+    checks = (*quick.CHECKS, *deep.CHECKS, *all_gpus.CHECKS)
+    return next((check.cause for check in checks if check.name == name), None)
 
 
 def _no_code_cause(

@@ -17,6 +17,7 @@ from gpuinstall.base.files import parse_json
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.values import dataclass
 from gpuinstall.machine.children import run_children, signal_name
+from gpuinstall.verify.kernels.context import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,18 +26,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.reporter import Progress
     from gpuinstall.verify.devices import DeviceTarget
 
-#: What else a line has, by the key that tells its kind.
-_REQUIRED_KEYS = {"name": {"status", "seconds"}, "measure": {"value", "unit"}}
 _STATUSES = ("passed", "failed", "skipped", "unproven")
-#: The types of what a line has, by key.
-_TYPES = (
-    ((int, float), ("seconds", "value")),
-    (list, ("architectures", "loaded")),
-    (
-        (str, type(None)),
-        ("begin", "name", "message", "text", "architecture", "measure", "unit"),
-    ),
-)
 KERNELS = Path(__file__).parent / "kernels"
 # Under a name that no package has: ``kernels`` is one on the index, and programs import it.
 LAUNCH = """
@@ -111,9 +101,6 @@ class KernelRun:
     program: str | None = None
     """The module of one package that is put to the proof instead."""
 
-    script: str | None = None
-    """The row of the program, as JSON."""
-
     def run_all(
         self,
         targets: Sequence[DeviceTarget],
@@ -183,7 +170,6 @@ class KernelRun:
             "work": self.work,
             "seconds": self.seconds,
             "program": self.program,
-            "script": self.script,
         }
         launch = (str(self.python), *self.flags, "-c", LAUNCH, str(KERNELS / "__init__.py"))
         return [*launch, json.dumps(options)]
@@ -194,14 +180,14 @@ def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
     lines = list(filter(None, map(json_object, finished.out.splitlines())))
     records = [
         CheckResult(
-            line["name"],
+            str(line["name"]),
             "skipped" if line["status"] == "unproven" else line["status"],
-            line["seconds"],
+            float(line["seconds"]),
             message=line.get("message"),
             evidence=line.get("text") or "",
         )
         for line in lines
-        if "name" in line
+        if line.get("status") in _STATUSES
     ]
     if not (finished.ok and records):
         records.append(
@@ -245,24 +231,14 @@ def _unfinished_check(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def json_object(line: str) -> dict[str, Any] | None:
-    """Return a line that a child of ours wrote; None if something else wrote it (a start-up file of the user's)."""
+    """Return what a child of ours wrote in a line; None if something else wrote it (a start-up file of the user's)."""
+    if not line.startswith(MARK):
+        return None
     with suppress(ValueError):
-        value = parse_json(line)
-        if isinstance(value, dict) and _is_ours(value):
-            return value
+        value = parse_json(line.removeprefix(MARK))
+        return value if isinstance(value, dict) else None
+    # The child was ended in the middle of a line.
     return None
-
-
-def _is_ours(line: dict[str, Any]) -> bool:
-    """Whether what a child of ours writes stands there as it writes it."""
-    for key, others in _REQUIRED_KEYS.items():
-        if key in line and not others <= line.keys():
-            return False
-    for types, keys in _TYPES:
-        for key in keys:
-            if key in line and not isinstance(line[key], types):
-                return False
-    return line.get("status", "passed") in _STATUSES
 
 
 def how_it_ended(finished: Finished, seconds: float) -> str:

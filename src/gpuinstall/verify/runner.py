@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.machine.vendors import VENDORS, vendor_of
-from gpuinstall.verify.cover import installed_programs, load_rows
+from gpuinstall.verify.cover import installed_programs
 from gpuinstall.verify.devices import (
     CPU_TARGET,
     DeviceTarget,
@@ -269,7 +268,8 @@ def prove_programs(
     proven = list(devices)
     if not tried:
         return proven
-    runs = [_program_run(run, module) for module in modules]
+    seconds = min(run.seconds, KERNEL_SECONDS["quick"])
+    runs = [replace(run, program=module, seconds=seconds) for module in modules]
     # Two processors for each child.
     at_once = (os.cpu_count() or 1) // (2 * len(tried))
 
@@ -285,22 +285,6 @@ def prove_programs(
         for (number, target), report in zip(tried.items(), reports, strict=True):
             proven[number] = proven[number].with_checks(check_results(target, report, proof))
     return proven
-
-
-def _program_run(run: KernelRun, module: str) -> KernelRun:
-    row = load_rows().get(module)
-    run = replace(
-        run,
-        program=module,
-        seconds=min(run.seconds, KERNEL_SECONDS["quick"]),
-    )
-    if row is None:
-        return run
-    return replace(
-        run,
-        script=json.dumps(row),
-        seconds=row.get("seconds", run.seconds),
-    )
 
 
 def _with_check(devices: Sequence[Device], check: CheckResult) -> list[Device]:

@@ -71,18 +71,18 @@ def test_its_gpus_run_the_checks_of_every_gpu_with_its_build(verify):
     assert [device.name for device in verdict.devices] == ["Acme Anvil", "Acme Anvil"]
     said = {check.name: check.message for check in verdict.devices[0].checks}
     assert said["architectures"] == "anvil3 runs anvil3"
-    assert {"elementwise", "streams", "all-reduce"} <= set(said)
+    assert {"elementwise", "copies", "all-reduce"} <= set(said)
     assert not {"cuda-graph", "ecc"} & set(said)
 
 
 def test_a_list_without_code_for_it_explains_kernels_that_failed(verify):
     (device,) = verify(
-        "acme1", "anvil1", plays={"architecture": "anvil1", "failed": {"sort": "no"}}
+        "acme1", "anvil1", plays={"architecture": "anvil1", "failed": {"reduction": "no"}}
     ).devices
     failed = {check.name: check.message for check in device.checks if check.status == "failed"}
     assert failed == {
         "architectures": "the build has no code for anvil1, only for anvil3",
-        "sort": "no",
+        "reduction": "no",
     }
 
 

@@ -11,6 +11,7 @@ from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.process import Finished
 from gpuinstall.verify.devices import DeviceTarget
 from gpuinstall.verify.kernel_run import KernelRun, read_kernel_report
+from gpuinstall.verify.kernels.context import MARK
 
 BEGIN, END = (
     {"begin": "import"},
@@ -19,7 +20,9 @@ BEGIN, END = (
 
 
 def ended(*lines: dict[str, Any], status: int | None = 0, err: str = "") -> Finished:
-    return Finished(("python",), status, "".join(json.dumps(line) + "\n" for line in lines), err)
+    return Finished(
+        ("python",), status, "".join(f"{MARK}{json.dumps(line)}\n" for line in lines), err
+    )
 
 
 def test_a_child_that_ends_well_is_its_lines():
@@ -90,7 +93,7 @@ def test_a_device_that_could_not_be_tried_is_not_a_failure():
 
 def test_a_last_line_that_was_cut_is_left_out():
     whole = ended(BEGIN, END, {"begin": "sort"}, status=-9)
-    cut = Finished(whole.argv, -9, whole.out + '{"name": "sort", "sta', "")
+    cut = Finished(whole.argv, -9, whole.out + f'{MARK}{{"name": "sort", "sta', "")
     assert [record.name for record in read_kernel_report(cut, 180).records] == ["import", "sort"]
 
 

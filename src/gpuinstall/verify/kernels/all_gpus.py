@@ -82,6 +82,6 @@ def peers(context: CheckContext) -> str:
 
 
 CHECKS = (
-    Check("all-reduce", all_reduce, where="all"),
+    Check("all-reduce", all_reduce, where="all", cause="F69"),
     Check("peer-to-peer", peers, where="all"),
 )

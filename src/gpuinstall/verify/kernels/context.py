@@ -16,6 +16,8 @@ EPSILON = {
     "float8_e4m3fn": 2.0**-3,
 }
 WINOGRAD = 16
+MARK = "gpuinstall: "
+"""How a line of ours begins on the standard output, where a start-up file of the environment may write too."""
 NO_GPU = ("cpu", "mps", "all", "none")
 
 
@@ -138,7 +140,9 @@ class Check(NamedTuple):
     """One row of a table of checks."""
 
     name: str
-    run: Callable[[CheckContext], str | None]
+    run: Callable[..., str | None]
+    """Takes the context, and of another package than torch its module."""
+
     limit: float | None = None
     """The greatest error allowed."""
 
@@ -147,6 +151,15 @@ class Check(NamedTuple):
 
     "gpu" is any GPU but Apple's ("mps"), "cuda" one that torch names so (NVIDIA's and AMD's), "all" all GPUs at once.
     """
+
+    cause: str | None = None
+    """The entry of the table of failures that it is most often if it fails without a known message."""
+
+    package: str = ""
+    """A pattern of the packages whose module it tests; empty: torch."""
+
+    module: str = ""
+    """What is imported of that package."""
 
 
 def runs_on(where: str, device: str) -> bool:

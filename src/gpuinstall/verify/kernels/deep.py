@@ -308,5 +308,5 @@ CHECKS = (
     Check("linear-algebra", solve, tolerance("float32", SIDE)),
     Check("random-numbers", randomness),
     Check("cuda-graph", graph, where="cuda"),
-    Check("compile", compiled, tolerance("float32", 4)),
+    Check("compile", compiled, tolerance("float32", 4), cause="F68"),
 )

@@ -54,7 +54,7 @@ def main() -> None:
     }
     if origin:
         answer.update(_version(Path(origin).with_name("version.py")))
-    print(json.dumps(answer))  # noqa: T201  the answer
+    print(f"gpuinstall: {json.dumps(answer)}")  # noqa: T201  the answer
 
 
 def _origin() -> str | None:

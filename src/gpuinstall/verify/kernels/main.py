@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import all_gpus, bench, deep, quick
-from .context import Check, CheckContext, Skip, Unproven, Wrong, allow_tf32, runs_on
+from .context import MARK, Check, CheckContext, Skip, Unproven, Wrong, allow_tf32, runs_on
 from .programs import program_check
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Channel:
 
     def send(self, **record: Any) -> None:
         """Write one record at once, so that a crash loses none."""
-        self._stream.write(json.dumps(record) + "\n")
+        self._stream.write(f"{MARK}{json.dumps(record)}\n")
         self._stream.flush()
 
     def attempt(
@@ -120,9 +120,6 @@ class Options(NamedTuple):
     program: str | None
     """The module of a package to prove instead, after importing torch."""
 
-    script: str | None
-    """The row of what the program does, as JSON; None: our table may have it."""
-
 
 def main() -> None:
     """Read the command line and run."""
@@ -131,11 +128,7 @@ def main() -> None:
     faulthandler.enable()
     faulthandler.dump_traceback_later(options.seconds, exit=True)
     if options.program:
-        check = program_check(
-            options.program,
-            options.device,
-            options.script,
-        )
+        check = program_check(options.program, options.device)
         channel.attempt(check.name, lambda: _run_check(check, _context(options)))
         # What the program's threads do at an orderly exit is no part of the check.
         os._exit(0)

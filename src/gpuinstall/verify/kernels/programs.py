@@ -5,14 +5,13 @@ A package that the table does not know is imported, and so is one that has nothi
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Callable
 from ctypes.util import find_library
 from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 from .context import Check, CheckContext, Skip, Wrong, runs_on, tolerance
 from .deep import attended_exactly, demand_headers
@@ -32,69 +31,23 @@ GPU_REQUIRED = (
 )
 
 
-class Program(NamedTuple):
-    """One row of the table."""
-
-    module: str
-    """What is imported."""
-
-    operation: str
-    run: Callable[[CheckContext, Any], None]
-    limit: float | None = None
-    """The greatest error allowed."""
-
-    where: str = "cuda"
-    """The kinds of device that ``run`` has a meaning on."""
-
-    @property
-    def package(self) -> str:
-        """The name that it is installed by."""
-        return self.module.replace("_", "-")
-
-    @property
-    def check(self) -> str:
-        """The name of its check."""
-        return f"{self.package}-{self.operation}"
+def program_check(module: str, device: str) -> Check:
+    """Return the check of a module on a kind of device: its operation, else its import."""
+    for check in PROGRAMS:
+        if check.module == module:
+            break
+    else:
+        check = Check("", lambda *_: None, package=module, module=module, cause=OTHER_TORCH)
+    if not (check.name and runs_on(check.where, device)):
+        # The package of a module with an underscore has a hyphen.
+        package = check.name.rpartition("-")[0] or module.replace("_", "-")
+        check = check._replace(name=f"{package}-import", run=lambda *_: None, limit=None)
+    return check._replace(run=partial(_run, check))
 
 
-def program_check(
-    module: str,
-    device: str,
-    script: str | None = None,
-) -> Check:
-    """Return the check of a module on a kind of device: its operation, else its import.
-
-    Args:
-        script: the row of the module, as JSON; None if ``PROGRAMS`` may have it.
-    """
-    rows = PROGRAMS
-    if script:
-        row = json.loads(script)
-        run = partial(_run_script, row["run"])
-        rows = (
-            Program(
-                module,
-                row["operation"],
-                run,
-                row.get("limit"),
-                row["where"],
-            ),
-        )
-    program = Program(module, "import", lambda *_: None)
-    for row in rows:
-        if row.module == module and runs_on(row.where, device):
-            program = row
-    return Check(
-        program.check,
-        partial(_run, program),
-        program.limit,
-        program.where,
-    )
-
-
-def _run(program: Program, context: CheckContext) -> str:
-    module = imported(program.module, context)
-    program.run(context, module)
+def _run(check: Check, context: CheckContext) -> str:
+    module = imported(check.module, context)
+    check.run(context, module)
     return str(getattr(module, "__version__", ""))
 
 
@@ -116,20 +69,6 @@ def imported(name: str, context: CheckContext) -> Any:
 def _demand_ffmpeg() -> None:
     if find_library("avutil") is None:
         raise Skip("torchcodec requires FFmpeg's libraries (libavutil and others); not found")
-
-
-def _run_script(script: str, context: CheckContext, module: Any) -> None:
-    """Run an operation of ``libraries.toml``."""
-    names = {
-        "context": context,
-        "torch": context.torch,
-        "module": module,
-        "product": partial(_product, context),
-        "attend": partial(_attend, context),
-        "Skip": Skip,
-        "Wrong": Wrong,
-    }
-    exec(script, names)  # noqa: S102  our own
 
 
 def _product(context: CheckContext, multiply: Callable[[Any, Any], Any]) -> None:
@@ -350,61 +289,128 @@ def normalized(context: CheckContext, vllm: Any) -> None:
     )
 
 
-EIGHT_BITS = 2.0**-6
+def provided(context: CheckContext, onnxruntime: Any) -> None:
+    """A matrix product by the provider for the device, which leaves nothing to another, against float64."""
+    provider = "CUDAExecutionProvider" if context.on_gpu else "CPUExecutionProvider"
+    settings = onnxruntime.SessionOptions()
+    if context.on_gpu:
+        settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    session = onnxruntime.InferenceSession(ONNX_PRODUCT, settings, providers=[provider])
+    if provider not in session.get_providers():
+        raise Wrong(f"{provider} cannot be loaded, and the CPU would serve instead")
+    _product(context, lambda a, b: session.run(None, {"a": a, "b": b})[0])
 
-PROGRAMS: tuple[Program, ...] = (
-    Program("torchvision", "nms", boxes, where="cuda cpu"),
-    Program(
+
+def array_product(context: CheckContext, cupy: Any) -> None:
+    """A matrix product (cuBLAS) and a kernel that is compiled here (NVRTC), against float64."""
+    _product(context, lambda a, b: cupy.asnumpy(cupy.asarray(a) @ cupy.asarray(b) + 0))
+
+
+def compiled_product(context: CheckContext, jax: Any) -> None:
+    """A matrix product, compiled for the device, against float64."""
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    put = partial(jax.device_put, device=jax.devices("cuda" if context.on_gpu else "cpu")[0])
+    _product(context, lambda a, b: jax.jit(jax.numpy.matmul)(put(a), put(b)))
+
+
+def sees_gpu(
+    count: Callable[[Any], Any],
+    outcome: type[Exception],
+    context: CheckContext,
+    module: Any,
+) -> None:
+    """The library sees the GPU, and would not quietly run on the CPU."""
+    if context.on_gpu and not count(module):
+        raise outcome(f"{module.__name__} sees no GPU, and would run on the CPU")
+
+
+def eight_bit_attention(context: CheckContext, sageattention: Any) -> None:
+    """Attention with queries and keys in eight bits against float64."""
+    if context.below(8, 0):
+        raise Skip("sageattention needs compute capability 8.0")
+    _attend(context, partial(sageattention.sageattn, tensor_layout="NHD"))
+
+
+EIGHT_BITS = 2.0**-6
+TF32 = tolerance("float16")
+"""Some libraries round to TensorFloat-32, whose precision is that of float16."""
+OTHER_TORCH = "F56"
+"""What fails beside a torch that works was most often made for another one."""
+# c = MatMul(a, b) of 64 × 64 float32, opset 13.
+ONNX_PRODUCT = bytes.fromhex(
+    "0808428200100d3af6000a95000a8100610a810062128100632286004d61744d756c12870070726f647563745a99000a8100611292000a"
+    "8f000801128a000a820008400a820008405a99000a8100621292000a8f000801128a000a820008400a820008406299000a810063129200"
+    "0a8f000801128a000a820008400a82000840"
+)
+
+
+def _row(
+    module: str,
+    operation: str,
+    run: Callable[..., None],
+    *,
+    limit: float | None = None,
+    where: str = "cuda",
+    package: str = "",
+    cause: str = OTHER_TORCH,
+) -> Check:
+    name = module.replace("_", "-")
+    return Check(
+        f"{name}-{operation}",
+        run,
+        limit,
+        where,
+        cause,
+        package or name,
+        module,
+    )
+
+
+ANYWHERE = "cuda cpu"
+PROGRAMS: tuple[Check, ...] = (
+    _row("torchvision", "nms", boxes, where=ANYWHERE, cause="F47"),
+    _row(
         "torchaudio",
         "filter",
         filtered,
-        tolerance("float32", SIDE),
-        where="cuda cpu",
+        limit=tolerance("float32", SIDE),
+        where=ANYWHERE,
+        cause="F48",
     ),
-    Program(
-        "torchcodec",
-        "sound",
-        sound,
-        2.0**-14,
-        where="gpu cpu",
+    _row("torchcodec", "sound", sound, limit=2.0**-14, where="gpu cpu"),
+    _row("torchao", "quantize", quantized_weights, limit=EIGHT_BITS, where=ANYWHERE),
+    _row("bitsandbytes", "quantize", quantized, limit=EIGHT_BITS, where=ANYWHERE, cause="F71"),
+    _row("xformers", "attention", packed_attention, limit=tolerance("float16", LENGTH)),
+    _row("flash_attn", "attention", flash_attention, limit=tolerance("float16", LENGTH, margin=4)),
+    _row("vllm", "norm", normalized, limit=tolerance("float16", SIDE * 4)),
+    _row("triton", "kernel", triton_kernel, limit=tolerance("float32"), where="gpu", cause="F68"),
+    _row("sageattention", "attention", eight_bit_attention, limit=4 * EIGHT_BITS),
+    _row("onnxruntime", "product", provided, limit=TF32, where=ANYWHERE, package="onnxruntime-gpu"),
+    _row("cupy", "product", array_product, limit=TF32, package=r"cupy(-cuda\d+x)?"),
+    _row(
+        "jax",
+        "product",
+        compiled_product,
+        limit=TF32,
+        where=ANYWHERE,
+        package=r"jax-cuda\d+-plugin",
     ),
-    Program(
-        "torchao",
-        "quantize",
-        quantized_weights,
-        EIGHT_BITS,
-        where="cuda cpu",
+    _row(
+        "tensorflow",
+        "device",
+        partial(sees_gpu, lambda module: module.config.list_physical_devices("GPU"), Wrong),
     ),
-    Program(
-        "bitsandbytes",
-        "quantize",
-        quantized,
-        EIGHT_BITS,
-        where="cuda cpu",
+    _row("ctranslate2", "device", partial(sees_gpu, lambda m: m.get_cuda_device_count(), Wrong)),
+    _row(
+        "faiss",
+        "device",
+        partial(sees_gpu, lambda m: getattr(m, "get_num_gpus", int)(), Wrong),
+        package=r"faiss-gpu(-cu\d+)?",
     ),
-    Program(
-        "xformers",
-        "attention",
-        packed_attention,
-        tolerance("float16", LENGTH),
-    ),
-    Program(
-        "flash_attn",
-        "attention",
-        flash_attention,
-        tolerance("float16", LENGTH, margin=4),
-    ),
-    Program(
-        "vllm",
-        "norm",
-        normalized,
-        tolerance("float16", SIDE * 4),
-    ),
-    Program(
-        "triton",
-        "kernel",
-        triton_kernel,
-        tolerance("float32"),
-        where="gpu",
+    _row(
+        "llama_cpp",
+        "device",
+        partial(sees_gpu, lambda module: module.llama_supports_gpu_offload(), Skip),
+        package="llama-cpp-python",
     ),
 )

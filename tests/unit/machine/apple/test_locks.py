@@ -147,4 +147,4 @@ def test_kernels_are_tried_on_the_gpu_and_not_on_the_cpu(plays, status, tmp_path
     assert (device.label, device.name, verdict.status) == ("GPU 0", "Apple M3 Max", status)
     names = {check.name for check in device.checks}
     assert {"matmul-float32", "convolution", "optimizer-step"} <= names
-    assert not {"streams", "allocator", "numpy"} & names
+    assert not {"copies", "numpy"} & names

@@ -8,7 +8,7 @@ from gpuinstall.base.finding import Finding, Reason
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.base.machine import Driver, Gpu, Machine
     from gpuinstall.catalog import Build, Catalog
@@ -65,6 +65,10 @@ class Rules:
     def platform_fault(self) -> Finding | None:
         """Return why no public build runs on this kind of machine, whatever its GPUs and its driver."""
         return None
+
+    def own_builds(self) -> Iterator[str]:
+        """Yield the command that installs the maker's own builds for these GPUs, which cannot be locked."""
+        yield from ()
 
     def driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
         """Return that the machine has no driver for these GPUs, or one of an unknown release."""

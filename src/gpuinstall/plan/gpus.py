@@ -172,7 +172,7 @@ def gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None:
             unsupported[gpu.index] = never_made(gpu, context)
     distinct = tuple(dict.fromkeys(unsupported.values()))
     if context.gpus and len(unsupported) == len(context.gpus):
-        return refused(usable, distinct)
+        return refused(usable, distinct, "\n".join(rules.own_builds()) or None)
     if usable.gpus and driver_fault:
         return _not_repaired(context, [driver_fault])
     # The fix is that of the newest GPU that can be repaired; for the others no build was made.

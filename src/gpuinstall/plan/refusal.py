@@ -160,8 +160,10 @@ def _refused_by_machine(unserved: NoCandidate, rejected: tuple[RejectedBuild, ..
     build = nearest.candidate
     reason = nearest.reason
     error_class: type[GpuInstallError] = NoBuildError
+    fix = _fix(nearest, context)
     if reason.code in rules.code_reasons:
         reason = never_made(context.gpus[0], context)
+        fix = "\n".join(filter(None, (*rules.own_builds(), fix))) or None
     else:
         if reason.code == "unreachable":
             message = (
@@ -178,7 +180,7 @@ def _refused_by_machine(unserved: NoCandidate, rejected: tuple[RejectedBuild, ..
     return refused(
         context,
         (reason,),
-        _fix(nearest, context),
+        fix,
         error_class=error_class,
         rejected=rejected,
     )

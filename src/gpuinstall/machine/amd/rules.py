@@ -81,16 +81,16 @@ class AmdRules(Rules):
         place = "WSL" if wsl else "Windows"
         fixes = [f"AMD's guide: {ON_WINDOWS}"]
         if not wsl:
-            fixes = [*self._windows_commands(), *fixes]
+            fixes = [*self.own_builds(), *fixes]
         return Finding(
             "amd-elsewhere",
             f"PyTorch's index has no build for AMD GPUs on {place}; AMD's own builds cannot be locked",
             fixes=tuple(fixes),
         )
 
-    def _windows_commands(self) -> Iterator[str]:
+    def own_builds(self) -> Iterator[str]:
         """Yield the command that installs AMD's own builds, if they have code for a GPU: for the first that they have."""
-        table = self.chips["windows"]
+        table = self.chips["own_index"]
         for gpu in sorted(self.machine.gpus, key=self.rank, reverse=True):
             if gpu.architecture in table["architectures"]:
                 lines = (

@@ -105,7 +105,10 @@ def test_a_chip_is_never_served_by_the_code_of_its_relatives():
     plan = choose(amd("gfx1031"), Request(), frozen_catalog())
 
     assert (plan.exit_code, plan.reasons[0].code) == (3, "no-build-ever")
-    assert plan.fix == "Run it again with --backend cpu: the CPU build instead"
+    command, cpu = (plan.fix or "").splitlines()
+    assert command.startswith("python -m pip install --index-url https://stable.repo.amd.com/")
+    assert '"torch[device-gfx1031]==' in command
+    assert cpu == "Run it again with --backend cpu: the CPU build instead"
 
 
 def test_a_kernel_far_from_the_rocm_is_a_warning_and_prefers_an_older_one():
@@ -147,7 +150,7 @@ def test_windows_is_refused_with_amds_own_command_and_guide():
 
 
 def test_on_windows_a_chip_that_amds_index_has_nothing_for_is_led_to_the_guide_alone():
-    plan = choose(amd("gfx1032", os="windows"), Request(), frozen_catalog())
+    plan = choose(amd("gfx803", os="windows"), Request(), frozen_catalog())
 
     assert (plan.fix or "").startswith("AMD's guide: https://rocm.docs.amd.com/")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -111,15 +110,6 @@ class Fields:
             raise self.malformed(key, "is missing")
         return value
 
-    def quantity(self, key: str) -> float | None:
-        """Return a number from 0 up, whole or not."""
-        value: float | None = self.body.get(key)
-        if value is None:
-            return None
-        if type(value) in {int, float} and 0 <= value < math.inf:
-            return value
-        raise self.malformed(key, f"is {value!r}, not a number from 0 up")
-
     def fields(self, key: str) -> Fields | None:
         """Return an object."""
         value = self._of(key, dict)
@@ -145,21 +135,6 @@ class Fields:
         """Return a list of integers from 0 up."""
         items = self.items(key)
         return tuple(self._natural(item, key) for item in items)
-
-    def each_parsed(
-        self,
-        key: str,
-        parse: Callable[[object], _Value],
-    ) -> tuple[_Value, ...]:
-        """Return a list, each item as ``parse`` reads it, which raises ValueError if it cannot."""
-        values: list[_Value] = []
-        items = self.items(key)
-        try:
-            values.extend(map(parse, items))
-        except ValueError as error:
-            # It was the item behind the last one that could be read.
-            raise self.malformed(f"{key}[{len(values)}]", str(error)) from None
-        return tuple(values)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """Return a list, each item written as a string."""

@@ -44,20 +44,12 @@ class Hashes(NamedTuple):
 
     def __or__(self, other: Hashes) -> Hashes:
         """Return both together."""
-        return Hashes(
-            known={**self.known, **other.known},
-            missing={**self.missing, **other.missing},
-        )
+        return Hashes({**self.known, **other.known}, {**self.missing, **other.missing})
 
     def of(self, files: Sequence[LockedFile]) -> Hashes:
         """Return those of some files alone."""
-        known = {}
-        missing = {}
-        for file in files:
-            if file.url in self.known:
-                known[file.url] = self.known[file.url]
-            if file in self.missing:
-                missing[file] = self.missing[file]
+        known = {file.url: self.known[file.url] for file in files if file.url in self.known}
+        missing = {file: self.missing[file] for file in files if file in self.missing}
         return Hashes(known, missing)
 
 

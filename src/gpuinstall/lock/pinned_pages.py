@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING
 
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
-from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_json
 from gpuinstall.base.threads import side_by_side
 
@@ -34,7 +32,8 @@ def date_of_pins(limits: Sequence[ParsedRequirement], session: Session) -> str |
         None if nothing is pinned to one version, or no source tells when that came out.
     """
     pins = [limit for limit in limits if _is_exact(limit)]
-    days = [release_day(page, pin) for pin, page in _pages(pins, session)]
+    pages = side_by_side(session.known_page, [pin.name for pin in pins])
+    days = [release_day(page, pin) for page, pin in zip(pages, pins, strict=True) if page]
     newest = max(filter(None, days), default=None)
     if newest is None:
         return None
@@ -65,27 +64,6 @@ def _is_exact(requirement: ParsedRequirement) -> bool:
     """Whether a requirement pins one version."""
     parts = requirement.specifier or ()
     return any(part.operator == "==" and not part.version.endswith("*") for part in parts)
-
-
-def _pages(
-    pins: Sequence[ParsedRequirement], session: Session
-) -> list[tuple[ParsedRequirement, Page]]:
-    """Return the requirements that have a page, each with it."""
-    pages = side_by_side(partial(_page_of, session=session), pins)
-    pairs = zip(pins, pages, strict=True)
-    return [(pin, page) for pin, page in pairs if page]
-
-
-def _page_of(pin: ParsedRequirement, session: Session) -> Page | None:
-    """Return the page of the first index that has the package."""
-    for index in session.sources.indexes_for(pin.name, session.default_index):
-        # The page of a folder has no dates.
-        if index.startswith(("http://", "https://")):
-            with suppress(InstallationError):
-                page = session.client.page(f"{index}/{pin.name}/")
-                if page:
-                    return page
-    return None
 
 
 def _version_of(filename: str) -> Version | None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import (
     ParsedRequirement,
     parse_requirement,
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Wheel
     from gpuinstall.lock.target import Target
     from gpuinstall.sources.session import Session
-    from gpuinstall.sources.web.client import Page
 
 _EARLY = re.compile(r"\d(a|b|rc|\.dev)\d")
 FIRST_PAGES = ("torch", "torchaudio", "torchvision", "triton")
@@ -115,7 +113,7 @@ def list_programs(
 
     def listed(program: ParsedRequirement) -> ListedProgram:
         name = program.name
-        page = _page(program, session)
+        page = session.known_page(name)
         # Which of its files a date hides, uv alone decides.
         if page is None or session.sources.is_dated(name):
             return ListedProgram(name, None, None)
@@ -146,8 +144,8 @@ def fetch_pages(
     session: Session,
 ) -> None:
     """Ask for the pages of the programs, for whoever looks them up later."""
-    programs = _open_programs(requirements, family)
-    side_by_side(partial(_page, session=session), programs)
+    names = [program.name for program in _open_programs(requirements, family)]
+    side_by_side(session.known_page, names)
 
 
 def misnamed_releases(
@@ -161,7 +159,7 @@ def misnamed_releases(
     """
     constraints = []
     for program in _open_programs(requirements, family):
-        page = _page(program, session)
+        page = session.known_page(program.name)
         if page is None:
             continue
         versions = sorted(misnamed_versions(page, program.name))
@@ -187,9 +185,3 @@ def is_exact(specifier: Specifier) -> bool:
     """Whether it pins one version."""
     is_prefix = "*" in specifier.version
     return specifier.operator == "==" and not is_prefix
-
-
-def _page(program: ParsedRequirement, session: Session) -> Page | None:
-    with suppress(InstallationError):
-        return session.page_of(program.name)
-    return None

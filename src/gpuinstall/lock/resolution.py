@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,10 +121,7 @@ def resolve(
     by_name = [requirement.name for requirement in requirements if not requirement.url]
     served = dict.fromkeys(by_name, ())
     check_addresses(served, session.sources)
-    foreseen = foreseen_files(request, project.pages)
-    with ThreadPoolExecutor(1) as pool:  # their servers are asked while uv resolves
-        ahead = pool.submit(known_hashes, foreseen, session)
-        document = _resolve_complete(project, request.catalog, session)
+    document = _resolve_complete(project, request.catalog, session)
     if isinstance(document, Conflict):
         return document
     check_unbuilt(document, bound_names)
@@ -136,9 +132,7 @@ def resolve(
     conflict = _unloadable(document, request)
     if conflict:
         return conflict
-    others = [file for file in files if file not in foreseen]
-    hashes = ahead.result().of(files)
-    hashes |= known_hashes(others, session)
+    hashes = known_hashes(files, session)
     check_addresses(packages_of_indexes(document), session.sources)
     requested = requested_hashes(
         request.request.requirements,
@@ -220,27 +214,6 @@ def _resolver_project(
         sources=session.sources,
     )
     return project, bound.names
-
-
-def foreseen_files(
-    request: LockRequest, pages: Mapping[str, tuple[Wheel, ...]]
-) -> list[LockedFile]:
-    """Return the files without a hash that uv will take: their versions are pinned, by the choice or by torch."""
-    pins = list(request.choice.requirements)
-    torch = request.choice.build.torch
-    release = request.catalog.releases.get(torch)
-    if release and release.triton:
-        pins.append(f"triton{release.triton}")
-    foreseen = []
-    for pin in map(parse_requirement, pins):
-        listed = pages.get(pin.name, ())
-        wheels = [wheel for wheel in listed if pin.allows(wheel.version)]
-        if len(wheels) != 1:
-            continue
-        wheel = wheels[0]
-        if not wheel.sha256:
-            foreseen.append(LockedFile(pin.name, wheel.url))
-    return foreseen
 
 
 def _unloadable(document: Mapping[str, Any], request: LockRequest) -> Conflict | None:

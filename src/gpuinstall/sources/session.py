@@ -13,6 +13,7 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.in_use import IN_USE, hold_alone
 from gpuinstall.base.patience import USUAL, Patience, read_patience
 from gpuinstall.base.sourcing import DEFAULT_SOURCING, Sourcing
@@ -77,6 +78,12 @@ class Session:
         for index in self.sources.indexes_for(package, self.default_index):
             if page := self.client.page(f"{index}/{package}/"):
                 return page
+        return None
+
+    def known_page(self, package: str) -> Page | None:
+        """The same; None also if an index does not answer."""
+        with suppress(InstallationError):
+            return self.page_of(package)
         return None
 
     @cached_property

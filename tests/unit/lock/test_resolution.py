@@ -1,14 +1,10 @@
 import pytest
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.request import Request
 from gpuinstall.lock.binding import fitting
 from gpuinstall.lock.lock import LockedFile, unknown_hash
 from gpuinstall.lock.origins import check_provenance, check_unbuilt, locked_files
-from gpuinstall.lock.request import LockRequest
-from gpuinstall.lock.resolution import foreseen_files
 from gpuinstall.lock.target import Target
-from tests.frozen import frozen_catalog
 from tests.unit.lock.wheels_here import listed, torch
 
 TAGS = Target("cu126").tags("3.12")
@@ -99,17 +95,3 @@ def test_a_member_of_the_family_comes_from_a_wheel_of_its_source_or_not_at_all(k
     with pytest.raises(InstallationError) as caught:
         check_unbuilt({"packages": [{"name": "torch", kind: {}}]}, {"torch"})
     assert caught.value.code == "wrong-source"
-
-
-@pytest.mark.parametrize(
-    ("wheels", "expected"),
-    [
-        ((torch(),), [LockedFile("torch", TORCH.url)]),
-        ((torch(), torch("2.13.0+cu126")), [LockedFile("torch", TORCH.url)]),
-        ((torch(sha256=HASH),), []),
-        ((torch("2.13.0+cu126"),), []),
-    ],
-)
-def test_a_file_is_foreseen_where_its_version_is_pinned_and_no_hash_is_known(wheels, expected):
-    request = LockRequest.for_target(Target("cu126"), Request(("torch==2.14.1",)), frozen_catalog())
-    assert foreseen_files(request, {"torch": wheels}) == expected

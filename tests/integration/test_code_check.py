@@ -606,3 +606,16 @@ def test_the_cuda_in_a_name_and_in_metadata_counts_where_nothing_is_native(
     assert done.status == 3
     said = " ".join(done.err.split())
     assert f"{requested} 1.0 does not run on driver 470.256.02: it is for CUDA 12" in said
+
+
+def test_a_program_is_taken_that_does_without_a_dependency_of_another_cuda(workshop, served):
+    make_wheel(served / "simple", "cutting-libs-cu13", "4.8", TAGS)
+    for version, requires in (("1.0", ["torch"]), ("2.0", ["torch", "cutting-libs-cu13"])):
+        make_wheel(served / "simple", "serving", version, requires=requires)
+
+    done = workshop.run("lock", "serving", *V100)
+
+    assert done.ok, done.err
+    said = " ".join(done.err.split())
+    assert "cutting-libs-cu13 4.8 does not run on driver 570.86.15: it is for CUDA 13" in said
+    assert locked(workshop, "serving", *V100)["serving"] == "1.0"

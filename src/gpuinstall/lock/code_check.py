@@ -118,23 +118,19 @@ class CodeCheck:
             NoBuildError: if nothing can give way.
         """
         exclusions = []
-        hopeless = []
         for rejected in self.rejected:
-            if not self._excludes(rejected.candidate):
+            wheel = rejected.candidate
+            if not self._excludes(wheel):
                 continue
             exclusion = self._exclusion(rejected, stuck)
-            if exclusion:
-                exclusions.append(exclusion)
-            else:
-                hopeless.append(rejected)
-        if hopeless and not exclusions:
-            wheel = hopeless[0].candidate
-            raise NoBuildError(
-                NO_CODE,
-                hopeless[0].reason.message,
-                why=self._older.why_none(wheel),
-                hint=install_anyway(wheel.package),
-            )
+            if exclusion is None:
+                raise NoBuildError(
+                    NO_CODE,
+                    rejected.reason.message,
+                    why=self._older.why_none(wheel),
+                    hint=install_anyway(wheel.package),
+                )
+            exclusions.append(exclusion)
         return exclusions or self._missing_libraries(stuck)
 
     def placeholder(self) -> str | None:
@@ -235,16 +231,25 @@ class CodeCheck:
         """Return the newest older version that runs here, if there is one."""
         wheel = rejected.candidate
         package = wheel.package
+        is_requested = package in self._rows.requested
         older = self._older.newest_running(wheel, like=self.rows[wheel])
         if older is None:
-            return None
+            without = Exclusion(
+                package,
+                "older-for-code",
+                rejected.reason.message,
+                constraint=f"{package}<0",
+                remedy="what requires it is taken in a version that does without it"
+                + self._older.other_name(wheel),
+            )
+            return None if is_requested else without
         unread = self._older.but_for()
         if unread or self._resolution.request.machine.glibc is None:
             remedy = f"runs here{unread}"
         else:
             remedy = "is the newest that runs here"
         # Of a dependency, what requires it decides which older version can be had.
-        operator = "==" if package in self._rows.requested else "<="
+        operator = "==" if is_requested else "<="
         return Exclusion(
             package,
             "older-for-code",

@@ -49,7 +49,7 @@ def who_requires_torch(
         version = versions[name][0]
         requirement = next(_requirements(account, name, version, of="torch"), None)
         if requirement:
-            requirements[name] = f"{name} {version} requires {requirement_in_words(requirement)}"
+            requirements[name] = f"{name} {version} requires {_in_words(requirement)}"
     requested = [program.name for program in programs]
     sentences = [requirements[name] for name in requirements if name in requested]
     if not sentences:
@@ -60,7 +60,7 @@ def who_requires_torch(
     return f"no torch newer than {torch} can be resolved: {shortened(account)}"
 
 
-def requirement_in_words(requirement: str) -> str:
+def _in_words(requirement: str) -> str:
     """Return a requirement for a sentence, one of a single version as its name and the version."""
     exact = re.fullmatch(r"([\w.-]+)==([^,*]+)", requirement)
     return f"{exact[1]} {exact[2]}" if exact else requirement

@@ -197,7 +197,7 @@ class OlderVersions:
     def why_none(self, wheel: Wheel) -> str:
         """Return what was found of the older versions of a package that does not run here."""
         older = len(self._older_wheels(wheel))
-        following = self._other_name(wheel)
+        following = self.other_name(wheel)
         if not older:
             python = self._resolution.choice.python
             return f"no older version has a wheel for Python {python} here{following}"
@@ -206,8 +206,8 @@ class OlderVersions:
         which = f"none of {older} older versions" if older > 1 else "not even the older version"
         return f"{which} {runs}{unread}{following}"
 
-    def _other_name(self, wheel: Wheel) -> str:
-        """Return the name that a package has for the CUDA of torch, if its own carries another and there is such a one."""
+    def other_name(self, wheel: Wheel) -> str:
+        """Return, in words, the name of a package for the CUDA of torch, if its own is for another and there is one."""
         toolkit = self._build.toolkit
         name = name_for_cuda(wheel.package, toolkit[0]) if toolkit else None
         if toolkit is None or name is None or name == wheel.package:

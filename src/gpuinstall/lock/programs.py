@@ -176,12 +176,12 @@ def _open_programs(requirements: Iterable[str], family: Collection[str]) -> list
         if is_by_address or requirement.name in family:
             continue
         specifiers = requirement.specifier or ()
-        if not any(map(is_exact, specifiers)):
+        if not any(map(_is_exact, specifiers)):
             programs.append(requirement)
     return programs
 
 
-def is_exact(specifier: Specifier) -> bool:
+def _is_exact(specifier: Specifier) -> bool:
     """Whether it pins one version."""
     is_prefix = "*" in specifier.version
     return specifier.operator == "==" and not is_prefix

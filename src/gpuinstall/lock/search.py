@@ -237,7 +237,9 @@ def _round_text(proposal: Proposed, state: SearchState | Ended) -> str:
     builds = ", ".join(dict.fromkeys(names))
     if isinstance(state, list):
         return f"{builds}: nothing stands against it"
-    if isinstance(state, SearchState) and not state.answer:
+    if isinstance(state, Conflict):
+        return f"{builds}: {state.error.message}"
+    if not state.answer:
         return f"{builds}: {state.exclusions[-1]}"
     return f"{builds}: once more with the files of extensions that came along"
 
@@ -406,7 +408,7 @@ def _without_code(state: SearchState, why: str) -> Conflict:
     return Conflict(
         NoBuildError(
             NO_CODE,
-            f"{last.fault}; {last.remedy}" if last.remedy else last.fault,
+            f"{last.fault}; {last.remedy}" if last.older else last.fault,
             why=why,
             hint=install_anyway(last.package),
         )

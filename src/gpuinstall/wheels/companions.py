@@ -144,12 +144,6 @@ class Members:
         name = package.replace("-", "_")
         return self.optional.search(name) is not None
 
-    def is_dispensable(self, package: str, library: str) -> bool:
-        """Whether a library is a part that a package does without, or a plugin that is loaded on demand."""
-        if self.is_optional(package, library):
-            return True
-        return load_libraries().plugins.search(library) is not None
-
     def answering(
         self,
         package: str,
@@ -268,9 +262,11 @@ def deciding_libraries(package: str, names: Iterable[str]) -> list[str]:
     """
     members = load_members()
     libraries = [name for name in names if _LIBRARY.fullmatch(name)]
-    libraries = [name for name in libraries if not members.is_dispensable(package, name)]
+    libraries = [name for name in libraries if not members.is_optional(package, name)]
     shared = load_libraries()
     own = [name for name in libraries if _BUNDLED not in name and not shared.row(_file_name(name))]
+    # Some are made of nothing but plugins, one for each FFmpeg.
+    own = [name for name in own if not shared.plugins.search(name)] or own
     modules = {package.replace("-", "_"), _CUDA_IN_NAME.sub("", package).replace("-", "_")}
     namesakes = [name for name in own if _module(name).lower() in modules]
     return namesakes or own or libraries

@@ -9,7 +9,12 @@ import pytest
 import tomli
 
 import gpuinstall.wheels
-from gpuinstall.wheels.companions import CompanionCode, load_members, read_package
+from gpuinstall.wheels.companions import (
+    CompanionCode,
+    deciding_libraries,
+    load_members,
+    read_package,
+)
 from gpuinstall.wheels.gpu_code import FatbinCode, read_containers, read_fatbins
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.native import native_library
@@ -120,6 +125,17 @@ def test_a_part_that_a_module_does_without_counts_for_a_gpu_alone():
     }
     assert _read(files, "dewy").architectures == ("sm_80", "sm_120")
     assert _read(files, "dewy", whole=True).architectures == ("sm_80", "sm_90a", "sm_120")
+
+
+def test_plugins_decide_if_there_is_nothing_else():
+    files = {
+        "torchcodec/libtorchcodec_core4.so": library(fatbin((2, 70, 0)) * 3, 90_000),
+        "torchcodec/libtorchcodec_core5.so": library(fatbin((2, 70, 0)) * 3, 80_000),
+    }
+    bundled = "torchcodec.libs/libavif-e4168294.so.16.4.2"
+    assert deciding_libraries("torchcodec", [*files, bundled]) == list(files)
+    assert deciding_libraries("torchcodec", [*files, "torchcodec/_C.so"]) == ["torchcodec/_C.so"]
+    assert deciding_libraries("torchao", ["torchao/_C.so"]) == []
 
 
 def test_what_a_module_is_linked_to_is_part_of_it(tmp_path):

@@ -44,7 +44,7 @@ _SHOWN = (
 """The fields that documents show as they are."""
 
 
-READING = 5
+READING = 6
 """The number of the rules by which wheels are read: each that finds another answer in the same wheel adds one."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -263,15 +264,23 @@ def groups_in_time(items: Iterable[_Located]) -> tuple[tuple[_Located, ...], ...
 
 
 def lookalikes(text: _Text) -> tuple[tuple[table.Lookalike, str], ...]:
-    """Return what only looks like a fault of the GPU's stack, each with the line that shows it."""
-    transcript = _read(text)
+    """Return what only looks like a fault of the GPU's stack, each with the line that shows it.
+
+    Of its fixes those are left out that need what the text does not tell.
+    """
+    circumstances = Circumstances(_read(text), None)
+    is_of_others = circumstances.hold("rocm-shown") or circumstances.hold("macos")
     shown = []
     for lookalike in table.load_lookalikes():
-        for pattern in lookalike.patterns:
-            line = transcript.find(pattern)
-            if line:
-                shown.append((lookalike, line))
-                break
+        line = next(filter(None, map(circumstances.transcript.find, lookalike.patterns)), None)
+        if line is None:
+            continue
+        fixes = []
+        lines = lookalike.elsewhere if is_of_others else ()
+        for fix_line in lines or lookalike.fix:
+            with suppress(KeyError):
+                fixes.append(fix_line.format_map(circumstances.placeholders))
+        shown.append((replace(lookalike, fix=tuple(fixes)), line))
     return tuple(shown)
 
 
@@ -318,7 +327,7 @@ class Circumstances:
         transcript: Transcript,
         machine: Machine | None,
     ) -> None:
-        self._transcript = transcript
+        self.transcript = transcript
         self._known = dict[str, bool]()
         if machine:
             self._known = dict.fromkeys(circumstances_of(machine), True)
@@ -326,7 +335,7 @@ class Circumstances:
     @cached_property
     def observations(self) -> tuple[Observation, ...]:
         """What the lines of the text state."""
-        return observe(self._transcript)
+        return observe(self.transcript)
 
     def hold(self, name: str) -> bool:
         """Whether the circumstance or the observation ``name`` holds."""
@@ -338,12 +347,12 @@ class Circumstances:
         patterns = table.load_circumstances().get(name)
         if patterns is None:
             return any(observation.name == name for observation in self.observations)
-        return any(map(self._transcript.find, patterns))
+        return any(map(self.transcript.find, patterns))
 
     def locate(self, sign: table.Sign) -> tuple[int, str] | None:
         """Return the first line that shows a sign, with its number, whatever surrounds it."""
         if sign.pattern:
-            passage = self._transcript.first(sign.pattern)
+            passage = self.transcript.first(sign.pattern)
             return passage[:2] if passage else None
         for observation in self.observations:
             if sign.sees and sign.sees.fullmatch(observation.name):
@@ -352,7 +361,7 @@ class Circumstances:
 
     def tells_system(self) -> bool:
         """Whether the text, or the machine that it comes from, tells on which system or in what the failure was."""
-        if "distribution" in self._placeholders or self.hold("native-linux"):
+        if "distribution" in self.placeholders or self.hold("native-linux"):
             return True
         return any(map(self.hold, ORIGINS))
 
@@ -362,7 +371,7 @@ class Circumstances:
         if self.tells_system():
             context = replace(context, keys=self._keys_told(machine))
         askers = [name for name in ASKERS if self.hold(name)]
-        return context.near(*askers).knowing(**self._placeholders)
+        return context.near(*askers).knowing(**self.placeholders)
 
     def _keys_told(self, machine: Machine | None) -> tuple[str, ...]:
         """Return the keys of the system that the text tells.
@@ -375,18 +384,18 @@ class Circumstances:
             systems.insert(0, engine)
         if not OTHER_SYSTEMS.isdisjoint(systems):
             return tuple(systems)
-        distribution = self._placeholders.get("distribution")
+        distribution = self.placeholders.get("distribution")
         if machine and not distribution:
             distribution = machine.distribution
         return (*systems, *release_keys(distribution or ""), LINUX)
 
     @cached_property
-    def _placeholders(self) -> dict[str, str]:
+    def placeholders(self) -> dict[str, str]:
         """What the text tells of the placeholders of fixes."""
         values = {}
         for row in table.load_readings():
             if row.placeholder not in values:
-                value = self._transcript.read(row.pattern, row.value)
+                value = self.transcript.read(row.pattern, row.value)
                 if value:
                     values[row.placeholder] = value
         return values

@@ -162,6 +162,8 @@ class Lookalike:
     why: str
     fix: tuple[str, ...]
     patterns: tuple[Pattern, ...]
+    elsewhere: tuple[str, ...] = ()
+    """The fixes on a Mac and on other makers' GPUs, if they differ."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import click
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import write_in_place
 from gpuinstall.base.shell import quoted
-from gpuinstall.cli import options
+from gpuinstall.cli.options import PATH, CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.export.formats import FORMATS, Format
 from gpuinstall.export.pins import local_folders
@@ -20,7 +20,6 @@ from gpuinstall.export.tools import MACHINE_TOOLS, words_for
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuinstall.base.sourcing import Sourcing
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.export.needs import MachineNeeds
     from gpuinstall.lock.lock import Lock
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 _LOCKS = click.option(
     "--lock",
     "paths",
-    type=options.PATH,
+    type=PATH,
     multiple=True,
     metavar="FILE",
     help="Only this lock, instead of those of this folder (repeatable).",
@@ -107,18 +106,14 @@ def _dockerfile(
 @command.command("uv", help="Write tables for pyproject.toml: a dependency group for each backend.")
 @_LOCKS
 @_OUTPUT
-@options.torch_source
-@framed("export")
+@framed("export", "torch_index")
 def _uv(
-    terminal: Terminal,
-    paths: tuple[Path, ...],
-    output: Path | None,
-    sourcing: Sourcing,
+    terminal: Terminal, options: CommandOptions, paths: tuple[Path, ...], output: Path | None
 ) -> Outcome:
     from gpuinstall.export.uv_project import uv_tables
 
     locks = _read_locks(paths, takes_several=True)
-    with options.open_folder(sourcing, terminal) as project:
+    with options.open(terminal) as project:
         text = uv_tables(locks, project.sources.torch_index)
     return _outcome("uv", text, output)
 

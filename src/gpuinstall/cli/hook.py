@@ -13,14 +13,13 @@ from gpuinstall.base.files import has_login, read_raw, write_atomically
 from gpuinstall.base.marked_block import BrokenBlockError, without_block
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quoted
-from gpuinstall.cli import options
+from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.sources import OFFICIAL
 from gpuinstall.sources.configuration import pip_words
 from gpuinstall.sources.configuration_files import own_file
 
 if TYPE_CHECKING:
-    from gpuinstall.base.sourcing import Sourcing
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.project import Project
 
@@ -34,15 +33,8 @@ _BOUND_HEAD = "# Written by gpuinstall hook pip.\n"
 )
 @click.argument("tool", type=click.Choice(["pip", "uv"]))
 @click.option("--remove", is_flag=True, help="Remove exactly what an earlier call wrote.")
-@options.torch_source
-@framed("hook")
-def command(
-    terminal: Terminal,
-    tool: str,
-    *,
-    remove: bool,
-    sourcing: Sourcing,
-) -> Outcome:
+@framed("hook", "torch_index")
+def command(terminal: Terminal, options: CommandOptions, tool: str, *, remove: bool) -> Outcome:
     """Write the hook, or take it out."""
     # That of a link is the file behind it.
     file = own_file(tool, os.environ).resolve()
@@ -52,7 +44,7 @@ def command(
     bound = ""
     if not remove:
         # What a project chooses is not for all that the user does.
-        with options.open_folder(sourcing, terminal, folder=Path.home()) as project:
+        with options.open(terminal, folder=Path.home()) as project:
             after, bound = _hooked(tool, file, plain, project)
         for setting in ("FIND_LINKS", "CONSTRAINT"):
             name = f"{tool.upper()}_{setting}"

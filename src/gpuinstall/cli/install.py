@@ -17,16 +17,14 @@ from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.shell import activation, joined, parent_program, quoted, this_shell
 from gpuinstall.base.units import display_path, duration, number_of, readable
-from gpuinstall.cli import install_options, options
 from gpuinstall.cli.active import name_active
+from gpuinstall.cli.options import REQUEST, CommandOptions, find_interpreter, words_of
 from gpuinstall.cli.outcome import Outcome, framed, is_confirmed
 from gpuinstall.cli.probe import counted, machine_line
 from gpuinstall.environments.application import find_application
-from gpuinstall.project import Project, open_project
+from gpuinstall.project import Project
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gpuinstall.base.machine import Machine
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
@@ -44,105 +42,67 @@ _NEEDED_NEXT = (
     "gpuinstall.install.stage",
 )
 """Modules in the order in which a first installation comes to them."""
+_NOT_INTO = ("only", "replace", "upgrade", "packages")
 
 
 @click.command(
     "install", help="Install the PyTorch build that runs on this machine's GPUs, lock it, prove it."
 )
-@options.request_options
-@options.only
-@options.compat_options
-@options.venv
-@install_options.into
-@click.option(
-    "--repair", is_flag=True, help="With --into: bring back the builds that were proven there."
+@framed(
+    "install",
+    *REQUEST,
+    "only",
+    "cuda_compat",
+    "cuda_compat_from",
+    "venv",
+    "into",
+    "repair",
+    "dry_run",
+    "upgrade",
+    "packages",
+    "replace",
+    "yes",
 )
-@install_options.dry_run_option
-@options.upgrade
-@options.upgrade_package
-@install_options.replace
-@click.option("-y", "--yes", is_flag=True, help="Do not ask before a larger download.")
-@framed("install")
-def command(
-    terminal: Terminal,
-    request: options.RequestOptions,
-    compat: options.CompatOptions,
-    *,
-    only: bool,
-    venv: Path,
-    into: bool,
-    repair: bool,
-    dry_run: bool,
-    upgrade: bool,
-    packages: tuple[str, ...],
-    replace: bool,
-    yes: bool,
-) -> Outcome:
+def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Install."""
-    from gpuinstall.base.requirement import normalised
-    from gpuinstall.install.options import InstallOptions
+    _check_combination(options)
+    if options.into:
+        python = interpreter_of_others(options.python, options.venv or Path())
+        own = dataclasses.replace(options, python=None)
+        with own.open(terminal, starts=True) as project:
+            return _change_into(project, python, options)
+    if _is_path(options.python):
+        raise _not_ours(options.python)
+    with options.open(terminal, anew=options.only, starts=True) as project:
+        return carry_out(project, options)
 
-    if repair and not into:
+
+def _check_combination(options: CommandOptions) -> None:
+    """Raise UsageError if an option is given that another would pass over."""
+    has_compat = options.compat_source is not None
+    for mode, is_given, names, hint in (
+        ("--into", options.into, _NOT_INTO, "gpuinstall install --into"),
+        ("--cuda-compat", has_compat, ("into",), "gpuinstall install --cuda-compat"),
+        (
+            "--cuda-compat",
+            has_compat,
+            ("dry_run",),
+            "gpuinstall plan --cuda-compat   # shows what it would give",
+        ),
+    ):
+        others = ", ".join(words_of(name) for name in names if getattr(options, name))
+        if is_given and others:
+            raise UsageError(
+                "options-apart",
+                f"{mode} cannot be combined with {others}",
+                hint=hint,
+            )
+    if options.repair and not options.into:
         raise UsageError(
             "options-apart",
             "--repair is for an environment that others made",
             hint="gpuinstall install --repair --into\n"
             "gpuinstall doctor --fix   # for an environment of gpuinstall",
-        )
-    if compat.source is not None:
-        _check_compat(into=into, dry_run=dry_run)
-    python = None
-    if into:
-        changes = {
-            "--only": only,
-            "--replace": replace,
-            "--upgrade": upgrade,
-            "--upgrade-package": bool(packages),
-        }
-        _check_alone("--into", changes)
-        python = interpreter_of_others(request.python, venv)
-        request = request._replace(python=None)
-    elif _is_path(request.python):
-        raise _not_ours(request.python)
-    settings = dataclasses.replace(
-        options.read_settings(request),
-        only=only,
-        anew=only,
-        venv=venv,
-        cuda_compat=compat.source,
-        starts=True,
-    )
-    with open_project(Path.cwd(), settings, terminal) as project:
-        if python is not None:
-            return _change_into(project, python, dry_run=dry_run, repair=repair)
-        selected = InstallOptions(
-            replace=replace,
-            upgrade=upgrade,
-            moving=tuple(map(normalised, packages)),
-            yes=yes,
-        )
-        return carry_out(project, selected, dry_run=dry_run)
-
-
-def _check_alone(mode: str, others: Mapping[str, bool]) -> None:
-    """Raise UsageError if an option is given that a mode would pass over."""
-    names = [name for name, is_given in others.items() if is_given]
-    if names:
-        raise UsageError(
-            "options-apart",
-            f"{mode} cannot be combined with {', '.join(names)}",
-            hint=f"gpuinstall install {mode}",
-        )
-
-
-def _check_compat(*, into: bool, dry_run: bool) -> None:
-    """Raise UsageError if ``--cuda-compat`` is given with an option that cannot have it."""
-    _check_alone("--cuda-compat", {"--into": into})
-    if dry_run:
-        raise UsageError(
-            "options-apart",
-            "--dry-run fetches nothing, and cuda-compat has to be fetched to be tried",
-            hint="gpuinstall plan --cuda-compat   # shows what it would give",
         )
 
 
@@ -158,7 +118,7 @@ def interpreter_of_others(python: str | None, venv: Path) -> Path:
         UsageError: if there is none.
     """
     if _is_path(python):
-        return options.find_interpreter(python, hint="Check the path")
+        return find_interpreter(python, hint="Check the path")
     folder = venv.absolute()
     application = find_application(folder.parent)
     if application and not folder.is_dir():
@@ -185,12 +145,21 @@ def _not_ours(python: str) -> UsageError:
     )
 
 
-def carry_out(project: Project, selected: InstallOptions, *, dry_run: bool) -> Outcome:
+def carry_out(project: Project, options: CommandOptions) -> Outcome:
     """Install, or show what an installation would do."""
+    from gpuinstall.base.requirement import normalised
+    from gpuinstall.install.options import InstallOptions
+
+    selected = InstallOptions(
+        replace=options.replace,
+        upgrade=options.upgrade,
+        moving=tuple(map(normalised, options.packages)),
+        yes=options.yes,
+    )
     reporter = project.reporter
     reporter.step("Machine", machine_line(_read_machine(project)))
     name_active("install", project.paths.venv, reporter)
-    if dry_run:
+    if options.dry_run:
         return show_dry_run(project, selected)
     result = _install_confirmed(project, selected)
     after_install(project, result)
@@ -350,20 +319,12 @@ def activation_command(venv: Path) -> str:
     return activation(path, shell, windows=(venv / "Scripts").is_dir())
 
 
-def _change_into(
-    project: Project,
-    python: Path,
-    *,
-    dry_run: bool,
-    repair: bool,
-) -> Outcome:
+def _change_into(project: Project, python: Path, options: CommandOptions) -> Outcome:
     from gpuinstall.install.into import dry_run_into, install_into
 
     project.reporter.step("Machine", machine_line(project.machine))
-    if dry_run:
-        result = dry_run_into(project, python, repair=repair)
-    else:
-        result = install_into(project, python, repair=repair)
+    change = dry_run_into if options.dry_run else install_into
+    result = change(project, python, repair=options.repair)
     return Outcome(result.to_dict(), lambda screen: _show_into(screen, result))
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.node_records import recorded_machines
 from gpuinstall.base.shell import joined, quoted
-from gpuinstall.base.sourcing import Sourcing
 from gpuinstall.base.units import number_of
-from gpuinstall.cli import options
+from gpuinstall.cli.options import MACHINE_WORDS, PATH, REQUEST, CommandOptions, read_machine_file
 from gpuinstall.cli.outcome import Outcome, error_entry, framed
-from gpuinstall.project import lock_requests, open_project
+from gpuinstall.project import lock_requests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,130 +81,67 @@ class LockCommands(click.Group):
         return click.Command.collect_usage_pieces(self, ctx)
 
 
-class LockScope(NamedTuple):
-    """What to lock, and for which machines."""
+def _open(options: CommandOptions, terminal: Terminal) -> AbstractContextManager[Project]:
+    """Open the folder of the locks with its own request, or with a script's."""
+    if options.script is None:
+        return options.open(terminal)
+    from gpuinstall.install.scripts import Script, read_script
 
-    request: options.RequestOptions
-    only: bool
-    described: options.MachineOptions
-    targets: tuple[str, ...] = ()
-    machines: tuple[str, ...] = ()
-
-    def open(
-        self,
-        terminal: Terminal,
-        script: Path | None = None,
-    ) -> AbstractContextManager[Project]:
-        """Open the folder of the locks with its own request, or with a script's."""
-        request = self.request
-        if script is None:
-            settings = options.read_settings(request)
-            return open_project(Path.cwd(), replace(settings, only=self.only), terminal)
-        from gpuinstall.install.scripts import Script, read_script
-
-        block = read_script(script, request.requirements)
-        if block is None:
-            block = Script(script, request.requirements, None)
-        block.locks.mkdir(exist_ok=True)
-        request = request._replace(
-            requirements=block.requirements, python=request.python or block.python
-        )
-        settings = options.read_settings(request)
-        settings = replace(
-            settings,
-            request=replace(settings.request, constraints=block.constraints),
-            only=True,
-            source_settings=block.settings,
-        )
-        return open_project(block.locks, settings, terminal)
-
-    def read_machines(self, terminal: Terminal) -> list[Machine]:
-        """Return the machines that are selected, by files and in words."""
-        machines: list[Machine] = []
-        for name in self.machines:
-            folder = Path(name)
-            if folder.is_dir():
-                machines += recorded_machines(folder, terminal)
-            else:
-                machines.append(options.read_machine_file(name))
-        described = options.read_other_machine(self.described)
-        if described:
-            machines.append(described)
-        return machines
+    block = read_script(options.script, options.requirements)
+    if block is None:
+        block = Script(options.script, options.requirements, None)
+    block.locks.mkdir(exist_ok=True)
+    options = replace(
+        options, requirements=block.requirements, python=options.python or block.python
+    )
+    request = replace(options.settings.request, constraints=block.constraints)
+    return options.open(
+        terminal,
+        folder=block.locks,
+        request=request,
+        only=True,
+        source_settings=block.settings,
+    )
 
 
-class LockUpdate(NamedTuple):
-    """Which versions and which locks may change."""
-
-    upgrade: bool
-    packages: tuple[str, ...]
-    prune: bool
-
-    def options_for(
-        self,
-        folder: Path,
-        requests: tuple[LockRequest, ...],
-        declared: FolderRequest,
-    ) -> LockOptions:
-        """Return how to write the locks of a folder."""
-        from gpuinstall.base.requirement import normalised
-        from gpuinstall.lock.write import LockOptions
-
-        return LockOptions(
-            folder,
-            requests,
-            declared,
-            upgrade=self.upgrade,
-            moving=tuple(map(normalised, self.packages)),
-            prune=self.prune,
-        )
+def _read_machines(options: CommandOptions, terminal: Terminal) -> list[Machine]:
+    """Return the machines that are selected, by files and in words."""
+    machines: list[Machine] = []
+    for name in options.machines:
+        folder = Path(name)
+        if folder.is_dir():
+            machines += recorded_machines(folder, terminal)
+        else:
+            machines.append(read_machine_file(name))
+    described = options.other_machine
+    if described:
+        machines.append(described)
+    return machines
 
 
-_REQUEST: dict[str, options.Decorator] = {
-    "request": options.request_options,
-    "only": options.only,
-}
-_DESCRIBED = {"described": options.machine_words}
-_SELECTED = {
-    "targets": click.option(
-        "--target",
-        "targets",
-        multiple=True,
-        metavar="T",
-        help="Lock for cu126, cu130-windows-x86_64, …",
-    ),
-    "machines": click.option(
-        "--machine",
-        "machines",
-        multiple=True,
-        metavar="FILE|DIR",
-        help="Lock for the machine of a document (probe --json), or those in a folder of records.",
-    ),
-}
-_UPDATE = {
-    "upgrade": options.upgrade,
-    "packages": options.upgrade_package,
-    "prune": click.option(
-        "--prune", is_flag=True, help="Remove locks that are for none of the targets."
-    ),
-}
-_scope = options.bundled(
-    "scope",
-    LockScope,
-    {
-        **_REQUEST,
-        **_SELECTED,
-        **_DESCRIBED,
-    },
-)
-_range = options.bundled("scope", LockScope, {**_REQUEST, **_DESCRIBED})
-_update = options.bundled("update", LockUpdate, _UPDATE)
-_script = click.option(
-    "--script",
-    metavar="FILE",
-    type=options.PATH,
-    help="Lock the inline metadata of a script.",
-)
+def _lock_options(
+    options: CommandOptions,
+    folder: Path,
+    requests: tuple[LockRequest, ...],
+    declared: FolderRequest,
+) -> LockOptions:
+    """Return how to write the locks of a folder."""
+    from gpuinstall.base.requirement import normalised
+    from gpuinstall.lock.write import LockOptions
+
+    return LockOptions(
+        folder,
+        requests,
+        declared,
+        upgrade=options.upgrade,
+        moving=tuple(map(normalised, options.packages)),
+        prune=options.prune,
+    )
+
+
+_RANGE = (*REQUEST, "only", *MACHINE_WORDS)
+_SCOPE = (*_RANGE, "targets", "machines", "script")
+_UPDATE = ("upgrade", "packages", "prune")
 
 
 @click.group(
@@ -214,24 +150,15 @@ _script = click.option(
     invoke_without_command=True,
     help="Write pylock.<target>.toml for each target: those in the folder, or this machine's.",
 )
-@_scope
-@_update
-@_script
-@framed("lock")
-def command(
-    terminal: Terminal,
-    *,
-    scope: LockScope,
-    update: LockUpdate,
-    script: Path | None,
-) -> Outcome:
+@framed("lock", *_SCOPE, *_UPDATE)
+def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Lock."""
-    with scope.open(terminal, script) as project:
-        machines = scope.read_machines(terminal)
+    with _open(options, terminal) as project:
+        machines = _read_machines(options, terminal)
         declared = project.read_folder_request()
         request = project.request_for(declared.listed)
-        requests = lock_requests(project, request, scope.targets, machines)
-        selected = update.options_for(project.folder, requests, declared)
+        requests = lock_requests(project, request, options.targets, machines)
+        selected = _lock_options(options, project.folder, requests, declared)
         selected = selected._replace(newest=project.config.newest_per_target)
         return _write(selected, project.session)
 
@@ -278,29 +205,28 @@ def _show_written(
 
 
 @command.command("check", help="Check that the locks are up to date; exit 6 if not.")
-@_scope
-@_script
-@framed("lock")
-def check_command(terminal: Terminal, *, scope: LockScope, script: Path | None) -> Outcome:
+@framed("lock", *_SCOPE)
+def check_command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Compare the locks with the request, with the sources and with each other."""
     from gpuinstall.lock.check import DeclaredUse, check_locks
     from gpuinstall.lock.strangers import with_locked_builds
 
-    with scope.open(terminal, script) as project:
-        machines = scope.read_machines(terminal)
+    with _open(options, terminal) as project:
+        machines = _read_machines(options, terminal)
         request = project.request_for(project.read_folder_request().listed)
         session = project.session
-        declared_targets = () if scope.targets or machines else project.config.targets
+        declared_targets = () if options.targets or machines else project.config.targets
         use = DeclaredUse(
-            targets=scope.targets or declared_targets,
+            targets=options.targets or declared_targets,
             machines=tuple(machines),
             is_complete=bool(declared_targets),
             # A script's block names requirements too.
-            has_requirements=scope.request.has_requirements
-            or bool(project.settings.request.requirements),
+            has_requirements=bool(
+                project.settings.request.requirements or options.files or options.groups
+            ),
         )
         catalog = with_locked_builds(project.catalog, project.folder, session)
-        network = None if scope.request.sourcing.offline else session
+        network = None if options.offline else session
         checked = check_locks(project.folder, request, catalog, use, network)
     errors = []
     for row in checked:
@@ -328,42 +254,32 @@ def _show_checked(terminal: Terminal, checked: Sequence[CheckedLock]) -> None:
 @command.command(
     "cover", help='Write the fewest locks that cover a range: --gpu "RTX 30" --driver ">=470".'
 )
-@_range
-@click.option("--all-supported", is_flag=True, help="Cover all known GPUs, with every driver.")
-@_update
-@framed("lock")
-def cover_command(
-    terminal: Terminal,
-    *,
-    scope: LockScope,
-    all_supported: bool,
-    update: LockUpdate,
-) -> Outcome:
+@framed("lock", *_RANGE, "all_supported", *_UPDATE)
+def cover_command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Write the fewest locks for a range of GPUs and drivers, and tell what each adds to those before it."""
     from gpuinstall.lock.ranges import cover_range, machines_in, spanned
 
-    described = scope.described
-    if bool(described.gpu) == all_supported:
+    if bool(options.gpu) == options.all_supported:
         raise UsageError(
             "range-missing",
             "lock cover requires either --gpu or --all-supported",
             hint="gpuinstall lock cover --gpu NAME --driver VERSION",
         )
-    with scope.open(terminal) as project:
+    with _open(options, terminal) as project:
         catalog, declared = project.catalog, project.read_folder_request()
         request = project.request_for(declared.listed)
-        arch = described.arch or "x86_64"
-        machines = machines_in(described.gpu, described.driver, arch, catalog)
+        arch = options.arch or "x86_64"
+        machines = machines_in(options.gpu, options.driver, arch, catalog)
         cover = cover_range(machines, request, catalog)
         if not cover.locks:
             raise NoBuildError(
                 "no-build",
                 "no build of torch runs on any GPU of this range",
-                hint=_hint_of_drivers(described.gpu),
+                hint=_hint_of_drivers(options.gpu),
             )
         requests = tuple(lock.request(request, catalog) for lock in cover.locks)
         _check_labels([request.label for request in requests])
-        selected = update.options_for(project.folder, requests, declared)
+        selected = _lock_options(options, project.folder, requests, declared)
         # The builds of a cover may be of several torches.
         written = _write(selected._replace(newest=True), project.session)
         paths = [Path(entry["path"]) for entry in written.data["locks"]]
@@ -434,15 +350,14 @@ def _cover_rows(paths: list[Path], ranges: list[str], session: Session) -> list[
 
 
 @command.command("download", help="Download every file of the locks into DIR.")
-@click.argument("folder", metavar="DIR", type=options.PATH)
-@options.fetching
-@framed("lock")
-def download_command(terminal: Terminal, folder: Path, *, sourcing: Sourcing) -> Outcome:
+@click.argument("folder", metavar="DIR", type=PATH)
+@framed("lock", "torch_index", "offline")
+def download_command(terminal: Terminal, options: CommandOptions, folder: Path) -> Outcome:
     """Download the files of the locks."""
     from gpuinstall.lock.fetch import download
     from gpuinstall.lock.fit import read_locks
 
-    with options.open_folder(sourcing, terminal) as project:
+    with options.open(terminal) as project:
         names = download(read_locks(Path.cwd()), folder, project.session)
     text = f"{len(names)} in {folder}, all hashes verified"
     data = {"folder": str(folder), "files": names}

@@ -1,241 +1,279 @@
-"""The options that several commands share, and the machine and the request that they select."""
+"""The options of the commands, a row each, and the run that they select.
+
+A command names its rows in ``framed``, and gets their values as one ``CommandOptions``. A new option is a row here, its name
+there, and the line that obeys it.
+"""
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import DOCUMENT_BYTES, open_regular, parse_json
-from gpuinstall.base.machine import Machine
-from gpuinstall.base.request import Request
 from gpuinstall.base.sourcing import Sourcing
-from gpuinstall.plan.python import RUNNING_PYTHON
-from gpuinstall.project import Project, Settings, open_project
-from gpuinstall.sources.requirements_file import RequirementsFile, group_path, read_requirements
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
+    from gpuinstall.project import Project, Settings
+    from gpuinstall.sources.requirements_file import RequirementsFile
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 PATH = click.Path(path_type=Path)
 
 
-def bundled(name: str, kind: Callable[..., Any], options: Mapping[str, Decorator]) -> Decorator:
-    """Return the decorator that gives a command several options as one argument.
-
-    Args:
-        name: The argument.
-        kind: Makes its value of the options' values.
-        options: The options in the order of the help, by the keywords that ``kind`` takes. One of them may be
-            a bundle too.
-    """
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def with_options(*args: Any, **kwargs: Any) -> Any:
-            values = {keyword: kwargs.pop(keyword) for keyword in options}
-            kwargs[name] = kind(**values)
-            return function(*args, **kwargs)
-
-        command: Callable[..., Any] = with_options
-        for option in reversed([*options.values()]):
-            command = option(command)
-        return command
-
-    return decorate
+def _row(*words: str, **settings: Any) -> Any:
+    """Return a field for an option, whose value is empty in a command without it."""
+    empty: Any = None
+    if settings.get("is_flag"):
+        empty = False
+    elif settings.get("multiple"):
+        empty = ()
+    return field(default=empty, metadata={"words": words, "settings": settings})
 
 
-upgrade = click.option(
-    "--upgrade", is_flag=True, help="Upgrade the requested packages to their newest versions."
-)
-upgrade_package = click.option(
-    "--upgrade-package",
-    "packages",
-    multiple=True,
-    metavar="P",
-    help="Upgrade only this package.",
-)
-only = click.option(
-    "--only", is_flag=True, help="Request only these packages; drop the earlier requests."
-)
-venv = click.option(
-    "--venv",
-    metavar="DIR",
-    type=Path,
-    default=".venv",
-    envvar="GPUINSTALL_VENV",
-    help="The environment (default: .venv).",
-)
-offline = click.option(
-    "--offline",
-    is_flag=True,
-    envvar="GPUINSTALL_OFFLINE",
-    help="Use no network.",
-)
-wheels = click.option(
-    "--wheels",
-    metavar="DIR",
-    type=click.Path(path_type=Path, resolve_path=True),
-    help="Take the wheels from this folder.",
-)
-_TORCH_INDEX = {
-    "torch_index": click.option(
+@dataclass(frozen=True, kw_only=True)
+class CommandOptions:
+    """The values of the options that a command has, and those of the others when they are not given."""
+
+    torch_index: str | None = _row(
         "--torch-index",
         envvar="GPUINSTALL_TORCH_INDEX",
         metavar="URL",
         help="The base URL of PyTorch's index.",
     )
-}
-_FETCHING = {**_TORCH_INDEX, "offline": offline}
-_SOURCING = {
-    **_FETCHING,
-    "only_binary": click.option(
+    offline: bool = _row(
+        "--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Use no network."
+    )
+    only_binary: bool = _row(
         "--only-binary",
         is_flag=True,
         envvar="GPUINSTALL_ONLY_BINARY",
         help="Use wheels only; run no package's build code.",
-    ),
-}
-sourcing = bundled("sourcing", Sourcing, _SOURCING)
-"""Gives a command that resolves or installs every option of Sourcing."""
-fetching = bundled("sourcing", Sourcing, _FETCHING)
-"""Gives a command that only fetches the options of Sourcing that it obeys."""
-torch_source = bundled("sourcing", Sourcing, _TORCH_INDEX)
-"""Gives a command that only names PyTorch's index that option of Sourcing."""
-_MACHINE_WORDS = {
-    "gpu": click.option(
-        "--gpu",
-        multiple=True,
-        metavar="NAME",
-        help='Plan for a GPU by its name, such as "RTX 5090".',
-    ),
-    "driver": click.option(
-        "--driver", metavar="VERSION", help="The driver of the machine that --gpu names."
-    ),
-    "os": click.option(
-        "--os",
-        type=click.Choice(["linux", "windows", "macos"]),
-        help="Its operating system (linux).",
-    ),
-    "arch": click.option(
-        "--arch",
-        type=click.Choice(["x86_64", "aarch64", "arm64"]),
-        help="Its architecture (x86_64, or the GPU's own).",
-    ),
-    "glibc": click.option("--glibc", metavar="X.Y", help="Its glibc (2.28)."),
-}
-_MACHINE = {
-    "machine": click.option(
-        "--machine",
-        metavar="FILE",
-        help="Plan for a recorded machine (probe --json; - is stdin).",
-    ),
-    **_MACHINE_WORDS,
-}
-_REQUEST: dict[str, Decorator] = {
-    "sourcing": sourcing,
-    "requirements": click.argument("requirements", nargs=-1, metavar="[REQ]..."),
-    "files": click.option(
-        "-r",
-        "--requirement",
-        "files",
-        multiple=True,
-        metavar="FILE",
-        help="Read requirements from a file.",
-    ),
-    "editables": click.option(
-        "-e",
-        "--editable",
-        "editables",
-        multiple=True,
+    )
+    wheels: Path | None = _row(  # noqa: RUF009  a field
+        "--wheels",
         metavar="DIR",
-        help="Install a project as editable.",
-    ),
-    "constraints": click.option(
-        "-c",
-        "--constraint",
-        "constraints",
-        multiple=True,
-        metavar="FILE",
-        help="Constrain versions.",
-    ),
-    "groups": click.option(
-        "--group",
-        "groups",
-        multiple=True,
-        metavar="NAME",
-        help="Add a dependency group of pyproject.toml.",
-    ),
-    "python": click.option(
-        "--python",
-        envvar="GPUINSTALL_PYTHON",
-        metavar="X.Y",
-        help="The Python to install for.",
-    ),
-    "backend": click.option(
+        type=click.Path(path_type=Path, resolve_path=True),
+        help="Take the wheels from this folder.",
+    )
+    requirements: tuple[str, ...] = _row(multiple=True, metavar="[REQ]...")
+    files: tuple[str, ...] = _row(
+        "-r", "--requirement", multiple=True, metavar="FILE", help="Read requirements from a file."
+    )
+    editables: tuple[str, ...] = _row(
+        "-e", "--editable", multiple=True, metavar="DIR", help="Install a project as editable."
+    )
+    constraints: tuple[str, ...] = _row(
+        "-c", "--constraint", multiple=True, metavar="FILE", help="Constrain versions."
+    )
+    groups: tuple[str, ...] = _row(
+        "--group", multiple=True, metavar="NAME", help="Add a dependency group of pyproject.toml."
+    )
+    python: str | None = _row(
+        "--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python to install for."
+    )
+    backend: str | None = _row(
         "--backend",
         envvar="GPUINSTALL_BACKEND",
         metavar="TAG",
         help="Force a build: cu126 (CUDA 12.6), cpu, …",
-    ),
-    "gpus": click.option(
+    )
+    gpus: str | None = _row(
         "--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID, or: visible."
-    ),
-    "relax": click.option(
+    )
+    relax: bool = _row(
         "--relax",
         is_flag=True,
         help="If this machine cannot have what is requested, take what is nearest to it.",
-    ),
-}
-
-
-class MachineOptions(NamedTuple):
-    """The machine that the command line selects: by a file, in words, or this one if it has neither."""
-
-    machine: str | None = None
-    gpu: tuple[str, ...] = ()
-    driver: str | None = None
-    os: str | None = None
-    arch: str | None = None
-    glibc: str | None = None
-
-
-class RequestOptions(NamedTuple):
-    """What the command line requests."""
-
-    requirements: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    editables: tuple[str, ...] = ()
-    constraints: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-    python: str | None = None
-    backend: str | None = None
-    gpus: str | None = None
-    relax: bool = False
-    sourcing: Sourcing = Sourcing()
+    )
+    only: bool = _row(
+        "--only", is_flag=True, help="Request only these packages; drop the earlier requests."
+    )
+    cuda_compat: bool = _row(
+        "--cuda-compat",
+        is_flag=True,
+        help="Put NVIDIA's newer libraries (cuda-compat) above an old driver of data-centre GPUs.",
+    )
+    cuda_compat_from: str | None = _row(
+        "--cuda-compat-from",
+        metavar="PATH|URL",
+        help="The same, from a tar, a folder or a manifest.",
+    )
+    venv: Path | None = _row(  # noqa: RUF009  a field
+        "--venv",
+        metavar="DIR",
+        type=Path,
+        default=".venv",
+        envvar="GPUINSTALL_VENV",
+        help="The environment (default: .venv).",
+    )
+    into: bool = _row(
+        "--into",
+        is_flag=True,
+        help="Install into the existing environment named by --python PATH or --venv DIR, "
+        "or this application's.",
+    )
+    repair: bool = _row(
+        "--repair", is_flag=True, help="With --into: bring back the builds that were proven there."
+    )
+    dry_run: bool = _row(
+        "--dry-run",
+        is_flag=True,
+        help="Show what would change and be downloaded (-v: the commands too); change nothing.",
+    )
+    upgrade: bool = _row(
+        "--upgrade", is_flag=True, help="Upgrade the requested packages to their newest versions."
+    )
+    packages: tuple[str, ...] = _row(
+        "--upgrade-package", multiple=True, metavar="P", help="Upgrade only this package."
+    )
+    replace: bool = _row(
+        "--replace",
+        is_flag=True,
+        help="Also replace packages and folders that gpuinstall did not make.",
+    )
+    yes: bool = _row("-y", "--yes", is_flag=True, help="Do not ask before a larger download.")
+    target: str | None = _row(
+        "--target",
+        metavar="T",
+        help="The lock to install: cu126, cpu, … (default: the one that fits).",
+    )
+    targets: tuple[str, ...] = _row(
+        "--target", multiple=True, metavar="T", help="Lock for cu126, cu130-windows-x86_64, …"
+    )
+    machine: str | None = _row(
+        "--machine",
+        metavar="FILE",
+        help="Plan for a recorded machine (probe --json; - is stdin).",
+    )
+    machines: tuple[str, ...] = _row(
+        "--machine",
+        multiple=True,
+        metavar="FILE|DIR",
+        help="Lock for the machine of a document (probe --json), or those in a folder of records.",
+    )
+    gpu: tuple[str, ...] = _row(
+        "--gpu",
+        multiple=True,
+        metavar="NAME",
+        help='Plan for a GPU by its name, such as "RTX 5090".',
+    )
+    driver: str | None = _row(
+        "--driver", metavar="VERSION", help="The driver of the machine that --gpu names."
+    )
+    os: str | None = _row(
+        "--os",
+        type=click.Choice(["linux", "windows", "macos"]),
+        help="Its operating system (linux).",
+    )
+    arch: str | None = _row(
+        "--arch",
+        type=click.Choice(["x86_64", "aarch64", "arm64"]),
+        help="Its architecture (x86_64, or the GPU's own).",
+    )
+    glibc: str | None = _row("--glibc", metavar="X.Y", help="Its glibc (2.28).")
+    everything: bool = _row("--all", is_flag=True, help="Show every rejected build, and why.")
+    live: bool = _row(
+        "--live", is_flag=True, help="Ask the indexes what they list today, and resolve."
+    )
+    all_supported: bool = _row(
+        "--all-supported", is_flag=True, help="Cover all known GPUs, with every driver."
+    )
+    prune: bool = _row(
+        "--prune", is_flag=True, help="Remove locks that are for none of the targets."
+    )
+    script: Path | None = _row(  # noqa: RUF009  a field
+        "--script", metavar="FILE", type=PATH, help="Lock the inline metadata of a script."
+    )
 
     @property
-    def has_requirements(self) -> bool:
-        """Whether the command line names what to install."""
-        return bool(self.requirements or self.files or self.editables or self.groups)
+    def sourcing(self) -> Sourcing:
+        """How packages are had."""
+        return Sourcing(
+            torch_index=self.torch_index,
+            wheels=self.wheels,
+            offline=self.offline,
+            only_binary=self.only_binary,
+        )
 
-    def read_files(self) -> dict[str, RequirementsFile]:
-        """Return the requirements files and groups by their names, each read once.
+    @property
+    def compat_source(self) -> str | None:
+        """Where the forward-compatibility libraries are; empty: wherever they usually are; None: not asked for."""
+        if self.cuda_compat_from is None and self.cuda_compat:
+            return ""
+        return self.cuda_compat_from
+
+    @property
+    def machine_words(self) -> tuple[Any, ...]:
+        """The machine in words: GPUs, driver, operating system, architecture and glibc."""
+        return self.gpu, self.driver, self.os, self.arch, self.glibc
+
+    @property
+    def other_machine(self) -> Machine | None:
+        """The machine that is selected; None if that is this one.
 
         Raises:
-            UsageError: if one of them is malformed.
+            UsageError: if its file or its words are malformed.
         """
+        if self.machine is not None:
+            if any(self.machine_words):
+                raise UsageError(
+                    "machine-twice",
+                    "--machine cannot be combined with --gpu, --driver, --os and --arch",
+                )
+            return read_machine_file(self.machine)
+        if self.gpu:
+            from gpuinstall.words import machine_in_words
+
+            return machine_in_words(*self.machine_words)
+        if any(self.machine_words):
+            raise UsageError("gpu-missing", "--driver, --os and --arch require --gpu")
+        return None
+
+    @property
+    def settings(self) -> Settings:
+        """What is requested of a run.
+
+        Raises:
+            UsageError: if a file or a path is malformed.
+        """
+        from gpuinstall.base.request import Request
+        from gpuinstall.project import Settings
+
+        editables = [f"-e {folder}" for folder in self.editables]
+        request = Request(
+            (*self.requirements, *editables),
+            python=self.python,
+            backend=self.backend,
+            gpus=_gpu_indices(self.gpus),
+            relax=self.relax,
+            sourcing=self.sourcing,
+        )
+        return Settings(
+            request,
+            files=self._read_files(),
+            only=self.only,
+            venv=self.venv,
+            cuda_compat=self.compat_source,
+        )
+
+    def _read_files(self) -> dict[str, RequirementsFile]:
+        """Return the requirements files and groups by their names, each read once."""
         from gpuinstall.lock.declaration import read_inputs
+        from gpuinstall.sources.requirements_file import (
+            RequirementsFile,
+            group_path,
+            read_requirements,
+        )
 
         files = {}
         for name in (*self.files, *map(group_path, self.groups)):
@@ -244,102 +282,56 @@ class RequestOptions(NamedTuple):
             file = read_requirements(Path(name))
             # A constraints file requests nothing: its requirements are limits.
             files[name] = RequirementsFile(
-                constraints=file.requirements,
-                settings=file.settings,
-                included=file.included,
+                constraints=file.requirements, settings=file.settings, included=file.included
             )
         return files
 
+    def open(
+        self, reporter: Reporter, *, folder: Path | None = None, **changes: Any
+    ) -> AbstractContextManager[Project]:
+        """Open a project, by default that of the working folder, with what is selected.
 
-_COMPAT_HELP = "Put NVIDIA's newer libraries (cuda-compat) above an old driver of data-centre GPUs."
-cuda_compat = click.option("--cuda-compat", is_flag=True, help=_COMPAT_HELP)
+        Args:
+            reporter: Where it reports.
+            folder: Its folder.
+            changes: Fields of its settings that the command decides.
+        """
+        from gpuinstall.project import open_project
 
-
-class CompatOptions(NamedTuple):
-    """The forward-compatibility libraries that the command line asks for."""
-
-    flag: bool = False
-    place: str | None = None
-
-    @property
-    def source(self) -> str | None:
-        """Where they are; empty: wherever they are usually found; None: they are not asked for."""
-        if self.place is None and self.flag:
-            return ""
-        return self.place
+        return open_project(folder or Path.cwd(), replace(self.settings, **changes), reporter)
 
 
-compat_options = bundled(
-    "compat",
-    CompatOptions,
-    {
-        "flag": click.option("--cuda-compat", "flag", is_flag=True, help=_COMPAT_HELP),
-        "place": click.option(
-            "--cuda-compat-from",
-            "place",
-            metavar="PATH|URL",
-            help="The same, from a tar, a folder or a manifest.",
-        ),
-    },
+SOURCING = ("torch_index", "offline", "only_binary")
+REQUEST = (
+    *SOURCING,
+    "requirements",
+    "files",
+    "editables",
+    "constraints",
+    "groups",
+    "python",
+    "backend",
+    "gpus",
+    "relax",
 )
-"""Gives a command ``--cuda-compat`` and ``--cuda-compat-from``."""
-machine_options = bundled("machine", MachineOptions, _MACHINE)
-"""Gives a command ``--machine`` and ``--gpu … --driver …``."""
-machine_words = bundled("described", MachineOptions, _MACHINE_WORDS)
-"""Gives a command ``--gpu … --driver …`` alone."""
-request_options = bundled("request", RequestOptions, _REQUEST)
-"""Gives a command that resolves REQ, ``-r``, ``-e``, … and the options of Sourcing."""
+MACHINE_WORDS = ("gpu", "driver", "os", "arch", "glibc")
+_ROWS = {row.name: row for row in fields(CommandOptions)}
 
 
-def open_requested(
-    request: RequestOptions,
-    machine: MachineOptions,
-    reporter: Reporter,
-) -> AbstractContextManager[Project]:
-    """Open the project of the working folder with what the command line requests.
-
-    Raises:
-        UsageError: if a file, the machine or a path is malformed.
-    """
-    settings = read_settings(request)
-    if machine.gpu:
-        # A machine in words has a Python like this one's.
-        like_here = replace(settings.request, preferred_pythons=(RUNNING_PYTHON,))
-        settings = replace(settings, request=like_here)
-    settings = replace(settings, machine=read_other_machine(machine))
-    return open_project(Path.cwd(), settings, reporter)
+def option(name: str) -> Decorator:
+    """Return click's decorator for a row."""
+    words, settings = _ROWS[name].metadata["words"], _ROWS[name].metadata["settings"]
+    if not words:
+        return click.argument(name, nargs=-1, metavar=settings["metavar"])
+    return click.option(*words, name, **settings)
 
 
-def open_folder(
-    sourcing: Sourcing,
-    reporter: Reporter,
-    *,
-    folder: Path | None = None,
-    venv: Path | None = None,
-) -> AbstractContextManager[Project]:
-    """Open a project, by default that of the working folder, with nothing requested beside its own files' request."""
-    settings = Settings(Request((), sourcing=sourcing), venv=venv)
-    return open_project(folder or Path.cwd(), settings, reporter)
+venv = option("venv")
 
 
-def read_settings(request: RequestOptions) -> Settings:
-    """Return what the command line requests of a run.
-
-    Raises:
-        UsageError: if a file or a path is malformed.
-    """
-    editables = [f"-e {folder}" for folder in request.editables]
-    return Settings(
-        Request(
-            (*request.requirements, *editables),
-            python=request.python,
-            backend=request.backend,
-            gpus=_gpu_indices(request.gpus),
-            relax=request.relax,
-            sourcing=request.sourcing,
-        ),
-        files=request.read_files(),
-    )
+def words_of(name: str) -> str:
+    """Return how a row is written on the command line."""
+    return str(_ROWS[name].metadata["words"][-1])
 
 
 def _gpu_indices(gpus: str | None) -> tuple[str, ...] | None:
@@ -358,35 +350,15 @@ def _gpu_indices(gpus: str | None) -> tuple[str, ...] | None:
     return tuple(indices)
 
 
-def read_other_machine(selected: MachineOptions) -> Machine | None:
-    """Return the machine that the command line selects; None if that is this one.
-
-    Raises:
-        UsageError: if its file or its words are malformed.
-    """
-    file, words = selected.machine, selected[1:]
-    if file is not None:
-        if any(words):
-            raise UsageError(
-                "machine-twice",
-                "--machine cannot be combined with --gpu, --driver, --os and --arch",
-            )
-        return read_machine_file(file)
-    if selected.gpu:
-        from gpuinstall.words import machine_in_words
-
-        return machine_in_words(*words)
-    if any(words):
-        raise UsageError("gpu-missing", "--driver, --os and --arch require --gpu")
-    return None
-
-
 def read_machine_file(name: str) -> Machine:
     """Return the machine of a document, or of stdin (``-``).
 
     Raises:
         UsageError: if it cannot be read.
     """
+    from gpuinstall.base.files import parse_json
+    from gpuinstall.base.machine import Machine
+
     try:
         return Machine.from_dict(parse_json(_read_document(name)))
     except (OSError, ValueError) as error:
@@ -399,6 +371,8 @@ def read_machine_file(name: str) -> Machine:
 
 
 def _read_document(name: str) -> bytes:
+    from gpuinstall.base.files import DOCUMENT_BYTES, open_regular
+
     if name == "-":
         return sys.stdin.buffer.read(DOCUMENT_BYTES) if sys.stdin else b""
     path = Path(name)

@@ -15,6 +15,7 @@ from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.node_records import RECORDING_COMMANDS, UNENDED, this_node, write_record
 from gpuinstall.base.text import MOST_NAMES
+from gpuinstall.cli.options import CommandOptions, option
 from gpuinstall.cli.run_log import LOGGED, RunLog
 from gpuinstall.cli.terminal import OutputError, Terminal, hint_of, page_of
 
@@ -62,11 +63,12 @@ class Outcome(NamedTuple):
     """None: as the exit status says."""
 
 
-def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
+def framed(name: str, *rows: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
     """Return a decorator that gives a command a Terminal, prints its outcome and returns its exit status.
 
-    It stands below ``@click.command(name)`` and the options. The command takes the Terminal as its first argument, and
-    returns an Outcome or raises our errors.
+    It stands below ``@click.command(name)`` and further options. The command takes the Terminal as its first argument
+    and, if it names rows of the table of options, their values as its second; it returns an Outcome or raises our
+    errors.
     """
 
     def decorate(function: Callable[..., Outcome]) -> Callable[..., int]:
@@ -80,6 +82,8 @@ def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
             record: Path | None = None,
             **kwargs: Any,
         ) -> int:
+            selected = {row: kwargs.pop(row) for row in rows}
+            arguments = [CommandOptions(**selected)] if rows else []
             terminal = terminal_class(events=json_events)(
                 as_json=as_json or json_events,
                 quiet=quiet,
@@ -93,7 +97,7 @@ def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
                     if record:
                         # It stays if this process is killed; and a folder that cannot be written is found now.
                         write_record(record, this_node(), name, (), UNENDED)
-                    outcome = function(terminal, *args, **kwargs)
+                    outcome = function(terminal, *arguments, *args, **kwargs)
                     if record:
                         document = document_of(name, outcome)
                         write_record(record, this_node(), name, terminal.machines, document)
@@ -109,8 +113,8 @@ def framed(name: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
                     raise
 
         recording = (_RECORD_OPTION,) if name in RECORDING_COMMANDS else ()
-        for option in reversed((*recording, *_OUTPUT_OPTIONS)):
-            call = option(call)
+        for decorator in reversed((*map(option, rows), *recording, *_OUTPUT_OPTIONS)):
+            call = decorator(call)
         return call
 
     return decorate

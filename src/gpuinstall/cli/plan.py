@@ -14,7 +14,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.units import readable
 from gpuinstall.catalog import Catalog, load_catalog
-from gpuinstall.cli import options
+from gpuinstall.cli.options import MACHINE_WORDS, REQUEST, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.cli.terminal import Terminal
@@ -22,6 +22,7 @@ from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.compat import compat_offer, with_compat_reason
 from gpuinstall.plan.drivers import DriverRange, driver_ranges
+from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Project
 
 if TYPE_CHECKING:
@@ -34,33 +35,31 @@ if TYPE_CHECKING:
 
 
 @click.command("plan", help="Choose the build for a machine and explain why; change nothing.")
-@options.request_options
-@options.machine_options
-@click.option("--all", "everything", is_flag=True, help="Show every rejected build, and why.")
-@options.cuda_compat
-@click.option("--live", is_flag=True, help="Ask the indexes what they list today, and resolve.")
-@framed("plan")
-def command(
-    terminal: Terminal,
-    request: options.RequestOptions,
-    machine: options.MachineOptions,
-    *,
-    everything: bool,
-    cuda_compat: bool,
-    live: bool,
-) -> Outcome:
+@framed("plan", *REQUEST, "machine", *MACHINE_WORDS, "everything", "cuda_compat", "live")
+def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Plan."""
-    assumed = _assumed_driver(machine)
+    everything = options.everything
+    assumed = _assumed_driver(options)
     if assumed:
-        machine = machine._replace(driver=str(assumed))
-    with options.open_requested(request, machine, terminal) as project:
+        options = replace(options, driver=str(assumed))
+    request = options.settings.request
+    if options.gpu:
+        # A machine in words has a Python like this one's.
+        request = replace(request, preferred_pythons=(RUNNING_PYTHON,))
+    # The libraries of cuda-compat are only reckoned with.
+    changes: dict[str, Any] = {
+        "request": request,
+        "machine": options.other_machine,
+        "cuda_compat": None,
+    }
+    with options.open(terminal, **changes) as project:
         selected_machine = project.machine
         requested = project.request_for(project.read_folder_request().listed)
-        if cuda_compat:
+        if options.cuda_compat:
             offer = compat_offer(selected_machine, requested, project.catalog, choose)
             selected_machine = offer.machine if offer else selected_machine
         details = _Details()
-        if live:
+        if options.live:
             plan, choices = _live_plan(project, selected_machine, requested, everything=everything)
             details = _Details(choices)
         else:
@@ -110,13 +109,13 @@ class _Details(NamedTuple):
             terminal.line(f"  driver {row.branches} gives torch {row.build}")
 
 
-def _assumed_driver(selected: options.MachineOptions) -> int | None:
+def _assumed_driver(options: CommandOptions) -> int | None:
     """Return the newest driver branch that drives every GPU that is named without a driver; None if none is needed."""
-    if not selected.gpu or selected.driver or selected.machine:
+    if not options.gpu or options.driver or options.machine:
         return None
     from gpuinstall.words import described_machine, requires_driver
 
-    machine = described_machine(selected.gpu, None, *selected[3:])
+    machine = described_machine(options.gpu, None, options.os, options.arch, options.glibc)
     if not requires_driver(machine):
         return None
     ranges = driver_ranges(machine, load_catalog(), Request())

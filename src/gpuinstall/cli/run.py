@@ -22,7 +22,7 @@ from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.sourcing import Sourcing
-from gpuinstall.cli import options
+from gpuinstall.cli.options import SOURCING, CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.environments.receipt import activated, receipt_of
 from gpuinstall.project import Project, Settings, open_project
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, required=True, metavar="CMD [ARG]...")
-@options.venv
 @click.option(
     "--any",
     "several",
@@ -66,7 +65,6 @@ if TYPE_CHECKING:
     help="With --install: also replace what gpuinstall did not make.",
 )
 @click.option("--require-gpu", is_flag=True, help="End with 8 if no GPU can be used.")
-@options.wheels
 @click.option(
     "--with",
     "extra",
@@ -74,24 +72,21 @@ if TYPE_CHECKING:
     metavar="REQ",
     help="More requirements, for this command alone.",
 )
-@options.sourcing
-@framed("run")
+@framed("run", "venv", "wheels", *SOURCING)
 def command(
     terminal: Terminal,
+    options: CommandOptions,
     words: tuple[str, ...],
     *,
     extra: tuple[str, ...],
-    venv: Path,
     several: bool,
     proof: bool,
     missing: bool,
     replacing: bool,
     require_gpu: bool,
-    wheels: Path | None,
-    sourcing: Sourcing,
 ) -> Outcome:
     """Run a command in the environment, without activating it."""
-    sourcing = replace(sourcing, wheels=wheels)
+    sourcing = options.sourcing
     check = partial(_check_fitness, require_gpu=require_gpu)
     command_words = list(words)
     receipt = None
@@ -109,18 +104,13 @@ def command(
         if script:
             paths, evidence = _script_environment(script, extra, terminal, sourcing, check)
             _become(command_words, paths, receipt, evidence)
-    folder = venv.absolute().parent
+    folder = (options.venv or Path()).absolute().parent
     if extra and not several:
         paths, evidence = _environment_with(extra, folder, terminal, sourcing, check)
         _become(command_words, paths, None, evidence)
-    settings = Settings(
-        Request((), sourcing=sourcing),
-        only=True,
-        anew=True,
-        venv=venv,
-        starts=True,
-    )
-    with open_project(folder if several else Path.cwd(), settings, terminal) as project:
+    with options.open(
+        terminal, folder=folder if several else None, only=True, anew=True, starts=True
+    ) as project:
         if several:
             if require_gpu:
                 _check_gpu(project.machine)

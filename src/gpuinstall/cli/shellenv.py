@@ -12,8 +12,7 @@ import click
 from gpuinstall.base.backend import known_backend
 from gpuinstall.base.location import Location
 from gpuinstall.base.shell import Shell, assignments
-from gpuinstall.base.sourcing import Sourcing
-from gpuinstall.cli import options
+from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 
 if TYPE_CHECKING:
@@ -64,22 +63,20 @@ _OWN_VARIABLES = ("UV_TORCH_BACKEND", "UV_NO_SYNC", "UV_PROJECT_ENVIRONMENT", _V
 @click.command(
     "shellenv", help='Print settings for plain uv and pip: eval "$(gpuinstall shellenv)".'
 )
-@options.venv
 @click.option(
     "--shell",
     type=click.Choice(get_args(Shell)),
     default="sh",
     help="The shell to write for (sh).",
 )
-@options.torch_source
-@framed("shellenv")
-def command(terminal: Terminal, venv: Path, shell: Shell, sourcing: Sourcing) -> Outcome:
+@framed("shellenv", "venv", "torch_index")
+def command(terminal: Terminal, options: CommandOptions, *, shell: Shell) -> Outcome:
     """Print the variables."""
     from gpuinstall.environments.environment import read_marker
     from gpuinstall.environments.guard import CONSTRAINTS
     from gpuinstall.lock.request import LockRequest
 
-    with options.open_folder(sourcing, terminal, venv=venv) as project:
+    with options.open(terminal) as project:
         sources, folder = project.sources, project.paths.venv
         marker = read_marker(folder)
         if marker is None:

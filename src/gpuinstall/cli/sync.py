@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,13 +9,11 @@ import click
 
 from gpuinstall.base.errors import LockError
 from gpuinstall.base.request import Request
-from gpuinstall.base.sourcing import Sourcing
-from gpuinstall.cli import install_options, options
 from gpuinstall.cli.install import after_install, show_dry_run, show_installed
+from gpuinstall.cli.options import SOURCING, CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.cli.terminal import Terminal
-from gpuinstall.project import Settings, open_project
 
 if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
@@ -24,29 +21,18 @@ if TYPE_CHECKING:
 
 
 @click.command("sync", help="Install exactly the lock that fits this machine.")
-@options.compat_options
-@options.venv
-@click.option(
-    "--target",
-    metavar="T",
-    help="The lock to install: cu126, cpu, … (default: the one that fits).",
+@framed(
+    "sync",
+    "cuda_compat",
+    "cuda_compat_from",
+    "venv",
+    "target",
+    "wheels",
+    "dry_run",
+    "replace",
+    *SOURCING,
 )
-@options.wheels
-@install_options.dry_run_option
-@install_options.replace
-@options.sourcing
-@framed("sync")
-def command(
-    terminal: Terminal,
-    compat: options.CompatOptions,
-    *,
-    venv: Path,
-    target: str | None,
-    wheels: Path | None,
-    dry_run: bool,
-    replace: bool,
-    sourcing: Sourcing,
-) -> Outcome:
+def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Sync."""
     from gpuinstall.install.install import install
     from gpuinstall.install.options import InstallOptions
@@ -55,22 +41,16 @@ def command(
     from gpuinstall.lock.target import Target
     from gpuinstall.lock.team_lock import team_lock_in
 
-    selected_target = Target.parse(target) if target else None
+    selected_target = Target.parse(options.target) if options.target else None
     of_team = selected_target is None and team_lock_in(Path.cwd()) is not None
     request = Request(
         () if of_team else ("torch",),
         backend=selected_target.backend if selected_target else None,
-        sourcing=dataclasses.replace(sourcing, wheels=wheels),
+        sourcing=options.sourcing,
     )
-    settings = Settings(
-        request,
-        only=not of_team,
-        anew=not of_team,
-        venv=venv,
-        cuda_compat=compat.source,
-        starts=True,
-    )
-    with open_project(Path.cwd(), settings, terminal) as project:
+    with options.open(
+        terminal, request=request, only=not of_team, anew=not of_team, starts=True
+    ) as project:
         terminal.machines.append(project.machine)
         terminal.step("Machine", machine_line(project.machine))
         if selected_target:
@@ -82,9 +62,9 @@ def command(
             target=str(selected_target) if selected_target else None,
             restoring=True,
             attempts=1,
-            replace=replace,
+            replace=options.replace,
         )
-        if dry_run:
+        if options.dry_run:
             return show_dry_run(project, selected)
         result = install(project, selected)
         after_install(project, result)

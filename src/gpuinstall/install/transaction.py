@@ -303,7 +303,9 @@ class ForeignPlace:
                 why=f"restoring files would mix both versions; the replaced files are in {record.saved}",
                 hint=_settling(environment, record),
             )
-        record.undo()
+        kept = record.undo()
+        if kept:
+            self.project.reporter.notice("Kept", f"your edit of the guard: in {kept}")
 
 
 def _settling(environment: ForeignEnvironment, record: UndoRecord) -> str:

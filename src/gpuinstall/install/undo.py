@@ -132,29 +132,43 @@ class UndoRecord:
         return self.at("saved")
 
     @defer_interrupts()
-    def undo(self) -> None:
-        """Put everything back as it was; a run that is killed here is gone on with from the state that it has left."""
+    def undo(self) -> Path | None:
+        """Put everything back as it was; a run that is killed here is gone on with from the state that it has left.
+
+        Returns:
+            Where the guard's files are kept that the user has edited, for the guard goes back with the packages that it
+            names; None if they were as they were written.
+        """
         record = self
-        edited = _edited_guard(self.root)
+        written = {*self.new, *self.old}
+        edited = [name for name in _edited_guard(self.root) if name in written]
+        kept = self._kept(edited, of=self.root)
         if record.state == "proven":
             # With some of its files gone it is no proven change any more.
             record = record.at("saved")
         if record.state == "saved":
             for name in self.new:
-                if name not in edited:
-                    remove_path(self.root / name)
-                    _forget_compiled(self.root / name)
+                remove_path(self.root / name)
+                _forget_compiled(self.root / name)
             _prune(self.root, self.new)
             # From here on nothing new is there to remove: what lies at a path of both is an old file that is back.
             record.at("restoring")
         for name in self.old:
             saved = self.saved / name
-            if name not in edited and os.path.lexists(saved):
+            if os.path.lexists(saved):
                 _move(saved, self.root / name)
         # Files that are saved without a record would be taken for a stranger's change.
         remove_path(self.saved)
         remove_path(self.folder)
         _restore_earlier(self.folder)
+        return kept
+
+    def _kept(self, names: Collection[str], of: Path) -> Path | None:
+        """Copy files of the user's to where nothing of ours removes them; return where, None without any."""
+        copies = self.folder.with_name(time.strftime(".gpuinstall.kept-%Y%m%d-%H%M%S"))
+        for name in names:
+            _copy(of / name, copies / name)
+        return copies if names else None
 
     def keep(self, reporter: Reporter) -> None:
         """Keep the new packages, which are proven, and what was moved away for them.
@@ -162,10 +176,8 @@ class UndoRecord:
         The user's own files that were in their place are copied to where nothing of ours removes them.
         """
         users = [name for name in self.users if os.path.lexists(self.saved / name)]
-        if users:
-            copies = self.folder.with_name(time.strftime(".gpuinstall.kept-%Y%m%d-%H%M%S"))
-            for name in users:
-                _copy(self.saved / name, copies / name)
+        copies = self._kept(users, of=self.saved)
+        if copies:
             reporter.notice("Kept", f"{some(users)}, which no installer wrote: in {copies}")
         marks = {}
         for name in self.new:
@@ -342,12 +354,10 @@ def _restore_earlier(folder: Path) -> None:
         earlier.rename(folder)
 
 
-def _edited_guard(root: Path) -> tuple[str, ...]:
-    """Return the files of the guard if the user has edited one: it stays, and what it names with it."""
-    for name in GUARD_FILES:
-        if os.path.lexists(root / name) and not is_own_guard_file(root / name):
-            return GUARD_FILES
-    return ()
+def _edited_guard(root: Path) -> list[str]:
+    """Return the files of the guard that the user has edited."""
+    files = [name for name in GUARD_FILES if os.path.lexists(root / name)]
+    return [name for name in files if not is_own_guard_file(root / name)]
 
 
 def _paths_of_wheel(wheel: Path, paths: Mapping[str, Path]) -> Iterator[Path]:

@@ -174,7 +174,7 @@ def test_rolling_back_restores_files_once(environment, wheel):
 
 
 @pytest.mark.parametrize("edit", ["", "torch==3\n"])
-def test_the_guard_goes_with_the_change_unless_it_was_edited(environment, wheel, edit):
+def test_the_guard_goes_with_the_change_and_an_edit_of_it_is_kept_aside(environment, wheel, edit):
     root, names = environment.root, ("constraints.txt", "pip.conf")
     write_guard(root, root, "torch==1", ["torch==1"])
     before = tree(environment)
@@ -182,11 +182,16 @@ def test_the_guard_goes_with_the_change_unless_it_was_edited(environment, wheel,
     write_guard(root, root, "torch==2", ["torch==2"])
     with (root / "constraints.txt").open("a") as file:
         file.write(edit)
-    edited = {name: (root / name).read_text() for name in names if edit}
     record = find_undo(environment)
     assert record is not None
-    record.undo()
-    assert tree(environment) == before | edited
+    kept = record.undo()
+    assert {
+        name: text for name, text in tree(environment).items() if ".kept-" not in name
+    } == before
+    if edit:
+        assert (kept / "constraints.txt").read_text().endswith("torch==2\ntorch==3\n")
+    else:
+        assert kept is None
 
 
 @pytest.mark.parametrize("moment", range(1, 14))

@@ -143,7 +143,7 @@ def _ended(program: _Program, out: str, err: str, patience: Patience | None) -> 
         raise InstallationError(
             "too-slow",
             f"{name} took more than {patience.total:.0f} s or {megabytes} MB, and was ended",
-            why="a package index answers too slowly, or endlessly",
+            why="an index answers too slowly or endlessly, or the request takes too long to resolve",
             hint=f"{MORE_TIME}\nOr use another index",
         )
     return finished

@@ -189,6 +189,7 @@ def test_the_guard_goes_with_the_change_and_an_edit_of_it_is_kept_aside(environm
         name: text for name, text in tree(environment).items() if ".kept-" not in name
     } == before
     if edit:
+        assert kept is not None
         assert (kept / "constraints.txt").read_text().endswith("torch==2\ntorch==3\n")
     else:
         assert kept is None

@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.markers import Marker
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from gpuinstall.base.errors import InstallationError, LockError, NoBuildError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.lock.build_files import BUILD_FILES, has_same_build_files
-from gpuinstall.lock.declaration import changed_inputs, command_again, digest, lines_in
+from gpuinstall.lock.declaration import changed_inputs, command_again, lines_in
+from gpuinstall.lock.document import evidence_of
 from gpuinstall.lock.fit import (
     fit,
     has_same_preferences,
-    locked_build,
     read_locks,
     same_inputs,
     uninstalled,
 )
-from gpuinstall.lock.lock import Lock, files_of_package, version_conflicts
+from gpuinstall.lock.folder_request import FolderRequest
+from gpuinstall.lock.lock import Lock, version_conflicts
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins, machine_for_target
 from gpuinstall.lock.target import Target
-from gpuinstall.machine.vendors import rules_for
 from gpuinstall.sources.provenance import RECORDED_HASHES
 from gpuinstall.sources.requirements_file import RequirementsFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
-
-    from packaging.pylock import Package
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
@@ -116,7 +112,7 @@ def check_locks(
                 reasons.append(Reason("versions-differ", message))
         if reasons:
             return reasons
-        reasons += _tampered(lock, catalog)
+        reasons += faults(lock, Target.parse(lock.target))
         if session:
             reasons += _stale_online(lock, request, catalog, session)
         return reasons
@@ -198,53 +194,8 @@ def _unlisted_change(lock: Lock, request: Request) -> str:
     return "other hashes of files"
 
 
-def _tampered(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
-    """Yield what of a lock is not as it was made, or not as it would be made."""
-    target = Target.parse(lock.target)
-    yield from faults(lock, target)
-    machine = machine_for_target(target)
-    build = locked_build(lock, machine, catalog)
-    if build is None:
-        return
-    torch = lock.evidence.get("torch")
-    backend = lock.evidence.get("backend")
-    if torch != str(build.torch) or backend != build.backend.tag:
-        message = f"it claims torch {torch} for {backend}, but contains {build.name}"
-        yield Reason("evidence", message)
-    rules = rules_for(
-        machine,
-        catalog,
-        {build.backend.kind},
-    )
-    floors = lock.evidence.get("floors", {})
-    if isinstance(floors, dict):
-        # That of glibc is the target's, not the build's.
-        floors = {**floors}
-        floors.pop("glibc", None)
-    if floors != dict(rules.floors(build)):
-        yield Reason("evidence", f"its minimum versions are not those of {build.name}")
-
-
 def faults(lock: Lock, target: Target) -> Iterator[Reason]:
-    """Yield what of a lock of ours is not as it would be made for ``target``."""
-    yield from _record_faults(lock, target)
-    packages = lock.pylock.packages
-    names = Counter(package.name for package in packages)
-    for name, times in names.items():
-        if times > 1:
-            yield Reason("twice", f"{name} is in it {times} times")
-    for requirement in map(parse_requirement, lock.inputs):
-        if requirement.marker or requirement.url:
-            continue
-        if requirement.name not in names:
-            message = f"{requirement.name}, which was requested, is missing"
-            yield Reason("incomplete", message)
-    for package in packages:
-        yield from _package_faults(package, lock, target)
-
-
-def _record_faults(lock: Lock, target: Target) -> Iterator[Reason]:
-    """Yield what of the record of a lock's making is not as it would be."""
+    """Yield what of a lock of ours is not as it would be made for ``target``, whatever it holds."""
     if not lock.is_sealed:
         yield Reason("edited", "it was edited after gpuinstall wrote it")
     if lock.python is None:
@@ -254,35 +205,6 @@ def _record_faults(lock: Lock, target: Target) -> Iterator[Reason]:
     markers = [str(marker) for marker in environments]
     if markers != [str(Marker(target.marker))]:
         yield Reason("widened", f"it does not say it is for {target} alone")
-    if lock.evidence.get("inputs-digest") != digest(lock.inputs):
-        yield Reason("edited", "its record of its inputs does not match")
-
-
-def _package_faults(
-    package: Package,
-    lock: Lock,
-    target: Target,
-) -> Iterator[Reason]:
-    if package.name in uninstalled(lock, target, lock.python or "3.12"):
-        message = f"{package.name} would not be installed: {package.marker} never holds"
-        yield Reason("uninstalled", message)
-    for wheel in package.wheels or ():
-        if not _is_of(wheel.filename, package):
-            message = f"{wheel.filename} is not a wheel of {package.name} {package.version}"
-            yield Reason("misnamed-file", message)
-    files = files_of_package(package)
-    if not all("sha256" in file.hashes for file in files):
-        yield Reason("unhashed", f"a file of {package.name} has no sha256")
-
-
-def _is_of(filename: str, package: Package) -> bool:
-    try:
-        name, version, _, _ = parse_wheel_filename(filename)
-    except InvalidWheelFilename:
-        return False
-    if name != canonicalize_name(package.name):
-        return False
-    return package.version in {None, version}
 
 
 def _stale_online(
@@ -316,7 +238,28 @@ def _stale_online(
         if error.code in {"network", "offline", "unreachable"}:
             raise
         return [Reason("withdrawn", error.why or error.message)]
-    return list(_differing(lock, resolution))
+    made_for = replace(request, requirements=lock.inputs)
+    return [*_differing_record(lock, resolution, made_for), *_differing(lock, resolution)]
+
+
+def _differing_record(lock: Lock, resolution: Resolution, request: Request) -> Iterator[Reason]:
+    """Compare what a lock says of its making with what it would say."""
+    made = _comparable(evidence_of(resolution, request, FolderRequest()))
+    recorded = _comparable(lock.evidence)
+    for key in sorted(made):
+        if recorded[key] != made[key]:
+            build = resolution.choice.build.name
+            yield Reason("evidence", f"its record of {key} is not that of {build} and the request")
+
+
+def _comparable(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what does not change as long as the versions of a lock stay."""
+    compared = {key: evidence.get(key) for key in ("inputs-digest", "torch", "backend")}
+    floors = evidence.get("floors", {})
+    if isinstance(floors, dict):
+        # That of glibc is the wheels'.
+        floors = {name: floor for name, floor in floors.items() if name != "glibc"}
+    return {**compared, "floors": floors}
 
 
 def _pinned(
@@ -347,19 +290,23 @@ def _public_version(lock: Lock, name: str) -> str:
 
 def _differing(lock: Lock, resolution: Resolution) -> Iterator[Reason]:
     """Compare a lock with today's resolution: its packages, their addresses, and the hashes that are known."""
+    names = [package.name for package in lock.pylock.packages]
     today = resolution.held.keys()
-    missing = resolution.versions.keys() - lock.versions.keys()
-    for name in sorted(missing):
+    for name in sorted(today - set(names)):
         yield Reason("incomplete", f"{name}, required by its packages, is missing")
-    for name in sorted(lock.names - today):
+    for name in sorted(set(names) - today):
         yield Reason("not-asked-for", f"{name} is in it, but nothing requires it")
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield Reason("twice", f"{name} is in it {names.count(name)} times")
+    for name in uninstalled(lock, resolution.target, resolution.choice.python):
+        yield Reason("uninstalled", f"{name} would not be installed: its marker never holds")
+    known = resolution.hashes.known
     for name in sorted(today & lock.versions.keys()):
         urls = {file.url for file in resolution.files if file.package == name}
-        known = resolution.hashes.known
+        locked = lock.hashes_by_package[name]
         hashes = {known[url] for url in urls if url in known}
-        locked_urls = {file.url for file in lock.files if file.package == name}
-        unexpected = locked_urls - urls
-        if hashes - lock.hashes_by_package[name]:
+        unexpected = {file.url for file in lock.files if file.package == name} - urls
+        if "" in locked or hashes - locked:
             message = f"{name} {lock.versions[name]} has changed on its index"
             yield Reason("hash-differs", message)
         elif unexpected:

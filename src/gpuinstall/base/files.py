@@ -309,29 +309,11 @@ def remove_path(path: Path) -> None:
     """Remove what lies there, a link rather than what it leads to; what resists is left."""
     import shutil
 
-    with suppress(OSError):
-        if not is_folder(path):
-            path.unlink(missing_ok=True)
-            return
-        try:
+    with suppress(OSError, RecursionError):
+        if is_folder(path):
             shutil.rmtree(path, ignore_errors=True)
-        except RecursionError:
-            _remove_deep(path)
-
-
-def _remove_deep(folder: Path) -> None:
-    """Remove a folder of any depth, as a wheel can make one: what lies in its folders comes up, level by level."""
-    from uuid import uuid4
-
-    while entries := list(os.scandir(folder)):
-        for entry in entries:
-            if not entry.is_dir(follow_symlinks=False):
-                Path(entry).unlink()
-                continue
-            for child in os.scandir(entry):
-                Path(child).rename(folder / uuid4().hex)
-            Path(entry).rmdir()
-    folder.rmdir()
+        else:
+            path.unlink(missing_ok=True)
 
 
 def write_anew(path: Path, text: str) -> None:

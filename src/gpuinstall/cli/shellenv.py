@@ -14,6 +14,7 @@ from gpuinstall.base.location import Location
 from gpuinstall.base.shell import Shell, assignments
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.environments.guard import CONSTRAINTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,38 +23,11 @@ if TYPE_CHECKING:
     from gpuinstall.sources import Sources
     from gpuinstall.sources.sources import FolderSetting
 
-UV_TAGS = frozenset(
-    {
-        "cpu",
-        "cu80",
-        "cu90",
-        "cu91",
-        "cu92",
-        "cu100",
-        "cu101",
-        "cu102",
-        "cu110",
-        "cu111",
-        "cu112",
-        "cu113",
-        "cu114",
-        "cu115",
-        "cu116",
-        "cu117",
-        "cu118",
-        "cu120",
-        "cu121",
-        "cu122",
-        "cu123",
-        "cu124",
-        "cu125",
-        "cu126",
-        "cu128",
-        "cu129",
-        "cu130",
-        "cu132",
-    }
-)
+_UV_TAGS = """
+cpu cu80 cu90 cu91 cu92 cu100 cu101 cu102 cu110 cu111 cu112 cu113 cu114 cu115 cu116 cu117
+cu118 cu120 cu121 cu122 cu123 cu124 cu125 cu126 cu128 cu129 cu130 cu132
+"""
+UV_TAGS = frozenset(_UV_TAGS.split())
 """The tags of CUDA and CPU builds that uv 0.13.8 takes for ``--torch-backend``."""
 _VARIANT_CUDA = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
 _OWN_VARIABLES = ("UV_TORCH_BACKEND", "UV_NO_SYNC", "UV_PROJECT_ENVIRONMENT", _VARIANT_CUDA)
@@ -73,7 +47,6 @@ _OWN_VARIABLES = ("UV_TORCH_BACKEND", "UV_NO_SYNC", "UV_PROJECT_ENVIRONMENT", _V
 def command(terminal: Terminal, options: CommandOptions, *, shell: Shell) -> Outcome:
     """Print the variables."""
     from gpuinstall.environments.environment import read_marker
-    from gpuinstall.environments.guard import CONSTRAINTS
     from gpuinstall.lock.request import LockRequest
 
     with options.open(terminal) as project:
@@ -84,34 +57,26 @@ def command(terminal: Terminal, options: CommandOptions, *, shell: Shell) -> Out
             backend = lock_request.choice.build.backend.tag
         else:
             backend = marker.backend
-    values: dict[str, str | None] = {}
-    if marker and Path("pyproject.toml").is_file():
-        values |= variables(backend, sources, None)
+    guard = folder / CONSTRAINTS
+    in_project = marker is not None and Path("pyproject.toml").is_file()
+    has_guard = marker is not None and guard.is_file() and not in_project
+    told, omissions = variables(backend, sources, guard if has_guard else None)
+    values = {**_ended(os.environ), **told}
+    if in_project:
         # uv run would sync the project's own lock, with another torch. Its lock is made for every machine: no
         # constraint of this environment can hold there.
         values["UV_NO_SYNC"] = "1"
         values["UV_PROJECT_ENVIRONMENT"] = str(folder)
-    else:
-        guard = folder / CONSTRAINTS
-        values |= variables(backend, sources, guard if marker and guard.is_file() else None)
-    values = {**_ended(os.environ), **values}
     constraints = os.environ.get("UV_CONSTRAINT", "").split()
-    if constraints or "UV_CONSTRAINT" in values:
+    if constraints or has_guard:
         # Those that the user has set go on counting.
-        users_constraints = [name for name in constraints if not _is_own_guard(name)]
-        own_guard = values.get("UV_CONSTRAINT")
-        if own_guard and own_guard not in users_constraints:
-            users_constraints.append(own_guard)
-        values["UV_CONSTRAINT"] = " ".join(users_constraints) or None
-    for omission in omissions(backend, sources):
+        own = [told["UV_CONSTRAINT"]] if has_guard else []
+        others = [name for name in constraints if not _is_own_guard(name)]
+        values["UV_CONSTRAINT"] = " ".join([*others, *own]) or None
+    for omission in omissions:
         terminal.warn(omission)
     text = assignments(values, shell)
-    data = {
-        "shell": shell,
-        "backend": backend,
-        "variables": values,
-        "text": text,
-    }
+    data = {"shell": shell, "backend": backend, "variables": values, "text": text}
     return Outcome(data, lambda screen: screen.block(text))
 
 
@@ -119,9 +84,8 @@ def _ended(environ: Mapping[str, str]) -> dict[str, str | None]:
     """Return what this shell was set up with for another project, to be ended: none of it is the user's own."""
     from gpuinstall.environments.environment import read_marker
 
-    constraints = environ.get("UV_CONSTRAINT", "").split()
     project = environ.get("UV_PROJECT_ENVIRONMENT")
-    is_set_up = any(map(_is_own_guard, constraints)) or (
+    is_set_up = any(map(_is_own_guard, environ.get("UV_CONSTRAINT", "").split())) or (
         project is not None and read_marker(Path(project)) is not None
     )
     if not is_set_up:
@@ -130,70 +94,42 @@ def _ended(environ: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def _is_own_guard(name: str) -> bool:
-    """Whether this names the guard of an environment: the shell was set up for another project before."""
-    from gpuinstall.environments.environment import read_marker
-    from gpuinstall.environments.guard import CONSTRAINTS
-    from gpuinstall.lock.fetch import local_path
-
-    file = local_path(name)
-    if file is None or file.name != CONSTRAINTS:
-        return False
-    # An environment may have been removed since. Only we write addresses of files, and uv would fail with this one.
-    is_removed = name.startswith("file:") and not file.parent.exists()
-    return is_removed or read_marker(file.parent) is not None
+    """Whether this names the guard of an environment: only we write addresses of files there."""
+    return name.startswith("file:") and name.endswith(f"/{CONSTRAINTS}")
 
 
-def variables(backend: str, sources: Sources, constraints: Path | None) -> dict[str, str]:
-    """Return the variables for plain uv; what cannot be said to it safely is left out."""
+def variables(
+    backend: str, sources: Sources, constraints: Path | None
+) -> tuple[dict[str, str], list[str]]:
+    """Return the variables for plain uv, and why something that cannot be said to it safely is left out."""
     values: dict[str, str] = {}
-    if backend in UV_TAGS and not sources.is_torch_index_requested:
+    omissions = []
+    if sources.is_torch_index_requested:
+        command = f"uvx --index {sources.torch_index}/{backend}"
+        omissions.append(
+            f"UV_TORCH_BACKEND works with the official index only, and yours is another: {command}"
+        )
+    elif backend in UV_TAGS:
         values["UV_TORCH_BACKEND"] = backend
+    else:
+        omissions.append(f"uv does not support {backend}, so UV_TORCH_BACKEND is not printed")
     build = known_backend(backend)
     # Programs that choose among variants of wheels are to take the build's CUDA for the driver's (a draft).
     if build and build.version and build.kind == "cuda":
         values[_VARIANT_CUDA] = build.version
-    for name, value in _addresses(sources).items():
-        if _requires_password(name, sources) or _setting_of_folder(value, sources):
-            continue
-        values[name] = value
-    if constraints:
-        values["UV_CONSTRAINT"] = constraints.as_uri()
-    return values
-
-
-def omissions(backend: str, sources: Sources) -> tuple[str, ...]:
-    """Return why something was left out."""
-    reasons = []
-    if sources.is_torch_index_requested:
-        command = f"uvx --index {sources.torch_index}/{backend}"
-        reasons.append(
-            f"UV_TORCH_BACKEND works with the official index only, and yours is another: {command}"
-        )
-    elif backend not in UV_TAGS:
-        reasons.append(f"uv does not support {backend}, so UV_TORCH_BACKEND is not printed")
-    for name, value in _addresses(sources).items():
-        if _requires_password(name, sources):
-            reasons.append(f"{value} requires a password, so {name} is not printed")
-        setting = _setting_of_folder(value, sources)
+    addresses = {"UV_DEFAULT_INDEX": sources.default_index, "SSL_CERT_FILE": sources.certificates}
+    for name, value in addresses.items():
+        setting = _setting_of_folder(value, sources) if value else None
         if setting:
             origin = f"{setting.value} comes from {setting.file}, not from you"
-            reasons.append(f"{name} is not printed: {origin}")
-    return tuple(reasons)
-
-
-def _addresses(sources: Sources) -> dict[str, str]:
-    """Return the variables for the sources of the user's configuration."""
-    values = {
-        "UV_DEFAULT_INDEX": sources.default_index,
-        "SSL_CERT_FILE": sources.certificates,
-    }
-    return {name: value for name, value in values.items() if value}
-
-
-def _requires_password(name: str, sources: Sources) -> bool:
-    if name != "UV_DEFAULT_INDEX":
-        return False
-    return urlsplit(sources.default_index or "").netloc in sources.logins
+            omissions.append(f"{name} is not printed: {origin}")
+        elif value and urlsplit(value).netloc in sources.logins:
+            omissions.append(f"{value} requires a password, so {name} is not printed")
+        elif value:
+            values[name] = value
+    if constraints:
+        values["UV_CONSTRAINT"] = constraints.as_uri()
+    return values, omissions
 
 
 def _setting_of_folder(value: str, sources: Sources) -> FolderSetting | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import IO
@@ -136,6 +137,8 @@ def test_a_folder_deeper_than_python_recurses_is_read(tmp_path, monkeypatch):
             os.chdir("d")
         Path("file").touch()
     assert [file.name for file in files_below(deep)] == ["file"]
+    # Nor does pytest, which removes its own folders.
+    subprocess.run(["rm", "-r", deep], check=True)
 
 
 @pytest.mark.parametrize("named", ["/elsewhere/caches", " ", None])

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from time import monotonic
+from unittest import mock
 
 import pytest
 
@@ -14,6 +15,7 @@ from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
+from gpuinstall.lock import search
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.resolution import Resolution
@@ -251,6 +253,26 @@ def test_what_is_beyond_the_budget_of_a_lock_is_not_read_and_is_named(
         "none of 4 older versions is known to run here "
         "(unread: 4, 3, 2, 1: as much was read as is read for one lock)"
     )
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        ({"SEARCH_S": -1}, "no versions that go together were found in -1 s"),
+        ({"RUNS_PER_TARGET": 1}, "endless 2 does not run on driver 535.183.01: "),
+    ],
+)
+def test_a_search_beyond_its_budget_ends_with_what_it_knows(
+    folder, libraries, session, limit, message
+):
+    make_history(folder, libraries, "endless", [RUNS, NEWER_CUDA])
+    machine = machine_in_words(("V100",), "535.183.01", glibc="2.35")
+    request = LockRequest(machine, Request(("endless",), python="3.12"), load_catalog())
+
+    with mock.patch.multiple(search, **limit), pytest.raises(NoBuildError) as refusal:
+        resolve_locks([request], session)
+
+    assert refusal.value.message.startswith(message)
 
 
 def test_a_placeholder_is_a_refusal(folder, libraries, session):

@@ -171,7 +171,6 @@ def _resolve_live(
     with ask_live_index(requests, session) as answers:
         # Loaded while the servers answer.
         from gpuinstall.lock.prebuilt import optional_extensions
-        from gpuinstall.lock.search import glibc_notes
         from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
         from gpuinstall.lock.strangers import name_torch_source
 
@@ -203,8 +202,6 @@ def _resolve_live(
     for text in dict.fromkeys(map(optional_extensions, answer)):
         if text:
             session.reporter.detail("Optional", text)
-    if not unreachable:
-        answer[0] = answer[0].warned_of(glibc_notes(answer, session))
     _name_own_indexes(answer, session)
     try:
         for one in answer:

@@ -16,7 +16,7 @@ from gpuinstall.base.values import dataclass
 from gpuinstall.sources.provenance import Effect, SourceSetting, is_of_pytorch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.sources.configuration import Configuration
@@ -247,7 +247,9 @@ class Sources:
             case Effect.REFUSED:
                 raise _not_obeyed(setting)
             case Effect.INDEX | Effect.EXTRA_INDEX | Effect.FIND_LINKS | Effect.PACKAGE_INDEX:
-                sources = self._with_address(setting)
+                self._check_address(setting)
+                is_known = Location.parse(setting.value) in _locations(self.places)
+                sources = self.with_address(setting, is_chosen=not is_known)
             case Effect.HASH:
                 sources = self._with_hashes(setting)
             case Effect.TORCH | Effect.UNRELATED:
@@ -288,8 +290,7 @@ class Sources:
             hash_places={**self.hash_places, package: setting.place},
         )
 
-    def _with_address(self, setting: SourceSetting) -> Sources:
-        """Add an address; one that is a source already, by the user's own word, is not named again."""
+    def _check_address(self, setting: SourceSetting) -> None:
         address = setting.value.rstrip("/")
         if "{" in address:
             raise _not_obeyed(
@@ -297,48 +298,43 @@ class Sources:
             )
         if not re.match(r"(https?://[^/]|file:///|/)", address):
             raise _not_obeyed(setting, "a URL: https://index.example/simple")
-        logins = {**self.logins, **_logins([address])}
-        sources = replace(self, logins=logins)
-        address = _without_login(address)
-        location = Location.parse(address)
+        if setting.effect is Effect.FIND_LINKS:
+            location = Location.parse(address)
+            if location.server == "file://":
+                check_outside(Path(location.path), setting.file)
+        if setting.effect is Effect.INDEX:
+            for other in self.chosen:
+                if other.key == setting.row.key and other.value != _plain(address):
+                    raise _not_obeyed(setting, f"one default index; {other.value} is another")
+
+    def with_address(
+        self,
+        setting: SourceSetting,
+        *,
+        is_chosen: bool,
+        is_of_folder: bool = True,
+    ) -> Sources:
+        """Add the address of a setting, which is named if the folder alone has chosen it."""
+        address = _plain(setting.value)
+        added: dict[str, Any] = {"logins": {**self.logins, **_logins([setting.value])}}
         role = ""
-        match setting.effect:
+        match setting.row.effect:
             case Effect.INDEX:
-                self._check_only_default(setting, address)
-                sources = replace(sources, default_index=address)
+                added["default_index"] = address
             case Effect.EXTRA_INDEX:
-                extra = dict.fromkeys((*self.extra_indexes, address))
-                sources = replace(sources, extra_indexes=tuple(extra))
+                added["extra_indexes"] = tuple(dict.fromkeys((*self.extra_indexes, address)))
             case Effect.FIND_LINKS:
                 role = _SUPPLIES_TORCH
-                if location.server == "file://":
-                    check_outside(Path(location.path), setting.file)
-                links = dict.fromkeys((*self.find_links, address))
-                flat = dict.fromkeys((*self.flat_indexes, address))
-                sources = replace(
-                    sources,
-                    find_links=tuple(links),
-                    flat_indexes=tuple(flat),
-                )
+                added["find_links"] = tuple(dict.fromkeys((*self.find_links, address)))
+                if is_of_folder:
+                    added["flat_indexes"] = tuple(dict.fromkeys((*self.flat_indexes, address)))
             case Effect.PACKAGE_INDEX:
                 role = f"the source of {setting.package}"
-                indexes = {**self.package_indexes, setting.package: address}
-                sources = replace(sources, package_indexes=indexes)
-        if location in _locations(self.places):
-            return sources
-        choice = FolderSetting(
-            key=setting.row.key,
-            file=setting.file,
-            value=address,
-            role=role,
-        )
-        return replace(sources, chosen=(*self.chosen, choice))
-
-    def _check_only_default(self, setting: SourceSetting, address: str) -> None:
-        for other in self.chosen:
-            is_default = other.key == setting.row.key
-            if is_default and other.value != address:
-                raise _not_obeyed(setting, f"one default index; {other.value} is another")
+                added["package_indexes"] = {**self.package_indexes, setting.package: address}
+        if is_chosen:
+            choice = FolderSetting(setting.row.key, setting.file, address, role)
+            added["chosen"] = (*self.chosen, choice)
+        return replace(self, **added)
 
     def with_extensions(
         self,
@@ -407,43 +403,42 @@ def read_sources(
     configurations = read_configuration(environ, folder)
     index = torch_index or configured
     base = torch_index_of(index)
-    of_folder = [one for one in configurations if one.is_of_folder]
-    defaults = _addresses(configurations, Effect.INDEX)
-    default = next((setting.value for setting in defaults.values()), "")
-    extra = _addresses(configurations, Effect.EXTRA_INDEX)
-    links = _addresses(configurations, Effect.FIND_LINKS)
-    certificates = [environ.get(name) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")]
-    certificates += [one.certificates for one in configurations]
-    extra_indexes = [setting.value for setting in extra.values()]
-    find_links = [setting.value for setting in links.values()]
-    extra_of_folder = _addresses(of_folder, Effect.EXTRA_INDEX)
-    own_indexes = {
-        _without_login(setting.value): str(setting.file)
-        for location, setting in extra.items()
-        if location not in extra_of_folder and not is_of_pytorch(setting.value)
-    }
     choices = []
     if configured and not torch_index:
         file = folder / "pyproject.toml"
         choices.append(FolderSetting("torch-index", file, base, _SUPPLIES_TORCH))
+    certificates = environ.get("SSL_CERT_FILE") or environ.get("REQUESTS_CA_BUNDLE")
+    for one in configurations:
+        if one.certificates and not certificates:
+            certificates = one.certificates
+            if one.is_of_folder:
+                role = "the certificates to trust"
+                choices.append(FolderSetting("cert", one.file, certificates, role))
     sources = Sources(
         torch_index=base,
         is_torch_index_requested=bool(index),
-        find_links=tuple(map(_without_login, find_links)),
-        default_index=_without_login(default).rstrip("/") or None,
-        extra_indexes=tuple(map(_without_login, extra_indexes)),
-        own_indexes=own_indexes,
-        flat_indexes=tuple(
-            _without_login(setting.value)
-            for setting in _addresses(of_folder, Effect.FIND_LINKS).values()
-        ),
-        certificates=next(filter(None, certificates), None),
+        certificates=certificates,
         configured=tuple(settings_to_record(configurations)),
-        chosen=(*choices, *_choices(configurations, certificates)),
+        chosen=tuple(choices),
         trust_folder=trusts_folder(environ),
-        logins=_logins([index or OFFICIAL, default, *extra_indexes, *find_links]),
+        logins=_logins([index or OFFICIAL]),
     )
-    return sources.with_settings(
+    of_folder = [one for one in configurations if one.is_of_folder]
+    by_folder = _addresses(of_folder)
+    by_user = _addresses(one for one in configurations if not one.is_of_folder)
+    own_indexes = {}
+    for key, setting in _addresses(configurations).items():
+        effect, _ = key
+        if effect is Effect.INDEX and sources.default_index:
+            continue
+        is_of_folder = key in by_folder
+        sources = sources.with_address(
+            setting, is_chosen=key not in by_user, is_of_folder=is_of_folder
+        )
+        is_extra = effect is Effect.EXTRA_INDEX and not is_of_pytorch(setting.value)
+        if is_extra and not is_of_folder:
+            own_indexes[_plain(setting.value)] = str(setting.file)
+    return replace(sources, own_indexes=own_indexes).with_settings(
         setting
         for one in of_folder
         for setting in one.settings
@@ -461,38 +456,16 @@ def torch_index_of(requested: str | None) -> str:
     return _without_login(requested.rstrip("/"))
 
 
-def _choices(
-    configurations: Sequence[Configuration],
-    certificates: Sequence[str | None],
-) -> Iterator[FolderSetting]:
-    """Yield what files of the folder say that is used and is not the user's own word."""
-    of_folder = [one for one in configurations if one.is_of_folder]
-    of_user = [one for one in configurations if not one.is_of_folder]
-    for effect in _ADDRESSES:
-        used = list(_addresses(configurations, effect))
-        if effect is Effect.INDEX:
-            del used[1:]
-        own = _addresses(of_user, effect)
-        for location, setting in _addresses(of_folder, effect).items():
-            if location in used and location not in own:
-                address = _without_login(setting.value)
-                role = _SUPPLIES_TORCH if effect is Effect.FIND_LINKS else ""
-                yield FolderSetting(setting.row.key, setting.file, address, role)
-    used_certificates = next(filter(None, certificates), None)
-    for one in of_folder:
-        if one.certificates == used_certificates is not None:
-            yield FolderSetting("cert", one.file, used_certificates, "the certificates to trust")
-
-
 def _addresses(
-    configurations: Iterable[Configuration], effect: Effect
-) -> dict[Location, SourceSetting]:
-    """Return the addresses that settings of one effect have, those of the strongest configuration first."""
-    settings = dict[Location, SourceSetting]()
+    configurations: Iterable[Configuration],
+) -> dict[tuple[Effect, Location], SourceSetting]:
+    """Return the addresses of sources by what becomes of them, those of the strongest configuration first."""
+    settings = dict[tuple[Effect, Location], SourceSetting]()
     for one in configurations:
         for setting in one.settings:
-            if setting.row.effect is effect:
-                settings.setdefault(Location.parse(setting.value), setting)
+            if setting.row.effect in _ADDRESSES:
+                key = setting.row.effect, Location.parse(setting.value)
+                settings.setdefault(key, setting)
     return settings
 
 
@@ -522,6 +495,13 @@ def _not_obeyed(setting: SourceSetting, instead: str = "", hint: str = "") -> Us
         why="it says where packages may come from or which files they are; without it others could be installed",
         hint=hint or f"Instead: {instead or setting.row.instead}",
     )
+
+
+def _plain(address: str) -> str:
+    """Return an address without its login and the slash at its end."""
+    plain = _without_login(address)
+    stripped = plain.rstrip("/")
+    return stripped if "/" in stripped else plain
 
 
 def _without_login(address: str) -> str:

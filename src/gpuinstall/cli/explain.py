@@ -24,7 +24,6 @@ from gpuinstall.catalog.failures.classify import (
     RecognisedCause,
     advised,
     classify,
-    deciding_command,
     groups_in_time,
     is_of_an_unknown_system,
     lookalikes,
@@ -113,10 +112,6 @@ def command(
             place = here.distribution or here.os
             screen.line()
             screen.line(f"The commands are for {place}: the text does not say where it is from.")
-        deciding = deciding_command(transcript, causes, origin)
-        if deciding:
-            screen.line()
-            screen.line(f"What would decide: {deciding.format_map({'python': 'python'} | words)}")
         for row in code:
             names = " ".join(row["architectures"])
             if row["without"]:

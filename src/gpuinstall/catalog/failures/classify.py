@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -48,7 +47,7 @@ On texts that took no part in the making 58 of 59 of the former were right, and 
 SURE_CONFIDENCE = 0.52
 """From which confidence on an answer leads its part of a log."""
 UNSURE_BELOW = 0.7
-"""What is less sure is called a possibility, with the command that would decide: whatever is not RELIABLE."""
+"""What is less sure is called a possibility: whatever is not RELIABLE."""
 APART = 60
 """Lines between two failures of one log: the frames of a traceback and the error that it caused are nearer."""
 
@@ -211,32 +210,6 @@ def _causes(
         )
         causes.append(cause)
     return tuple(causes)
-
-
-def deciding_command(
-    text: _Text,
-    causes: Sequence[RecognisedCause],
-    machine: Machine | None = None,
-) -> str | None:
-    """Return the command that would tell the first of ``causes`` from the next; None if it is sure enough.
-
-    It shows the circumstance that most of their signs depend on and that the text does not tell.
-    """
-    if not causes or causes[0].confidence >= UNSURE_BELOW:
-        return None
-    circumstances = Circumstances(_read(text), machine)
-    unknown = Counter[str]()
-    for cause in causes[:2]:
-        failure = table.load_failures()[cause.id]
-        for sign in failure.signs:
-            if circumstances.locate(sign):
-                names = (*sign.when, *sign.unless)
-                unknown.update(name for name in names if not circumstances.hold(name))
-    commands = table.load_shown_by()
-    for name, _ in unknown.most_common():
-        if name in commands:
-            return commands[name]
-    return None
 
 
 def is_of_an_unknown_system(

@@ -244,20 +244,12 @@ def load_readings() -> tuple[Reading, ...]:
 def load_circumstances() -> Mapping[str, tuple[Pattern, ...]]:
     """Return the circumstances: the patterns of each by its name."""
     rows = dict(read_table("circumstances"))
-    # These two tables of the file are about the circumstances.
+    # This table of the file is about the circumstances.
     del rows["machine"]
-    del rows["shown_by"]
     patterns = {}
     for name, says in rows.items():
         patterns[name] = tuple(map(Pattern, says))
     return patterns
-
-
-@cache
-def load_shown_by() -> Mapping[str, str]:
-    """Return the commands that show whether a circumstance holds."""
-    commands: dict[str, str] = read_table("circumstances")["shown_by"]
-    return commands
 
 
 @cache

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .context import Check, CheckContext, Skip, Wrong, supported, tolerance
+from .context import Check, CheckContext, Skip, supported, tolerance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,8 +43,6 @@ BACKENDS = {
 def attention(backend: str, context: CheckContext) -> None:
     """scaled_dot_product_attention by one back end against float64."""
     functional = context.torch.nn.functional
-    if not hasattr(functional, "scaled_dot_product_attention"):
-        raise Skip("torch 2.0 brought scaled_dot_product_attention")
     _, capability = BACKENDS[backend]
     if capability and context.below(*capability):
         major, minor = capability
@@ -78,15 +76,9 @@ def _only(torch: Any, backend: str) -> Any:
     """Return a context in which attention is computed by one back end alone."""
     name, _ = BACKENDS[backend]
     attention = getattr(torch.nn, "attention", None)
-    if attention is not None and hasattr(attention.SDPBackend, name):
-        return attention.sdpa_kernel(getattr(attention.SDPBackend, name))
-    if backend == "cudnn":
-        raise Skip("this torch has no such back end")
-    return torch.backends.cuda.sdp_kernel(
-        enable_flash=backend == "flash",
-        enable_mem_efficient=backend == "efficient",
-        enable_math=backend == "math",
-    )
+    if not hasattr(getattr(attention, "SDPBackend", None), name):
+        raise Skip("torch 2.3 brought the choice among back ends, and 2.5 cuDNN's")
+    return attention.sdpa_kernel(getattr(attention.SDPBackend, name))
 
 
 def attended_exactly(
@@ -188,29 +180,6 @@ def solve(context: CheckContext) -> None:
     context.compare_product(a, factor, factor.t())
 
 
-def randomness(context: CheckContext) -> None:
-    """Random numbers: the same from the same seed, with the mean and spread they should have."""
-    count = 1 << 20
-    numbers = _random_numbers(context, count)
-    context.same(numbers, _random_numbers(context, count))
-    mean = float(numbers.mean())
-    spread = float(numbers.std())
-    # Six times what the mean and the spread of so many numbers deviate by.
-    if abs(mean) > 6 / count**0.5 or abs(spread - 1) > 6 / (2 * count) ** 0.5:
-        raise Wrong(
-            f"mean {mean:.4f} and spread {spread:.4f} are not those of a normal distribution"
-        )
-
-
-def _random_numbers(context: CheckContext, count: int) -> Any:
-    generator = context.torch.Generator(device=context.device).manual_seed(7)
-    return context.torch.randn(
-        count,
-        generator=generator,
-        device=context.device,
-    )
-
-
 def graph(context: CheckContext) -> None:
     """A CUDA graph, captured once and replayed on other numbers."""
     cuda = context.torch.cuda
@@ -306,7 +275,6 @@ CHECKS = (
     ),
     Check("fft", fft, tolerance("float32", 1000)),
     Check("linear-algebra", solve, tolerance("float32", SIDE)),
-    Check("random-numbers", randomness),
     Check("cuda-graph", graph, where="cuda"),
     Check("compile", compiled, tolerance("float32", 4), cause="F68"),
 )

@@ -22,7 +22,6 @@ from gpuinstall.catalog.failures.classify import (
     advised,
     cause_of,
     classify,
-    deciding_command,
     is_of_an_unknown_system,
     lookalikes,
 )
@@ -282,14 +281,6 @@ def test_the_first_of_several_failures_is_the_first_answer():
     log = f"No space left on device (os error 28)\n{steps}{NO_KERNEL}\nTesla P100"
 
     assert [cause.id for cause in classify(log)][:2] == ["F70", "F37"]
-
-
-def test_an_unsure_answer_names_the_command_that_would_decide():
-    command = deciding_command(TOO_OLD, classify(TOO_OLD))
-
-    assert command is not None
-    assert command.startswith("nvidia-smi --query-gpu=name,compute_cap")
-    assert deciding_command(NO_KERNEL, classify(f"Tesla P100\n{NO_KERNEL}")) is None
 
 
 def test_commands_of_a_text_that_names_no_system_are_for_this_one():

@@ -52,6 +52,7 @@ def files_lost(evidence: DoctorEvidence) -> DoctorFindings:
             "files-lost",
             f"{name} {package.version} is damaged: {count}: {lost[0]}",
             why="they were removed or truncated after the installation",
+            entry="F167" if name == "torch" else None,
             fixes=(evidence.repair.reinstall(package),),
         )
 

@@ -17,6 +17,7 @@ from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import Build, Catalog, load_catalog
 from gpuinstall.catalog.failures.classify import cause_of, circumstances_of, fix_context
 from gpuinstall.catalog.failures.problems import code_told, fix
+from gpuinstall.catalog.failures.table import load_problems
 from gpuinstall.environments.environment import advice_words
 from gpuinstall.machine.protocol import Code, Rules
 from gpuinstall.machine.vendors import VENDORS, rules_for
@@ -109,7 +110,7 @@ class ProofContext:
             name,
             "failed",
             message=message,
-            id=cause,
+            id=cause or (load_problems()[code].id if code else None),
             fixes=fix(entry, context) if entry else (),
         )
 

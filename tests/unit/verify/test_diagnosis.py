@@ -135,7 +135,7 @@ def test_a_list_without_code_has_the_same_cause(capability, cause):
         ("optimizer-step", "RuntimeError: something odd", "8.9", "525.60.13", "F19"),
         ("optimizer-step", "RuntimeError: something odd", "8.9", "580.95.05", None),
         ("import", "killed by SIGILL", "8.9", "580.95.05", "F62"),
-        ("import", "SyntaxError: invalid syntax", "8.9", "580.95.05", None),
+        ("import", "SyntaxError: invalid syntax", "8.9", "580.95.05", "F167"),
         ("sort", "the result is not exactly the expected one", "8.9", "580.95.05", None),
     ],
 )

@@ -76,7 +76,7 @@ def _only(torch: Any, backend: str) -> Any:
     """Return a context in which attention is computed by one back end alone."""
     name, _ = BACKENDS[backend]
     attention = getattr(torch.nn, "attention", None)
-    if not hasattr(getattr(attention, "SDPBackend", None), name):
+    if attention is None or not hasattr(attention.SDPBackend, name):
         raise Skip("torch 2.3 brought the choice among back ends, and 2.5 cuDNN's")
     return attention.sdpa_kernel(getattr(attention.SDPBackend, name))
 

@@ -68,6 +68,7 @@ ORIGINS = (
 )
 # Whose package a text is about, and what it lacks: some fixes are theirs.
 ASKERS = (
+    "custom-node",
     "torch-lacks",
     "companion-lacks",
     "numpy",

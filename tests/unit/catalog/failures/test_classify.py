@@ -76,8 +76,8 @@ def wrapped(text: str, width: int) -> str:
 
 
 def between_words(text: str, width: int) -> str:
-    # A path is one word.
-    return re.sub(rf"([^\n\\]{{{width},}}?) (?=\S)", r"\1\n", text)
+    # A path is one word, and what a colon announces stands beside it.
+    return re.sub(rf"([^\n\\]{{{width},}}?[^:]) (?=\S)", r"\1\n", text)
 
 
 def prefixed(prefix: str) -> Callable[[str], str]:

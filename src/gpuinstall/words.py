@@ -7,21 +7,13 @@ from dataclasses import replace
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Driver, Gpu, Machine
-from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
-from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpu_names import counted_names, find_gpu
-from gpuinstall.plan.drivers import driver_ranges
 
-_CUDA = re.compile(
-    r"cu(?:da)?(?: version)?[\s:-]*(\d{2})\.?(\d)?.*|(\d{1,2})(?:\.(\d{1,2}))?(?:\.\d+)?"
-)
 _COMPAT = re.compile(r"(\S+)(?: with|,| \+)? cuda[ -]compat[ -](\d{2})[.-](\d)")
-_VGPU = re.compile(
-    r"(?:nvidia )?(?:grid|vgpu)(?: software)?[ -]?(\d{2})(?:\.\d{1,2})?|(1[4-9]|2\d)\.\d{1,2}"
-)
-"""A release of vGPU software: named so, or a number that no CUDA has (13 is the newest)."""
+_OLDEST_BRANCH = 100
+"""No branch of drivers has a number below it, and no CUDA nor release of vGPU software one above."""
 _DRIVER = re.compile(
     r"(?:nvidia[- ])?(?:driver[- ](?:version:? )?)?[rv]?(\d[\d.]*\d)(?:\.x+)?(?:-[\w.~+-]+)?"
 )
@@ -46,8 +38,17 @@ def machine_in_words(
     """
     machine = described_machine(gpus, driver, os, arch, glibc)
     if driver is None and requires_driver(machine):
-        raise _driver_missing(machine)
+        raise driver_missing(machine, "--gpu requires --driver: what runs on {} depends on it")
     return machine
+
+
+def driver_missing(machine: Machine, message: str) -> UsageError:
+    """Return an error about the driver of a machine's GPUs, whose names are put into the message."""
+    labels = [gpu.label for gpu in machine.gpus]
+    hint = "Add --driver with the version that nvidia-smi shows"
+    for label in labels:
+        hint += f"\ngpuinstall plan --gpu {quoted(label)}"
+    return UsageError("driver-missing", message.format(", ".join(labels)), hint=hint)
 
 
 def described_machine(
@@ -123,34 +124,23 @@ def driver_in_words(text: str) -> DriverVersion:
     """Return a driver's version, as packages and Windows write it too.
 
     Raises:
-        UsageError: It is none.
+        UsageError: It is none, such as a version of CUDA.
     """
-    words = text.strip().lower()
-    release = _VGPU.fullmatch(words)
-    if release:
-        branch = load_catalog().drivers.vgpu.get(int(release[1] or release[2]))
-        if branch:
-            raise UsageError(
-                "driver-malformed",
-                f"{text!r} is a release of NVIDIA's vGPU software, not a driver version",
-                hint=f"Its driver is branch {branch}: --driver {branch}, "
-                "or the number that nvidia-smi prints in the guest",
-            )
-    words = re.sub(r"\s*\((?:grid|vgpu)[^()]*\)$", "", words)
-    cuda = _CUDA.fullmatch(words)
-    if cuda:
-        major = int(cuda[1] or cuda[3])
-        minor = int(cuda[2] or cuda[4] or 0)
-        raise _cuda_for_a_driver(text, CudaVersion(major, minor))
+    words = re.sub(r"\s*\((?:grid|vgpu)[^()]*\)$", "", text.strip().lower())
     number = _DRIVER.fullmatch(words)
+    reason = f"{text!r} is not a driver version; CUDA and vGPU software have numbers of their own"
     try:
-        return DriverVersion.parse(number[1] if number else text)
+        version = DriverVersion.parse(number[1] if number else text)
     except ValueError as error:
-        raise UsageError(
-            "driver-malformed",
-            str(error),
-            hint='Give the "Driver Version" shown by nvidia-smi, or the branch alone: --driver 580',
-        ) from None
+        reason = str(error)
+    else:
+        if version.branch >= _OLDEST_BRANCH:
+            return version
+    raise UsageError(
+        "driver-malformed",
+        reason,
+        hint='Give the "Driver Version" shown by nvidia-smi, or the branch alone: --driver 580',
+    )
 
 
 def gpu_in_words(name: str, index: int = 0) -> Gpu:
@@ -176,39 +166,3 @@ def gpu_in_words(name: str, index: int = 0) -> Gpu:
         vendor=None if product.capability else product.maker,
         architecture=product.architecture,
     )
-
-
-def _cuda_for_a_driver(text: str, cuda: CudaVersion) -> UsageError:
-    hint = 'Give the "Driver Version" shown by nvidia-smi'
-    for branch, newest_cuda in load_catalog().drivers.branches:
-        if newest_cuda >= cuda:
-            hint += f"; a driver for CUDA {cuda} is --driver {branch} or newer"
-            break
-    return UsageError(
-        "driver-malformed",
-        f"{text!r} is a CUDA version, not a driver version",
-        hint=hint,
-    )
-
-
-def _driver_missing(machine: Machine) -> UsageError:
-    """Return which drivers run what on the GPUs, and which driver to get."""
-    catalog = load_catalog()
-    labels = ", ".join(gpu.label for gpu in machine.gpus)
-    message = f"--gpu requires --driver: what runs on {labels} depends on it"
-    ranges = driver_ranges(machine, catalog, Request())
-    if not ranges and len(machine.gpus) > 1:
-        alone = [f"gpuinstall plan --gpu {quoted(gpu.label)}" for gpu in machine.gpus]
-        message = f"no driver runs a build of torch on each of {labels}"
-        return UsageError("driver-missing", message, hint="\n".join(alone))
-    if not ranges:
-        return UsageError("driver-missing", message, hint="No known build of torch runs on it")
-    recommended = catalog.drivers.recommended_branch
-    is_served = any(row.first <= recommended <= row.last for row in ranges)
-    # The recommended branch if it runs a build, else the newest that does.
-    to_get = recommended if is_served else ranges[-1].last
-    lines = [
-        f"Add --driver with the version that nvidia-smi shows; for a new installation, get {to_get}"
-    ]
-    lines += [f"Driver {row.branches:<9} torch {row.build}" for row in ranges]
-    return UsageError("driver-missing", message, hint="\n".join(lines))

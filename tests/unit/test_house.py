@@ -39,7 +39,7 @@ project -> base environments lock plan sources wheels
 sources -> base
 verify -> base catalog environments machine wheels
 wheels -> base catalog machine
-words -> base catalog plan
+words -> base catalog
 """
 
 # What decides touches nothing of the world, whatever it imports; the rooms and modules by their dotted names.

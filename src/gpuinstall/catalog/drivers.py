@@ -113,8 +113,6 @@ class Drivers:
 
     branches: tuple[tuple[int, CudaVersion], ...]
     """The CUDA that each driver branch reports, ascending."""
-    vgpu: Mapping[int, int]
-    """The driver branch, by the release of vGPU software."""
     no_compat: frozenset[str]
     """Words in the names of GPUs for which the forward-compatibility package is not made."""
     compat: tuple[CompatPackage, ...]
@@ -204,7 +202,6 @@ def parse_drivers(table: _Row) -> Drivers:
         no_compat=frozenset(table["no_compat"]["words"].split()),
         compat=tuple(map(_compat_package, table["compat"])),
         compat_base=table["compat_base"]["branch"],
-        vgpu={row["release"]: row["branch"] for row in table["vgpu"]},
         floors={row["cuda"]: _floor(row) for row in table["floors"]},
         partially_supported=PartialSupport(
             first=partial["first"],

@@ -113,13 +113,15 @@ def _assumed_driver(options: CommandOptions) -> int | None:
     """Return the newest driver branch that drives every GPU that is named without a driver; None if none is needed."""
     if not options.gpu or options.driver or options.machine:
         return None
-    from gpuinstall.words import described_machine, requires_driver
+    from gpuinstall.words import described_machine, driver_missing, requires_driver
 
     machine = described_machine(options.gpu, None, options.os, options.arch, options.glibc)
     if not requires_driver(machine):
         return None
     ranges = driver_ranges(machine, load_catalog(), Request())
-    return ranges[-1].last if ranges else None
+    if not ranges:
+        raise driver_missing(machine, "no driver runs a build of torch on each of {}")
+    return ranges[-1].last
 
 
 def _assumption(machine: Machine) -> Reason:

@@ -90,7 +90,7 @@ def command(
     """Find the cause in an error message: TEXT itself or its number (F38), a file (a log, a notebook) or stdin."""
     if machine == "-" and text in (None, "-"):
         raise UsageError("usage", "the text and the machine cannot both come from stdin")
-    words = _words(Path(venv).absolute()) if venv else {}
+    words = _words(Path(venv).absolute()) if venv else _words_of_folder()
     source = _read_text(text)
     transcript = Transcript(source.text)
     origin = read_machine_file(machine) if machine else None
@@ -100,6 +100,11 @@ def command(
         causes: tuple[RecognisedCause, ...] = (requested,)
     else:
         causes = classify(transcript, origin, here=here, placeholders=words)
+        if (
+            origin is None
+            and 0 < max((cause.confidence for cause in causes), default=0) < UNSURE_BELOW
+        ):
+            causes = _by_the_cards_here(causes, transcript, words)
     explanation = Explanation(source, causes, lookalikes(transcript), advised(transcript, causes))
     data = explanation.to_dict()
     code = _code_beside_torch(source.text, origin, venv)
@@ -267,6 +272,28 @@ def _words(venv: Path) -> dict[str, str]:
             hint="gpuinstall explain --venv DIR",
         )
     return advice_words(python)
+
+
+def _words_of_folder() -> dict[str, str]:
+    """Return the words for the environment of this folder; without one, commands make it."""
+    venv = Path(".venv").absolute()
+    return _words(venv) if (venv / "pyvenv.cfg").is_file() else {}
+
+
+def _by_the_cards_here(
+    causes: tuple[RecognisedCause, ...],
+    text: Transcript,
+    words: Mapping[str, str],
+) -> tuple[RecognisedCause, ...]:
+    """Return the causes as the GPUs of this machine decide between them; as they were if it has none, or has another."""
+    from gpuinstall.machine.probe import read_machine
+
+    machine = read_machine()
+    if not machine.gpus:
+        return causes
+    decided = classify(text, machine, placeholders=words)
+    known = {cause.id for cause in causes}
+    return decided if decided and decided[0].id in known else causes
 
 
 def _here() -> Machine:

@@ -28,7 +28,7 @@ def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
             "environment-moved",
             f"{evidence.venv} was moved or copied: its activate script leads to {activated}",
             why="the scripts of an environment contain its path, so they start another Python or none",
-            fixes=(evidence.install(),),
+            fixes=(evidence.install(anew=True),),
         )
 
 

@@ -215,7 +215,7 @@ class DoctorEvidence:
     words: Mapping[str, str] = field(default_factory=dict)
     """What names the environment in a fix."""
     renewing: tuple[str, ...] = ()
-    """The arguments by which our ``install`` makes it again."""
+    """The arguments by which our ``install`` brings the right build into it."""
     add_ons: tuple[AddOn, ...] = ()
     """What the add-ons of its application ask for."""
 
@@ -276,23 +276,32 @@ class DoctorEvidence:
         return tuple(packages)
 
     @property
+    def anew(self) -> tuple[str, ...]:
+        """The arguments by which our ``install`` makes it again."""
+        if "--into" not in self.renewing:
+            return self.renewing
+        return (*(word for word in self.renewing if word != "--into"), _REPLACE)
+
+    @property
     def carried(self) -> tuple[str, ...]:
         """The requirements by which an environment that is made again has the user's packages as well."""
-        if _REPLACE not in self.renewing:
+        if _REPLACE not in self.anew:
             return ()
         packages = [package for package in self.users_packages if not package.has_address]
         return tuple(f"{package.name}=={package.version}" for package in packages)
 
-    def install(self, *requirements: str, note: str = "") -> Advice:
-        """Advise to make the environment again, with further requirements and all that the user has put there."""
+    def install(self, *requirements: str, note: str = "", anew: bool = False) -> Advice:
+        """Advise to bring the right build into the environment, or to make it ``anew`` with all that the user has there."""
+        arguments = self.anew if anew else self.renewing
+        is_replaced = _REPLACE in arguments
         carried = [text for text in self.carried if text.partition("==")[0] not in requirements]
         lost = [package.name for package in self.users_packages if package.has_address]
         notes = [note] if note else []
-        if lost and _REPLACE in self.renewing:
+        if lost and is_replaced:
             notes.append(f"without {some(lost)}, not installed from an index")
         return Advice(
             OURS,
-            ("install", *self.renewing, *requirements, *carried),
+            ("install", *arguments, *requirements, *(carried if is_replaced else ())),
             self.project.folder,
             note="; ".join(notes),
         )

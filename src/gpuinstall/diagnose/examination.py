@@ -249,8 +249,10 @@ def read_evidence(
         add_ons=read_add_ons(venv, machine, contents.python),
     )
     words = dict(evidence.words)
-    if evidence.carried and "into" in words:
-        words["into"] += f" {joined(evidence.carried)}"
+    if evidence.carried and "anew" in words:
+        words["anew"] += f" {joined(evidence.carried)}"
+        if "--replace" in evidence.renewing:
+            words["into"] += f" {joined(evidence.carried)}"
     return replace(evidence, words=words)
 
 
@@ -377,7 +379,8 @@ def _verify(
             reporter=reporter,
         )
     except UsageError as error:
-        return None, [replace(error.finding, fixes=(evidence.install(),), where="environment")]
+        fix = evidence.install(anew=True)
+        return None, [replace(error.finding, fixes=(fix,), where="environment")]
     more = Advice(OURS, ("verify", "--verbose", "--venv", str(venv)))
     failures = []
     torch = evidence.contents.by_name.get("torch")

@@ -225,7 +225,8 @@ def advice_words(python: Path) -> dict[str, str]:
 
     Returns:
         ``python`` and ``prefix``; ``at``, which follows a command that looks at it; ``into``, which follows one that
-        renews it; ``cuda`` and ``toolkit``, the CUDA of its torch, absent if it has none.
+        brings another torch into it, and ``anew`` one that makes it again, the one before being kept; ``cuda`` and
+        ``toolkit``, the CUDA of its torch, absent if it has none.
     """
     venv = environment_of(python)
     place = made_for(venv)
@@ -238,22 +239,23 @@ def advice_words(python: Path) -> dict[str, str]:
     renewing = renewing_arguments(venv)
     if renewing:
         words["into"] = "".join(f" {quoted(word)}" for word in renewing)
+        words["anew"] = f"{words['at']} --replace"
     return words
 
 
 def renewing_arguments(venv: Path) -> tuple[str, ...]:
-    """Return the arguments by which our ``install`` makes an environment again; the one before is kept.
+    """Return the arguments by which our ``install`` brings the right build into an environment.
 
-    ``--replace`` is among them if it would refuse: in environments of others, and if something else has changed
-    the packages. What is no virtual environment (conda's, the system's, a portable one) is never installed into by us:
-    without arguments an environment of its own is made.
+    Into one of others it goes with ``--into``, and what others installed stays. ``--replace`` is among them if ours
+    has packages of others: the environment before is kept. What is no virtual environment (conda's, the system's, a
+    portable one) is never installed into by us: without arguments an environment of its own is made.
     """
     if not (venv / "pyvenv.cfg").is_file():
         return ()
     arguments = ("--venv", str(made_for(venv)))
-    if read_marker(venv) is None or added_packages(venv):
-        return (*arguments, "--replace")
-    return arguments
+    if read_marker(venv) is None:
+        return ("--into", *arguments)
+    return (*arguments, "--replace") if added_packages(venv) else arguments
 
 
 def _read_lock(lock: Path) -> dict[str, Any]:

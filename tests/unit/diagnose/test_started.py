@@ -59,7 +59,7 @@ def test_a_companion_has_its_entry_and_what_others_require_is_a_note(site, tmp_p
         "F48",
         True,
     )
-    again = f"gpuinstall install --venv {venv} --replace torch torchaudio "
+    again = f"gpuinstall install --into --venv {venv} torch torchaudio"
     assert (companion.fix or "").startswith(again)
     assert not found["app 1.0 requires absent, and it is not installed"].blocking
     assert not found["app 1.0 requires torch<2.14, and 2.14.1 is installed"].blocking

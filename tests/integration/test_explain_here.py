@@ -1,0 +1,50 @@
+"""``explain`` without options: it looks at this machine's cards, and at the environment of the folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.base import process, uv
+from tests.integration.test_run_lab import NO_GPU
+from tests.integration.test_sync_lab import GTX_1080, RTX_5090
+from tests.lab.index import StandInIndex
+from tests.lab.workshop import Workshop
+
+NO_KERNEL = (
+    "torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device"
+)
+CPU_BUILD = "AssertionError: Torch not compiled with CUDA enabled"
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+    (tmp_path / "project").mkdir()
+    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+
+
+def test_the_cards_here_decide_between_causes_that_a_text_leaves_open(workshop, play):
+    found = {}
+    for name, driver in {"old": GTX_1080, "new": RTX_5090, "none": NO_GPU}.items():
+        play(driver)
+        causes = workshop.document("explain", NO_KERNEL)["data"]["causes"]
+        found[name] = [(cause["id"], cause["confidence"] > 0.9) for cause in causes[:2]]
+    assert found["old"][0] == ("F37", True)
+    assert found["new"][0] == ("F38", True)
+    assert found["none"][0] == ("F37", False)
+
+
+def test_the_command_is_for_the_environment_of_the_folder(workshop, play):
+    play(GTX_1080)
+    first = [workshop.document("explain", CPU_BUILD)["data"]["causes"][0]["fix"][0]]
+    venv = workshop.folder / ".venv"
+    process.run([uv.uv(), "venv", "--no-project", "--python", sys.executable, venv])
+    first.append(workshop.document("explain", CPU_BUILD)["data"]["causes"][0]["fix"][0])
+    assert [fix.partition("   #")[0] for fix in first] == [
+        "gpuinstall install",
+        f"gpuinstall install --into --venv {venv}",
+    ]
+    found = workshop.document("doctor", "--venv", ".venv", exit_code=5)["data"]["findings"]
+    assert "--replace" not in str([finding["fix"] for finding in found])

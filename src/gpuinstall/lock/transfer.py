@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.fetch import transfers
 from gpuinstall.lock.lock import Lock, LockedFile, is_unknown
-from gpuinstall.lock.uv_failure import ONLINE, build_failure
+from gpuinstall.lock.uv_failure import REMAKE, explain_installation
 from gpuinstall.sources.web import Head
 from gpuinstall.sources.web.client import FileHash
 from gpuinstall.sources.web.relay import Relay
@@ -27,22 +26,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.plan.values import Choice
     from gpuinstall.sources.session import Session
-
-
-_REMAKE = "Run it again with --upgrade: it makes the lock again\ngpuinstall lock --upgrade   # makes every lock here again"
-_SIGNS = (
-    ("No space left", "no-space", "no space left on the disk", "df -h"),
-    (
-        "Network connectivity is disabled",
-        "offline",
-        "this run is offline, and a file is not in the cache",
-        ONLINE,
-    ),
-    ("os error 13", "not-writable", "uv has no permission to write there", "ls -ld ."),
-    ("error sending request", "network", "a file could not be downloaded", "Run it again"),
-    ("HTTP status", "file-gone", "a locked file is no longer at its URL", _REMAKE),
-)
-"""What uv writes if it fails, with the code, the message and the hint of our error."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +99,12 @@ class Transfer:
             except InstallationError as error:
                 cause = relay.failure or error
                 if cause.code == "http-status":
-                    cause.hint = cause.hint or _REMAKE
+                    cause.hint = cause.hint or REMAKE
                 raise cause from None
             except KeyboardInterrupt:
                 raise self._interrupted(hashes, session) from None
             if self._lacks_hashes(hashes):
-                raise relay.failure or failure(
+                raise relay.failure or explain_installation(
                     "a file was not downloaded through gpuinstall, so its hash is unknown"
                 )
         return self.lock.completed(hashes)
@@ -324,33 +307,4 @@ def run_uv(command: list[str], session: Session) -> None:
         command, each_error_line=show, env=session.environment, patience=session.patience
     )
     if not run.ok:
-        raise failure(run.err)
-
-
-def failure(message: str) -> InstallationError:
-    """Return an error of ours for uv's failure to install."""
-    of_build = build_failure(message)
-    if of_build:
-        return of_build
-    lines = [line.strip(" ×╰─▶│├") for line in message.splitlines()]
-    lines = [line for line in lines if not line.startswith(("warning:", "Using Python "))]
-    why = " ".join(filter(None, lines))
-    if "Hash mismatch" in message:
-        package = re.search(r"Hash mismatch for `?([^\s`]+)", message)
-        summary = f"{package[1] if package else 'a file'} is not the file that was locked"
-        hint = "gpuinstall lock --upgrade   # only if you trust the source: the file is not the one that was locked"
-        return InstallationError(
-            "hash-mismatch",
-            summary,
-            why=why,
-            hint=hint,
-        )
-    for sign, code, summary, hint in _SIGNS:
-        if sign in message:
-            return InstallationError(
-                code,
-                summary,
-                why=why,
-                hint=hint,
-            )
-    return InstallationError("installation-failed", "uv could not create the environment", why=why)
+        raise explain_installation(run.err)

@@ -30,25 +30,68 @@ _CAUSE = re.compile(
 _ARROWS = " ×╰─▶│├"
 _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
 
-_OFFLINE = ("found in the cache", "needs to be downloaded from a registry", "network was disabled")
-_NETWORK = (
-    "error sending request",
-    "Failed to fetch",
-    "Could not connect",
-    "dns error",
-    "timed out",
-    "tls handshake",
+_OFFLINE = (
+    "found in the cache|needs to be downloaded from a registry"
+    "|network was disabled|Network connectivity is disabled"
 )
-ONLINE = "Run it again without --offline"
+_NETWORK = (
+    "error sending request|Failed to fetch|Could not connect|dns error|timed out|tls handshake"
+)
 _ELSEWHERE = "export UV_CACHE_DIR=/path/to/folder   # another folder"
 _ROOM = "export UV_CACHE_DIR=/path/to/folder   # on another disk, or free some space"
+_ALONE = (
+    "uv pip install --python .venv --no-build-isolation {package}"
+    "   # afterwards, with its build tools: setuptools wheel packaging ninja"
+)
+REMAKE = "Run it again with --upgrade: it makes the lock again\ngpuinstall lock --upgrade   # makes every lock here again"
+_TRUSTED = "gpuinstall lock --upgrade   # only if you trust the source: the file is not the one that was locked"
+
+
+class _Row(NamedTuple):
+    """What uv writes, and the error that it is; the names of groups stand in the texts."""
+
+    pattern: str
+    code: str
+    message: str
+    hint: str | None = None
+    why: str | None = None
+    """None: uv's own words."""
+
+    id: str | None = None
+
+
+_UNDECLARED_TORCH = _Row(
+    r"`(?P<package>[\w.-]+)` depends on `torch`, but doesn't declare it",
+    "build-needs-torch",
+    "the dependencies of {package} are known only when it is built, and its setup imports torch",
+    f"Run it again without {{package}}\n{_ALONE}",
+    why="uv builds it in isolation, without torch",
+    id="F73",
+)
+_OF_LOCK = (
+    _Row(
+        r"Hash mismatch(?: for `?(?P<package>[^\s`]+))?",
+        "hash-mismatch",
+        "{package} is not the file that was locked",
+        _TRUSTED,
+    ),
+    _Row("HTTP status", "file-gone", "a locked file is no longer at its URL", REMAKE),
+)
+"""What uv writes if it installs a lock."""
+
 _OF_THE_WORLD = (
-    (("No space left on device", "os error 28"), "no-space", "a disk is full", _ROOM),
-    (("Failed to initialize cache",), "not-writable", "uv cannot write to its cache", _ELSEWHERE),
-    (("HTTP status",), "http-status", "a package index refuses a file that it lists", None),
-    (_OFFLINE, "offline", "this run is offline, and a package is not in the cache", ONLINE),
-    (_NETWORK, "network", "the package index is unreachable", None),
-    (("Git operation failed",), "repository", "a Git repository could not be fetched", None),
+    _Row("No space left on device|os error 28", "no-space", "a disk is full", _ROOM),
+    _Row("Failed to initialize cache", "not-writable", "uv cannot write to its cache", _ELSEWHERE),
+    _Row("os error 13", "not-writable", "uv has no permission to write there", "ls -ld ."),
+    _Row("HTTP status", "http-status", "a package index refuses a file that it lists"),
+    _Row(
+        _OFFLINE,
+        "offline",
+        "this run is offline, and a package is not in the cache",
+        "Run it again without --offline",
+    ),
+    _Row(_NETWORK, "network", "the package index is unreachable"),
+    _Row("Git operation failed", "repository", "a Git repository could not be fetched"),
 )
 
 
@@ -127,14 +170,14 @@ def explain_failure(
         unlisted: Packages that no source of the family has.
         index: What can be asked of the default index; None: nothing.
     """
-    lines = []
-    for text in message.splitlines():
-        line = text.strip(_ARROWS)
-        if line and not line.startswith(("warning:", "hint:")):
-            lines.append(line)
-    cause = " ".join(lines).replace(" cause: ", "; ")
-    cause = re.sub(r"\berror: ", "", cause)
-    cause = cause.replace("the-request depends on", "you require")
+    cause = _sentences(message)
+    error = (
+        _error_of(message, cause, _UNDECLARED_TORCH)
+        or build_failure(message)
+        or _error_of(message, cause, *_OF_THE_WORLD)
+    )
+    if error:
+        return error
     failure = _Failure(message, cause, unlisted, index)
     for rule in _RULES:
         diagnosis = rule(failure)
@@ -147,24 +190,44 @@ def explain_failure(
     )
 
 
-def _undeclared_torch(failure: _Failure) -> Diagnosis | None:
-    needing = re.search(r"`([\w.-]+)` depends on `torch`, but doesn't declare it", failure.message)
-    if not needing:
-        return None
-    package = needing[1]
-    build = f"uv pip install --python .venv --no-build-isolation {package}"
-    tools = "# afterwards, with its build tools: setuptools wheel packaging ninja"
-    return InstallationError(
-        "build-needs-torch",
-        f"the dependencies of {package} are known only when it is built, and its setup imports torch",
-        why="uv builds it in isolation, without torch",
-        hint=f"Run it again without {package}\n{build}   {tools}",
-        id="F73",
+def explain_installation(message: str) -> InstallationError:
+    """Turn uv's failure to install a lock into an error of ours."""
+    cause = _sentences(message)
+    known = build_failure(message) or _error_of(message, cause, *_OF_LOCK, *_OF_THE_WORLD)
+    return known or InstallationError(
+        "installation-failed", "uv could not create the environment", why=cause
     )
 
 
-def _failed_build(failure: _Failure) -> Diagnosis | None:
-    return build_failure(failure.message)
+def _sentences(message: str) -> str:
+    """Return what uv wrote on one line, without arrows and labels."""
+    lines = []
+    for text in message.splitlines():
+        line = text.strip(_ARROWS)
+        if line and not line.startswith(("warning:", "hint:", "Using Python ")):
+            lines.append(line)
+    cause = " ".join(lines).replace(" cause: ", "; ")
+    cause = re.sub(r"\berror: ", "", cause)
+    return cause.replace("the-request depends on", "you require")
+
+
+def _error_of(message: str, cause: str, *rows: _Row) -> InstallationError | None:
+    """Return the error of the first row that is about a message."""
+    for row in rows:
+        found = re.search(row.pattern, message)
+        if not found:
+            continue
+        names = {name: text or "a file" for name, text in found.groupdict().items()}
+        hint = ways_to_network() if row.code == "network" else row.hint
+        return InstallationError(
+            row.code,
+            row.message.format(**names),
+            # Git's own words, without its long command line.
+            why=row.why or cause.rpartition(" --- stderr ")[2],
+            hint=hint and hint.format(**names),
+            id=row.id,
+        )
+    return None
 
 
 def build_failure(message: str) -> InstallationError | None:
@@ -206,19 +269,6 @@ def build_conflict(failed: InstallationError) -> Conflict:
     package = re.match(r"(?:the dependencies of )?([\w.-]+)", failed.message)
     names = {package[1].lower()} if package else set()
     return Conflict(failed, frozenset(names))
-
-
-def _of_the_world(failure: _Failure) -> Diagnosis | None:
-    for signs, code, sentence, hint in _OF_THE_WORLD:
-        if any(sign in failure.message for sign in signs):
-            return InstallationError(
-                code,
-                sentence,
-                # Git's own words, without its long command line.
-                why=failure.cause.rpartition(" --- stderr ")[2],
-                hint=ways_to_network() if code == "network" else hint,
-            )
-    return None
 
 
 def _unlisted_package(failure: _Failure) -> Diagnosis | None:
@@ -330,9 +380,6 @@ def _conflicting(failure: _Failure) -> Diagnosis | None:
 
 
 _RULES = (
-    _undeclared_torch,
-    _failed_build,
-    _of_the_world,
     _unlisted_package,
     _no_wheel,
     _unknown_package,

@@ -9,7 +9,8 @@ import pytest
 import tomli
 
 from gpuinstall.lock.lock import LockedFile, parse, unknown_hash
-from gpuinstall.lock.transfer import Transfer, failure, indexes_of
+from gpuinstall.lock.transfer import Transfer, indexes_of
+from gpuinstall.lock.uv_failure import explain_installation
 from gpuinstall.plan.values import Choice
 from tests.frozen import frozen_catalog
 from tests.unit.install.environments import lock_text
@@ -119,7 +120,7 @@ def test_a_path_is_read_from_the_folder_of_the_lock(tmp_path):
     ],
 )
 def test_uvs_failure_gets_a_name_of_ours(message, code):
-    error = failure(f"Using Python 3.12.1 environment at: .venv\n{message}")
+    error = explain_installation(f"Using Python 3.12.1 environment at: .venv\n{message}")
     assert error.code == code
     assert "Using Python" not in (error.why or "")
     assert error.exit_code == 4

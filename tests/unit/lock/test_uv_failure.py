@@ -5,8 +5,12 @@ from collections.abc import Collection
 import pytest
 
 from gpuinstall.base.errors import GpuInstallError, InstallationError
-from gpuinstall.lock.transfer import failure
-from gpuinstall.lock.uv_failure import Conflict, build_failure, explain_failure
+from gpuinstall.lock.uv_failure import (
+    Conflict,
+    build_failure,
+    explain_failure,
+    explain_installation,
+)
 
 CONFLICT = """  × No solution found when resolving dependencies:
   ╰─▶ Because there is no version of triton==3.8.0 and torch==2.14.1+cu126 depends on triton==3.8.0, we can conclude
@@ -115,7 +119,7 @@ def test_a_cache_that_cannot_be_written_is_named_with_the_way_out():
     assert "UV_CACHE_DIR" in (error.hint or "")
 
 
-@pytest.mark.parametrize("explain", [failure, failed, build_failure])
+@pytest.mark.parametrize("explain", [explain_installation, failed, build_failure])
 def test_a_build_that_fails_keeps_its_lines_with_the_cause_last(explain):
     assert callable(explain)
     error = explain(COMPILER)

@@ -222,4 +222,4 @@ def _outcome(format_: str, text: str, output: Path | None) -> Outcome:
     if output is None:
         return Outcome(document, lambda screen: screen.block(text))
     write_in_place(output, text)
-    return Outcome(document, lambda screen: screen.field("Written", str(output)))
+    return Outcome(document, [("Written", str(output))])

@@ -60,7 +60,7 @@ def command(terminal: Terminal, options: CommandOptions, tool: str, *, remove: b
     if tool == "pip" and remove and _is_bound(file.with_name(BOUND)):
         file.with_name(BOUND).unlink()
     data = {"tool": tool, "path": str(file), "status": status, "text": after, "bound": bound}
-    return Outcome(data, lambda screen: screen.field("Hook", f"{file}: {status}"))
+    return Outcome(data, [("Hook", f"{file}: {status}")])
 
 
 def _hooked(tool: str, file: Path, plain: str, project: Project) -> tuple[str, str]:

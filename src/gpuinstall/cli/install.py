@@ -19,12 +19,14 @@ from gpuinstall.base.shell import activation, joined, parent_program, quoted, th
 from gpuinstall.base.units import display_path, duration, number_of, readable
 from gpuinstall.cli.active import name_active
 from gpuinstall.cli.options import REQUEST, CommandOptions, find_interpreter, words_of
-from gpuinstall.cli.outcome import Outcome, framed, is_confirmed
+from gpuinstall.cli.outcome import Outcome, Row, framed, is_confirmed
 from gpuinstall.cli.probe import counted, machine_line
 from gpuinstall.environments.application import find_application
 from gpuinstall.project import Project
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gpuinstall.base.machine import Machine
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
@@ -177,8 +179,9 @@ def carry_out(project: Project, options: CommandOptions) -> Outcome:
     libraries = project.compat_libraries
     return Outcome(
         result.to_dict(),
-        lambda screen: show_installed(screen, result, libraries),
+        list(installed_rows(result, libraries)),
         status="partial" if result.fit.plan.status == "partial" else "success",
+        details=list(installed_details(result)),
     )
 
 
@@ -218,17 +221,14 @@ def show_dry_run(project: Project, selected: InstallOptions) -> Outcome:
 
     priced, commands = dry_run(project, selected)
 
-    def show(screen: Terminal) -> None:
-        for label, text in priced.lines():
-            screen.field(label, text)
-        for host, size in priced.bill.sources.items():
-            screen.field("From", f"{readable(size)} from {host}")
-        if screen.verbose:
-            for words in commands:
-                screen.line(joined(words))
-        screen.field("Dry run", "nothing was changed" if priced.existing else "already up to date")
-
-    return Outcome(priced.to_dict(commands), show)
+    hosts = priced.bill.sources.items()
+    rows = [
+        *priced.lines(),
+        *(("From", f"{readable(size)} from {host}") for host, size in hosts),
+        ("Dry run", "nothing was changed" if priced.existing else "already up to date"),
+    ]
+    details = [("$", joined(words)) for words in commands]
+    return Outcome(priced.to_dict(commands), rows, details=details)
 
 
 def after_install(project: Project, result: InstallResult) -> None:
@@ -241,50 +241,44 @@ def after_install(project: Project, result: InstallResult) -> None:
         )
 
 
-def show_installed(
-    terminal: Terminal,
-    result: InstallResult,
-    libraries: CompatLibraries | None = None,
-) -> None:
-    """Write the summary: proof, environment, lock, caches, what was replaced, how to activate it, the cost.
+def installed_rows(result: InstallResult, libraries: CompatLibraries | None) -> Iterator[Row]:
+    """Yield what was proven, what was locked, what was replaced, and how to use the environment, with the cost.
 
     Args:
-        terminal: Where to.
         result: What came of the installation.
         libraries: What its programs load above the driver: they are started by ``run``, never activated.
     """
     from gpuinstall.install.options import Action
 
     lock, venv = result.fit.lock, result.paths.venv
-    if result.is_proof_kept:
-        terminal.field("Proof", "kept: nothing that it covers changed")
-    else:
-        terminal.field("Proof", _proof(result))
-    terminal.field(
-        "Environment",
-        f"{display_path(venv)} · torch {lock.versions['torch']} · Python {result.fit.choice.python}",
+    yield (
+        "Proof",
+        "kept: nothing that it covers changed" if result.is_proof_kept else _proof(result),
     )
     unchanged = "" if result.is_lock_new else ", unchanged"
     packages = number_of(len(lock.pylock.packages), "package")
-    terminal.field("Lock", f"{lock.name}: {packages}, {lock.pinned_by}{unchanged}")
-    if result.bytes:
-        terminal.field("Cache", " and ".join(map(display_path, result.caches)))
+    yield "Lock", f"{lock.name}: {packages}, {lock.pinned_by}{unchanged}"
     if result.previous:
         previous = f"{display_path(result.previous)}, {readable(result.previous_bytes)}"
-        terminal.field("Previous", f"{previous}; undo: {undo_command(result.paths)}")
-    match result.action:
-        case Action.NOTHING:
-            cost = "already up to date"
-        case Action.VERIFY:
-            cost = duration(result.seconds)
-        case Action.BUILD:
-            cost = _cost(result)
+        yield "Previous", f"{previous}; undo: {undo_command(result.paths)}"
+    cost = "already up to date"
+    if result.action is Action.VERIFY:
+        cost = duration(result.seconds)
+    elif result.action is Action.BUILD:
+        cost = _cost(result)
+    start = activation_command(venv)
     if libraries:
-        terminal.field("Libraries", f"{libraries} above the driver, for what gpuinstall starts")
+        yield "Libraries", f"{libraries} above the driver, for what gpuinstall starts"
         place = "" if venv == Path.cwd() / ".venv" else f" --venv {quoted(venv)}"
-        terminal.field("Ready", f"gpuinstall run{place} python   {cost}")
-        return
-    terminal.field("Ready", f"{activation_command(venv)}   {cost}")
+        start = f"gpuinstall run{place} python"
+    yield "Ready", f"{start}   {cost}"
+
+
+def installed_details(result: InstallResult) -> Iterator[Row]:
+    """Yield what the environment holds and where what was fetched lies."""
+    versions = f"torch {result.fit.lock.versions['torch']} · Python {result.fit.choice.python}"
+    yield "Environment", f"{display_path(result.paths.venv)} · {versions}"
+    yield "Cache", " and ".join(map(display_path, result.caches))
 
 
 def _proof(result: InstallResult) -> str:
@@ -325,30 +319,30 @@ def _change_into(project: Project, python: Path, options: CommandOptions) -> Out
     project.reporter.step("Machine", machine_line(project.machine))
     change = dry_run_into if options.dry_run else install_into
     result = change(project, python, repair=options.repair)
-    return Outcome(result.to_dict(), lambda screen: _show_into(screen, result))
+    return Outcome(result.to_dict(), list(_rows_into(result)))
 
 
-def _show_into(terminal: Terminal, result: IntoResult) -> None:
+def _rows_into(result: IntoResult) -> Iterator[Row]:
     from gpuinstall.install.swap import size_of
 
     environment = result.environment
     python = quoted(environment.python)
     versions = f"torch {result.fit.lock.versions['torch']} · Python {environment.version}"
-    terminal.field("Environment", f"{display_path(environment.prefix)} · {versions}")
+    yield "Environment", f"{display_path(environment.prefix)} · {versions}"
     if result.verdict is None:
         changes = number_of(len(result.changes), "package")
-        terminal.field("Dry run", f"{changes} would change; nothing was changed")
+        yield "Dry run", f"{changes} would change; nothing was changed"
         return
-    terminal.field("Proof", str(result.verdict["status"]))
+    yield "Proof", str(result.verdict["status"])
     if result.previous:
         size = readable(size_of(result.previous))
         undo = f"gpuinstall env rollback --into --python {python}"
         remark = f"the files before, {size}, stay until the next change"
-        terminal.field("Undo", f"{undo}   # {remark}")
+        yield "Undo", f"{undo}   # {remark}"
     if result.uv_guard:
-        terminal.field("Guard", f"pip and uv there keep these builds, by {result.uv_guard}")
+        yield "Guard", f"pip and uv there keep these builds, by {result.uv_guard}"
     elif result.guard:
         constraints = quoted(result.guard)
         guard = f"plain pip there keeps these builds; uv pip does with -c {constraints}"
-        terminal.field("Guard", guard)
-    terminal.field("Ready", f"{python}   {_cost(result)}")
+        yield "Guard", guard
+    yield "Ready", f"{python}   {_cost(result)}"

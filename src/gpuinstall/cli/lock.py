@@ -290,7 +290,7 @@ def cover_command(terminal: Terminal, options: CommandOptions) -> Outcome:
     def show(screen: Terminal) -> None:
         from gpuinstall.base.units import readable
 
-        written.show(screen)
+        written.write(screen)
         for row in rows:
             size = f"{readable(row['bytes'])}, {readable(row['added'])} of it"
             text = f"{row['target']}: {row['serves']} ({size} not in the locks above)"
@@ -361,4 +361,4 @@ def download_command(terminal: Terminal, options: CommandOptions, folder: Path) 
         names = download(read_locks(Path.cwd()), folder, project.session)
     text = f"{len(names)} in {folder}, all hashes verified"
     data = {"folder": str(folder), "files": names}
-    return Outcome(data, lambda screen: screen.field("Files", text))
+    return Outcome(data, [("Files", text)])

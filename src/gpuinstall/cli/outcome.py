@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, ParamSpec
@@ -21,6 +21,8 @@ from gpuinstall.cli.terminal import OutputError, Terminal, hint_of, page_of
 
 P = ParamSpec("P")
 Status = Literal["success", "partial", "error"]
+Row = tuple[str, str]
+"""A label and what stands behind it."""
 
 VERSION = 1
 _OUTPUT_OPTIONS = (
@@ -55,12 +57,22 @@ class Outcome(NamedTuple):
 
     data: dict[str, Any]
     """Its part of the JSON document."""
-    show: Callable[[Terminal], None]
-    """Writes the same for a person."""
+    show: Callable[[Terminal], None] | Sequence[Row]
+    """The same for a person: rows, or what writes it if it is a table or a text."""
     exit_code: int = 0
     errors: tuple[dict[str, Any], ...] = ()
     status: Status | None = None
     """None: as the exit status says."""
+    details: Sequence[Row] = ()
+    """The rows that ``--verbose`` adds."""
+
+    def write(self, terminal: Terminal) -> None:
+        """Write it for a person."""
+        if callable(self.show):
+            self.show(terminal)
+            return
+        for label, text in (*self.show, *(self.details if terminal.verbose else ())):
+            terminal.field(label, text)
 
 
 def framed(name: str, *rows: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
@@ -159,7 +171,7 @@ def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
     if terminal.as_json:
         terminal.document(document_of(name, outcome))
     elif not terminal.quiet or name not in LOGGED or outcome.exit_code:
-        outcome.show(terminal)
+        outcome.write(terminal)
     return outcome.exit_code
 
 

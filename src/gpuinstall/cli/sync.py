@@ -9,7 +9,7 @@ import click
 
 from gpuinstall.base.errors import LockError
 from gpuinstall.base.request import Request
-from gpuinstall.cli.install import after_install, show_dry_run, show_installed
+from gpuinstall.cli.install import after_install, installed_details, installed_rows, show_dry_run
 from gpuinstall.cli.options import SOURCING, CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import machine_line
@@ -79,7 +79,11 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
         "chosen": result.fit.lock.name,
         "rejected": misfit_rows(result.misfits),
     }
-    return Outcome(data, lambda screen: show_installed(screen, result, libraries))
+    return Outcome(
+        data,
+        list(installed_rows(result, libraries)),
+        details=list(installed_details(result)),
+    )
 
 
 def _check_platform(target: Target, machine: Machine) -> None:

@@ -256,7 +256,7 @@ def _show_fault(terminal: Terminal, fault: Finding) -> None:
 
 def _with_bench(outcome: Outcome, run: Bench) -> Outcome:
     def show(terminal: Terminal) -> None:
-        outcome.show(terminal)
+        outcome.write(terminal)
         _show_bench(terminal, run)
 
     return outcome._replace(data={**outcome.data, "bench": run.to_dict()}, show=show)

@@ -8,18 +8,15 @@ import os
 import random
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuinstall.base import process
-from gpuinstall.wheels.learned.store import LearnedStore
 from tests.frozen import GPUINSTALL
 from tests.lab.forked import gpuinstall
 from tests.torture.bounded import run
-from tests.unit.wheels.learned.test_store import ROW
 
 LOGS = Path(__file__).resolve().parents[1] / "data" / "logs"
 NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
@@ -325,27 +322,3 @@ def test_neither_torch_nor_requests_is_imported():
     )
     imported = {line.rpartition("|")[2].strip() for line in done.err.splitlines()}
     assert imported.isdisjoint({"requests", "torch", "rich", "pynvml"})
-
-
-def test_a_package_that_has_no_code_for_the_gpu_is_named_as_it_was_learned(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    rows = LearnedStore(tmp_path / "gpuinstall" / "learned").folder / "companions"
-    rows.mkdir(parents=True)
-    row = replace(
-        ROW,
-        package="xformers",
-        version="0.0.35",
-        backend="cu130",
-        cuda="13.0",
-        architectures=("sm_80",),
-    )
-    (rows / "xformers.toml").write_text(row.render())
-    (tmp_path / "machine.json").write_text(json.dumps(MACHINE))
-    said = f"File xformers/ops/fmha.py, line 9\n{NO_KERNEL}"
-    known = {"package": "xformers", "version": "0.0.35", "architectures": ["sm_80"]}
-
-    assert document(said)["code"] == [known | {"without": []}]
-    (code,) = document(said, "--machine", tmp_path / "machine.json")["code"]
-    assert code["without"]
-    assert "none for" in explain(said, "--machine", tmp_path / "machine.json").out
-    assert "code" not in document(NO_KERNEL)

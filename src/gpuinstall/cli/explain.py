@@ -38,13 +38,10 @@ from gpuinstall.cli.terminal import DOCS, Terminal, page_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gpuinstall.wheels.learned.row import LearnedRow
-
     Lookalikes = tuple[tuple[Lookalike, str], ...]
 
 LABEL = len("one of")
 LIKELIEST = 5
-_ABOUT_CODE = re.compile(r"kernel image|compute capability|\bsm_\d\d|\bPTX\b", re.IGNORECASE)
 # One word that can only mean a file: a path, or a name that ends as logs do.
 _PATH = re.compile(r"(?!\S*://)[\w.~:-]*[/\\]\S*[^:\s]|\S+\.(log|txt|out|err|ipynb|json|md)")
 NOTEBOOK_BYTES = 50_000_000
@@ -107,9 +104,6 @@ def command(
             causes = _by_the_cards_here(causes, transcript, words)
     explanation = Explanation(source, causes, lookalikes(transcript), advised(transcript, causes))
     data = explanation.to_dict()
-    code = _code_beside_torch(source.text, origin, venv)
-    if code:
-        data["code"] = code
 
     def show(screen: Terminal) -> None:
         explanation.show(screen, words)
@@ -117,12 +111,6 @@ def command(
             place = here.distribution or here.os
             screen.line()
             screen.line(f"The commands are for {place}: the text does not say where it is from.")
-        for row in code:
-            names = " ".join(row["architectures"])
-            if row["without"]:
-                names = f"none for {' and '.join(row['without'])}: {names}"
-            screen.line()
-            screen.line(f"{row['package']} {row['version']} has code of its own, {names}")
 
     return Outcome(data, show)
 
@@ -314,60 +302,6 @@ def _here() -> Machine:
         environment=environment,
         distribution=host.distribution,
     )
-
-
-def _code_beside_torch(
-    text: str,
-    machine: Machine | None,
-    venv: str | None,
-) -> list[dict[str, Any]]:
-    """Return the packages that a text names or that are installed, and that lack code for a GPU."""
-    if not _ABOUT_CODE.search(text):
-        return []
-    from gpuinstall.wheels.learned.store import learned_store
-
-    by_day = sorted(learned_store().companions(), key=lambda row: row.learned)
-    documents: dict[str, dict[str, Any]] = {}
-    for row in _concerned(by_day, text, venv):
-        without = _without(row, machine)
-        documents[row.package] = {
-            "package": row.package,
-            "version": row.version,
-            "architectures": list(row.architectures),
-            "without": without,
-        }
-    return [row for row in documents.values() if row["without"] or machine is None]
-
-
-def _concerned(rows: Iterable[LearnedRow], text: str, venv: str | None) -> Iterator[LearnedRow]:
-    """Yield the rows with GPU code of what is installed; without an environment, of what the text names."""
-    names: set[str] = set()
-    versions: dict[str, str] = {}
-    if venv is None:
-        names.update(re.findall(r"[\w-]+", text.lower().replace("_", "-")))
-    else:
-        from gpuinstall.environments.environment import installed_packages
-
-        versions = installed_packages(Path(venv))
-    for row in rows:
-        installed = versions.get(row.package, "").partition("+")[0]
-        if row.architectures and (row.package in names or row.version == installed):
-            yield row
-
-
-def _without(row: LearnedRow, machine: Machine | None) -> list[str]:
-    """Return the GPUs that a package has no code for."""
-    from gpuinstall.machine.vendors import rules_for
-    from gpuinstall.wheels.learned.row import without_code
-    from gpuinstall.wheels.learned.store import known_catalog
-
-    if machine is None:
-        return []
-    build = row.build()
-    rules = rules_for(machine, known_catalog(), {build.backend.kind})
-    gpus = [gpu for gpu in machine.gpus if gpu.compute_capability is not None]
-    lacking = without_code(row, build, [(rules, gpu) for gpu in gpus])
-    return list(dict.fromkeys(gpu.label for _, gpu in lacking))
 
 
 def _read_text(text: str | None) -> ExplainedText:

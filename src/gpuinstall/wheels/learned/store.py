@@ -73,11 +73,11 @@ class LearnedStore:
 
     def builds(self) -> Iterator[LearnedRow]:
         """Yield every row of torch."""
-        return self._rows(self.folder / "builds")
-
-    def companions(self) -> Iterator[LearnedRow]:
-        """Yield every row of another package."""
-        return self._rows(self.folder / "companions")
+        with suppress(OSError):
+            for file in sorted((self.folder / "builds").glob("*.toml")):
+                row = self._read(file)
+                if row:
+                    yield row
 
     def known(self, wheel: Wheel, backend: str) -> LearnedRow | None:
         """Return what a wheel said beside the torch of ``backend``."""
@@ -95,13 +95,6 @@ class LearnedStore:
         """Keep a row for the next run."""
         with suppress(InstallationError):
             write_atomically(self._file(wheel, backend), row.render())
-
-    def _rows(self, folder: Path) -> Iterator[LearnedRow]:
-        with suppress(OSError):
-            for file in sorted(folder.glob("*.toml")):
-                row = self._read(file)
-                if row:
-                    yield row
 
     def _read(self, file: Path) -> LearnedRow | None:
         with suppress(OSError, ValueError, TypeError):

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from difflib import get_close_matches
 from functools import cache
-from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import NoBuildError, UsageError
@@ -190,9 +189,6 @@ def _of_maker(
     name: str,
     table: NameTable,
 ) -> list[NamedGpu]:
-    if name.rstrip().endswith(("...", "…")):
-        without_last_word = " ".join(name.split()[:-1])
-        return _beginning(name, table) or _of_maker(without_last_word, table)
     for words in dict.fromkeys(_readings(_spaced(name), table)):
         matches = _matching(words, table)
         if matches:
@@ -250,21 +246,6 @@ def _containing(
     return [entry.gpu for entry in _listed(table) if entry.contains(squeezed, counted)]
 
 
-def _beginning(
-    name: str,
-    table: NameTable,
-) -> list[NamedGpu]:
-    """Return the GPUs whose name begins like one that was cut short, with its brands or without."""
-    words = _spaced(name).split()
-    brands = list(takewhile(table.brands.__contains__, words))
-    for count in range(len(brands) + 1):
-        start = "".join(words[count:])
-        matches = [entry.gpu for entry in _listed(table) if entry.begins_with(start)]
-        if start and matches:
-            return matches
-    return []
-
-
 class _Listed(NamedTuple):
     """A GPU with its name in the forms that names are compared in."""
 
@@ -285,12 +266,6 @@ class _Listed(NamedTuple):
         if squeezed in self.name and squeezed in _runs(self.words):
             return True
         return counted.keys() <= set(self.words) and counted <= Counter(self.words)
-
-    def begins_with(self, start: str) -> bool:
-        """Whether its name, with its brands or without, begins like this."""
-        spaced = _spaced(self.gpu.name)
-        whole = spaced.replace(" ", "")
-        return whole.startswith(start) or self.name.startswith(start)
 
 
 @cache

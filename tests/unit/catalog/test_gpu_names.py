@@ -178,37 +178,13 @@ def test_a_slice_and_a_virtual_gpu_are_the_card_they_are_of(name, capability):
     assert found(name) == capability
 
 
-@pytest.mark.parametrize(
-    ("name", "capability"),
-    [
-        ("NVIDIA GeForce RTX 4...", "8.9"),
-        ("NVIDIA GeForce RTX 5...", "12.0"),
-        ("GeForce RTX 208...", "7.5"),
-        ("Tesla V100-SXM2...", "7.0"),
-        ("NVIDIA A100-SXM…", "8.0"),
-        ("NVIDIA H100 80G...", "9.0"),
-        ("Quadro RTX 6000...", "7.5"),
-        ("NVIDIA RTX 6000...", "gpu-ambiguous"),
-        ("RTX 5...", "gpu-ambiguous"),
-        ("NVIDIA GeForce GTX 1...", "gpu-ambiguous"),
-        ("NVIDIA GeForce RTX 2...", "gpu-ambiguous"),
-        ("NVIDIA GeForce ...", "gpu-ambiguous"),
-        ("Voodoo 2...", "gpu-unknown"),
-        ("...", "gpu-unknown"),
-    ],
-)
-def test_a_name_that_was_cut_short_is_read_where_one_capability_begins_so(name, capability):
-    assert found(name) == capability
-
-
 def test_a_product_keeps_the_words_of_the_person_where_they_say_less_or_more_than_a_listed_name():
-    names = ["rtx 5090", "NVIDIA-A100-80GB-PCIe", "A100 MIG 1g.5gb", "NVIDIA GeForce RTX 4..."]
+    names = ["rtx 5090", "NVIDIA-A100-80GB-PCIe", "A100 MIG 1g.5gb"]
 
     assert [find_gpu(name).name for name in names] == [
         "GeForce RTX 5090",
         "A100-80GB-PCIe",
         "A100 MIG 1g.5gb",
-        "GeForce RTX 4...",
     ]
 
 

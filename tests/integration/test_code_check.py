@@ -146,7 +146,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     make_wheel(folder / "simple", "faster-whisper", "1.2", requires=["ctranslate2"])
     make_pinned(folder)
-    make_parts(folder)
     make_wheel(folder / "simple", "rembg", "2.0", requires=["onnxruntime-gpu"])
     make_wheel(folder / "simple", "suite", "1.0", requires=["torch", "strange-kernels"])
     make_wheel(folder / "simple", "plain", "1.0", TAGS, modules={"plain/_plain.so": "\0" * 64})
@@ -162,21 +161,6 @@ def make_pinned(folder: Path):
         )
         modules = {"pinned/o.so": library.read_bytes()}
         make_wheel(folder / "simple", "pinned", version, TAGS, requires=requires, modules=modules)
-
-
-def make_parts(folder: Path):
-    """Make a part in versions for CUDA 12 and 13, and programs of which one needs no certain version of it."""
-    for version, major in (("1.0", "12"), ("2.0", "13")):
-        library = native_library(
-            folder / "made" / f"bender-{version}.so", needs=[f"libcudart.so.{major}"]
-        )
-        modules = {"bender/o.so": library.read_bytes()}
-        make_wheel(folder / "simple", "bender", version, TAGS, requires=["torch"], modules=modules)
-    make_wheel(folder / "simple", "simulator", "1.0", requires=["torch"])
-    make_wheel(folder / "simple", "simulator", "2.0", requires=["torch", "bender>=1.0"])
-    make_wheel(folder / "simple", "strict", "1.0", requires=["torch", "bender<2"])
-    make_wheel(folder / "simple", "strict", "2.0", requires=["torch", "bender>=2.0"])
-    make_wheel(folder / "simple", "paired", "1.0", requires=["torch==2.13.0", "bender==1.0"])
 
 
 @pytest.fixture
@@ -464,16 +448,6 @@ def test_a_package_that_no_row_names_and_no_version_serves_is_refused_with_file_
     assert "strange_kernels/ops.so is compiled for sm_90" in error["message"]
     assert "V100" in error["message"]
     assert error["hint"].startswith("gpuinstall run python -m pip install strange-kernels")
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("program", ["simulator", "strict"])
-def test_a_part_that_does_not_run_stays_and_is_told(workshop, program):
-    rtx_5090 = ("--gpu", "RTX 5090", "--driver", "570.86.15", "--glibc", "2.35")
-    done = workshop.run("lock", program, *rtx_5090, "--python", "3.12")
-
-    assert done.status == 0, done.err
-    assert "bender 2.0" in done.err
 
 
 def test_no_wheel_of_a_dependency_is_read(workshop, index):

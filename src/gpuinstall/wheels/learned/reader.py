@@ -52,7 +52,7 @@ MOST_INFLATED = 3 << 30
 MOST_OF_A_LOCK = 384 << 20
 """How many bytes of wheels to read for one lock: beyond, only the tables of libraries and METADATA are read."""
 MOST_S_OF_A_LOCK = 60
-"""For how many seconds, of all wheels together."""
+"""After how many seconds of reading, of all wheels together, no older version is looked at."""
 LEAST_OF_A_WHEEL = 8 << 20
 """How many bytes are read of each wheel nevertheless."""
 _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
@@ -82,7 +82,7 @@ class Reader:
 
     @property
     def is_spent(self) -> bool:
-        """Whether as much of wheels was read as is read for one lock."""
+        """Whether so much was read for one lock that no older version is looked at."""
         has_taken_long = self.reading["seconds"] > MOST_S_OF_A_LOCK
         return has_taken_long or self.reading["bytes"] > MOST_OF_A_LOCK
 
@@ -264,7 +264,7 @@ class Reader:
             known = None
         if known and holds(known):
             return known
-        left = 0 if self.is_spent else MOST_OF_A_LOCK - self.reading["bytes"]
+        left = MOST_OF_A_LOCK - self.reading["bytes"]
         limits = Limits(max(LEAST_OF_A_WHEEL, min(MOST[depth], left)), MOST_INFLATED)
         started = monotonic()
         try:

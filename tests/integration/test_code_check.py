@@ -593,3 +593,14 @@ def test_a_program_is_taken_that_does_without_a_dependency_of_another_cuda(works
     said = " ".join(done.err.split())
     assert "cutting-libs-cu13 4.8 does not run on driver 570.86.15: it is for CUDA 13" in said
     assert locked(workshop, "serving", *V100)["serving"] == "1.0"
+
+
+def test_kernels_for_single_chips_alone_refuse_nothing(workshop, served):
+    code = fatbin((2, 90, 0x100000)) * 2 + fatbin((2, 100, 0x100000)) * 2
+    modules: dict[str, str | bytes] = {"special/_ext.so": code}
+    make_wheel(served / "simple", "special", "1.0", TAGS, requires=["torch"], modules=modules)
+
+    done = workshop.run("lock", "special", *V100)
+
+    assert done.ok, done.err
+    assert "warning: special 1.0 has no code for V100" in " ".join(done.err.split())

@@ -13,7 +13,7 @@ from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.units import readable
 from gpuinstall.lock.code_rows import CodeRows
-from gpuinstall.lock.code_rules import CodeSurroundings, against, lacking
+from gpuinstall.lock.code_rules import CodeSurroundings, against, is_for_single_chips, lacking
 from gpuinstall.lock.older_code import OlderVersions
 from gpuinstall.lock.resolver import MISSING_EXTRAS
 from gpuinstall.machine.vendors import rules_for
@@ -177,9 +177,12 @@ class CodeCheck:
         rejected = []
         for wheel in self.rows:
             why = against(self.rows[wheel], self._build, self.around)
-            is_refused = why and not self._rows.has_fallback(wheel.package)
+            is_refused = (
+                why and self._lacks_code(wheel) and not self._rows.has_fallback(wheel.package)
+            )
             # It would rest on a part of its code.
-            if is_refused and self._is_unknown(wheel) and self._rows.read_to_the_end(wheel):
+            is_part = not self.rows[wheel].is_whole
+            if is_refused and is_part and self._rows.read_to_the_end(wheel):
                 why = against(self.rows[wheel], self._build, self.around)
             if why:
                 reason = Reason(NO_CODE, f"{wheel.package} {wheel.version} {why}")
@@ -188,12 +191,15 @@ class CodeCheck:
 
     def _excludes(self, wheel: Wheel) -> bool:
         """Whether something has to give way for a wheel that was rejected; else it is only warned of."""
-        return not self._rows.has_fallback(wheel.package) and not self._is_unknown(wheel)
-
-    def _is_unknown(self, wheel: Wheel) -> bool:
-        """Whether the part that was read of a package has no code for a GPU, and the rest may have."""
         row = self.rows[wheel]
-        if row.is_whole or refused_by_driver(row, self._build, self.around.gpus):
+        if self._rows.has_fallback(wheel.package):
+            return False
+        return not self._lacks_code(wheel) or (row.is_whole and not is_for_single_chips(row))
+
+    def _lacks_code(self, wheel: Wheel) -> bool:
+        """Whether it is its code alone that a GPU has none of: the driver runs its CUDA."""
+        row = self.rows[wheel]
+        if refused_by_driver(row, self._build, self.around.gpus):
             return False
         return bool(without_code(row, self._build, self.around.gpus))
 

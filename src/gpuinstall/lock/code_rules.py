@@ -51,7 +51,7 @@ def against(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | No
 def for_another_system(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:  # noqa: ARG001
     """Return that all libraries of a package are for another system, although its name says any."""
     if row.system == "windows" and build.os != "windows":
-        return "has libraries for Windows alone"
+        return f"has libraries for Windows alone, although its file {row.file} is for any platform"
     return None
 
 
@@ -126,6 +126,15 @@ def _may_load(row: LearnedRow, build: Build, around: CodeSurroundings) -> bool:
         if load_members().runtime.fullmatch(name):
             majors.add(Version(version).major)
     return row.toolkit[0] in majors
+
+
+def is_for_single_chips(row: LearnedRow) -> bool:
+    """Whether all code of a package is for single chips, ``sm_90a``: such kernels stand beside what runs everywhere.
+
+    Not of a package that is such kernels by its name.
+    """
+    is_single = all(name.startswith("sm_") and name.endswith("a") for name in row.architectures)
+    return is_single and not load_members().is_optional_package(row.package)
 
 
 def lacking(row: LearnedRow, around: CodeSurroundings) -> tuple[str, ...]:

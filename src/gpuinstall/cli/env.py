@@ -76,7 +76,11 @@ def _row(paths: EnvironmentPaths) -> dict[str, Any]:
     "--into", is_flag=True, help="Undo the last change of an environment that others made."
 )
 @click.option("--python", metavar="PATH", help="With --into: its interpreter.")
-@click.option("--replace", is_flag=True, help="Also replace what gpuinstall did not make.")
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Also replace what gpuinstall did not make, or what came or moved since.",
+)
 @framed("env")
 def _rollback(
     terminal: Terminal,
@@ -89,14 +93,8 @@ def _rollback(
     from gpuinstall.cli.install import interpreter_of_others
 
     with open_project(Path.cwd(), Settings(venv=venv), terminal) as project:
-        if into and replace:
-            raise UsageError(
-                "options-apart",
-                "--into cannot be combined with --replace",
-                hint="gpuinstall env rollback --into",
-            )
         if into:
-            return _restore_files(interpreter_of_others(python, venv), project)
+            return _restore_files(interpreter_of_others(python, venv), project, replace=replace)
         if python is not None:
             raise UsageError(
                 "options-apart",
@@ -152,14 +150,14 @@ def _restore_environment(project: Project, *, replace: bool) -> Outcome:
     return Outcome(data, show)
 
 
-def _restore_files(python: Path, project: Project) -> Outcome:
+def _restore_files(python: Path, project: Project, *, replace: bool) -> Outcome:
     """Bring back the files that were replaced in an environment of others."""
     from gpuinstall.install.foreign import inspect_foreign
     from gpuinstall.install.transaction import ForeignPlace
     from gpuinstall.lock.lock import compare_versions
 
     before = inspect_foreign(python)
-    ForeignPlace(before, project).roll_back()
+    ForeignPlace(before, project).roll_back(replace=replace)
     environment = inspect_foreign(before.python)
     changes = compare_versions(before.versions, environment.versions)
     torch = environment.versions.get("torch", "")

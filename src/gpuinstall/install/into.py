@@ -28,7 +28,7 @@ from gpuinstall.install.priced_lock import PricedLock
 from gpuinstall.install.proof import preflighted
 from gpuinstall.install.space import price_files
 from gpuinstall.install.transaction import ForeignPlace, transact
-from gpuinstall.install.undo import UndoRecord, find_undo, finish_undo, undo_folder
+from gpuinstall.install.undo import bytes_to_copy, find_undo, finish_undo, plan_undo
 from gpuinstall.lock.beside import members_beside
 from gpuinstall.lock.document import build_incomplete
 from gpuinstall.lock.fetch import local_path
@@ -122,6 +122,8 @@ def install_into(
         if priced.changes:
             action = Action.BUILD
             bill = price_files(wheels, {}, environment.root, project.session)
+            replaced = [change.package for change in priced.changes if change.old]
+            bill = bill.with_bytes(environment.root, bytes_to_copy(environment, replaced))
             priced = replace(priced, bill=bill)
             reporter.step("Download", str(bill))
             bill.check()
@@ -138,7 +140,7 @@ def install_into(
         verdict=installation.verdict,
         bytes=priced.bill.fetch,
         seconds=monotonic() - start,
-        previous=record.saved if record else None,
+        previous=record.copy if record else None,
         guard=environment.prefix / CONSTRAINTS if is_guarded else None,
         uv_guard=uv_guard,
     )
@@ -286,11 +288,8 @@ def _write_guard(
             versions[member.name] = member.version
         else:
             absent.append(member)
-    record = find_undo(environment)
-    if record is None:
-        folder = undo_folder(environment)
-        record = UndoRecord(environment.root, folder, "saving", new=(), old=()).begin()
-    record.extend((CONSTRAINTS, pip_configuration()))
+    if find_undo(environment) is None:
+        plan_undo(environment).begin().keep(environment, project.reporter)
     write_guard(
         prefix,
         prefix,

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -60,6 +61,11 @@ class Bill:
                     hint="Free some space, or use another disk: "
                     "--venv DIR, and UV_CACHE_DIR for uv's cache",
                 )
+
+    def with_bytes(self, folder: Path, size: int) -> Bill:
+        """Return it with further bytes that are written into a folder."""
+        folders = {**self.folders, folder: self.folders.get(folder, 0) + size}
+        return replace(self, unpacked=self.unpacked + size, folders=folders)
 
     @property
     def fetch(self) -> int:

@@ -3,11 +3,11 @@
 ::
 
              ours (OwnPlace)                       of others (ForeignPlace)
-    prepare  another one is built beside it        the files that change are moved away, and the new ones come
+    prepare  another one is built beside it        what changes is copied by links, and the new packages come
     verify   kernels run, unless the last proof covers all that they would show
     commit   the two change places in one stroke   the record says that the new files are proven
-    abort    what was built is removed             the new files go, and the old ones come back
-    back     the two change places again           the same, for a change that was proven
+    abort    what was built is removed             the copy is put back
+    back     the two change places again           the same, once what is there is copied: a change as any other
 
 What was before is kept for ``roll_back`` until the next change. A run that is killed on the way leaves a record, by
 which the next one finishes the change or aborts it: ``swap`` and ``undo`` tell how.
@@ -26,11 +26,10 @@ from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import unwritable
 from gpuinstall.base.interruption import defer_interrupts
-from gpuinstall.base.shell import quoted
 from gpuinstall.base.units import number_of
 from gpuinstall.base.values import dataclass
 from gpuinstall.environments.environment import Marker, fingerprint, read_marker
-from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file, renew_uv_guard
+from gpuinstall.environments.guard import renew_uv_guard
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.records import remember, was_at
 from gpuinstall.install.environment_lock import WAIT_S, environment_lock
@@ -38,7 +37,7 @@ from gpuinstall.install.inspection import proof_file
 from gpuinstall.install.options import Action
 from gpuinstall.install.proof import Installation, check_written_files, verify
 from gpuinstall.install.swap import finish_swap, swap_in
-from gpuinstall.install.undo import UndoRecord, find_undo, finish_undo, plan_undo, undo_folder
+from gpuinstall.install.undo import find_undo, finish_undo, plan_undo, undo_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -227,7 +226,7 @@ class ForeignPlace:
         return Installation(fit, self.environment.prefix, self.environment.python, is_ours=False)
 
     def prepare(self, fit: Fit, priced: PricedLock) -> Installation:
-        """Have the wheels fetched and unpacked, move away what they replace, and install them."""
+        """Have the wheels fetched and unpacked, copy what they replace, and install them."""
         from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
 
         environment, session = self.environment, self.project.session
@@ -248,13 +247,9 @@ class ForeignPlace:
         metadata = sorted(unpacked.glob("*.dist-info/METADATA"))
         wheels = [file.resolve().parent.parent for file in metadata]
         start = monotonic()
-        try:
-            # The new files come only when the record names them and the old ones wait beside it.
-            plan_undo(environment, sorted(names), wheels).begin().save()
-            words = cache_words(None, fit.choice, session)
-            run_uv(uv.put_into(environment.python, private_lock, words), session.from_cache())
-        except OSError as error:
-            raise unwritable(environment.root, error) from None
+        plan_undo(environment, sorted(names), wheels).begin()
+        words = cache_words(None, fit.choice, session)
+        run_uv(uv.put_into(environment.python, private_lock, words), session.from_cache())
         installed = number_of(len(wheels), "package")
         self.project.reporter.step("Installed", installed, monotonic() - start)
         packages = read_packages(environment.packages_folders)
@@ -263,56 +258,41 @@ class ForeignPlace:
         return self.present(fit)
 
     def commit(self, _installation: Installation, _here: Machine | None) -> None:
-        """Keep what was moved away for ``roll_back``."""
+        """Keep the copy of what was before for ``roll_back``."""
         record = find_undo(self.environment)
-        if record and record.state == "saved":
-            record.keep(self.project.reporter)
+        if record and record.state == "changing":
+            record.keep(self.environment, self.project.reporter)
 
     def abort(self) -> None:
-        """Put back what was moved away."""
+        """Put back what the change has replaced."""
         if finish_undo(self.environment):
             self.project.reporter.warn("the environment was restored")
 
-    def roll_back(self) -> None:
-        """Undo the last change, or the one that a killed run has left.
+    def roll_back(self, *, replace: bool = False) -> None:
+        """Undo the last change, or the one that a killed run has left; once more goes forward again.
+
+        Args:
+            replace: Whether what came or moved since may be taken out.
 
         Raises:
-            UsageError: there is none, or something else has changed its packages since.
+            UsageError: there is none, or something came or moved since.
         """
-        with self.held():
-            if not finish_undo(self.environment):
-                self._undo_last_change()
-            renew_uv_guard(self.environment.prefix)
-
-    def _undo_last_change(self) -> None:
         environment = self.environment
-        record = find_undo(environment)
-        if record is None:
-            folder = undo_folder(environment)
-            raise UsageError(
-                "no-previous",
-                f"there is no change by gpuinstall to undo in {environment.prefix}",
-                why=f"this user did not make the change in {folder} here"
-                if folder.exists()
-                else None,
-            )
-        if not record.is_last_change:
-            raise UsageError(
-                "changed-since",
-                f"the packages in {environment.prefix} have changed since gpuinstall installed into it",
-                why=f"restoring files would mix both versions; the replaced files are in {record.saved}",
-                hint=_settling(environment, record),
-            )
-        kept = record.undo()
-        if kept:
-            self.project.reporter.notice("Kept", f"your edit of the guard: in {kept}")
+        with self.held():
+            if not finish_undo(environment):
+                record = find_undo(environment)
+                if record is None:
+                    raise self._no_previous()
+                record.go_back(environment, self.project.reporter, replaces=replace)
+            renew_uv_guard(environment.prefix)
 
-
-def _settling(environment: ForeignEnvironment, record: UndoRecord) -> str:
-    """Return the commands for who keeps the packages as they are: without what was saved, or without the guard."""
-    commands = [f"rm -r {quoted(record.folder)}   # keeps the packages as they are"]
-    guard = [environment.prefix / name for name in GUARD_FILES]
-    own = [quoted(file) for file in guard if is_own_guard_file(file)]
-    if own:
-        commands.append(f"rm {' '.join(own)}   # lets pip take other builds again")
-    return "\n".join(commands)
+    def _no_previous(self) -> UsageError:
+        folder = undo_folder(self.environment)
+        why = None
+        if folder.exists():
+            why = f"this user did not make the change in {folder} here"
+        return UsageError(
+            "no-previous",
+            f"there is no change by gpuinstall to undo in {self.environment.prefix}",
+            why=why,
+        )

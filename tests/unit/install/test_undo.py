@@ -1,21 +1,22 @@
-"""The record of a change, cut at every moment, and one that a stranger has written."""
+"""The copy of what a change touches, cut at every moment, and a record that a stranger has written."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageError
-from gpuinstall.base.files import remove_path
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.environments.guard import write_guard
+from gpuinstall.environments.records import vouch
 from gpuinstall.install import undo
 from gpuinstall.install.foreign import ForeignEnvironment
 from gpuinstall.install.options import Action
@@ -24,6 +25,7 @@ from gpuinstall.install.transaction import ForeignPlace, transact
 from gpuinstall.install.undo import (
     UNDO_SCHEMA,
     UndoRecord,
+    bytes_to_copy,
     find_undo,
     finish_undo,
     plan_undo,
@@ -36,44 +38,54 @@ from gpuinstall.project import Project, Settings
 from tests.frozen import frozen_catalog
 from tests.unit.install.environments import lock_text
 
+TORCH_1 = ("torch/__init__.py", "torch/old.py", "torch-1.dist-info/METADATA")
+TORCH_2 = ("torch/__init__.py", "torch/new.py", "torch-2.dist-info/METADATA")
+COMMANDS = ("../bin/torchrun", "../bin/TorchX")
+
 
 @pytest.fixture
-def environment(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> ForeignEnvironment:
-    """One with torch 1 in it, whose files its installer wrote down."""
+def environment(tmp_path, tmp_path_factory, monkeypatch) -> ForeignEnvironment:
+    """One with torch 1 in it, whose files its installer wrote down, and a file of the user's."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-    site, scripts = tmp_path / "lib", tmp_path / "bin"
-    (site / "torch").mkdir(parents=True)
-    (site / "torch-1.dist-info").mkdir()
-    scripts.mkdir()
-    files = [
-        site / "torch" / "__init__.py",
-        site / "torch" / "old.py",
-        site / "torch-1.dist-info" / "METADATA",
-    ]
-    for file in (*files, site / "app.py"):
-        file.write_text("1")
+    root = tmp_path / "app"
+    site = root / "lib"
+    put(site, "torch-1", *TORCH_1)
+    (root / "bin").mkdir()
+    (site / "app.py").write_text("mine")
+    files = [site / name for name in (*TORCH_1, "torch-1.dist-info/RECORD")]
     monkeypatch.setattr(ForeignEnvironment, "files_of", lambda _self, _packages: files)
-    paths = {"purelib": site, "platlib": site, "scripts": scripts, "data": tmp_path}
-    return ForeignEnvironment(Path("python"), "3.12", "venv", tmp_path, paths, {"torch": "1"})
+    paths = {"purelib": site, "platlib": site, "scripts": root / "bin", "data": root}
+    return ForeignEnvironment(Path("python"), "3.12", "venv", root, paths, {"torch": "1"})
+
+
+def put(site: Path, package: str, *files: str):
+    """Write the files of a package, and their RECORD."""
+    record = f"{package}.dist-info/RECORD"
+    for name in files:
+        replace_file(site / name, package)
+    rows = [f"{name},sha256=x,{len(package)}\n" for name in files]
+    replace_file(site / record, "".join([*rows, f"{record},,\n"]))
+
+
+def replace_file(path: Path, text: str):
+    """Write as installers do: another file in the place of the one that is there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.write_text(text)
 
 
 @pytest.fixture
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory) -> Path:
     return made(tmp_path_factory.mktemp("wheels"))
 
 
 def made(folder: Path, *further: str, script: str = "TorchX") -> Path:
-    """An unpacked wheel, with ``further`` files in it."""
+    """An unpacked wheel of torch 2, with ``further`` files in it."""
     wheel = folder / "unpacked"
-    contents = dict.fromkeys(
-        ("torch/__init__.py", "torch/new.py", "torch-2.data/scripts/torchrun", *further), "2"
-    )
+    contents = dict.fromkeys((*TORCH_2, "torch-2.data/scripts/torchrun", *further), "2")
     contents["torch-2.dist-info/WHEEL"] = "Root-Is-Purelib: true"
-    contents["torch-2.dist-info/entry_points.txt"] = (
-        f"[console_scripts]\n{script} = torch:main\n[other]\nno = x"
-    )
+    points = f"[console_scripts]\n{script} = torch:main\n[other]\nno = x"
+    contents["torch-2.dist-info/entry_points.txt"] = points
     for name, text in contents.items():
         (wheel / name).parent.mkdir(parents=True, exist_ok=True)
         (wheel / name).write_text(text)
@@ -81,64 +93,137 @@ def made(folder: Path, *further: str, script: str = "TorchX") -> Path:
 
 
 def tree(environment: ForeignEnvironment) -> dict[str, str]:
-    files = (path for path in environment.root.rglob("*") if path.is_file())
-    return {path.relative_to(environment.root).as_posix(): path.read_text() for path in files}
+    """The files of an environment, but the copy."""
+    found = {}
+    for path in environment.root.rglob("*"):
+        name = path.relative_to(environment.root).as_posix()
+        if path.is_file() and "/.gpuinstall" not in name:
+            found[name] = path.read_text()
+    return found
 
 
-def put_in(environment: ForeignEnvironment, wheel: Path):
+def put_in(environment: ForeignEnvironment):
     """What uv makes of the wheel, and Python of that."""
     site = environment.paths["purelib"]
-    shutil.copytree(wheel, site, ignore=shutil.ignore_patterns("*.data"), dirs_exist_ok=True)
-    (site / "torch-2.dist-info" / "RECORD").write_text("written last")
-    for script in ("torchrun", "TorchX"):
-        (environment.paths["scripts"] / script).write_text("2")
+    for name in (*TORCH_1, "torch-1.dist-info/RECORD"):
+        (site / name).unlink()
+    (site / "torch-1.dist-info").rmdir()
+    put(site, "torch-2", *TORCH_2, *COMMANDS)
     (site / "torch" / "__pycache__").mkdir(exist_ok=True)
     (site / "torch" / "__pycache__" / "new.cpython-312.pyc").write_text("compiled")
 
 
-def test_what_was_put_in_goes_and_what_was_there_comes_back(environment, wheel):
-    before = tree(environment)
-    saved = plan_undo(environment, ["torch"], [wheel]).begin().save()
-    assert "lib/torch/old.py" not in tree(environment)
-    put_in(environment, wheel)
-    saved.undo()
-    assert tree(environment) == before
-    assert not (environment.paths["purelib"] / "torch" / "__pycache__").exists()
-
-
-def test_what_a_program_that_failed_halfway_has_left_goes_too(environment, wheel):
-    before = tree(environment)
-    saved = plan_undo(environment, ["torch"], [wheel]).begin().save()
-    shutil.copytree(wheel, environment.paths["purelib"], dirs_exist_ok=True)
-    saved.undo()
-    assert tree(environment) == before
+def begun(environment: ForeignEnvironment, wheel: Path) -> UndoRecord:
+    return plan_undo(environment, ["torch"], [wheel]).begin()
 
 
 def changed(environment: ForeignEnvironment, wheel: Path) -> UndoRecord:
     """The environment with the new torch, proven; return the record of that as the next run reads it."""
-    saved = plan_undo(environment, ["torch"], [wheel]).begin().save()
-    put_in(environment, wheel)
-    saved.keep(SilentReporter())
+    record = begun(environment, wheel)
+    put_in(environment)
+    record.keep(environment, SilentReporter())
+    return found(environment)
+
+
+def found(environment: ForeignEnvironment) -> UndoRecord:
     record = find_undo(environment)
     assert record is not None
     return record
 
 
-def test_what_is_proven_stays_and_is_undone_when_that_is_asked(environment, wheel):
-    before = tree(environment)
-    record = changed(environment, wheel)
+def go_back(environment: ForeignEnvironment, *, replaces: bool = False):
+    found(environment).go_back(environment, SilentReporter(), replaces=replaces)
 
-    there = {
-        name: text
-        for name, text in tree(environment).items()
-        if not name.startswith("lib/.gpuinstall")
-    }
-    assert there["lib/torch/__init__.py"] == "2"
-    assert not any(name.startswith("lib/torch-1") or name.endswith("old.py") for name in there)
-    assert not finish_undo(environment), "nobody died"
-    assert record.is_last_change
+
+def test_what_was_put_in_goes_and_what_was_there_comes_back(environment, wheel):
+    before = tree(environment)
+    record = begun(environment, wheel)
+    assert tree(environment) == before
+    put_in(environment)
+
+    record.undo()
+
+    assert tree(environment) == before
+    assert not (environment.paths["purelib"] / "torch" / "__pycache__").exists()
+    assert not undo_folder(environment).exists()
+
+
+def test_the_copy_is_of_links_and_of_what_changes_alone(environment, wheel):
+    record = begun(environment, wheel)
+
+    old = environment.paths["purelib"] / "torch" / "old.py"
+    assert old.samefile(record.copy / "lib" / "torch" / "old.py")
+    assert not (record.copy / "lib" / "app.py").exists()
+
+
+def test_where_no_links_are_to_be_had_it_is_copied_and_the_bytes_are_said(
+    environment, wheel, monkeypatch
+):
+    assert bytes_to_copy(environment, ["torch"]) == 0
+
+    def refused(*_arguments, **_options):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    before = tree(environment)
+    sizes = sum(file.stat().st_size for file in environment.files_of(["torch"]))
+    assert bytes_to_copy(environment, ["torch"]) == sizes
+    record = begun(environment, wheel)
+    put_in(environment)
     record.undo()
     assert tree(environment) == before
+
+
+def test_on_overlayfs_a_link_costs_what_a_copy_costs(environment, monkeypatch):
+    monkeypatch.setattr(undo, "_file_system", lambda _folder: "overlay")
+    assert bytes_to_copy(environment, ["torch"]) > 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mountinfo is Linux's")
+def test_the_file_system_is_the_one_that_the_kernel_names():
+    assert undo._file_system(Path("/proc")) == "proc"
+
+
+def test_a_full_disk_while_the_copy_is_made_changes_nothing(environment, wheel, monkeypatch):
+    before = tree(environment)
+    changed(environment, wheel)
+    go_back(environment)
+
+    def full(*_arguments, **_options):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "link", full)
+        context.setattr(shutil, "copy2", full)
+        with pytest.raises(InstallationError, match="No space left"):
+            begun(environment, wheel)
+
+    assert tree(environment) == before
+    assert not finish_undo(environment)
+    go_back(environment)
+    assert "lib/torch/new.py" in tree(environment)
+
+
+def test_what_is_proven_stays_and_goes_back_and_forth(environment, wheel):
+    before = tree(environment)
+    changed(environment, wheel)
+    after = tree(environment)
+    assert "lib/torch/new.py" in after
+    assert not finish_undo(environment), "nobody died"
+
+    for expected in (before, after, before):
+        go_back(environment)
+        assert tree(environment) == expected
+
+
+def test_a_file_edited_in_place_is_in_both_copies(environment, wheel):
+    site = environment.paths["purelib"]
+    begun(environment, wheel).keep(environment, SilentReporter())
+    (site / "torch" / "old.py").write_text("edited")
+
+    go_back(environment)
+
+    assert (site / "torch" / "old.py").read_text() == "edited"
 
 
 def place_of(environment: ForeignEnvironment) -> ForeignPlace:
@@ -149,8 +234,8 @@ def place_of(environment: ForeignEnvironment) -> ForeignPlace:
 
 def test_a_failing_transaction_puts_back_what_was_there(environment, wheel):
     before = tree(environment)
-    plan_undo(environment, ["torch"], [wheel]).begin().save()
-    put_in(environment, wheel)
+    begun(environment, wheel)
+    put_in(environment)
     build = next(build for build in frozen_catalog().builds if build.backend.tag == "cpu")
     choice = Choice(build, "3.12", "https://index.example/whl/cpu", ())
     fit = Fit(parse("pylock.cpu.toml", lock_text()), Plan("cpu", choice))
@@ -161,211 +246,201 @@ def test_a_failing_transaction_puts_back_what_was_there(environment, wheel):
     assert tree(environment) == before
 
 
-def test_rolling_back_restores_files_once(environment, wheel):
-    before = tree(environment)
-    changed(environment, wheel)
-
-    place_of(environment).roll_back()
-    assert tree(environment) == before
-
+def test_without_a_change_there_is_nothing_to_go_back_to(environment):
     with pytest.raises(UsageError) as refused:
         place_of(environment).roll_back()
     assert refused.value.code == "no-previous"
 
 
-@pytest.mark.parametrize("edit", ["", "torch==3\n"])
-def test_the_guard_goes_with_the_change_and_an_edit_of_it_is_kept_aside(environment, wheel, edit):
-    root, names = environment.root, ("constraints.txt", "pip.conf")
+@pytest.mark.parametrize("edited", [False, True])
+def test_the_guard_goes_with_the_change_and_an_edited_one_is_named_first(
+    environment, wheel, edited
+):
+    root = environment.root
     write_guard(root, root, "torch==1", ["torch==1"])
     before = tree(environment)
-    changed(environment, wheel).extend(names)
+    changed(environment, wheel)
     write_guard(root, root, "torch==2", ["torch==2"])
-    with (root / "constraints.txt").open("a") as file:
-        file.write(edit)
-    record = find_undo(environment)
-    assert record is not None
-    kept = record.undo()
-    assert {
-        name: text for name, text in tree(environment).items() if ".kept-" not in name
-    } == before
-    if edit:
-        assert kept is not None
-        assert (kept / "constraints.txt").read_text().endswith("torch==2\ntorch==3\n")
-    else:
-        assert kept is None
+    if edited:
+        with (root / "constraints.txt").open("a") as file:
+            file.write("torch==3\n")
+        with pytest.raises(UsageError, match=r"constraints\.txt came or changed"):
+            go_back(environment)
 
+    go_back(environment, replaces=edited)
 
-@pytest.mark.parametrize("moment", range(1, 14))
-def test_going_back_is_finished_by_the_next_run_if_it_dies(environment, wheel, monkeypatch, moment):
-    before = tree(environment)
-    record = changed(environment, wheel)
-    calls = count(1)
-
-    def dying(path: Path):
-        if next(calls) == moment:
-            raise KeyboardInterrupt
-        remove_path(path)
-
-    with monkeypatch.context() as context:
-        context.setattr(undo, "remove_path", dying)
-        with suppress(KeyboardInterrupt):
-            record.undo()
-
-    if tree(environment) != before:
-        assert finish_undo(environment), "the next run says that it put something back"
     assert tree(environment) == before
+    kept = [path.read_text() for path in environment.paths["purelib"].glob(".gpuinstall.kept-*/*")]
+    assert ["torch==3" in text for text in kept] == [True] * edited
 
 
-def test_a_kill_while_the_record_goes_is_no_strangers_change(environment, wheel, monkeypatch):
-    before = tree(environment)
-    record = changed(environment, wheel)
-
-    def dying(path: Path):
-        if path == record.folder:
-            (path / "record.json").unlink()
-            raise KeyboardInterrupt
-        remove_path(path)
-
-    with monkeypatch.context() as context:
-        context.setattr(undo, "remove_path", dying)
-        with pytest.raises(KeyboardInterrupt):
-            record.undo()
-
-    assert not finish_undo(environment), "everything was put back before"
-    assert tree(environment) == before
-
-
-def test_a_change_by_another_program_is_not_undone(environment, wheel):
-    record = changed(environment, wheel)
+def test_what_came_or_moved_since_is_named_and_goes_only_if_told(environment, wheel):
+    """One package was installed anew, one shares a folder with torch, one has nothing to do with it."""
     site = environment.paths["purelib"]
-    (site / "app.py").write_text("nothing of torch's")
-    assert record.is_last_change
+    before = tree(environment)
+    changed(environment, wheel)
+    put(site, "torch-2", *TORCH_2, *COMMANDS)
+    put(site, "beside-1", "torch/beside.py", "beside/__init__.py")
+    put(site, "other-1", "other/__init__.py")
+    (site / "torch" / "notes.txt").write_text("mine")
+    after = tree(environment)
 
-    written = site / "torch-2.dist-info" / "RECORD"
-    written.rename(site / "torch-2.dist-info" / "RECORD.old")
-    written.write_text("written last")
-    assert not record.is_last_change, "installed again"
-    shutil.rmtree(site / "torch-2.dist-info")
-    assert not record.is_last_change, "uninstalled"
+    with pytest.raises(UsageError) as refused:
+        go_back(environment)
+    error = refused.value
+    assert (error.code, error.hint) == ("changed-since", "Run it again with --replace")
+    assert error.message.startswith("beside-1, lib/torch/notes.txt, torch-2 came or changed in")
+    assert tree(environment) == after
+
+    go_back(environment, replaces=True)
+    others = {name: text for name, text in after.items() if "other" in name}
+    assert tree(environment) == before | others
+    [kept] = site.glob(".gpuinstall.kept-*/lib/torch/notes.txt")
+    assert kept.read_text() == "mine"
+
+    go_back(environment)
+    assert tree(environment) == after
 
 
-def test_bytecode_that_an_import_writes_is_no_change(environment, wheel, monkeypatch):
+def test_bytecode_that_an_import_writes_is_no_change(environment, wheel):
     compiled = environment.paths["purelib"] / "torch" / "__pycache__" / "__init__.cpython-312.pyc"
     compiled.parent.mkdir()
-    compiled.write_text("of torch 1, by pip")
-    recorded = [*environment.files_of(["torch"]), compiled]
-    monkeypatch.setattr(ForeignEnvironment, "files_of", lambda _self, _packages: recorded)
+    compiled.write_text("of torch 1")
     before = tree(environment)
-    record = changed(environment, wheel)
-
+    changed(environment, wheel)
     compiled.write_text("of torch 2, by Python")
 
-    assert record.is_last_change
-    record.undo()
-    assert tree(environment) == before
+    go_back(environment)
 
-
-def test_an_old_version_that_came_back_is_not_overwritten(environment, wheel):
-    record = changed(environment, wheel)
-
-    (environment.paths["purelib"] / "torch-1.dist-info").mkdir()
-    (environment.paths["purelib"] / "torch-1.dist-info" / "METADATA").write_text("1")
-
-    assert not record.is_last_change
+    names = {name for name in tree(environment) if not name.endswith(".pyc")}
+    assert names == {name for name in before if not name.endswith(".pyc")}
 
 
 def test_a_change_that_fails_leaves_the_one_before_to_be_undone(environment, wheel):
     original = tree(environment)
     changed(environment, wheel)
 
-    plan_undo(environment, ["torch"], [wheel]).begin().save().undo()
+    begun(environment, wheel).undo()
 
-    record = find_undo(environment)
-    assert record is not None
-    record.undo()
+    go_back(environment)
     assert tree(environment) == original
 
 
 def test_the_next_change_drops_what_was_kept_for_the_one_before(environment, wheel):
     changed(environment, wheel)
-    shutil.rmtree(environment.paths["purelib"] / "torch" / "__pycache__")
-    changed(environment, wheel)
+    record = plan_undo(environment, [], [wheel]).begin()
+    record.keep(environment, SilentReporter())
 
-    kept = [name for name in tree(environment) if name.startswith("lib/.gpuinstall")]
-    assert "lib/.gpuinstall/saved/lib/torch/new.py" in kept
-    assert not any(name.endswith("old.py") or ".earlier" in name for name in kept)
+    site = environment.paths["purelib"]
+    assert (record.copy / "lib" / "torch" / "new.py").exists()
+    assert not list(site.rglob("old.py"))
+    assert [path.name for path in site.glob(".gpuinstall*")] == [".gpuinstall"]
 
 
 def test_files_of_the_users_in_the_place_of_new_ones_are_kept(environment, wheel):
-    """``torch/new.py`` is the user's; ``torchrun`` and the folder of torch 2 are in the records of packages."""
+    """``torch/new.py`` is the user's, ``torchrun`` another package's."""
     site = environment.paths["purelib"]
     (site / "torch" / "new.py").write_text("mine")
-    (site / "torch-2.dist-info").mkdir()
-    (site / "torch-2.dist-info" / "RECORD").write_text("torch-2.dist-info/RECORD,,\n")
-    (site.parent / "bin" / "torchrun").write_text("1")
-    (site / "other-1.dist-info").mkdir()
-    (site / "other-1.dist-info" / "RECORD").write_text("../bin/torchrun,sha256=x,1\n")
-    saved = plan_undo(environment, ["torch"], [wheel]).begin().save()
-    put_in(environment, wheel)
-    saved.keep(SilentReporter())
+    (site.parent / "bin" / "torchrun").write_text("other-1")
+    put(site, "other-1", "../bin/torchrun")
+    record = begun(environment, wheel)
+    put_in(environment)
+    record.keep(environment, SilentReporter())
+
     [kept] = site.glob(".gpuinstall.kept-*")
-    files = {
-        path.relative_to(kept).as_posix(): path.read_text()
-        for path in kept.rglob("*")
-        if path.is_file()
-    }
-    assert files == {"lib/torch/new.py": "mine"}
-    assert (site / "torch" / "new.py").read_text() == "2"
+    files = {path.relative_to(kept).as_posix(): path for path in kept.rglob("*") if path.is_file()}
+    assert list(files) == ["lib/torch/new.py"]
+    assert files["lib/torch/new.py"].read_text() == "mine"
+    assert (site / "torch" / "new.py").read_text() == "torch-2"
 
 
-@pytest.mark.parametrize("moment", range(4))
-def test_a_run_that_dies_is_put_back_by_the_next(environment, wheel, moment, monkeypatch):
-    before = tree(environment)
-    record = plan_undo(environment, ["torch"], [wheel])
-    real: Callable[[Path, Path], Path] = Path.rename
-    calls = 0
+CALLS = ("rename", "replace", "unlink", "rmdir", "mkdir", "link")
 
-    def dying(self: Path, target: Path) -> Path:
-        nonlocal calls
-        calls += 1
-        if calls > moment:
-            raise KeyboardInterrupt
-        return real(self, target)
 
-    with monkeypatch.context() as context:
-        context.setattr(Path, "rename", dying)
-        if moment < 3:
-            with pytest.raises(KeyboardInterrupt):
-                record.begin().save()
+def dying(monkeypatch: pytest.MonkeyPatch, moment: int) -> list[int]:
+    """Let this process die at one of the calls that change a file system; return the counter of them."""
+    calls = [0]
+
+    def counted(real: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments, **options):
+            calls[0] += 1
+            if calls[0] == moment:
+                raise KeyboardInterrupt
+            if calls[0] > moment:
+                # What is dead cleans nothing up either.
+                raise SystemExit
+            return real(*arguments, **options)
+
+        return call
+
+    for name in CALLS:
+        monkeypatch.setattr(os, name, counted(getattr(os, name)))
+    return calls
+
+
+def go_on(environment: ForeignEnvironment, part: str):
+    """Take one part of a change, of which the others have been taken before."""
+    match part:
+        case "begin":
+            plan_undo(environment, ["torch"]).begin()
+        case "undo":
+            found(environment).undo()
+        case "keep":
+            found(environment).keep(environment, SilentReporter())
+        case "back":
+            go_back(environment)
+
+
+@pytest.mark.parametrize("part", ["begin", "undo", "keep", "back"])
+def test_a_run_that_dies_at_any_call_is_finished_by_the_next(
+    environment, wheel, tmp_path, monkeypatch, part
+):
+    """Afterwards all is as it was before, or, once it was proven, as it is after; and one can go back from there."""
+    first = tree(environment)
+    changed(environment, wheel)
+    second = tree(environment)
+    if part in ("undo", "keep"):
+        go_back(environment)
+        begun(environment, wheel)
+        put_in(environment)
+    allowed = {"begin": [second], "undo": [first], "keep": [first, second], "back": [first, second]}
+    shutil.copytree(environment.root, tmp_path / "start")
+    wrong = []
+    for moment in range(1, 500):
+        shutil.rmtree(environment.root)
+        shutil.copytree(tmp_path / "start", environment.root)
+        with monkeypatch.context() as context:
+            calls = dying(context, moment)
+            with suppress(KeyboardInterrupt, SystemExit):
+                go_on(environment, part)
+        if calls[0] >= moment:
+            finish_undo(environment)
+            if tree(environment) not in allowed[part] or found(environment).state != "proven":
+                wrong.append(moment)
         else:
-            saved = record.begin().save()
-            put_in(environment, wheel)
-            with pytest.raises(KeyboardInterrupt):
-                saved.undo()
-    assert finish_undo(environment)
-    assert tree(environment) == before
-    assert not finish_undo(environment)
+            break
+    assert moment > 5
+    assert wrong == []
 
 
-def forge(environment: ForeignEnvironment, state: str, **changes: list[str]):
+def forge(environment: ForeignEnvironment, **changes: object):
     """Write a record as the environment of a stranger could have it."""
     folder = undo_folder(environment)
-    (folder / "saved").mkdir(parents=True, exist_ok=True)
+    (folder / "copy").mkdir(parents=True, exist_ok=True)
     document = {
         "schema": UNDO_SCHEMA,
-        "state": state,
-        "new": [],
-        "old": [],
+        "state": "changing",
+        "units": [],
         "users": [],
-        "marks": {},
+        "packages": {},
         **changes,
     }
     (folder / "record.json").write_text(json.dumps(document))
 
 
-@pytest.mark.parametrize("state", ["saving", "saved", "restoring", "proven"])
+@pytest.mark.parametrize("state", ["changing", "proven"])
 def test_a_record_that_this_user_did_not_write_undoes_nothing(environment, state):
-    forge(environment, state, new=["lib/app.py"])
+    forge(environment, state=state, units=["lib/app.py"])
     before = tree(environment)
     assert find_undo(environment) is None
     if state == "proven":
@@ -378,14 +453,13 @@ def test_a_record_that_this_user_did_not_write_undoes_nothing(environment, state
 
 
 def test_a_record_of_ours_with_other_paths_undoes_nothing(environment, wheel):
-    changed(environment, wheel)
-    record = json.loads((undo_folder(environment) / "record.json").read_text())
-    lists = {name: record[name] for name in ("new", "old", "users")}
-    forge(environment, "proven", **lists)
+    record = changed(environment, wheel)
+    genuine = {"units": list(record.units), "users": []}
+    forge(environment, state="proven", **genuine)
     assert find_undo(environment) is not None
-    for name, paths in lists.items():
-        forge(environment, "proven", **{**lists, name: [*paths, "lib/app.py"]})
-        assert find_undo(environment) is None, name
+    for change in ({"units": ["lib/app.py"]}, {"users": ["lib/app.py"]}):
+        forge(environment, state="proven", **{**genuine, **change})
+        assert find_undo(environment) is None, change
 
 
 def test_nothing_is_changed_that_could_not_be_put_back(environment, wheel, monkeypatch):
@@ -394,17 +468,9 @@ def test_nothing_is_changed_that_could_not_be_put_back(environment, wheel, monke
     (environment.root / "state").touch()
     before = tree(environment)
     with pytest.raises(InstallationError, match="cannot be written"):
-        plan_undo(environment, ["torch"], [wheel]).begin()
+        plan_undo(environment, [], [wheel]).begin()
     assert tree(environment) == before
     assert not record.earlier.exists()
-
-
-def test_a_run_that_dies_before_its_record_leaves_the_change_before(environment, wheel):
-    record = changed(environment, wheel)
-    record.folder.rename(record.earlier)
-    record.folder.mkdir()
-    assert not finish_undo(environment)
-    assert find_undo(environment) == record
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../outside", "link/file", ""])
@@ -414,9 +480,13 @@ def test_a_record_that_leads_out_of_the_environment_is_not_one_of_ours(
     outside = tmp_path_factory.mktemp("outside")
     (outside / "file").touch()
     (environment.root / "link").symlink_to(outside)
-    UndoRecord(environment.root, undo_folder(environment), "saving", (name,), ()).begin().save()
+    record = UndoRecord(environment.root, undo_folder(environment), "changing", (name,))
+    vouch(record.folder.resolve(), record.identity)
+    forge(environment, units=[name])
+
     assert find_undo(environment) is None
-    assert not finish_undo(environment)
+    with pytest.raises(UsageError, match="did not begin here"):
+        finish_undo(environment)
     assert (outside / "file").exists()
 
 
@@ -430,22 +500,12 @@ def test_a_wheel_whose_files_a_link_leads_outside_the_environment_moves_nothing(
 
 def test_a_wheel_whose_commands_lie_outside_the_environment_moves_nothing(environment, tmp_path):
     with pytest.raises(InstallationError, match="would write outside"):
-        plan_undo(environment, ["torch"], [made(tmp_path, script="../../victim")])
+        plan_undo(environment, ["torch"], [made(tmp_path, script="../../../victim")])
 
 
-@pytest.mark.parametrize("marks", [[], "", None, 1, {"torch": 1}])
-def test_a_record_with_malformed_marks_is_refused(environment, marks):
-    folder = undo_folder(environment)
-    (folder / "saved").mkdir(parents=True)
-    record = {
-        "schema": UNDO_SCHEMA,
-        "state": "saved",
-        "new": [],
-        "old": [],
-        "users": [],
-        "marks": marks,
-    }
-    (folder / "record.json").write_text(json.dumps(record))
+@pytest.mark.parametrize("stamps", [[], "", None, 1, {"torch": 1}, {"torch": [1, 2, 3]}])
+def test_a_record_with_malformed_stamps_is_refused(environment, stamps):
+    forge(environment, packages=stamps)
     with pytest.raises(UsageError) as refused:
         finish_undo(environment)
     assert refused.value.code == "others-change"

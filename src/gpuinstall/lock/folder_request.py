@@ -60,68 +60,44 @@ class FolderRequest:
         """What is asked for, and what is allowed of the rest."""
         return RequirementsFile(self.requirements, self.constraints)
 
-    def declaring(
-        self,
-        declared: Declaration,
-    ) -> FolderRequest:
+    def declaring(self, declared: Declaration) -> FolderRequest:
         """Return what the folder says today in place of what it said; beside it stays what was added by hand.
 
-        Args:
-            declared: What it says today. A line that is new there stands for what was added of the same name.
+        A line that is new there stands for what was added of the same name.
         """
-        replaced = {*PROJECT_FILES, declared.file}
-        lines = self._lines_of(replaced)
-        rest = self._without(lines)
-        requirements = canonical(declared.whole.requirements)
-        new = set(requirements) - lines
-        by_hand = _others(rest.requirements, requirement_names(new))
-        others = dict(self.files)
-        for name in replaced:
-            others.pop(name, None)
-        own = _others(requirements, requirement_names(by_hand))
-        constraints = canonical(declared.whole.constraints)
-        return replace(
-            rest,
-            requirements=(*own, *by_hand),
-            constraints=_together(rest.constraints, constraints),
-            files={**others, **declared.files},
-        )
+        return self._with_files(declared.files, {*PROJECT_FILES, declared.file})
 
     def adding(self, by_hand: RequirementsFile, files: LinesByFile) -> FolderRequest:
         """Return the same with requirements by hand and of ``files``: each in the place of that of the same name.
 
         What one of the files asked for before and does not any more leaves.
         """
-        read = map(parse_lines, files.values())
-        listed = joined_files([by_hand, *read])
-        rest = self._without(self._lines_of(files))
-        added = canonical(listed.requirements)
-        requirements = _others(rest.requirements, requirement_names(added))
-        requirements += added
-        order = [_name(text) for text in (*self.requirements, *added)]
+        return self._with_files(files, files, by_hand)
+
+    def _with_files(
+        self,
+        files: LinesByFile,
+        replaced: Collection[str],
+        by_hand: RequirementsFile | None = None,
+    ) -> FolderRequest:
+        """Return the same with ``files`` in place of those that are replaced."""
+        before = set(chain.from_iterable(self.files.get(name, ()) for name in replaced))
+        listed = joined_files([by_hand or RequirementsFile(), *map(parse_lines, files.values())])
+        today = canonical(listed.requirements)
+        # What a project says as before gives way to what was added by hand.
+        new = today if by_hand else [text for text in today if text not in before]
+        rest = [text for text in self.requirements if text not in before]
+        rest = _others(rest, requirement_names(new))
+        requirements = [*_others(today, requirement_names(rest)), *rest]
+        order = [_name(text) for text in (*self.requirements, *today)]
         requirements.sort(key=lambda text: order.index(_name(text)))
-        return replace(
-            rest,
-            requirements=tuple(requirements),
-            constraints=_together(rest.constraints, canonical(listed.constraints)),
-            files={**self.files, **files},
-        )
-
-    def _lines_of(self, files: Collection[str]) -> set[str]:
-        """Return what files asked for before, ``-c`` before a constraint."""
-        lines = set[str]()
-        for name in files:
-            lines.update(self.files.get(name, ()))
-        return lines
-
-    def _without(self, lines: Collection[str]) -> FolderRequest:
-        """Return the same without these lines."""
-        requirements = [text for text in self.requirements if text not in lines]
-        constraints = [text for text in self.constraints if f"-c {text}" not in lines]
+        constraints = [text for text in self.constraints if f"-c {text}" not in before]
+        others = {name: lines for name, lines in self.files.items() if name not in replaced}
         return replace(
             self,
             requirements=tuple(requirements),
-            constraints=tuple(constraints),
+            constraints=_together(constraints, canonical(listed.constraints)),
+            files={**others, **files},
         )
 
     def without(self, names: Iterable[str]) -> FolderRequest:
@@ -155,16 +131,12 @@ class FolderRequest:
 
     def following(self, recorded: FolderRequest) -> FolderRequest:
         """Return the same as the successor of what was recorded, in whose order the same requirements stay."""
-        requirements = self.requirements
-        has_same_requirements = are_same(requirements, recorded.requirements)
-        if has_same_requirements:
-            requirements = recorded.requirements
+        has_same_requirements = are_same(self.requirements, recorded.requirements)
         is_same = has_same_requirements and are_same(self.constraints, recorded.constraints)
-        revision = recorded.revision
         # The first request of a folder changes nothing.
-        if recorded.requirements and not is_same:
-            revision += 1
-        return replace(self, requirements=requirements, revision=revision)
+        is_new = bool(recorded.requirements) and not is_same
+        requirements = recorded.requirements if has_same_requirements else self.requirements
+        return replace(self, requirements=requirements, revision=recorded.revision + is_new)
 
     def unlike(self, lock: Lock) -> str | None:
         """Return that a lock was made for something else than this, if it was."""

@@ -27,6 +27,7 @@ import tomli
 from tests.lab.source import room_graph
 
 from gpuinstall import Machine, Request, __version__, choose, load_catalog
+from gpuinstall.base.uv import uv
 from gpuinstall.catalog.authored import TABLES
 from gpuinstall.catalog.failures.table import load_advice, load_failures, load_lookalikes
 from gpuinstall.cli.main import COMMANDS, entrance
@@ -323,9 +324,11 @@ def run(code: str) -> str:
 def output(command: str) -> str:
     """Run a gpuinstall command as a person at a terminal of 100 columns without colour sees it."""
     program = Path(sys.executable).with_name("gpuinstall")
+    # A page shows commands of a uv that is on the reader's PATH.
+    path = os.pathsep.join([str(uv().parent), os.environ["PATH"]])
     done = subprocess.run(
         [program, *shlex.split(command)[1:]],
-        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1"},
+        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "PATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

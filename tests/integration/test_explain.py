@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gpuinstall.base import process
+from gpuinstall.base.uv import uv_in_words
 from tests.frozen import GPUINSTALL
 from tests.lab.forked import gpuinstall
 from tests.torture.bounded import run
@@ -310,7 +311,7 @@ def test_the_environment_that_is_named_stands_in_every_command(tmp_path):
         tmp_path / "env",
     )["causes"]
     assert cause["fix"][0].startswith(
-        f"uv pip install --python {tmp_path}/env/bin/python 'numpy<2'"
+        f"{uv_in_words()} pip install --python {tmp_path}/env/bin/python 'numpy<2'"
     )
     done = explain("x", "--venv", tmp_path / "absent")
     assert (done.status, "there is no environment at" in done.err) == (2, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,14 @@ def test_the_cards_here_decide_between_causes_that_a_text_leaves_open(workshop, 
     assert found["old"][0] == ("F37", True)
     assert found["new"][0] == ("F38", True)
     assert found["none"][0] == ("F37", False)
+
+
+def test_no_command_is_one_of_a_uv_that_is_not_on_the_path(workshop, play):
+    play(NO_GPU)
+    for path, name in (("/usr/bin:/bin", str(uv.uv())), (f"{uv.uv().parent}:/usr/bin:/bin", "uv")):
+        here = replace(workshop, variables={**workshop.variables, "PATH": path})
+        (cause, *_) = here.document("explain", CPU_BUILD)["data"]["causes"]
+        assert f": {name} pip install" in "".join(cause["fix"])
 
 
 def test_the_command_is_for_the_environment_of_the_folder(workshop, play):

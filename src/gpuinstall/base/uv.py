@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from functools import cache
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING
+
+from gpuinstall.base.shell import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -66,6 +69,11 @@ def default_index(variables: Mapping[str, str]) -> str | None:
     ).out
     option, _, address = setting.strip().partition(" ")
     return address if option == "--index-url" else None
+
+
+def uv_in_words() -> str:
+    """Return how a person starts uv: by its name, or by the path of ours if it is not on PATH."""
+    return "uv" if which("uv") else quoted(uv())
 
 
 def environment(

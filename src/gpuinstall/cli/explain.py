@@ -17,6 +17,7 @@ import click
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import open_regular, parse_json
 from gpuinstall.base.machine import Environment, Machine
+from gpuinstall.base.uv import uv_in_words
 from gpuinstall.catalog.failures.classify import (
     APART,
     SURE_CONFIDENCE,
@@ -265,7 +266,9 @@ def _words(venv: Path) -> dict[str, str]:
 def _words_of_folder() -> dict[str, str]:
     """Return the words for the environment of this folder; without one, commands make it."""
     venv = Path(".venv").absolute()
-    return _words(venv) if (venv / "pyvenv.cfg").is_file() else {}
+    if (venv / "pyvenv.cfg").is_file():
+        return _words(venv)
+    return {"uv": uv_in_words()}
 
 
 def _by_the_cards_here(

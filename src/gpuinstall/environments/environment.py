@@ -17,6 +17,7 @@ from gpuinstall.base.environment_paths import environment_of, made_for, packages
 from gpuinstall.base.files import parse_toml, read_document, read_json, write_atomically
 from gpuinstall.base.regex import regex
 from gpuinstall.base.shell import quoted
+from gpuinstall.base.uv import uv_in_words
 from gpuinstall.base.values import dataclass
 from gpuinstall.environments.packages import read_packages
 
@@ -224,13 +225,14 @@ def advice_words(python: Path) -> dict[str, str]:
     One that is being built is named by the place that it is built for.
 
     Returns:
-        ``python`` and ``prefix``; ``at``, which follows a command that looks at it; ``into``, which follows one that
-        brings another torch into it, and ``anew`` one that makes it again, the one before being kept; ``cuda`` and
-        ``toolkit``, the CUDA of its torch, absent if it has none.
+        ``uv``; ``python`` and ``prefix``; ``at``, which follows a command that
+        looks at it; ``into``, which follows one that brings another torch into it, and ``anew`` one that makes it
+        again, the one before being kept; ``cuda`` and ``toolkit``, the CUDA of its torch, absent if it has none.
     """
     venv = environment_of(python)
     place = made_for(venv)
     words = {
+        "uv": uv_in_words(),
         "python": quoted(place / python.relative_to(venv)),
         "prefix": quoted(place),
         **_toolkit(venv),

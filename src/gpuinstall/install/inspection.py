@@ -199,7 +199,7 @@ class ExistingEnvironment:
         if is_environment(venv):
             kind = "an environment gpuinstall did not make"
             hints.insert(
-                1, "Run it again with --into: torch is installed into it, and the rest stays"
+                0, "Run it again with --into: torch is installed into it, and the rest stays"
             )
         return UsageError(
             "not-ours",

@@ -114,6 +114,9 @@ def release_keys(distribution: str) -> tuple[str, ...]:
     return (f"{keys[0]}-{release[0]}", *keys)
 
 
+_UV = re.compile(r"(^|: |&& |\| (?:xargs )?)uv (?=(?:pip|venv|python) )")
+
+
 def fix(
     what: str,
     context: FixContext,
@@ -134,7 +137,8 @@ def fix(
     values.update(context.placeholders)
     texts: dict[str, str] = {}
     for line in lines_for(context.keys, _commands(what, context, legacy=legacy)):
-        text = line.format_map(values)
+        # Where uv is not on PATH, the one that came with us is meant.
+        text = _UV.sub(lambda found: f"{found[1]}{values['uv']} ", line.format_map(values))
         # Of one command with different notes, the first counts.
         texts.setdefault(_without_note(text), text)
     return tuple(texts.values())

@@ -139,15 +139,6 @@ def linked_project(repository: Repository):
     repository.link("pyproject.toml", repository.home / "bashrc")
 
 
-def linked_to_a_patched(repository: Repository):
-    """A link to a project of the person's, which ``export uv`` has patched."""
-    patched = (
-        '[project]\nname = "mine"\n\n[tool.uv]  # by gpuinstall\nconflicts = []  # by gpuinstall\n'
-    )
-    (repository.home / "pyproject.toml").write_text(patched, encoding="utf-8")
-    repository.link("pyproject.toml", repository.home / "pyproject.toml")
-
-
 REPOSITORIES = {
     "journal whose newcomer is a folder of the person's": Hostile(
         lambda repository: repository.journal(str(repository.thesis)), BACK
@@ -266,9 +257,6 @@ REPOSITORIES = {
         locked('path = "../torch-2.14.1-py3-none-any.whl"'), (SYNC,), "is outside its folder"
     ),
     "pyproject.toml that is a link": Hostile(linked_project, ("plan", INSTALL), "points outside"),
-    "pyproject.toml that is a link to another project's": Hostile(
-        linked_to_a_patched, ("export uv --remove",), "points outside"
-    ),
     "pyproject.toml that is a pipe": Hostile(
         lambda repository: repository.fifo("pyproject.toml"), ("plan", "doctor")
     ),

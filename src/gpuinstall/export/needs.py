@@ -55,9 +55,6 @@ class GpuNeeds:
     last_branch: int | None = None
     """The last driver branch; None: there is none yet."""
 
-    before: int | None = None
-    """The branch after the last one."""
-
     cudas: tuple[CudaVersion, ...] = ()
     """The CUDA that each known branch among these drivers reports, ascending."""
 
@@ -77,7 +74,7 @@ class GpuNeeds:
             "driver": self.driver and str(self.driver),
             "last_branch": self.last_branch,
             "cuda": str(self.cudas[0]) if self.cudas else None,
-            "last_cuda": str(self.cudas[-1]) if self.before else None,
+            "last_cuda": str(self.cudas[-1]) if self.last_branch else None,
         }
 
 
@@ -268,7 +265,6 @@ def _with_drivers(
         tuple(codes),
         driver=oldest,
         last_branch=branches[-1] if has_end else None,
-        before=drivers[last + 1].branch if has_end else None,
         cudas=tuple(dict.fromkeys(cudas)),
     )
 

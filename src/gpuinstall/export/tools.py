@@ -112,7 +112,7 @@ def _nodes(needs: MachineNeeds) -> Iterator[dict[str, Any]]:
                 "major": major,
                 "minors": json.dumps([code.partition(".")[2] for code in codes]),
                 "below": gpus.driver.branch - 1 if gpus.driver else 0,
-                "end": gpus.before or 10_000,
+                "end": (gpus.last_branch or 9_999) + 1,
             }
 
 

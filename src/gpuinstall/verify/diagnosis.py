@@ -1,6 +1,4 @@
-"""From what a child reported to what it means: a Device whose failed checks have a cause and a fix. Pure.
-
-And whether a build has code for the GPUs of a machine, as the catalogue and the maker's rules know it."""
+"""From what a child reported to what it means: a Device whose failed checks have a cause and a fix. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +9,10 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from gpuinstall.base.backend import CPU, Backend
+from gpuinstall.base.backend import CPU
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.values import dataclass
-from gpuinstall.catalog import Build, Catalog, load_catalog
+from gpuinstall.catalog import Build, load_catalog
 from gpuinstall.catalog.failures.classify import cause_of, circumstances_of, fix_context
 from gpuinstall.catalog.failures.problems import code_told, fix
 from gpuinstall.catalog.failures.table import load_problems
@@ -257,10 +255,14 @@ def _no_code_cause(
     report: KernelReport,
     proof: ProofContext,
 ) -> str:
-    """Tell a GPU that is newer than the build's code from one that is older, if both are known."""
-    if target.gpu is None or not report.architectures:
+    """Tell a GPU that is newer than the build's code from one that is older, if its maker's numbers tell that."""
+    gpu = target.gpu
+    if gpu is None or not report.architectures:
         return "F37"
-    return no_code_cause(proof.rules, target.gpu, report.architectures)
+    rules = proof.rules
+    unnamed = replace(gpu, compute_capability=None)
+    newest = max(rules.rank(replace(unnamed, architecture=name)) for name in report.architectures)
+    return rules.no_code_causes[rules.rank(gpu) > newest]
 
 
 def _architecture_check(
@@ -335,37 +337,19 @@ def confirm(
 
 
 def build_of(proof: ProofContext) -> Build | None:
-    """Return the build that an environment of ours was made of; where others took their torch from is not known."""
-    torch = proof.torch
-    if not (proof.ours and torch.backend):
+    """Return the build that an environment of ours was made of; where others took their torch from is not known.
+
+    The label of torch's version does not count.
+    """
+    backend = proof.torch.backend
+    if not (proof.ours and backend):
         return None
-    return find_build(
-        known_catalog(),
-        proof.machine,
-        torch.version or "",
-        torch.backend,
-    )
-
-
-def no_code_cause(rules: Rules, gpu: Gpu, architectures: Sequence[str]) -> str:
-    """Tell a GPU that is newer than a build's code from one that is older, if its maker's numbers tell that."""
-    unnamed = replace(gpu, compute_capability=None)
-    newest = max(rules.rank(replace(unnamed, architecture=name)) for name in architectures)
-    return rules.no_code_causes[rules.rank(gpu) > newest]
-
-
-def find_build(
-    catalog: Catalog,
-    machine: Machine,
-    version: str,
-    backend: Backend,
-) -> Build | None:
-    """Return a build of the catalogue by torch's version, of which the label does not count."""
     try:
-        torch = Version(Version(version).public)
+        torch = Version(Version(proof.torch.version or "").public)
     except InvalidVersion:
         return None
-    for build in catalog.serving(backend.kind).builds_for(machine.os, machine.arch):
+    catalog = known_catalog().serving(backend.kind)
+    for build in catalog.builds_for(proof.machine.os, proof.machine.arch):
         if build.torch == torch and build.backend == backend:
             return build
     return None

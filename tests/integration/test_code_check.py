@@ -604,3 +604,17 @@ def test_kernels_for_single_chips_alone_refuse_nothing(workshop, served):
 
     assert done.ok, done.err
     assert "warning: special 1.0 has no code for V100" in " ".join(done.err.split())
+
+
+def test_kernels_for_single_chips_take_the_torch_of_their_cuda(workshop, served):
+    library = native_library(
+        served / "made" / "chip.so",
+        needs=["libtorch_cuda.so", "libnvrtc.so.12"],
+        undefined=["aoti_torch_abi_version"],
+        code=fatbin((2, 90, 0x100000)) * 3,
+    )
+    modules: dict[str, str | bytes] = {"chip/_ext.so": library.read_bytes()}
+    make_wheel(served / "simple", "chip", "1.0", TAGS, requires=["torch"], modules=modules)
+    machine = ("--gpu", "RTX 5090", "--driver", "580.95.05", "--glibc", "2.35")
+
+    assert locked(workshop, "chip", *machine)["torch"] == "2.13.0+cu129"

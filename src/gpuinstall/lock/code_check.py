@@ -13,12 +13,18 @@ from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.units import readable
 from gpuinstall.lock.code_rows import CodeRows
-from gpuinstall.lock.code_rules import CodeSurroundings, against, is_for_single_chips, lacking
+from gpuinstall.lock.code_rules import (
+    CodeSurroundings,
+    against,
+    certainly_against,
+    is_for_single_chips,
+    lacking,
+)
 from gpuinstall.lock.older_code import OlderVersions
 from gpuinstall.lock.resolver import MISSING_EXTRAS
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.wheels.companions import load_members
-from gpuinstall.wheels.learned.row import misfit, refused_by_driver, without_code
+from gpuinstall.wheels.learned.row import misfit
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -177,12 +183,8 @@ class CodeCheck:
         rejected = []
         for wheel in self.rows:
             why = against(self.rows[wheel], self._build, self.around)
-            is_refused = (
-                why and self._lacks_code(wheel) and not self._rows.has_fallback(wheel.package)
-            )
-            # It would rest on a part of its code.
-            is_part = not self.rows[wheel].is_whole
-            if is_refused and is_part and self._rows.read_to_the_end(wheel):
+            # A refusal would rest on a part of its code.
+            if why and self._is_in_doubt(wheel) and self._rows.read_to_the_end(wheel):
                 why = against(self.rows[wheel], self._build, self.around)
             if why:
                 reason = Reason(NO_CODE, f"{wheel.package} {wheel.version} {why}")
@@ -192,16 +194,17 @@ class CodeCheck:
     def _excludes(self, wheel: Wheel) -> bool:
         """Whether something has to give way for a wheel that was rejected; else it is only warned of."""
         row = self.rows[wheel]
-        if self._rows.has_fallback(wheel.package):
+        if self._rows.has_fallback(wheel.package) or self._is_in_doubt(wheel):
             return False
-        return not self._lacks_code(wheel) or (row.is_whole and not is_for_single_chips(row))
+        is_certain = certainly_against(row, self._build, self.around) is not None
+        return is_certain or not is_for_single_chips(row)
 
-    def _lacks_code(self, wheel: Wheel) -> bool:
-        """Whether it is its code alone that a GPU has none of: the driver runs its CUDA."""
+    def _is_in_doubt(self, wheel: Wheel) -> bool:
+        """Whether what was not read of a package, which may do without it, decides whether it runs."""
         row = self.rows[wheel]
-        if refused_by_driver(row, self._build, self.around.gpus):
+        if row.is_whole or self._rows.has_fallback(wheel.package):
             return False
-        return bool(without_code(row, self._build, self.around.gpus))
+        return certainly_against(row, self._build, self.around) is None
 
     def _exclusion(
         self,

@@ -9,7 +9,7 @@ from packaging.version import Version
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.wheels.companions import load_members
-from gpuinstall.wheels.learned.row import as_build, made_with, misfit
+from gpuinstall.wheels.learned.row import as_build, made_with, misfit, refused_by_driver
 from gpuinstall.wheels.needs import load_libraries
 
 if TYPE_CHECKING:
@@ -39,15 +39,6 @@ class CodeSurroundings:
     """The packages of the same lock."""
 
 
-def against(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:
-    """Return why a package does not run beside a build; one without GPU code or a CUDA runs everywhere."""
-    for rule in _RULES:
-        why = rule(row, build, around)
-        if why:
-            return why
-    return None
-
-
 def for_another_system(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:  # noqa: ARG001
     """Return that all libraries of a package are for another system, although its name says any."""
     if row.system == "windows" and build.os != "windows":
@@ -69,9 +60,9 @@ def below_lowest(row: LearnedRow, build: Build, around: CodeSurroundings) -> str
     return None
 
 
-def without_gpu_or_driver(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:
-    """Return that it has no code for a GPU, or a CUDA that a driver does not run."""
-    return misfit(row, build, around.gpus)
+def beyond_driver(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:
+    """Return that a driver does not run the CUDA that a package is made with."""
+    return refused_by_driver(row, build, around.gpus)
 
 
 def without_runtime(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:
@@ -99,13 +90,24 @@ def has_symbols(needs: TorchNeeds, build: Build) -> bool | None:
     return needs.verdict(minor)
 
 
-_RULES = (
-    for_another_system,
-    below_lowest,
-    without_gpu_or_driver,
-    without_runtime,
-    without_symbols,
-)
+def without_code(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:
+    """Return that a package has no code for a GPU, as far as it was read."""
+    return misfit(row, build, around.gpus)
+
+
+CERTAIN = (for_another_system, below_lowest, beyond_driver, without_runtime, without_symbols)
+"""The rules by which a part of a package suffices."""
+
+
+def certainly_against(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:
+    """Return why a package does not run beside a build, whatever else it has code for."""
+    reasons = (rule(row, build, around) for rule in CERTAIN)
+    return next(filter(None, reasons), None)
+
+
+def against(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:
+    """Return why a package does not run beside a build; one without GPU code or a CUDA runs everywhere."""
+    return certainly_against(row, build, around) or without_code(row, build, around)
 
 
 def _may_load(row: LearnedRow, build: Build, around: CodeSurroundings) -> bool:

@@ -12,8 +12,8 @@ from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import parse_page
-from gpuinstall.lock.code_rules import against, has_symbols
-from gpuinstall.wheels.learned.row import Depth, refused_by_driver, without_code
+from gpuinstall.lock.code_rules import certainly_against, has_symbols, is_for_single_chips
+from gpuinstall.wheels.learned.row import Depth, misfit, refused_by_driver, without_code
 from gpuinstall.wheels.needs import name_for_cuda
 
 if TYPE_CHECKING:
@@ -170,7 +170,8 @@ class OlderVersions:
         return (
             self._allows_torch(row, build)
             and self._has_symbols(row, build)
-            and not against(row, build, self._around)
+            and not certainly_against(row, build, self._around)
+            and (is_for_single_chips(row) or not misfit(row, build, self._around.gpus))
         )
 
     def _allows_torch(self, row: LearnedRow, build: Build) -> bool:

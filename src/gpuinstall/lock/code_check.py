@@ -132,12 +132,21 @@ class CodeCheck:
             if exclusion is None:
                 raise NoBuildError(
                     NO_CODE,
-                    rejected.reason.message,
+                    self._cause(rejected),
                     why=self._older.why_none(wheel),
                     hint=install_anyway(wheel.package),
                 )
             exclusions.append(exclusion)
         return exclusions or self._missing_libraries(stuck)
+
+    def _cause(self, rejected: Rejection[Wheel]) -> str:
+        """Return why a wheel runs beside no torch: that it has no code for a GPU holds beside every one of them."""
+        wheel = rejected.candidate
+        if not self.rows[wheel].is_whole:
+            self._rows.read_to_the_end(wheel)
+        row = self.rows[wheel]
+        why = misfit(row, self._build, self.around.gpus) if row.is_whole else None
+        return f"{wheel.package} {wheel.version} {why}" if why else rejected.reason.message
 
     def placeholder(self) -> str | None:
         """Return what was requested and came to a pre-release that nobody requested; None if nothing did."""

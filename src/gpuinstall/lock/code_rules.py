@@ -90,11 +90,6 @@ def has_symbols(needs: TorchNeeds, build: Build) -> bool | None:
     return needs.verdict(minor)
 
 
-def without_code(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:
-    """Return that a package has no code for a GPU, as far as it was read."""
-    return misfit(row, build, around.gpus)
-
-
 CERTAIN = (for_another_system, below_lowest, beyond_driver, without_runtime, without_symbols)
 """The rules by which a part of a package suffices."""
 
@@ -107,7 +102,7 @@ def certainly_against(row: LearnedRow, build: Build, around: CodeSurroundings) -
 
 def against(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:
     """Return why a package does not run beside a build; one without GPU code or a CUDA runs everywhere."""
-    return certainly_against(row, build, around) or without_code(row, build, around)
+    return certainly_against(row, build, around) or misfit(row, build, around.gpus)
 
 
 def _may_load(row: LearnedRow, build: Build, around: CodeSurroundings) -> bool:

@@ -65,6 +65,21 @@ def test_a_sound_machine_and_environment_are_healthy(doctor, play):
     assert "Preflight   a kernel ran on both GPUs" in done.out
 
 
+def test_an_environment_of_others_is_read_and_started_only_if_it_is_named_or_active(
+    site, play, tmp_path, monkeypatch
+):
+    play(HEALTHY)
+    venv = site.parents[2]
+
+    unnamed = gpuinstall("doctor", cwd=tmp_path)
+    monkeypatch.setenv("VIRTUAL_ENV", str(venv))
+    active = gpuinstall("doctor", "--json", cwd=tmp_path)
+
+    assert f"Environment {venv}: read, not started" in unnamed.out
+    assert unnamed.out.splitlines()[-1] == f"first: gpuinstall doctor --venv {venv}"
+    assert json.loads(active.out)["data"]["environment"]["verdict"] is not None
+
+
 @pytest.mark.heavy
 def test_the_document_holds_all_four_parts(doctor, play):
     play(HEALTHY)

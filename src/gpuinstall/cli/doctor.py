@@ -64,9 +64,10 @@ def command(
             "environment-missing", f"{venv} is not a folder", hint="gpuinstall doctor --venv DIR"
         )
     name_active("doctor", folder, terminal)
-    is_named = (
-        click.get_current_context().get_parameter_source("venv") is not ParameterSource.DEFAULT
-    )
+    source = click.get_current_context().get_parameter_source("venv")
+    # Who has activated an environment starts its Python with every command.
+    is_active = os.environ.get("VIRTUAL_ENV") == str(folder)
+    is_named = source is not ParameterSource.DEFAULT or is_active
     backend = os.environ.get("GPUINSTALL_BACKEND") or None
     settings = Settings(request=Request((), backend=backend), venv=folder)
     # Settings that are malformed are for the commands that install to refuse.

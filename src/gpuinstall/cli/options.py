@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -239,9 +240,9 @@ class CommandOptions:
             raise UsageError("gpu-missing", "--driver, --os and --arch require --gpu")
         return None
 
-    @property
+    @cached_property
     def settings(self) -> Settings:
-        """What is requested of a run.
+        """What is requested of a run; its files are read once.
 
         Raises:
             UsageError: if a file or a path is malformed.

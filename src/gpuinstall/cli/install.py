@@ -256,8 +256,9 @@ def installed_rows(result: InstallResult, libraries: CompatLibraries | None) -> 
         "kept: nothing that it covers changed" if result.is_proof_kept else _proof(result),
     )
     unchanged = "" if result.is_lock_new else ", unchanged"
+    torch = f"torch {lock.versions['torch']}"
     packages = number_of(len(lock.pylock.packages), "package")
-    yield "Lock", f"{lock.name}: {packages}, {lock.pinned_by}{unchanged}"
+    yield "Lock", f"{lock.name}: {torch}, {packages}, {lock.pinned_by}{unchanged}"
     if result.previous:
         previous = f"{display_path(result.previous)}, {readable(result.previous_bytes)}"
         yield "Previous", f"{previous}; undo: {undo_command(result.paths)}"

@@ -53,7 +53,7 @@ def tell(monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str], 
 def leftovers(workshop: Workshop) -> set[str]:
     """What lies beside an environment although nobody works on it."""
     work = workshop.folder / ".venv.gpuinstall"
-    expected = {"previous", "spare", "lock", ".gitignore"}
+    expected = {"previous", "lock", ".gitignore"}
     return {entry.name for entry in work.iterdir()} - expected if work.exists() else set()
 
 

@@ -49,29 +49,27 @@ def test_a_package_comes_and_goes_beside_the_proven_torch(workshop, tmp_path, mo
     assert re.search(r"Download +\d+ kB to .*, \d+ kB for \.venv", rehearsed), (
         "torch is linked, and takes no space"
     )
-    assert ("uv pip install" in rehearsed, "uv pip sync" in rehearsed) == (True, False), rehearsed
+    commands = ("uv pip install" in rehearsed, "uv pip sync" in rehearsed, "uv venv" in rehearsed)
+    assert commands == (True, False, False), rehearsed
     added = workshop.run("install", "cowsay", "ipykernel")
     assert (added.status, KEPT in added.out) == (0, True), added.err
     assert "Preflight" not in added.err
     assert workshop.python("import cowsay, torch; print(torch.__version__)") == "2.13.0+cu126"
     assert (site / "torch" / "__init__.py").stat().st_ino == inode, "a link, not another file"
-    assert (workshop.folder / ".venv.gpuinstall" / "previous" / "notes.txt").read_text() == "mine"
+    for folder in (".venv", ".venv.gpuinstall/previous"):
+        assert (workshop.folder / folder / "notes.txt").read_text() == "mine"
     nothing = workshop.run("install", "--upgrade-package", "cowsay")
     assert "already up to date" in nothing.out, nothing.err
     module = site / "ipykernel" / "__init__.py"
-    recorded = module.read_text()
     module.unlink()
-    module.write_text("1" * len(recorded))
+    module.write_text("edited = True")
     removed = workshop.run("remove", "cowsay")
     assert (removed.status, KEPT in removed.out) == (0, True), removed.err
     assert not (site / "cowsay").exists()
-    assert "Renewed     ipykernel: changed since they were installed" in removed.err
-    assert module.read_text() == recorded
-    spare = (workshop.folder / ".venv.gpuinstall" / "spare").stat().st_ino
+    assert module.read_text() == "edited = True", "what the user edits stays"
     again = workshop.run("install", "cowsay")
     assert (again.status, KEPT in again.out) == (0, True), again.err
     assert workshop.python("import cowsay, torch; print(torch.__version__)") == "2.13.0+cu126"
-    assert (workshop.folder / ".venv").stat().st_ino == spare, "made of the oldest one's links"
     back = workshop.run("env", "rollback")
     assert back.status == 0, back.err
     assert "already up to date" in workshop.run("install").out
@@ -141,7 +139,7 @@ def test_packages_that_share_files_are_as_pip_installs_them(workshop, stand_in_f
     assert workshop.python(whose) == "cv-c", "the last in the lock"
     assert shared.err.count("Fetched ") == 1, "nothing is downloaded twice"
     beside = workshop.run("install", "cowsay")
-    assert (beside.status, "Renewed" in beside.err) == (0, False), beside.err
+    assert (beside.status, "Fetched" in beside.err) == (0, True), beside.err
     assert workshop.python(whose) == "cv-c"
     without = workshop.run("remove", "cv-c")
     assert without.status == 0, without.err

@@ -133,7 +133,7 @@ def _through(here: Workshop, name: str) -> Case:
     ended = gpuinstall(here, "install", "torch==2.14.1")
     work = here.folder / ".venv.gpuinstall"
     left = {entry.name for entry in work.iterdir()} if work.exists() else set()
-    strange = sorted(left - {"previous", "spare", ".gitignore", "lock"})
+    strange = sorted(left - {"previous", ".gitignore", "lock"})
     return judged(name, ended, {0}, f"left {strange}" if strange else "")
 
 

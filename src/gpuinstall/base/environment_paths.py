@@ -111,11 +111,6 @@ class EnvironmentPaths:
         return is_folder(self.previous)
 
     @property
-    def spare(self) -> Path:
-        """The one before ``previous``, if it is of links to the same torch: the next change begins with it."""
-        return self.work / "spare"
-
-    @property
     def kept(self) -> Path:
         """The folder of the user's own files that lay in environments which are gone; nothing of ours removes it."""
         return self.venv.with_name(f"{self.venv.name}.kept")

@@ -234,9 +234,9 @@ def unpack(
     return put_into(python, lock, [*links, *words])
 
 
-def take_out(python: Path, package: str) -> list[str]:
-    """Take a package out of the environment of ``python``."""
-    return [*_pip("uninstall", python), package]
+def take_out(python: Path, *packages: str) -> list[str]:
+    """Take packages out of the environment of ``python``."""
+    return [*_pip("uninstall", python), *packages]
 
 
 def give_pip(python: Path, wheel: Path | None) -> list[str]:

@@ -36,6 +36,10 @@ _BACKEND = regex(r"cpu|cu\d+|rocm[\d.]+|xpu")
 _TOOLKIT = regex(r"^cuda\b[^=\n]*= *'(\d+)\.(\d+)", re.MULTILINE)
 
 
+NOT_COPIED = "none"
+"""What a marker says of an environment that was made anew."""
+
+
 @dataclass(frozen=True)
 class Marker:
     """``gpuinstall.json``, written last into an environment."""
@@ -51,6 +55,8 @@ class Marker:
     machine: str
     """The fingerprint of the machine that ``verdict`` was reached on."""
     verdict: dict[str, Any]
+    copied_from: str = NOT_COPIED
+    """The id of the environment of which it was a copy: all that was the user's in that is in this one too."""
 
     def write(self, venv: Path) -> None:
         """Write it into an environment."""

@@ -61,12 +61,6 @@ def user_paths(folder: Path) -> tuple[str, ...]:
     return topmost_paths(paths, owned)
 
 
-def compiled_paths(venv: Path) -> list[str]:
-    """Return the bytecode of an installer's modules in an environment, by its paths in it."""
-    owned = _owned_paths(venv, _list_paths(venv))
-    return [path for path in owned if _COMPILED.fullmatch(path)]
-
-
 def left_paths(folder: Path, venv: Path) -> tuple[str, ...]:
     """Return the user's own files and folders in an environment that the one in its place lacks.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
 from contextlib import suppress
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -122,25 +121,6 @@ def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
                 package = InstalledPackage(name, version, record)
                 packages.append(package)
     return tuple(packages)
-
-
-def bytecode_of(
-    package: InstalledPackage,
-    folder: Path,
-) -> Iterator[str]:
-    """Yield the bytecode of a package's modules that is in a folder, by its path there."""
-    modules = defaultdict[str, set[str]](set)
-    for file in package.files:
-        if file.path.endswith(".py"):
-            below, _, name = file.path.rpartition("/")
-            modules[below].add(name.removesuffix(".py"))
-    for below, names in modules.items():
-        compiled = f"{below}/__pycache__".lstrip("/")
-        with suppress(OSError), os.scandir(f"{folder}/{compiled}") as entries:
-            for entry in entries:
-                name = entry.name
-                if name.endswith(".pyc") and name.partition(".")[0] in names:
-                    yield f"{compiled}/{name}"
 
 
 def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage, ...]:

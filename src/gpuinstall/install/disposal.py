@@ -1,13 +1,10 @@
-"""An environment that goes: the user's own files are moved out of it, the rest is deleted.
+"""An environment that goes; one that has files of the user's is kept whole, or they are left where they were.
 
 ::
 
     leaving    work/.leaving-…     the environment, out of the way in one stroke
-    kept       venv.kept/<date>/   the user's own files, which nothing of ours removes
-    spare      work/spare          what is left of it, all written by an installer or by gpuinstall
-    discarded  work/.discarded-…   the same, unless it is of links to the torch in use
-
-The next change begins with the spare: to delete 17,000 links, and to make as many, takes seconds.
+    kept       venv.kept/<date>/   the environment, if it has files of the user's: nothing of ours removes it
+    discarded  work/.discarded-…   if it has none
 
 A run that dies in between is finished by the next one.
 """
@@ -26,7 +23,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import is_folder, remove_file, remove_path, unwritable
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
-from gpuinstall.environments.environment import added_packages, packages_called
+from gpuinstall.environments.environment import added_packages
 from gpuinstall.environments.ownership import left_paths, only_copies
 
 if TYPE_CHECKING:
@@ -47,11 +44,11 @@ def dispose(
     *,
     leave_user_files: bool = False,
 ) -> None:
-    """Delete an environment, but nothing of the user's: that is named, and kept in a dated folder.
+    """Delete an environment; one that has files of the user's is kept whole in a dated folder, and they are named.
 
     Args:
         folder: the environment; a link there is removed, and not what it leads to.
-        paths: beside which environment the user's own files are kept.
+        paths: beside which environment it is kept.
         reporter: is told of them, and of the packages that the user added.
         leave_user_files: puts the user's own files back where they were.
 
@@ -78,8 +75,6 @@ def finish_disposals(paths: EnvironmentPaths, reporter: Reporter) -> None:
             _take_apart(entry, paths.previous, paths, reporter, leave_user_files=False)
         elif _DISCARDED.fullmatch(entry.name):
             remove_path(entry)
-    if not (paths.has_previous and _has_same_torch(paths.spare, paths.venv)):
-        discard(paths.spare)
 
 
 def discard(folder: Path) -> None:
@@ -103,12 +98,12 @@ def _take_apart(
     reason = ""
     if copies:
         reason = f"it has the only copy of {', '.join(copies)}"
+    elif names and not leave_user_files:
+        reason = f"{some(names)} in it, which no installer wrote"
     elif names:
-        destination = folder if leave_user_files else _dated_folder(paths)
         try:
-            _move_all(names, leaving, destination)
-            text = f"{some(names)}, which no installer wrote: in {destination}"
-            reporter.notice("Kept", text)
+            _move_all(names, leaving, folder)
+            reporter.notice("Kept", f"{some(names)}, which no installer wrote: in {folder}")
         except OSError as error:
             # What belongs to another user cannot be moved out of our folder, but along with it.
             reason = f"some files in it cannot be moved: {error.strerror}"
@@ -120,20 +115,7 @@ def _take_apart(
     if packages:
         text = f"{', '.join(packages)}: added by pip or uv to {folder}"
         reporter.notice("Removed", text)
-    if _has_same_torch(leaving, paths.venv):
-        discard(paths.spare)
-        leaving.rename(paths.spare)
-    else:
-        discard(leaving)
-
-
-def _has_same_torch(first: Path, second: Path) -> bool:
-    """Whether torch in two environments is of the same links, so that one of them takes hardly any space."""
-    torches = packages_called({"torch"}, first) + packages_called({"torch"}, second)
-    records = [torch.record / "RECORD" for torch in torches]
-    with suppress(OSError):
-        return len(records) == 2 and records[0].samefile(records[1])
-    return False
+    discard(leaving)
 
 
 def _move_all(

@@ -81,7 +81,7 @@ def is_idle(paths: EnvironmentPaths) -> bool:
     if not paths.work.exists():
         return True
     at_rest = {*_KEPT, paths.previous.name}
-    return _entries(paths) - {paths.spare.name} == at_rest
+    return _entries(paths) == at_rest
 
 
 def _acquire(

@@ -15,7 +15,7 @@ from gpuinstall.base.units import number_of
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.environments.environment import fingerprint
+from gpuinstall.environments.environment import NOT_COPIED, fingerprint
 from gpuinstall.environments.written_files import write_faults
 from gpuinstall.verify.verdict import with_programs, without_programs
 
@@ -188,6 +188,8 @@ class Installation:
     """Whether its proof is recorded, to be kept as long as nothing changes."""
     earlier: ProofRecord | None = None
     """The proof of the environment that this one has its torch from."""
+    copied_from: str = NOT_COPIED
+    """The id of the environment of which this one is a copy."""
     verdict: dict[str, Any] = field(default_factory=dict)
     """The document of the verdict; empty if there is none yet."""
     proof: ProofRecord | None = None

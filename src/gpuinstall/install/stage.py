@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
@@ -14,22 +14,19 @@ from typing import TYPE_CHECKING
 from gpuinstall.base import uv
 from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter, site_packages
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import is_folder, remove_path, write_atomically, write_temporarily
+from gpuinstall.base.files import remove_file, remove_path, write_atomically, write_temporarily
 from gpuinstall.base.shell import joined, quoted
-from gpuinstall.base.text import some
 from gpuinstall.base.units import number_of
-from gpuinstall.environments.environment import damaged_torch, installed_packages
+from gpuinstall.environments.environment import NOT_COPIED, damaged_torch, installed_packages
 from gpuinstall.environments.guard import (
-    CONSTRAINTS,
     GUARD_FILES,
     FamilyMember,
     constraint_lines,
+    is_own_guard_file,
     write_guard,
 )
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.environments.records import was_made_here
-from gpuinstall.install.bytecode import link_bytecode
-from gpuinstall.install.clone import link_packages
+from gpuinstall.install.clone import copy_environment, leaving_packages
 from gpuinstall.install.priced_lock import PricedLock, builds_of
 from gpuinstall.install.proof import Installation, check_links, check_written_files
 from gpuinstall.lock.beside import members_beside
@@ -43,6 +40,7 @@ from gpuinstall.machine.pythons import find_python
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from gpuinstall.install.inspection import ExistingEnvironment
     from gpuinstall.lock.lock import Lock
     from gpuinstall.project import Project
     from gpuinstall.sources.session import Session
@@ -68,14 +66,21 @@ def build_commands(
         words = refresh_words(priced.of.lock)
     else:
         names = frozenset(priced.of.held)
-    commands = [uv.create(base or Path(f"python{version}"), paths.staging)]
+    if priced.existing and priced.unchanged:
+        commands = []
+        leaving = leaving_packages(priced.existing, priced.unchanged)
+        if leaving:
+            commands.append(uv.take_out(python, *leaving))
+        if names - priced.unchanged:
+            commands.append(uv.add(python, paths.private_lock, paths.build_settings, words))
+        return commands
+    commands = [
+        uv.create(base or Path(f"python{version}"), paths.staging),
+        uv.sync(python, paths.private_lock, paths.build_settings, words),
+        uv.give_pip(python, carried_pip(base) if base else None),
+    ]
     if base is None:
         commands.insert(0, uv.fetch_python(version))
-    if not priced.unchanged:
-        commands.append(uv.sync(python, paths.private_lock, paths.build_settings, words))
-        commands.append(uv.give_pip(python, carried_pip(base) if base else None))
-    elif names - priced.unchanged:
-        commands.append(uv.add(python, paths.private_lock, paths.build_settings, words))
     return commands
 
 
@@ -98,14 +103,16 @@ def build(
     start = monotonic()
     remove_path(paths.staging)
     base = _base_python(fit.choice.python, session)
-    linked = _link_unchanged(priced, project)
     # Torch, and with it all that torch loads, is as it was.
-    is_clone = "torch" in linked
-    run_uv(uv.create(base, paths.staging), session)
-    new = fit.lock.names - linked
+    is_clone = bool(priced.existing and priced.unchanged)
+    if priced.existing and is_clone:
+        _copy(priced.existing, fit, priced, project)
+    else:
+        run_uv(uv.create(base, paths.staging), session)
+    new = fit.lock.names - priced.unchanged
     keeps_guard = is_clone and _has_guard(priced, fit, project)
     # An activated shell calls the environment's own pip, so it has one.
-    needs_pip = "pip" not in fit.lock.names | linked
+    needs_pip = "pip" not in fit.lock.names | installed_packages(paths.staging).keys()
     pip = uv.give_pip(interpreter(paths.staging), carried_pip(base))
     with ThreadPoolExecutor(3) as pool:
         # The index is asked while uv installs, and pip comes while the files are looked at.
@@ -116,7 +123,6 @@ def build(
             fit = replace(fit, lock=_install(new, fit, priced, project))
         if needs_pip:
             giving = pool.submit(run_uv, pip, session)
-        link_bytecode(paths.staging, new)
         _check_files(fit, new, priced, project, is_clone=is_clone)
     if needs_pip:
         try:
@@ -126,19 +132,21 @@ def build(
             session.reporter.warn(f"the environment has no pip of its own: {reason}")
     write_atomically(paths.staging / fit.lock.name, fit.lock.text)
     settle_activate(paths.staging, paths.venv)
-    if keeps_guard:
-        _copy_guard(paths)
-    else:
+    if not keeps_guard:
         _write_guard(fit, beside.result(), project)
     # As "uv pip list" counts them: with pip, which no lock holds.
     installed = number_of(len(installed_packages(paths.staging)), "package")
     if is_clone:
         installed += f", {len(new)} of them new"
     session.reporter.step("Installed", installed, monotonic() - start)
-    earlier = None
-    if priced.existing and is_clone:
-        earlier = priced.existing.proof
-    return Installation(fit, paths.staging, interpreter(paths.staging), earlier=earlier)
+    copied = priced.existing if is_clone else None
+    return Installation(
+        fit,
+        paths.staging,
+        interpreter(paths.staging),
+        earlier=copied.proof if copied else None,
+        copied_from=copied.marker.id if copied and copied.marker else NOT_COPIED,
+    )
 
 
 def _load_checks() -> None:
@@ -151,24 +159,20 @@ def _load_checks() -> None:
         import_module(module)
 
 
-def _link_unchanged(priced: PricedLock, project: Project) -> frozenset[str]:
-    """Link what stays as it was from the existing environment; return those packages."""
+def _copy(
+    existing: ExistingEnvironment,
+    fit: Fit,
+    priced: PricedLock,
+    project: Project,
+) -> None:
+    """Copy the existing environment, and take out of the copy what goes or moves."""
     paths = project.paths
-    if priced.existing is None or not priced.unchanged:
-        return frozenset()
-    if is_folder(paths.spare) and was_made_here(paths.spare, paths.venv):
-        paths.spare.rename(paths.staging)
-    linked = link_packages(
-        paths.venv,
-        paths.staging,
-        names=priced.unchanged,
-        built_ns=priced.existing.built_ns,
-    )
-    changed = sorted(priced.unchanged - linked)
-    if changed:
-        text = f"{some(changed)}: changed since they were installed, and installed again"
-        project.reporter.step("Renewed", text)
-    return linked
+    copy_environment(paths.venv, paths.staging)
+    leaving = leaving_packages(existing, priced.unchanged)
+    if leaving:
+        run_uv(uv.take_out(interpreter(paths.staging), *leaving), project.session)
+    if existing.lock and existing.lock.name != fit.lock.name:
+        remove_file(paths.staging / existing.lock.name)
 
 
 def _has_guard(
@@ -176,18 +180,16 @@ def _has_guard(
     fit: Fit,
     project: Project,
 ) -> bool:
-    """Whether the environment before has a guard that is right for a lock of the same torch too."""
+    """Whether the environment before has a guard that is right for a lock of the same torch too, or is the user's."""
+    venv = project.paths.venv
+    guard = [venv / name for name in GUARD_FILES if os.path.lexists(venv / name)]
+    if any(not is_own_guard_file(file) for file in guard):
+        return True
     own = priced.existing.lock if priced.existing else None
-    if own is None or not (project.paths.venv / CONSTRAINTS).is_file():
+    if own is None or not guard:
         return False
     family = project.catalog.family
     return own.name == fit.lock.name and own.versions_of(family) == fit.lock.versions_of(family)
-
-
-def _copy_guard(paths: EnvironmentPaths) -> None:
-    for name in GUARD_FILES:
-        if (paths.venv / name).is_file():
-            shutil.copy2(paths.venv / name, paths.staging / name)
 
 
 def _write_guard(
@@ -217,7 +219,7 @@ def _check_files(
 ) -> None:
     """Check that every new wheel wrote only what it may, torch's files are whole, and its libraries can be loaded.
 
-    What was linked was looked at when it was new, and what has no native code is loaded by no loader.
+    What stayed was looked at when it was new, and what has no native code is loaded by no loader.
     """
     staging = project.paths.staging
     if not is_clone:

@@ -35,7 +35,7 @@ from gpuinstall.base.text import some
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.ownership import left_paths
 from gpuinstall.environments.records import remember_replaced
-from gpuinstall.install.disposal import dispose, finish_disposals
+from gpuinstall.install.disposal import discard, dispose, finish_disposals
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,14 +141,23 @@ def _finish(
     publish_lock(paths)
     replaced = paths.aside if is_folder(paths.aside) else newcomer
     if is_folder(replaced) and replaced != paths.previous:
-        dispose(paths.previous, paths, reporter)
+        if _is_copy(replaced, paths.previous):
+            discard(paths.previous)
+        else:
+            dispose(paths.previous, paths, reporter)
         replaced.rename(paths.previous)
-    if paths.has_previous:
+    if paths.has_previous and not _is_copy(paths.venv, paths.previous):
         users = left_paths(paths.previous, paths.venv)
         if users:
             text = f"{some(users)}, which no installer wrote, with the replaced environment: in {paths.previous}"
             reporter.notice("Moved", text)
     paths.journal.unlink(missing_ok=True)
+
+
+def _is_copy(venv: Path, original: Path) -> bool:
+    """Whether an environment was made as a copy of another, with all that was the user's in it."""
+    copy, source = read_marker(venv), read_marker(original)
+    return copy is not None and source is not None and copy.copied_from == source.id
 
 
 def publish_lock(paths: EnvironmentPaths) -> None:

@@ -124,10 +124,6 @@ class OwnPlace:
             proof.write(proof_file(marker.id, here))
         if venv == paths.venv:
             return
-        if proof and not installation.is_proof_kept:
-            from gpuinstall.install.bytecode import keep_bytecode
-
-            keep_bytecode(venv, proof.packages)
         swap_in(paths, venv, self.project.reporter)
 
     def _marker(self, installation: Installation) -> Marker:
@@ -142,6 +138,7 @@ class OwnPlace:
             backend=choice.build.backend.tag,
             machine=fingerprint(self.project.machine),
             verdict=installation.verdict,
+            copied_from=installation.copied_from,
         )
 
     def abort(self) -> None:

@@ -1,81 +1,132 @@
-"""What stays of an environment is given to the next one as links; an older environment may be what that begins with."""
+"""An environment is changed in a copy of links; nothing that is done there is seen in the environment itself."""
 
 from __future__ import annotations
 
 import os
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
 
-from gpuinstall.install.clone import link_packages
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.environments.environment import read_marker
+from gpuinstall.install.clone import copy_environment, leaving_packages, unchanged_packages
+from gpuinstall.install.inspection import ExistingEnvironment
+from gpuinstall.lock.lock import parse
 from tests.lab.environments import put_package
+from tests.unit.install.environments import lock_text, make_environment
 
 SITE = "lib/python3.12/site-packages"
+HASH = "1" * 64
 
 
 @pytest.fixture
 def venv(tmp_path: Path) -> Path:
     venv = tmp_path / "venv"
     put_package(venv / SITE, "torch", {"torch/__init__.py": "1", "torch/lib/libtorch.so": "22"})
-    put_package(venv / SITE, "numpy", {"numpy/__init__.py": "333"})
-    compiled = venv / SITE / "torch/__pycache__/__init__.cpython-312.pyc"
-    compiled.parent.mkdir()
-    compiled.touch()
+    (venv / "bin").mkdir()
+    (venv / "bin" / "torchrun").write_text("#!/bin/sh")
+    (venv / "bin" / "ninja").write_text("x" * 100_000)
+    (venv / "bin" / "python").symlink_to(os.devnull)
+    (venv / "pyvenv.cfg").write_text("home = /usr/bin")
+    (venv / "notes.txt").write_text("mine")
+    os.mkfifo(venv / "pipe")
     return venv
 
 
-NOW = sys.maxsize
-"""Later than any change."""
+def test_a_copy_has_all_and_links_what_nobody_writes_into(venv, tmp_path):
+    copy = tmp_path / "copy"
+    copy_environment(venv, copy)
 
-
-def links(folder: Path) -> dict[str, int]:
-    """Return the inode of every file in a folder, by its path there."""
-    files = [path for path in folder.rglob("*") if not path.is_dir()]
-    return {path.relative_to(folder).as_posix(): path.lstat().st_ino for path in files}
-
-
-def test_an_older_environment_becomes_the_same_as_a_fresh_one(venv, tmp_path):
-    fresh, older = tmp_path / "fresh", tmp_path / "older"
-    names = {"torch", "numpy"}
-    assert link_packages(venv, fresh, names, NOW) == names
-    link_packages(venv, older, {"torch"}, NOW)
-    torch = older / SITE / "torch/__init__.py"
-    torch.unlink()
-    torch.write_text("another")
-    put_package(older / SITE, "einops", {"einops/__init__.py": "4"})
-    put_package(older / SITE, "numpy", {"numpy": "a file in the place of a folder"}, version="0.9")
-    (older / "bin").mkdir()
-    (older / "bin" / "python").symlink_to(os.devnull)
-    (older / "pyvenv.cfg").write_text("home = /nowhere\n")
-
-    assert link_packages(venv, older, names, NOW) == names
-
-    assert links(older) == links(fresh) == links(venv)
-    assert not (older / SITE / "einops").exists()
-
-
-def test_nothing_behind_a_link_in_an_older_environment_is_touched(venv, tmp_path):
-    elsewhere, older = tmp_path / "elsewhere", tmp_path / "older"
-    put_package(elsewhere, "torch", {"torch/__init__.py": "not ours"})
-    (older / SITE).mkdir(parents=True)
-    (older / SITE / "torch").symlink_to(elsewhere / "torch")
-    (older / "notes").symlink_to(elsewhere)
-
-    assert link_packages(venv, older, {"torch"}, NOW) == {"torch"}
-
-    assert (elsewhere / "torch/__init__.py").read_text() == "not ours"
-    assert not (older / SITE / "torch").is_symlink()
-    assert not (older / "notes").is_symlink()
-
-
-def test_a_file_that_two_packages_wrote_stays_while_both_stay(venv, tmp_path):
-    """The second has overwritten what the first has recorded, which nobody has while it has gone."""
-    put_package(venv / SITE, "opencv", {"cv2/__init__.py": "55555", "cv2/a.py": "6"})
-    put_package(venv / SITE, "opencv_headless", {"cv2/__init__.py": "7777777", "cv2/a.py": "6"})
-    every = {"torch", "numpy", "opencv", "opencv-headless"}
-    assert link_packages(venv, tmp_path / "both", every, NOW) == every
-    assert link_packages(venv, tmp_path / "one", every - {"opencv-headless"}, NOW) == {
-        "torch",
-        "numpy",
+    linked = {}
+    for path in venv.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            name = path.relative_to(venv)
+            linked[name.as_posix()] = path.samefile(copy / name)
+    assert {name for name, is_linked in linked.items() if not is_linked} == {
+        "bin/torchrun",
+        "pyvenv.cfg",
     }
+    assert "notes.txt" in linked
+    assert (copy / "bin" / "python").readlink() == Path(os.devnull)
+    assert (copy / "pipe").is_fifo()
+
+
+def test_where_no_links_are_to_be_had_it_is_copied(venv, tmp_path, monkeypatch):
+    def refused(*_arguments, **_options):
+        raise PermissionError(1, "Operation not permitted")
+
+    (venv / "pipe").unlink()
+    monkeypatch.setattr(os, "link", refused)
+    copy_environment(venv, tmp_path / "copy")
+
+    torch = tmp_path / "copy" / SITE / "torch" / "__init__.py"
+    assert torch.read_text() == "1"
+    assert not torch.samefile(venv / SITE / "torch" / "__init__.py")
+
+
+def test_what_cannot_be_copied_is_named_and_leaves_no_copy(venv, tmp_path, monkeypatch):
+    def full(*_arguments, **_options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "link", full)
+    monkeypatch.setattr(shutil, "copy2", full)
+
+    with pytest.raises(InstallationError, match="No space left on device"):
+        copy_environment(venv, tmp_path / "copy")
+
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.fixture
+def existing(tmp_path: Path) -> ExistingEnvironment:
+    """An environment of ours with torch, and two packages that are in no lock and share a file."""
+    paths = EnvironmentPaths(tmp_path / ".venv")
+    make_environment(paths.venv, "ours")
+    site = paths.venv / SITE
+    put_package(site, "beside", {"shared/__init__.py": "", "shared/beside.py": ""})
+    lock = parse("pylock.cu126.toml", lock_text())
+    return ExistingEnvironment(
+        paths,
+        is_empty=False,
+        marker=read_marker(paths.venv),
+        lock=lock,
+        packages={"torch": "2.14.1", "beside": "1.0"},
+        has_python=True,
+    )
+
+
+def unchanged(existing: ExistingEnvironment) -> frozenset[str]:
+    return unchanged_packages(
+        existing,
+        versions={"torch": "2.14.1"},
+        hashes={"torch": (HASH,)},
+        editable={},
+        python="3.12",
+    )
+
+
+def test_what_is_in_no_lock_is_taken_out_of_the_copy(existing):
+    assert unchanged(existing) == {"torch"}
+    assert leaving_packages(existing, {"torch"}) == ["beside"]
+
+
+def test_nothing_stays_where_what_goes_shares_files_with_what_stays(existing):
+    """To uninstall one of the two takes the other's file too."""
+    site = existing.paths.venv / SITE
+    shutil.rmtree(site / "torch-2.14.1.dist-info")
+    put_package(
+        site, "torch", {"shared/__init__.py": "", "torch/__init__.py": ""}, version="2.14.1"
+    )
+
+    assert unchanged(existing) == frozenset()
+
+
+def test_nothing_stays_where_the_packages_lie_behind_a_link(existing, tmp_path):
+    """A change of the copy would be one of the environment itself."""
+    library = existing.paths.venv / "lib"
+    library.rename(tmp_path / "elsewhere")
+    library.symlink_to(tmp_path / "elsewhere")
+
+    assert unchanged(existing) == frozenset()

@@ -4,6 +4,7 @@ import errno
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import exchange
 from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.environments.environment import read_marker
 from gpuinstall.install import swap
 from gpuinstall.install.swap import finish_swap, swap_in
 from tests.unit.install.environments import lock_text, make_environment, name_of
@@ -65,30 +67,20 @@ def test_the_replaced_environment_is_kept_and_the_one_before_it_goes(
     assert {entry.name for entry in replaced.work.iterdir()} == {"previous"}
 
 
-def put_torch(paths: EnvironmentPaths):
-    """Give three environments torch of one installation."""
-    record = "lib/python3.12/site-packages/torch-2.15.0.dist-info/RECORD"
-    # A file that no RECORD lists would be the user's.
-    (paths.staging / record).write_text("torch-2.15.0.dist-info/RECORD,,\n", encoding="utf-8")
-    for folder in (paths.venv, paths.previous):
-        shutil.rmtree((folder / record).parent.parent)
-        (folder / record).parent.mkdir(parents=True)
-        (folder / record).hardlink_to(paths.staging / record)
+@pytest.mark.parametrize("is_copy", [True, False])
+def test_what_has_files_of_the_users_goes_only_if_they_are_in_its_copy(replaced, is_copy):
+    (replaced.previous / "notes.txt").write_text("mine")
+    marker = read_marker(replaced.venv)
+    assert marker is not None
+    if is_copy:
+        replace(marker, copied_from="older").write(replaced.venv)
 
-
-def test_an_environment_of_links_to_the_same_torch_waits_for_the_next_change(
-    replaced,
-):
-    put_torch(replaced)
     swap_in(replaced, replaced.staging, SilentReporter())
 
-    assert (name_of(replaced.previous), name_of(replaced.spare)) == ("old", "older")
-    finish_swap(replaced, SilentReporter())
-    assert name_of(replaced.spare) == "older"
-
-    shutil.rmtree(replaced.previous)
-    finish_swap(replaced, SilentReporter())
-    assert not replaced.spare.exists(), "without a previous environment nothing is left behind"
+    assert name_of(replaced.previous) == "old"
+    assert {entry.name for entry in replaced.work.iterdir()} == {"previous"}
+    kept = [name_of(folder) for folder in replaced.kept.glob("*/previous")]
+    assert kept == ([] if is_copy else ["older"])
 
 
 @pytest.mark.usefixtures("either_way")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
+from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
     from gpuinstall.base.advice import Advice
-    from gpuinstall.base.fields import Fields
 
 CheckStatus = Literal["passed", "failed", "skipped"]
 Where = Literal["machine", "environment", "project"]
@@ -53,6 +53,20 @@ class CheckResult:
         """Write it as the Verdict document holds it."""
         numbers = {"name": self.name, "status": self.status, "seconds": self.seconds}
         return numbers | {"message": self.message, "cause": self.id}
+
+
+class _Problem(NamedTuple):
+    """A finding as a Machine document has it."""
+
+    code: str = "unknown-problem"
+    id: str | None = None
+    message: str = "an unnamed problem"
+    fix: str | None = None
+    blocking: bool = True
+    gpus: tuple[int, ...] = ()
+    why: str | None = None
+    seen: str | None = None
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,34 +111,32 @@ class Finding:
         )
 
     @classmethod
-    def read(cls, fields: Fields) -> Finding:
+    def from_document(cls, body: object, place: str) -> Finding:
         """Read a problem of a Machine document; raise MalformedError."""
-        fix = fields.text("fix")
+        problem = read_object(_Problem, body, place)
         return cls(
-            code=fields.text("code") or "unknown-problem",
-            message=fields.text("message") or "an unnamed problem",
-            id=fields.text("id"),
-            why=fields.text("why"),
-            evidence=fields.text("seen"),
-            fixes=tuple(fix.split("\n")) if fix else (),
-            gpus=fields.numbers("gpus"),
-            blocking=fields.flag("blocking") is not False,
-            needs=fields.texts("needs"),
+            code=problem.code,
+            message=problem.message,
+            id=problem.id,
+            why=problem.why,
+            evidence=problem.seen,
+            fixes=tuple(problem.fix.split("\n")) if problem.fix else (),
+            gpus=problem.gpus,
+            blocking=problem.blocking,
+            needs=problem.needs,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Write it as a Machine document holds its problems, without what it does not say."""
-        optional = {
-            "gpus": list(self.gpus),
-            "why": self.why,
-            "seen": self.evidence,
-            "needs": list(self.needs),
-        }
-        return {
-            "code": self.code,
-            "id": self.id,
-            "message": self.message,
-            "fix": self.fix,
-            "blocking": self.blocking,
-            **{key: value for key, value in optional.items() if value},
-        }
+        problem = _Problem(
+            code=self.code,
+            message=self.message,
+            id=self.id,
+            fix=self.fix,
+            blocking=self.blocking,
+            gpus=self.gpus,
+            why=self.why,
+            seen=self.evidence,
+            needs=self.needs,
+        )
+        return write_object(problem, optional=("gpus", "why", "seen", "needs"))

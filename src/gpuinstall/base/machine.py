@@ -9,22 +9,34 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from gpuinstall.base.codec import MalformedError, one_of, read, read_object, write_object
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.fields import Fields, MalformedError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 
 MACHINE_DOCUMENT = "gpuinstall.machine/1"
-_SYSTEMS = ("linux", "windows", "macos")
-ARCHITECTURES = ("x86_64", "aarch64", "arm64")
-LIBRARIES = ("glibc", "musl")
-CONTAINERS = ("docker", "podman", "kubernetes", "apptainer", "lxc")
+System = Annotated[str, one_of("linux", "windows", "macos")]
+Architecture = Annotated[str, one_of("x86_64", "aarch64", "arm64")]
+Libc = Annotated[str, one_of("glibc", "musl")]
+Container = Annotated[str, one_of("docker", "podman", "kubernetes", "apptainer", "lxc")]
 MAKERS_WITH_FACTS = ("amd", "apple")
 """Those whose facts of a machine stand under their name; NVIDIA's are ``driver``."""
 MOST_GPUS = 1024  # a limit on what a document may make us do; no machine has so many
+
+
+def _parse_glibc(text: str) -> str:
+    if re.match(r"[0-9]+\.[0-9]+", text):
+        return text
+    raise ValueError(f"is {text!r}, not a version such as 2.36")
+
+
+def _parse_python(text: str) -> str:
+    if re.match(r"[0-9]+\.[0-9]+t?(?![0-9a-z])", text):
+        return text
+    raise ValueError(f"is {text!r}, not a version such as 3.12.1")
 
 
 class MigDevice(NamedTuple):
@@ -34,18 +46,6 @@ class MigDevice(NamedTuple):
     profile: str | None = None
     memory_mib: int | None = None
     """In MiB."""
-
-    @classmethod
-    def read(cls, fields: Fields) -> MigDevice:
-        """Read a slice; raise MalformedError."""
-        uuid = fields.text("uuid")
-        if uuid is None:
-            raise MalformedError(f"{fields.place[:-1]} needs a uuid")
-        return cls(
-            uuid,
-            profile=fields.text("profile"),
-            memory_mib=fields.number("memory_mib"),
-        )
 
 
 @dataclass(frozen=True)
@@ -71,48 +71,9 @@ class Gpu:
     architecture: str | None = None
     """The maker's own name for the code that it runs, such as ``sm_89`` or ``gfx1201``."""
 
-    @classmethod
-    def read(cls, fields: Fields, position: int) -> Gpu:
-        """Read the GPU at a position of the list; raise MalformedError."""
-        if "compute_capability" not in fields.body:
-            raise fields.malformed("compute_capability", "is missing (null when unknown)")
-        index = fields.number("index")
-        if index is None:
-            index = position
-        return cls(
-            index=index,
-            name=fields.text("name"),
-            uuid=fields.text("uuid"),
-            pci_id=fields.text("pci_id"),
-            compute_capability=fields.parsed("compute_capability", ComputeCapability.parse),
-            memory_mib=fields.number("memory_mib"),
-            mig=bool(fields.flag("mig")),
-            mig_devices=tuple(map(MigDevice.read, fields.each("mig_devices"))),
-            found_via=fields.text("found_via"),
-            vendor=fields.text("vendor"),
-            architecture=fields.text("architecture"),
-        )
-
     def to_dict(self) -> dict[str, Any]:
         """Return it as the document has it; the vendor and the architecture if they were said."""
-        document: dict[str, Any] = {
-            "index": self.index,
-            "name": self.name,
-            "uuid": self.uuid,
-            "pci_id": self.pci_id,
-            "compute_capability": _text(self.compute_capability),
-            "memory_mib": self.memory_mib,
-            "mig": self.mig,
-        }
-        if self.mig_devices:
-            devices = [device._asdict() for device in self.mig_devices]
-            document["mig_devices"] = devices
-        document["found_via"] = self.found_via
-        if self.vendor:
-            document["vendor"] = self.vendor
-        if self.architecture:
-            document["architecture"] = self.architecture
-        return document
+        return write_object(self, optional=("mig_devices", "vendor", "architecture"))
 
     @property
     def code_name(self) -> str | None:
@@ -143,26 +104,21 @@ class Driver:
     compat: bool = False
     """Whether that CUDA is of NVIDIA's forward-compatibility package, by which programs are to be started."""
 
-    @classmethod
-    def read(cls, fields: Fields) -> Driver:
-        """Read a driver; raise MalformedError."""
-        return cls(
-            version=fields.parsed("version", DriverVersion.parse),
-            cuda=fields.parsed("cuda", CudaVersion.parse),
-            found_via=fields.text("found_via"),
-            compat=bool(fields.flag("compat")),
-        )
-
     def to_dict(self) -> dict[str, Any]:
         """Return it as the document has it."""
-        document: dict[str, Any] = {
-            "version": _text(self.version),
-            "cuda": _text(self.cuda),
-            "found_via": self.found_via,
-        }
-        if self.compat:
-            document["compat"] = True
-        return document
+        return write_object(self, optional=("compat",))
+
+
+class _Jetson(NamedTuple):
+    l4t: str = "unknown"
+
+
+class _Surroundings(NamedTuple):
+    """An environment as the document has it."""
+
+    wsl: bool = False
+    container: Container | None = None
+    jetson: _Jetson | None = None
 
 
 @dataclass(frozen=True)
@@ -170,44 +126,34 @@ class Environment:
     """Where the operating system runs."""
 
     wsl: bool = False
-    container: str | None = None
+    container: Container | None = None
     """Its engine."""
 
     l4t: str | None = None
     """The release of a Jetson's Linux."""
 
     @classmethod
-    def read(cls, fields: Fields) -> Environment:
+    def from_document(cls, body: object, place: str) -> Environment:
         """Read the surroundings; raise MalformedError."""
-        l4t = None
-        jetson = fields.fields("jetson")
-        if jetson is not None:
-            l4t = jetson.text("l4t") or "unknown"
-        return cls(
-            wsl=bool(fields.flag("wsl")),
-            container=fields.text("container", CONTAINERS),
-            l4t=l4t,
-        )
+        read = read_object(_Surroundings, body, place)
+        return cls(read.wsl, read.container, l4t=read.jetson and read.jetson.l4t)
 
     def to_dict(self) -> dict[str, Any]:
         """Return them as the document has them."""
-        return {
-            "wsl": self.wsl,
-            "container": self.container,
-            "jetson": {"l4t": self.l4t} if self.l4t else None,
-        }
+        jetson = _Jetson(self.l4t) if self.l4t else None
+        return write_object(_Surroundings(self.wsl, self.container, jetson))
 
 
 @dataclass(frozen=True)
 class Machine:
     """Everything that a choice depends on."""
 
-    os: str
-    arch: str
-    libc: str | None = None
-    glibc: str | None = None
+    os: System
+    arch: Architecture
+    libc: Libc | None = None
+    glibc: Annotated[str, _parse_glibc] | None = None
     environment: Environment = Environment()
-    pythons: tuple[str, ...] | None = None
+    pythons: tuple[Annotated[str, _parse_python], ...] | None = None
     """None: any can be had."""
 
     driver: Driver | None = None
@@ -233,7 +179,7 @@ class Machine:
             if isinstance(data, dict):
                 document = data
         try:
-            return cls._read(Fields(document))
+            return cls._read(document)
         except MalformedError as fault:
             raise UsageError(
                 "machine-malformed",
@@ -241,54 +187,34 @@ class Machine:
             ) from None
 
     @classmethod
-    def _read(cls, fields: Fields) -> Machine:
-        schema = fields.body.get("schema")
+    def _read(cls, document: Mapping[str, Any]) -> Machine:
+        body = read(dict, document, "the document")
+        schema = body.get("schema")
         if schema != MACHINE_DOCUMENT:
-            fault = f"is {schema!r}; this release reads {MACHINE_DOCUMENT!r}"
-            raise fields.malformed("schema", fault)
-        environment = fields.fields("environment")
-        driver = fields.fields("driver")
-        makers = {}
-        for maker in MAKERS_WITH_FACTS:
-            facts = fields.fields(maker)
-            if facts:
-                makers[maker] = facts.body
-        return cls(
-            os=fields.required("os", _SYSTEMS),
-            arch=fields.required("arch", ARCHITECTURES),
-            libc=fields.text("libc", LIBRARIES),
-            glibc=_read_glibc(fields),
-            environment=Environment.read(environment) if environment else Environment(),
-            pythons=_read_pythons(fields),
-            driver=Driver.read(driver) if driver else None,
-            gpus=_read_gpus(fields),
-            problems=tuple(map(Finding.read, fields.each("problems"))),
-            distribution=fields.text("distribution"),
-            signs=fields.texts("signs"),
-            makers=makers,
-        )
+            raise MalformedError(f"schema is {schema!r}; this release reads {MACHINE_DOCUMENT!r}")
+        gpus = read(tuple[dict[str, Any], ...], body.get("gpus"), "gpus")
+        if len(gpus) > MOST_GPUS:
+            raise MalformedError(f"gpus has {len(gpus)} entries; at most {MOST_GPUS} are read")
+        for position, gpu in enumerate(gpus):
+            if "compute_capability" not in gpu:
+                place = f"gpus[{position}].compute_capability"
+                raise MalformedError(f"{place} is missing (null when unknown)")
+        numbered = [{"index": position} | _known(gpu) for position, gpu in enumerate(gpus)]
+        makers = {
+            maker: read(dict, body[maker], maker)
+            for maker in MAKERS_WITH_FACTS
+            if body.get(maker) not in (None, {})
+        }
+        machine = read_object(cls, {**body, "gpus": numbered, "makers": makers})
+        if len({gpu.index for gpu in machine.gpus}) < len(gpus):
+            raise MalformedError("gpus has two entries with the same index")
+        return machine
 
     def to_dict(self) -> dict[str, Any]:
         """Return the Machine document, every key of the contract present."""
-        document = {
-            "schema": MACHINE_DOCUMENT,
-            "os": self.os,
-            "arch": self.arch,
-            "libc": self.libc,
-            "glibc": self.glibc,
-            "environment": self.environment.to_dict(),
-            "pythons": None if self.pythons is None else list(self.pythons),
-            "driver": self.driver and self.driver.to_dict(),
-            "gpus": [gpu.to_dict() for gpu in self.gpus],
-            "problems": [problem.to_dict() for problem in self.problems],
-        }
-        if self.distribution:
-            document["distribution"] = self.distribution
-        if self.signs:
-            document["signs"] = list(self.signs)
-        for maker, facts in self.makers.items():
-            document[maker] = dict(facts)
-        return document
+        body = write_object(self, optional=("distribution", "signs"))
+        makers = body.pop("makers")
+        return {"schema": MACHINE_DOCUMENT, **body, **makers}
 
     def with_problems(self, problems: Iterable[Finding]) -> Machine:
         """Return the same machine with further problems."""
@@ -318,39 +244,5 @@ class Machine:
         return tuple(problem for problem in self.problems if problem.blocking)
 
 
-def _read_glibc(fields: Fields) -> str | None:
-    glibc = fields.text("glibc")
-    if glibc is not None and not re.match(r"[0-9]+\.[0-9]+", glibc):
-        raise fields.malformed("glibc", f"is {glibc!r}, not a version such as 2.36")
-    return glibc
-
-
-def _read_pythons(fields: Fields) -> tuple[str, ...] | None:
-    if fields.body.get("pythons") is None:
-        return None
-    pythons = fields.items("pythons")
-    form = re.compile(r"[0-9]+\.[0-9]+t?(?![0-9a-z])")
-    for position, python in enumerate(pythons):
-        if not isinstance(python, str) or not form.match(python):
-            fault = f"is {python!r}, not a version such as 3.12.1"
-            raise fields.malformed(f"pythons[{position}]", fault)
-    return tuple(pythons)
-
-
-def _read_gpus(fields: Fields) -> tuple[Gpu, ...]:
-    items = fields.body.get("gpus")
-    if not isinstance(items, list):
-        raise fields.malformed("gpus", "is missing or not a list")
-    if len(items) > MOST_GPUS:
-        raise fields.malformed("gpus", f"has {len(items)} entries; at most {MOST_GPUS} are read")
-    gpus: dict[int, Gpu] = {}
-    for position, item in enumerate(fields.each("gpus")):
-        gpu = Gpu.read(item, position)
-        gpus[gpu.index] = gpu
-    if len(gpus) < len(items):
-        raise fields.malformed("gpus", "has two entries with the same index")
-    return tuple(gpus.values())
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
+def _known(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if value is not None}

@@ -13,10 +13,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from gpuinstall.base.codec import one_of, read_object
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.fields import Fields
 from gpuinstall.base.files import parse_json, read_raw, write_atomically
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
@@ -31,6 +31,44 @@ UNENDED = {"exit_code": None, "errors": [{"message": "it still runs, or was kill
 
 _NODE = re.compile(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
 _SPAN = re.compile(r"([\w.-]*)\[(\d{1,6})-(\d{1,6})\]([\w.-]*)", re.ASCII)
+
+
+def _node_name(text: str) -> str:
+    if _NODE.fullmatch(text):
+        return text
+    raise ValueError(f"{text!r} is not the name of a node")
+
+
+class _Error(NamedTuple):
+    message: str | None = None
+    hint: str | None = None
+
+
+class _Verdict(NamedTuple):
+    status: str | None = None
+
+
+class _Data(NamedTuple):
+    status: str | None = None
+    chosen: str | None = None
+    verdict: _Verdict | None = None
+
+
+class _Document(NamedTuple):
+    """What a command printed."""
+
+    exit_code: int | None = None
+    errors: tuple[_Error, ...] = ()
+    data: _Data = _Data()
+
+
+class _Record(NamedTuple):
+    """A record as its file has it."""
+
+    node: Annotated[str, _node_name]
+    command: Annotated[str, one_of(*RECORDING_COMMANDS)]
+    machine: dict[str, Any] | None = None
+    document: _Document = _Document()
 
 
 class NodeFailure(NamedTuple):
@@ -69,33 +107,28 @@ class NodeRecord:
         """
         if path.is_symlink():
             raise ValueError("it is a link")
-        fields = Fields(parse_json(read_raw(path)))
-        command = fields.required("command", RECORDING_COMMANDS)
-        node = fields.needed("node", _node_name)
-        if path.name != _file_name(node, command):
+        record = read_object(_Record, parse_json(read_raw(path)))
+        if path.name != _file_name(record.node, record.command):
             raise ValueError("it has another name than its node and command")
-        machine = fields.fields("machine")
-        document = fields.fields("document") or Fields({})
-        data = document.fields("data") or Fields({})
-        verdict = data if command == "verify" else data.fields("verdict")
+        data = record.document.data
+        verdict = data if record.command == "verify" else data.verdict
         return cls(
-            node=node,
-            command=command,
-            machine=Machine.from_dict(machine.body) if machine else None,
-            failure=_read_failure(node, command, document),
-            lock=data.text("chosen"),
-            verdict=verdict.text("status") if verdict else None,
+            node=record.node,
+            command=record.command,
+            machine=Machine.from_dict(record.machine) if record.machine else None,
+            failure=_read_failure(record),
+            lock=data.chosen,
+            verdict=verdict and verdict.status,
         )
 
 
-def _read_failure(node: str, command: str, document: Fields) -> NodeFailure | None:
-    exit_code = document.number("exit_code")
-    if exit_code == 0:
+def _read_failure(record: _Record) -> NodeFailure | None:
+    document = record.document
+    if document.exit_code == 0:
         return None
-    message = f"exit status {exit_code}"
-    for error in document.each("errors"):
-        return NodeFailure(node, command, error.text("message") or message, error.text("hint"))
-    return NodeFailure(node, command, message)
+    error = document.errors[0] if document.errors else _Error()
+    message = error.message or f"exit status {document.exit_code}"
+    return NodeFailure(record.node, record.command, message, error.hint)
 
 
 def write_record(
@@ -145,12 +178,6 @@ def this_node() -> str:
     except ValueError as error:
         hint = "Set GPUINSTALL_NODE to a name of letters, digits, dots and hyphens"
         raise UsageError("node-name", str(error), hint=hint) from None
-
-
-def _node_name(text: str) -> str:
-    if _NODE.fullmatch(text):
-        return text
-    raise ValueError(f"{text!r} is not the name of a node")
 
 
 def node_names(text: str) -> list[str]:

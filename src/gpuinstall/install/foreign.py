@@ -6,14 +6,14 @@ import os
 from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from gpuinstall.base import process
+from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.fields import Fields
 from gpuinstall.base.files import parse_json
 from gpuinstall.base.values import dataclass
 from gpuinstall.environments.environment import read_marker
@@ -29,7 +29,6 @@ ENVIRONMENT_NAMES: dict[EnvironmentKind, str] = {
     "colab": "the Python of Colab",
     "system": "the Python of the system",
 }
-_FOLDERS = ("purelib", "platlib", "scripts", "data")
 
 _LOOK = """
 import json, os, re, sys, sysconfig
@@ -55,6 +54,42 @@ print(json.dumps(answer))
 """
 
 
+def _folder(text: str) -> Path:
+    if not Path(text).is_absolute() or "\0" in text:
+        raise ValueError(f"{text!r} is not a folder")
+    return Path(text)
+
+
+_Folder = Annotated[Path, _folder]
+
+
+class _Folders(NamedTuple):
+    purelib: _Folder
+    platlib: _Folder
+    scripts: _Folder
+    data: _Folder
+
+
+class _Package(NamedTuple):
+    name: Annotated[str, canonicalize_name]
+    version: str = ""
+    requires: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+class _Report(NamedTuple):
+    """What an interpreter answers."""
+
+    version: str
+    prefix: _Folder
+    paths: _Folders
+    packages: tuple[_Package, ...] = ()
+    venv: bool = False
+    conda: bool = False
+    embedded: bool = False
+    managed: bool = False
+
+
 @dataclass(frozen=True)
 class ForeignEnvironment:
     """An environment by its interpreter."""
@@ -74,27 +109,18 @@ class ForeignEnvironment:
     """The files of the packages that were asked for."""
 
     @classmethod
-    def read(cls, python: Path, fields: Fields) -> ForeignEnvironment:
+    def from_answer(cls, python: Path, answer: object) -> ForeignEnvironment:
         """Return what its interpreter reports; raise MalformedError."""
-        paths = fields.fields("paths") or fields
-        folders = {name: paths.needed(name, _folder) for name in _FOLDERS}
-        versions = {}
-        requires = {}
-        files: list[str] = []
-        for package in fields.each("packages"):
-            name = str(canonicalize_name(package.needed("name", str)))
-            versions[name] = package.text("version") or ""
-            requires[name] = package.texts("requires")
-            files += package.texts("files")
+        report = read_object(_Report, answer)
         return cls(
             python,
-            version=fields.needed("version", str),
-            kind=_kind(fields),
-            prefix=fields.needed("prefix", _folder),
-            paths=folders,
-            versions=versions,
-            requires=requires,
-            files=tuple(files),
+            version=report.version,
+            kind=_kind(report),
+            prefix=report.prefix,
+            paths=report.paths._asdict(),
+            versions={package.name: package.version for package in report.packages},
+            requires={package.name: package.requires for package in report.packages},
+            files=tuple(file for package in report.packages for file in package.files),
         )
 
     @property
@@ -153,7 +179,7 @@ def _query(python: Path, *packages: str) -> ForeignEnvironment:
     """Run an interpreter; return its environment, with the files of some packages."""
     try:
         done = process.ask([python, "-I", "-c", _LOOK, *packages])
-        return ForeignEnvironment.read(python, Fields(parse_json(done.out)))
+        return ForeignEnvironment.from_answer(python, parse_json(done.out))
     except (OSError, ValueError):
         raise UsageError(
             "python-unusable",
@@ -162,24 +188,18 @@ def _query(python: Path, *packages: str) -> ForeignEnvironment:
         ) from None
 
 
-def _kind(fields: Fields) -> EnvironmentKind:
-    signs: dict[EnvironmentKind, bool | None] = {
-        "venv": fields.flag("venv"),
-        "system": fields.flag("managed"),
-        "conda": fields.flag("conda"),
-        "embedded": fields.flag("embedded"),
+def _kind(report: _Report) -> EnvironmentKind:
+    signs: dict[EnvironmentKind, bool] = {
+        "venv": report.venv,
+        "system": report.managed,
+        "conda": report.conda,
+        "embedded": report.embedded,
         "colab": "COLAB_RELEASE_TAG" in os.environ,
     }
     for kind, is_shown in signs.items():
         if is_shown:
             return kind
     return "system"
-
-
-def _folder(text: str) -> Path:
-    if not Path(text).is_absolute() or "\0" in text:
-        raise ValueError(f"{text!r} is not a folder")
-    return Path(text)
 
 
 def _applicable(texts: Iterable[str]) -> Iterator[Requirement]:

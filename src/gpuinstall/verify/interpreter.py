@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from gpuinstall.base import process
 from gpuinstall.base.backend import CPU, SPELLINGS, Backend
+from gpuinstall.base.codec import read, read_object
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.fields import Fields
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.patience import read_patience
 from gpuinstall.base.values import dataclass
@@ -48,19 +50,11 @@ class FoundTorch:
     """The folders that packages are found in."""
 
     @classmethod
-    def read(cls, fields: Fields) -> FoundTorch:
+    def from_answer(cls, answer: Mapping[str, Any]) -> FoundTorch:
         """Read the answer of ``look.py``; raise MalformedError."""
-        toolkit = fields.texts("toolkit")[:2]
-        return cls(
-            fields.needed("python", str),
-            venv=bool(fields.flag("venv")),
-            torch=fields.text("torch"),
-            version=fields.text("version"),
-            toolkit=Backend(*toolkit) if toolkit and toolkit[0] in SPELLINGS else None,
-            shadowing=fields.texts("shadowing"),
-            is_32_bit=bool(fields.flag("is_32_bit")),
-            path=fields.texts("path"),
-        )
+        toolkit = read(tuple[str, ...], answer.get("toolkit") or [], "toolkit")[:2]
+        backend = Backend(*toolkit) if toolkit and toolkit[0] in SPELLINGS else None
+        return replace(read_object(cls, {**answer, "toolkit": None}), toolkit=backend)
 
     @property
     def backend(self) -> Backend | None:
@@ -138,7 +132,7 @@ def _look(argv: Sequence[str | Path]) -> FoundTorch:
         answer = json_object(line)
         if answer:
             with suppress(ValueError):
-                return FoundTorch.read(Fields(answer))
+                return FoundTorch.from_answer(answer)
             break
     too_old = None if done.status is None else _too_old(python)
     limit = read_patience(os.environ).look

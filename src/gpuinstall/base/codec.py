@@ -1,0 +1,152 @@
+"""Documents as values: each field is read by its type, or named with its place, and written as JSON has it.
+
+A field may be a ``str``, an ``int`` from 0 up, a ``bool``, a ``dict`` or another Mapping, a tuple, one that may be
+None, a class that parses a string, ``Annotated`` with a function that parses one, or a class of such fields.
+A key that is null is missing: the field then has its default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+_Value = TypeVar("_Value")
+
+_NAMES: dict[type, str] = {
+    str: "a string",
+    int: "an integer",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+}
+
+
+class MalformedError(ValueError):
+    """A field that is not what it must be: its place in the document, and what is wrong with it."""
+
+
+def read_object(kind: type[_Value], body: object, place: str = "") -> _Value:
+    """Return an object of a document as a value of a class, whose fields have the names of its keys.
+
+    Args:
+        kind: A NamedTuple or a dataclass.
+        body: The object. Keys that are no fields are ignored.
+        place: How it is reached from the document: ``"gpus[0]"``.
+
+    Raises:
+        MalformedError: It is no object, lacks a field, or has one of another type.
+    """
+    if not isinstance(body, dict):
+        raise MalformedError(f"{place or 'the document'} is not {_NAMES[dict]}")
+    prefix = f"{place}." if place else ""
+    types, required = _fields(cast("Any", kind))
+    values = {}
+    for name, field in types.items():
+        value = body.get(name)
+        if value is not None:
+            values[name] = read(field, value, prefix + name)
+        elif name in required:
+            raise MalformedError(f"{prefix}{name} is missing")
+    return kind(**values)
+
+
+def read(kind: Any, value: object, place: str) -> Any:
+    """Return what a document has at a place as a value of a type.
+
+    Raises:
+        MalformedError: It is of another type.
+    """
+    origin = get_origin(kind)
+    arguments = get_args(kind)
+    if origin in (Union, UnionType):
+        (kind,) = (argument for argument in arguments if argument is not NoneType)
+        return read(kind, value, place)
+    if origin is tuple:
+        items = read(list, value, place)
+        return tuple(read(arguments[0], item, f"{place}[{n}]") for n, item in enumerate(items))
+    if origin in (dict, Mapping):
+        kind = dict
+    if kind in _NAMES:
+        return _plain(kind, value, place)
+    parse = arguments[1] if origin is Annotated else getattr(kind, "parse", None)
+    if parse:
+        return _parse(parse, value, place)
+    if hasattr(kind, "from_document"):
+        return kind.from_document(value, place)
+    return read_object(kind, value, place)
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Return a function that returns one of ``choices`` as it is, and raises ValueError for anything else."""
+
+    def parse(text: str) -> str:
+        if text in choices:
+            return text
+        raise ValueError(f"is {text!r}, not one of {', '.join(choices)}")
+
+    return parse
+
+
+def write_object(value: Any, optional: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return a value as the object that ``read_object`` reads.
+
+    Args:
+        value: Of a NamedTuple or a dataclass.
+        optional: The fields that are left out if they are empty.
+    """
+    document = {}
+    for name in _fields(cast("Any", type(value)))[0]:
+        field = getattr(value, name)
+        if field or name not in optional:
+            document[name] = write(field)
+    return document
+
+
+def write(value: Any) -> Any:
+    """Return a value of a document as JSON has it."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if hasattr(value, "parse"):
+        return str(value)
+    if type(value) is tuple:
+        return list(map(write, value))
+    return write_object(value)
+
+
+@cache
+def _fields(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
+    """Return the types of a class's fields, and the names of those without a default."""
+    types = get_type_hints(kind, include_extras=True)
+    if not dataclasses.is_dataclass(kind):
+        return types, frozenset(kind._fields) - frozenset(kind._field_defaults)
+    required = set()
+    names = []
+    for field in dataclasses.fields(kind):
+        names.append(field.name)
+        if dataclasses.MISSING is field.default is field.default_factory:
+            required.add(field.name)
+    return {name: types[name] for name in names}, frozenset(required)
+
+
+def _plain(kind: type, value: object, place: str) -> object:
+    # Its very type: in Python, true is an integer.
+    if type(value) is not kind:
+        raise MalformedError(f"{place} is {value!r}, not {_NAMES[kind]}")
+    if kind is int and value < 0:  # type: ignore[operator]
+        raise MalformedError(f"{place} is {value!r}, not a number from 0 up")
+    return value
+
+
+def _parse(parse: Callable[[str], Any], value: object, place: str) -> Any:
+    text = read(str, value, place)
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise MalformedError(f"{place} {error}") from None

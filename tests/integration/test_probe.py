@@ -238,26 +238,6 @@ def test_memory_that_cannot_be_remapped_is_a_fault_and_pending_remapping_a_note(
     ]
 
 
-def test_an_unlicensed_virtual_gpu_is_noted(play):
-    grid = FakeGpu(
-        "GRID A100D-20C", cc="8.0", pci="10de:20b5", more=(("virtualization", 2), ("licensed", 0))
-    )
-    play(FakeDriver((grid,)))
-    problem = only_problem(read_machine())
-    assert (problem.code, problem.id, problem.blocking) == ("vgpu-not-licensed", "F18", False)
-
-
-def test_libraries_of_two_drivers_are_noted(play):
-    play(FakeDriver((RTX_4090,), cuda=12040, more=(("nvml_cuda", 12080),)))
-    machine = read_machine()
-    problem = only_problem(machine)
-    assert (problem.code, problem.blocking) == ("facts-disagree", False)
-    assert "12.8" in problem.message
-    assert "12.4" in problem.message
-    assert machine.driver is not None
-    assert str(machine.driver.cuda) == "12.4"
-
-
 @pytest.mark.parametrize(
     ("init", "code"),
     [(0, "forward-compatibility-library"), (804, "forward-compatibility-unsupported")],

@@ -4,7 +4,7 @@
  * start_ms (what each card takes to start, for whoever comes first).
  * Card: name, uuid, cc, memory_mib (0: not supported, as on unified memory), pci, bus, mig, nvml_error (the answer to
  * every question), nvml_handle, nvml_name, nvml_uuid, nvml_pci, nvml_memory, nvml_capability, nvml_mode, nvml_mig_mode
- * (the answer to one), compute_mode, remap_pending, remap_failed, virtualization, licensed, ecc, uncorrected,
+ * (the answer to one), compute_mode, remap_pending, remap_failed, ecc, uncorrected,
  * pages_pending, slowed, width, widest (without a number: not supported), nvml_hidden (1: on the bus only).
  * Slice: nvml_error (where its files were not given to this process).
  */
@@ -26,16 +26,6 @@ typedef struct {
     unsigned domain, bus, device, pciDeviceId, pciSubSystemId;
     char busId[32];
 } nvmlPciInfo_t;
-
-typedef struct {
-    int code;
-    unsigned state;
-    char license[128], product[128];
-    unsigned enabled;
-    struct { uint32_t year; uint16_t month, day, hour, minute, second; uint8_t status; } expiry;
-} feature_t;
-
-typedef struct { int supported; unsigned count; feature_t features[3]; } features_t;
 
 static struct handle handles[LAB_RECORDS];
 static int used;
@@ -82,7 +72,7 @@ const char *nvmlErrorString(nvmlReturn_t error) { return error ? "an error of th
 
 nvmlReturn_t nvmlSystemGetDriverVersion(char *out, unsigned size) { return text(lab_machine(), "driver", out, size); }
 nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
-    *version = lab_number(lab_machine(), "nvml_cuda", lab_number(lab_machine(), "cuda", 0));
+    *version = lab_number(lab_machine(), "cuda", 0);
     return SUCCESS;
 }
 nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
@@ -176,20 +166,6 @@ nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned *current, unsign
     int mode = lab_number(record(device), "ecc", -1);
     if (mode < 0) return NOT_SUPPORTED;
     *current = *pending = mode;
-    return SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, unsigned *mode) {
-    *mode = lab_number(record(device), "virtualization", 0);
-    return SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t device, features_t *features) {
-    long licensed = lab_number(record(device), "licensed", -1);
-    memset(features, 0, sizeof *features);
-    if (licensed < 0) return NOT_SUPPORTED;
-    features->supported = 1, features->count = 1;
-    features->features[0].state = licensed;
     return SUCCESS;
 }
 

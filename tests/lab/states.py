@@ -221,11 +221,6 @@ STATES = {
         Place(driver(replace(H200, ptx_error=221))),
         says(preflight="memory-only 0; kernel-not-proven (note)"),
     ),
-    # It works, slowed (Virtual GPU Client Licensing User Guide).
-    "a virtual GPU without its licence": State(
-        Place(driver(more(H100, virtualization=2, licensed=0))),
-        says("1 GPU; vgpu-not-licensed (note)"),
-    ),
     # The card works; its virtual functions are no cards that were lost (Linux,
     # Documentation/ABI/testing/sysfs-bus-pci, physfn).
     "a host of virtual GPUs, with the virtual functions on its bus": State(

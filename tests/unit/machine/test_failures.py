@@ -144,7 +144,6 @@ MADE: dict[str, tuple[Made, ...]] = {
     "F11": (
         Made(healthy() | libcuda(init=804, path=COMPAT), "forward-compatibility-unsupported"),
         Made(healthy() | libcuda(1, path=COMPAT), "forward-compatibility-library", blocking=False),
-        Made(healthy() | libcuda(1, version=12080), "facts-disagree", blocking=False),
     ),
     "F12": (
         Made(healthy() | libcuda(init=999), "cuda-unknown-error"),
@@ -187,13 +186,6 @@ MADE: dict[str, tuple[Made, ...]] = {
     ),
     "F17": (
         Made(healthy(2) | nvml({}, {"mig": True}) | libcuda(1), "mig-without-instances", gpus=(1,)),
-    ),
-    "F18": (
-        Made(
-            healthy() | nvml({"virtualization": 2, "licensed": False}),
-            "vgpu-not-licensed",
-            blocking=False,
-        ),
     ),
     "F20": (
         Made(
@@ -357,7 +349,6 @@ HEALTHY: dict[str, tuple[Mapping[str, str], dict[str, str]]] = {
         healthy(),
         {"NVIDIA_REQUIRE_CUDA": "cuda>=12.8 brand=tesla,driver>=535"},
     ),
-    "licensed vGPU": (healthy() | nvml({"virtualization": 2, "licensed": True}), {}),
 }
 
 

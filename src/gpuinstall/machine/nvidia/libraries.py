@@ -42,10 +42,9 @@ _MISLEADING = {
 _STEADY = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
 _VISIBLE_ENTRY = re.compile(r"([0-9]{1,9})|(?:GPU|MIG)-.+")
 
-# NVML's numbers: an error, a compute mode and a virtualization mode.
+# NVML's numbers: an error and a compute mode.
 NO_PERMISSION = 4
 PROHIBITED = 2
-VIRTUAL_GPU = 2
 
 
 @dataclass(frozen=True)
@@ -96,8 +95,6 @@ class NvmlGpu:
     prohibited: bool = False
     remap_pending: bool = False
     remap_failed: bool = False
-    virtual: bool = False
-    licensed: bool | None = None
 
     @property
     def is_withheld(self) -> bool:
@@ -368,7 +365,6 @@ def _parse_gpu(index: int, line: JsonObject) -> NvmlGpu:
     if not isinstance(rows, list) or len(rows) != 4:
         rows = [0, 0, False, False]
     _, _, remap_pending, remap_failed = rows
-    licensed = line.get("licensed")
     return NvmlGpu(
         index=index,
         name=_text(line.get("name")),
@@ -385,8 +381,6 @@ def _parse_gpu(index: int, line: JsonObject) -> NvmlGpu:
         prohibited=line.get("compute_mode") == PROHIBITED,
         remap_pending=bool(remap_pending),
         remap_failed=bool(remap_failed),
-        virtual=line.get("virtualization") == VIRTUAL_GPU,
-        licensed=licensed if isinstance(licensed, bool) else None,
     )
 
 

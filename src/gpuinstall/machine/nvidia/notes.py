@@ -93,19 +93,10 @@ def _single_gpus(evidence: NvidiaEvidence) -> Iterator[Finding]:
                 gpu=gpu.index,
                 gpus=(gpu.index,),
             )
-        if gpu.virtual and gpu.licensed is False:
-            yield _note(
-                evidence,
-                "vgpu-not-licensed",
-                message=f"the virtual GPU {gpu.index} has no licence",
-                why="without one it is slow, and CUDA may be refused",
-                gpus=(gpu.index,),
-            )
 
 
 def _libraries(evidence: NvidiaEvidence) -> Iterator[Finding]:
-    """A forward-compatibility libcuda that works; kernel, NVML and libcuda that report different releases."""
-    nvml = evidence.nvml
+    """A forward-compatibility libcuda that works."""
     cuda = evidence.cuda
     has_compat = is_compat(cuda.path)
     if has_compat and evidence.cuda_works and not is_requested_compat(cuda.path):
@@ -117,23 +108,6 @@ def _libraries(evidence: NvidiaEvidence) -> Iterator[Finding]:
             why="only data-centre GPUs allow that",
             folder=folder,
         )
-    module = None if evidence.facts.wsl else evidence.kernel.module
-    if module and nvml.driver and module.version.parts != nvml.driver.parts:
-        message = f"the kernel says driver {module.version}, NVML says {nvml.driver}"
-        yield _facts_disagree(evidence, message)
-    has_both = nvml.cuda and cuda.driver_version
-    if has_both and nvml.cuda != cuda.driver_version and not has_compat:
-        message = f"NVML says CUDA {nvml.cuda}, libcuda says {cuda.driver_version}"
-        yield _facts_disagree(evidence, message)
-
-
-def _facts_disagree(evidence: NvidiaEvidence, message: str) -> Finding:
-    return _note(
-        evidence,
-        "facts-disagree",
-        message=message,
-        why="libraries of two drivers are installed, or a library was replaced while in use",
-    )
 
 
 def _surroundings(evidence: NvidiaEvidence) -> Iterator[Finding]:

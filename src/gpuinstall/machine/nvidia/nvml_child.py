@@ -127,8 +127,6 @@ def describe_card(handle: Any) -> Answer:
         **(describe_slices(handle) if is_mig else {}),
         "compute_mode": ask(nvml.nvmlDeviceGetComputeMode, handle),
         "remapped_rows": ask(nvml.nvmlDeviceGetRemappedRows, handle),
-        "virtualization": ask(nvml.nvmlDeviceGetVirtualizationMode, handle),
-        "licensed": is_licensed(handle),
     }
 
 
@@ -163,15 +161,6 @@ def memory_bytes(handle: Any) -> int | None:
     """Return the memory of a card or a MIG device."""
     amounts = ask(nvml.nvmlDeviceGetMemoryInfo, handle)
     return amounts and int(amounts.total)
-
-
-def is_licensed(handle: Any) -> bool | None:
-    """Whether a virtual GPU has its licence; None if it needs none."""
-    features = ask(nvml.nvmlDeviceGetGridLicensableFeatures, handle)
-    if not features or not features.isGridLicenseSupported:
-        return None
-    rows = features.gridLicensableFeatures[: features.licensableFeaturesCount]
-    return any(row.featureState for row in rows) if len(rows) else None
 
 
 def describe_health(handle: Any) -> Answer:

@@ -118,7 +118,7 @@ def test_another_card_or_driver_is_proven_again_without_building(workshop, stand
     workshop.document("install")
     stand_in.forget()
     play(replace(RTX_4090, driver="535.247.01"))
-    assert workshop.document("install", "--dry-run")["data"]["commands"] == []
+    assert "already up to date" in workshop.run("install", "--dry-run").out
     assert workshop.document("install")["data"]["environment"]["status"] == "proven"
     assert stand_in.sent() == {}
 
@@ -276,11 +276,11 @@ def test_going_back_brings_environment_and_lock_and_forth_again(workshop, play):
     assert workshop.document("env", "rollback", exit_code=2)["errors"][0]["code"] == "no-previous"
 
 
-def test_a_dry_run_prints_the_commands_and_writes_nothing(workshop, stand_in, play):
+def test_a_dry_run_says_what_would_come_and_writes_nothing(workshop, stand_in, play):
     play(RTX_4090)
     data = workshop.document("install", "--dry-run")["data"]
-    commands = [" ".join(command[1:3]).removesuffix(" --quiet") for command in data["commands"]]
-    assert commands == ["pip compile", "venv", "pip sync", "pip install"]
+    changes = {change["package"]: change["kind"] for change in data["lock"]["changes"]}
+    assert changes["torch"] == "added"
     assert data["plan"]["build"]["backend"] == "cu126"
     assert workshop.entries() == set()
     assert stand_in.sent() == {}
@@ -800,7 +800,7 @@ def test_an_environment_whose_torch_is_damaged_is_never_called_proven_and_is_bui
     library.unlink()
     if damage == "cut":
         library.write_bytes(whole[:-1])
-    assert workshop.document("install", "--dry-run")["data"]["commands"] != []
+    assert "nothing was changed" in workshop.run("install", "--dry-run").out
     assert workshop.document("install")["data"]["environment"]["status"] == "built"
     assert workshop.python("import torch; print(torch.__version__)") == "2.14.1+cu126"
     assert workshop.document("install")["data"]["environment"]["status"] == "none"

@@ -45,12 +45,10 @@ def test_a_package_comes_and_goes_beside_the_proven_torch(workshop, tmp_path, mo
     (workshop.folder / ".venv" / "notes.txt").write_text("mine")
     fail_every_kernel(monkeypatch, tmp_path)
 
-    rehearsed = workshop.run("install", "cowsay", "--dry-run", "--verbose").out
+    rehearsed = workshop.run("install", "cowsay", "--dry-run").out
     assert re.search(r"Download +\d+ kB to .*, \d+ kB for \.venv", rehearsed), (
         "torch is linked, and takes no space"
     )
-    commands = ("uv pip install" in rehearsed, "uv pip sync" in rehearsed, "uv venv" in rehearsed)
-    assert commands == (True, False, False), rehearsed
     added = workshop.run("install", "cowsay", "ipykernel")
     assert (added.status, KEPT in added.out) == (0, True), added.err
     assert "Preflight" not in added.err

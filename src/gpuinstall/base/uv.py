@@ -1,4 +1,4 @@
-"""uv's command lines and environment, as values: what is run is what ``--dry-run`` prints."""
+"""uv's command lines and environment, as values."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import click
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.shell import activation, joined, parent_program, quoted, this_shell
+from gpuinstall.base.shell import activation, parent_program, quoted, this_shell
 from gpuinstall.base.units import display_path, duration, number_of, readable
 from gpuinstall.cli.active import name_active
 from gpuinstall.cli.options import REQUEST, CommandOptions, find_interpreter, words_of
@@ -216,19 +216,17 @@ def _install_confirmed(project: Project, selected: InstallOptions) -> InstallRes
 
 
 def show_dry_run(project: Project, selected: InstallOptions) -> Outcome:
-    """Return what an installation would do and cost; with ``--verbose`` the commands too."""
+    """Return what an installation would do and cost."""
     from gpuinstall.install.install import dry_run
 
-    priced, commands = dry_run(project, selected)
-
+    priced = dry_run(project, selected)
     hosts = priced.bill.sources.items()
     rows = [
         *priced.lines(),
         *(("From", f"{readable(size)} from {host}") for host, size in hosts),
         ("Dry run", "nothing was changed" if priced.existing else "already up to date"),
     ]
-    details = [("$", joined(words)) for words in commands]
-    return Outcome(priced.to_dict(commands), rows, details=details)
+    return Outcome(priced.to_dict(), rows)
 
 
 def after_install(project: Project, result: InstallResult) -> None:

@@ -129,7 +129,7 @@ class CommandOptions:
     dry_run: bool = _row(
         "--dry-run",
         is_flag=True,
-        help="Show what would change and be downloaded (-v: the commands too); change nothing.",
+        help="Show what would change and be downloaded; change nothing.",
     )
     upgrade: bool = _row(
         "--upgrade", is_flag=True, help="Upgrade the requested packages to their newest versions."

@@ -8,7 +8,6 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gpuinstall.base import uv
 from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.proof_record import file_stamp
@@ -19,10 +18,9 @@ from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
 from gpuinstall.install.proof import KernelFailedError, catalog_without, preflighted
 from gpuinstall.install.swap import publish_lock, size_of
 from gpuinstall.install.transaction import OwnPlace, transact
-from gpuinstall.lock.fit import OTHER_REQUEST, Fit, read_locks
+from gpuinstall.lock.fit import OTHER_REQUEST, read_locks
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.strangers import with_locked_builds
-from gpuinstall.machine.pythons import find_python
 from gpuinstall.wheels.learned.store import known_catalog
 
 if TYPE_CHECKING:
@@ -86,26 +84,10 @@ def install(
     )
 
 
-def dry_run(
-    project: Project,
-    options: InstallOptions,
-) -> tuple[PricedLock, list[list[str]]]:
-    """Look, choose, resolve and price as an installation does; return that, and the command lines of the rest."""
-    from gpuinstall.install.stage import build_commands
-    from gpuinstall.lock.resolver import ResolverProject
-
+def dry_run(project: Project, options: InstallOptions) -> PricedLock:
+    """Look, choose, resolve and price as an installation does; return that."""
     check_replaceable(project.paths)
-    priced = _price(read_state(project, options), project)
-    python = priced.choice.python
-    commands: list[list[str]] = []
-    if not isinstance(priced.of, Fit):
-        target = priced.of.target
-        inputs = ResolverProject(priced.choice.requirements, python, target).inputs
-        command = uv.compile_lock(project.session.python, python, target.uv_platform)
-        commands.append(command + inputs)
-    if priced.existing:
-        commands += build_commands(priced, find_python(python), project.paths)
-    return priced, commands
+    return _price(read_state(project, options), project)
 
 
 @contextmanager

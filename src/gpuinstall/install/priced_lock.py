@@ -24,7 +24,7 @@ from gpuinstall.machine.pythons import find_python
 from gpuinstall.plan.values import UNASKED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.install.inspection import ExistingEnvironment
@@ -69,7 +69,7 @@ class PricedLock:
         """What is said of the files whose index gives no hash."""
         return {} if isinstance(self.of, Fit) else self.of.hashes.missing
 
-    def to_dict(self, commands: Iterable[Sequence[str]]) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the document of ``install --dry-run --json``."""
         bill = self.bill
         folders = [folder for folder, size in bill.folders.items() if size]
@@ -79,7 +79,6 @@ class PricedLock:
             "bytes": bill.fetch,
             "sources": [{"host": host, "bytes": size} for host, size in bill.sources.items()],
             "space": [{"path": str(folder), "bytes": bill.folders[folder]} for folder in folders],
-            "commands": [list(words) for words in commands],
         }
 
     def lines(self) -> Iterator[tuple[str, str]]:

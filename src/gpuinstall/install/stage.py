@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.base import uv
-from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter, site_packages
+from gpuinstall.base.environment_paths import interpreter, site_packages
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import remove_file, remove_path, write_atomically, write_temporarily
 from gpuinstall.base.shell import joined, quoted
@@ -44,44 +44,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.lock import Lock
     from gpuinstall.project import Project
     from gpuinstall.sources.session import Session
-
-
-def build_commands(
-    priced: PricedLock,
-    base: Path | None,
-    paths: EnvironmentPaths,
-) -> list[list[str]]:
-    """Return the command lines that build an environment.
-
-    Args:
-        priced: What it will hold.
-        base: The interpreter; None if uv fetches one first.
-        paths: Where it is built.
-    """
-    python = interpreter(paths.staging)
-    version = priced.choice.python
-    words: list[str] = []
-    if isinstance(priced.of, Fit):
-        names = priced.of.lock.names
-        words = refresh_words(priced.of.lock)
-    else:
-        names = frozenset(priced.of.held)
-    if priced.existing and priced.unchanged:
-        commands = []
-        leaving = leaving_packages(priced.existing, priced.unchanged)
-        if leaving:
-            commands.append(uv.take_out(python, *leaving))
-        if names - priced.unchanged:
-            commands.append(uv.add(python, paths.private_lock, paths.build_settings, words))
-        return commands
-    commands = [
-        uv.create(base or Path(f"python{version}"), paths.staging),
-        uv.sync(python, paths.private_lock, paths.build_settings, words),
-        uv.give_pip(python, carried_pip(base) if base else None),
-    ]
-    if base is None:
-        commands.insert(0, uv.fetch_python(version))
-    return commands
 
 
 def build(

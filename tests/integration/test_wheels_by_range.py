@@ -59,8 +59,7 @@ COMPANIONS = [
         "nvidia-cudnn-cu13", "9.26.0.51", "linux_aarch64", "75 80 86 90a 100f 110f 120f 121 +121"
     ),
     Companion("nvidia-cudnn-cu13", "9.28.0.42", "windows_x86_64", "75 80 86 90a 100f 120f +120f"),
-    # Fewer than half of their containers have PTX.
-    Companion("nvidia-nccl-cu12", "2.27.5", "linux_x86_64", "50 60 61 70 80 90 100 120"),
+    # Fewer than half of their containers have PTX; those of 2.27.5 are parts, which a driver would have to link.
     Companion("nvidia-nccl-cu13", "2.30.7", "linux_x86_64", "75 80 90 100 110 120"),
     Companion("nvidia-nccl-cu13", "2.30.7", "linux_aarch64", "75 80 90 100 110 120"),
     Companion("torchvision", "0.29.2", "linux_x86_64", "75 80 86 90 100 120 +120"),

@@ -109,10 +109,6 @@ class Rules:
             return True
         return any(not names.isdisjoint(build.code) for build in builds)
 
-    def make(self, build: Build) -> object:
-        """Return all that ``code`` and ``against_driver`` depend on of a build: builds that have it in common are judged once."""
-        return build
-
     def code(self, build: Build, gpu: Gpu) -> Code | Reason:
         """Return the code of a build that a GPU runs under this driver, or why there is none.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.finding import Reason, Rejection
@@ -12,11 +11,12 @@ from gpuinstall.plan.rules import NOT_THERE, broken_rule, is_read, lists_code
 from gpuinstall.plan.values import Choice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Sequence
 
+    from gpuinstall.base.machine import Gpu
     from gpuinstall.catalog import Build
     from gpuinstall.machine.protocol import Rules
-    from gpuinstall.plan.context import Codes, GpuPositions, PlanContext, Terms
+    from gpuinstall.plan.context import Codes, GpuPositions, PlanContext
     from gpuinstall.plan.values import RejectedBuild, SortKey
 
 _STAGES = (
@@ -31,16 +31,6 @@ _STAGES = (
     "no-python",
 )
 """The codes of the rules that do not depend on a GPU, in their order."""
-
-
-class JudgedBuild(NamedTuple):
-    """A build of a platform, with what the terms of a request say of it."""
-
-    build: Build
-    age: int
-    """The rank of its torch on the platform: 0 is the newest."""
-    python: str | Reason
-    """The Python to install it for, or why there is none to install it for."""
 
 
 class Candidate(NamedTuple):
@@ -70,15 +60,6 @@ class Candidate(NamedTuple):
         )
 
 
-class GpuCover(NamedTuple):
-    """What the GPUs and their driver make of a build."""
-
-    codes: Codes = ()
-    covers: GpuPositions = ()
-    """The GPUs that it runs on."""
-    obstacle: Reason | None = None
-
-
 class NoCandidate(NamedTuple):
     """A request for which every build was rejected: the request, or the machine, has yet to be named as the cause."""
 
@@ -86,73 +67,38 @@ class NoCandidate(NamedTuple):
     rejected: tuple[RejectedBuild, ...]
 
 
-@lru_cache
-def judged_builds(terms: Terms) -> tuple[JudgedBuild, ...]:
-    """Return the builds of a platform, the newest torch first, judged once for all GPUs and drivers."""
-    judged = []
-    for build in terms.builds:
-        python = _python_for(build, terms)
-        judged.append(JudgedBuild(build, terms.ages[build.torch], python))
-    return tuple(judged)
+def judge_builds(
+    builds: Iterable[Build],
+    context: PlanContext,
+    gpus: Sequence[Gpu],
+) -> tuple[list[Candidate], list[RejectedBuild]]:
+    """Return the builds that run on some of the GPUs, and those that are rejected, each in the order in which they came."""
+    candidates = []
+    rejected = []
+    for build in builds:
+        verdict = judge_build(build, context, gpus)
+        if isinstance(verdict, Reason):
+            rejected.append(Rejection(build, verdict))
+        else:
+            candidates.append(verdict)
+    return candidates, rejected
 
 
-def _python_for(build: Build, terms: Terms) -> str | Reason:
+def judge_build(build: Build, context: PlanContext, gpus: Sequence[Gpu]) -> Candidate | Reason:
+    """Return a build as a candidate, or the first reason against it."""
+    terms = context.terms
     reason = broken_rule(build, terms)
     if reason:
         return reason
     python = terms.python(terms.companions.pythons(build))
     if isinstance(python, Reason):
         return python
-    return lists_code(build, terms) or python
-
-
-def judge_builds(
-    builds: Iterable[JudgedBuild],
-    context: PlanContext,
-    cover_of: Callable[[Build], GpuCover],
-) -> tuple[list[Candidate], list[RejectedBuild]]:
-    """Return the builds that run and those that are rejected, each in the order in which they came."""
-    candidates = []
-    rejected = []
-    for build, age, python in builds:
-        if isinstance(python, Reason):
-            rejected.append(Rejection(build, python))
-            continue
-        cover = cover_of(build)
-        obstacle = is_read(build, context) or cover.obstacle
-        if obstacle:
-            rejected.append(Rejection(build, obstacle))
-        else:
-            candidates.append(Candidate(build, age, python, cover.codes, cover.covers))
-    return candidates, rejected
-
-
-def judge_of(context: PlanContext) -> Callable[[Build], GpuCover]:
-    """Return the function that applies the rules of the GPUs and their driver, to builds of one make once."""
-    make_of = context.rules.make
-    by_make: dict[object, GpuCover] = {}
-
-    def cover_of(build: Build) -> GpuCover:
-        make = make_of(build)
-        if make not in by_make:
-            by_make[make] = _judge(build, context)
-        return by_make[make]
-
-    return cover_of
-
-
-def _judge(build: Build, context: PlanContext) -> GpuCover:
-    if not context.gpus:
-        return GpuCover()
-    codes = codes_of(build, context)
-    covers = context.positions_with(codes)
-    obstacle = context.rules.against_driver(build) if covers else missing_code(codes, context)
-    return GpuCover(codes, covers, obstacle)
-
-
-def cover_nothing(_build: Build) -> GpuCover:
-    """Return that no GPU is to be covered."""
-    return GpuCover()
+    codes = tuple([context.rules.code(build, gpu) for gpu in gpus])
+    covers = tuple([place for place, code in enumerate(codes) if isinstance(code, Code)])
+    obstacle = lists_code(build, terms) or is_read(build, context)
+    if gpus and not obstacle:
+        obstacle = context.rules.against_driver(build) if covers else missing_code(codes, context)
+    return obstacle or Candidate(build, terms.ages[build.torch], python, codes, covers)
 
 
 def closest(rejected: Iterable[RejectedBuild], rules: Rules) -> RejectedBuild | None:
@@ -179,13 +125,13 @@ def preference_key(candidate: Candidate, context: PlanContext) -> SortKey:
     return (
         candidate.age,
         build.backend != context.demand.preferred_backend,
-        context.preference(build.toolkit, candidate.codes),
+        maker_key(candidate, context),
     )
 
 
 def maker_key(candidate: Candidate, context: PlanContext) -> SortKey:
     """Sort candidates of one torch as the maker prefers."""
-    return context.preference(candidate.build.toolkit, candidate.codes)
+    return context.rules.preference(candidate.build.toolkit, candidate.codes, context.gpus)
 
 
 def first_for_programs(candidates: Iterable[Candidate], context: PlanContext) -> Candidate | None:
@@ -202,16 +148,15 @@ def first_for_programs(candidates: Iterable[Candidate], context: PlanContext) ->
 
 def missing_code(codes: Codes, context: PlanContext) -> Reason | None:
     """Return for which GPU a build has no code."""
-    for gpu, code in zip(context.architectures.values(), codes, strict=True):
+    for gpu, code in zip(context.gpus, codes, strict=True):
         if isinstance(code, Reason):
             return Reason(code.code, f"{code.message} ({gpu.label})")
     return None
 
 
 def codes_of(build: Build, context: PlanContext) -> Codes:
-    """Return the code of a build that each architecture of the context runs: machines have many GPUs of few."""
-    code = context.rules.code
-    return tuple([code(build, gpu) for gpu in context.architectures.values()])
+    """Return the code of a build that each GPU of the context runs."""
+    return tuple([context.rules.code(build, gpu) for gpu in context.gpus])
 
 
 def runs(build: Build, context: PlanContext) -> bool:

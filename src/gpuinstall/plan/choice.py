@@ -11,17 +11,14 @@ from gpuinstall.machine.protocol import Code
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.candidates import (
     NoCandidate,
-    cover_nothing,
     first_for_programs,
     gpus_key,
     gpus_to_serve,
     judge_builds,
-    judge_of,
-    judged_builds,
     preference_key,
 )
 from gpuinstall.plan.compat import with_compat_fix
-from gpuinstall.plan.context import PlanContext, bare_machine, terms_of
+from gpuinstall.plan.context import PlanContext, Terms
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.gpus import gpu_fault, machine_fault, requested_gpus, with_usable_gpus
 from gpuinstall.plan.reasons import (
@@ -94,13 +91,12 @@ def _attempt(
 ) -> Plan | Rejected | NoCandidate:
     """Return what a request comes to, for the best of the Pythons if its markers make it another request."""
     outcomes = []
-    platform = bare_machine(machine)
-    for demand in parse_request(request, catalog.family, platform):
+    for demand in parse_request(request, catalog.family, machine):
         kinds = {backend.kind for backend in demand.backends}
         rules = rules_for(machine, catalog, kinds)
         context = PlanContext(
             machine,
-            terms_of(demand, platform, rules.catalog),
+            Terms(demand, machine, rules.catalog),
             rules=rules,
             gpus=requested_gpus(machine, demand.gpus, rules),
             program_constraints=program_constraints,
@@ -150,10 +146,8 @@ def _outcome_for_gpus(context: PlanContext) -> Plan | Rejected | NoCandidate:
 
 def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
     kind = context.rules.kind
-    builds = [
-        judged for judged in judged_builds(context.terms) if judged.build.backend.kind == kind
-    ]
-    candidates, rejected = judge_builds(builds, context, judge_of(context))
+    builds = [build for build in context.terms.builds if build.backend.kind == kind]
+    candidates, rejected = judge_builds(builds, context, context.gpus)
     cover = gpus_to_serve((candidate.covers for candidate in candidates), context)
     fitting = [candidate for candidate in candidates if candidate.covers == cover]
     fitting.sort(key=lambda candidate: preference_key(candidate, context))
@@ -164,9 +158,7 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
     rest = in_order(rejected, context)
     runs = [Run(index) for index in context.left_out]
     left_out = [fault.reason for fault in context.left_out.values()]
-    codes = dict(zip(context.architectures, best.codes, strict=True))
-    for gpu, architecture in zip(context.gpus, context.architecture_names, strict=True):
-        code = codes[architecture]
+    for gpu, code in zip(context.gpus, best.codes, strict=True):
         if isinstance(code, Code):
             runs.append(Run(gpu.index, code.name, code.how))
             continue
@@ -187,15 +179,14 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
 
 def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     """Choose the newest build for the CPU, or, if no source has one, the default index's build for GPUs."""
-    all_builds = judged_builds(context.terms)
-    builds = [judged for judged in all_builds if judged.build.backend == CPU]
-    candidates, rejected = judge_builds(builds, context, cover_nothing)
+    builds = [build for build in context.terms.builds if build.backend == CPU]
+    candidates, rejected = judge_builds(builds, context, gpus=())
     codes = {rejection.reason.code for rejection in rejected}
     is_requested = bool(context.demand.backends)
     # A CPU build that was requested by name is not replaced.
     if not candidates and not is_requested and codes <= _NO_FAULT_OF_THE_MACHINE:
-        builds = [judged for judged in all_builds if judged.build.on_default_index]
-        candidates, _ = judge_builds(builds, context, cover_nothing)
+        builds = [build for build in context.terms.builds if build.on_default_index]
+        candidates, _ = judge_builds(builds, context, gpus=())
     best = first_for_programs(candidates, context)
     if best is None:
         return NoCandidate(context, tuple(rejected))

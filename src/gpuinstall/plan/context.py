@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from functools import cache, cached_property, lru_cache, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Reason
@@ -16,8 +16,6 @@ from gpuinstall.plan.companions import Companions
 from gpuinstall.plan.python import at_hand, minor_version, number, span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from packaging.version import Version
 
     from gpuinstall.base.finding import Finding
@@ -25,31 +23,21 @@ if TYPE_CHECKING:
     from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.catalog import Build, CudaName
-    from gpuinstall.machine.protocol import Rules, Toolkit
+    from gpuinstall.machine.protocol import Rules
     from gpuinstall.plan.demand import Demand
-    from gpuinstall.plan.values import ProgramConstraints, SortKey
+    from gpuinstall.plan.values import ProgramConstraints
 
 
 Codes = tuple[Code | Reason, ...]
-"""What each architecture of a context runs of a build, or why it runs nothing."""
+"""What each GPU of a context runs of a build, or why it runs nothing."""
 
 GpuPositions = tuple[int, ...]
 """A set of GPUs, by their positions among those of a context."""
 
 
-def bare_machine(machine: Machine) -> Machine:
-    """Return what the terms of a request depend on of a machine: neither its GPUs nor its driver."""
-    return Machine(
-        machine.os,
-        machine.arch,
-        glibc=machine.glibc,
-        pythons=machine.pythons,
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What a choice depends on beside GPUs and driver, and what it looks up again."""
+    """What a choice depends on beside GPUs and driver, and what it looks up for each build."""
 
     demand: Demand
     platform: Machine
@@ -127,16 +115,12 @@ class Terms:
                 return rows[name]
         return None
 
-    @cached_property
-    def python(self) -> Callable[[tuple[str, ...]], str | Reason]:
-        """Return the Python for a build that has wheels for some, or why there is none; each is decided once.
+    def python(self, pythons: tuple[str, ...]) -> str | Reason:
+        """Return the Python for a build that has wheels for some, or why there is none.
 
         The order: what is fixed; the Python of the environment being replaced and the one running; the newest at hand;
         one that can be fetched.
         """
-        return cache(self._choose_python)
-
-    def _choose_python(self, pythons: tuple[str, ...]) -> str | Reason:
         demand = self.demand
         fitting = [python for python in pythons if demand.suits(python)]
         if not fitting:
@@ -175,19 +159,6 @@ class Terms:
         )
 
 
-@lru_cache
-def terms_of(
-    demand: Demand,
-    platform: Machine,
-    catalog: Catalog,
-) -> Terms:
-    """Return the terms of a demand on a platform, the same for every machine of it.
-
-    A table asks for hundreds of GPUs and drivers; what depends on neither is judged once.
-    """
-    return Terms(demand, platform, catalog)
-
-
 @dataclass(frozen=True)
 class PlanContext:
     """What one choice is made from."""
@@ -220,38 +191,6 @@ class PlanContext:
     def every_position(self) -> GpuPositions:
         """All its GPUs."""
         return tuple(range(len(self.gpus)))
-
-    @cached_property
-    def positions_with(self) -> Callable[[Codes], GpuPositions]:
-        """Return the GPUs that run something of a build, by what the architectures run of it."""
-        return cache(self._positions_with)
-
-    def _positions_with(self, codes: Codes) -> GpuPositions:
-        served = set()
-        for name, code in zip(self.architectures, codes, strict=True):
-            if isinstance(code, Code):
-                served.add(name)
-        names = enumerate(self.architecture_names)
-        return tuple(position for position, name in names if name in served)
-
-    @cached_property
-    def preference(self) -> Callable[[Toolkit, Codes], SortKey]:
-        """Sort builds of one torch as the maker prefers, by their toolkit and what the architectures run of them."""
-        gpus = tuple(self.architectures.values())
-        return cache(partial(self.rules.preference, gpus=gpus))
-
-    @cached_property
-    def architecture_names(self) -> tuple[str | None, ...]:
-        """The architecture of each GPU."""
-        return tuple(map(self.rules.architecture, self.gpus))
-
-    @cached_property
-    def architectures(self) -> dict[str | None, Gpu]:
-        """One GPU of each architecture, the first."""
-        first: dict[str | None, Gpu] = {}
-        for name, gpu in zip(self.architecture_names, self.gpus, strict=True):
-            first.setdefault(name, gpu)
-        return first
 
     def with_gpus_at(self, positions: tuple[int, ...]) -> PlanContext:
         """Return the context of some of its GPUs."""

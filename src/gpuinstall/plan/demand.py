@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.backend import CPU, Backend, is_like_a_tag, known_backend
@@ -89,7 +88,6 @@ class Demand:
         return any(map(self.python.contains, patches))
 
 
-@lru_cache
 def parse_request(
     request: Request,
     family: frozenset[str],

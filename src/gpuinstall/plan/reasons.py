@@ -192,14 +192,16 @@ def _newest_with_code(
             return _newest_but(best, Rejection(build, code))
     else:
         return _newest_but(best, obstacle)
-    gpus = sorted(context.architectures.values(), key=context.rules.rank)
     newest = f"the newest torch{restriction} with code for {_chips(context)}"
-    return Reason("newest-with-code", f"{newest}: {build.name} {context.rules.lacks(build, gpus)}")
+    return Reason(
+        "newest-with-code", f"{newest}: {build.name} {context.rules.lacks(build, context.gpus)}"
+    )
 
 
 def _chips(context: PlanContext) -> str:
-    gpus = sorted(context.architectures.values(), key=context.rules.rank)
-    return " and ".join(context.rules.architecture(gpu) or gpu.label for gpu in gpus)
+    gpus = sorted(context.gpus, key=context.rules.rank)
+    chips = [context.rules.architecture(gpu) or gpu.label for gpu in gpus]
+    return " and ".join(dict.fromkeys(chips))
 
 
 def _newest_requested(
@@ -282,8 +284,9 @@ def _other_gpus(
             return None
         return _would_give("other-choice", gpus_to_serve(covers, context), candidates, context)
     gains = []
-    for name in context.architectures:
-        cover = tuple(each for each in everywhere if context.architecture_names[each] != name)
+    names = list(map(context.rules.architecture, context.gpus))
+    for name in dict.fromkeys(names):
+        cover = tuple(each for each in everywhere if names[each] != name)
         if cover:
             other = _best_for(cover, candidates, context)
             if other.age < best.age:

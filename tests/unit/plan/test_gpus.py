@@ -17,7 +17,7 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan import Plan
 from gpuinstall.plan.candidates import gpus_to_serve
-from gpuinstall.plan.context import PlanContext, terms_of
+from gpuinstall.plan.context import PlanContext, Terms
 from gpuinstall.plan.demand import parse_request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, jetson, machine
@@ -97,7 +97,7 @@ def test_a_cover_is_judged_by_capability_then_memory_then_number_then_index():
         parse_request(Request(), frozenset({"torch"}), asked),
         rules_for(asked, frozen_catalog()),
     )
-    context = PlanContext(asked, terms_of(demand, asked, frozen_catalog()), rules, asked.gpus)
+    context = PlanContext(asked, Terms(demand, asked, frozen_catalog()), rules, asked.gpus)
 
     assert gpus_to_serve([(0,), (1, 2, 3)], context) == (0,)
     assert gpus_to_serve([(2,), (3, 4), (2, 3)], context) == (2, 3)

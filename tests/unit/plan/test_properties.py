@@ -16,8 +16,8 @@ from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog import load_catalog
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan import Plan
-from gpuinstall.plan.candidates import judge_of
-from gpuinstall.plan.context import PlanContext, terms_of
+from gpuinstall.plan.candidates import Candidate, judge_build
+from gpuinstall.plan.context import PlanContext, Terms
 from gpuinstall.plan.demand import parse_request
 from tests.unit.plan.machines import CARDS, card, machine
 
@@ -62,10 +62,10 @@ def test_no_rule_rejects_what_is_chosen(names, driver, system, request):
         parse_request(request, load_catalog().family, asked),
         rules_for(asked, load_catalog()),
     )
-    context = PlanContext(asked, terms_of(demand, asked, load_catalog()), rules, gpus)
-    cover = judge_of(context)(chosen.build)
+    context = PlanContext(asked, Terms(demand, asked, load_catalog()), rules, gpus)
+    cover = judge_build(chosen.build, context, gpus)
 
-    assert cover.obstacle is None
+    assert isinstance(cover, Candidate)
     assert len(cover.covers) == len(gpus)
     assert chosen.python in chosen.build.pythons
 

@@ -131,10 +131,6 @@ class NvidiaRules(Rules):
             return Code(chip.sm, "sass")
         return code_for(build, chip, self.catalog.drivers, self._driver.cuda)
 
-    def make(self, build: Build) -> object:
-        """Return the code, the toolkit and the libraries of a build."""
-        return build.code, build.toolkit, build.libraries, build.lists_no_code
-
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
         """Return where a build's SASS begins, if that is above a GPU."""
         sass, _ = split_code(build.code)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from gpuinstall.sources import Sources
 
 PAGES_AT_ONCE = 8
+PROGRAM_MIRROR = "GPUINSTALL_VLLM_INDEX"
+"""The variable that names a mirror of vLLM's own index."""
 NAMED = "named"
 """The id of a source that the user names."""
 
@@ -88,6 +90,8 @@ class Extensions:
     sources: Mapping[str, ExtensionSource]
     forms: tuple[re.Pattern[str], ...]
     """How a version names CUDA and torch."""
+    programs: Mapping[str, ExtensionSource]
+    """Where the makers of a program have its builds for another CUDA, a page for each ``{version}``, by its name."""
 
     @property
     def unclaimed(self) -> dict[str, tuple[Wheel, ...]]:
@@ -128,7 +132,7 @@ def load_extensions() -> Extensions:
 
     path = Path(__file__).with_name("extensions.toml")
     table = tomli.loads(path.read_text("utf-8"))
-    for row in (*table["sources"], *table["extensions"]):
+    for row in (*table["sources"], *table["programs"], *table["extensions"]):
         row.pop("evidence", None)
         if "tags" in row:
             row["tags"] = tuple(row["tags"])
@@ -140,7 +144,24 @@ def load_extensions() -> Extensions:
         rows[row["name"]] = Extension(**row)
     patterns = table["local"]["forms"]
     forms = tuple(map(re.compile, patterns))
-    return Extensions(rows, sources, forms)
+    programs = {row.pop("name"): ExtensionSource(**row) for row in table["programs"]}
+    return Extensions(rows, sources, forms, programs)
+
+
+def program_source(
+    name: str,
+    version: str,
+    environment: Mapping[str, str],
+) -> ExtensionSource | None:
+    """Return where the makers of a program have builds of a version for another CUDA; None if nowhere."""
+    source = load_extensions().programs.get(name)
+    if source is None or source.url is None:
+        return None
+    form = source.url
+    mirror = environment.get(PROGRAM_MIRROR)
+    if mirror:
+        form = mirror.rstrip("/") + form[form.index("/{version}") :]
+    return source._replace(url=form.replace("{version}", version))
 
 
 class ExtensionListing(NamedTuple):

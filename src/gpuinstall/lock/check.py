@@ -227,7 +227,9 @@ def _stale_online(
         if name not in lock.addresses
     ]
     again = LockRequest.for_target(target, pinned, catalog)
-    again = replace(again, pins=VersionPins(tuple(versions)))
+    labelled = {name: version for name, version in lock.versions.items() if "+" in version}
+    preferred = {name: labelled[name] for name in labelled if name not in catalog.family}
+    again = replace(again, pins=VersionPins(tuple(versions), preferred))
     if lock.relaxed:
         from gpuinstall.lock.relax import relaxed_again
 

@@ -16,6 +16,7 @@ from gpuinstall.lock.code_rows import CodeRows
 from gpuinstall.lock.code_rules import (
     CodeSurroundings,
     against,
+    beyond_driver,
     certainly_against,
     is_for_single_chips,
     lacking,
@@ -74,6 +75,9 @@ class Exclusion(NamedTuple):
 
     libraries: tuple[str, ...] = ()
     """Packages to add."""
+
+    file: Wheel | None = None
+    """The file that its makers have beside that of the default index."""
 
     target: int = 0
     """The position of the target that it was found for."""
@@ -147,6 +151,19 @@ class CodeCheck:
         row = self.rows[wheel]
         why = misfit(row, self._build, self.around.gpus) if row.is_whole else None
         return f"{wheel.package} {wheel.version} {why}" if why else rejected.reason.message
+
+    def refused_by_driver(self, stuck: Collection[str]) -> Iterator[Rejection[Wheel]]:
+        """Yield what was requested and is for a CUDA that a driver does not run.
+
+        Args:
+            stuck: The programs, with their versions, that are not to be changed otherwise than to older ones.
+        """
+        for rejected in self.rejected:
+            wheel = rejected.candidate
+            is_stuck = f"{wheel.package} {wheel.version.public}" in stuck
+            is_refused = beyond_driver(self.rows[wheel], self._build, self.around)
+            if is_refused and not is_stuck and wheel.package in self._rows.requested:
+                yield rejected
 
     def placeholder(self) -> str | None:
         """Return what was requested and came to a pre-release that nobody requested; None if nothing did."""

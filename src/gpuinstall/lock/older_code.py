@@ -10,6 +10,7 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.requirement import marker_holds, parse_requirement
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
+from gpuinstall.catalog.extensions import program_source
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.lock.code_rules import certainly_against, has_symbols, is_for_single_chips
@@ -61,6 +62,7 @@ class OlderVersions:
             like: What it says: without libraries, an older one is nothing in the place of one for another system.
         """
         self._unread.clear()
+        self._note_silent_index(newest)
         needs_libraries = like.system == "windows"
         wheels = self._older_wheels(newest)
         for start in range(0, len(wheels), AT_ONCE):
@@ -88,6 +90,15 @@ class OlderVersions:
             if row and not any(self._runs_beside(row, build) for build in self._runnable):
                 return False
         return True
+
+    def _note_silent_index(self, wheel: Wheel) -> None:
+        """Note that the makers of a program may have the same version for another CUDA, if their index is silent."""
+        session = self._session
+        source = program_source(wheel.package, wheel.version.public, session.environment)
+        silent = session.client.unreachable(source.url) if source and source.url else None
+        if silent:
+            message = f"{silent.host}, which has it for another CUDA, is unreachable"
+            self._unread[wheel.version] = message
 
     def has_release(self, package: str) -> bool:
         """Whether there is a wheel of a package that is no pre-release."""
@@ -201,7 +212,9 @@ class OlderVersions:
         following = self.other_name(wheel)
         if not older:
             python = self._resolution.choice.python
-            return f"no older version has a wheel for Python {python} here{following}"
+            return (
+                f"no older version has a wheel for Python {python} here{self.but_for()}{following}"
+            )
         unread = self.but_for()
         runs = "is known to run here" if unread else "runs here either"
         which = f"none of {older} older versions" if older > 1 else "not even the older version"

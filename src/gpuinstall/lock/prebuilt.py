@@ -24,6 +24,7 @@ from gpuinstall.catalog.extensions import (
     ExtensionSource,
     list_files,
     load_extensions,
+    program_source,
 )
 from gpuinstall.lock.code_check import served_gpus
 from gpuinstall.lock.extensions import ExtensionChoice, ExtensionFit, Surroundings, choose_extension
@@ -191,6 +192,37 @@ def extension_row(name: str, session: Session) -> Extension:
             sources[position] = source._replace(url=address)
     own = [ExtensionSource(NAMED, rank=4, url=url) for url in session.sources.extension_sources]
     return row._replace(sources=(*sources, *own))
+
+
+def own_build(
+    package: str,
+    version: str,
+    request: LockRequest,
+    session: Session,
+) -> Wheel | None:
+    """Return the file that a program's makers have of a version and that runs here; None if there is none."""
+    source = program_source(package, version, session.environment)
+    if source is None:
+        return None
+    program = Extension(package, (source,))
+    same = parse_requirement(f"{package}=={version}")
+    fit = choose_prebuilt(program, request, session, same).fit
+    return _locked_wheel(fit) if fit else None
+
+
+def with_own_builds(requests: Sequence[LockRequest], session: Session) -> list[LockRequest]:
+    """Return requests with the files that their locks have of a program's own index: for no GPU nothing else tells it."""
+    kept = []
+    for request in requests:
+        files = dict(request.files)
+        programs = load_extensions().programs.keys()
+        for package in programs & requirement_names(request.request.requirements):
+            version, _, label = request.pins.preferred.get(package, "").partition("+")
+            file = own_build(package, version, request, session) if label else None
+            if file:
+                files[package] = (file,)
+        kept.append(replace(request, files=files))
+    return kept
 
 
 def choose_prebuilt(

@@ -27,7 +27,13 @@ from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.units import readable
 from gpuinstall.lock.code_check import NO_CODE, CodeCheck, Exclusion, install_anyway
 from gpuinstall.lock.obstacles import shortened
-from gpuinstall.lock.prebuilt import with_dependencies, with_prebuilt, without_torch
+from gpuinstall.lock.prebuilt import (
+    own_build,
+    with_dependencies,
+    with_own_builds,
+    with_prebuilt,
+    without_torch,
+)
 from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.proposal import RejectedTorch, resolve_programs
 from gpuinstall.lock.request import LockRequest, agree_on_torch
@@ -206,7 +212,8 @@ class _Search:
             prebuilt = with_prebuilt(self._requested, self._session)
         except NoBuildError as error:
             return Conflict(error)
-        self._rounds = [_Round(tuple(prebuilt.requests))]
+        first = with_own_builds(prebuilt.requests, self._session)
+        self._rounds = [_Round(tuple(first))]
         self._stuck = frozenset()
         self._extension_torch = prebuilt.torch
         self._extension_attempts += 1
@@ -300,7 +307,10 @@ class _Search:
             why = f"nothing but {placeholder} goes with it, a pre-release that was not requested"
             return self._retreat(self._without_code(why))
         try:
-            found = [check.exclusions(self._stuck) for check in checks]
+            found = [
+                self._own_builds(resolution, check) or check.exclusions(self._stuck)
+                for resolution, check in zip(resolutions, checks, strict=True)
+            ]
         except NoBuildError as error:
             return self._retreat(Conflict(error))
         if any(found):
@@ -321,6 +331,35 @@ class _Search:
         self._answer = answer
         self._rounds[-1] = self.top._replace(requests=tuple(requests))
         return None
+
+    def _own_builds(self, resolution: Resolution, check: CodeCheck) -> list[Exclusion]:
+        """Return which programs are taken from their makers' own index: the default one's need a newer driver."""
+        exclusions = []
+        request = resolution.request
+        for rejected in check.refused_by_driver(self._stuck):
+            wheel = rejected.candidate
+            if wheel.package in request.files:
+                continue
+            own = own_build(
+                wheel.package,
+                wheel.version.public,
+                request,
+                self._session,
+            )
+            if own is None:
+                continue
+            exclusions.append(
+                Exclusion(
+                    wheel.package,
+                    "own-index-for-code",
+                    rejected.reason.message,
+                    constraint=f"{wheel.package}>={wheel.version.public}",
+                    remedy=f"{own.package} {own.version} of its makers' own index runs here",
+                    program=f"{wheel.package} {wheel.version.public}",
+                    file=own,
+                )
+            )
+        return exclusions
 
     def _retreat(self, conflict: Conflict) -> Ended | None:
         """Take back the last choice that was ours; return the conflict if there is none."""
@@ -410,7 +449,10 @@ def _without(
     """Return a request without builds of torch, within constraints and with the libraries that were missing."""
     builds = set[str]()
     libraries = dict.fromkeys(request.libraries)
+    files = dict(request.files)
     for exclusion in exclusions:
+        if exclusion.file:
+            files[exclusion.package] = (exclusion.file,)
         builds |= exclusion.builds
         libraries |= dict.fromkeys(exclusion.libraries)
     return replace(
@@ -418,6 +460,7 @@ def _without(
         catalog=request.catalog.without(lambda build: build.name in builds, "without-code"),
         pins=request.pins.within(*constraints),
         libraries=tuple(libraries),
+        files=files,
     )
 
 

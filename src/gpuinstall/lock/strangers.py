@@ -159,7 +159,12 @@ def _listed_addresses(
     session: Session,
 ) -> Iterator[str | None]:
     """Yield the addresses to which the pages of a package lead; a source that does not answer has none."""
-    from gpuinstall.catalog.extensions import Beside, list_files, load_extensions
+    from gpuinstall.catalog.extensions import (
+        Beside,
+        list_files,
+        load_extensions,
+        program_source,
+    )
     from gpuinstall.catalog.listing import default_wheels, family_wheels
     from gpuinstall.lock.prebuilt import extension_row  # which takes long to load
 
@@ -172,6 +177,10 @@ def _listed_addresses(
     for ask in asked:
         with suppress(InstallationError):
             yield from (wheel.url for wheel in ask())
+    # Its files lie beside the pages of its versions.
+    program = program_source(package, "", session.environment)
+    if program:
+        yield program.url
     if package in load_extensions().rows or sources.extension_sources:
         extension = extension_row(package, session)
         yield from (source.url for source in extension.sources)

@@ -79,7 +79,7 @@ class Host:
 
 def read_host(source: Source) -> Host:
     """Read the host."""
-    answers = parse_platform(source.answer(PLATFORM, _platform))
+    answers = json_or_none(source.answer(PLATFORM, _platform)) or {}
     system = answers.get("system", "Linux")
     processor = source.text("/proc/cpuinfo", PROCESSOR_BYTES) or ""
     translated = answers.get("translated", "")
@@ -137,14 +137,6 @@ def _translated() -> str:
     from gpuinstall.base.process import run
 
     return run(["/usr/sbin/sysctl", "-in", "sysctl.proc_translated"], seconds=2).out.strip()
-
-
-def parse_platform(text: str) -> dict[str, str]:
-    """Return what Python's platform module answered; empty if the answer is malformed."""
-    document = json_or_none(text)
-    if not isinstance(document, dict):
-        return {}
-    return {key: value for key, value in document.items() if isinstance(value, str)}
 
 
 def true_architecture(
@@ -276,7 +268,8 @@ class Folder:
 
 def read_folders(source: Source) -> dict[str, Folder]:
     """Read where the environment, uv's cache, temporary files, shared memory and CUDA's kernel cache go."""
-    return parse_folders(source.answer("folders.json", _folders))
+    answers = json_or_none(source.answer("folders.json", _folders)) or {}
+    return {name: Folder(**answer) for name, answer in answers.items()}
 
 
 def _folders() -> str:
@@ -304,18 +297,3 @@ def _measure(path: Path) -> dict[str, object]:
         "free": shutil.disk_usage(folder).free,
         "writable": os.access(folder, os.W_OK),
     }
-
-
-def parse_folders(text: str) -> dict[str, Folder]:
-    """Return the folders of an answer; what is malformed is left out."""
-    document = json_or_none(text)
-    if not isinstance(document, dict):
-        return {}
-    folders = {}
-    for name, entry in document.items():
-        if isinstance(entry, dict) and isinstance(entry.get("free"), int):
-            folders[name] = Folder(
-                entry["free"],
-                writable=entry.get("writable") is not False,
-            )
-    return folders

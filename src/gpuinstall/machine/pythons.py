@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,23 +31,13 @@ def read_pythons(source: Source) -> tuple[str, ...]:
         versions = {version for version, _ in _installed()}
         return json.dumps(sorted(versions))
 
-    return parse_pythons(source.answer("pythons.json", look))
+    return newest_patches(json_or_none(source.answer("pythons.json", look)) or ())
 
 
-def parse_pythons(text: str) -> tuple[str, ...]:
-    """Return a list of versions; a bare ``3.11`` is dropped if a full one of it is there."""
-    document = json_or_none(text)
-    if not isinstance(document, list):
-        return ()
-    versions = set()
-    minors_of_patches = set()
-    for version in document:
-        if not isinstance(version, str) or not _FOLDER.match(version):
-            continue
-        versions.add(version)
-        minor, _, _ = version.rpartition(".")
-        minors_of_patches.add(minor)
-    return tuple(sorted(versions - minors_of_patches, key=_version_key))
+def newest_patches(versions: Sequence[str]) -> tuple[str, ...]:
+    """Return versions, oldest first; a bare ``3.11`` is dropped if a full one of it is there."""
+    minors_of_patches = {version.rpartition(".")[0] for version in versions}
+    return tuple(sorted(set(versions) - minors_of_patches, key=_version_key))
 
 
 def find_python(version: str) -> Path | None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gpuinstall.machine.host import Folder, parse_folders, read_folders
+from gpuinstall.machine.host import read_folders
 from gpuinstall.machine.source import ThisMachine
 
 
@@ -41,8 +41,3 @@ print(len(read_folders(ThisMachine())))
         command, cwd=tmp_path / "gone", env=os.environ, capture_output=True, text=True, check=True
     )
     assert done.stdout == "5\n"
-
-
-def test_what_is_malformed_is_left_out():
-    text = '{"cache": {"free": 7}, "temporary": {"free": "much"}, "environment": 3}'
-    assert parse_folders(text) == {"cache": Folder(7)}

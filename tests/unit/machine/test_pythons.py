@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.machine.pythons import parse_pythons, read_pythons
+from gpuinstall.machine.pythons import newest_patches, read_pythons
 from gpuinstall.machine.source import ThisMachine
 
 
@@ -63,13 +63,12 @@ def test_only_final_releases_count(home):
 
 
 @pytest.mark.parametrize(
-    ("text", "pythons"),
+    ("versions", "pythons"),
     [
-        ('["3.11", "3.11.7", "3.9.18", "3.12"]', ("3.9.18", "3.11.7", "3.12")),
-        ('["3.10.2", "3.9.18", "3.10.13"]', ("3.9.18", "3.10.2", "3.10.13")),
-        ("[]", ()),
-        ("nonsense", ()),
+        (["3.11", "3.11.7", "3.9.18", "3.12"], ("3.9.18", "3.11.7", "3.12")),
+        (["3.10.2", "3.9.18", "3.10.13"], ("3.9.18", "3.10.2", "3.10.13")),
+        ([], ()),
     ],
 )
-def test_a_bare_minor_gives_way_to_a_full_version(text, pythons):
-    assert parse_pythons(text) == pythons
+def test_a_bare_minor_gives_way_to_a_full_version(versions, pythons):
+    assert newest_patches(versions) == pythons

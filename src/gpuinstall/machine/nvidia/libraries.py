@@ -282,19 +282,12 @@ def parse_libcuda(finished: Finished) -> LibcudaFacts:
         error = str(answer.get("error"))
         is_missing = "No such file" in error
         return LibcudaFacts(fault="missing" if is_missing else "unloadable", error=error)
-    try:
-        return _parse_devices(answer)
-    except (AttributeError, OverflowError, TypeError, ValueError):
-        return LibcudaFacts(fault="crash", error="libcuda's answer cannot be read")
-
-
-def _parse_devices(answer: JsonObject) -> LibcudaFacts:
-    version = answer.get("version")
+    version = answer["version"]
     return LibcudaFacts(
-        path=str(answer["path"]),
-        init=int(answer.get("init", 0)),
-        driver_version=None if version is None else CudaVersion.from_driver_api(int(version)),
-        devices=tuple(map(_parse_device, answer.get("devices", ()))),
+        path=answer["path"],
+        init=answer["init"],
+        driver_version=None if version is None else CudaVersion.from_driver_api(version),
+        devices=tuple(map(_parse_device, answer["devices"])),
     )
 
 
@@ -335,91 +328,60 @@ def json_lines(finished: Finished) -> list[JsonObject]:
 
 def _with_line(facts: NvmlFacts, line: JsonObject) -> NvmlFacts:
     if "init" in line:
-        library = _text(line.get("library"))
+        library = line["library"]
         return replace(
             facts,
             library=library,
-            init=_number(line["init"]) if library else None,
+            init=line["init"] if library else None,
         )
     if "count" in line:
-        cuda = _number(line.get("cuda"))
+        cuda = line["cuda"]
         return replace(
             facts,
-            driver=_driver(line.get("driver")),
+            driver=_driver(line["driver"]),
             cuda=CudaVersion.from_driver_api(cuda) if cuda else None,
-            count=_number(line["count"]) or 0,
+            count=line["count"],
         )
     if "ask" in line:
-        return replace(facts, at=_number(line["ask"]))
-    index = _number(line.get("index"))
-    if index is None:
-        return facts
-    gpu = _parse_gpu(index, line)
-    return replace(facts, gpus=(*facts.gpus, gpu))
+        return replace(facts, at=line["ask"])
+    return replace(facts, gpus=(*facts.gpus, _parse_gpu(line)))
 
 
-def _parse_gpu(index: int, line: JsonObject) -> NvmlGpu:
-    bus_id = _text(line.get("bus_id"))
-    pci_device = _number(line.get("pci_device_id"))
-    rows = line.get("remapped_rows")
-    if not isinstance(rows, list) or len(rows) != 4:
-        rows = [0, 0, False, False]
-    _, _, remap_pending, remap_failed = rows
+def _parse_gpu(line: JsonObject) -> NvmlGpu:
+    bus_id = line.get("bus_id")
+    pci_device = line.get("pci_device_id")
+    capability = line.get("compute_capability")
+    _, _, remap_pending, remap_failed = line.get("remapped_rows") or (0, 0, False, False)
     return NvmlGpu(
-        index=index,
-        name=_text(line.get("name")),
-        uuid=_text(line.get("uuid")),
+        index=line["index"],
+        name=line.get("name"),
+        uuid=line.get("uuid"),
         bus_id=bus_id and normal_address(bus_id),
         # The device above the vendor: 0x268410DE.
         pci_id=f"{pci_device & 0xFFFF:04x}:{pci_device >> 16:04x}" if pci_device else None,
-        compute_capability=_capability(line.get("compute_capability")),
+        compute_capability=ComputeCapability(*capability) if capability else None,
         memory_mib=_mebibytes(line.get("memory_bytes")),
-        mig=line.get("mig") is True,
-        slices=_parse_slices(line.get("slices")),
-        slices_withheld=line.get("slices_withheld") is True,
-        error=_number(line.get("error")),
+        mig=line.get("mig", False),
+        slices=tuple(map(_parse_slice, line.get("slices", ()))),
+        slices_withheld=line.get("slices_withheld", False),
+        error=line.get("error"),
         prohibited=line.get("compute_mode") == PROHIBITED,
         remap_pending=bool(remap_pending),
         remap_failed=bool(remap_failed),
     )
 
 
-def _parse_slices(bodies: object) -> tuple[MigDevice, ...]:
-    slices = []
-    for body in bodies if isinstance(bodies, list) else ():
-        uuid = _text(body.get("uuid")) if isinstance(body, dict) else None
-        if uuid is not None:
-            name = _text(body.get("name")) or ""
-            profile = name.partition("MIG ")[2] or None
-            memory_mib = _mebibytes(body.get("memory_bytes"))
-            slices.append(MigDevice(uuid, profile, memory_mib))
-    return tuple(slices)
+def _parse_slice(body: JsonObject) -> MigDevice:
+    profile = (body["name"] or "").partition("MIG ")[2] or None
+    return MigDevice(body["uuid"], profile, _mebibytes(body.get("memory_bytes")))
 
 
-def _capability(pair: object) -> ComputeCapability | None:
-    if not isinstance(pair, list) or len(pair) != 2:
-        return None
-    major, minor = map(_number, pair)
-    return ComputeCapability(major, minor or 0) if major else None
-
-
-def _driver(text: object) -> DriverVersion | None:
+def _driver(text: str | None) -> DriverVersion | None:
     try:
-        return DriverVersion.parse(str(text))
+        return DriverVersion.parse(text or "")
     except ValueError:
         return None
 
 
-def _mebibytes(value: object) -> int | None:
-    number = _number(value)
+def _mebibytes(number: int | None) -> int | None:
     return number >> 20 if number else None
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _number(value: object) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if value >= 0 else None

@@ -147,9 +147,10 @@ def describe_slices(handle: Any) -> Answer:
                 raise
             withheld = True
             continue
-        if part is not None:
+        uuid = part and ask(nvml.nvmlDeviceGetUUID, part)
+        if uuid:
             facts = {
-                "uuid": ask(nvml.nvmlDeviceGetUUID, part),
+                "uuid": uuid,
                 "name": ask(nvml.nvmlDeviceGetName, part),
                 "memory_bytes": memory_bytes(part),
             }

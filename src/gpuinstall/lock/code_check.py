@@ -25,7 +25,7 @@ from gpuinstall.lock.older_code import OlderVersions
 from gpuinstall.lock.resolver import MISSING_EXTRAS
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.wheels.companions import load_members
-from gpuinstall.wheels.learned.row import misfit
+from gpuinstall.wheels.learned.row import misfit, refused_by_driver
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -144,8 +144,10 @@ class CodeCheck:
         return exclusions or self._missing_libraries(stuck)
 
     def _cause(self, rejected: Rejection[Wheel]) -> str:
-        """Return why a wheel runs beside no torch: that it has no code for a GPU holds beside every one of them."""
+        """Return why a wheel runs beside no torch: what its driver or its code says holds beside every one of them."""
         wheel = rejected.candidate
+        if refused_by_driver(self.rows[wheel], self._build, self.around.gpus):
+            return rejected.reason.message
         if not self.rows[wheel].is_whole:
             self._rows.read_to_the_end(wheel)
         row = self.rows[wheel]

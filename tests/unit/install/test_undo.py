@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuinstall.base import process
 from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageError
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import SilentReporter
@@ -509,3 +510,55 @@ def test_a_record_with_malformed_stamps_is_refused(environment, stamps):
     with pytest.raises(UsageError) as refused:
         finish_undo(environment)
     assert refused.value.code == "others-change"
+
+
+ON_OVERLAYFS = """
+import subprocess, sys
+from pathlib import Path
+from unittest.mock import patch
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.install.foreign import ForeignEnvironment
+from gpuinstall.install.undo import bytes_to_copy, plan_undo
+room = Path(sys.argv[1])
+def mount(*words):
+    subprocess.run(["mount", *words], check=True)
+mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", str(room))
+lower, upper, work, root = (room / name for name in ("lower", "upper", "work", "app"))
+for folder in (lower / "lib/torch", upper, work, root):
+    folder.mkdir(parents=True)
+(lower / "lib/torch/lib.so").write_bytes(b"1" * 200_000)
+layers = f"lowerdir={lower},upperdir={upper},workdir={work},userxattr"
+mount("-t", "overlay", "-o", layers, "overlay", str(root))
+site = root / "lib"
+paths = {"purelib": site, "platlib": site, "scripts": root / "bin", "data": root}
+environment = ForeignEnvironment(Path("python"), "3.12", "venv", root, paths, {"torch": "1"})
+library = site / "torch/lib.so"
+with patch.object(ForeignEnvironment, "files_of", lambda _self, _packages: [library]):
+    assert bytes_to_copy(environment, ["torch"]) == 200_000
+    record = plan_undo(environment, ["torch"]).begin()
+    library.unlink()
+    (site / "torch/new.so").write_bytes(b"2" * 300_000)
+    record.undo()
+    assert library.read_bytes() == b"1" * 200_000
+    assert [path.name for path in (site / "torch").iterdir()] == ["lib.so"]
+    assert [path.name for path in site.iterdir()] == ["torch"]
+    (site / "torch/other.so").write_bytes(b"3" * 200_000)
+    (room / "filled").write_bytes(b"4" * 300_000)
+    try:
+        plan_undo(environment, ["torch"]).begin()
+    except InstallationError as error:
+        print(error.message.rpartition(": ")[2])
+    print([path.name for path in site.iterdir()])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="overlayfs is Linux's")
+def test_on_overlayfs_all_comes_back_and_a_full_disk_changes_nothing(tmp_path):
+    """As in a container whose image holds the environment: a link copies a file of the lower layer up."""
+    namespace = ["unshare", "--user", "--map-root-user", "--mount"]
+    if shutil.which("unshare") is None or not process.run([*namespace, "true"]).ok:
+        pytest.skip("no namespaces here")
+
+    done = process.run([*namespace, sys.executable, "-c", ON_OVERLAYFS, str(tmp_path)])
+
+    assert done.out == "No space left on device\n['torch']\n", done.err

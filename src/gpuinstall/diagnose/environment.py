@@ -74,14 +74,17 @@ def leftovers(evidence: DoctorEvidence) -> DoctorFindings:
 
 def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield that two versions of torch are in one folder."""
-    packages = evidence.contents.packages
-    versions = [package.version for package in packages if package.name == "torch"]
-    if len(versions) > 1:
+    copies = [package for package in evidence.contents.packages if package.name == "torch"]
+    if len(copies) > 1:
+        versions = ", ".join(package.version for package in copies)
+        # Into such an environment nothing can be installed: uv takes away one of the two.
+        anew = Advice(OURS, ("install", "--venv", str(evidence.venv), "--replace"))
         yield evidence.fault(
             "torch-twice",
-            f"torch is installed {len(versions)} times in one environment: {', '.join(versions)}",
+            f"torch is installed {len(copies)} times in one environment: {versions}",
             why="the files of both are mixed",
             entry="F34",
+            fixes=(anew,),
         )
 
 

@@ -258,9 +258,6 @@ class Catalog:
     """The rows about chips of the kinds that were read, by kind."""
     cuda_names: Callable[[], Mapping[str, CudaName]] = dict
     """Read the CUDA that packages carry in their names."""
-    collectives: Callable[[], Mapping[tuple[str, str], str]] = dict
-    """Read the version of NCCL that a torch and a backend's tag come with."""
-
     driver_commands: Callable[[Machine, str, bool], tuple[str, ...]] = no_commands
     """Return how the system of a machine gets a driver of a branch, for GPUs that need an old one or for others."""
 

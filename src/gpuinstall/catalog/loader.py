@@ -61,7 +61,6 @@ def parse_catalog(
         evidence=_evidence(builds),
         further={kind: partial(_further, rows, kind) for kind in FURTHER},
         cuda_names=_cuda_names,
-        collectives=_collectives,
         driver_commands=_driver_commands,
     )
 
@@ -129,14 +128,6 @@ def _cuda_names() -> Mapping[str, CudaName]:
             for name in row[major]:
                 cuda_names[name] = CudaName(int(major), first)
     return cuda_names
-
-
-@cache
-def _collectives() -> Mapping[tuple[str, str], str]:
-    versions = {}
-    for row in authored.read_data("collectives.toml")["nccl"]:
-        versions[row["torch"], row["backend"]] = row["version"]
-    return versions
 
 
 def _driver_commands(machine: Machine, branch: str, is_legacy: bool) -> tuple[str, ...]:

@@ -27,16 +27,14 @@ def cover(requests: Sequence[LockRequest]) -> Served:
 
     Raise MachineError or NoBuildError if a machine can have none, or no torch serves them all.
     """
-    machines = [request.machine for request in requests]
-    catalog = requests[0].catalog
     for request in requests:
         _ = request.choice  # a machine that can have none is refused by its own reason
     for torch in common_torches(requests):
         pinned = [request.with_torch(str(torch)) for request in requests]
         plans = [request.outcome for request in pinned]
-        candidates = serving_builds(machines, plans, catalog)
+        candidates = serving_builds(plans)
         served: Served = {}
-        for serving in best_cover(candidates, range(len(machines))):
+        for serving in best_cover(candidates, range(len(requests))):
             build = serving.build
             target = Target(
                 build.backend.tag,

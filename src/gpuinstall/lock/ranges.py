@@ -166,10 +166,10 @@ def cover_range(
         else:
             served.append(position)
     of_newest = [_of_newest_torch(plan) if isinstance(plan, Plan) else plan for plan in plans]
-    cover = best_cover(serving_builds(machines, of_newest, catalog), served)
+    cover = best_cover(serving_builds(of_newest), served)
     targets = {(serving.build.backend, serving.build.platform) for serving in cover}
     if len(targets) < len(cover):
-        cover = best_cover(serving_builds(machines, plans, catalog), served)
+        cover = best_cover(serving_builds(plans), served)
     locks: list[CoveringLock] = []
     if cover:
         python = _common_python(cover, machines, request, catalog)

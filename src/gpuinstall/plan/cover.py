@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.backend import CPU
 from gpuinstall.base.values import dataclass
-from gpuinstall.machine.protocol import Code
-from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.values import Rejected
 
 if TYPE_CHECKING:
@@ -16,8 +13,7 @@ if TYPE_CHECKING:
 
     from packaging.version import Version
 
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.catalog import Build, Catalog
+    from gpuinstall.catalog import Build
     from gpuinstall.plan.values import Plan, SortKey
 
 
@@ -30,25 +26,15 @@ class ServingBuild:
     age: int
     """The rank of its torch: 0 is the newest."""
 
-    collective_library: str
-    """The version of its NCCL; if that is not known, its own name, which no other build shares."""
-
     ranks: Mapping[int, int]
     """Its place among the builds of its torch, by machine: 0 is what the machine would choose."""
-
-    compiled: frozenset[int]
-    """The machines whose driver has to compile it first."""
 
 
 Cover = tuple[ServingBuild, ...]
 
 
-def serving_builds(
-    machines: Sequence[Machine],
-    outcomes: Iterable[Plan | Rejected],
-    catalog: Catalog,
-) -> list[ServingBuild]:
-    """Return every build that some machine runs, as its plan has it."""
+def serving_builds(outcomes: Iterable[Plan | Rejected]) -> list[ServingBuild]:
+    """Return every build that some machine runs, by the plans of the machines."""
     builds: dict[tuple[str, str], Build] = {}
     ranks: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
     for position, outcome in enumerate(outcomes):
@@ -63,40 +49,9 @@ def serving_builds(
             ranks[key][position] = seen[build.torch]
             seen[build.torch] += 1
     torches = sorted({build.torch for build in builds.values()}, reverse=True)
-    libraries = catalog.collectives()
-    serving = []
-    for key, build in builds.items():
-        library = str(build.torch), build.backend.tag
-        serving.append(
-            ServingBuild(
-                build,
-                age=torches.index(build.torch),
-                collective_library=libraries.get(library, build.name),
-                ranks=ranks[key],
-                compiled=_compiled(build, ranks[key], machines, catalog),
-            )
-        )
-    return serving
-
-
-def _compiled(
-    build: Build,
-    positions: Iterable[int],
-    machines: Sequence[Machine],
-    catalog: Catalog,
-) -> frozenset[int]:
-    """Return the machines that have a GPU which runs a build only after its driver has compiled it."""
-    if build.backend == CPU:
-        return frozenset()
-    compiled = set()
-    for position in positions:
-        machine = machines[position]
-        rules = rules_for(machine, catalog, {build.backend.kind})
-        for gpu in machine.gpus:
-            code = rules.code(build, gpu)
-            if isinstance(code, Code) and code.how == "ptx":
-                compiled.add(position)
-    return frozenset(compiled)
+    return [
+        ServingBuild(build, torches.index(build.torch), ranks[key]) for key, build in builds.items()
+    ]
 
 
 def best_cover(candidates: Sequence[ServingBuild], machines: Collection[int]) -> Cover:
@@ -126,22 +81,12 @@ def best_cover(candidates: Sequence[ServingBuild], machines: Collection[int]) ->
 
 
 def _cover_key(cover: Cover) -> SortKey:
-    """Sort covers of one size, the better the lower, by these in their order.
-
-    - How many versions of NCCL it has: GPUs with different ones cannot work together.
-    - The age of its torch, the oldest first.
-    - How many machines have to compile code first.
-    - How far it is from what the machines would choose.
-    """
-    libraries = {serving.collective_library for serving in cover if serving.build.toolkit}
-    compiled = frozenset().union(*(serving.compiled for serving in cover))
+    """Sort covers of one size, the newest torch first, then those that are nearest to what the machines would choose."""
     distance = 0
     for position in _served(cover):
         distance += min(serving.ranks[position] for serving in cover if position in serving.ranks)
     return (
-        len(libraries),
         sorted((serving.age for serving in cover), reverse=True),
-        len(compiled),
         distance,
         # Two covers that are equal up to here have to be chosen alike in every run.
         sorted(serving.build.name for serving in cover),

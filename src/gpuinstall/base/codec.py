@@ -8,6 +8,7 @@ A key that is null is missing: the field then has its default.
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import NoneType, UnionType
@@ -138,7 +139,8 @@ def _fields(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
 def _plain(kind: type, value: object, place: str) -> object:
     # Its very type: in Python, true is an integer.
     if type(value) is not kind:
-        raise MalformedError(f"{place} is {value!r}, not {_NAMES[kind]}")
+        # Shortened: it may be a whole document of another kind.
+        raise MalformedError(f"{place} is {reprlib.repr(value)}, not {_NAMES[kind]}")
     if kind is int and value < 0:  # type: ignore[operator]
         raise MalformedError(f"{place} is {value!r}, not a number from 0 up")
     return value

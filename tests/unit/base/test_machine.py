@@ -143,6 +143,14 @@ def test_a_malformed_document_is_refused_by_the_place_of_its_fault(wrong, named)
     assert "\n" not in caught.value.message
 
 
+def test_what_is_no_machine_at_all_is_not_repeated_in_the_message():
+    document: Any = [{"name": "x" * 10_000}] * 100
+    with pytest.raises(UsageError) as caught:
+        Machine.from_dict(document)
+    assert "the document is [" in caught.value.message
+    assert len(caught.value.message) < 1_000
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False),
     lambda inner: (

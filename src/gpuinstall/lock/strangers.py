@@ -145,7 +145,11 @@ def _strange_hosts(
         if server in known or (is_https and is_of_pytorch(server)):
             continue
         os = "windows" if "-win" in file.name else "linux"
-        known |= _servers(_listed_addresses(file.package, torch, backend, os, session))
+        # One page after the other, until one leads there.
+        for address in _listed_addresses(file.package, torch, backend, os, session):
+            known |= _servers([address])
+            if server in known:
+                break
         if server not in known:
             strange.setdefault(server, []).append(file.package)
     return strange

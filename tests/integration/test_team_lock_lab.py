@@ -141,7 +141,9 @@ def test_uvs_own_sync_with_an_exported_group_and_ours_make_the_same_environment(
 ):
     """As a team has it that syncs with uv in CI, and with gpuinstall on its desks."""
     workshop.document("sync")
-    workshop.document("export", "uv")
+    tables = workshop.document("export", "uv")["data"]["text"]
+    with (workshop.folder / "pyproject.toml").open("a", encoding="utf-8") as project:
+        project.write(f"\n{tables}")
     locked(workshop)
     before = (workshop.folder / "uv.lock").read_bytes()
     words = [str(uv.uv()), "sync", "--frozen", "--group", "torch-cu126"]

@@ -72,6 +72,14 @@ def test_no_command_adds_moves_or_drops_a_target(workshop, start):
     assert wrong == {}
 
 
+def test_a_target_beside_the_lock_of_this_machine_takes_nothing_from_it(workshop):
+    workshop.document("install", "torch==2.13.0", "--backend", "cu126")
+    workshop.document("lock", "torch", "--target", "cpu")
+    before = targets(workshop)
+    workshop.document("install", "torch", "--upgrade")
+    assert targets(workshop) == before == {"pylock.cpu.toml": "cpu", "pylock.cu126.toml": "cu126"}
+
+
 def test_a_machine_that_runs_none_of_them_is_told_so_and_nothing_is_written(workshop, play):
     workshop.document("lock", "torch", "--target", "cu126")
     play(FakeDriver(nvml_missing=True, cu_missing=True))

@@ -189,9 +189,10 @@ def targets_of(folder: Path) -> list[Target]:
 
 
 def named_targets(folder: Path) -> list[Target]:
-    """Return those targets of the locks of ours in a folder that were requested by name."""
+    """Return the targets of a folder's locks if one was requested by name; else they are those of its machine alone."""
     locks = map(readable_lock, locks_in(folder))
-    return [Target.parse(lock.target) for lock in locks if lock and lock.requested_backend]
+    is_named = any(lock.requested_backend for lock in locks if lock)
+    return targets_of(folder) if is_named else []
 
 
 def best(

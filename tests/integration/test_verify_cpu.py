@@ -149,7 +149,7 @@ def test_a_file_that_torch_lost_is_named(broken):
     assert fault.name == "import"
     assert fault.message is not None
     assert fault.message.endswith(f"{LOST}torch/lib/libtorch_cpu.so")
-    assert fault.id is None
+    assert fault.id == "F167"
 
 
 def test_a_file_of_torch_that_was_cut_is_named(broken):

@@ -102,7 +102,7 @@ def test_a_torchaudio_of_another_cuda_minor_fails_with_its_entry(verify):
         assert fault.message.startswith(
             "torchaudio-filter: RuntimeError: Detected that PyTorch and TorchAudio were compiled with"
         )
-        assert str(fault.fixes[0]).startswith("gpuinstall install --venv ")
+        assert str(fault.fixes[0]).startswith("gpuinstall install --into --venv ")
         assert " torch torchaudio" in str(fault.fixes[0])
         assert programs(device)["torchvision-nms"].status == "passed"
 
@@ -174,7 +174,7 @@ def test_a_package_that_was_compiled_beside_a_torch_is_imported(verify, site):
     verdict = verify(TWO, {})
     (fault,) = verdict.devices[0].faults
     assert (fault.message.partition(":")[0], fault.id) == ("torch-scatter-import", "F56")
-    assert str(fault.fixes[0]).startswith("gpuinstall install --venv ")
+    assert str(fault.fixes[0]).startswith("gpuinstall install --into --venv ")
     assert " torch torch-scatter " in str(fault.fixes[0])
 
 

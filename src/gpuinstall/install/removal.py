@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageError
-from gpuinstall.base.files import is_folder
+from gpuinstall.base.files import is_folder, remove_path
 from gpuinstall.base.in_use import hold_alone
 from gpuinstall.base.text import some
 from gpuinstall.environments.cuda_compat.libraries import libraries_beside, remove_libraries
 from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.records import forget, remembered, was_at
 from gpuinstall.install.disposal import dispose
-from gpuinstall.install.environment_lock import WAIT_S, environment_lock
+from gpuinstall.install.environment_lock import WAIT_S, environment_lock, is_idle
 from gpuinstall.install.inspection import check_replaceable
 from gpuinstall.install.scripts import cached_folders, remove_cached, script_environments
 from gpuinstall.install.swap import size_of
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
+
+
+_ROOM = 1_000_000
+"""The bytes that removing an environment needs, for the folder and the lock of its run."""
 
 
 def remove(
@@ -56,6 +61,11 @@ def remove(
     """
     check_replaceable(paths)
     removed = find_removable(paths, previous_only=previous_only, with_packages=with_packages)
+    if is_idle(paths) and shutil.disk_usage(paths.folder).free < _ROOM:
+        # A full disk takes not even a new folder: the bytecode of what is about to go makes room.
+        for folder in removed:
+            for cache in list(folder.rglob("__pycache__")):
+                remove_path(cache)
     with _unused(paths), environment_lock(paths, reporter, wait):
         removed = find_removable(paths, previous_only=previous_only, with_packages=with_packages)
         libraries = None if previous_only else _libraries_of_last(paths)

@@ -49,7 +49,7 @@ types: $(READY)
 	$(DEV) -m mypy
 
 torture: $(READY)
-	$(DEV) -m tests.torture
+	LAB_SECONDS=300 $(DEV) -m pytest -q -m "not network" tests/hostile
 
 bench: $(READY)
 	$(DEV) -m compileall -q src
@@ -76,7 +76,7 @@ lockfiles: $(READY)
 	$(DEV) tools/uv_programs.py
 
 bootstrap: $(READY)
-	$(DEV) tools/bundle.py
+	$(DEV) -m tools.bundle
 
 # What the heavy tests start beside Python, on Debian and Ubuntu.
 packages:

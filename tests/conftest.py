@@ -23,7 +23,7 @@ settings.register_profile(
 settings.load_profile("gpuinstall")
 
 
-def pytest_configure(config: pytest.Config):
+def pytest_configure(config):
     """Leave the user's home; its workers are started in the one that the session makes. A blank in it is no fault."""
     if hasattr(config, "workerinput"):
         return
@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config):
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
+def pytest_xdist_auto_num_workers():
     """One more than there are processors: a test of processes waits for a fifth of its time."""
     return (os.cpu_count() or 1) + 1
 

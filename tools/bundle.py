@@ -1,4 +1,4 @@
-"""Write dist/bootstrap.py, which carries the tool's wheel and the pins, and dist/bootstrap.ps1, which carries that.
+"""Write dist/bootstrap.py, which carries what the tool is made from, and dist/bootstrap.ps1, which carries that.
 
 Each is one file that a team can serve.
 """
@@ -7,28 +7,27 @@ from __future__ import annotations
 
 import base64
 import io
-import subprocess
 import sys
-import tempfile
 import textwrap
 import zipfile
 from pathlib import Path
 
+import bootstrap
+
 ROOT = Path(__file__).resolve().parent.parent
-PINS = ("uv.txt", "uv-programs.txt", "tool.txt")
 EMPTY = 'PAYLOAD = ""\n'
 EMPTY_FOR_WINDOWS = "$carried = ''\n"
 
 
 def write_single_files(folder: Path) -> None:
-    """Build the wheel, pack it with the pins, and put both into the scripts, for ``folder``."""
+    """Pack what the tool is made from, and put it into the scripts, for ``folder``."""
     encoded = base64.b85encode(payload()).decode()
     lines = "\n".join(textwrap.wrap(encoded, 120))
     script = _filled("bootstrap.py", EMPTY, f'PAYLOAD = """\n{lines}\n"""\n')
     folder.mkdir(exist_ok=True)
-    bootstrap = folder / "bootstrap.py"
-    bootstrap.write_text(script, encoding="utf-8")
-    bootstrap.chmod(0o755)
+    file = folder / "bootstrap.py"
+    file.write_text(script, encoding="utf-8")
+    file.chmod(0o755)
     (folder / "bootstrap.ps1").write_text(for_windows(script), encoding="ascii")
 
 
@@ -47,20 +46,12 @@ def _filled(name: str, empty: str, full: str) -> str:
 
 
 def payload() -> bytes:
-    """Return the wheel and the pins in one archive; the same tree gives the same bytes."""
-    files = {name: (ROOT / "lockfiles" / name).read_bytes() for name in PINS}
-    with tempfile.TemporaryDirectory() as folder:
-        uv = Path(sys.executable).with_name("uv")
-        options = ("-q", "--wheel", "--offline", "--no-cache", "--out-dir", folder)
-        subprocess.run([uv, "build", *options, ROOT], check=True)
-        wheel = next(Path(folder).glob("*.whl"))
-        files[wheel.name] = wheel.read_bytes()
+    """Return what the tool is made from in one archive; the same tree gives the same bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        for name, content in sorted(files.items()):
+        for name, content in bootstrap.read_sources().items():
             # Without the time of packing.
-            entry = zipfile.ZipInfo(name)
-            archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
 
 

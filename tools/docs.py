@@ -29,7 +29,7 @@ from tests.lab.source import room_graph
 from gpuinstall import Machine, Request, __version__, choose, load_catalog
 from gpuinstall.base.uv import uv
 from gpuinstall.catalog.authored import TABLES
-from gpuinstall.catalog.failures.table import load_advice, load_failures, load_lookalikes
+from gpuinstall.catalog.failures.table import load_failures, load_lookalikes
 from gpuinstall.cli.main import COMMANDS, entrance
 from gpuinstall.sources.provenance import SETTING_RULES
 from gpuinstall.verify.kernels import all_gpus, deep, programs, quick
@@ -212,8 +212,6 @@ def _by_group(write: Callable[[Failure], str]) -> str:
         parts += [write(failure) for failure in failures if failure.group == group]
     parts += ["\n## What only looks like a GPU problem\n"]
     parts += [f"- **{other.title}**: {other.why}" for other in load_lookalikes()]
-    parts += ["\n## Common advice that does not help\n"]
-    parts += [f"- *{advice.told}*: {advice.why}." for advice in load_advice().values()]
     return "\n".join(parts) + "\n"
 
 

@@ -122,12 +122,9 @@ def lock(
 
     settings = Settings(request, only=bool(request.requirements))
     with open_project(Path(folder).absolute(), settings, reporter) as project:
-        declared = project.read_folder_request()
-        request = project.request_for(declared.listed)
+        request = project.read_request()
         requests = lock_requests(project, request, targets, [machine] if machine else [])
-        return write_locks(
-            LockOptions(project.folder, requests, declared, upgrade=upgrade), project.session
-        )
+        return write_locks(LockOptions(project.folder, requests, upgrade=upgrade), project.session)
 
 
 def verify(

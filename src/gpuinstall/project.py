@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from gpuinstall.environments.cuda_compat.trial import MachineHere
     from gpuinstall.lock.conda import CondaRequest
     from gpuinstall.lock.declaration import Declaration
-    from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.target import Target
@@ -143,12 +142,15 @@ class Project:
             self.folder,
             configured=configured.torch_index,
         )
-        sources = sources.with_extensions(
-            chosen.extension_sources,
-            configured.extension_sources,
-            self.folder / "pyproject.toml",
-        )
-        sources = sources.with_settings(self.source_settings)
+        for address in chosen.extension_sources:
+            setting = source_setting("gpuinstall", "extension-sources", address, Path("Sourcing"))
+            sources = sources.with_address(setting, is_chosen=False)
+        file = self.folder / "pyproject.toml"
+        pages = [
+            source_setting("gpuinstall", "extension-sources", address, file)
+            for address in configured.extension_sources
+        ]
+        sources = sources.with_settings((*pages, *self.source_settings))
         sources.admit(sources.chosen, self.reporter)
         sources.explain_ignored_settings(self.reporter)
         return sources
@@ -251,7 +253,7 @@ class Project:
 
             with suppress(LockError):
                 lock = read_lock(path)
-                if not lock.evidence:
+                if not lock.is_ours:
                     continue
                 for name in lock.indexes.keys() - removed:
                     yield source_setting(
@@ -309,10 +311,15 @@ class Project:
             here = self.resources.enter_context(beside)
             if given is None or here.libraries:
                 return here
-        from gpuinstall.environments.cuda_compat.take import CompatRequest, take_libraries
+        from gpuinstall.environments.cuda_compat.take import take_libraries
 
-        request = CompatRequest(given, self._locked_compat(), self.paths.folder)
-        return take_libraries(request, self.session, self.resources)
+        return take_libraries(
+            given,
+            self._locked_compat(),
+            self.paths.folder,
+            session=self.session,
+            resources=self.resources,
+        )
 
     def _locked_compat(self) -> CompatArchive | None:
         """Return the archive of forward-compatibility libraries that a lock of the folder names; it is announced."""
@@ -321,8 +328,8 @@ class Project:
         from gpuinstall.sources.sources import FolderSetting
 
         for lock in read_locks(self.paths.folder):
-            url = lock.cuda_compat.get("url")
-            sha256 = lock.cuda_compat.get("sha256")
+            url = lock.record.cuda_compat.get("url")
+            sha256 = lock.record.cuda_compat.get("sha256")
             if url and sha256:
                 file = self.paths.folder / lock.name
                 setting = FolderSetting("cuda-compat", file, url, "libraries above the driver")
@@ -331,18 +338,12 @@ class Project:
         return None
 
     def keep_compat(self) -> None:
-        """Keep the libraries that ``cuda_compat`` has brought, now that an environment is proven with them.
-
-        What runs that were killed have left of theirs goes.
-        """
-        from gpuinstall.environments.cuda_compat.libraries import remove_abandoned
-
-        remove_abandoned(self.paths.folder)
+        """Keep the libraries that ``cuda_compat`` has brought, now that an environment is proven with them."""
         if self.settings.cuda_compat is None or self.compat_libraries is None:
             return
-        from gpuinstall.environments.cuda_compat.take import keep_taken
+        from gpuinstall.environments.cuda_compat.libraries import keep_libraries
 
-        keep_taken(self.compat_libraries, self.paths.folder)
+        keep_libraries(self.compat_libraries, self.paths.folder)
 
     def here(self, request: Request) -> Machine | None:
         """Return this machine, where kernels run; None if GPUs are requested that it lacks."""
@@ -427,8 +428,8 @@ class Project:
         request = self.settings.request
         return RequirementsFile(request.requirements, request.constraints)
 
-    def read_folder_request(self, *, quiet: bool = False) -> FolderRequest:
-        """Return what the folder is to hold; say what counts of it, and where it comes from.
+    def read_request(self, *, quiet: bool = False) -> Request:
+        """Return the whole request: what the folder is to hold, and how; say what counts of it, and where from.
 
         Args:
             quiet: Say nothing; it was said before.
@@ -438,42 +439,38 @@ class Project:
         """
         recorded = self._recorded
         request = self._merge(recorded)
-        if self.settings.only:
-            return request
-        reporter = SilentReporter() if quiet else self.reporter
-        self._announce(recorded, reporter)
-        files = [self.declaration.listed, *self.settings.files.values()]
-        self._admit_included(files, reporter)
-        self.admit_addresses(request, self._added_lines, reporter)
-        return request
+        if not self.settings.only:
+            reporter = SilentReporter() if quiet else self.reporter
+            self._announce(recorded, reporter)
+            self.admit_addresses(request, self._added_lines, reporter)
+        return self._completed(request)
 
     @property
-    def _recorded(self) -> FolderRequest:
+    def _recorded(self) -> Request:
         """What the locks of the folder, or of its environment, were made for."""
         from gpuinstall.lock.folder_request import recorded_request
 
         return recorded_request(self.paths.folder, self.own_lock)
 
-    def _merge(self, recorded: FolderRequest) -> FolderRequest:
+    def _merge(self, recorded: Request) -> Request:
         """Return what the folder is to hold. Of two that name a package, the later one counts:
 
         - what its locks record: added by hand or from a file by an earlier command;
         - its own files, by a line that is new there;
         - what the caller adds now, which is all of it with ``only``.
         """
-        from gpuinstall.lock.folder_request import FolderRequest
+        from gpuinstall.lock.folder_request import adding, declaring, following, without
 
         settings = self.settings
-        request = FolderRequest()
+        request = FOLDERS_OWN
         if not settings.only:
-            declaration = self._declaration_beside(recorded)
-            request = recorded.declaring(declaration)
-        request = request.adding(self._added_by_hand, self._added_files)
+            request = declaring(recorded, self._declaration_beside(recorded))
+        request = adding(request, self._added_by_hand, self._added_files)
         if settings.without and not settings.only:
-            request = request.without(settings.without)
-        return request.following(recorded)
+            request = without(request, settings.without)
+        return following(request, recorded)
 
-    def _declaration_beside(self, recorded: FolderRequest) -> Declaration:
+    def _declaration_beside(self, recorded: Request) -> Declaration:
         """Return what the files of the folder ask for, without its project if that is requested by hand."""
         if not self.declaration.package:
             return self.declaration
@@ -485,7 +482,7 @@ class Project:
                 return self.declaration.beside_project
         return self.declaration
 
-    def _announce(self, recorded: FolderRequest, reporter: Reporter) -> None:
+    def _announce(self, recorded: Request, reporter: Reporter) -> None:
         """Report which files of the folder count, and which have changed since they were read."""
         from gpuinstall.lock.declaration import changed_inputs
 
@@ -501,33 +498,18 @@ class Project:
             reporter.warn(f"{name} is not read; to install what it has: {export}")
         unread = {name: lines for name, lines in recorded.files.items() if name not in read}
         for change in changed_inputs(unread, self.paths.folder):
-            reporter.warn(f"the lock is older than {change.message} (-r FILE reads a file again)")
+            reporter.warn(f"the lock is out of date: {change.message} (-r FILE reads a file again)")
         if self.conda.note:
             reporter.warn(f"environment.yml: {self.conda.note}")
 
     @property
     def _added_lines(self) -> set[str]:
         """Every requirement that the caller adds, who knows where it comes from."""
-        from gpuinstall.lock.declaration import canonical
-
-        lines = set(canonical(self._added_by_hand.requirements))
-        return lines.union(*self._added_files.values())
-
-    def _admit_included(self, files: Iterable[RequirementsFile], reporter: Reporter) -> None:
-        """Name the files outside the folder that requirements files include; raise UsageError if it is not trusted."""
-        from gpuinstall.sources.sources import FolderSetting
-
-        folder = self.folder.resolve()
-        settings = []
-        for file, included_by in dict.fromkeys(joined_files(files).included):
-            if not file.is_relative_to(folder):
-                settings.append(FolderSetting("-r", included_by, str(file), "requirements"))
-        if settings:
-            self.sources.admit(settings, reporter)
+        return set(self._added_by_hand.lines).union(*self._added_files.values())
 
     def admit_addresses(
         self,
-        declared: FolderRequest,
+        declared: Request,
         own: Container[str],
         reporter: Reporter,
     ) -> None:
@@ -543,7 +525,7 @@ class Project:
         if settings:
             self.sources.admit(settings, reporter)
 
-    def _address_setting(self, text: str, declared: FolderRequest) -> FolderSetting | None:
+    def _address_setting(self, text: str, declared: Request) -> FolderSetting | None:
         """Return what a requirement says of its source; None if it has no address, or one in a trusted folder."""
         from gpuinstall.base.text import redacted
         from gpuinstall.sources.sources import FolderSetting
@@ -572,19 +554,19 @@ class Project:
     @cached_property
     def request(self) -> Request:
         """What the caller names, or what the folder's files ask for, or torch; what was recorded does not count."""
-        from gpuinstall.lock.folder_request import FolderRequest
+        from gpuinstall.lock.folder_request import declaring
 
         files = self.settings.files.values()
         listed = joined_files((self._requested_in_words, *files))
         if not listed.requirements:
-            declared = FolderRequest().declaring(self.declaration)
+            declared = declaring(FOLDERS_OWN, self.declaration)
             self.admit_addresses(declared, (), self.reporter)
             listed = self.declaration.listed | listed
-        self._admit_included([listed], self.reporter)
-        return self.request_for(listed)
+        request = Request(listed.requirements, constraints=listed.constraints)
+        return self._completed(request)
 
-    def request_for(self, listed: RequirementsFile) -> Request:
-        """Return the request for what is ``listed``. Of each other thing, who says it first here decides:
+    def _completed(self, listed: Request) -> Request:
+        """Return a request for what is ``listed``. Of each other thing, who says it first here decides:
 
         - the caller, by an option or an argument;
         - ``[tool.gpuinstall]``, then ``.python-version`` and ``requires-python``;
@@ -599,9 +581,12 @@ class Project:
             request,
             requirements=requirements,
             constraints=listed.constraints,
+            files=listed.files,
+            revision=listed.revision,
             python=request.python or self.config.python or self.conda.python,
             preferred_backend=self.conda.backend,
             allowed_backends=request.allowed_backends or self.config.allowed_backends,
+            newest_per_target=request.newest_per_target or self.config.newest_per_target,
             preferred_pythons=(*request.preferred_pythons, *running),
             managed_pythons=request.managed_pythons and not request.sourcing.offline,
             preferred=self.preferred,
@@ -647,12 +632,11 @@ class Project:
 
         return build_files_digest(folders, self.folder)
 
-    def environment_request(self, declared: FolderRequest) -> Request:
+    def environment_request(self, request: Request) -> Request:
         """Return the request of the folder for its environment, whose Python comes first and whose target stays."""
         from gpuinstall.environments.environment import read_marker
         from gpuinstall.plan.demand import parse_request
 
-        request = self.request_for(declared.listed)
         existing = read_marker(self.paths.venv)
         if existing:
             pythons = (existing.python, *request.preferred_pythons)
@@ -674,7 +658,7 @@ class Project:
         """Return a request for one of the targets of the folder: a member's machine adds and moves none."""
         from gpuinstall.plan import Plan, choose
 
-        own = self.own_lock.requested_backend if self.own_lock else None
+        own = self.own_lock.record.asked if self.own_lock else None
         targets = self.named_targets
         platform = (self.machine.os, self.machine.arch)
         tags = [one.backend for one in targets if (one.os, one.arch) == platform]
@@ -724,7 +708,8 @@ def lock_requests(
                 builds_here=project.settings.machine is None,
             )
             return _locked_requests(project, here) or (here,)
-    alone = [LockRequest(machine, request, catalog, builds_here=False) for machine in machines]
+    together = replace(request, newest_per_target=False)
+    alone = [LockRequest(machine, together, catalog, builds_here=False) for machine in machines]
     if len(alone) == 1 and not targets:
         return tuple(alone)
     serving: dict[Target, Collection[int]] = {Target.parse(text): () for text in targets}
@@ -766,7 +751,7 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
                 machine=here.machine,
                 request=replace(here.request, allowed_backends=(target.backend,)),
             )
-            if own.requested_backend:
+            if own.record.asked:
                 exact = replace(exact, request=replace(here.request, backend=target.backend))
             if isinstance(exact.outcome, Plan):
                 request = exact

@@ -8,10 +8,9 @@ from dataclasses import replace
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
+from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.gpu_names import counted_names, find_gpu
 
-_COMPAT = re.compile(r"(\S+)(?: with|,| \+)? cuda[ -]compat[ -](\d{2})[.-](\d)")
 _OLDEST_BRANCH = 100
 """No branch of drivers has a number below it, and no CUDA nor release of vGPU software one above."""
 _DRIVER = re.compile(
@@ -30,8 +29,7 @@ def machine_in_words(
     """Return a machine of the names of its GPUs and its driver.
 
     Nothing else is known of it: not its memory, its Pythons or, unless it is given, its glibc. Neither macOS nor the
-    GPUs of makers whose builds ask for no driver need one. ``550.54 with cuda-compat 13.0`` is a driver whose libcuda
-    NVIDIA's forward-compatibility package replaces.
+    GPUs of makers whose builds ask for no driver need one.
 
     Raises:
         UsageError: Nothing has one of the names, or the driver is missing.
@@ -77,25 +75,14 @@ def described_machine(
             libc="glibc",
             glibc=glibc,
         )
-    return replace(machine, driver=_driver(driver)) if driver else machine
+    if driver is None:
+        return machine
+    return replace(machine, driver=Driver(driver_in_words(driver), found_via="words"))
 
 
 def requires_driver(machine: Machine) -> bool:
     """Whether what runs on the GPUs depends on the driver."""
     return machine.os != "macos" and not all(gpu.architecture for gpu in machine.gpus)
-
-
-def _driver(text: str) -> Driver:
-    """Read a driver, and the forward-compatibility package above it if that is given."""
-    compat = _COMPAT.fullmatch(text.strip().lower())
-    if compat is None:
-        return Driver(driver_in_words(text), found_via="words")
-    return Driver(
-        driver_in_words(compat[1]),
-        CudaVersion(int(compat[2]), int(compat[3])),
-        found_via="words",
-        compat=True,
-    )
 
 
 def _platform_in_words(

@@ -1,22 +1,17 @@
 """The selector page in a real browser: answered by its script, from its own document, without a request."""
 
-from __future__ import annotations
-
 import json
 import random
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from tools.site.selector import PACKAGES, kinds_of_gpus, selector_page
 
 from tests.frozen import frozen_catalog
-from tests.lab.browser import CHROMIUM, Browser, browser
+from tests.lab.browser import CHROMIUM, browser
 from tests.lab.forked import gpuinstall
 from tests.lab.shared import once
-from tests.unit.test_selector import SMALL, Visit, any_visit
+from tests.unit.test_selector import SMALL, any_visit
 
 pytestmark = [
     pytest.mark.browser,
@@ -33,8 +28,8 @@ SHOW = """(hashes) => hashes.map((hash) => {
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    def make(folder: Path):
+def place(tmp_path_factory):
+    def make(folder):
         folder.mkdir()
         (folder / "index.html").write_text(selector_page(frozen_catalog(), SMALL), encoding="utf-8")
 
@@ -42,18 +37,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def started(tmp_path_factory):
     with browser(tmp_path_factory.mktemp("profile")) as running:
         yield running
 
 
 @pytest.fixture
-def opened(started: Browser, place: Path) -> Browser:
+def opened(started, place):
     started.open(place.as_uri())
     return started
 
 
-def address(visit: Visit) -> str:
+def address(visit):
     """Return the part of the page's address that stands for a visit."""
     kind = kinds_of_gpus(frozen_catalog())[visit.kind]
     name = f"{kind.cards[0]} ({kind.code})" if kind.code else kind.cards[0]
@@ -63,9 +58,8 @@ def address(visit: Visit) -> str:
     )
 
 
-def shown(page: Browser, addresses: list[str]) -> list[dict[str, Any]]:
-    answers: list[dict[str, Any]] = page.run(f"({SHOW})({json.dumps(addresses)})")
-    return answers
+def shown(page, addresses):
+    return page.run(f"({SHOW})({json.dumps(addresses)})")
 
 
 def test_random_machines_are_answered_as_plan_answers_them(opened):

@@ -1,7 +1,5 @@
 """What other programs rely on: exit statuses, one document on stdout, the keys of the envelope."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import fields
@@ -34,7 +32,7 @@ MACHINE = {
 }
 
 
-def document(*arguments: str, cwd: Path | None = None) -> dict[str, Any]:
+def document(*arguments, cwd=None):
     """Run a command for its document; the document's exit code is the process's."""
     done = gpuinstall(*arguments, "--json", cwd=cwd)
     parsed: dict[str, Any] = json.loads(done.out)
@@ -49,7 +47,7 @@ def document(*arguments: str, cwd: Path | None = None) -> dict[str, Any]:
     return parsed
 
 
-def words() -> list[tuple[str, ...]]:
+def words():
     """The commands, and below groups such as ``export`` theirs."""
     found = {name: import_module(f"gpuinstall.cli.{name}").command for name in COMMANDS}
     groups = {
@@ -62,7 +60,7 @@ def words() -> list[tuple[str, ...]]:
     return [*((name,) for name in alone), *below]
 
 
-def options_of(*command: str) -> set[str]:
+def options_of(*command):
     """Return the names that a command gives to its function."""
     found: click.Command = import_module(f"gpuinstall.cli.{command[0]}").command
     for name in command[1:]:

@@ -1,11 +1,8 @@
 """What errors and pages tell people to type is there: the command, and the options that follow it."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex
-from collections.abc import Iterator
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -27,7 +24,7 @@ FILES = [
 ]
 
 
-def hints() -> set[tuple[str, str]]:
+def hints():
     """The words of each call up to its first option, and each option in it; a program that is run has its own."""
     return {
         (re.sub(r"\{[^}]*\}", "", call).partition(" -")[0], option)
@@ -38,7 +35,7 @@ def hints() -> set[tuple[str, str]]:
     }
 
 
-def known(words: str) -> set[str]:
+def known(words):
     """The options of the command that ``words`` begin with."""
     command: click.Command | None = entrance
     for word in words.split():
@@ -84,7 +81,7 @@ def test_an_option_of_a_command_as_a_value_is_its_own():
     assert wrong == []
 
 
-def _words(node: ast.AST) -> list[str]:
+def _words(node):
     """The words of a command line that is a tuple, a list, or the arguments of a call, as far as they are literal."""
     if isinstance(node, ast.Call):
         parts = node.args
@@ -104,7 +101,7 @@ def _words(node: ast.AST) -> list[str]:
 
 
 @cache
-def texts(folder: Path = SOURCE) -> frozenset[str]:
+def texts(folder=SOURCE):
     """Each text in the source that is not a docstring, a name in each of its gaps."""
     found = set[str]()
     for path in folder.rglob("*.py"):
@@ -121,7 +118,7 @@ def texts(folder: Path = SOURCE) -> frozenset[str]:
     return frozenset(found)
 
 
-def changes(folder: Path = SOURCE) -> set[str]:
+def changes(folder=SOURCE):
     """Each line in the source that says with which option to run the command again."""
     return {
         line
@@ -165,13 +162,11 @@ def test_what_a_plan_advises_is_an_option_of_install_too():
     assert named - options == set()
 
 
-def _part(part: ast.expr) -> str:
+def _part(part):
     return str(part.value) if isinstance(part, ast.Constant) else "numpy"
 
 
-def commands(
-    group: click.Group = entrance, words: tuple[str, ...] = ()
-) -> Iterator[tuple[list[str], click.Command]]:
+def commands(group=entrance, words=()):
     """Yield the words that run each command, with whatever it needs, and the command."""
     for name in group.list_commands(click.Context(group)):
         command = group.get_command(click.Context(group), name)
@@ -184,7 +179,7 @@ def commands(
         yield ["gpuinstall", *words, name, *(word for need in needs for word in need)], command
 
 
-def _needed(parameter: click.Parameter) -> list[str]:
+def _needed(parameter):
     value = parameter.type.choices[0] if isinstance(parameter.type, click.Choice) else "needed"
     return [value] if isinstance(parameter, click.Argument) else [parameter.opts[0], value]
 

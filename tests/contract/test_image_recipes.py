@@ -1,7 +1,5 @@
 """The templates for those who rent GPUs, each read by the parser of the tool that it is for."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -55,7 +53,7 @@ print(stage.fromHeader, stage.cmd or stage.entrypoint)
     ids=["skypilot", "dstack", "apptainer"],
 )
 def test_the_tools_own_parser_reads_the_template(package, program, recipe, shown):
-    words: list[str | Path] = [
+    words = [
         uv(),
         "run",
         "--no-project",

@@ -1,7 +1,5 @@
 """The man page: what the commands say, in a form that man reads without a complaint."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -14,7 +12,7 @@ from tools.docs import MAN_PAGE, roff
 from gpuinstall.cli.main import COMMANDS
 
 
-def formatted(page: Path) -> tuple[str, str]:
+def formatted(page):
     if shutil.which("man") is None:
         pytest.skip("no man here")
     wide = {**os.environ, "MANWIDTH": "100", "LC_ALL": "C.UTF-8"}

@@ -1,14 +1,12 @@
 """What is written for PowerShell: parsed by a grammar of it; nothing here runs it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 import pytest
 import tree_sitter_powershell
 from tools.bundle import for_windows
-from tree_sitter import Language, Node, Parser, Tree
+from tree_sitter import Language, Node, Parser
 
 from gpuinstall.base.shell import activation, assignments, on_path
 
@@ -16,11 +14,11 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = (ROOT / "bootstrap.ps1").read_text(encoding="utf-8")
 
 
-def parsed(text: str) -> Tree:
+def parsed(text):
     return Parser(Language(tree_sitter_powershell.language())).parse(text.encode())
 
 
-def nodes(tree: Tree, kind: str) -> list[Node]:
+def nodes(tree, kind):
     waiting, found = [tree.root_node], list[Node]()
     while waiting:
         node = waiting.pop(0)
@@ -29,7 +27,7 @@ def nodes(tree: Tree, kind: str) -> list[Node]:
     return found
 
 
-def texts(tree: Tree, kind: str) -> list[str]:
+def texts(tree, kind):
     return [(node.text or b"").decode() for node in nodes(tree, kind)]
 
 

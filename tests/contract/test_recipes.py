@@ -1,7 +1,5 @@
 """The files that other tools run: they parse, and what they call is there."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -9,7 +7,6 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -30,11 +27,11 @@ RENEWAL = RECIPES / "github-renewal.yml"
 PAGES = (HOOKS, JOB, WORKFLOW, RENEWAL, GITLAB, SHELL, ROOT / "docs" / "teams.md")
 
 
-def read(path: Path) -> Any:
+def read(path):
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-def calls(text: str) -> list[list[str]]:
+def calls(text):
     """The words of each call of the tool in a text, those of bootstrap.py as it hands them over."""
     called = re.findall(
         r"(?:^|[\s/`\"(])(gpuinstall|bootstrap\.py) ((?:-|[a-z]+\b)[^`#|)&\n]*)", text
@@ -44,7 +41,7 @@ def calls(text: str) -> list[list[str]]:
     return [words for words in found if words[0] in COMMANDS and words != ["export"]]
 
 
-def everything_called() -> list[list[str]]:
+def everything_called():
     return [words for page in PAGES for words in calls(page.read_text(encoding="utf-8"))]
 
 
@@ -56,7 +53,7 @@ def test_what_a_recipe_calls_is_a_command_with_such_options():
     assert {" ".join(words): fault for words in called if (fault := fault_of(words))} == {}
 
 
-def fault_of(words: list[str]) -> str:
+def fault_of(words):
     """Return what the command line refuses in a call; nothing for one that it takes."""
     command: click.Command | None = entrance
     context = click.Context(entrance, **entrance.context_settings)
@@ -120,7 +117,7 @@ def test_a_module_puts_a_python_on_path_that_chooses_at_its_start(tmp_path):
     assert done.out == f"run --any --venv {folder}/.venv python -c pass\n"
 
 
-def _paths_of_module(folder: Path) -> str:
+def _paths_of_module(folder):
     """What the Tcl module puts on PATH, for a folder."""
     if shutil.which("tclsh") is None:
         pytest.skip("no tclsh here")

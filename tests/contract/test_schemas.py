@@ -1,20 +1,17 @@
 """The JSON Schema files: every recorded document is valid by its own, and has no key that it says nothing of."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 from check_jsonschema import main
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from tools.documents import DOCS, read, schemas_of_documents, unexplained
 
 SCHEMAS = schemas_of_documents()
 
 
-def check(*words: str | Path) -> Result:
+def check(*words):
     """Run check-jsonschema, in this process: it takes a second to start."""
     return CliRunner().invoke(main, [str(word) for word in words])
 

@@ -1,11 +1,6 @@
 """The stand-in index answers as the real one does."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
-from http.client import HTTPResponse
-from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -20,27 +15,24 @@ WHEEL = "torch-2.14.1%2Bcu126-cp312-cp312-manylinux_2_28_x86_64.whl"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """The wheels of one release for one Python."""
     return catalog_index(tmp_path_factory.mktemp("served"), ["2.14.1"], pythons=("3.12",))
 
 
 @pytest.fixture
-def index(folder: Path) -> Iterator[StandInIndex]:
+def index(folder):
     """The stand-in with the habits of the real index."""
     with StandInIndex(folder) as index:
         yield index
 
 
-def _get(url: str, method: str = "GET", **headers: str) -> HTTPResponse:
+def _get(url, method="GET", **headers):
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    answer: HTTPResponse = urlopen(
-        Request(url, headers={**OURS, **named}, method=method), timeout=5
-    )
-    return answer
+    return urlopen(Request(url, headers={**OURS, **named}, method=method), timeout=5)
 
 
-def _refused(url: str, **headers: str) -> int:
+def _refused(url, **headers):
     with pytest.raises(HTTPError) as caught:
         _get(url, **headers)
     caught.value.close()

@@ -1,7 +1,5 @@
 """What ``export`` writes for other tools, read by their own parsers, solvers and schemas."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -112,7 +110,7 @@ def test_condas_solver_refuses_an_older_driver_and_an_older_glibc(tmp_path):
     )
 
 
-def ran(program: str, packages: list[str], *words: str | Path) -> str:
+def ran(program, packages, *words):
     """Run a program in an environment of its own that has some packages; return what it printed."""
     run: list[str | Path] = [uv(), "run", "--no-project", "--isolated", "--python", "3.11"]
     for package in packages:

@@ -1,7 +1,5 @@
 """What no file of the project holds: a registry's host name, a path of the machine it was written on."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
@@ -20,7 +18,7 @@ MACHINE = [
 BINARY = {".png", ".ico", ".whl", ".gz"}
 
 
-def project_files() -> list[Path]:
+def project_files():
     listed = [
         "git",
         "-C",
@@ -71,10 +69,10 @@ def test_every_dependency_is_pinned():
     assert names(groups["site"]) <= pinned("site.txt"), "run: make lockfiles"
 
 
-def names(requirements: list[str]) -> set[str]:
+def names(requirements):
     return {canonicalize_name(Requirement(text).name) for text in requirements}
 
 
-def pinned(name: str) -> set[str]:
+def pinned(name):
     lines = (ROOT / "lockfiles" / name).read_text(encoding="utf-8").splitlines()
     return {line.partition("==")[0] for line in lines if not line.startswith(" ")}

@@ -1,14 +1,11 @@
 """The workflows: valid by GitHub's schema, clean by a security linter, and nothing known to them alone."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import uv
@@ -22,12 +19,12 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 PROGRAMS = Path(sys.executable).parent
 
 
-def jobs(path: Path) -> dict[str, dict[str, Any]]:
-    document: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+def jobs(path):
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
     return document["jobs"]
 
 
-def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+def run(*words):
     return subprocess.run(
         [str(word) for word in words], capture_output=True, text=True, check=False
     )

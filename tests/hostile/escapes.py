@@ -7,16 +7,13 @@ import os
 import unicodedata
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
-
-import pyte
 
 from tests.frozen import GPUINSTALL
 from tests.hostile.repository import LOCK, Repository
+from tests.lab.bounded import judged, run
 from tests.lab.driver import FakeDriver, FakeGpu, environment
 from tests.lab.screen import opened, shown
-from tests.torture.bounded import Case, Ended, judged, run
 from tests.unit.install.environments import lock_text, make_environment
 
 COLUMNS, LINES = 150, 120
@@ -47,22 +44,22 @@ class Source(NamedTuple):
     variables: Callable[[str], Mapping[str, str]] = lambda _text: {}
 
 
-def toml(text: str) -> str:
+def toml(text):
     """Write a text as TOML takes it; a lone surrogate, which it cannot hold, by a mark in its place."""
     return json.dumps(
         "".join("\ufeff" if unicodedata.category(mark) == "Cs" else mark for mark in text)
     )
 
 
-def put(path: str, form: str) -> Callable[[Repository, str], object]:
+def put(path, form):
     """Write a text into a file as it is."""
     return lambda repository, text: (repository.folder / path).write_bytes(
         form.format(text=text).encode("utf-8", "surrogatepass")
     )
 
 
-def in_record(**error: str) -> Callable[[Repository, str], object]:
-    def write(repository: Repository, text: str):
+def in_record(**error):
+    def write(repository, text):
         errors = [{key: value.format(text=text) for key, value in error.items()}]
         document = {"exit_code": 8, "errors": errors}
         record = {"node": "n1", "command": "sync", "machine": None, "document": document}
@@ -71,13 +68,13 @@ def in_record(**error: str) -> Callable[[Repository, str], object]:
     return write
 
 
-def named_record(repository: Repository, text: str):
+def named_record(repository, text):
     name = text.replace("/", "-")
     repository.write(f"{name}.sync.json", "{}")
 
 
-def in_machine(key: str) -> Callable[[Repository, str], object]:
-    def write(repository: Repository, text: str):
+def in_machine(key):
+    def write(repository, text):
         gpu: dict[str, Any] = {
             "index": 0,
             "name": "A100",
@@ -92,12 +89,12 @@ def in_machine(key: str) -> Callable[[Repository, str], object]:
     return write
 
 
-def leftover(repository: Repository, text: str):
+def leftover(repository, text):
     site = make_environment(repository.venv, "mine") / "lib" / "python3.12" / "site-packages"
     (site / os.fsdecode(f"~orch {text}".replace("/", "-").encode("utf-8", "replace"))).mkdir()
 
 
-def notebook(repository: Repository, text: str):
+def notebook(repository, text):
     told = f"CUDA error: no kernel image is available for execution {text}"
     output = {"output_type": "error", "traceback": [told]}
     cell = {"cell_type": "code", "execution_count": 1, "source": text, "outputs": [output]}
@@ -191,9 +188,7 @@ SOURCES = {
 }
 
 
-def seen(
-    source: Source, text: str, repository: Repository, variables: Mapping[str, str], library: Path
-) -> Case:
+def seen(source, text, repository, variables, library):
     """Run the command of a source in a terminal; say what is not as it should be."""
     source.write(repository, text)
     env = {**variables, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
@@ -209,7 +204,7 @@ def seen(
     )
 
 
-def in_a_terminal(words: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> tuple[Ended, bytes]:
+def in_a_terminal(words, env, cwd):
     """Run a program whose output is a terminal; return how it ended, and what it wrote there."""
     with opened(COLUMNS, LINES) as (terminal, raw):
         os.write(terminal, f"{FIRST}\r\n".encode())
@@ -218,7 +213,7 @@ def in_a_terminal(words: tuple[str, ...], env: Mapping[str, str], cwd: Path) -> 
     return ended, bytes(raw)
 
 
-def faults(screen: pyte.Screen) -> list[str]:
+def faults(screen):
     """What somebody sees who was deceived."""
     rows = [row.rstrip() for row in screen.display]
     marks = {mark.data for at in range(LINES) for mark in screen.buffer[at].values()}

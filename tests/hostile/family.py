@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +26,7 @@ class Attack:
     index: StandInIndex
     mark: Path
 
-    def plant(self, names: Iterable[str], *, wheels: bool = True, sources: bool = True):
+    def plant(self, names, *, wheels=True, sources=True):
         """Put packages of these names on the default index, newer than anything."""
         folder, code = self.index.folder / "simple", f"open({str(self.mark)!r}, 'w').close()\n"
         for name in names:
@@ -41,27 +40,27 @@ class Attack:
                 )
                 make_sdist(folder, name, "99.1", setup=setup)
 
-    def demand(self, names: Iterable[str]):
+    def demand(self, names):
         """Have the torch of the torch index demand them."""
         self._torch(self.index.folder / "whl" / TAG, f"{TORCH}+{TAG}", names)
 
-    def demand_at_the_default_index(self, names: Iterable[str]):
+    def demand_at_the_default_index(self, names):
         """Have the torch of the default index demand them."""
         self._torch(self.index.folder / "simple", TORCH, names)
 
-    def list_own(self, names: Iterable[str]):
+    def list_own(self, names):
         """Have the torch index list them, as they should be."""
         for name in names:
             if not [*(self.index.folder / "whl" / TAG).glob(f"{name}-*")]:
                 make_wheel(self.index.folder / "whl" / TAG, name, "0.1")
 
-    def asked(self, names: Iterable[str]) -> list[str]:
+    def asked(self, names):
         """What was asked of the default index for these names."""
         begun = tuple(f"{place}{name}" for name in names for place in ("/simple/", "/files/"))
         paths = (request.path.replace("_", "-") for request in self.index.default.log)
         return [path for path in paths if path.startswith(begun)]
 
-    def _torch(self, folder: Path, version: str, names: Iterable[str]):
+    def _torch(self, folder, version, names):
         python = f"cp{sys.version_info.major}{sys.version_info.minor}"
         wheel = next(folder.glob(f"torch-{version}-{python}-*linux*_x86_64.whl"))
         wheel.unlink()

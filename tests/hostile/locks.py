@@ -22,59 +22,59 @@ class Tampering(NamedTuple):
     refused: bool = False
 
 
-def tampered(document: Document, name: str, *, seal: bool = False) -> Document:
+def tampered(document, name, *, seal=False):
     """A copy of a lock, changed; with ``seal`` by somebody who knows how ours are sealed, where it is one still."""
     changed = deepcopy(document)
     KINDS[name].change(changed)
     return sealed(changed) if seal and "tool" in changed else changed
 
 
-def package(document: Document, name: str) -> Document:
+def package(document, name):
     return next(each for each in document["packages"] if each["name"] == name)
 
 
-def wheel(document: Document, name: str) -> Document:
+def wheel(document, name):
     found: Document = package(document, name)["wheels"][0]
     return found
 
 
-def own(document: Document) -> Document:
+def own(document):
     found: Document = document["tool"]["gpuinstall"]
     return found
 
 
-def elsewhere(document: Document, name: str, host: str = EVIL):
+def elsewhere(document, name, host=EVIL):
     entry = wheel(document, name)
     entry["url"] = f"{host}/{entry['url'].rpartition('/')[2]}"
 
 
-def add(document: Document, name: str, **entry: Any):
+def add(document, name, **entry):
     document["packages"].append({"name": name, "version": "1.0", **entry})
 
 
-def file_of(name: str, version: str = "1.0", host: str = EVIL) -> Document:
+def file_of(name, version="1.0", host=EVIL):
     module = name.replace("-", "_")
     return {"url": f"{host}/{module}-{version}-py3-none-any.whl", "hashes": {"sha256": OTHER}}
 
 
-def without(document: Document, name: str):
+def without(document, name):
     document["packages"].remove(package(document, name))
 
 
-def instead(document: Document, name: str, **entry: Any):
+def instead(document, name, **entry):
     """Give a package another origin than its wheels."""
     found = package(document, name)
     del found["wheels"]
     found.update(entry)
 
 
-def as_if_meant(document: Document, name: str):
+def as_if_meant(document, name):
     """Take a package from a repository, and say that somebody asked for that."""
     instead(document, name, vcs=VCS)
     own(document).update(unhashed=[name])
 
 
-def older(document: Document, name: str, version: str):
+def older(document, name, version):
     found = package(document, name)
     entry = wheel(document, name)
     entry["url"] = entry["url"].replace(f"-{found['version']}-", f"-{version}-")

@@ -7,7 +7,6 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tests.unit.install.environments import lock_text, make_environment
 
@@ -21,37 +20,37 @@ class Repository:
     home: Path
 
     @property
-    def folder(self) -> Path:
+    def folder(self):
         """The clone."""
         return self.home / "src" / "clone"
 
     @property
-    def thesis(self) -> Path:
+    def thesis(self):
         """A folder of the person's."""
         return self.home / "thesis"
 
     @property
-    def other(self) -> Path:
+    def other(self):
         """An environment of ours that belongs to another project."""
         return self.home / "project" / ".venv"
 
     @property
-    def executed(self) -> Path:
+    def executed(self):
         """A file that the stranger's code would write."""
         return self.home / "executed"
 
     @property
-    def venv(self) -> Path:
+    def venv(self):
         """The environment that the clone brings along."""
         return self.folder / ".venv"
 
     @property
-    def work(self) -> Path:
+    def work(self):
         """The folder of transactions that the clone brings along."""
         return self.folder / ".venv.gpuinstall"
 
     @property
-    def code(self) -> str:
+    def code(self):
         """Python that shows that it ran."""
         return f"open({str(self.executed)!r}, 'w').close()\n"
 
@@ -64,7 +63,7 @@ class Repository:
             (place / "bashrc").write_text("export PATH", encoding="utf-8")
         make_environment(self.other, "other", version="2.13.0", lock=LOCK)
 
-    def victims(self) -> dict[str, str]:
+    def victims(self):
         """What is to stay as it is: every entry outside the clone, with its content or where it leads."""
         found = {}
         for root, folders, files in os.walk(self.home):
@@ -77,22 +76,22 @@ class Repository:
                 found[str(path)] = _content(path)
         return found
 
-    def write(self, path: str, text: str):
+    def write(self, path, text):
         """Write a file into the clone."""
         (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / path).write_text(text, encoding="utf-8")
 
-    def link(self, path: str, target: Path | str):
+    def link(self, path, target):
         """Put a link into the clone."""
         (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / path).symlink_to(target)
 
-    def fifo(self, path: str):
+    def fifo(self, path):
         """Put a pipe into the clone, on which a reader waits for ever."""
         (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
         os.mkfifo(self.folder / path)
 
-    def environment(self, **marker: Any):
+    def environment(self, **marker):
         """Bring an environment along that has our marker, altered as ``marker`` says, and a previous one."""
         make_environment(self.venv, "mine", lock=LOCK)
         make_environment(self.work / "previous", "before", version="2.13.0", lock=LOCK)
@@ -102,7 +101,7 @@ class Repository:
                 json.dumps(json.loads(path.read_text(encoding="utf-8")) | marker), encoding="utf-8"
             )
 
-    def journal(self, newcomer: object, *, identity: object = "mine", keep: object = False):
+    def journal(self, newcomer, *, identity="mine", keep=False):
         """Bring an environment along, and the journal of an exchange that somebody is said to have begun."""
         self.environment()
         self.write(
@@ -110,7 +109,7 @@ class Repository:
             json.dumps({"id": identity, "newcomer": newcomer, "keep": keep}, indent=1),
         )
 
-    def lock(self, address: str, extra: str = ""):
+    def lock(self, address, extra=""):
         """Bring a lock along whose torch comes from ``address``."""
         text = lock_text().replace(
             'url = "https://index.example/torch-2.14.1-cp312-cp312-linux_x86_64.whl"',
@@ -119,7 +118,7 @@ class Repository:
         self.write(LOCK, text)
 
 
-def _content(path: Path) -> str:
+def _content(path):
     if path.is_symlink():
         return f"-> {path.readlink()}"
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"

@@ -6,11 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from typing_extensions import Self
-
 from tests.lab.host import NOT_FOUND, Answer, Host
-from tests.lab.index import StandInIndex
-from tests.lab.workshop import Workshop
 
 TORCH = "2.14.1"
 FILES = {
@@ -41,14 +37,14 @@ class Evil:
     folder: Path
 
     @classmethod
-    def beside(cls, index: StandInIndex) -> Self:
+    def beside(cls, index):
         """Take torch from an index and put it on a host of the stranger's."""
         folder = index.folder.parent / "evil"
         folder.mkdir()
         for wheel in (index.folder / "whl" / "cpu").glob(f"torch-{TORCH}*"):
             shutil.move(wheel, folder)
 
-        def respond(path: str, headers: dict[str, str]) -> Answer:
+        def respond(path, headers):
             place = folder / path.rpartition("/")[2]
             if place.is_file():
                 return Answer(body=place.read_bytes())
@@ -63,7 +59,7 @@ class Evil:
 
         return cls(Host("evil", respond), folder)
 
-    def choose(self, here: Workshop, file: str, key: str, spelling: str) -> Path:
+    def choose(self, here, file, key, spelling):
         """Write the setting into a project, and return its file."""
         port = self.host.url.rpartition(":")[2]
         address = SPELLINGS[spelling].format(f"{self.host.url}/whl", f":{port}/whl", self.folder)

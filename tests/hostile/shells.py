@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from gpuinstall.base.shell import Shell, activation, assignments, joined, on_path, quoted
 from gpuinstall.diagnose.environment import leftovers
 from gpuinstall.diagnose.evidence import DoctorEvidence, EnvironmentContents
-from tests.torture.bounded import Ended, run
+from tests.lab.bounded import run
 
 CANARY = "executed"
 SHELLS: dict[str, Shell] = {"sh": "sh", "dash": "sh", "bash": "bash", "zsh": "zsh", "fish": "fish"}
@@ -51,7 +50,7 @@ NAMES = (
 """Of files, folders and packages."""
 
 
-def printed(name: str, shell: Shell | None) -> Iterator[tuple[str, str]]:
+def printed(name, shell):
     """Each text with its lines; ``shell`` is None where it is written for no shell in particular."""
     place = name.replace("/", "-")
     yield "a word", f"echo {quoted(name, shell)}"
@@ -68,9 +67,7 @@ def printed(name: str, shell: Shell | None) -> Iterator[tuple[str, str]]:
     yield "what doctor removes", next(iter(leftovers(evidence))).fix or ""
 
 
-def tried(
-    line: str, program: str, folder: Path, env: Mapping[str, str], run: Callable[..., Ended] = run
-) -> str:
+def tried(line, program, folder, env, run=run):
     """Run a line in a shell, in a folder of its own; say what is not as it should be."""
     folder.mkdir(parents=True)
     for name in ("gpuinstall", "rm", "uv"):

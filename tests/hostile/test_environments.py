@@ -1,19 +1,16 @@
 """An environment that came with a folder passes for none of ours, whatever it says of itself."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process
+from tests.frozen import GPUINSTALL
+from tests.lab.bounded import judged, run
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver
-from tests.lab.fixtures import Play
-from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
 
 pytestmark = pytest.mark.skipif(
@@ -77,7 +74,7 @@ ANSWERS = {
 
 
 @pytest.fixture
-def cloned(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
+def cloned(stand_in, tmp_path, play):
     """A folder with an environment that another user has made and proven, whose Python shows that it ran."""
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     (tmp_path / "project").mkdir()
@@ -94,7 +91,7 @@ def cloned(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
 
 
 @pytest.fixture
-def victim(cloned: Workshop, tmp_path: Path) -> Workshop:
+def victim(cloned, tmp_path):
     return replace(cloned, caches=tmp_path / "the victims")
 
 
@@ -139,3 +136,37 @@ def test_what_an_environment_of_others_answers_is_checked_and_no_fault_of_ours(
     ):
         done = workshop.run(*words.split())
         assert done.status in {2, 4, 5}, f"{words}: {done.err}"
+
+
+NEVER = "import time\nwhile True: time.sleep(1)\n"
+CHILD = (
+    "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(90)\n    os._exit(0)\n"
+)
+STARTS = {
+    "writes without end": "import os\nwhile True: os.write(1, b'x' * 65536)\n",
+    "leaves a child and sleeps": CHILD + NEVER,
+    "answers with a list": "print('[]', flush=True)\nimport os\nos._exit(0)\n",
+}
+"""What the ``sitecustomize`` of an environment does that others made."""
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("manner", STARTS)
+def test_an_environment_that_starts_badly_ends_nothing_but_the_run(
+    stand_in, tmp_path, play, manner
+):
+    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    here = Workshop(tmp_path, tmp_path / "caches", stand_in.environment())
+    process.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "app"])
+    site = next((tmp_path / "app" / "lib").glob("python*")) / "site-packages"
+    (site / "sitecustomize.py").write_text(STARTS[manner], encoding="utf-8")
+    cases = []
+    for words in (
+        "verify --venv app",
+        "doctor --venv app",
+        "install --into --venv app torch==2.14.1",
+    ):
+        ended = run([*GPUINSTALL, *words.split()], here.environment, tmp_path, 300)
+        cases.append(judged(words, ended, {0, 2, 3, 4, 5, 8}))
+
+    assert [case for case in cases if case.fault] == []

@@ -1,16 +1,11 @@
 """PyTorch's names are bound to their source on every path: a stranger's package of the same name is never asked for."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 import tomli
 
 from tests.hostile.family import NAMES, TAG, TORCH, UNKNOWN, Attack
 from tests.lab.cases import mostly_heavy
 from tests.lab.host import Answer
-from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -19,12 +14,12 @@ EACH = mostly_heavy(NAMES, {"xformers"})
 
 
 @pytest.fixture
-def attack(stand_in: StandInIndex, tmp_path: Path) -> Attack:
+def attack(stand_in, tmp_path):
     return Attack(stand_in, tmp_path / "executed")
 
 
 @pytest.fixture
-def here(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+def here(stand_in, tmp_path):
     (tmp_path / "project").mkdir()
     return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
 
@@ -91,7 +86,7 @@ def test_an_index_that_fails_in_the_middle_leads_to_no_other(attack, here):
     attack.list_own(["torchdata"])
     respond = attack.index.torch.respond
 
-    def broken(path: str, headers: dict[str, str]) -> Answer:
+    def broken(path, headers):
         return Answer(500) if "torchdata" in path else respond(path, headers)
 
     attack.index.torch.respond = broken

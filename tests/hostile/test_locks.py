@@ -1,10 +1,5 @@
 """Locks that were tampered with: ``--check`` sees each kind, and ``sync`` takes none that harms."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 import tomli
 import tomli_w
@@ -26,7 +21,7 @@ QUICK = {"another host for numpy, the same hash", "one of PyTorch's as a wheel"}
 
 
 @pytest.fixture
-def here(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+def here(stand_in, tmp_path):
     (tmp_path / "project").mkdir()
     made = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
     made.document("lock", "torch==2.14.1", "numpy", "--target", "cu126")
@@ -34,8 +29,8 @@ def here(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
 
 
 @pytest.fixture(scope="session")
-def document(catalog_wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    def make(folder: Path):
+def document(catalog_wheels, tmp_path_factory):
+    def make(folder):
         (folder / "project").mkdir(parents=True)
         with StandInIndex(catalog_wheels) as index:
             made = Workshop(folder / "project", folder / "caches", index.environment())
@@ -46,7 +41,7 @@ def document(catalog_wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     )
 
 
-def reasons(folder: Path, document: dict[str, Any]) -> list[str]:
+def reasons(folder, document):
     """What ``--check`` says of a lock without a network; the code of the error where it cannot even be read."""
     (folder / LOCK).write_text(tomli_w.dumps(document), encoding="utf-8")
     try:

@@ -1,9 +1,6 @@
 """Sources that a project names: its packages come from there, never from the default index's package of that name."""
 
-from __future__ import annotations
-
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,9 +9,7 @@ import tomli
 
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver
-from tests.lab.fixtures import Play
 from tests.lab.host import NOT_FOUND, Answer, Host
-from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -30,18 +25,18 @@ class Company:
     wheel: Path
 
     @property
-    def index(self) -> str:
+    def index(self):
         """Its address."""
         return f"{self.host.url}/simple"
 
     @property
-    def sha256(self) -> str:
+    def sha256(self):
         """The hash of its file."""
         return hashlib.sha256(self.wheel.read_bytes()).hexdigest()
 
 
 @pytest.fixture
-def here(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
+def here(stand_in, tmp_path, play):
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     (tmp_path / "project").mkdir()
     make_wheel(stand_in.folder / "simple", "ours", "99")
@@ -49,11 +44,11 @@ def here(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
 
 
 @pytest.fixture
-def company(tmp_path: Path) -> Iterator[Company]:
+def company(tmp_path):
     (tmp_path / "corp").mkdir()
     wheel = make_wheel(tmp_path / "corp", "ours", "1.0")
 
-    def respond(path: str, _: dict[str, str]) -> Answer:
+    def respond(path, _):
         if path.strip("/") == "simple/ours":
             return Answer(
                 body=f'<a href="/{wheel.name}">{wheel.name}</a>'.encode(), content_type="text/html"
@@ -65,14 +60,14 @@ def company(tmp_path: Path) -> Iterator[Company]:
     company.host.close()
 
 
-def taken(here: Workshop, folder: str = ".") -> str:
+def taken(here, folder="."):
     """Return the address that the lock takes ``ours`` from."""
     document = tomli.loads((here.folder / folder / "pylock.cpu.toml").read_text("utf-8"))
     (package,) = [each for each in document["packages"] if each["name"] == "ours"]
     return str(package["wheels"][0]["url"])
 
 
-def written_by(tool: str, index: str) -> dict[str, str]:
+def written_by(tool, index):
     """Return the files of a project whose ``tool`` takes ``ours`` from an index."""
     project = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch", "ours"]\n'
     named = f'name = "corp"\nurl = "{index}"\n'
@@ -135,8 +130,7 @@ def test_a_package_by_address_is_not_requested_by_name(here):
     wrong = {}
     for name, text in {
         "pyproject.toml": f'{project}[tool.uv.sources]\nours = {{ git = "https://git.example/ours" }}\n',
-        "pixi.toml": '[pypi-dependencies]\nours = { path = "lib" }\n',
-        "Pipfile": '[packages]\nours = { file = "lib" }\n',
+        "uv.lock": '[[package]]\nname = "ours"\nversion = "1"\nsource = { git = "https://git.example/ours" }\n',
     }.items():
         file = here.folder / name
         file.write_text(text, encoding="utf-8")

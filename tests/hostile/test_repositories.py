@@ -1,10 +1,7 @@
 """Repositories crafted by a stranger: whatever they hold, nothing outside them is touched and none of it is run."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -35,18 +32,18 @@ class Hostile(NamedTuple):
     """Whether it is about what Python reads when it starts."""
 
 
-def both(*crafts: Callable[[Repository], None]) -> Callable[[Repository], None]:
-    def craft(repository: Repository):
+def both(*crafts):
+    def craft(repository):
         for each in crafts:
             each(repository)
 
     return craft
 
 
-def instead(name: str, put: Callable[[Repository, str], None]) -> Callable[[Repository], None]:
+def instead(name, put):
     """Bring an environment along, and put something else in the place of one of its files."""
 
-    def craft(repository: Repository):
+    def craft(repository):
         repository.environment()
         path = repository.folder / name
         if path.is_dir():
@@ -57,36 +54,36 @@ def instead(name: str, put: Callable[[Repository, str], None]) -> Callable[[Repo
     return craft
 
 
-def pipe(repository: Repository, name: str):
+def pipe(repository, name):
     repository.fifo(name)
 
 
-def to_bashrc(repository: Repository, name: str):
+def to_bashrc(repository, name):
     repository.link(name, repository.home / "bashrc")
 
 
-def to_nowhere(repository: Repository, name: str):
+def to_nowhere(repository, name):
     repository.link(name, repository.thesis / "new")
 
 
-def to_thesis(repository: Repository, name: str):
+def to_thesis(repository, name):
     repository.link(name, repository.thesis)
 
 
-def to_other(repository: Repository, name: str):
+def to_other(repository, name):
     repository.link(name, repository.other)
 
 
-def huge(repository: Repository, name: str):
+def huge(repository, name):
     with (repository.folder / name).open("wb") as file:
         file.truncate(1 << 33)
 
 
-def deep(repository: Repository, name: str):
+def deep(repository, name):
     repository.write(name, ("[" if name.endswith("json") else "a = " + "[") + "[" * 200_000)
 
 
-def linked_folder(repository: Repository):
+def linked_folder(repository):
     """A marker that names a file above the repository, by way of a link."""
     repository.environment(lock="d/../../bashrc")
     for venv in (repository.venv, repository.work / "previous"):
@@ -94,8 +91,8 @@ def linked_folder(repository: Repository):
         (venv / "bashrc").write_text("curl evil", encoding="utf-8")
 
 
-def marker(**fields: object) -> Callable[[Repository], None]:
-    def craft(repository: Repository):
+def marker(**fields):
+    def craft(repository):
         repository.environment(**fields)
         for name in ("bashrc", "Makefile"):
             for venv in (repository.venv, repository.work / "previous"):
@@ -105,37 +102,37 @@ def marker(**fields: object) -> Callable[[Repository], None]:
     return craft
 
 
-def code(*names: str, folder: str = "") -> Callable[[Repository], None]:
-    def craft(repository: Repository):
+def code(*names, folder=""):
+    def craft(repository):
         for name in names:
             repository.write(folder + name, repository.code)
 
     return craft
 
 
-def torch_folder(repository: Repository):
+def torch_folder(repository):
     repository.write("torch/__init__.py", repository.code)
     repository.write("torch/version.py", repository.code + "__version__ = '9.9'\n")
 
 
-def fake_python(repository: Repository):
+def fake_python(repository):
     """An environment as uv finds it where it is not told of another."""
     repository.write(".venv/pyvenv.cfg", "home = /usr/bin\n")
     repository.write(".venv/bin/python", f"#!/bin/sh\n: > {repository.executed}\n")
     (repository.venv / "bin" / "python").chmod(0o755)
 
 
-def locked(address: str, extra: str = "") -> Callable[[Repository], None]:
+def locked(address, extra=""):
     return lambda repository: repository.lock(address.format(home=repository.home), extra)
 
 
-def linked_lock(repository: Repository):
+def linked_lock(repository):
     repository.lock('url = "https://index.example/torch-2.14.1-py3-none-any.whl"')
     (repository.folder / LOCK).rename(repository.home / LOCK)
     repository.link(LOCK, repository.home / LOCK)
 
 
-def linked_project(repository: Repository):
+def linked_project(repository):
     repository.link("pyproject.toml", repository.home / "bashrc")
 
 
@@ -339,7 +336,7 @@ QUICK = {
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Repository:
+def repository(tmp_path):
     made = Repository(tmp_path / "home")
     made.prepare()
     return made
@@ -360,7 +357,7 @@ def test_a_strangers_repository_harms_nothing_outside_it_and_runs_nothing(reposi
     assert hostile.said in done.out + done.err
 
 
-def clone_of(repository: Repository) -> Workshop:
+def clone_of(repository):
     """The clone, in which commands are run as somebody does whose home it lies in."""
     caches = repository.home / "caches"
     nothing = dict.fromkeys(

@@ -1,12 +1,8 @@
 """What a stranger's settings choose is named before it is asked, in whatever file and spelling, or refused."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +10,6 @@ from gpuinstall.base import process
 from tests.hostile.settings import FILES, KEYS, SPELLINGS, TORCH, Evil
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver
-from tests.lab.fixtures import Play
-from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
 
 REFUSED = {"with another case", "of a folder with dots"}
@@ -23,14 +17,14 @@ REFUSED = {"with another case", "of a folder with dots"}
 
 
 @pytest.fixture
-def here(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
+def here(stand_in, tmp_path, play):
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     (tmp_path / "project").mkdir()
     return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
 
 
 @pytest.fixture
-def evil(stand_in: StandInIndex) -> Iterator[Evil]:
+def evil(stand_in):
     evil = Evil.beside(stand_in)
     yield evil
     evil.host.close()

@@ -1,18 +1,13 @@
 """What lies around a run: programs in its folder, caches and homes of others, disks that fill, targets that go away."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -22,11 +17,12 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.cli.self import remove_tool
 from gpuinstall.install.removal import remove
+from tests.lab.bounded import judged, run
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver
 from tests.lab.environments import packages, put_package
-from tests.lab.fixtures import Play
-from tests.lab.host import UNAUTHORIZED, Answer
+from tests.lab.failing import PLACES
+from tests.lab.host import UNAUTHORIZED
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.workshop import Workshop
 from tests.unit.install.environments import make_environment
@@ -49,19 +45,19 @@ PROGRAMS = (
 
 
 @pytest.fixture
-def here(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
+def here(stand_in, tmp_path, play):
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     (tmp_path / "project").mkdir()
     return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
 
 
-def small_disk(place: Path, size: str) -> AbstractContextManager[None]:
+def small_disk(place, size):
     """Mount a file system of that size."""
     return mounted(place, "tmpfs", f"size={size}")
 
 
 @contextmanager
-def mounted(place: Path, kind: str, options: str) -> Iterator[None]:
+def mounted(place, kind, options):
     """Mount a file system of that kind."""
     place.mkdir(parents=True, exist_ok=True)
     if os.getuid() or shutil.which("mount") is None:
@@ -75,7 +71,7 @@ def mounted(place: Path, kind: str, options: str) -> Iterator[None]:
         process.run(["umount", "-l", place])
 
 
-def traces(folder: Path, word: str) -> list[str]:
+def traces(folder, word):
     """The files below a folder that hold a word."""
     files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     return [str(path) for path in files if word.encode() in path.read_bytes()]
@@ -239,7 +235,7 @@ def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written
             f"Basic {b64encode(f'me:{SECRET}'.encode()).decode()}",
         )
 
-        def closed(path: str, headers: dict[str, str]) -> Answer:
+        def closed(path, headers):
             return (
                 respond(path, headers) if headers.get("authorization") == wanted else UNAUTHORIZED
             )
@@ -320,7 +316,7 @@ def test_an_environment_can_be_removed_from_a_full_disk(tmp_path, monkeypatch):
             assert not paths.work.exists()
 
 
-def fill(disk: Path):
+def fill(disk):
     """Write to a disk until it takes neither bytes nor files."""
     with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
         while file.write(bytes(4096)):
@@ -391,9 +387,7 @@ def test_eight_runs_at_once_with_a_cold_cache_all_come_to_an_end(here, tmp_path,
         ("--venv", ".venv" if shared else str(tmp_path / f"env {number}" / ".venv"))
         for number in range(8)
     ]
-    running: list[subprocess.Popen[str]] = [
-        here.start("install", *each, "torch==2.14.1") for each in words
-    ]
+    running = [here.start("install", *each, "torch==2.14.1") for each in words]
     said = [each.communicate(timeout=300)[1] for each in running]
     assert [each.returncode for each in running] == [0] * 8, said
     for each in words:
@@ -402,3 +396,30 @@ def test_eight_runs_at_once_with_a_cold_cache_all_come_to_an_end(here, tmp_path,
             process.run([python, "-c", "import torch; print(torch.__version__)"]).out.strip()
             == "2.14.1+cpu"
         )
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("call", PLACES)
+def test_a_call_of_the_system_that_fails_leaves_the_old_environment_or_the_new(
+    call, stand_in, tmp_path, play
+):
+    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    (tmp_path / "project").mkdir()
+    here = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+    variables = {**here.environment, "PYTHONPATH": str(ROOT)}
+
+    def failing(position):
+        here.document("install", "torch==2.13.0")
+        words = [sys.executable, "-m", "tests.lab.failing", call, str(position)]
+        return run([*words, "install", "torch==2.14.1"], variables, here.folder)
+
+    total = int(failing(10**9).err.rpartition("calls: ")[2])
+    wrong = []
+    for position in sorted({1, total // 3, 2 * total // 3, total}):
+        case = judged(f"{call} {position}", failing(position), {0, 4})
+        torch = here.python("import torch; print(torch.__version__)")
+        if case.fault or torch not in {"2.13.0+cpu", "2.14.1+cpu"}:
+            wrong.append((case, torch))
+
+    assert wrong == []
+    assert here.run("install", "torch==2.14.1").ok

@@ -1,14 +1,15 @@
 """Wheels of a stranger that write where they may not: the environment that is there stays as it was."""
 
-from __future__ import annotations
-
+import os
 import sys
-from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process, uv
-from tests.lab.index import StandInIndex
+from tests.frozen import GPUINSTALL
+from tests.hostile.wheels import KINDS
+from tests.lab.bounded import judged, run
+from tests.lab.driver import FakeDriver
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -24,7 +25,7 @@ HOSTILE = {
 
 
 @pytest.fixture
-def here(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path) -> Workshop:
+def here(stand_in, stand_in_folder, tmp_path):
     (tmp_path / "project").mkdir()
     for name, modules in HOSTILE.items():
         make_wheel(stand_in_folder / "simple", name, "1.0", modules=modules)
@@ -64,3 +65,42 @@ def test_nor_is_it_left_in_an_environment_of_others(here):
     error = here.document(*into, exit_code=4)["errors"][0]
     assert error["code"] == "foreign-files"
     assert (venv / "pyvenv.cfg").read_text() == settings
+
+
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_hostile_wheel_is_refused_or_stays_within_the_environment(
+    here, stand_in_folder, play, kind
+):
+    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    KINDS[kind](make_wheel(stand_in_folder / "simple", "filelock", "9.9"))
+    victim = here.folder.parent / "victim"
+    victim.write_text("mine", encoding="utf-8")
+    process.run(
+        [uv.uv(), "venv", "--no-project", "--python", sys.executable, here.folder / "app"],
+        env=here.environment,
+    )
+    faults = []
+    beside = names(here.folder.parent)
+    for words in (("install",), ("install", "--into", "--venv", "app")):
+        before = names(here.folder)
+        command = [*GPUINSTALL, *words, "torch==2.14.1"]
+        ended = run(command, here.environment, here.folder)
+        left = names(here.folder) ^ before if ended.status else set()
+        touched = names(here.folder.parent) - names(here.folder) ^ beside - before
+        case = judged(" ".join(words), ended, {0, 3, 4, 5}, ", ".join({*left, *touched}))
+        if case.fault or victim.read_text("utf-8") != "mine":
+            faults.append(case)
+
+    assert faults == []
+
+
+def names(folder):
+    """Return every file below a folder, but caches, what Python compiles, and uv's own lock of an environment."""
+    apart = {"__pycache__", ".lock", "caches", "served"}
+    found: set[str] = set()
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in apart]
+        found.update(f"{place}/{name}" for name in files if name not in apart)
+    return found

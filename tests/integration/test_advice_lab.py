@@ -1,7 +1,5 @@
 """What a failed command advises works: pasted as it stands, or as the change of the command that it names."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 
@@ -19,7 +17,7 @@ GTX_980_ON_590 = FakeDriver(
 )
 
 
-def pasted(workshop: Workshop, line: str) -> str:
+def pasted(workshop, line):
     """Run the line that a failed command advises, as a shell would read it; return the line."""
     assert line.startswith("gpuinstall "), line
     done = workshop.run(*shlex.split(line, comments=True)[1:])
@@ -27,7 +25,7 @@ def pasted(workshop: Workshop, line: str) -> str:
     return line.partition("   #")[0]
 
 
-def advised(workshop: Workshop, words: str, exit_code: int) -> list[str]:
+def advised(workshop, words, exit_code):
     """Run a command that fails; return the lines of its advice."""
     done = workshop.run(*shlex.split(words))
     assert done.status == exit_code, done.err

@@ -1,19 +1,14 @@
 """The API as authors of other programs use it, and the events that they may read instead."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver, FakeGpu
-from tests.lab.fixtures import Play
-from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
 
 RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
@@ -40,13 +35,13 @@ assert install_into("theirs/bin/python", Request(("torch",))).verdict["status"] 
 
 
 @pytest.fixture
-def workshop(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
+def workshop(stand_in, tmp_path, play):
     play(RTX_4090)
     (tmp_path / "project").mkdir()
     return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
 
 
-def run(workshop: Workshop, code: str) -> process.Finished:
+def run(workshop, code):
     variables = {**workshop.environment, "PYTHONPATH": str(ROOT)}
     return process.run(
         [sys.executable, "-W", "error", "-c", FROZEN + code], env=variables, cwd=workshop.folder
@@ -94,19 +89,3 @@ def test_events_are_lines_and_the_document_is_the_last(workshop):
     assert json.loads(refused.out.splitlines()[-1])["exit_code"] == refused.status == 3
     malformed = workshop.run("install", "--json-events", "--frobnicate")
     assert json.loads(malformed.out)["errors"][0]["code"] == "usage"
-
-
-@pytest.mark.heavy
-def test_a_failure_names_its_log_and_the_log_has_the_commands(workshop, monkeypatch):
-    told = workshop.folder / "verdict.json"
-    told.write_text(
-        json.dumps({"*": {"failed": {"matmul-float32": "CUDA error: an illegal memory access"}}})
-    )
-    monkeypatch.setenv("LAB_VERDICT", str(told))
-    monkeypatch.setenv("GPUINSTALL_FALLBACK", "0")
-    failed = workshop.run("install")
-    assert failed.status == 5
-    [log] = (workshop.caches / "state" / "gpuinstall" / "log").glob("*.log")
-    assert re.search(r"^  log   \S*\.log$", failed.err, re.MULTILINE)
-    assert "pip sync" in log.read_text()
-    assert "illegal memory access" in log.read_text()

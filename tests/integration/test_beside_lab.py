@@ -1,24 +1,20 @@
 """pip and uv beside us: what they change of torch is seen at the next command, and one command brings it back."""
 
-from __future__ import annotations
-
 import json
+import os
 import shutil
-from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process, uv
 from tests.integration.test_install_lab import RTX_4090
 from tests.lab.cases import mostly_heavy
-from tests.lab.fixtures import Play
-from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 
 @pytest.fixture
-def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play: Play) -> Workshop:
+def workshop(stand_in, stand_in_folder, tmp_path, play):
     play(RTX_4090)
     make_wheel(stand_in_folder / "simple", "torch", "2.15.0", requires=["nvidia-cublas"])
     make_wheel(stand_in_folder / "simple", "nvidia-cublas", "13.1")
@@ -28,7 +24,7 @@ def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play
     return made
 
 
-def by_uv(workshop: Workshop, *words: str):
+def by_uv(workshop, *words):
     python = workshop.folder / ".venv" / "bin" / "python"
     done = process.run(
         [uv.uv(), "pip", *words, "--python", python], env=workshop.environment, cwd=workshop.folder
@@ -36,7 +32,7 @@ def by_uv(workshop: Workshop, *words: str):
     assert done.ok, done.err
 
 
-def by_pip(workshop: Workshop, *words: str):
+def by_pip(workshop, *words):
     """As somebody does who lifted the constraints."""
     python, index = (
         workshop.folder / ".venv" / "bin" / "python",
@@ -50,7 +46,7 @@ def by_pip(workshop: Workshop, *words: str):
     assert done.ok, done.err
 
 
-def packages(workshop: Workshop) -> set[str]:
+def packages(workshop):
     return {
         path.name for path in (workshop.folder / ".venv").glob("lib/*/site-packages/*.dist-info")
     }
@@ -97,9 +93,12 @@ def test_what_somebody_only_added_still_stops_a_sync(workshop):
 
 
 @pytest.mark.heavy
-def test_a_damaged_torch_is_never_called_proven(workshop):
-    module = next((workshop.folder / ".venv").glob("lib/*/site-packages/torch/__init__.py"))
+def test_a_torch_that_an_installer_damaged_is_never_called_proven(workshop):
+    site = next((workshop.folder / ".venv").glob("lib/*/site-packages"))
+    module = site / "torch" / "__init__.py"
+    record = next(site.glob("torch-*.dist-info/RECORD"))
     module.unlink()
+    os.utime(record)
     refused = workshop.run("run", "true")
     assert refused.status == 6
     assert "torch 2.13.0+cu126 is damaged: torch/__init__.py is missing or truncated" in " ".join(
@@ -110,6 +109,7 @@ def test_a_damaged_torch_is_never_called_proven(workshop):
     assert "Changed torch 2.13.0+cu126 is damaged" in " ".join(done.err.split())
     assert workshop.run("run", "true").status == 0
     module.write_bytes(module.read_bytes()[:-1])  # which is the same file in uv's cache
+    os.utime(record)
     broken = workshop.document("install", exit_code=4)["errors"][0]
     assert (broken["code"], "uv cache clean torch" in broken["hint"]) == ("cache-damaged", True)
 

@@ -1,7 +1,5 @@
 """bootstrap.py as people run it: real Pythons, real pip, real uv, and the packages that run these tests."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -22,7 +20,6 @@ import pytest
 from tests.lab.clone import Person, copy_project, interpreter
 from tests.lab.pace import within
 from tests.lab.uv_mirror import uv_mirror, uv_program
-from tests.lab.wheelhouse import Wheelhouse
 
 CLOSED = "http://127.0.0.1:9"
 UNREACHABLE = {
@@ -35,13 +32,13 @@ UV_AT_HAND = {"PATH": f"{uv_program().parent}:/usr/bin:/bin"}
 
 
 @pytest.fixture(scope="module")
-def one_file(tmp_path_factory: pytest.TempPathFactory, wheelhouse: Wheelhouse) -> Path:
+def one_file(tmp_path_factory, wheelhouse):
     tree = wheelhouse.supply(copy_project(tmp_path_factory.mktemp("dist") / "clone"))
-    subprocess.run([sys.executable, tree / "tools" / "bundle.py"], check=True)
+    subprocess.run([sys.executable, "-m", "tools.bundle"], cwd=tree, check=True)
     return tree / "dist" / "bootstrap.py"
 
 
-def hands_over(version: str, person: Person, clone: Path):
+def hands_over(version, person, clone):
     done = person.run(interpreter(version), clone / "bootstrap.py", "--help", cwd=clone)
 
     assert (done.returncode, done.stdout.split("\n")[0][:26]) == (
@@ -49,7 +46,7 @@ def hands_over(version: str, person: Person, clone: Path):
         "Usage: gpuinstall install ",
     ), done.stderr
     assert "pinned wheel, by pip" in done.stderr
-    assert "on PATH or kept" not in done.stderr  # what was tried before is no news where uv came
+    assert "on PATH" not in done.stderr  # what was tried before is no news where uv came
     [tool] = person.tools
     if version not in {"3.8", "3.9"}:
         assert f"version_info = {version}." in (tool / "pyvenv.cfg").read_text()
@@ -143,7 +140,7 @@ def test_a_file_cut_anywhere_does_nothing(person, one_file, cuts):
     places = [chance.randrange(len(whole) - 1) for _ in range(cuts)]
     places += [chance.randrange(code, len(whole) - 1) for _ in range(cuts)]
 
-    def run(place: int) -> tuple[str, str]:
+    def run(place):
         done = person.run(sys.executable, "-", stdin=whole[:place], settings=UNREACHABLE)
         return done.stdout, done.stderr.strip().rpartition("\n")[2].partition(":")[0]
 
@@ -171,7 +168,7 @@ def test_without_a_network_it_says_the_ways_out_within_seconds_and_leaves_nothin
     ):
         assert said in done.stderr
     assert "Traceback" not in done.stderr
-    assert list(person.home.iterdir()) == []
+    assert list(person.data.iterdir()) == []
 
 
 def test_a_failure_is_one_document_where_one_was_asked_for(person, clone):
@@ -199,7 +196,7 @@ def test_a_data_folder_that_cannot_be_is_one_line_and_exit_4(person, clone, tmp_
 
 def test_a_tool_that_a_stranger_put_there_is_not_run(person, clone, tmp_path, monkeypatch):
     monkeypatch.setattr(bootstrap, "__file__", str(clone / "bootstrap.py"))
-    name = bootstrap.read_kit().name
+    name = bootstrap.tool_name(bootstrap.read_sources())
     python = tmp_path / "shared" / "gpuinstall" / name / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\ntouch {tmp_path / 'ran'}\n")
@@ -229,26 +226,22 @@ def test_an_externally_managed_python_is_no_obstacle(person, clone):
 
 
 def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(person, clone, tmp_path):
-    (tmp_path / "folder" / "uv").mkdir(parents=True)
-    for folder, script in (
-        ("old", "echo uv 0.4.20"),
-        ("broken", "exit 127"),
-        ("shims", "touch $HOME/ran; exit 1"),
+    uv = tmp_path / "uv"
+    for script, passed in (
+        ("echo uv 0.4.20", f"on PATH: {uv} is 0.4.20"),
+        ("exit 127", "returned non-zero exit status 127"),
     ):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "uv").write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / folder / "uv").chmod(0o755)
-    folders = ":".join(str(tmp_path / folder) for folder in ("shims", "old", "broken", "folder"))
-    done = person.run(
-        interpreter("3.12"),
-        clone / "bootstrap.py",
-        settings={**UNREACHABLE, "PATH": f"{folders}:/usr/bin:/bin"},
-    )
+        uv.write_text(f"#!/bin/sh\n{script}\n")
+        uv.chmod(0o755)
+        done = person.run(
+            interpreter("3.12"),
+            clone / "bootstrap.py",
+            settings={**UNREACHABLE, "PATH": f"{tmp_path}:/usr/bin:/bin"},
+        )
 
-    assert f"{tmp_path}/old/uv is 0.4.20, {tmp_path}/broken/uv does not run" in done.stderr
-    assert f"{tmp_path}/folder/uv does not run" in done.stderr
-    assert not (person.home / "ran").exists()
-    assert (done.returncode, "by pip: Failed to establish" in done.stderr) == (4, True), done.stderr
+        assert passed in done.stderr
+        assert "by pip: Failed to establish" in done.stderr
+        assert done.returncode == 4
 
 
 @pytest.mark.heavy
@@ -261,7 +254,7 @@ def test_a_new_uv_on_path_is_used(person, clone, tmp_path):
     }
     done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=without_packages)
 
-    assert "on PATH or kept" in done.stderr
+    assert "on PATH" in done.stderr
     assert "gpuinstall's own environment could not be made" in done.stderr
 
 
@@ -276,7 +269,7 @@ def test_a_folder_that_everyone_writes_to_gives_no_programs(person, clone, tmp_p
         settings={**UNREACHABLE, "PATH": f"{tmp_path / 'open'}:/usr/bin"},
     )
 
-    assert "on PATH or kept: none" in done.stderr
+    assert "on PATH: none" in done.stderr
 
 
 @pytest.mark.heavy
@@ -300,7 +293,7 @@ def test_a_python_without_its_standard_library_is_told_in_one_line(module, perso
     assert "Traceback" not in done.stderr
 
 
-def no_module(folder: Path, name: str) -> Path:
+def no_module(folder, name):
     """A folder in which a module of the standard library is missing, for who looks there first."""
     (folder / "without").mkdir(exist_ok=True)
     said = f"raise ModuleNotFoundError('No module named {name}', name={name!r})\n"
@@ -318,7 +311,7 @@ def test_an_archive_with_one_byte_changed_is_refused(person, clone):
 
     assert done.returncode == 4
     assert "not the pinned uv" in done.stderr
-    assert list(person.home.iterdir()) == []
+    assert list(person.data.iterdir()) == []
 
 
 @pytest.mark.heavy
@@ -354,8 +347,7 @@ def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(person, clone
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_an_interrupted_run_leaves_nothing(person, clone, tmp_path, name):
+def test_an_interrupted_run_leaves_nothing(person, clone, tmp_path):
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow" / "uv").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "slow" / "uv").chmod(0o755)
@@ -366,16 +358,16 @@ def test_an_interrupted_run_leaves_nothing(person, clone, tmp_path, name):
         stderr=subprocess.PIPE,
         text=True,
     )
-    while not list(person.data.glob(".new-*/tool.txt")):
+    while not list(person.data.glob(".new-*/lockfiles")):
         time.sleep(0.005)
-    run.send_signal(signal.Signals[name])
+    run.send_signal(signal.SIGINT)
     _, said = run.communicate(timeout=60)
 
     assert (run.returncode, said.splitlines()) == (
         130,
         ["error: interrupted", "Nothing was installed."],
     )
-    assert list(person.home.iterdir()) == []
+    assert list(person.data.iterdir()) == []
 
 
 @pytest.mark.heavy
@@ -401,7 +393,7 @@ def test_an_older_python_is_told_in_one_line(version, person, clone):
 
 def test_the_bundle_is_the_same_for_the_same_tree(one_file):
     before = one_file.read_bytes()
-    subprocess.run([sys.executable, one_file.parent.parent / "tools" / "bundle.py"], check=True)
+    subprocess.run([sys.executable, "-m", "tools.bundle"], cwd=one_file.parent.parent, check=True)
 
     assert one_file.read_bytes() == before
     assert one_file.stat().st_mode & stat.S_IXUSR

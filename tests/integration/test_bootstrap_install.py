@@ -1,9 +1,6 @@
 """bootstrap.py to the end: an environment and a lock, torch from the stand-in index, on a machine without a GPU."""
 
-from __future__ import annotations
-
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,7 +12,7 @@ from tests.lab.releases import LINUX, catalog_index
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInIndex]:
+def index(tmp_path_factory):
     folder = catalog_index(
         tmp_path_factory.mktemp("index"), ["2.14.1", "2.15.0"], platforms=[LINUX]
     )

@@ -1,9 +1,6 @@
 """A real torch in a real environment, broken as people, disks and other programs break it, and repaired."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +16,7 @@ SEVERAL = [BROKEN[number] for number in (0, 1, 10, 11, 16, 23, 24)]
 
 
 @pytest.fixture(scope="session")
-def torch(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+def torch(tmp_path_factory, request):
     return cpu_torch(tmp_path_factory, offline="not network" in request.config.getoption("-m"))
 
 

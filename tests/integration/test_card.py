@@ -4,8 +4,6 @@ Its driver and its torch are played. Python 3.12 and torch lie in an environment
 read-only folder that the loader does not know by itself, and the sandbox reports an old kernel, as gVisor does.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -20,14 +18,12 @@ from pathlib import Path
 from time import sleep
 
 import pytest
-from tools import card
 
 from gpuinstall.base.uv import uv
 from tests.lab.cards import run_on
 from tests.lab.clone import interpreter
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.environments import cuda_torch
-from tests.lab.fixtures import Play
 from tests.lab.states import STATES
 from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
@@ -49,7 +45,7 @@ int uname(struct utsname *told) {
 """
 
 
-def image(folder: Path) -> Path:
+def image(folder):
     """An environment with torch, as an image has it; return its Python.
 
     As the default index has it, torch has a label that its distribution does not.
@@ -82,7 +78,7 @@ def image(folder: Path) -> Path:
     return python
 
 
-def lay_out(folder: Path, libraries: Path, monkeypatch: pytest.MonkeyPatch):
+def lay_out(folder, libraries, monkeypatch):
     """Put the driver where only LD_LIBRARY_PATH leads, and have the kernel say that it is old."""
     driver = folder / "driver" / "580.159.03"
     driver.mkdir(parents=True)
@@ -100,9 +96,11 @@ RUN = """
 import sys
 from pathlib import Path
 from tools import card
-folder, python, limit, budget, copied = sys.argv[1:]
-card.FOLDER, card.EVIDENCE = Path(folder), Path(folder) / "evidence"
-card.LIMIT_S, card.BUDGET_S, card.MOST_COPIED = float(limit), float(budget), int(copied)
+folder, python, limit, budget, copies = sys.argv[1:]
+card.FOLDER = Path(folder)
+card.LIMIT_S, card.BUDGET_S = float(limit), float(budget)
+if copies == "False":
+    card.put_into_a_copy = lambda *_: None
 sys.argv[1:] = [python]
 card.main()
 """
@@ -110,34 +108,33 @@ ROW = re.compile(r"^\| \[(.+?)\]\((.+?)\) \| (\w+) \| [0-9.]+ \| (.*) \|$", re.M
 
 
 def command(
-    folder: Path,
-    python: Path,
+    folder,
+    python,
     *,
-    limit: float = 150,
-    budget: float = 540,
-    copied: int = card.MOST_COPIED,
-) -> list[str]:
+    limit=150,
+    budget=540,
+    copies=True,
+):
     """Return the command that is ``make card`` with its evidence below a folder."""
-    settings = map(str, (folder, python, limit, budget, copied))
+    settings = map(str, (folder, python, limit, budget, copies))
     return [sys.executable, "-c", RUN, *settings]
 
 
-def started(words: list[str]) -> subprocess.Popen[str]:
+def started(words):
     """Start a command, whose output can be read as it comes."""
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def evidence(folder: Path) -> dict[str, tuple[str, str]]:
-    """Return the exit and the outcome of each step on the page, whose files are all there and whole."""
+def evidence(folder):
+    """Return the exit and the outcome of each step on the page, whose files are all there."""
     page = (folder / "evidence" / "card.md").read_text(encoding="utf-8")
     for name, file, _, _ in ROW.findall(page):
-        text = (folder / "evidence" / file).read_text(encoding="utf-8")
-        assert not file.endswith(".json") or json.loads(text), name
+        assert (folder / "evidence" / file).is_file(), name
     return {name: (status, outcome) for name, _, status, outcome in ROW.findall(page)}
 
 
 @pytest.fixture
-def python(tmp_path: Path, play: Play, libraries: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def python(tmp_path, play, libraries, monkeypatch):
     made = image(tmp_path / "opt")
     play(MACHINE)
     lay_out(tmp_path, libraries, monkeypatch)
@@ -154,23 +151,18 @@ def test_after_each_step_the_evidence_so_far_is_whole(tmp_path, python):
             assert len(evidence(folder)) >= steps, line
     page = (folder / "evidence" / "card.md").read_text(encoding="utf-8")
     shown = evidence(folder)
-    probe = json.loads((folder / "evidence" / "00-probe.json").read_text(encoding="utf-8"))
+    probe = json.loads((folder / "evidence" / "00-probe.txt").read_text(encoding="utf-8"))
 
     assert run.returncode == 0, page
     assert probe["data"]["driver"]["version"] == "580.159.03"
     assert probe["data"]["problems"] == []
-    assert shown["preflight"][1] == "GPU 0 proven, expected exit 5, no environment"
+    assert shown["preflight"][1] == "GPU 0 proven"
     assert shown["torch"] == ("0", f"torch {TORCH}, GPUs: 1")
     assert shown["verify"][0] == shown["install --into"][0] == "0", page
     assert shown["--into, undone"] == ("5", shown["--into, undone"][1]), page
     assert "torch" in shown["--into, undone"][1], page
-    there = f"torch {TORCH}, card-note 1.0"
-    assert shown["what is there"] == ("0", f"{there}, expected {there}"), page
-    assert "The probe and torch say the same of every GPU." in page
-    assert [shown[f"explain: {name}"][1][:3] for name in ("a hidden GPU", "a stub in front")] == [
-        "F15",
-        "F01",
-    ], page
+    assert shown["what is there"] == ("0", f"torch {TORCH} note 1.0"), page
+    assert shown["explain: a hidden GPU"][1].startswith("F15"), page
     assert list(shown)[-1] == "verify --bench"
 
 
@@ -180,7 +172,7 @@ def test_a_step_that_hangs_is_ended_with_its_children(tmp_path, python, monkeypa
     monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
     monkeypatch.setenv("PATH", str(tmp_path))  # neither cp nor du, cc or nvidia-smi
 
-    run = started(command(tmp_path / "card", python, limit=20, budget=110))
+    run = started(command(tmp_path / "card", python, limit=20, budget=60))
     output, _ = run.communicate()
     shown = evidence(tmp_path / "card")
 
@@ -229,8 +221,8 @@ KILLED = """
 import sys
 from tools import card
 card.START = "print('{}')"
-card.FACTS = card.VERSIONS = "print('{}')"
-card.provoke_messages = card.put_into_a_copy = lambda *_: None
+card.FACTS = "print('{}')"
+card.PROVOKED = {}
 """
 
 
@@ -238,7 +230,7 @@ card.provoke_messages = card.put_into_a_copy = lambda *_: None
 def test_a_run_that_is_killed_leaves_what_it_had(tmp_path):
     # Steps that take no time, so that there can be a run for each: what is written is the same.
     words = [sys.executable, "-c", KILLED + RUN]
-    settings = (sys.executable, "150", "540", "0")
+    settings = (sys.executable, "150", "540", "False")
     with started([*words, str(tmp_path / "whole"), *settings]) as run:
         lines = (run.stdout or io.StringIO()).readlines()
     names = [re.split(r" {2,}", line)[0] for line in lines]
@@ -258,7 +250,7 @@ def test_a_run_that_is_killed_leaves_what_it_had(tmp_path):
 REAL = (
     "one healthy card",
     "a Jetson Thor: NVML gives a UUID without GPU- and no address",
-    "GB10: NVML gives no memory, and a link of one lane",
+    "GB10: NVML gives no memory",
     "eight cards that start for the first process, 3 s each",
     "an H100 in confidential computing that is not ready; a guest whose host has no fabric manager",
     "one of eight is lost: NVML says so at its second question, and cuInit fails for all",
@@ -285,8 +277,8 @@ def test_with_the_real_torch_the_evidence_is_whole_at_each_moment(
     folder = tmp_path / "card"
     machine = tmp_path / "machine"
     machine.mkdir()
-    copied = card.MOST_COPIED if name == REAL[0] else 0
-    words = shlex.join(command(folder, python, copied=copied))
+    copies = name == REAL[0]
+    words = shlex.join(command(folder, python, copies=copies))
 
     with ThreadPoolExecutor() as pool:
         ending = pool.submit(run_on, STATES[name].place, machine, libraries, words)
@@ -301,16 +293,11 @@ def test_with_the_real_torch_the_evidence_is_whole_at_each_moment(
     assert ending.result().returncode == 1, ending.result()
     assert list(shown)[:3] == ["probe", "preflight", "torch"], page
     assert shown["torch"][1].startswith("torch 2."), page
-    is_whole = list(shown)[-1] == "verify --bench"
-    assert is_whole or "verify --bench: no time was left" in page, page
-    for step, (_, came_to) in shown.items():
-        given, _, expected = came_to.partition(", expected ")
-        assert step != "what is there" or given == expected, page
-    if copied and is_whole:
-        assert "what is there" in shown, page
+    assert list(shown)[-1] == "verify --bench", page
+    assert ("what is there" in shown) is copies, page
 
 
-def running() -> list[str]:
+def running():
     """Return the command lines of all processes."""
     lines = []
     for process in Path("/proc").glob("[0-9]*/cmdline"):

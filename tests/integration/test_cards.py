@@ -1,7 +1,5 @@
 """What each command says of odd machines, through the real command line."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +33,7 @@ def test_each_command_says_of_each_state_what_is_right(tmp_path, libraries, cata
         for target in ("cu126", "cu130"):
             workshop.document("sync", "--target", target, "--venv", f".venv-{target}")
 
-    def said(name: str) -> dict[str, str]:
+    def said(name):
         folder = tmp_path / str(list(STATES).index(name))
         folder.mkdir()
         place = STATES[name].place

@@ -1,12 +1,8 @@
 """What has to be true of every choice of programs, over an index with programs of each kind and the whole catalogue."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tomli
@@ -23,11 +19,13 @@ from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.uv_failure import FAMILY_UNLISTED
 from gpuinstall.sources import read_sources
-from gpuinstall.sources.session import Session, open_session
+from gpuinstall.sources.session import open_session
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
-from tests.integration.test_code_check import index, served, workshop  # noqa: F401  fixtures
 from tests.lab.index import StandInIndex
+from tests.lab.index_text import publish, steps_of
+from tests.lab.releases import catalog_index
+from tests.lab.workshop import Workshop
 
 CARDS = {
     "V100": ("535.183.01", "550.54.14", "580.95.05"),
@@ -59,12 +57,37 @@ NAMED = (
 )
 
 
+INDEX = Path(__file__).parent.parent / "data" / "choice_index.txt"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """Five releases of torch, and programs of each kind."""
+    releases = ["2.2.2", "2.7.1", "2.10.0", "2.13.0", "2.15.0"]
+    folder = catalog_index(tmp_path_factory.mktemp("choices"), releases, platforms=["linux-x86_64"])
+    for line, below in steps_of(INDEX.read_text("utf-8").rstrip()):
+        publish(folder, line, below)
+    return folder
+
+
+@pytest.fixture
+def index(served):
+    with StandInIndex(served) as index:
+        yield index
+
+
+@pytest.fixture
+def workshop(index, tmp_path):
+    (tmp_path / "project").mkdir()
+    return Workshop(tmp_path / "project", tmp_path / "caches", index.environment())
+
+
 @pytest.fixture
 def session(
-    index: StandInIndex,  # noqa: F811
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Session]:
+    index,
+    tmp_path,
+    monkeypatch,
+):
     for name, value in (index.environment() | {"XDG_CACHE_HOME": str(tmp_path)}).items():
         monkeypatch.setenv(name, value)
     with open_session(
@@ -73,9 +96,7 @@ def session(
         yield session
 
 
-def version_of(
-    words: str, gpus: tuple[str, ...], driver: str, session: Session
-) -> dict[str, str] | None:
+def version_of(words, gpus, driver, session):
     """The versions that some words come to; None: refused."""
     request = LockRequest(
         machine_in_words(gpus, driver), Request((words,), python="3.12"), load_catalog()
@@ -126,7 +147,7 @@ def test_a_newer_driver_never_gives_an_older_torch_of_the_catalogue_nor_one_more
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("words", ["vllm", "gptq", "faster-whisper", "rembg", "bound"])
-def test_what_a_live_plan_says_a_lock_says(workshop, words):  # noqa: F811
+def test_what_a_live_plan_says_a_lock_says(workshop, words):
     machine = ("--gpu", "RTX 3090", "--driver", "580.95.05")
     plan = workshop.document("plan", "--live", words, *machine)["data"]
     done = workshop.run("lock", words, *machine)
@@ -141,10 +162,10 @@ def test_what_a_live_plan_says_a_lock_says(workshop, words):  # noqa: F811
         assert warning["message"] in done.err.replace("\n  ", " ")
 
 
-def test_a_row_learned_for_a_hash_is_the_same_whatever_was_asked(workshop):  # noqa: F811
+def test_a_row_learned_for_a_hash_is_the_same_whatever_was_asked(workshop):
     folder = workshop.caches / "xdg" / "gpuinstall" / "learned" / "companions"
 
-    def rows() -> dict[str, dict[str, Any]]:
+    def rows():
         held = {
             path.name: tomli.loads(path.read_text()) for path in folder.glob("onnxruntime-gpu-*")
         }

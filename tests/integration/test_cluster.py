@@ -1,17 +1,13 @@
 """docs/cluster.md on the real thing: its lines on a Slurm cluster and on a Ray cluster of this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -37,7 +33,7 @@ NODES = {"n1": H100, "n2": A100, "n3": BROKEN, "n4": None}
 """The last never answers."""
 
 
-def block(section: str, language: str) -> str:
+def block(section, language):
     """Return the first block of code in a section of the page."""
     page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
     text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
@@ -46,7 +42,7 @@ def block(section: str, language: str) -> str:
     return found[1]
 
 
-def check_report(screen: str, failed_command: str):
+def check_report(screen, failed_command):
     """Check what ``report`` prints of the nodes."""
     assert [
         line for line in screen.splitlines() if line.startswith(("1 node", "Fail", "Miss"))
@@ -61,7 +57,7 @@ def check_report(screen: str, failed_command: str):
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheels(tmp_path_factory):
     minor = "{}.{}".format(*sys.version_info)
     folder = tmp_path_factory.mktemp("index")
     return catalog_index(folder, ["2.7.1", "2.14.1"], platforms=[LINUX], pythons=[minor])
@@ -95,7 +91,7 @@ cluster.shutdown()
 
 
 @pytest.fixture
-def ray_nodes(wheels: Path, libraries: Path, tmp_path: Path) -> Iterator[Workshop]:
+def ray_nodes(wheels, libraries, tmp_path):
     """The folder that the nodes of a running cluster share, with a lock for all of them."""
     played = {
         name: environment(driver or H100, libraries, tmp_path) for name, driver in NODES.items()

@@ -1,18 +1,14 @@
 """Extensions compiled here against torch's own headers: read before the download, and linked on the disk alone."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
-from gpuinstall.wheels.needs import TorchNeeds, read_needs
+from gpuinstall.wheels.needs import read_needs
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.environments import cpu_torch, packages
 from tests.lab.native import GONE, native_library
@@ -43,7 +39,7 @@ STABLE_TORCH_LIBRARY_IMPL(example, CPU, m) { m.impl("same", &boxed); }
 
 
 @pytest.fixture
-def site(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path, tmp_path_factory):
     """A folder of packages with the real torch 2.13.0 for the CPU."""
     site = tmp_path / "site"
     site.mkdir()
@@ -52,7 +48,7 @@ def site(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-def put(site: Path, library: Path) -> Path:
+def put(site, library):
     """Install a library as a package of its own."""
     (site / "example").mkdir()
     (site / "example" / "_C.so").write_bytes(library.read_bytes())
@@ -61,7 +57,7 @@ def put(site: Path, library: Path) -> Path:
     return site
 
 
-def on_disk(site: Path) -> list[tuple[str, str]]:
+def on_disk(site):
     """What the check of a staged environment says of the package, with the reader of wheels switched off."""
     found = link_faults(read_libraries(site), system_libraries(), (2, 35))
     return [
@@ -69,7 +65,7 @@ def on_disk(site: Path) -> list[tuple[str, str]]:
     ]
 
 
-def before(library: Path) -> TorchNeeds:
+def before(library):
     """What is read of it in its wheel, before the download."""
     wheel = WheelReader(Bytes(archive({"example/_C.so": library.read_bytes()})))
     return read_needs(wheel, wheel.members).torch
@@ -104,7 +100,7 @@ def test_a_good_library_is_linked_to_the_real_torch_in_two_seconds(site, tmp_pat
     assert time.monotonic() - started < 2
 
 
-def compiled(folder: Path, include: Path, code: str = ORDINARY) -> Path:
+def compiled(folder, include, code=ORDINARY):
     """Compile against torch's headers, with its symbols left open."""
     library = folder / "_C.so"
     flags = [
@@ -148,7 +144,7 @@ def test_what_is_compiled_against_the_real_torch_fits_it_before_and_after(
     assert on_disk(put(site, library)) == []
 
 
-def headers(folder: Path, version: str) -> Path:
+def headers(folder, version):
     """The headers of a release, which its wheel for macOS has too, in 60 to 90 MB."""
     words = [
         "download",
@@ -174,7 +170,7 @@ def headers(folder: Path, version: str) -> Path:
     return folder / "torch" / "include"
 
 
-def _headers(wheel: zipfile.ZipFile) -> Iterator[str]:
+def _headers(wheel):
     return (name for name in wheel.namelist() if name.startswith("torch/include/"))
 
 

@@ -1,12 +1,9 @@
 """Custom nodes that bring packages by pip and uv, as ComfyUI-Manager calls them: the build stays, and all is undone."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
 import sysconfig
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,13 +11,10 @@ import pytest
 import uv as uv_package
 
 from gpuinstall.base import process
-from gpuinstall.base.process import Finished
 from gpuinstall.base.uv import uv as uv_program
 from gpuinstall.install.stage import carried_pip
 from tests.integration.test_into_lab import RTX_4090, conda_like, plain_venv
 from tests.lab import windows
-from tests.lab.fixtures import Play
-from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -41,12 +35,12 @@ class Application(NamedTuple):
     node: Path
 
     @property
-    def python(self) -> Path:
+    def python(self):
         """The interpreter of its environment."""
         embedded = self.environment / "python.exe"
         return embedded if embedded.exists() else self.environment / "bin" / "python"
 
-    def manager(self, installer: str, *words: str, past: bool = False) -> Finished:
+    def manager(self, installer, *words, past=False):
         """Run an installer in the folder of the node, as a manager does for a line of its requirements.
 
         Args:
@@ -62,12 +56,12 @@ class Application(NamedTuple):
         command = [self.python, "-s", "-c", MANAGER, *installer.split(), "install", *words]
         return process.run(list(map(str, command)), env=variables, cwd=self.node)
 
-    def torch(self) -> str:
+    def torch(self):
         """The version of torch that runs."""
         code = "import torch; print(torch.__version__)"
         return process.run([self.python, "-s", "-c", code]).out.strip()
 
-    def contents(self, passed: Sequence[str] = ()) -> dict[str, bytes]:
+    def contents(self, passed=()):
         """Every file of the application, but what Python compiles, an undo keeps, and belongs to some packages."""
         contents = {}
         for path in self.workshop.folder.rglob("*"):
@@ -80,9 +74,7 @@ class Application(NamedTuple):
 
 
 @pytest.fixture
-def application(
-    stand_in: StandInIndex, play: Play, tmp_path: Path, request: pytest.FixtureRequest
-) -> Application:
+def application(stand_in, play, tmp_path, request):
     """A clone with its environment, a node beside a prefix of conda's, or the portable one of Windows; with pip and uv."""
     play(RTX_4090)
     folder = tmp_path / "project"
@@ -118,7 +110,7 @@ def application(
     return Application(workshop, stand_in.default_index, environment, node)
 
 
-def embedded_like(workshop: Workshop) -> Path:
+def embedded_like(workshop):
     """An embedded Python with the names of Windows: python.exe, its ._pth, Scripts and Lib beside those of Linux."""
     prefix = conda_like(workshop).rename(workshop.folder / "python_embeded")
     (prefix / "conda-meta").rmdir()
@@ -131,7 +123,7 @@ def embedded_like(workshop: Workshop) -> Path:
     return prefix
 
 
-def look_for_pip_ini(site: Path):
+def look_for_pip_ini(site):
     """Let a pip look for its settings by the name that they have on Windows."""
     file = site / "pip" / "_internal" / "configuration.py"
     text = file.read_text("utf-8")
@@ -142,13 +134,13 @@ def look_for_pip_ini(site: Path):
     file.write_text(text.replace(line, 'CONFIG_BASENAME = "pip.ini"'), encoding="utf-8")
 
 
-def into(application: Application, *words: str) -> Finished:
+def into(application, *words):
     """Run ``install --into`` for the environment of the application."""
     python = str(application.python)
     return application.workshop.run("install", *words, "--into", "--python", python)
 
 
-def rolled_back(application: Application) -> Finished:
+def rolled_back(application):
     """Run ``env rollback --into`` for the environment of the application."""
     python = str(application.python)
     return application.workshop.run("env", "rollback", "--into", "--python", python)

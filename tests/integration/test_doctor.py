@@ -1,17 +1,12 @@
 """``gpuinstall doctor``: machine, environment and project together, with the lab's driver and the small torch."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from pathlib import Path
-from typing import Any, Protocol
 
 import pytest
 
 from gpuinstall.base import process
-from gpuinstall.base.process import Finished
 from tests.lab.driver import FakeDriver, FakeGpu, uuid_of
 from tests.lab.environments import small_torch
 from tests.lab.forked import gpuinstall
@@ -20,29 +15,22 @@ NO_IMAGE = "CUDA error: no kernel image is available for execution on the device
 HEALTHY = FakeDriver((FakeGpu(), FakeGpu()), driver="535.183.01", cuda=12020)
 
 
-class Command(Protocol):
-    """Runs ``gpuinstall doctor`` in a folder with an environment."""
-
-    def __call__(
-        self, *words: str | Path, verdict: dict[str, Any] | None = None, folder: str = "."
-    ) -> Finished: ...
-
-
 @pytest.fixture
-def site(tmp_path: Path) -> Path:
+def site(tmp_path):
     """The packages of an environment with the small torch."""
     folder = small_torch(tmp_path / ".venv")
-    (folder / "torch-2.14.1+cu126.dist-info").mkdir()
+    record = folder / "torch-2.14.1+cu126.dist-info"
+    record.mkdir()
+    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.14.1+cu126\n")
+    (record / "WHEEL").write_text("Wheel-Version: 1.0\nTag: py3-none-any\n")
     return folder
 
 
 @pytest.fixture
-def doctor(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:  # noqa: ARG001  the environment
+def doctor(site, tmp_path, monkeypatch):  # noqa: ARG001  the environment
     monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
 
-    def start(
-        *words: str | Path, verdict: dict[str, Any] | None = None, folder: str = "."
-    ) -> Finished:
+    def start(*words, verdict=None, folder="."):
         (tmp_path / "verdict.json").write_text(json.dumps(verdict or {}))
         (tmp_path / folder).mkdir(exist_ok=True)
         if folder == "." and "--venv" not in words:
@@ -52,9 +40,8 @@ def doctor(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Comma
     return start
 
 
-def findings(done: Finished) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(done.out)["data"]["findings"]
-    return found
+def findings(done):
+    return json.loads(done.out)["data"]["findings"]
 
 
 def test_a_sound_machine_and_environment_are_healthy(doctor, play):
@@ -92,7 +79,7 @@ def test_the_document_holds_all_four_parts(doctor, play):
 
 def test_a_kernel_that_fails_is_the_environments_fault(doctor, play):
     play(HEALTHY)
-    done = doctor("--json", verdict={uuid_of(1): {"failed": {"reduction": NO_IMAGE}}})
+    done = doctor("--json", verdict={uuid_of(1): {"failed": {"linear": NO_IMAGE}}})
     assert done.status == 5
     (finding,) = findings(done)
     assert (finding["id"], finding["blocking"]) == ("F37", True)
@@ -101,11 +88,11 @@ def test_a_kernel_that_fails_is_the_environments_fault(doctor, play):
 
 def test_a_machine_that_cannot_be_used_comes_first(doctor, play, site):
     play(FakeDriver((FakeGpu(),), cu_init=802))
-    (site / "nvidia_cudnn_cu13-9.20.0.48.dist-info").mkdir()
-    (site / "nvidia_cudnn_cu12-9.10.2.21.dist-info").mkdir()
+    for version in ("2.8.0", "2.9.1"):
+        (site / f"torch-{version}.dist-info").mkdir()
     done = doctor("--json")
     assert done.status == 8
-    assert [finding["id"] for finding in findings(done)][:2] == ["F10", "F54"]
+    assert [finding["id"] for finding in findings(done)][:2] == ["F10", "F34"]
 
 
 def test_the_last_line_is_the_first_thing_to_do(doctor, play, tmp_path, monkeypatch):
@@ -129,8 +116,8 @@ def test_one_lost_gpu_of_two_is_partial_and_what_to_do_about_it_comes_last(docto
 def test_a_note_with_nothing_to_do_leaves_a_machine_healthy(doctor, play):
     play(FakeDriver((FakeGpu(ptx_error=221),)))
     done = doctor(folder="empty")
-    assert "no kernel ran on GPU 0; memory was set and read back instead   [F67]" in done.out
-    assert done.out.splitlines()[-1].startswith("no problem found in the driver and 1 GPU; ")
+    assert "no kernel could be compiled on GPU 0: what the build brings decides   [F67]" in done.out
+    assert done.out.splitlines()[-1] == "no environment here: gpuinstall install makes one"
 
 
 def test_a_uv_project_that_will_undo_the_build_is_found(doctor, play, tmp_path):
@@ -168,25 +155,6 @@ def test_an_environment_that_was_named_and_is_not_there_is_a_finding(doctor, pla
     done = doctor("--venv", "absent")
     assert done.status == 5
     assert done.out.splitlines()[-1].startswith("first: gpuinstall install --venv ")
-
-
-def test_the_report_names_no_folder_of_the_user_and_no_serial(doctor, play, tmp_path, monkeypatch):
-    play(HEALTHY)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert doctor("--report", "report.md").status == 0
-    text = (tmp_path / "report.md").read_text()
-    assert text.startswith("# gpuinstall ")
-    assert '"venv": "/home/user/.venv"' in text
-    assert str(tmp_path) not in text
-    assert uuid_of(0) not in text
-
-
-@pytest.mark.heavy
-def test_a_report_that_cannot_be_written_is_a_usage_error(doctor, play):
-    play(HEALTHY)
-    done = doctor("--report", "absent/report.md")
-    assert done.status == 2
-    assert "cannot be written" in done.err
 
 
 def test_repairs_are_shown_made_and_looked_at_again(doctor, play, site):

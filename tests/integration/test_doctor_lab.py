@@ -1,12 +1,8 @@
 """What ``gpuinstall doctor`` says of environments that gpuinstall made itself, and whether its advice helps."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,8 +10,6 @@ from gpuinstall.base import process
 from gpuinstall.base.uv import uv
 from gpuinstall.environments.environment import installed_packages
 from tests.lab.driver import FakeDriver, FakeGpu
-from tests.lab.fixtures import Play
-from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -24,25 +18,22 @@ NO_KERNEL = "CUDA error: no kernel image is available for execution"
 
 
 @pytest.fixture
-def workshop(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
+def workshop(stand_in, tmp_path, play):
     play(RTX_4090)
     folder = tmp_path / "project"
     folder.mkdir()
     return Workshop(folder, tmp_path / "caches", stand_in.environment())
 
 
-def findings(workshop: Workshop) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(workshop.run("doctor", "--json").out)["data"][
-        "findings"
-    ]
-    return found
+def findings(workshop):
+    return json.loads(workshop.run("doctor", "--json").out)["data"]["findings"]
 
 
-def last_line(workshop: Workshop) -> str:
+def last_line(workshop):
     return workshop.run("doctor").out.splitlines()[-1]
 
 
-def site(workshop: Workshop) -> Path:
+def site(workshop):
     return next((workshop.folder / ".venv" / "lib").glob("python*/site-packages"))
 
 
@@ -50,7 +41,7 @@ def site(workshop: Workshop) -> Path:
 def test_after_a_first_proof_that_failed_the_doctor_calls_no_environment_healthy(
     workshop, tmp_path, monkeypatch
 ):
-    (tmp_path / "verdict.json").write_text(json.dumps({"*": {"failed": {"reduction": NO_KERNEL}}}))
+    (tmp_path / "verdict.json").write_text(json.dumps({"*": {"failed": {"linear": NO_KERNEL}}}))
     monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
     assert workshop.run("install").status == 5
     done = workshop.run("doctor")
@@ -60,7 +51,7 @@ def test_after_a_first_proof_that_failed_the_doctor_calls_no_environment_healthy
 
 @pytest.mark.heavy
 def test_packages_are_counted_as_uv_counts_them(workshop):
-    installed = workshop.run("install")
+    installed = workshop.run("install", "--verbose")
     python = str(workshop.folder / ".venv" / "bin" / "python")
     listed = process.run([str(uv()), "pip", "list", "--format", "json", "--python", python])
     count = len(json.loads(listed.out))
@@ -134,7 +125,7 @@ def test_a_torchvision_of_another_build_is_named_and_the_users_packages_stay(
     assert installed_packages(previous).keys() >= own
 
 
-def pasted(workshop: Workshop, finding: dict[str, Any]):
+def pasted(workshop, finding):
     """Run the first command of a finding as a shell would read it, where no uv is on PATH."""
     program, *arguments = shlex.split(finding["fix"].splitlines()[0], comments=True)
     assert program == "gpuinstall"

@@ -1,11 +1,7 @@
 """What commands print with ``--json`` is what docs/documents.md describes."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 from check_jsonschema import main
@@ -31,7 +27,7 @@ def test_every_key_that_a_command_prints_has_a_meaning_in_the_docs(tmp_path):
     )
 
 
-def _against_schema(name: str, document: dict[str, Any], folder: Path) -> str:
+def _against_schema(name, document, folder):
     file = folder / "document.json"
     file.write_text(json.dumps(document), encoding="utf-8")
     done = CliRunner().invoke(

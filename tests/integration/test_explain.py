@@ -1,7 +1,5 @@
 """``gpuinstall explain`` as a person and a program meet it."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -9,15 +7,14 @@ import random
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpuinstall.base import process
 from gpuinstall.base.uv import uv_in_words
 from tests.frozen import GPUINSTALL
+from tests.lab.bounded import run
 from tests.lab.forked import gpuinstall
-from tests.torture.bounded import run
 
 LOGS = Path(__file__).resolve().parents[1] / "data" / "logs"
 NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
@@ -29,52 +26,29 @@ MACHINE = {
 }
 
 
-def explain(*words: str | Path, text: str | None = None) -> process.Finished:
+def explain(*words, text=None):
     return gpuinstall("explain", *map(str, words), text=text or "")
 
 
-def document(*words: str | Path, text: str | None = None) -> dict[str, Any]:
+def document(*words, text=None):
     done = explain("--json", *words, text=text)
     assert done.status == 0, done.err
-    found: dict[str, Any] = json.loads(done.out)
+    found = json.loads(done.out)
     assert (found["command"], found["status"], found["exit_code"], found["errors"]) == (
         "explain",
         "success",
         0,
         [],
     )
-    data: dict[str, Any] = found["data"]
-    return data
+    return found["data"]
 
 
 def test_a_file_is_read_and_its_cause_written_as_the_document_says():
     (cause, *_) = document(LOGS / "F49.txt")["causes"]
-    assert cause.keys() == {"id", "title", "confidence", "evidence", "line", "fix", "page"}
-    assert cause["line"] == next(
-        number
-        for number, line in enumerate((LOGS / "F49.txt").read_text("utf-8").splitlines(), 1)
-        if line == cause["evidence"]
-    )
+    assert cause.keys() == {"id", "title", "confidence", "evidence", "fix"}
     assert cause["id"] == "F49"
     assert cause["evidence"].startswith("ImportError: ")
     assert "unset LD_LIBRARY_PATH" in cause["fix"][0]
-
-
-@pytest.mark.parametrize(
-    ("site", "page"),
-    [
-        ("", "failures/F49.html"),
-        ("https://docs.example/", "https://docs.example/failures/F49.html"),
-    ],
-)
-def test_the_page_of_a_failure_is_named_below_the_address_of_the_site(site, page):
-    here = {**os.environ, "GPUINSTALL_DOCS": site}
-    program = gpuinstall("explain", "--json", str(LOGS / "F49.txt"), env=here)
-
-    assert json.loads(program.out)["data"]["causes"][0]["page"] == page
-    assert (
-        f"\n  page   {page}\n" in gpuinstall("explain", str(LOGS / "F49.txt"), env=here).out
-    ) is bool(site)
 
 
 @pytest.mark.heavy
@@ -97,7 +71,7 @@ def test_a_log_of_a_hundred_megabytes_and_a_line_of_fifty_are_read_in_seconds_an
     # Noise may name a newer card by chance.
     assert json.loads(ended.out)["data"]["causes"][0]["id"] in {"F37", "F38"}
     assert (tmp_path / "log").stat().st_size > size
-    assert ended.peak.ours < 100_000_000
+    assert ended.peak < 100_000_000
 
 
 @pytest.mark.parametrize("words", [(), ("-",)])
@@ -126,7 +100,7 @@ def test_a_number_is_the_failure_that_it_names():
 
     heading, *rows = explain("F38").out.splitlines()
     assert heading.endswith("[F38]")
-    assert [label for row in rows if (label := row[2:8].strip())] == ["why", "do", "not", "not"]
+    assert [label for row in rows if (label := row[2:8].strip())] == ["why", "do"]
 
 
 def test_the_machine_that_it_comes_from_decides(tmp_path):
@@ -139,12 +113,12 @@ def test_nothing_recognised_is_no_error_and_says_what_to_send():
     done = explain("hello")
     assert done.status == 0
     assert done.out.splitlines()[0] == "gpuinstall does not recognise a failure in this text."
-    assert "gpuinstall doctor --report" in done.out
+    assert "gpuinstall doctor " in done.out
 
 
-def test_a_person_reads_evidence_reason_fix_and_what_not_to_do():
+def test_a_person_reads_evidence_reason_and_fix():
     labels = [line[2:7].strip() for line in explain(LOGS / "F49.txt").out.splitlines()[1:]]
-    assert [label for label in labels if label] == ["seen", "why", "do", "not", "not"]
+    assert [label for label in labels if label] == ["seen", "why", "do"]
 
 
 def test_a_file_that_does_not_exist_is_not_taken_for_the_text(tmp_path):
@@ -154,7 +128,7 @@ def test_a_file_that_does_not_exist_is_not_taken_for_the_text(tmp_path):
     assert document("https://download.pytorch.org/whl/cu134/torch/")["causes"] == []
 
 
-def steps(name: str, count: int) -> str:
+def steps(name, count):
     return "".join(
         f"{name}\tRun\t2026-11-20T07:00:{n % 60:02}.0Z step {n} passed\n" for n in range(count)
     )
@@ -166,18 +140,17 @@ def test_of_several_failures_in_a_log_the_first_comes_first(tmp_path):
         f"{steps('test', 200)}test\tRun\t2026-11-20T07:03:00.0Z {NO_KERNEL} on a Tesla P100\n"
     )
     causes = {cause["id"]: cause for cause in document(tmp_path / "ci.log")["causes"]}
-    assert (causes["F70"]["line"], causes["F37"]["line"]) == (101, 302)
     assert min(causes[name]["confidence"] for name in ("F70", "F37")) > 0.8, (
         "neither is an alternative to the other"
     )
     headings = [
         line for line in explain(tmp_path / "ci.log").out.splitlines() if line.endswith(":")
     ]
-    assert headings[:2] == ["first, line 101:", "then, line 302:"]
+    assert headings[:2] == ["first:", "then:"]
 
 
 def test_a_notebook_is_read_in_the_order_in_which_its_cells_ran(tmp_path):
-    def cell(count: int | None, source: str, *outputs: dict[str, Any]) -> dict[str, Any]:
+    def cell(count, source, *outputs):
         return {
             "cell_type": "code",
             "execution_count": count,
@@ -202,12 +175,11 @@ def test_a_notebook_is_read_in_the_order_in_which_its_cells_ran(tmp_path):
     (tmp_path / "model.ipynb").write_text(json.dumps({"cells": cells, "nbformat": 4}))
     (tmp_path / "torn.ipynb").write_text("{")
 
-    causes = {cause["id"]: cause for cause in document(tmp_path / "model.ipynb")["causes"]}
-    assert [(causes[name]["cell"], causes[name]["line"]) for name in ("F70", "F68")] == [
-        (2, 3),
-        (7, 2),
+    lines = explain(tmp_path / "model.ipynb").out.splitlines()
+    assert [lines.index("first:") + 1, lines.index("then:") + 1] == [
+        next(number for number, line in enumerate(lines) if mark in line)
+        for mark in ("[F70", "[F68")
     ]
-    assert explain(tmp_path / "model.ipynb").out.startswith("first, cell 2, line 3:\n")
     assert (
         explain(tmp_path / "torn.ipynb").err
         == f"error: {tmp_path / 'torn.ipynb'} is not a Jupyter notebook\n"
@@ -224,27 +196,19 @@ def test_a_notebook_is_read_in_the_order_in_which_its_cells_ran(tmp_path):
         )
 
 
-def test_of_a_log_that_was_shortened_no_line_is_named(tmp_path):
-    (tmp_path / "log").write_text(
-        "".join(f"step {n} loss 0.{n}\n" for n in range(250_000)) + NO_KERNEL
-    )
-    assert document(tmp_path / "log")["causes"][0]["line"] is None
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminal")
-@pytest.mark.parametrize("end", [b"\n", b"\x04"])
-def test_a_paste_in_a_terminal_is_read_to_an_empty_line_or_its_end(end):
+def test_a_paste_in_a_terminal_is_read_to_its_end():
     import pty
 
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [*GPUINSTALL, "explain"], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as run:
-        os.write(ours, f"Traceback:\n\n{NO_KERNEL}\n".encode() + end)
+        os.write(ours, f"Traceback:\n\n{NO_KERNEL}\n".encode() + b"\x04")
         out, err = run.communicate(timeout=30)
     os.close(ours)
     os.close(theirs)
-    assert err.decode().startswith("Paste the error, then press Enter twice or Ctrl-D:")
+    assert err.decode().startswith("Paste the error, then press Ctrl-D")
     assert "[F37, " in out.decode()
 
 
@@ -263,19 +227,6 @@ def test_the_utf_16_of_powershell_is_read(tmp_path):
 def test_bytes_that_are_no_text_are_read(tmp_path):
     (tmp_path / "log.bin").write_bytes(bytes(range(256)) * 20 + NO_KERNEL.encode())
     assert document(tmp_path / "log.bin")["causes"][0]["id"] == "F37"
-
-
-def test_wrong_advice_is_answered_with_why_not_and_is_no_cause():
-    said = "export LD_LIBRARY_PATH=/usr/local/cuda-12.4/lib64"
-    data = document(said)
-    assert data["causes"] == []
-    assert [advice["told"] for advice in data["advice"]] == [
-        "set LD_LIBRARY_PATH to a CUDA toolkit"
-    ]
-    lines = explain(said).out.splitlines()
-    assert lines[0] == "gpuinstall does not recognise a failure in this text."
-    assert lines[-1].split()[0] == "not"
-    assert "set LD_LIBRARY_PATH to a CUDA toolkit: its libraries" in lines[-1]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
@@ -313,8 +264,6 @@ def test_the_environment_that_is_named_stands_in_every_command(tmp_path):
     assert cause["fix"][0].startswith(
         f"{uv_in_words()} pip install --python {tmp_path}/env/bin/python 'numpy<2'"
     )
-    done = explain("x", "--venv", tmp_path / "absent")
-    assert (done.status, "there is no environment at" in done.err) == (2, True)
 
 
 def test_neither_torch_nor_requests_is_imported():

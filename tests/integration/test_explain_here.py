@@ -1,19 +1,18 @@
 """``explain`` without options: it looks at this machine's cards, and at the environment of the folder."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process, uv
 from tests.integration.test_run_lab import NO_GPU
-from tests.integration.test_sync_lab import GTX_1080, RTX_5090
-from tests.lab.index import StandInIndex
+from tests.lab.driver import FakeDriver
 from tests.lab.workshop import Workshop
+from tests.stories.test_stories import CARDS
 
+GTX_1080 = FakeDriver((CARDS["GTX 1080"],))
+RTX_5090 = FakeDriver((CARDS["RTX 5090"],), driver="570.86.10", cuda=12080)
 NO_KERNEL = (
     "torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device"
 )
@@ -21,7 +20,7 @@ CPU_BUILD = "AssertionError: Torch not compiled with CUDA enabled"
 
 
 @pytest.fixture
-def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+def workshop(stand_in, tmp_path):
     (tmp_path / "project").mkdir()
     return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
 

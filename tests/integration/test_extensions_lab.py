@@ -1,13 +1,9 @@
 """Extensions that are named: one file of a bound source and torch, chosen together while locking."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import quote, unquote
 
 import pytest
@@ -33,7 +29,7 @@ ENTRY = "flash-attn"
 
 
 @pytest.fixture
-def extensions(tmp_path: Path) -> Iterator[ExtensionIndex]:
+def extensions(tmp_path):
     """flash-attn 2.8.3 for torch 2.10, and 2.8.2 for torch 2.13."""
     index = ExtensionIndex()
     for version, torch in (("2.8.3", "2.10"), ("2.8.2", "2.13")):
@@ -48,7 +44,7 @@ def extensions(tmp_path: Path) -> Iterator[ExtensionIndex]:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def served(tmp_path_factory):
     """Two releases of torch, a program that wants the newer one and another that has flash-attn as an extra."""
     folder = catalog_index(
         tmp_path_factory.mktemp("ext"), ["2.10.0", "2.13.0"], platforms=["linux-x86_64"]
@@ -71,7 +67,7 @@ class Page:
     hashed: bool = False
     url: str = ""
 
-    def add(self, name: str, built: Path | None, said: str = "", *, plain: bool = False):
+    def add(self, name, built, said="", *, plain=False):
         """List a file; ``said`` makes it another; with ``plain`` METADATA has the version without its label."""
         package, version = name.split("-")[:2]
         if plain:
@@ -84,10 +80,10 @@ class Page:
             held | {f"{record}/RECORD": "".join(f"{path},,\n" for path in held).encode()}
         )
 
-    def sha256(self, name: str) -> str:
+    def sha256(self, name):
         return hashlib.sha256(self.files[name]).hexdigest()
 
-    def respond(self, path: str, _headers: dict[str, str]) -> Answer:
+    def respond(self, path, _headers):
         name = unquote(path.rpartition("/")[2])
         if name in self.files:
             return Answer(body=self.files[name])
@@ -103,7 +99,7 @@ class Page:
 
 
 @pytest.fixture
-def page() -> Iterator[Page]:
+def page():
     page = Page()
     host = Host("page", page.respond)
     page.url = f"{host.url}/files"
@@ -112,14 +108,14 @@ def page() -> Iterator[Page]:
 
 
 @pytest.fixture
-def workshop(served: Path, extensions: ExtensionIndex, tmp_path: Path) -> Iterator[Workshop]:
+def workshop(served, extensions, tmp_path):
     (tmp_path / "project").mkdir()
     with StandInIndex(served) as index:
         mirror = {"GPUINSTALL_EXTENSION_INDEX": f"{extensions.url}/simple"}
         yield Workshop(tmp_path / "project", tmp_path / "caches", index.environment() | mirror)
 
 
-def declare_source(workshop: Workshop, url: str):
+def declare_source(workshop, url):
     """Let the folder name a further page of prebuilt extensions."""
     text = f'[tool.gpuinstall]\nextension-sources = ["{url}"]\n'
     (workshop.folder / "pyproject.toml").write_text(text, encoding="utf-8")
@@ -403,7 +399,7 @@ def test_a_source_without_a_page_is_said(workshop, page):
     )
     declare_source(workshop, "here")
     assert (
-        workshop.document(*words, *RTX_3090, exit_code=2)["errors"][0]["code"] == "extension-source"
+        workshop.document(*words, *RTX_3090, exit_code=2)["errors"][0]["code"] == "source-setting"
     )
 
 

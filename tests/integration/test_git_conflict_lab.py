@@ -1,19 +1,13 @@
 """Two people add a package each: git's conflict in a lock is named, and one command takes both requests together."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
-from pathlib import Path
 
 import pytest
 import tomli
 
 from gpuinstall.base import process
-from gpuinstall.base.process import Finished
 from tests.lab.driver import FakeDriver
-from tests.lab.fixtures import Play
-from tests.lab.index import StandInIndex
 from tests.lab.projects import commit
 from tests.lab.workshop import Workshop
 
@@ -21,17 +15,17 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="no git here
 LOCK = "pylock.cpu.toml"
 
 
-def git(workshop: Workshop, *words: str) -> Finished:
+def git(workshop, *words):
     who = ("-c", "user.name=lab", "-c", "user.email=lab@index.example")
     return process.run(["git", "-C", workshop.folder, *who, *words], env=workshop.environment)
 
 
-def inputs(workshop: Workshop) -> set[str]:
+def inputs(workshop):
     return set(tomli.loads(workshop.lock(LOCK))["tool"]["gpuinstall"]["inputs"])
 
 
 @pytest.fixture
-def workshop(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
+def workshop(stand_in, tmp_path, play):
     """A branch where a colleague added cowsay, to be merged into one where numpy was added."""
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     (tmp_path / "project").mkdir()

@@ -1,17 +1,13 @@
 """``gpuinstall hook``: plain pip and uv, the real ones, take builds that run on the cards that the lab plays."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process, uv
-from gpuinstall.base.process import Finished
 from tests.integration.test_install_lab import RTX_4090
 from tests.integration.test_run_lab import RTX_5090
-from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
 
 PIP_CONF = "[global]\ntimeout = 20\nfind-links = /srv/wheels"
@@ -19,7 +15,7 @@ PIP_CONF = "[global]\ntimeout = 20\nfind-links = /srv/wheels"
 
 
 @pytest.fixture
-def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+def workshop(stand_in, tmp_path):
     """A folder, and a user with settings of their own, where the index is a corporate mirror."""
     (tmp_path / "project").mkdir()
     variables = {
@@ -34,7 +30,7 @@ def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
 
 
 @pytest.fixture
-def venv(workshop: Workshop) -> Path:
+def venv(workshop):
     """An environment that somebody made, with a package in it."""
     folder = workshop.folder / ".venv"
     assert process.run(uv.create(Path(sys.executable), folder), env=workshop.environment).ok
@@ -42,18 +38,18 @@ def venv(workshop: Workshop) -> Path:
     return folder
 
 
-def plain_uv(workshop: Workshop, *words: str) -> Finished:
+def plain_uv(workshop, *words):
     return process.run([uv.uv(), *words], env=workshop.environment, cwd=workshop.folder)
 
 
-def plain_pip(workshop: Workshop, *words: str) -> Finished:
+def plain_pip(workshop, *words):
     python = workshop.folder / ".venv" / "bin" / "python"
     return process.run(
         [sys.executable, "-m", "pip", "--python", python, *words], env=workshop.environment
     )
 
 
-def settings(workshop: Workshop, name: str) -> Path:
+def settings(workshop, name):
     return Path(workshop.variables["XDG_CONFIG_HOME"], name)
 
 

@@ -1,10 +1,5 @@
 """A real image of several locks, started on eleven hosts: an ordinary user, a read-only root, no network."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.lab.driver import build
@@ -15,7 +10,7 @@ NAME = "gpuinstall-test-any"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """Where images are made; skipped, with what is missing, where none can be."""
     if missing := lack():
         pytest.skip(missing)
@@ -23,7 +18,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def image(folder: Path) -> Iterator[Container]:
+def image(folder):
     """The image, mounted."""
     yard = open_yard(folder)
     with yard.index:

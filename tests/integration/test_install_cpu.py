@@ -1,7 +1,5 @@
 """The real thing: torch's CPU build from find-links, the rest from the default index, real kernels, real pip and uv."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -20,7 +18,7 @@ WHEEL = "torch-2.13.0+cpu-cp311-*linux*_x86_64.whl"
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+def project(tmp_path_factory):
     """A folder in which the CPU build was installed once."""
     find_links = os.environ.get("PIP_FIND_LINKS", "")
     if not any(Path(find_links).glob(WHEEL)):
@@ -72,7 +70,7 @@ def test_plain_pip_and_uv_add_to_it_and_keep_torch(project):
         project.folder / ".venv" / "bin" / "python",
     )
     before = installed(python)
-    commands: list[list[str | Path]] = [
+    commands = [
         [pip, "install", "einops"],
         [uv.uv(), "pip", "install", "--python", python, "pytorch-lightning"],
     ]
@@ -90,7 +88,7 @@ def test_plain_pip_and_uv_add_to_it_and_keep_torch(project):
     assert process.run([uv.uv(), "pip", "uninstall", "--python", python, *added]).ok
 
 
-def installed(python: Path) -> set[str]:
+def installed(python):
     """What is there beside pip, which is no part of a lock."""
     listed = process.run([uv.uv(), "pip", "freeze", "--exclude", "pip", "--python", python])
     assert listed.ok, listed.err
@@ -98,7 +96,7 @@ def installed(python: Path) -> set[str]:
 
 
 @pytest.fixture
-def empty(tmp_path: Path, project: Workshop) -> Path:
+def empty(tmp_path, project):
     """The interpreter of an empty environment."""
     base = (project.folder / ".venv" / "bin" / "python").resolve()
     made = process.run([base, "-m", "venv", "--without-pip", tmp_path / "empty"])

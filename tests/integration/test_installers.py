@@ -1,12 +1,9 @@
 """docs/installers.md: its programs in other languages, run or read by their own tools, and the schemas read by Node."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shutil
-from typing import Any
 
 import pytest
 from tools.documents import read, schemas_of_documents
@@ -38,18 +35,17 @@ pub fn from_str(_: &str) -> Result<Value, std::fmt::Error> { Ok(Value::Null) }
 """As much of serde_json as the example uses, for its types."""
 
 
-def program(language: str) -> str:
+def program(language):
     (text,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
     return str(text)
 
 
-def node_finds(*pairs: tuple[str, Any]) -> list[str]:
+def node_finds(*pairs):
     """What a Node program finds wrong in documents, each by its schema."""
     orders = [{"schema": read(schema), "document": document} for schema, document in pairs]
     done = process.run(["node", ROOT / "tests" / "lab" / "validate.mjs"], text=json.dumps(orders))
     assert done.ok, done.err
-    found: list[str] = json.loads(done.out)
-    return found
+    return json.loads(done.out)
 
 
 @pytest.mark.heavy

@@ -1,7 +1,5 @@
 """torch put into environments that others made: real uv, a stand-in index, a played driver."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -13,11 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base import process, uv
-from gpuinstall.base.process import Finished
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver, FakeGpu
-from tests.lab.fixtures import Play
-from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -34,13 +29,13 @@ transaction.verify = struck
 
 
 @pytest.fixture
-def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+def workshop(stand_in, tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
     return Workshop(folder, tmp_path / "caches", stand_in.environment())
 
 
-def plain_venv(workshop: Workshop) -> Path:
+def plain_venv(workshop):
     """An application's own environment, with an older torch and a package that nobody else knows."""
     venv = workshop.folder / "app"
     made = process.run(
@@ -51,7 +46,7 @@ def plain_venv(workshop: Workshop) -> Path:
     return venv
 
 
-def conda_like(workshop: Workshop) -> Path:
+def conda_like(workshop):
     """A prefix of Python's own layout with ``conda-meta``: no pyvenv.cfg, its packages in its own library."""
     prefix = workshop.folder / "miniconda"
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
@@ -72,7 +67,7 @@ def conda_like(workshop: Workshop) -> Path:
     return prefix
 
 
-def fill(workshop: Workshop, environment: Path) -> dict[str, bytes]:
+def fill(workshop, environment):
     """Put the application and an older torch into an environment; return what is in it."""
     python, site = (
         environment / "bin" / "python",
@@ -86,7 +81,7 @@ def fill(workshop: Workshop, environment: Path) -> dict[str, bytes]:
     return files(environment)
 
 
-def files(environment: Path) -> dict[str, bytes]:
+def files(environment):
     """Every file of the environment's packages and commands, but what Python compiles and what an undo needs."""
     folders = [*environment.glob("lib/python*/site-packages"), environment / "bin"]
     found = (
@@ -102,7 +97,7 @@ def files(environment: Path) -> dict[str, bytes]:
     }
 
 
-def tell(monkeypatch: pytest.MonkeyPatch, folder: Path, failed: dict[str, str]):
+def tell(monkeypatch, folder, failed):
     (folder / "verdict.json").write_text(json.dumps({"*": {"failed": failed}}), encoding="utf-8")
     monkeypatch.setenv("LAB_VERDICT", str(folder / "verdict.json"))
 
@@ -215,7 +210,7 @@ def test_plain_pip_keeps_the_build_until_the_change_is_undone(workshop, stand_in
 
 
 @pytest.fixture
-def comfyui(workshop: Workshop, play: Play) -> Path:
+def comfyui(workshop, play):
     """A clone of ComfyUI with its environment and one custom node."""
     play(RTX_4090)
     folder = workshop.folder
@@ -227,7 +222,7 @@ def comfyui(workshop: Workshop, play: Play) -> Path:
     return folder
 
 
-def uv_pip(workshop: Workshop, node: Path, *words: str) -> Finished:
+def uv_pip(workshop, node, *words):
     """Install as a manager of custom nodes does with uv: in the folder of the node."""
     python = workshop.folder / "venv" / "bin" / "python"
     command = [uv.uv(), "pip", "install", "--python", python, *words]
@@ -302,7 +297,7 @@ def test_a_repair_of_what_was_never_proven_is_refused(workshop):
     assert alone["errors"][0]["code"] == "options-apart"
 
 
-def offered(done: Finished, label: str) -> str:
+def offered(done, label):
     """The text of a labelled line of the result."""
     return (
         next(line for line in done.out.splitlines() if line.startswith(label))
@@ -354,7 +349,7 @@ def test_a_cpu_build_that_pip_took_becomes_the_build_of_this_machine(workshop, p
     assert wrong == {}
 
 
-def struck(workshop: Workshop, *arguments: str) -> process.Finished:
+def struck(workshop, *arguments):
     """Run until the moment when the packages are in and nothing is proven, and die there."""
     run = "from gpuinstall.cli.main import run_command_line; run_command_line(__import__('sys').argv[1:])"
     words = [sys.executable, "-c", f"{KILLED}{run}", *arguments]

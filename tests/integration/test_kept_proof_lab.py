@@ -1,28 +1,26 @@
 """A change pays for what it changes: the proof of what stays is kept, and what was proven never changes unnoticed."""
 
-from __future__ import annotations
-
+import json
+import os
 import re
 import shutil
 import signal
-from pathlib import Path
 
 import pytest
 
-from tests.integration.test_install_lab import A100, RTX_4090, leftovers, tell
+from tests.integration.test_install_lab import RTX_4090, leftovers
 from tests.lab.driver import FakeDriver, FakeGpu
-from tests.lab.fixtures import Play
-from tests.lab.index import StandInIndex
 from tests.lab.projects import make_project
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
+A100 = FakeDriver((FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),))
 NEWER_DRIVER = FakeDriver((FakeGpu(),), driver="550.54.14", cuda=12040)
 KEPT = "Proof       kept: nothing that it covers changed"
 
 
 @pytest.fixture
-def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play: Play) -> Workshop:
+def workshop(stand_in, stand_in_folder, tmp_path, play):
     """A folder whose environment was proven on an RTX 4090."""
     make_wheel(stand_in_folder / "simple", "ipykernel", "7.1.0")
     play(RTX_4090)
@@ -33,9 +31,11 @@ def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play
     return workshop
 
 
-def fail_every_kernel(monkeypatch: pytest.MonkeyPatch, folder: Path):
-    """Whoever runs a kernel of torch from now on fails."""
-    tell(monkeypatch, folder, {"matmul-float32": "it went wrong"})
+def fail(monkeypatch, folder, kernel, message):
+    """Let a kernel of torch fail from now on."""
+    verdict = {"*": {"failed": {kernel: message}}}
+    (folder / "verdict.json").write_text(json.dumps(verdict), encoding="utf-8")
+    monkeypatch.setenv("LAB_VERDICT", str(folder / "verdict.json"))
 
 
 @pytest.mark.heavy
@@ -43,7 +43,7 @@ def test_a_package_comes_and_goes_beside_the_proven_torch(workshop, tmp_path, mo
     site = next((workshop.folder / ".venv").glob("lib/python3*/site-packages"))
     inode = (site / "torch" / "__init__.py").stat().st_ino
     (workshop.folder / ".venv" / "notes.txt").write_text("mine")
-    fail_every_kernel(monkeypatch, tmp_path)
+    fail(monkeypatch, tmp_path, "matmul-float32", "it went wrong")
 
     rehearsed = workshop.run("install", "cowsay", "--dry-run").out
     assert re.search(r"Download +\d+ kB to .*, \d+ kB for \.venv", rehearsed), (
@@ -76,7 +76,7 @@ def test_a_package_comes_and_goes_beside_the_proven_torch(workshop, tmp_path, mo
 
 @pytest.mark.heavy
 def test_another_driver_card_or_torch_file_is_proven_again(workshop, tmp_path, play, monkeypatch):
-    fail_every_kernel(monkeypatch, tmp_path)
+    fail(monkeypatch, tmp_path, "matmul-float32", "it went wrong")
     monkeypatch.setenv("GPUINSTALL_FALLBACK", "0")
     for driver in (NEWER_DRIVER, A100):
         play(driver)
@@ -93,12 +93,12 @@ def test_another_driver_card_or_torch_file_is_proven_again(workshop, tmp_path, p
 
 @pytest.mark.heavy
 def test_a_new_program_is_tested_by_itself(workshop, tmp_path, monkeypatch):
-    tell(monkeypatch, tmp_path, {"torchvision-nms": "operator torchvision::nms does not exist"})
+    fail(monkeypatch, tmp_path, "torchvision-nms", "operator torchvision::nms does not exist")
     monkeypatch.setenv("GPUINSTALL_FALLBACK", "0")
     failed = workshop.document("install", "torchvision", exit_code=5)
     assert "torchvision-nms" in failed["errors"][0]["message"]
 
-    fail_every_kernel(monkeypatch, tmp_path)
+    fail(monkeypatch, tmp_path, "matmul-float32", "it went wrong")
     checks = workshop.document("install", "torchvision")["data"]["verdict"]["devices"][0]["checks"]
 
     names = [check["name"] for check in checks]
@@ -111,7 +111,7 @@ def test_an_editable_project_keeps_the_proof_until_its_build_files_change(
 ):
     project = make_project(workshop.folder / "mine", "mine", requires=["numpy"])
     workshop.document("install", "-e", "./mine")
-    fail_every_kernel(monkeypatch, tmp_path)
+    fail(monkeypatch, tmp_path, "matmul-float32", "it went wrong")
     added = workshop.run("install", "cowsay")
     assert (added.status, KEPT in added.out, "Building" in added.err) == (0, True, False), added.err
     assert workshop.python("import mine; print(mine.__file__)") == str(project / "mine.py")
@@ -131,12 +131,12 @@ def test_packages_that_share_files_are_as_pip_installs_them(workshop, stand_in_f
         make_wheel(stand_in_folder / "simple", name, "1.0", modules=modules)
     whose = "import cv2; print(cv2.OF)"
 
-    shared = workshop.run("install", *reversed(names))
+    shared = workshop.run("install", "--verbose", *reversed(names))
     assert shared.status == 0, shared.err
     assert "cv-a 1.0, cv-b 1.0 and cv-c 1.0 write " in shared.err
     assert workshop.python(whose) == "cv-c", "the last in the lock"
     assert shared.err.count("Fetched ") == 1, "nothing is downloaded twice"
-    beside = workshop.run("install", "cowsay")
+    beside = workshop.run("install", "--verbose", "cowsay")
     assert (beside.status, "Fetched" in beside.err) == (0, True), beside.err
     assert workshop.python(whose) == "cv-c"
     without = workshop.run("remove", "cv-c")
@@ -145,11 +145,13 @@ def test_packages_that_share_files_are_as_pip_installs_them(workshop, stand_in_f
 
 
 @pytest.mark.heavy
-def test_no_command_starts_in_an_environment_whose_torch_lost_a_file(workshop):
+def test_no_command_starts_in_an_environment_whose_torch_an_installer_left_half_done(workshop):
     workshop.document("install", "ipykernel")
     workshop.document("sync", "--target", "cu126", "--venv", ".venv-cu126")
     for venv in (".venv", ".venv-cu126"):
-        next((workshop.folder / venv).glob("lib/python3*/site-packages/torch/lab.py")).unlink()
+        site = next((workshop.folder / venv).glob("lib/python3*/site-packages"))
+        (site / "torch" / "lab.py").unlink()
+        os.utime(next(site.glob("torch-*.dist-info/RECORD")))
 
     starts = (["run", "python", "-V"], ["run", "--any", "python", "-V"])
     refused = {tuple(words): workshop.run(*words) for words in starts}
@@ -179,7 +181,7 @@ def test_kill_9_at_any_line_of_a_small_change_leaves_an_environment(workshop, st
 
 @pytest.mark.heavy
 def test_a_cache_that_is_gone_costs_a_proof_and_no_more(workshop):
-    shutil.rmtree(workshop.caches / "xdg" / "gpuinstall" / "proofs")
+    shutil.rmtree(workshop.caches / "xdg" / "gpuinstall" / "stamps")
 
     done = workshop.run("install", "cowsay")
 

@@ -1,16 +1,12 @@
 """Every command that looks at the indexes takes a torch that came out today, and reads nothing of it twice."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 import tomli
 
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu
-from tests.lab.index import StandInIndex
 from tests.lab.new_torch import make_new_torch, make_variant
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
@@ -22,13 +18,13 @@ LATER = FakeDriver(
 
 
 @pytest.fixture
-def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+def workshop(stand_in, tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
     return Workshop(folder, tmp_path / "caches", stand_in.environment())
 
 
-def parts_asked(stand_in: StandInIndex) -> list[str]:
+def parts_asked(stand_in):
     """The wheels of which parts were asked for since the last time."""
     found = sorted(
         {asked.path.rpartition("/")[2].partition("-cp")[0] for asked in stand_in.log if asked.range}
@@ -37,7 +33,7 @@ def parts_asked(stand_in: StandInIndex) -> list[str]:
     return found
 
 
-def rejections(plan: dict[str, list[dict[str, str]]]) -> dict[str, str]:
+def rejections(plan):
     return {f"{found['torch']}+{found['backend']}": found["code"] for found in plan["rejected"]}
 
 

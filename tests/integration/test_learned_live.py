@@ -1,18 +1,15 @@
 """A torch that came out today, on an index that lists it, by a tool that has never heard of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from gpuinstall.api import Refusal, choose
+from gpuinstall.api import choose
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.request import Request
 from gpuinstall.lock.learned import learned_catalog
-from gpuinstall.plan import Plan
 from gpuinstall.sources import Sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.store import LearnedStore, known_catalog
@@ -33,10 +30,10 @@ class Person:
     steps: list[str] = field(default_factory=list)
 
     @property
-    def store(self) -> LearnedStore:
+    def store(self):
         return LearnedStore(self.folder / "learned")
 
-    def plan(self, machine: Machine, request: Request = Request()) -> Plan | Refusal:  # noqa: B008  frozen
+    def plan(self, machine, request=Request()):  # noqa: B008  frozen
         sources = Sources(
             self.index.torch_index,
             is_torch_index_requested=True,
@@ -54,7 +51,7 @@ class Person:
             )
         return choose(machine, request, catalog)
 
-    def asked_for_wheels(self) -> list[str]:
+    def asked_for_wheels(self):
         """The wheels of which something was asked since the last time, by name."""
         found = sorted(
             {
@@ -68,11 +65,11 @@ class Person:
 
 
 @pytest.fixture
-def person(stand_in: StandInIndex, tmp_path: Path) -> Person:
+def person(stand_in, tmp_path):
     return Person(stand_in, tmp_path / "cache")
 
 
-def machine(capability: str = "8.9", driver: str = "610.43.02", cuda: str | None = None) -> Machine:
+def machine(capability="8.9", driver="610.43.02", cuda=None):
     return Machine.from_dict(
         {
             "schema": "gpuinstall.machine/1",
@@ -86,12 +83,12 @@ def machine(capability: str = "8.9", driver: str = "610.43.02", cuda: str | None
     )
 
 
-def chosen(plan: Plan | Refusal) -> str:
+def chosen(plan):
     assert plan.choice is not None, plan.reasons
     return plan.choice.build.name
 
 
-def why_not(plan: Plan | Refusal, name: str) -> tuple[str, str]:
+def why_not(plan, name):
     return next(found.reason for found in plan.rejected if found.candidate.name == name)
 
 

@@ -1,22 +1,18 @@
 """The whole way from sources to a plan, over real HTTP."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from gpuinstall.api import Refusal, choose
+from gpuinstall.api import choose
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.request import Request
-from gpuinstall.catalog import Catalog, load_catalog
+from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.live import live_catalog
-from gpuinstall.plan import Plan
 from gpuinstall.sources import Sources
 from gpuinstall.sources.web import Client
-from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 
 
@@ -26,7 +22,7 @@ class Listener(SilentReporter):
 
     warnings: list[str] = field(default_factory=list)
 
-    def warn(self, text: str):
+    def warn(self, text):
         self.warnings.append(text)
 
 
@@ -37,26 +33,24 @@ class Live:
     cache: Path
     reporter: Listener = field(default_factory=Listener)
 
-    def catalog(self, machine: Machine, request: Request, sources: Sources) -> Catalog:
+    def catalog(self, machine, request, sources):
         with Client(cache=self.cache) as client:
             return live_catalog(
                 load_catalog(), machine, request, self.reporter, sources=sources, client=client
             )
 
-    def plan(
-        self, machine: Machine, sources: Sources, request: Request | None = None
-    ) -> Plan | Refusal:
+    def plan(self, machine, sources, request=None):
         asked = request or Request()
         return choose(machine, asked, self.catalog(machine, asked, sources))
 
 
 @pytest.fixture
-def live(tmp_path: Path) -> Live:
+def live(tmp_path):
     """A live catalogue with a cache of its own."""
     return Live(tmp_path / "cache")
 
 
-def _machine(gpu: str | None = None, driver: str = "535.183.01") -> Machine:
+def _machine(gpu=None, driver="535.183.01"):
     gpus = (
         [{"index": 0, "name": "NVIDIA test", "compute_capability": gpu, "memory_mib": 24564}]
         if gpu
@@ -76,13 +70,13 @@ def _machine(gpu: str | None = None, driver: str = "535.183.01") -> Machine:
     )
 
 
-def _sources(index: StandInIndex) -> Sources:
+def _sources(index):
     return Sources(
         index.torch_index, is_torch_index_requested=True, default_index=index.default_index
     )
 
 
-def _chosen(plan: Plan | Refusal) -> tuple[str, str | None]:
+def _chosen(plan):
     assert plan.choice is not None
     return plan.choice.build.name, plan.choice.index
 

@@ -1,7 +1,5 @@
 """Locks against the real default index, installed by us, by plain uv and by plain pip, with the real torch."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
@@ -12,7 +10,6 @@ from gpuinstall.base import process, uv
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.machine.pythons import find_python
 from tests.lab.driver import FakeDriver
-from tests.lab.fixtures import Play
 from tests.lab.workshop import Workshop
 
 pytestmark = pytest.mark.network
@@ -23,22 +20,20 @@ MULTIPLY = (
 )
 
 
-def installed(python: Path) -> dict[str, str]:
+def installed(python):
     listed = process.run(
         [uv.uv(), "pip", "freeze", "--quiet", "--exclude", "pip", "--python", python]
     ).out.split()
     return {name: version for name, _, version in (line.partition("==") for line in listed)}
 
 
-def empty(base: Path, folder: Path) -> Path:
+def empty(base, folder):
     made = process.run([base, "-m", "venv", "--without-pip", folder])
     assert made.ok, made.err
     return folder / "bin" / "python"
 
 
-def locked_and_installed_by_three(
-    folder: Path, variables: dict[str, str], words: tuple[str, ...], play: Play
-) -> str:
+def locked_and_installed_by_three(folder, variables, words, play):
     """Lock, then install the lock by uv, by pip and by us, and multiply in each; return the version of torch."""
     base = find_python(PYTHON)
     if base is None:

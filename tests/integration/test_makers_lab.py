@@ -3,15 +3,11 @@
 No card was at hand: what the kernel says is played (``tests/lab/elsewhere.py``).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -40,7 +36,7 @@ TRITON = {"rocm7.2": "triton-rocm", "xpu": "triton-xpu", "cu130": "triton"}
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Iterator[StandInIndex]:
+def index(tmp_path):
     """An index with the builds of every maker of two torches; the default index has CUDA's, as the real one does."""
     served = tmp_path / "index"
     builds = frozen_catalog().serving("rocm").builds_for("linux", "x86_64")
@@ -76,7 +72,7 @@ def index(tmp_path: Path) -> Iterator[StandInIndex]:
 
 
 @pytest.fixture
-def loader(tmp_path: Path) -> Path:
+def loader(tmp_path):
     """A folder with Level Zero's loader, whose name is all that is looked for."""
     folder = tmp_path / "level-zero"
     folder.mkdir()
@@ -85,7 +81,7 @@ def loader(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def workshop(index: StandInIndex, tmp_path: Path) -> Workshop:
+def workshop(index, tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
     return Workshop(folder, tmp_path / "caches", index.environment())
@@ -258,7 +254,7 @@ def test_one_project_starts_on_nodes_of_nvidia_and_of_amd(workshop, play, tmp_pa
     }
 
 
-def installs_plainly(workshop: Workshop, lock: str, torch: str):
+def installs_plainly(workshop, lock, torch):
     """Plain uv and plain pip install the lock, without us."""
     by_uv = [str(uv.uv()), "pip", "install", "-q", "--python", sys.executable]
     by_pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]

@@ -1,10 +1,5 @@
 """What is said where a source is missing: each of four sources that are, by each of four requests, in one sentence."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.lab.cases import mostly_heavy
@@ -34,12 +29,12 @@ STATUS = {OLDER: 0, UNREACHABLE: 4, NO_TRITON: 4, NO_TORCHVISION: 3}
 
 
 @pytest.fixture(params=TABLE)
-def missing(request: pytest.FixtureRequest) -> str:
+def missing(request):
     return str(request.param)
 
 
 @pytest.fixture
-def workshop(missing: str, stand_in_folder: Path, tmp_path: Path) -> Iterator[Workshop]:
+def workshop(missing, stand_in_folder, tmp_path):
     """A folder with a requirements file, and sources of which one is missing."""
     for version, requires in {
         "0.5": ["torch==2.3.1"],
@@ -82,7 +77,9 @@ def test_a_silent_torch_index_hides_nothing_that_would_be_refused_anyway(
     no_python = "error: no build of torch fits Python 3.16; 2.15.0+cpu: it has wheels for Python"
     unreachable = "error: the index of torch 2.15.0+cpu cannot be reached"
     excluded = "error: no versions satisfy all requirements"
+    no_file = "error: no prebuilt file of mamba-ssm runs here"
     cases = {
+        "lock mamba-ssm torch==2.10.0 --gpu V100 --driver 535.183.01": (3, no_file),
         "lock torch numpy<1 numpy>2 --gpu V100 --driver 535.183.01": (3, excluded),
         "lock torch==2.10.0 vllm==0.20 --gpu V100 --driver 535.183.01": (3, excluded),
         "lock torch numpy==99.0 --gpu V100 --driver 535.183.01": (3, no_numpy),

@@ -1,7 +1,5 @@
 """Real wheels of the default index, read by range: what their native code needs, beside what was measured of them."""
 
-from __future__ import annotations
-
 import re
 import sys
 import time
@@ -10,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from gpuinstall.wheels.elf import read_elf
-from gpuinstall.wheels.needs import TorchNeeds, read_needs
+from gpuinstall.wheels.needs import read_needs
 from tests.integration.test_wheels_by_range import (
     index,  # noqa: F401  the fixture
 )
@@ -141,17 +139,17 @@ def test_the_libraries_needed_are_those_that_readelf_names_of_the_whole_file(
     assert compared
 
 
-def spoken(torch: TorchNeeds) -> str:
+def spoken(torch):
     """Which torch a wheel fits, as the table above writes it."""
     said = {
         "stable": f">={torch.oldest}",
-        "ordinary": " ".join(torch.fits or ()),
+        "ordinary": " ".join(torch.fits),
         "none": "-",
         "unknown": "?",
     }
     return said[torch.kind]
 
 
-def _pin(text: str) -> str | None:
+def _pin(text):
     found = re.match(r"torch ?\(?== ?(\d+\.\d+)", text)
     return found[1] if found else None

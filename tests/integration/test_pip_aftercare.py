@@ -1,22 +1,17 @@
 """An environment that was installed, and what plain pip and uv may do to it later."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process
-from gpuinstall.base.process import Finished
 from gpuinstall.base.shell import joined
 from gpuinstall.base.uv import uv
 from tests.frozen import GPUINSTALL
 from tests.lab.cases import mostly_heavy
-from tests.lab.index import StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -24,7 +19,7 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @pytest.fixture
-def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+def workshop(stand_in, tmp_path):
     """A folder with spaces in its name that holds a CPU environment."""
     folder = tmp_path / "my project"
     folder.mkdir()
@@ -41,14 +36,14 @@ def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
     return workshop
 
 
-def pip(workshop: Workshop, *words: str) -> Finished:
+def pip(workshop, *words):
     venv = workshop.folder / ".venv" / "bin" / "python"
     return process.run(
         [sys.executable, "-m", "pip", "--python", venv, *words], env=workshop.environment
     )
 
 
-def in_shell(workshop: Workshop, command: str, shell: str = "bash") -> Finished:
+def in_shell(workshop, command, shell="bash"):
     """Run a line in a shell that has evaluated what ``shellenv`` prints, with gpuinstall and uv on its path."""
     programs = workshop.caches / "programs"
     programs.mkdir(exist_ok=True)
@@ -70,7 +65,7 @@ def in_shell(workshop: Workshop, command: str, shell: str = "bash") -> Finished:
     return process.run([shell, "-c", f"{lines}\n{command}"], env=variables, cwd=workshop.folder)
 
 
-def torch_in(workshop: Workshop) -> str:
+def torch_in(workshop):
     return workshop.python("import torch; print(torch.__version__)")
 
 

@@ -1,14 +1,9 @@
 """The real readers in a mount namespace whose /proc, /sys and /dev show other hardware than this machine has."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,14 +20,11 @@ pytestmark = [
 ]
 
 
-def probed(
-    folder: Path, files: Mapping[str, str], environment: Mapping[str, str]
-) -> dict[str, Any]:
+def probed(folder, files, environment):
     """Lay the files over this machine's, for one child and its children, and probe there."""
     done = run_over(folder, files, f"{sys.executable} -m gpuinstall probe --json", environment)
     assert done.stdout, done.stderr
-    document: dict[str, Any] = json.loads(done.stdout)
-    return document
+    return json.loads(done.stdout)
 
 
 def test_a_card_without_a_driver_is_found_on_the_bus(tmp_path):

@@ -1,18 +1,13 @@
 """A program whose file on the default index needs a newer driver: its makers' own index has it for an older CUDA."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from gpuinstall.lock.lock import read_lock
-from tests.integration.test_code_check import TAGS, imports
 from tests.lab.extension_index import ExtensionIndex
 from tests.lab.index import StandInIndex
+from tests.lab.index_text import publish
 from tests.lab.native import native_library
 from tests.lab.releases import catalog_index
-from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 from tests.unit.wheels.made import fatbin
 
@@ -20,7 +15,7 @@ RTX_5090 = ("--gpu", "RTX 5090", "--glibc", "2.35", "--python", "3.12", "--drive
 OLD_DRIVER = (*RTX_5090, "570.86.15")
 
 
-def library(path: Path, cuda: str) -> Path:
+def library(path, cuda):
     code = fatbin(*((2, number, 0) for number in (80, 90, 120))) * 3
     return native_library(path, needs=[f"libcudart.so.{cuda}"], code=code)
 
@@ -32,10 +27,8 @@ def served(tmp_path_factory):
         tmp_path_factory.mktemp("programs"), ["2.10.0", "2.13.0"], platforms=["linux-x86_64"]
     )
     for version, cuda, torch in (("0.19.1", "12", "2.10.0"), ("0.33.0", "13", "2.13.0")):
-        built = library(folder / "made" / f"{version}.so", cuda).read_bytes()
-        modules = {"vllm/_C.abi3.so": built, **imports("vllm", "vllm/_C.abi3.so")}
-        requires = [f"torch=={torch}"]
-        make_wheel(folder / "simple", "vllm", version, TAGS, requires=requires, modules=modules)
+        native = f"vllm/_C.abi3.so  sm_80 sm_90 sm_120; needs libcudart.so.{cuda}"
+        publish(folder, f"wheel vllm {version}: torch=={torch}", [native])
     return folder
 
 
@@ -60,7 +53,7 @@ def workshop(served, own, tmp_path):
         yield Workshop(tmp_path / "project", tmp_path / "caches", index.environment() | mirror)
 
 
-def locked(workshop: Workshop) -> dict[str, str]:
+def locked(workshop):
     (lock,) = workshop.folder.glob("pylock.*.toml")
     return read_lock(lock).versions
 
@@ -76,6 +69,22 @@ def test_the_newest_comes_from_its_makers_index_for_an_older_driver(workshop, ow
 
     done = workshop.run("lock", "check")
     assert done.ok, done.err
+
+
+def test_a_target_of_an_older_cuda_takes_it_too(workshop, own):
+    done = workshop.run("lock", "vllm", "--target", "cu129", "--target", "cu130")
+    assert done.ok, done.err
+    locks = {
+        path.name: read_lock(path).versions["vllm"] for path in workshop.folder.glob("pylock.*")
+    }
+    assert locks == {"pylock.cu129.toml": "0.33.0+cu129", "pylock.cu130.toml": "0.33.0"}
+    assert workshop.run("lock", "check").ok
+
+    own.files.clear()
+    done = workshop.run("lock", "vllm", "--target", "cu129", "--upgrade")
+    assert done.ok, done.err
+    assert "is incompatible with torch 2.13.0+cu129" in " ".join(done.err.split())
+    assert read_lock(workshop.folder / "pylock.cu129.toml").versions["vllm"] == "0.19.1"
 
 
 def test_it_is_not_asked_if_the_default_index_serves_the_driver(workshop, own):

@@ -1,17 +1,12 @@
 """Real programs of the real default index, beside a stand-in torch index with every build and its true requirements."""
 
-from __future__ import annotations
-
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from packaging.version import Version
 
 from gpuinstall.base import process
-from gpuinstall.base.process import Finished
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.lock import parse
@@ -27,7 +22,7 @@ PYTHON = "3.12"
 
 
 @pytest.fixture(scope="module")
-def torch_index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInIndex]:
+def torch_index(tmp_path_factory):
     folder = tmp_path_factory.mktemp("true")
     with open_session(read_sources(None, os.environ, folder), SilentReporter()) as session:
         true_index(folder, load_catalog(), session, PYTHON)
@@ -40,7 +35,7 @@ def torch_index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInInd
 class ShippedWorkshop(Workshop):
     """One whose commands choose from the shipped catalogue, which has every torch that programs ask for."""
 
-    def run(self, *arguments: str) -> Finished:
+    def run(self, *arguments):
         """Run ``gpuinstall`` with ``arguments``."""
         return process.run(
             [sys.executable, "-m", "gpuinstall", *arguments], env=self.environment, cwd=self.folder
@@ -48,7 +43,7 @@ class ShippedWorkshop(Workshop):
 
 
 @pytest.fixture
-def workshop(torch_index: StandInIndex, tmp_path: Path) -> Workshop:
+def workshop(torch_index, tmp_path):
     (tmp_path / "project").mkdir()
     variables = {"GPUINSTALL_TORCH_INDEX": torch_index.torch_index, "PIP_FIND_LINKS": ""}
     return ShippedWorkshop(tmp_path / "project", tmp_path / "caches", variables)
@@ -60,10 +55,11 @@ def test_a_project_that_needs_a_program_gets_one_version_set_for_two_targets(
     (workshop.folder / "pyproject.toml").write_text(
         '[project]\nname = "mine"\nversion = "0"\ndependencies = ["vllm>=0.30"]\n', encoding="utf-8"
     )
-    words = ("--target", "cu126", "--target", "cu130", "--python", PYTHON)
+    words = ("--target", "cu130", "--target", "cu130-linux-aarch64", "--python", PYTHON)
     made = workshop.document("lock", *words)["data"]
     first, second = (
-        parse("x", workshop.lock(f"pylock.{target}.toml")).versions for target in ("cu126", "cu130")
+        parse("x", workshop.lock(f"pylock.{target}.toml")).versions
+        for target in ("cu130", "cu130-linux-aarch64")
     )
     assert Version(first["vllm"]) >= Version("0.30")
     assert first["torch"].partition("+")[0] == second["torch"].partition("+")[0]

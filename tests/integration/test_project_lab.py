@@ -1,13 +1,9 @@
 """One run is the same whoever begins it: the command line and the API over every kind of folder."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +11,6 @@ from gpuinstall.base import process
 from tests.lab.cases import mostly_heavy
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver, FakeGpu
-from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
 
 RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
@@ -49,7 +44,7 @@ class Kind:
     driver: FakeDriver = NO_DRIVER
 
 
-def ours(settings: str, **more: Any) -> Kind:
+def ours(settings, **more):
     return Kind({"pyproject.toml": f"{PYPROJECT}[tool.gpuinstall]\n{settings}\n"}, **more)
 
 
@@ -105,9 +100,11 @@ def test_the_api_and_the_command_line_give_the_same(name, stand_in, tmp_path, pl
     assert packages(api.folder) == packages(command_line.folder)
 
 
-def prepared(kind: Kind, folder: Path, index: StandInIndex) -> Workshop:
+def prepared(kind, folder, index):
     """A folder of a kind, with caches of its own."""
     variables = {name: text for name, text in index.environment().items() if name not in kind.unset}
+    # The API's own: what changes what a Python loads ends a proof.
+    variables["PYTHONPATH"] = str(ROOT)
     (folder / "project").mkdir(parents=True)
     workshop = Workshop(folder / "project", folder / "caches", variables)
     for name, text in kind.files.items():
@@ -120,7 +117,7 @@ def prepared(kind: Kind, folder: Path, index: StandInIndex) -> Workshop:
     return workshop
 
 
-def by_command(workshop: Workshop) -> Any:
+def by_command(workshop):
     """What an installation and then a lock come to, by the command line."""
     results = [json.loads(workshop.run(step, "--json").out) for step in ("install", "lock")]
     errors = [
@@ -130,18 +127,16 @@ def by_command(workshop: Workshop) -> Any:
     return plain(errors, [each.get("data") for each in results], workshop.folder)
 
 
-def by_api(workshop: Workshop) -> Any:
+def by_api(workshop):
     """The same by the API."""
-    variables = {**workshop.environment, "PYTHONPATH": str(ROOT)}
-    done = process.run(
-        [sys.executable, "-W", "error", "-c", BY_THE_API], env=variables, cwd=workshop.folder
-    )
+    command = [sys.executable, "-W", "error", "-c", BY_THE_API]
+    done = process.run(command, env=workshop.environment, cwd=workshop.folder)
     assert done.ok, done.err
     errors, documents = json.loads(done.out)
     return plain(errors, documents, workshop.folder)
 
 
-def plain(errors: list[Any], documents: list[Any], folder: Path) -> Any:
+def plain(errors, documents, folder):
     """Results without what differs from run to run: paths, sizes, times."""
     installed, locked = json.loads(json.dumps(documents).replace(str(folder), "."))
     for key in ("seconds", "verdict", "previous"):
@@ -153,11 +148,11 @@ def plain(errors: list[Any], documents: list[Any], folder: Path) -> Any:
     )
 
 
-def locks(folder: Path) -> dict[str, str]:
+def locks(folder):
     return {path.name: path.read_text(encoding="utf-8") for path in folder.glob("pylock.*")}
 
 
-def packages(folder: Path) -> list[str]:
+def packages(folder):
     return sorted(path.name for path in (folder / ".venv").glob("lib/*/site-packages/*"))
 
 

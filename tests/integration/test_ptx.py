@@ -1,12 +1,9 @@
 """The preflight's kernel: assembled by NVIDIA's own ptxas for every chip, and read instruction by instruction."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -39,7 +36,7 @@ TARGETS = {
 }
 
 
-def ptxas_of(requirement: str, folder: Path) -> Path:
+def ptxas_of(requirement, folder):
     """Fetch one wheel of the compiler (40 MB, kept in uv's cache) and find the assembler in it."""
     command = [
         sys.executable,
@@ -90,7 +87,7 @@ def test_threads_beyond_the_data_write_nothing():
     assert memory == {}
 
 
-def execute(memory: dict[int, int], block: int, thread: int):
+def execute(memory, block, thread):
     """Run one thread of the kernel over ``memory``, word by address, its data beginning at 0."""
     values = {
         "%ctaid.x": block,
@@ -112,7 +109,7 @@ def execute(memory: dict[int, int], block: int, thread: int):
         "ld.global.u32": lambda a: memory[a],
     }
 
-    def value(operand: str) -> int:
+    def value(operand):
         name = operand.strip("[]")
         return int(name) if name.isdigit() else values[name]
 

@@ -1,17 +1,13 @@
 """``pytest --require-gpu``: what is green without a GPU fails; in a pytest of its own, with a torch that counts."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
-from pathlib import Path
 
 import pytest
 import tomli
 
 from gpuinstall.base import process
-from gpuinstall.base.process import Finished
 from tests.lab.clone import ROOT
 
 TORCH = """
@@ -51,7 +47,7 @@ def test_of_anything_else():
 """
 
 
-def run(folder: Path, tests: str, *words: str) -> Finished:
+def run(folder, tests, *words):
     """Run pytest in a process of its own."""
     (folder / "torch.py").write_text(TORCH)
     (folder / "test_it.py").write_text(tests)
@@ -62,7 +58,7 @@ def run(folder: Path, tests: str, *words: str) -> Finished:
     return process.run(argv, cwd=folder, env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
 
 
-def summary(done: Finished) -> dict[str, int]:
+def summary(done):
     return {
         kind: int(number) for number, kind in re.findall(r"(\d+) (\w+)", done.out.splitlines()[-1])
     }

@@ -1,20 +1,15 @@
 """The question before gigabytes that nobody asked for, in a terminal (a pty), as somebody sees and answers it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from tests.frozen import GPUINSTALL
 from tests.lab import index as lab
 from tests.lab.driver import FakeDriver
-from tests.lab.fixtures import Play
-from tests.lab.index import StandInIndex
 from tests.lab.screen import keyed, shown
 from tests.lab.workshop import Workshop
 
@@ -30,9 +25,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 
 @pytest.fixture
-def workshop(
-    stand_in: StandInIndex, tmp_path: Path, play: Play, monkeypatch: pytest.MonkeyPatch
-) -> Workshop:
+def workshop(stand_in, tmp_path, play, monkeypatch):
     """A machine without a GPU whose torch index does not answer; the default index says that files have 500 MB."""
     play(FakeDriver(nvml_missing=True, cu_missing=True))
     as_it_is = lab._json_file
@@ -42,7 +35,7 @@ def workshop(
     return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
 
 
-def answered(workshop: Workshop, answer: bytes) -> tuple[int, list[str]]:
+def answered(workshop, answer):
     """Install, and answer what is asked; return the status, and the lines on the screen."""
     with keyed(COLUMNS, LINES) as (keyboard, terminal, raw):
         running = subprocess.Popen(

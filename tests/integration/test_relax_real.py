@@ -1,7 +1,5 @@
 """``--relax`` on the real default index: a short file of 2022 for a card of 2025."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -30,7 +28,7 @@ torch.add(torch.Tensor(), torch.linalg.eigh)
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
+def workshop(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "requirements.txt").write_text(OF_2022, encoding="utf-8")

@@ -1,10 +1,7 @@
 """The steps of the workflow that renews locks, run one after the other in a repository of git, as GitHub's runner does."""
 
-from __future__ import annotations
-
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,14 +28,14 @@ class Runner:
     variables: dict[str, str]
 
     @property
-    def clone(self) -> Path:
+    def clone(self):
         return self.folder / "clone"
 
     @property
-    def temporary(self) -> Path:
+    def temporary(self):
         return self.folder / "temp"
 
-    def run(self, *words: str | Path) -> str:
+    def run(self, *words):
         done = process.run([*words], cwd=self.clone, env=self.variables, seconds=300)
         assert done.ok, done.out + done.err
         return done.out
@@ -53,14 +50,14 @@ class Runner:
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Iterator[StandInIndex]:
+def index(tmp_path):
     wheels = catalog_index(tmp_path / "wheels", ["2.13.0"], platforms=[LINUX], pythons=[PYTHON])
     with StandInIndex(wheels) as served:
         yield served
 
 
 @pytest.fixture
-def runner(index: StandInIndex, tmp_path: Path) -> Runner:
+def runner(index, tmp_path):
     """A project with a lock of torch 2.13.0, and programs in the places in which the workflow has them."""
     home = tmp_path / "home"
     tool = home / ".local" / "share" / "gpuinstall" / "bin" / "gpuinstall"

@@ -1,8 +1,5 @@
 """A script with inline metadata: ``run`` makes or finds the proven environment of exactly what it requires."""
 
-from __future__ import annotations
-
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -12,8 +9,6 @@ import pytest
 from tests.integration.test_install_lab import RTX_4090
 from tests.integration.test_run_lab import RTX_5090
 from tests.lab.environments import put_package
-from tests.lab.fixtures import Play
-from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
 
 PYTHON = ".".join(map(str, sys.version_info[:2]))
@@ -22,7 +17,7 @@ CODE = "import sys, torch\nprint(torch.__version__, sys.argv[1:], sys.prefix)\n"
 
 
 @pytest.fixture
-def workshop(stand_in: StandInIndex, tmp_path: Path, play: Play) -> Workshop:
+def workshop(stand_in, tmp_path, play):
     (tmp_path / "project").mkdir()
     play(RTX_4090)
     workshop = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
@@ -101,42 +96,12 @@ def test_a_damaged_lock_of_a_script_names_what_makes_it_again(workshop):
     assert workshop.run("run", "train.py").status == 0
 
 
-def test_the_environment_of_a_script_that_runs_stays(workshop, play):
-    waiting = "import pathlib, time\nprint('started', flush=True)\nwhile not pathlib.Path('go').exists(): time.sleep(0.1)\n"
-    script = workshop.folder / "wait.py"
-    script.write_text(METADATA + waiting + CODE)
-    (workshop.folder / "go").touch()
-    first = workshop.run("run", "wait.py")
+def test_what_was_checked_is_known_and_another_card_gets_another_build(workshop, play):
+    first = workshop.run("run", "train.py")
     assert first.status == 0, first.err
     venv = Path(first.out.split()[-1])
-    for path in (
-        script,
-        *venv.iterdir(),
-        *venv.glob("lib/*/site-packages"),
-        *venv.glob("lib/*/site-packages/torch*/*"),
-    ):
-        os.utime(path, (0, 0))
-    workshop.run("run", "wait.py")
-    assert list((workshop.caches / "xdg" / "gpuinstall" / "runs").iterdir()), (
-        "what was checked is known"
-    )
-
-    (workshop.folder / "go").unlink()
-    with workshop.start("run", "wait.py") as running:
-        assert running.stdout is not None
-        assert running.stdout.readline() == "started\n"
-        assert workshop.run("run", "train.py").status == 0
-        kept = workshop.run("env", "prune", "--yes")
-        assert f"{venv.parent} stays: it is in use" in kept.err
-        play(RTX_5090)
-        with workshop.start("run", "wait.py") as other:
-            assert other.stdout is not None
-            assert other.stdout.readline() == "started\n"
-            (workshop.folder / "go").touch()
-            torch, _, place = other.stdout.readline().split()
-        assert (torch, Path(place).name) == ("2.13.0+cu130", ".venv")
-        assert Path(place) != venv, "another card: the environment that runs stays as it is"
-        assert running.stdout.readline().split() == ["2.13.0+cu126", "[]", str(venv)]
+    play(RTX_5090)
+    assert workshop.run("run", "train.py").out.split() == ["2.13.0+cu130", "[]", str(venv)]
     assert f"Removed     {venv.parent}," in workshop.run("env", "prune", "--yes").out
     assert not venv.parent.exists()
 
@@ -149,11 +114,10 @@ def test_what_is_the_users_in_a_script_s_environment_stays_until_told(workshop, 
     put_package(site, "cowsay", {"cowsay/__init__.py": ""}, version="6.1")
     refused = workshop.run("run", "train.py", "--epochs", "3")
     assert refused.status == 2
-    assert "Run it again with --with cowsay==6.1: in another environment" in refused.err
+    assert f"mv {venv} {venv}.other   # then run it again" in refused.err
     more = workshop.run("run", "--with", "cowsay==6.1", "train.py", "--epochs", "3")
     assert (more.status, more.out.split()[0]) == (0, "2.13.0+cu130"), more.err
     removing = ("env", "remove", "--venv", str(venv), "--yes")
-    assert f"{shlex.join(('gpuinstall', *removing))}   # without them" in refused.err
     assert workshop.run(*removing).status == 0
     assert workshop.run("run", "train.py").out.split()[0] == "2.13.0+cu130"
 

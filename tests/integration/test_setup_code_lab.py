@@ -1,12 +1,9 @@
 """Packages that say what they require only when their own code runs: named before it does, refused where asked."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import tomli
@@ -14,8 +11,6 @@ import tomli
 from gpuinstall.base import process, uv
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver
-from tests.lab.fixtures import Play
-from tests.lab.index import StandInIndex
 from tests.lab.projects import commit, make_project, make_silent_sdist
 from tests.lab.setuptools import make_setup_project, make_setuptools
 from tests.lab.wheels import make_wheel
@@ -27,15 +22,13 @@ ASKED = ("plain", "--backend", "cpu")
 
 
 @pytest.fixture
-def ran(tmp_path: Path) -> Path:
+def ran(tmp_path):
     """What the code of the packages writes to."""
     return tmp_path / "ran"
 
 
 @pytest.fixture
-def workshop(
-    stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, ran: Path, play: Play
-) -> Workshop:
+def workshop(stand_in, stand_in_folder, tmp_path, ran, play):
     """plain needs strange, which needs odd; those two have no wheel, and newer has one of its old version alone."""
     play(NOTHING)
     served = stand_in_folder / "simple"
@@ -193,7 +186,7 @@ def test_a_lock_with_a_source_is_not_synced_where_only_wheels_are_wanted(worksho
     assert not ran.exists()
 
 
-def _lines(file: Path) -> list[str]:
+def _lines(file):
     """The packages whose code ran."""
     return (
         [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines()]

@@ -1,20 +1,16 @@
 """The documentation site, built from a fresh clone by one command, and opened from disk as people open it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from gpuinstall.catalog.failures.table import load_failures
 from tests.contract.test_tracked_files import ROOT, project_files
 from tests.lab.axe import axe, serious
-from tests.lab.browser import CHROMIUM, Browser, browser
+from tests.lab.browser import CHROMIUM, browser
 from tests.lab.links import broken, html
 from tests.lab.shared import once
 
@@ -30,7 +26,7 @@ ENDED = """new Promise((done) => { const look = () =>
     : setTimeout(look, 50); look(); })"""
 
 
-def clone(folder: Path):
+def clone(folder):
     """Copy what a fresh clone has, and build the site in it."""
     for file in project_files():
         place = folder / file.relative_to(ROOT)
@@ -44,12 +40,12 @@ def clone(folder: Path):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     return once(tmp_path_factory, "clone", clone) / "site"
 
 
 @pytest.fixture
-def shown(tmp_path: Path) -> Iterator[Browser]:
+def shown(tmp_path):
     with browser(tmp_path / "profile") as running:
         yield running
 

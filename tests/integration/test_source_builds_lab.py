@@ -1,19 +1,13 @@
 """Packages that are built beside the torch that they import: checked before anything is fetched, and really built."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process
-from gpuinstall.base.files import sha256_of
 from tests.lab.driver import FakeDriver, FakeGpu
-from tests.lab.fixtures import Play
-from tests.lab.index import StandInIndex
 from tests.lab.projects import make_sdist
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
@@ -24,7 +18,7 @@ TOOLS = ("setuptools", "wheel", "packaging", "psutil", "ninja", "einops")
 
 
 @pytest.fixture
-def workshop(stand_in: StandInIndex, stand_in_folder: Path, tmp_path: Path, play: Play) -> Workshop:
+def workshop(stand_in, stand_in_folder, tmp_path, play):
     """A machine with an A100 and a C++ compiler, without nvcc."""
     play(A100)
     for tool in TOOLS:
@@ -56,25 +50,7 @@ class Compiling:
     workshop: Workshop
     file: Path
 
-    def beside(self, caches: str, *, hidden: Sequence[str] = ()) -> Workshop:
-        """The same with another cache of uv, an empty folder, and without some programs."""
-        workshop, folder = self.workshop, self.workshop.folder.with_name(f"project-{caches}")
-        folder.mkdir()
-        for name in hidden:
-            (self.file.parent / "bin" / name).unlink()
-        uv_cache = workshop.caches.with_name(f"uv-{caches}")
-        variables = {
-            **workshop.variables,
-            "UV_CACHE_DIR": str(uv_cache),
-            "LAB_COMPILED": str(self.file),
-        }
-        if hidden:
-            variables["PATH"] = str(self.file.parent / "bin")
-        return Workshop(folder, workshop.caches, variables)
-
-    def built(
-        self, venv: str, torch: str = "2.14.1", package: str = "flash-attn", **more: str
-    ) -> str:
+    def built(self, venv, torch="2.14.1", package="flash-attn", **more):
         """Install into an environment; return what its package was compiled beside and for."""
         own = {"GPUINSTALL_VENV": f"{venv}/.venv", "LAB_COMPILED": str(self.file), **more}
         workshop = Workshop(
@@ -91,18 +67,18 @@ class Compiling:
         ).out.strip()
 
     @property
-    def log(self) -> list[str]:
+    def log(self):
         """A line for each compilation."""
         return self.file.read_text(encoding="utf-8").splitlines()
 
 
-def flash(workshop: Workshop) -> str:
+def flash(workshop):
     """Return a requirement by address: a named extension is never compiled."""
     files = workshop.variables["UV_DEFAULT_INDEX"].replace("/simple", "/files")
     return f"flash-attn @ {files}/flash_attn-2.8.3.tar.gz"
 
 
-def with_nvcc(workshop: Workshop, release: str) -> Workshop:
+def with_nvcc(workshop, release):
     """Put an nvcc on PATH that says its release."""
     script = workshop.caches.parent / "bin" / "nvcc"
     script.write_text(
@@ -148,16 +124,6 @@ def test_an_nvcc_of_another_cuda_is_refused_with_both_versions(workshop, stand_i
 
 
 @pytest.mark.heavy
-def test_from_cuda_13_on_the_compiler_can_be_had_as_a_wheel(workshop):
-    error = workshop.document(
-        "install", "torch", flash(workshop), "--backend", "cu130", exit_code=3
-    )["errors"][0]
-    names = ("nvidia-cuda-nvcc", "nvidia-cuda-cccl", "nvidia-cuda-crt", "nvidia-nvvm")
-    wheels = " ".join(f"'{name}==13.0.*'" for name in names)
-    assert f"Request {wheels} too: " in error["hint"]
-
-
-@pytest.mark.heavy
 def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(
     workshop,
 ):
@@ -178,7 +144,7 @@ def test_what_was_built_is_kept_for_the_same_torch_and_gpus_and_built_anew_for_a
 ):
     workshop = with_nvcc(workshop, "12.4")
 
-    def built(torch: str, jobs: str, venv: str) -> str:
+    def built(torch, jobs, venv):
         variables = {**workshop.variables, "MAX_JOBS": jobs, "GPUINSTALL_VENV": venv}
         other = Workshop(workshop.folder, workshop.caches, variables)
         done = other.run(
@@ -203,28 +169,12 @@ def test_what_was_built_is_kept_for_the_same_torch_and_gpus_and_built_anew_for_a
 
 
 @pytest.fixture
-def compiling(workshop: Workshop, stand_in_folder: Path, tmp_path: Path) -> Compiling:
+def compiling(workshop, stand_in_folder, tmp_path):
     """The same with nvcc, and a flash-attn that is really compiled."""
     make_sdist(
         stand_in_folder / "simple", "flash-attn", "2.8.3", ["torch", "einops"], compiled=True
     )
     return Compiling(with_nvcc(workshop, "12.4"), tmp_path / "compiled")
-
-
-@pytest.mark.heavy
-def test_a_compiled_wheel_serves_the_next_environment_of_the_same_torch_and_gpus(
-    compiling,
-):
-    first, elsewhere = compiling.built("one"), compiling.beside("2", hidden=("c++", "nvcc"))
-    assert first == compiling.log[0] == "torch 2.14.1+cu126 for 8.0"
-    said = elsewhere.run(
-        "install", "--only", "torch==2.14.1", flash(elsewhere), "--backend", "cu126"
-    )
-    assert said.status == 0, said.err
-    assert "flash-attn 2.8.3 was compiled before for torch 2.14.1+cu126 (cu126)" in said.err
-    assert elsewhere.python("import flash_attn; print(flash_attn.SAID)") == first
-    assert elsewhere.document("sync")["data"]["environment"]["status"] == "none"
-    assert compiling.log == [first]
 
 
 @pytest.mark.heavy
@@ -266,52 +216,6 @@ def test_it_is_compiled_with_a_torch_from_a_folder_of_wheels_too(
         compiling.built("one", torch="2.13.0", package="odd-ext", **links)
         == "torch 2.13.0+cu126 for no GPU"
     )
-
-
-@pytest.mark.heavy
-def test_a_compiled_wheel_that_has_changed_is_not_taken(compiling):
-    first = compiling.built("one")
-    folder = compiling.workshop.caches / "xdg" / "gpuinstall" / "compiled"
-    (kept,) = folder.glob("*/*/*.whl")
-    kept.write_bytes(kept.read_bytes()[:-1])
-    done = compiling.beside("2").run(
-        "install", "--only", "torch==2.14.1", flash(compiling.workshop), "--backend", "cu126"
-    )
-    assert done.status == 0, done.err
-    assert "flash_attn-2.8.3-cp" in done.err
-    assert "has changed since it was compiled" in done.err
-    assert compiling.log == [first, first]
-    assert list(folder.glob("*/*/*.whl")) == [kept]
-    assert sha256_of(kept) == kept.parent.name
-
-
-@pytest.mark.heavy
-def test_compiled_wheels_in_a_folder_of_everybodys_are_refused(compiling):
-    compiling.built("one")
-    (compiling.workshop.caches / "xdg" / "gpuinstall" / "compiled").chmod(0o777)
-    words = ("install", "--only", "torch==2.14.1", flash(compiling.workshop), "--backend", "cu126")
-    error = compiling.beside("2").document(*words, exit_code=4)["errors"][0]
-    assert error["code"] == "unsafe-cache"
-    assert "gpuinstall/compiled" in error["message"]
-
-
-@pytest.mark.heavy
-def test_the_compiler_that_a_wheel_brings_is_used(workshop, stand_in_folder):
-    make_wheel(
-        stand_in_folder / "simple",
-        "nvidia-cuda-nvcc",
-        "13.0.88",
-        modules={"nvidia/cu13/bin/nvcc": ""},
-    )
-    workshop = Workshop(
-        workshop.folder, workshop.caches, {**workshop.variables, "MAX_JOBS": "1"}
-    )  # little memory
-    done = workshop.run(
-        "install", "torch", flash(workshop), "nvidia-cuda-nvcc==13.0.*", "--backend", "cu130"
-    )
-    assert done.status == 0, done.err
-    said = workshop.python("import flash_attn; print(flash_attn.SAID)")
-    assert "site-packages/nvidia/cu13" in said
 
 
 def test_a_lock_for_other_machines_says_what_will_be_built_and_checks_nothing_here(

@@ -1,21 +1,17 @@
 """Real uv with the variables that the sources give it."""
 
-from __future__ import annotations
-
 import os
 import sys
-from pathlib import Path
 
 from uv import find_uv_bin
 
 from gpuinstall.base import process, uv
-from gpuinstall.base.process import Finished
 from gpuinstall.sources import read_sources
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.wheels import make_wheel
 
 
-def _resolve(requirement: str, environ: dict[str, str], folder: Path) -> Finished:
+def _resolve(requirement, environ, folder):
     environment = uv.environment(environ, read_sources(None, environ, folder).environment())
     argv = [
         find_uv_bin(),
@@ -30,7 +26,7 @@ def _resolve(requirement: str, environ: dict[str, str], folder: Path) -> Finishe
     return process.run(argv, env=environment, cwd=folder, text=requirement, seconds=60)
 
 
-def _environ(index: StandInIndex, tmp_path: Path) -> dict[str, str]:
+def _environ(index, tmp_path):
     return {
         **os.environ,
         **index.environment(),

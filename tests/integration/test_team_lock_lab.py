@@ -1,17 +1,10 @@
 """A uv.lock beside the project: the team's versions stay, with torch for this machine; and uv.lock is not touched."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 import tomli
 
 from gpuinstall.base import process, uv
 from tests.integration.test_install_lab import RTX_4090
-from tests.lab.cases import mostly_heavy
-from tests.lab.fixtures import Play
-from tests.lab.index import StandInIndex
 from tests.lab.projects import make_project
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
@@ -27,7 +20,7 @@ dependencies = ["torch<2.14", "numpy", "rich"]
 
 
 @pytest.fixture
-def simple(stand_in_folder: Path) -> Path:
+def simple(stand_in_folder):
     folder = stand_in_folder / "simple"
     make_wheel(folder, "torch", "2.13.0", requires=["filelock"])
     make_wheel(folder, "rich", "14.2.0", requires=["markdown"])
@@ -36,7 +29,7 @@ def simple(stand_in_folder: Path) -> Path:
 
 
 @pytest.fixture
-def workshop(stand_in: StandInIndex, simple: Path, tmp_path: Path, play: Play) -> Workshop:
+def workshop(stand_in, simple, tmp_path, play):
     play(RTX_4090)
     (tmp_path / "project").mkdir()
     made = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
@@ -47,71 +40,17 @@ def workshop(stand_in: StandInIndex, simple: Path, tmp_path: Path, play: Play) -
     return Workshop(made.folder, tmp_path / "later", made.variables)
 
 
-def locked(workshop: Workshop, *words: str):
+def locked(workshop, *words):
     """Have uv itself write its lock."""
     done = process.run([uv.uv(), "lock", *words], env=workshop.environment, cwd=workshop.folder)
     assert done.ok, done.err
 
 
-def versions(workshop: Workshop) -> dict[str, str]:
+def versions(workshop):
     return {
         package["name"]: package.get("version", "")
         for package in tomli.loads(workshop.lock(LOCK))["packages"]
     }
-
-
-@pytest.mark.parametrize("command", mostly_heavy(["sync", "lock"], ["sync"]))
-def test_every_version_of_uvs_lock_stays_and_torch_is_for_this_machine(workshop, command):
-    before = (workshop.folder / "uv.lock").read_bytes()
-    done = workshop.run(command)
-    assert done.status == 0, done.err
-    assert "pyproject.toml: 3 requirements; 8 versions of its own lock" in " ".join(
-        done.err.split()
-    )
-    held = versions(workshop)
-    assert (held["numpy"], held["markdown"], held["torch"]) == ("2.3.4", "3.9", "2.13.0+cu126")
-    assert (workshop.folder / "uv.lock").read_bytes() == before
-    if command == "sync":
-        assert workshop.document("sync")["data"]["environment"]["status"] == "none"
-
-
-@pytest.mark.heavy
-def test_a_uv_lock_that_has_moved_on_is_followed_by_the_next_sync(workshop):
-    workshop.document("sync")
-    locked(workshop, "--upgrade-package", "numpy")
-    stale = workshop.document("lock", "check", "--offline", exit_code=6)["data"]["locks"][0][
-        "reasons"
-    ][0]
-    assert "other versions in the project's own lock" in stale["message"]
-    assert workshop.document("sync")["data"]["environment"]["status"] == "built"
-    assert (versions(workshop)["numpy"], versions(workshop)["markdown"]) == ("2.4.0", "3.9")
-    assert workshop.document("lock", "check", "--offline")["status"] == "success"
-
-
-def test_a_file_that_the_teams_lock_does_not_list_is_refused(workshop):
-    (workshop.folder / "uv.lock").unlink()
-    wrong = f'files = [{{ file = "markdown.whl", hash = "sha256:{"0" * 64}" }}]'
-    (workshop.folder / "poetry.lock").write_text(
-        f'[[package]]\nname = "markdown"\nversion = "3.9"\n{wrong}\n', encoding="utf-8"
-    )
-    error = workshop.document("lock", exit_code=2)["errors"][0]
-    assert error["code"] == "hash-not-chosen"
-    assert "poetry.lock: no file of markdown 3.9" in error["message"]
-    assert not (workshop.folder / LOCK).exists()
-
-
-@pytest.mark.heavy
-def test_a_torch_that_does_not_run_here_gives_way_and_is_named(workshop):
-    (workshop.folder / "pyproject.toml").write_text(PROJECT.replace("<2.14", ""), encoding="utf-8")
-    locked(workshop, "--upgrade-package", "torch")
-    done = workshop.run("sync")
-    assert done.status == 0, done.err
-    said = " ".join(done.err.split())
-    assert (
-        "versions differ from the project's own lock, which is incompatible with this build: "
-        "torch 2.14.1+cu126 (locked: 2.15.0)" in said
-    )
-    assert versions(workshop)["numpy"] == "2.3.4"
 
 
 @pytest.mark.heavy
@@ -156,15 +95,6 @@ def test_uvs_own_sync_with_an_exported_group_and_ours_make_the_same_environment(
     assert done.status == 0, done.err
     assert (workshop.python(torch), versions(workshop)["markdown"]) == ("2.13.0+cu126", "3.9")
     assert (workshop.folder / "uv.lock").read_bytes() == before
-
-
-@pytest.mark.heavy
-def test_a_package_that_is_to_move_moves_alone(workshop):
-    workshop.document("install")
-    workshop.document("install", "--upgrade-package", "markdown")
-    assert (versions(workshop)["numpy"], versions(workshop)["markdown"]) == ("2.3.4", "3.10")
-    workshop.document("lock", "--only", "numpy", "--upgrade")
-    assert versions(workshop)["numpy"] == "2.4.0", "what is asked for alone is not the project's"
 
 
 def test_torch_stays_until_a_program_moves_it(workshop, simple):

@@ -1,8 +1,5 @@
 """Requests that cannot be met as they are written: the first command that each refusal names does what it says."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import closing
 from typing import NamedTuple
 
@@ -78,7 +75,7 @@ REFUSALS = {
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInIndex]:
+def index(tmp_path_factory):
     versions = [release.torch for release in (*EARLIER, *RELEASES)]
     folder = catalog_index(
         tmp_path_factory.mktemp("served"), versions, platforms=[LINUX], pythons=["3.10", "3.11"]
@@ -90,7 +87,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInIndex]:
 
 
 @pytest.fixture(scope="module")
-def nvidia(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redistributables]:
+def nvidia(tmp_path_factory):
     folder = tmp_path_factory.mktemp("nvidia")
     archive = make_tar(make_libraries(folder / "580"), folder / "cuda-compat.tar.xz")
     with closing(Redistributables(archive.read_bytes())) as host:
@@ -109,7 +106,7 @@ def test_the_first_command_of_a_refusal_gives_what_it_says(index, nvidia, tmp_pa
     workshop = Workshop(folder, tmp_path / "caches", variables)
 
     refused = workshop.document("install", *request.split(), exit_code=3)
-    hint: str = refused["errors"][0]["hint"]
+    hint = refused["errors"][0]["hint"]
     # Others' lines are for an administrator: sudo apt-get.
     advice = next(line for line in hint.splitlines() if line.startswith("Run it again with "))
     assert advice.startswith(f"Run it again with {option}: ")

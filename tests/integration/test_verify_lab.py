@@ -1,12 +1,8 @@
 """The runner, with the small torch that answers for GPUs this machine does not have: real processes, played kernels."""
 
-from __future__ import annotations
-
 import json
 import signal
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Protocol
 
 import pytest
 
@@ -15,7 +11,6 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Driver, Gpu, Machine, MigDevice
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.verify.runner import verify_environment
-from gpuinstall.verify.verdict import Device, Verdict
 from tests.lab.environments import packages, small_torch
 
 ADA = ComputeCapability(8, 9)
@@ -27,37 +22,27 @@ TWO = Machine("linux", "x86_64", driver=DRIVER, gpus=CARDS)
 NONE = Machine("linux", "x86_64")
 
 
-class Verify(Protocol):
-    """Plays kernels and verifies: what each device comes to, then what verify_environment takes."""
-
-    def __call__(
-        self, verdict: dict[str, Any], machine: Machine = TWO, **options: Any
-    ) -> Verdict: ...
-
-
-def environment(folder: Path, backend: str) -> Path:
+def environment(folder, backend):
     """Make an environment with the small torch; return its interpreter."""
     small_torch(folder, backend)
     return folder / "bin" / "python"
 
 
 @pytest.fixture(scope="module")
-def cuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cuda(tmp_path_factory):
     return environment(tmp_path_factory.mktemp("cuda") / "env", "cu126")
 
 
 @pytest.fixture(scope="module")
-def cpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cpu(tmp_path_factory):
     return environment(tmp_path_factory.mktemp("cpu") / "env", "cpu")
 
 
 @pytest.fixture
-def verify(cuda: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verify:
+def verify(cuda, tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
-    def run(
-        verdict: dict[str, Any], machine: Machine = TWO, *, python: Path = cuda, **options: Any
-    ) -> Verdict:
+    def run(verdict, machine=TWO, *, python=cuda, **options):
         (tmp_path / "verdict.json").write_text(json.dumps(verdict))
         monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
         return verify_environment(python, machine, **options)
@@ -65,11 +50,11 @@ def verify(cuda: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verif
     return run
 
 
-def statuses(verdict: Verdict) -> list[str]:
+def statuses(verdict):
     return [device.status for device in verdict.devices]
 
 
-def the_fault(device: Device) -> tuple[str, str | None, str | None]:
+def the_fault(device):
     faults = [check for check in device.checks if check.status == "failed"]
     assert len(faults) == 1, faults
     return faults[0].name, faults[0].message, faults[0].id

@@ -1,13 +1,10 @@
 """Real wheels of the default index, read by range: what they say is what the catalogue says."""
 
-from __future__ import annotations
-
 import os
 import random
 import re
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -30,8 +27,6 @@ from gpuinstall.wheels.ranges import Ranges, WheelError
 from gpuinstall.wheels.torch_wheel import WITNESSES, read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.unit.wheels.test_mutations import MUTATIONS, Mutated
-
-Show = Callable[[str, WheelReader, float, tuple[str, ...]], None]
 
 
 class Companion(NamedTuple):
@@ -90,10 +85,10 @@ class Index:
     address: str
     certificates: str | None
 
-    def wheel(self, package: str, version: str, platform: str) -> WheelReader:
+    def wheel(self, package, version, platform):
         return WheelReader(self.ranges(package, version, platform))
 
-    def ranges(self, package: str, version: str, platform: str) -> HttpRanges:
+    def ranges(self, package, version, platform):
         wanted = tuple(platform.split("_", 1))
         try:
             page = self.client.page(f"{self.address}/{package}/")
@@ -111,7 +106,7 @@ class Index:
         )  # a page has no order, and Pythons' wheels differ
         return HttpRanges(self._ask, first.url, patience=Patience(75))
 
-    def _ask(self, url: str, headers: Mapping[str, str], *, login: bool) -> requests.Response:
+    def _ask(self, url, headers, *, login):
         assert login
         return self.session.get(
             url,
@@ -124,7 +119,7 @@ class Index:
 
 
 @pytest.fixture(scope="module")
-def index() -> Iterator[Index]:
+def index():
     sources = read_sources(None, os.environ, Path.cwd())
     address = sources.default_index or default_index(os.environ)
     if address is None:
@@ -137,10 +132,10 @@ def index() -> Iterator[Index]:
 
 
 @pytest.fixture
-def show(capsys: pytest.CaptureFixture[str]) -> Show:
+def show(capsys):
     """Print a line of the table: name, bytes, requests, seconds, architectures."""
 
-    def line(name: str, wheel: WheelReader, started: float, code: tuple[str, ...]):
+    def line(name, wheel, started, code):
         with capsys.disabled():
             cost = f"{wheel.bytes_read / 1e6:6.2f} MB {wheel.requests:3} requests {time.monotonic() - started:5.1f} s"
             sys.stdout.write(f"\n{name:48} {cost}  {_short(code)}")
@@ -148,14 +143,14 @@ def show(capsys: pytest.CaptureFixture[str]) -> Show:
     return line
 
 
-def _short(code: tuple[str, ...]) -> str:
+def _short(code):
     return " ".join(
         re.sub("sm_|compute_", lambda found: "+" if found[0] == "compute_" else "", name)
         for name in code
     )
 
 
-def _learn(index: Index, name: str, show: Show):
+def _learn(index, name, show):
     build, started = BUILDS[name], time.monotonic()
     wheel = index.wheel("torch", str(build.torch), f"{build.os}_{build.arch}")
     code = read_torch(wheel)
@@ -201,7 +196,7 @@ def test_both_witnesses_of_a_real_wheel_agree(index, show):
 def test_the_code_of_a_companion(index, one, show):
     started = time.monotonic()
     wheel = index.wheel(one.package, one.version, one.platform)
-    code, _ = read_package(wheel, one.package, may_have_code=True, cuda=one.cuda)
+    code = read_package(wheel, one.package, may_have_code=True, cuda=one.cuda)
     beside = f", CUDA {one.cuda}" if one.cuda else ""
     show(f"{one.package} {one.version} {one.platform}{beside}", wheel, started, code.architectures)
     assert _short(code.architectures) == one.code
@@ -217,10 +212,10 @@ class Remembered:
     closed: bool = False
 
     @property
-    def size(self) -> int:
+    def size(self):
         return self.inner.size
 
-    def stream(self, start: int, end: int) -> Generator[bytes, None, None]:
+    def stream(self, start, end):
         known = next(
             (
                 first
@@ -259,6 +254,6 @@ def test_five_hundred_mutations_of_a_real_wheel_give_no_wrong_row(index):
     assert outcomes == {right, ()}
 
 
-def _code(ranges: Ranges) -> tuple[str, ...]:
-    code, _ = read_package(WheelReader(ranges), "torchaudio", may_have_code=True)
+def _code(ranges):
+    code = read_package(WheelReader(ranges), "torchaudio", may_have_code=True)
     return code.architectures

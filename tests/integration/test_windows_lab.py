@@ -1,21 +1,15 @@
 """Whole commands under the rules of Windows for files, and with its names of folders and programs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.integration.test_install_lab import RTX_4090, leftovers
 from tests.lab import windows
-from tests.lab.fixtures import Play
-from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
 
 AGAIN = "Run it again once nothing there is in use"
@@ -23,7 +17,7 @@ SLEEP = "print(flush=True); import time; time.sleep(600)"
 
 
 @pytest.fixture
-def workshop(stand_in: StandInIndex, play: Play, tmp_path: Path) -> Workshop:
+def workshop(stand_in, play, tmp_path):
     play(RTX_4090)
     for name in ("project", "temporary"):
         (tmp_path / name).mkdir()
@@ -32,7 +26,7 @@ def workshop(stand_in: StandInIndex, play: Play, tmp_path: Path) -> Workshop:
 
 
 @contextmanager
-def running(program: Path, folder: Path) -> Iterator[None]:
+def running(program, folder):
     """A Python that has begun and does not end."""
     command = [str(program), "-c", SLEEP]
     with subprocess.Popen(
@@ -44,13 +38,12 @@ def running(program: Path, folder: Path) -> Iterator[None]:
         started.kill()
 
 
-def torch_in(workshop: Workshop) -> str:
+def torch_in(workshop):
     return workshop.python("import torch; print(torch.__version__)").partition("+")[0]
 
 
-def error(workshop: Workshop, *arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = workshop.document(*arguments, exit_code=4)["errors"][0]
-    return found
+def error(workshop, *arguments):
+    return workshop.document(*arguments, exit_code=4)["errors"][0]
 
 
 def test_install_upgrade_rollback_and_run_leave_nothing_behind(workshop):
@@ -132,7 +125,7 @@ def test_lock_sync_remove_and_a_script_leave_no_file_behind(workshop):
     assert [*(workshop.folder.parent / "temporary").iterdir()] == []
 
 
-def refused(rules: windows.Windows, event: Any, *arguments: object) -> str | None:
+def refused(rules, event, *arguments):
     try:
         rules(event, arguments)
     except OSError as refusal:
@@ -146,14 +139,14 @@ def test_the_rules_are_those_of_windows(tmp_path):
     folder.mkdir()
     file.touch()
     create = ("w", os.O_CREAT)
-    allowed: list[tuple[object, ...]] = [
+    allowed = [
         ("os.remove", file, -1),
         ("os.rename", folder, tmp_path / "WORK", -1, -1),
         ("open", folder / "new", *create),
         ("open", "/dev/null", *create),
         ("os.symlink", "file", "/elsewhere", -1),
     ]
-    denied: list[tuple[object, ...]] = [
+    denied = [
         ("open", folder, "r", os.O_RDONLY),
         ("open", folder / "FILE", *create),
         ("open", folder / "aux.txt", *create),
@@ -164,7 +157,7 @@ def test_the_rules_are_those_of_windows(tmp_path):
         ("os.rename", file, tmp_path / "work", -1, -1),
         ("os.symlink", "file", folder / "link", -1),
     ]
-    in_use: list[tuple[object, ...]] = [
+    in_use = [
         ("os.remove", file, -1),
         ("os.rename", file, folder / "other", -1, -1),
         ("os.rename", tmp_path / "other", file, -1, -1),

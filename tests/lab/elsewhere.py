@@ -10,12 +10,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpuinstall.base.values import dataclass
-from gpuinstall.machine.source import Access, ThisMachine
+from gpuinstall.machine.source import Access, Source
 from tests.lab.recorded import Recording, recorded_name
 
 FOLDER = "LAB_MACHINE"
-KFD_VERSION = (1, 17)
 
 
 def lay(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
@@ -33,18 +31,11 @@ def overlay():
         return
     # Not at the top: most commands of the tests play no machine, and need not wait for these.
     from gpuinstall.machine import probe
-    from gpuinstall.machine.amd import prober
 
-    def kfd_version(path: str = prober.KFD) -> tuple[int, int]:  # noqa: ARG001
-        return KFD_VERSION
-
-    vars(probe)["ThisMachine"] = Overlaid
-    if _played().access(prober.KFD):
-        prober.kfd_version = kfd_version
+    vars(probe)["Source"] = Overlaid
 
 
-@dataclass(frozen=True)
-class Overlaid(ThisMachine):
+class Overlaid(Source):
     """This machine with the played files over its own."""
 
     def text(self, path: str, most: int = -1) -> str | None:

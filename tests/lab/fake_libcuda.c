@@ -261,13 +261,6 @@ int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) {
     return pending;
 }
 
-int cuMemsetD32_v2(uint64_t to, unsigned value, size_t count) {
-    if (current < 0) return INVALID_CONTEXT;
-    for (size_t i = 0; i < count; i++) ((uint32_t *)(uintptr_t)to)[i] = value;
-    if (count && fact_of_card("wrong_result")) *(uint32_t *)(uintptr_t)to ^= 1;
-    return pending;
-}
-
 /* A module is a copy of its text. */
 int cuModuleLoadData(void **module, const void *image) {
     if (current < 0) return INVALID_CONTEXT;

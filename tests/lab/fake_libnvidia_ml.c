@@ -4,8 +4,7 @@
  * start_ms (what each card takes to start, for whoever comes first).
  * Card: name, uuid, cc, memory_mib (0: not supported, as on unified memory), pci, bus, mig, nvml_error (the answer to
  * every question), nvml_handle, nvml_name, nvml_uuid, nvml_pci, nvml_memory, nvml_capability, nvml_mode, nvml_mig_mode
- * (the answer to one), compute_mode, remap_pending, remap_failed, ecc, uncorrected,
- * pages_pending, slowed, width, widest (without a number: not supported), nvml_hidden (1: on the bus only).
+ * (the answer to one), compute_mode, remap_pending, remap_failed, nvml_hidden (1: on the bus only).
  * Slice: nvml_error (where its files were not given to this process).
  */
 #include <signal.h>
@@ -161,45 +160,3 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(
     *failed = lab_number(record(device), "remap_failed", 0);
     return SUCCESS;
 }
-
-nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned *current, unsigned *pending) {
-    int mode = lab_number(record(device), "ecc", -1);
-    if (mode < 0) return NOT_SUPPORTED;
-    *current = *pending = mode;
-    return SUCCESS;
-}
-
-/* A number of a card that the lab's file gives, or that it does not count. */
-static nvmlReturn_t counted(nvmlDevice_t device, const char *key, unsigned long long *value) {
-    long number = lab_number(record(device), key, -1);
-    *value = number < 0 ? 0 : (unsigned long long)number;
-    return number < 0 ? NOT_SUPPORTED : SUCCESS;
-}
-
-static nvmlReturn_t counted_short(nvmlDevice_t device, const char *key, unsigned *value) {
-    unsigned long long number;
-    nvmlReturn_t status = counted(device, key, &number);
-    *value = (unsigned)number;
-    return status;
-}
-
-nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, int type, int counter, unsigned long long *count) {
-    return type == 1 && counter == 0 ? counted(device, "uncorrected", count) : INVALID;
-}
-
-nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t device, int *pending) {
-    return counted_short(device, "pages_pending", (unsigned *)pending);
-}
-
-nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device, unsigned long long *reasons) {
-    return counted(device, "slowed", reasons);
-}
-
-nvmlReturn_t nvmlDeviceGetCurrPcieLinkWidth(nvmlDevice_t device, unsigned *width) {
-    return counted_short(device, "width", width);
-}
-
-nvmlReturn_t nvmlDeviceGetMaxPcieLinkWidth(nvmlDevice_t device, unsigned *width) {
-    return counted_short(device, "widest", width);
-}
-

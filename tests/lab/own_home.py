@@ -1,4 +1,4 @@
-"""A home for the session: the user's settings are not read, and nothing is written into the user's folders."""
+"""A home for the session: no settings of the user or a CI runner count, and nothing is written into the user's folders."""
 
 from __future__ import annotations
 
@@ -22,4 +22,6 @@ def move_in(home: Path):
             del os.environ[name]
     # Not os.devnull: pip would then read no file of an environment either.
     os.environ.pop("PIP_CONFIG_FILE", None)
+    # The tests play users' machines: commands warn on a runner that it may not be the machine of the target.
+    os.environ.pop("CI", None)
     os.environ["HOME"] = str(home)

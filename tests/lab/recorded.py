@@ -10,9 +10,8 @@ from urllib.parse import quote, unquote
 
 from gpuinstall.base.files import read_raw
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.values import dataclass
 from gpuinstall.machine.probe import read_machine
-from gpuinstall.machine.source import Access, ThisMachine, json_or_none
+from gpuinstall.machine.source import Access, Source, json_or_none
 
 ENVIRONMENT = "environment.json"
 """The file of a recording with the environment variables that were read."""
@@ -27,8 +26,7 @@ GTX_1080 = "10de:1b80"
 RTX_5090 = "10de:2b85"
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(Source):
     """A recorded machine.
 
     The folder holds its files below their own paths, and one file for each answer. A link is a file that holds its
@@ -36,7 +34,9 @@ class Recording:
     percent-encoded.
     """
 
-    folder: Path
+    def __init__(self, folder: Path):
+        super().__init__()
+        self.folder = folder
 
     def text(self, path: str, most: int = -1) -> str | None:  # noqa: ARG002
         """Return a file."""
@@ -45,7 +45,7 @@ class Recording:
     def names(self, path: str, start: str = "") -> tuple[str, ...]:
         """List a folder."""
         recorded = self.folder / recorded_name(path)
-        names = map(unquote, ThisMachine().names(str(recorded)))
+        names = map(unquote, Source().names(str(recorded)))
         return tuple(sorted(name for name in names if name.startswith(start)))
 
     def link(self, path: str) -> str | None:
@@ -71,9 +71,6 @@ class Recording:
     def answer(self, name: str, ask: Callable[[], str]) -> str:  # noqa: ARG002
         """Return what was answered; empty if it was not recorded."""
         return self._read(name) or ""
-
-    def wait(self, text: str):
-        """Wait for nothing."""
 
     def _read(self, name: str) -> str | None:
         with suppress(OSError):
@@ -148,29 +145,29 @@ def module(version: str = "580.95.05", *, open_flavour: bool = False) -> dict[st
 
 
 def nvml(
-    *gpus: Mapping[str, object], init: int = 0, driver: str = "580.95.05", cuda: int = 13000
+    *gpus: Mapping[str, object], init: int = 0, driver: str = "580.95.05", cuda: str = "13.0"
 ) -> dict[str, str]:
     """NVML's answer: cards numbered in order, each an RTX 4090 at its own bus number unless told otherwise."""
     lines: list[dict[str, object]] = [{"library": NVML, "init": init}]
     if init == 0:
-        lines.append({"driver": driver, "cuda": cuda, "count": len(gpus)})
+        lines.append({"driver": driver, "cuda": cuda})
         lines += [{"index": index, **_described(index), **gpu} for index, gpu in enumerate(gpus)]
     return {"nvml.txt": _child([*lines, {"end": True}])}
 
 
 def no_nvml() -> dict[str, str]:
     """A machine without NVML's library."""
-    return {"nvml.txt": _child([{"library": None, "init": 12}, {"end": True}])}
+    return {"nvml.txt": _child([{"fault": "missing"}, {"end": True}])}
 
 
 def libcuda(
-    count: int = 0, init: int = 0, path: str = LIBCUDA, version: int = 13000
+    count: int = 0, init: int = 0, path: str = LIBCUDA, version: str = "13.0"
 ) -> dict[str, str]:
     """libcuda's answer: so many RTX 4090 at bus numbers from 1 up."""
     devices = [_device(index) for index in range(count)]
     return {
         "libcuda.txt": _child(
-            [{"path": path, "version": version, "init": init, "devices": devices}]
+            [{"path": path, "driver_version": version, "init": init, "devices": devices}]
         )
     }
 
@@ -178,7 +175,7 @@ def libcuda(
 def no_libcuda() -> dict[str, str]:
     """A machine without libcuda."""
     error = "libcuda.so.1: cannot open shared object file: No such file or directory"
-    return {"libcuda.txt": _child([{"path": None, "error": error}])}
+    return {"libcuda.txt": _child([{"fault": "missing", "error": error}])}
 
 
 def healthy(count: int = 1) -> dict[str, str]:
@@ -205,9 +202,9 @@ def _described(index: int) -> dict[str, object]:
         "name": "NVIDIA GeForce RTX 4090",
         "uuid": _uuid(index),
         "bus_id": f"0000{bus(index + 1)}",
-        "pci_device_id": 0x268410DE,
-        "compute_capability": [8, 9],
-        "memory_bytes": 24 << 30,
+        "pci_id": "10de:2684",
+        "compute_capability": "8.9",
+        "memory_mib": 24 << 10,
     }
 
 
@@ -215,8 +212,8 @@ def _device(index: int) -> dict[str, object]:
     return {
         "name": "NVIDIA GeForce RTX 4090",
         "uuid": _uuid(index),
-        "compute_capability": [8, 9],
-        "memory_bytes": 24 << 30,
+        "compute_capability": "8.9",
+        "memory_mib": 24 << 10,
         "bus_id": bus(index + 1),
     }
 

@@ -40,7 +40,7 @@ export LD_LIBRARY_PATH=/mnt/libraries/nvml:/mnt/libraries/cuda
 cd /mnt/project
 """
 
-BASE = Path(os.environ.get("GPUINSTALL_SLURM_LAB", "/tmp/gpuinstall-slurm-lab"))  # noqa: S108  root's own
+BASE = Path(os.environ.get("LAB_SLURM", "/tmp/gpuinstall-slurm-lab"))  # noqa: S108  root's own
 
 
 def needs_slurm(test: Callable[..., None]) -> Callable[..., None]:
@@ -55,7 +55,7 @@ def needs_slurm(test: Callable[..., None]) -> Callable[..., None]:
         ),
         pytest.mark.skipif(
             not (BASE / "base.tar").exists(),
-            reason=f"needs Slurm's packages: tests/lab/slurm/base.sh {BASE} (GPUINSTALL_SLURM_LAB names another folder)",
+            reason=f"needs Slurm's packages: tests/lab/slurm/base.sh {BASE} (LAB_SLURM names another folder)",
         ),
     ):
         test = mark(test)

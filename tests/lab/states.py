@@ -18,7 +18,7 @@ H200 = FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335")
 RTX_5090 = FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32607, pci="10de:2b85")
 BARE = "54d0709b-558d-5a59-8e3a-0123456789ab"
 TEGRA = (("nvml_pci", 3), ("nvml_memory", 3))
-SPARK = (("nvml_memory", 3), ("width", 1), ("widest", 1))
+SPARK = (("nvml_memory", 3),)
 SLICES = (
     FakeSlice("MIG-11111111-0000-0000-0000-000000000001"),
     FakeSlice("MIG-11111111-0000-0000-0000-000000000002"),
@@ -94,8 +94,8 @@ STATES = {
         Place(driver(FakeGpu("NVIDIA Thor", BARE, cc="11.0", memory_mib=125772, more=TEGRA))),
         says(plan="exit 3: no-build-ever", start="exit 3"),
     ),
-    # It works, and has no link to measure (Syllo/nvtop#499).
-    "GB10: NVML gives no memory, and a link of one lane": State(
+    # It works (Syllo/nvtop#499).
+    "GB10: NVML gives no memory": State(
         Place(
             driver(
                 FakeGpu("NVIDIA GB10", cc="12.1", memory_mib=122570, pci="10de:2e12", more=SPARK)
@@ -213,13 +213,13 @@ STATES = {
     # Builds with machine code for the card work; programs that compile may not (cuda.h, CUDA_ERROR_INVALID_PTX).
     "a PTX compiler of another driver": State(
         Place(driver(replace(H200, ptx_error=218))),
-        says(preflight="memory-only 0; kernel-not-proven (note)"),
+        says(preflight="unproven 0; kernel-not-proven (note)"),
     ),
     # Builds with machine code for the card work; programs that compile do not (cuda.h,
     # CUDA_ERROR_JIT_COMPILER_NOT_FOUND).
     "no PTX compiler": State(
         Place(driver(replace(H200, ptx_error=221))),
-        says(preflight="memory-only 0; kernel-not-proven (note)"),
+        says(preflight="unproven 0; kernel-not-proven (note)"),
     ),
     # The card works; its virtual functions are no cards that were lost (Linux,
     # Documentation/ABI/testing/sysfs-bus-pci, physfn).
@@ -227,15 +227,10 @@ STATES = {
         Place(driver(H100), files=VIRTUAL_FUNCTIONS),
         says(),
     ),
-    # It computes, and needs a reset: verify --deep alone says that its memory failed (GPU Memory Error Management).
+    # It computes, and needs a reset (GPU Memory Error Management).
     "one memory error that was not corrected": State(
-        Place(driver(more(H200, ecc=1, uncorrected=1))),
-        says(verify="exit 5: failed 0"),
-    ),
-    # It works, with a word on each (nvml.h, nvmlClocksEventReasonSwThermalSlowdown).
-    "slowed by heat, eight lanes of sixteen": State(
-        Place(driver(more(H200, slowed=0x20, width=8, widest=16, generation=6))),
-        says(),
+        Place(driver(more(H200, remap_pending=1))),
+        says("1 GPU; row-remap-pending (note)"),
     ),
     # It works; that torch has no 2:4 sparsity for it (pytorch/pytorch#132009, #132928).
     "an H100 with torch 2.4, whose cuSPARSELt is older than the card": State(

@@ -234,8 +234,12 @@ def _opened(channel, device):
     try:
         cuda.open_context()
     except RuntimeError as error:
-        status = "unproven" if any(sign in str(error) for sign in BUSY) else "failed"
-        channel.send(name="device", status=status, seconds=0.0, message=f"RuntimeError: {error}", text=str(error))
+        message = f"RuntimeError: {error}"
+        status = "failed"
+        if any(sign in str(error) for sign in BUSY):
+            status = "skipped"
+            channel.send(unproven=message)
+        channel.send(name="device", status=status, seconds=0.0, message=message, evidence=str(error))
         return False
     return True
 
@@ -287,14 +291,15 @@ def _end(told):
 
 def _check(channel, name, told):
     if told.get("unproven"):
-        channel.send(name=name, status="unproven", seconds=0.0, message=told["unproven"])
+        channel.send(unproven=told["unproven"])
+        channel.send(name=name, status="skipped", seconds=0.0, message=told["unproven"])
         return False
     if name in told.get("refused", {}):
         _refuse(channel, name, told["refused"][name])
         return True
     text = told.get("failed", {}).get(name)
     status = "passed" if text is None else "failed"
-    channel.send(name=name, status=status, seconds=0.001, message=text, text=text)
+    channel.send(name=name, status=status, seconds=0.001, message=text, evidence=text or "")
     return True
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import errno
 import os
 import pkgutil
+import re
 import shutil
 import stat
 import subprocess
@@ -48,6 +49,8 @@ DEVICES = {
     *(f"{name}{number}" for name in ("com", "lpt") for number in range(1, 10)),
 }
 FORBIDDEN_SIGNS = frozenset('<>:"|?*\\')
+LINKS = re.compile(r"Scripts|site-packages|lib64|python[0-9.]*(\.exe)?")
+"""The links of an environment that uv makes on Linux, and those by which it looks like one of Windows."""
 UNIX_ONLY = {
     "O_CLOEXEC",
     "O_DIRECTORY",
@@ -82,6 +85,7 @@ UNIX_ONLY = {
 """What ``os`` of Python 3.11 has on Linux and not on Windows, as far as somebody might use it."""
 BY_PLATFORM = (
     "base.files",
+    "base.in_use",
     "base.interruption",
     "base.process",
     "environments.receipt",
@@ -150,7 +154,9 @@ class Windows:
             self._check_use(place)
 
     def _os_symlink(self, _target: object, path: object, _dir: int):
-        if place := self._place(path):
+        place = self._place(path)
+        # A copy of an environment has the links that it has.
+        if place and not LINKS.fullmatch(os.path.basename(place)):  # noqa: PTH119
             raise refusal(errno.EINVAL, 1314, place)
 
     def _place(self, path: object) -> str | None:
@@ -177,6 +183,9 @@ class Windows:
     def _check_case(self, place: str, but: str | None = None):
         """A name that differs in case alone from one that is there means that one, which is never what was meant."""
         path = Path(place)
+        if path.name in {"lib", "Lib"}:
+            # One folder on Windows.
+            return
         allowed = {path.name, Path(but or "").name}
         with suppress(FileNotFoundError):
             for entry in path.parent.iterdir():
@@ -247,16 +256,19 @@ class Started(subprocess.Popen[Any]):
 class ScriptsFolder:
     """Gives each environment that uv makes the folders of Windows."""
 
-    def __init__(self, rules: Windows):
+    def __init__(self, rules: Windows, run: Callable[..., Finished]):
         self.rules = rules
+        self.run = run
 
-    def started(self, argv: Sequence[str]):
-        """Nothing is there yet."""
+    def __call__(self, argv: Sequence[str | Path], **settings: Any) -> Finished:
+        """Run a program; after uv has made an environment, let the names of Windows lead to those of Linux."""
+        finished = self.run(argv, **settings)
+        if finished.ok and finished.argv[1:2] == ("venv",):
+            self.add_names(finished)
+        return finished
 
-    def ended(self, finished: Finished):
+    def add_names(self, finished: Finished):
         """Let the names of Windows lead to those of Linux."""
-        if not finished.ok or finished.argv[1:2] != ("venv",):
-            return
         self.rules.at_work = True
         venv = Path(finished.argv[-1])
         packages = next(venv.glob("lib/python*/site-packages"))
@@ -287,8 +299,7 @@ def play():
         if name.removeprefix("gpuinstall.") in BY_PLATFORM:
             vars(loaded)["sys"] = windows_sys
     rules = Windows(Path(os.environ[FOLDER]))
-    process._PROC = rules.nowhere
-    process._listeners.append(ScriptsFolder(rules))
+    process.run = ScriptsFolder(rules, process.run)
     os.rename = renaming(os.rename)
     vars(subprocess)["Popen"] = Started
     shutil._use_fd_functions = False  # type: ignore[attr-defined]

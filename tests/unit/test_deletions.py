@@ -1,20 +1,18 @@
 """The table of what is deleted, in ``docs/trust.md``: each module that deletes, each with tests that exist."""
 
-from __future__ import annotations
-
 import ast
 import re
-from pathlib import Path
 
 from tests.lab.clone import ROOT
 
 DELETING = {"unlink", "rmdir", "rmtree", "removedirs", "remove_file", "remove_path", "dispose"}
 _ROW = re.compile(
-    r"^\| `(?P<module>[\w/.]+\.py)` \|.*\| `(?P<test>[\w/]+\.py::\w+)` \|$", re.MULTILINE
+    r"^\| `(?P<module>[\w/.]+\.py)` \|.*\| `(?P<test>[\w/]+\.(py::\w+|txt: [^`]+))` \|$",
+    re.MULTILINE,
 )
 
 
-def rows() -> list[re.Match[str]]:
+def rows():
     page = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
     return list(_ROW.finditer(page.partition("## What is deleted")[2]))
 
@@ -26,13 +24,14 @@ def test_every_module_that_deletes_is_in_the_table():
 def test_the_tests_of_the_table_exist():
     missing = []
     for row in rows():
-        file, name = row["test"].split("::")
-        if f"def {name}(" not in (ROOT / "tests" / file).read_text(encoding="utf-8"):
+        file, _, name = row["test"].partition(": " if ".txt: " in row["test"] else "::")
+        begin = f"def {name}(" if file.endswith(".py") else f"# {name}"
+        if begin not in (ROOT / "tests" / file).read_text(encoding="utf-8"):
             missing.append(row["test"])
     assert missing == []
 
 
-def deleting_modules() -> set[str]:
+def deleting_modules():
     """Return the modules with code that deletes, as ``install/swap.py``."""
     package = ROOT / "src" / "gpuinstall"
     modules = set()
@@ -44,7 +43,7 @@ def deleting_modules() -> set[str]:
     return modules
 
 
-def names_deletion(file: Path) -> bool:
+def names_deletion(file):
     """Whether a module names something that deletes, to call it or to have it called."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         names = {getattr(node, "id", None), getattr(node, "attr", None)}

@@ -1,7 +1,5 @@
 """The house as a whole: which room may use which, without a circle; one meaning for a name; who may name a maker."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter, defaultdict
@@ -157,7 +155,7 @@ ENTRANCES = {"command", "main", "TYPE_CHECKING"}
 OF_A_MAKER = re.compile(r"gpuinstall\.machine\.\w+\.")
 
 
-def aliases(tree: ast.Module) -> list[str]:
+def aliases(tree):
     """The public names of types that a module gives: Status = Literal["ok", "failed"]."""
     given = (
         node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)

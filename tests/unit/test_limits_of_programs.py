@@ -11,22 +11,15 @@ from tests.lab.pace import within
 
 PATIENCE = Patience(silence=0.005)
 SLEEPS = "import time; time.sleep(60)"
-GROWS = "import time; kept = b'x' * 700_000_000; time.sleep(60)"
 
 
 def test_a_program_that_takes_too_long_is_ended():
     with (
         within(10),
-        pytest.raises(InstallationError, match=r"took more than 2 s or 500 MB") as caught,
+        pytest.raises(InstallationError, match=r"took more than 2 s, and was ended") as caught,
     ):
         process.run([sys.executable, "-c", SLEEPS], patience=PATIENCE)
     assert caught.value.code == "too-slow"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a program holds")
-def test_a_program_that_grows_is_ended():
-    with within(10), pytest.raises(InstallationError, match=r"500 MB, and was ended"):
-        process.run([sys.executable, "-c", GROWS], patience=Patience())
 
 
 @pytest.mark.parametrize("said", ["soon", "0", "-1", "inf", "nan"])

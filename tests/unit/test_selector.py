@@ -1,12 +1,10 @@
 """The selector page of the site: its answers are those of ``choose``, found in the document that it embeds."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from tools.site.selector import (
@@ -21,7 +19,7 @@ from tools.site.selector import (
 )
 
 from gpuinstall.api import choose
-from gpuinstall.base.machine import Driver, Machine
+from gpuinstall.base.machine import Driver
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import DriverVersion
 from tests.frozen import frozen_catalog
@@ -41,14 +39,14 @@ class Visit(NamedTuple):
     """The position of a choice of packages."""
 
     @property
-    def machine(self) -> Machine:
+    def machine(self):
         """The machine of such a visitor."""
         kind = kinds_of_gpus(frozen_catalog())[self.kind]
         gpu = kind.gpu and replace(kind.gpu, name=kind.cards[0])
         return self.platform.machine(gpu, Driver(self.driver) if self.driver else None)
 
 
-def any_visit(chance: random.Random) -> Visit:
+def any_visit(chance):
     """Return a random choice: a driver is at, just below or somewhere above a border, or a branch alone."""
     platform = chance.choice(SMALL)
     kinds = kinds_of_gpus(frozen_catalog())
@@ -70,11 +68,11 @@ def any_visit(chance: random.Random) -> Visit:
 
 
 @pytest.fixture(scope="module")
-def text() -> str:
+def text():
     return selector_page(frozen_catalog(), SMALL)
 
 
-def shown(text: str, visit: Visit) -> dict[str, Any]:
+def shown(text, visit):
     """Return what the page shows for a visit, as its script finds it, with the names filled in."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
     assert found
@@ -88,18 +86,14 @@ def shown(text: str, visit: Visit) -> dict[str, Any]:
         answers = next(found for first, found in reversed(ranges) if tuple(first) <= newest)
     card = document["kinds"][visit.kind]["cards"][0]
     answer = json.dumps(document["answers"][answers[visit.packages]])
-    filled: dict[str, Any] = json.loads(
-        answer.replace("{card}", card).replace(DRIVER, str(visit.driver))
-    )
-    return filled
+    return json.loads(answer.replace("{card}", card).replace(DRIVER, str(visit.driver)))
 
 
-def planned(visit: Visit) -> dict[str, Any]:
+def planned(visit):
     """Return what the page has to show for a visit, by asking ``choose`` for its machine."""
     packages = PACKAGES[visit.packages]
     plan = choose(visit.machine, Request(packages), frozen_catalog())
-    answer: dict[str, Any] = json.loads(json.dumps(answer_of(plan, packages, frozen_catalog())))
-    return answer
+    return json.loads(json.dumps(answer_of(plan, packages, frozen_catalog())))
 
 
 def test_the_page_answers_as_choose_does(text):

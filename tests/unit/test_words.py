@@ -1,7 +1,5 @@
 """A machine in words."""
 
-from __future__ import annotations
-
 import pytest
 
 from gpuinstall.base.errors import UsageError
@@ -9,7 +7,7 @@ from gpuinstall.catalog.gpus import other_chips
 from gpuinstall.words import driver_in_words, machine_in_words
 
 
-def refused(*gpus: str, driver: str | None, os: str | None = None) -> UsageError:
+def refused(*gpus, driver, os=None):
     with pytest.raises(UsageError) as caught:
         machine_in_words(gpus, driver, os, None)
     return caught.value
@@ -63,16 +61,6 @@ def test_a_version_of_cuda_or_of_vgpu_software_is_no_drivers(said):
 
 def test_a_driver_with_its_vgpu_release_behind_it_is_that_driver():
     assert str(driver_in_words("550.90.07 (vGPU 17.3)")) == "550.90.07"
-
-
-@pytest.mark.parametrize(
-    "said", ["535.183.01 with cuda-compat 13.0", "535.183.01 + cuda-compat-13-0"]
-)
-def test_the_forward_compatibility_package_above_a_driver_may_be_named(said):
-    driver = machine_in_words(("A100",), said).driver
-
-    assert driver is not None
-    assert (str(driver.version), str(driver.cuda), driver.compat) == ("535.183.01", "13.0", True)
 
 
 def test_a_glibc_may_be_given_where_there_is_one():

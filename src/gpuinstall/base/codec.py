@@ -1,6 +1,6 @@
 """Documents as values: each field is read by its type, or named with its place, and written as JSON has it.
 
-A field may be a ``str``, an ``int`` from 0 up, a ``bool``, a ``dict`` or another Mapping, a tuple, one that may be
+A field may be a ``str``, an ``int`` from 0 up, a ``float``, a ``bool``, a ``dict`` or another Mapping, a tuple, one that may be
 None, a class that parses a string, ``Annotated`` with a function that parses one, or a class of such fields.
 A key that is null is missing: the field then has its default.
 """
@@ -19,6 +19,7 @@ _Value = TypeVar("_Value")
 _NAMES: dict[type, str] = {
     str: "a string",
     int: "an integer",
+    float: "a number",
     bool: "true or false",
     dict: "an object",
     list: "a list",
@@ -65,11 +66,8 @@ def read(kind: Any, value: object, place: str) -> Any:
     if origin in (Union, UnionType):
         (kind,) = (argument for argument in arguments if argument is not NoneType)
         return read(kind, value, place)
-    if origin is tuple:
-        items = read(list, value, place)
-        return tuple(read(arguments[0], item, f"{place}[{n}]") for n, item in enumerate(items))
-    if origin in (dict, Mapping):
-        kind = dict
+    if origin in (tuple, dict, Mapping):
+        return _read_all(origin, arguments, value, place)
     if kind in _NAMES:
         return _plain(kind, value, place)
     parse = arguments[1] if origin is Annotated else getattr(kind, "parse", None)
@@ -78,6 +76,18 @@ def read(kind: Any, value: object, place: str) -> Any:
     if hasattr(kind, "from_document"):
         return kind.from_document(value, place)
     return read_object(kind, value, place)
+
+
+def _read_all(origin: Any, arguments: Any, value: object, place: str) -> Any:
+    """Return a tuple, or a table, of values of one type."""
+    if origin is tuple:
+        items = read(list, value, place)
+        return tuple(read(arguments[0], item, f"{place}[{n}]") for n, item in enumerate(items))
+    table = read(dict, value, place)
+    if arguments[1] is Any:
+        return table
+    key_of = getattr(arguments[0], "parse", arguments[0])
+    return {key_of(key): read(arguments[1], item, f"{place}.{key}") for key, item in table.items()}
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
@@ -89,6 +99,21 @@ def one_of(*choices: str) -> Callable[[str], str]:
         raise ValueError(f"is {text!r}, not one of {', '.join(choices)}")
 
     return parse
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Return the words of a text."""
+    return tuple(text.split())
+
+
+def _word_set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+Words = Annotated[tuple[str, ...], words]
+"""A text of words."""
+WordSet = Annotated[frozenset[str], _word_set]
+"""A text of words, in no order."""
 
 
 def write_object(value: Any, optional: tuple[str, ...] = ()) -> dict[str, Any]:

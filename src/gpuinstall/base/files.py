@@ -29,15 +29,13 @@ if TYPE_CHECKING:
 DOCUMENT_BYTES = 10_000_000
 """What a document may be long: the largest locks have a tenth of it."""
 
-_CONTAINERS, _VALUES, _WIDEST = 500_000, 2_000_000, 100_000_000
-"""The objects and lists, the commas and the bytes in memory of a JSON document: an object takes up to 232 bytes.
-
-A package of 100,000 files has 400,000 and 1,200,000.
-"""
-
 _AT_FDCWD = -100
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2(2), RENAME_SWAP of Darwin's renamex_np(2)
 _EXCHANGE_UNSUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
+_VALUES = 2_000_000
+"""The values of a JSON document: a package of 100,000 files has 1,600,000."""
+_WIDEST = 100_000_000
+"""The bytes in memory of its text."""
 _LOGIN = re.compile(rb"://[^/\s]+@")
 _USUAL_UMASK = ContextVar[int | None]("_USUAL_UMASK", default=None)
 _AT_ONCE = (
@@ -49,30 +47,10 @@ _AT_ONCE = (
 
 
 def open_regular(path: Path | str) -> IO[bytes]:
-    """Open a regular file to be read; raise OSError at once for one on which a reader waits for ever.
-
-    Such are a pipe, a device, and a file of the kernel, which has no size and yet a text:
-    ``/proc/kmsg`` waits for the next message.
-    """
+    """Open a regular file to be read; raise OSError at once for one on which a reader may wait for ever, such as a pipe."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  a Path is made slower than it is looked at
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    descriptor = os.open(path, _AT_ONCE)
-    try:
-        _check_end(descriptor, path)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return os.fdopen(descriptor, "rb")
-
-
-def _check_end(descriptor: int, path: Path | str) -> None:
-    """Raise OSError for a file without a size that does not end at once."""
-    if os.fstat(descriptor).st_size:
-        return
-    with suppress(BlockingIOError):
-        if not os.read(descriptor, 1):
-            return
-    raise OSError(errno.EINVAL, "it is a file of the kernel", str(path))
+    return os.fdopen(os.open(path, _AT_ONCE), "rb")
 
 
 _KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
@@ -138,11 +116,8 @@ def parse_json(text: str | bytes) -> Any:
     import json
 
     text = text if isinstance(text, str) else text.decode(json.detect_encoding(text))
-    if (
-        text.count("{") + text.count("[") > _CONTAINERS
-        or text.count(",") > _VALUES
-        or sys.getsizeof(text) > _WIDEST
-    ):
+    # A value takes a hundred times the bytes of its text, and one wide character four bytes for each.
+    if sum(map(text.count, ",{[")) > _VALUES or sys.getsizeof(text) > _WIDEST:
         raise ValueError("it has too many values")
     try:
         return json.loads(text)
@@ -208,43 +183,32 @@ def restore_umask() -> None:
 
 
 def check_cache(folder: Path, reporter: Reporter) -> None:
-    """Make a cache; raise InstallationError if everybody can write to it; say whose it is if it is another's."""
+    """Make a cache; say whose it is if it, or a folder on the way to it, is another user's.
+
+    Raises:
+        InstallationError: Everyone can write to it, sticky or not, as the names in it can be foreseen; or exchange it.
+    """
     with suppress(InstallationError):  # who needs it says that it cannot be made
         make_private_folder(folder)
-    try:
-        status = folder.stat()
-    except OSError:
+    if os.name != "posix" or not folder.exists():
         return
-    if os.name != "posix":
-        return
-    if (
-        status.st_mode & stat.S_IWOTH
-    ):  # sticky too: what a cache is asked for has a name that can be foreseen
-        raise _unsafe_cache(
-            folder,
-            f"everyone can write to the cache {folder} and so change what is installed from it",
-        )
-    owners = {
-        0,
-        os.getuid(),
-        Path("/").stat().st_uid,
-    }  # in a user namespace, root is seen as another user
-    others = []
-    for part in _way_to(folder.absolute()):
+    # In a user namespace, root is seen as another user.
+    owners = {0, os.getuid(), Path("/").stat().st_uid}
+    way = list(_way_to(folder.absolute()))
+    strangers = []
+    for part in way:
         status = part.lstat()
-        if stat.S_ISDIR(status.st_mode) and _is_everybodys(status):
-            raise _unsafe_cache(
-                part, f"everyone can write to {part} and so exchange the cache {folder}"
+        is_open = _is_everybodys(status) or (part == way[-1] and status.st_mode & stat.S_IWOTH)
+        if is_open and stat.S_ISDIR(status.st_mode):
+            raise InstallationError(
+                "unsafe-cache",
+                f"everyone can write to {part} and so exchange what is installed from the cache {folder}",
+                hint=f"chmod o-w {quoted(part)}   # or use another cache: XDG_CACHE_HOME, UV_CACHE_DIR",
             )
         if status.st_uid not in owners:
-            others.append(f"{part} belongs to another user (uid {status.st_uid})")
-    if others:
-        reporter.warn(f"{others[-1]}, who can change what is installed from the cache {folder}")
-
-
-def _unsafe_cache(place: Path, message: str) -> InstallationError:
-    hint = f"chmod o-w {quoted(place)}   # or use another cache: XDG_CACHE_HOME, UV_CACHE_DIR"
-    return InstallationError("unsafe-cache", message, hint=hint)
+            strangers.append(f"{part} belongs to another user (uid {status.st_uid})")
+    if strangers:
+        reporter.warn(f"{strangers[-1]}, who can change what is installed from the cache {folder}")
 
 
 def _way_to(path: Path) -> Iterator[Path]:
@@ -382,7 +346,11 @@ def _created(
 
     A token in the file is not shown to others for a moment, nor for good if a file system refuses a chmod.
     """
-    replaced = _status_of(path)
+    replaced = None
+    with suppress(OSError):
+        replaced = path.lstat()
+    if replaced and not stat.S_ISREG(replaced.st_mode):
+        replaced = None
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     mode = 0o600 if is_private or replaced else 0o666
     file = os.fdopen(os.open(part, flags, mode), "wb")
@@ -393,14 +361,6 @@ def _created(
             with suppress(OSError):
                 os.fchmod(file.fileno(), stat.S_IMODE(replaced.st_mode))
     return file
-
-
-def _status_of(path: Path) -> os.stat_result | None:
-    """Return the status of a regular file; None if there is none."""
-    with suppress(OSError):
-        status = path.lstat()
-        return status if stat.S_ISREG(status.st_mode) else None
-    return None
 
 
 def has_login(text: bytes) -> bool:
@@ -430,14 +390,6 @@ def _call(function: str, *arguments: object) -> bool:
     if number in _EXCHANGE_UNSUPPORTED:
         return False
     raise OSError(number, os.strerror(number))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file that a person named; raise UsageError if it cannot be written."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError("file-unwritable", f"{path} cannot be written: {error.strerror}") from None
 
 
 def write_in_place(path: Path, text: str) -> None:

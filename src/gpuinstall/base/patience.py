@@ -40,7 +40,7 @@ class Patience(NamedTuple):
     @property
     def look(self) -> float:
         """Seconds in which an interpreter says what it is, which takes one; a slow disk is given ten."""
-        return max(10.0, self.window)
+        return max(10.0, self.silence)
 
     @property
     def page(self) -> float:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
-import re
 import shutil
 import signal
 import stat
 import subprocess
 import sys
-import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Thread
-from time import monotonic, sleep
-from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
+from threading import Event, Thread, Timer
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.interruption import ending_with_us
@@ -23,14 +19,8 @@ from gpuinstall.base.patience import MORE_TIME, Patience, read_patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from subprocess import Popen
 
 
-MEMORY_BYTES = 500_000_000
-"""Half as much again as uv takes for the largest request that was tried (apache-airflow[all]: 307 MB)."""
-_PROC = Path("/proc")
-_EVERY_S = 0.25
-"""How often a program with a limit is looked at."""
 _AFTERWARDS_S = 1.0
 """How long the last 64 kB, which a pipe holds, may take to be read; what the program started may hold its streams."""
 OUTPUT = 10_000_000
@@ -60,33 +50,30 @@ def is_trusted(program: Path) -> bool:
         return False
 
 
+def _is_safe(program: Path) -> bool:
+    mode = program.parent.stat().st_mode
+    if sys.platform == "win32" or not mode & stat.S_IWOTH:
+        return True
+    return bool(mode & stat.S_ISVTX) and program.lstat().st_uid == os.getuid()
+
+
 def find_program(name: str, path: str | None = None) -> str | None:
     """Find the first program of a name on PATH, unless it may not be run."""
     program = shutil.which(name, path=path)
     return program if program and is_trusted(Path(program)) else None
 
 
-class Listener(Protocol):
-    """Hears of every program that this process runs."""
-
-    def started(self, argv: Sequence[str]) -> None:
-        """A program is being started."""
-
-    def ended(self, finished: Finished) -> None:
-        """A program has ended."""
-
-
-_listeners: list[Listener] = []
+_followers: list[Callable[[Sequence[str]], None]] = []
 
 
 @contextmanager
-def heard_by(listener: Listener) -> Iterator[None]:
-    """Tell a listener of every program that is run in the block."""
-    _listeners.append(listener)
+def followed_by(follower: Callable[[Sequence[str]], None]) -> Iterator[None]:
+    """Hand the command line of every program that is started in the block to a function."""
+    _followers.append(follower)
     try:
         yield
     finally:
-        _listeners.remove(listener)
+        _followers.remove(follower)
 
 
 def run(
@@ -101,21 +88,66 @@ def run(
     each_error_line: Callable[[str], None] | None = None,
     group: bool = False,
 ) -> Finished:
-    """Run ``argv`` with ``text`` (or nothing) on its stdin, and wait; raise FileNotFoundError for no such program.
+    """Run a program that does not outlive the call.
 
-    Each line of its stdout is handed to ``each_line`` at once, of its stderr to ``each_error_line``, from other threads.
-    As a ``group`` it takes whatever it started with it when it ends; it has no terminal then.
-    After ``seconds`` it is ended. With ``patience``, which is for uv, too, and if it takes too much memory: raise
-    InstallationError then.
+    Args:
+        argv: Its words.
+        env: Its variables, by default ours.
+        cwd: Its folder, by default ours.
+        text: What it reads from stdin, by default nothing.
+        seconds: After which it is ended.
+        patience: The same for a program that waits for servers.
+        each_line: Is given each line of stdout at once, from another thread.
+        each_error_line: The same of stderr.
+        group: Whether what it has started ends with it; it has no terminal then.
+
+    Raises:
+        FileNotFoundError: There is no such program.
+        InstallationError: The time of ``patience`` is over.
     """
     words = tuple(str(word) for word in argv)
-    stdin = subprocess.DEVNULL if text is None else subprocess.PIPE
+    for follow in _followers:
+        follow(words)
     limit = patience.total if patience else seconds
-    with _started(
-        words, env, limit, stdin=stdin, cwd=cwd, group=group, is_uv=patience is not None
-    ) as program:
-        out, err = _communicated(program.process, text, each_line, each_error_line)
-    return _ended(program, out, err, patience)
+    is_over = Event()
+    with (
+        (_Group if group and sys.platform != "win32" else subprocess.Popen)(
+            words,
+            env=None if env is None else dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=group,
+        ) as process,
+        ending_with_us(process),
+    ):
+
+        def end() -> None:
+            if process.poll() is None:
+                is_over.set()
+                process.kill()
+
+        timer = Timer(limit or 0, end)
+        timer.daemon = True
+        if limit is not None:
+            timer.start()
+        try:
+            out, err = _communicated(process, text, each_line, each_error_line)
+        finally:
+            timer.cancel()
+    if is_over.is_set() and patience:
+        name = " ".join([Path(words[0]).name, *words[1:3]])
+        raise InstallationError(
+            "too-slow",
+            f"{name} took more than {patience.total:.0f} s, and was ended",
+            why="an index answers too slowly or endlessly, or the request takes too long to resolve",
+            hint=f"{MORE_TIME}\nOr use another index",
+        )
+    return Finished(words, None if is_over.is_set() else process.returncode, out, err)
 
 
 def ask(argv: Sequence[str | Path]) -> Finished:
@@ -123,34 +155,8 @@ def ask(argv: Sequence[str | Path]) -> Finished:
     return run(argv, seconds=read_patience(os.environ).look)
 
 
-class _Program(NamedTuple):
-    """A program that runs, and whether its time limit has ended it."""
-
-    words: tuple[str, ...]
-    process: Popen[str]
-    is_over: threading.Event
-
-
-def _ended(program: _Program, out: str, err: str, patience: Patience | None) -> Finished:
-    """Return how a program ended; raise InstallationError if it did so by the limit of a server's patience."""
-    status = None if program.is_over.is_set() else program.process.returncode
-    finished = Finished(program.words, status, out, err)
-    for listener in _listeners:
-        listener.ended(finished)
-    if status is None and patience:
-        megabytes = MEMORY_BYTES // 1_000_000
-        name = " ".join([Path(program.words[0]).name, *program.words[1:3]])
-        raise InstallationError(
-            "too-slow",
-            f"{name} took more than {patience.total:.0f} s or {megabytes} MB, and was ended",
-            why="an index answers too slowly or endlessly, or the request takes too long to resolve",
-            hint=f"{MORE_TIME}\nOr use another index",
-        )
-    return finished
-
-
 def _communicated(
-    running: Popen[str],
+    running: subprocess.Popen[str],
     text: str | None,
     each_line: Callable[[str], None] | None,
     each_error_line: Callable[[str], None] | None,
@@ -159,20 +165,20 @@ def _communicated(
     out: list[str] = []
     err: list[str] = []
 
-    def hear(stream: IO[str], lines: list[str], heard: Callable[[str], None] | None = None) -> None:
+    def read(stream: IO[str], lines: list[str], each: Callable[[str], None] | None) -> None:
         size = 0
         with stream:
             while line := stream.readline(OUTPUT):
                 lines.append(line)
-                if heard:
-                    heard(line)
+                if each:
+                    each(line)
                 size += len(line)
                 if size > OUTPUT:
                     running.kill()
                     return
 
     streams = ((running.stdout, out, each_line), (running.stderr, err, each_error_line))
-    readers = [Thread(target=hear, args=stream, daemon=True) for stream in streams]
+    readers = [Thread(target=read, args=stream, daemon=True) for stream in streams]
     # Who reads closes: to close what another thread reads waits for its end.
     running.stdout = running.stderr = None
     for reader in readers:
@@ -192,64 +198,3 @@ class _Group(subprocess.Popen[str]):
     def kill(self) -> None:
         with suppress(OSError):  # nothing of it is left
             os.killpg(self.pid, signal.SIGKILL)
-
-
-@contextmanager
-def _started(
-    words: tuple[str, ...],
-    env: Mapping[str, str] | None,
-    seconds: float | None,
-    *,
-    stdin: int,
-    cwd: Path | None,
-    group: bool,
-    is_uv: bool,
-) -> Iterator[_Program]:
-    """Start a program that does not outlive the block, nor a time limit; uv holds so much memory at most."""
-    for listener in _listeners:
-        listener.started(words)
-    is_over = threading.Event()
-    with (
-        (_Group if group and sys.platform != "win32" else subprocess.Popen)(
-            words,
-            env=None if env is None else dict(env),
-            cwd=cwd,
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=group,
-        ) as running,
-        ending_with_us(running),
-    ):
-
-        def watch() -> None:
-            deadline = monotonic() + (seconds or math.inf)
-            while running.poll() is None:
-                if monotonic() >= deadline or (is_uv and _memory(running.pid) > MEMORY_BYTES):
-                    is_over.set()
-                    running.kill()
-                    return
-                sleep(min(_EVERY_S, max(0.0, deadline - monotonic())))
-
-        if seconds is not None:
-            Thread(target=watch, daemon=True).start()
-        yield _Program(words, running, is_over)
-
-
-def _memory(pid: int) -> int:
-    """Return the bytes of memory that are a program's own, not its children's; 0 if the system does not tell."""
-    with suppress(OSError):
-        status = (_PROC / str(pid) / "status").read_text("utf-8")
-        own = re.search(r"RssAnon:\s+(\d+) kB", status)
-        return int(own[1]) * 1024 if own else 0
-    return 0
-
-
-def _is_safe(program: Path) -> bool:
-    mode = program.parent.stat().st_mode
-    if sys.platform == "win32" or not mode & stat.S_IWOTH:
-        return True
-    return bool(mode & stat.S_ISVTX) and program.lstat().st_uid == os.getuid()

@@ -37,7 +37,12 @@ class Reporter(Protocol):
     def notice(self, label: str, text: str) -> None:
         """Report what a user reads who has turned the progress off too: what a stranger chose."""
 
-    def detail(self, label: str, text: str) -> None:
+    def detail(
+        self,
+        label: str,
+        text: str,
+        seconds: float | None = None,
+    ) -> None:
         """Report what only a user reads who follows every step."""
 
     def wait(self, text: str) -> None:
@@ -69,7 +74,12 @@ class SilentReporter:
     def notice(self, label: str, text: str) -> None:
         """Report nothing."""
 
-    def detail(self, label: str, text: str) -> None:
+    def detail(
+        self,
+        label: str,
+        text: str,
+        seconds: float | None = None,
+    ) -> None:
         """Report nothing."""
 
     def wait(self, text: str) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
+
 from gpuinstall.base.backend import CPU
+from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.sourcing import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.values import dataclass
 
@@ -35,6 +39,15 @@ class Request:
     constraints: tuple[str, ...] = ()
     """Which versions may be taken of packages that are required; they request none."""
 
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    """The origin of requirements and constraints: the lines of each file, by its path from the folder.
+
+    ``-c`` stands before a constraint. What no file has was added by hand.
+    """
+
+    revision: int = 0
+    """How often the request of its folder has changed: of locks that disagree, those with the highest count."""
+
     preferred: tuple[str, ...] = ()
     """Versions, ``name==version``, that stay if nothing stands against them: those of the project's own lock."""
 
@@ -61,6 +74,11 @@ class Request:
 
     sourcing: Sourcing = DEFAULT_SOURCING
     """How packages are had."""
+
+    @property
+    def parsed(self) -> tuple[ParsedRequirement, ...]:
+        """The requirements, parsed; raise UsageError if one is malformed."""
+        return tuple(map(parse_requirement, self.requirements))
 
     @property
     def is_for_cpu(self) -> bool:

@@ -65,6 +65,8 @@ class ParsedRequirement(NamedTuple):
     """Normalised; of an address without a name before it, what the address tells."""
 
     text: str
+    """In one spelling: packaging's, with the name normalised."""
+
     extras: str = ""
     """As in ``[opt-einsum]``."""
 
@@ -133,7 +135,8 @@ def parse_requirement(text: str) -> ParsedRequirement:
     is_file = stripped.endswith((".whl", ".tar.gz", ".zip"))
     # Most requirements are a name, for which no parser has to be imported.
     if not is_file and re.fullmatch(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", stripped, re.ASCII):
-        return ParsedRequirement(normalised(stripped), stripped)
+        name = normalised(stripped)
+        return ParsedRequirement(name, name)
     editable = re.fullmatch(_EDITABLE, stripped)
     if editable is None:
         return _parse_address(stripped) or _parse_named(stripped)
@@ -148,6 +151,15 @@ def parse_requirement(text: str) -> ParsedRequirement:
             hint="gpuinstall install -e ./folder",
         )
     return requirement._replace(editable=True, text=f"-e {requirement.text}")
+
+
+def canonical(requirements: Iterable[str]) -> tuple[str, ...]:
+    """Return requirements in one spelling, each once, in the order of naming.
+
+    Raises:
+        UsageError: One is malformed.
+    """
+    return tuple(dict.fromkeys(parse_requirement(text).text for text in requirements))
 
 
 def requirement_names(requirements: Iterable[str]) -> frozenset[str]:
@@ -219,8 +231,11 @@ def _parse_named(text: str) -> ParsedRequirement:
             malformed.hint = f"Write {single[1]}=={single[2]} in place of {text.strip()}"
         raise malformed from None
     url = parsed.url
+    name = normalised(parsed.name)
+    if not url:
+        parsed.name = name
     return ParsedRequirement(
-        normalised(parsed.name),
+        name,
         str(parsed).replace(_BLANK_MARK, " "),
         extras=_brackets(parsed.extras),
         specifier=parsed.specifier or None,

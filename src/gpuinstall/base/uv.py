@@ -108,40 +108,15 @@ def compile_lock(
     The folder's own index, ``family``, comes first, and ``uv.toml`` holds its settings; ``wheels_only`` are never
     built from source.
     """
-    return [
-        *_compile(python, version, platform, wheels_only),
-        "--format",
-        "pylock.toml",
-        "--no-annotate",
-    ]
-
-
-def compile_with_reasons(
-    python: Path,
-    version: str,
-    platform: str,
-    wheels_only: Iterable[str] = (),
-) -> list[str]:
-    """Resolve the same into requirements, each followed by who demanded it."""
-    return [
-        *_compile(python, version, platform, wheels_only),
-        "--annotation-style",
-        "line",
-    ]
-
-
-def _compile(
-    python: Path,
-    version: str,
-    platform: str,
-    wheels_only: Iterable[str],
-) -> list[str]:
     command = _pip("compile", python)
     command += for_target(version, platform)
     for name in sorted(wheels_only):
         command += ["--only-binary", name]
     return [
         *command,
+        "--format",
+        "pylock.toml",
+        "--no-annotate",
         "--no-header",
         "--constraints",
         "constraints.txt",
@@ -160,11 +135,6 @@ def for_target(version: str, platform: str) -> list[str]:
         "--python-platform",
         platform,
     ]
-
-
-def look(python: Path) -> list[str]:
-    """Look at the interpreter at ``python``, and remember what it is."""
-    return [str(uv()), "python", "find", str(python)]
 
 
 def create(python: Path, folder: Path) -> list[str]:

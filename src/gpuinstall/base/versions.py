@@ -25,11 +25,6 @@ class CudaVersion(NamedTuple):
         """Read ``"12.2"``; raise ValueError for anything else."""
         return cls(*_pair(text, "CUDA version"))
 
-    @classmethod
-    def from_driver_api(cls, number: int) -> CudaVersion:
-        """Read the integer of ``cuDriverGetVersion``: 1000 × major + 10 × minor."""
-        return cls(number // 1000, number % 1000 // 10)
-
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"
 

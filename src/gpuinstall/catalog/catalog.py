@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
 from functools import cache, cached_property, partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from packaging.version import Version
 
 from gpuinstall.base.backend import CPU, Backend
+from gpuinstall.base.codec import Words, WordSet
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from packaging.tags import Tag
-    from packaging.version import Version
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog.drivers import Drivers
@@ -96,14 +99,6 @@ class Build:
     learned: str | None = None
     """The day on which one of the unread wheels was read; the facts above are then its own."""
 
-    def __hash__(self) -> int:
-        """Hash what tells builds apart: what a choice keeps of each build is looked up often."""
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.name, self.platform, self.source))
-
     @cached_property
     def name(self) -> str:
         """The build as users write it: ``2.14.1+cu126``."""
@@ -166,20 +161,37 @@ class KindOfBuilds(NamedTuple):
     evidence: _Evidence
 
 
+def _backends(tags: str) -> frozenset[Backend]:
+    return frozenset(map(Backend.parse, tags.split()))
+
+
+_Backends = Annotated[frozenset[Backend], _backends]
+
+
 class Release(NamedTuple):
     """A release of torch, and the versions of its companions that load beside it."""
 
-    torch: Version
+    torch: Annotated[Version, Version]
     released: str
     """The day; empty for a release that only a listing knows."""
-    torchvision: tuple[str, ...] = ()
+    torchvision: Words = ()
     """The preferred version first."""
-    torchaudio: tuple[str, ...] = ()
+    torchaudio: Words = ()
     """The preferred version first."""
     triton: str | None = None
     """The pin in torch's own metadata, ``==3.6.0``; None: left to that metadata."""
     beside: tuple[str, ...] = ()
     """Constraints that the metadata leaves out."""
+    default: Mapping[str, str] = MappingProxyType({})
+    """The tag of the default index's build for GPUs, by platform."""
+    pythons: Mapping[str, Words] = MappingProxyType({})
+    """The Pythons that its builds have wheels for, by platform; ``any`` stands for the others."""
+    index_pythons: Words = ()
+    """Those that only the torch index has wheels for."""
+
+    def pythons_on(self, platform: str) -> tuple[str, ...]:
+        """Return the Pythons that its builds for a platform have wheels for."""
+        return self.pythons.get(platform, self.pythons["any"])
 
 
 class CudaName(NamedTuple):
@@ -193,18 +205,18 @@ class CudaName(NamedTuple):
 class Companion(NamedTuple):
     """The wheels of one release of a companion; platforms are named as in ``linux_x86_64``."""
 
-    platforms: frozenset[str]
-    pythons: frozenset[str] | None = None
-    """None: one wheel for all of them."""
-    unlabelled: frozenset[str] = frozenset()
+    platforms: WordSet
+    pythons: WordSet = frozenset()
+    """``any``: one wheel for all of them."""
+    unlabelled: WordSet = frozenset()
     """The platforms whose files carry no ``+tag``."""
-    backends: frozenset[Backend] | None = None
+    backends: _Backends | None = None
     """The only backends that it loads in; None: it is built for all of torch's."""
-    unverified: Mapping[str, frozenset[Backend]] = MappingProxyType({})
+    unverified: Mapping[str, _Backends] = MappingProxyType({})
     """The backends, by platform, that nobody has seen it load in."""
-    excluded: frozenset[str] = frozenset()
+    excluded: WordSet = frozenset()
     """The patch releases of Python that its metadata forbids."""
-    undeclared: frozenset[str] = frozenset()
+    undeclared: WordSet = frozenset()
     """The packages that it imports and its metadata does not require."""
 
     def loads_in(self, build: Build) -> bool:
@@ -220,7 +232,7 @@ class Companion(NamedTuple):
 
     def has_wheel(self, python: str) -> bool:
         """Whether it has a wheel for the Python ``X.Y``."""
-        return self.pythons is None or python in self.pythons
+        return "any" in self.pythons or python in self.pythons
 
 
 def no_commands(machine: Machine, branch: str, is_legacy: bool) -> tuple[str, ...]:  # noqa: ARG001
@@ -350,21 +362,14 @@ class Catalog:
         arch: str,
     ) -> tuple[Build, ...]:
         """Return the builds for a platform, the newest torch first."""
-        return self._builds_of(os, index_arch(os, arch))
+        return self._by_platform.get(f"{os}_{index_arch(os, arch)}", ())
 
     @cached_property
-    def _builds_of(self) -> Callable[[str, str], tuple[Build, ...]]:
-        """Sort the builds of a platform; each is sorted once."""
-        return cache(self._sort_builds)
-
-    def _sort_builds(
-        self,
-        os: str,
-        arch: str,
-    ) -> tuple[Build, ...]:
-        platform = f"{os}_{arch}"
-        builds = [build for build in self.builds if build.platform == platform]
-        return tuple(sorted(builds, key=_newness, reverse=True))
+    def _by_platform(self) -> Mapping[str, tuple[Build, ...]]:
+        by_platform: dict[str, tuple[Build, ...]] = {}
+        for build in sorted(self.builds, key=_newness, reverse=True):
+            by_platform[build.platform] = (*by_platform.get(build.platform, ()), build)
+        return by_platform
 
 
 def _newness(build: Build) -> tuple[Version, tuple[int, int], str]:

@@ -7,13 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from gpuinstall.base.codec import WordSet, read_object
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.catalog import authored
 
 _Row = Mapping[str, Any]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+_Numbers = Annotated[tuple[int, ...], _numbers]
+_KEYS = {
+    "floors": "cuda",
+    "first_drivers": "capability",
+    "tegra": "capability",
+    "families": "code",
+    "run_time_compilers": "capability",
+    "unified_memory": "capability",
+    "jetsons": "chip",
+    "jetson_kernels": "kernel",
+}
+"""The lists that are looked things up in, by what."""
 
 
 class Floor(NamedTuple):
@@ -36,11 +55,25 @@ class Generation(NamedTuple):
     """The last driver branch that drives it."""
 
 
+class Branch(NamedTuple):
+    """A driver branch, and the CUDA that it reports."""
+
+    branch: int
+    cuda: CudaVersion
+
+
+class Cudnn(NamedTuple):
+    """A release from which on cuDNN has code only for a capability and later."""
+
+    version: _Numbers
+    capability: ComputeCapability
+
+
 class CudnnLast(NamedTuple):
     """The last compute capability that some releases of cuDNN serve."""
 
     capability: ComputeCapability
-    before: tuple[int, ...] | None = None
+    before: _Numbers | None = None
     """The first release that is not one of them; None: the releases are those for ``cuda``."""
     cuda: int | None = None
 
@@ -77,13 +110,43 @@ class KernelModules(NamedTuple):
     """The first that only they drive."""
 
 
-class Unification(NamedTuple):
+class Tegra(NamedTuple):
     """Which toolkits make code that a Tegra chip shares with its desktop relatives."""
 
-    toolkit: CudaVersion
-    """The first."""
-    ran: CudaVersion
+    unified: CudaVersion | None = None
+    """The first; None: none does."""
+    ran: CudaVersion | None = None
     """One with which the chip was seen to run such code."""
+
+
+class Family(NamedTuple):
+    """The chips that run code with the suffix ``f``."""
+
+    runs_on: WordSet
+
+
+class Compilers(NamedTuple):
+    """The first toolkit that compiles for a chip at run time."""
+
+    cuda: CudaVersion
+
+
+class CompatWords(NamedTuple):
+    """Words in the names of GPUs for which the forward-compatibility package is not made."""
+
+    words: WordSet
+
+
+class FirstBranch(NamedTuple):
+    """A driver branch to begin at."""
+
+    branch: int
+
+
+class JetsonLinux(NamedTuple):
+    """A release of Jetson Linux."""
+
+    l4t: str
 
 
 class CompatPackage(NamedTuple):
@@ -111,13 +174,12 @@ class JetsonChip(NamedTuple):
 class Drivers:
     """The tables."""
 
-    branches: tuple[tuple[int, CudaVersion], ...]
-    """The CUDA that each driver branch reports, ascending."""
-    no_compat: frozenset[str]
-    """Words in the names of GPUs for which the forward-compatibility package is not made."""
+    branches: tuple[Branch, ...]
+    """Ascending."""
+    no_compat: CompatWords
     compat: tuple[CompatPackage, ...]
     """The forward-compatibility packages, ascending."""
-    compat_base: int
+    compat_base: FirstBranch
     """The oldest branch of a system's driver that they are used above."""
     floors: Mapping[int, Floor]
     """By CUDA major."""
@@ -125,26 +187,24 @@ class Drivers:
     generations: tuple[Generation, ...]
     first_drivers: Mapping[ComputeCapability, Floor]
     """The first driver that knows a chip, if an older one serves some CUDA."""
-    tegra: Mapping[ComputeCapability, Unification | None]
-    """The chips that run no code of their desktop relatives before a toolkit; None: with none."""
-    families: Mapping[ComputeCapability, frozenset[ComputeCapability]]
-    """Which chips run code with the suffix ``f``."""
-    compilers: Mapping[ComputeCapability, CudaVersion]
-    """The first toolkit that compiles for a chip at run time."""
-    cudnn: tuple[tuple[tuple[int, ...], ComputeCapability], ...]
-    """From which release on a cuDNN has code only for a capability and later, ascending."""
+    tegra: Mapping[ComputeCapability, Tegra]
+    """The chips that run no code of their desktop relatives, or only that of some toolkits."""
+    families: Mapping[ComputeCapability, Family]
+    run_time_compilers: Mapping[ComputeCapability, Compilers]
+    cudnn: tuple[Cudnn, ...]
+    """Ascending."""
     cudnn_last: tuple[CudnnLast, ...]
-    unified_memory: frozenset[ComputeCapability]
+    unified_memory: Mapping[ComputeCapability, Mapping[str, Any]]
     """The chips that share the processor's memory."""
-    recommended_branch: int
+    recommended: FirstBranch
     """The driver to install if there is none."""
     kernel_modules: KernelModules
     jetsons: Mapping[str, JetsonChip]
     """By the chip's name in the device tree."""
-    jetson_kernels: Mapping[str, str]
-    """The release of Jetson Linux, by Linux's ``X.Y``."""
-    server_l4t: int
-    """The release of Jetson Linux from which on a Jetson runs the wheels for servers."""
+    jetson_kernels: Mapping[str, JetsonLinux]
+    """By Linux's ``X.Y``."""
+    jetson: JetsonLinux
+    """The release from which on a Jetson runs the wheels for servers."""
 
     @property
     def versions(self) -> list[DriverVersion]:
@@ -192,108 +252,7 @@ def load_drivers() -> Drivers:
 
 def parse_drivers(table: _Row) -> Drivers:
     """Return what the rows of ``drivers.toml`` say."""
-    partial = table["partially_supported"]
-    modules = table["kernel_modules"]
-    jetsons = {}
-    for row in table["jetsons"]:
-        jetsons[row["chip"]] = JetsonChip(row["name"], _capability(row))
-    return Drivers(
-        branches=tuple(map(_branch, table["branches"])),
-        no_compat=frozenset(table["no_compat"]["words"].split()),
-        compat=tuple(map(_compat_package, table["compat"])),
-        compat_base=table["compat_base"]["branch"],
-        floors={row["cuda"]: _floor(row) for row in table["floors"]},
-        partially_supported=PartialSupport(
-            first=partial["first"],
-            last=partial["last"],
-            cuda=_cuda(partial),
-        ),
-        generations=tuple(map(_generation, table["architectures"])),
-        first_drivers={_capability(row): _floor(row) for row in table["first_drivers"]},
-        tegra={_capability(row): _unification(row) for row in table["tegra"]},
-        families={_capability(row, "code"): _family(row) for row in table["families"]},
-        compilers={_capability(row): _cuda(row) for row in table["run_time_compilers"]},
-        cudnn=tuple(map(_cudnn, table["cudnn"])),
-        cudnn_last=tuple(map(_cudnn_last, table["cudnn_last"])),
-        unified_memory=frozenset(map(_capability, table["unified_memory"])),
-        recommended_branch=table["recommended"]["branch"],
-        kernel_modules=KernelModules(
-            open_from=_capability(modules, "open_from"),
-            open_only_from=_capability(modules, "open_only_from"),
-        ),
-        jetsons=jetsons,
-        jetson_kernels={row["kernel"]: row["l4t"] for row in table["jetson_kernels"]},
-        server_l4t=table["jetson"]["l4t"],
-    )
-
-
-def _capability(
-    row: _Row,
-    key: str = "capability",
-) -> ComputeCapability:
-    return ComputeCapability.parse(row[key])
-
-
-def _cuda(row: _Row) -> CudaVersion:
-    return CudaVersion.parse(row["cuda"])
-
-
-def _branch(row: _Row) -> tuple[int, CudaVersion]:
-    return row["branch"], _cuda(row)
-
-
-def _compat_package(row: _Row) -> CompatPackage:
-    return CompatPackage(
-        driver=DriverVersion.parse(row["driver"]),
-        cuda=_cuda(row),
-        manifest=row["manifest"],
-    )
-
-
-def _floor(row: _Row) -> Floor:
-    return Floor(
-        linux=DriverVersion.parse(row["linux"]),
-        windows=DriverVersion.parse(row["windows"]),
-        after=row.get("after"),
-    )
-
-
-def _generation(row: _Row) -> Generation:
-    return Generation(
-        name=row["name"],
-        first=_capability(row, "from"),
-        last=_capability(row, "to"),
-        last_branch=row.get("last"),
-    )
-
-
-def _unification(row: _Row) -> Unification | None:
-    if "unified" not in row:
-        return None
-    first = row["unified"]
-    return Unification(
-        toolkit=CudaVersion.parse(first),
-        ran=CudaVersion.parse(row.get("ran", first)),
-    )
-
-
-def _family(row: _Row) -> frozenset[ComputeCapability]:
-    names = row["runs_on"].split()
-    return frozenset(map(ComputeCapability.parse, names))
-
-
-def _cudnn(row: _Row) -> tuple[tuple[int, ...], ComputeCapability]:
-    version = _numbers(row["version"])
-    return version, _capability(row)
-
-
-def _cudnn_last(row: _Row) -> CudnnLast:
-    return CudnnLast(
-        capability=_capability(row),
-        before=_numbers(row["before"]) if "before" in row else None,
-        cuda=row.get("cuda"),
-    )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))
+    keyed = {}
+    for name, key in _KEYS.items():
+        keyed[name] = {row[key]: row for row in table[name]}
+    return read_object(Drivers, {**table, **keyed})

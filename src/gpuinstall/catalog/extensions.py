@@ -7,6 +7,7 @@ from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpuinstall.base.codec import WordSet, read_object
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
@@ -63,7 +64,7 @@ class Extension(NamedTuple):
     name: str
     sources: tuple[ExtensionSource, ...]
     lowest: str | None = None
-    optional_for: frozenset[str] = frozenset()
+    optional_for: WordSet = frozenset()
     unclaimed: bool = False
 
 
@@ -132,20 +133,17 @@ def load_extensions() -> Extensions:
 
     path = Path(__file__).with_name("extensions.toml")
     table = tomli.loads(path.read_text("utf-8"))
-    for row in (*table["sources"], *table["programs"], *table["extensions"]):
-        row.pop("evidence", None)
-        if "tags" in row:
-            row["tags"] = tuple(row["tags"])
-    sources = {row["id"]: ExtensionSource(**row) for row in table["sources"]}
+    sources = {row["id"]: row for row in table["sources"]}
     rows = {}
     for row in table["extensions"]:
-        row["sources"] = tuple(sources[name] for name in row["sources"])
-        row["optional_for"] = frozenset(row.get("optional_for", ()))
-        rows[row["name"]] = Extension(**row)
-    patterns = table["local"]["forms"]
-    forms = tuple(map(re.compile, patterns))
-    programs = {row.pop("name"): ExtensionSource(**row) for row in table["programs"]}
-    return Extensions(rows, sources, forms, programs)
+        own_sources = [sources[name] for name in row["sources"]]
+        rows[row["name"]] = read_object(Extension, {**row, "sources": own_sources})
+    return Extensions(
+        rows,
+        sources={name: read_object(ExtensionSource, row) for name, row in sources.items()},
+        forms=tuple(map(re.compile, table["local"]["forms"])),
+        programs={row["name"]: read_object(ExtensionSource, row) for row in table["programs"]},
+    )
 
 
 def program_source(

@@ -1,4 +1,4 @@
-"""A GPU found by its name, as people, shops, ``nvidia-smi``, MIG and vGPU write it.
+"""A GPU found by its name, as people, shops, ``nvidia-smi`` and MIG write it.
 
 A name is read exactly, or as the same model in another form (laptop, PCIe, 80 GB), or as part of
 longer names; if those run different code it is ambiguous, never guessed. Each maker's names are
@@ -43,8 +43,6 @@ _LONGEST = 200
 _COUNT = re.compile(r"\A(?P<count>[1-9]\d?) ?[x×*] ?(?=[A-Za-z])")
 """How many of a GPU there are: 4x A100, 8×H100."""
 _MIG = re.compile(r" (mig\b|(\dc )?\dg \d+gb).*")
-_VGPU = re.compile(r" (\d )?\d{1,3}[abcq](me)?$")
-_BOARD_LETTERS = re.compile(r"(?<=\d)[a-z]{1,2}$")
 _ASK_THE_DRIVER = (
     "nvidia-smi -L prints its name; "
     "nvidia-smi --query-gpu=compute_cap --format=csv what it can execute, where 8.9 is --gpu sm_89"
@@ -200,14 +198,8 @@ def _readings(
     text: str,
     table: NameTable,
 ) -> Iterator[_Words]:
-    """Yield the words of a name as it is, as a slice of a card, a virtual GPU, without Quadro."""
-    card = _MIG.sub("", text)
-    whole = _VGPU.sub("", card)
-    readings = [text, card, whole]
-    if whole != card:
-        readings.append(_BOARD_LETTERS.sub("", whole))
-    readings.append(text.replace("quadro ", ""))
-    for reading in readings:
+    """Yield the words of a name as it is, as a slice of a card, without Quadro."""
+    for reading in (text, _MIG.sub("", text), text.replace("quadro ", "")):
         yield _words(reading, table)
 
 

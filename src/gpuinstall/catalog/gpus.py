@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpuinstall.base.codec import WordSet, read_object
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import authored
 
@@ -38,9 +39,9 @@ class NameTable(NamedTuple):
     """As documents name it."""
     brand: str
     """As people name it."""
-    brands: frozenset[str]
+    brands: WordSet
     """The words in a name that tell no two chips apart."""
-    marks: frozenset[str]
+    marks: WordSet
     """The words that only this maker's names have."""
 
 
@@ -80,16 +81,7 @@ def card_capabilities(drivers: Drivers) -> list[ComputeCapability]:
 @cache
 def name_tables() -> tuple[NameTable, ...]:
     """Return how each maker's GPUs are named; the first maker's are told by capability."""
-    return tuple(map(_name_table, load_gpus()["makers"]))
-
-
-def _name_table(row: _Row) -> NameTable:
-    return NameTable(
-        maker=row["maker"],
-        brand=row["brand"],
-        brands=frozenset(row["brands"].split()),
-        marks=frozenset(row["marks"].split()),
-    )
+    return tuple(read_object(NameTable, row) for row in load_gpus()["makers"])
 
 
 @cache
@@ -171,17 +163,7 @@ def other_chips() -> tuple[OtherChip, ...]:
     """Return the chips of all other makers, each maker's together."""
     chips: list[OtherChip] = []
     for file in FILES:
-        chips += _chips_of(authored.read_data(file))
+        table = authored.read_data(file)
+        rows = [{**table, **row, "name": row["chip"]} for row in table["chips"]]
+        chips.extend(read_object(OtherChip, row) for row in rows)
     return tuple(chips)
-
-
-def _chips_of(table: _Row) -> Iterator[OtherChip]:
-    for row in table["chips"]:
-        yield OtherChip(
-            name=row["chip"],
-            maker=table["maker"],
-            brand=table["brand"],
-            architecture=row["architecture"],
-            products=tuple(row["products"]),
-            os=table.get("os"),
-        )

@@ -67,37 +67,31 @@ def read_listing(
     """
     tags = tuple(dict.fromkeys(backends))
     names = tuple(dict.fromkeys(packages))
-    read_index = partial(_from_index, client, sources.torch_index)
-    index = [partial(read_index, tag, name) for tag in tags for name in names]
+    index = [
+        partial(_from_index, client, sources.torch_index, tag, name)
+        for tag in tags
+        for name in names
+    ]
     links = [partial(_read, client, place, place, names) for place in sources.find_links]
     default = []
     if sources.default_index and "torch" in names:
         default.append(partial(default_wheels, sources, client, "torch"))
 
-    answers = side_by_side(_answer, [*index, *links, *default])
-    first_default = len(index) + len(links)
-    from_index = answers[: len(index)]
-    from_links = answers[len(index) : first_default]
-    from_default = answers[first_default:]
     # A torch index that the user named comes before the links, and else after them.
-    ordered = (
-        [*from_index, *from_links]
-        if sources.is_torch_index_requested
-        else [*from_links, *from_index]
-    )
+    first, second = (index, links) if sources.is_torch_index_requested else (links, index)
+    asks = [*first, *second, *default]
+    answers = dict(zip(asks, side_by_side(_answer, asks), strict=True))
+    silent = [answer for answer in answers.values() if isinstance(answer, Silent)]
     wheels: list[Wheel] = []
-    silent: list[Silent] = []
-    for answer in [*ordered, *from_default]:
-        if isinstance(answer, Silent):
-            silent.append(answer)
-        else:
+    for answer in answers.values():
+        if not isinstance(answer, Silent):
             wheels += answer
     return Listing(
         wheels=tuple(dict.fromkeys(wheels)),
         backends=frozenset(tags),
         packages=frozenset(names),
-        index_answers=_all_answer(from_index),
-        default_listed=bool(from_default) and _all_answer(from_default),
+        index_answers=not any(isinstance(answers[ask], Silent) for ask in index),
+        default_listed=bool(default) and not isinstance(answers[default[0]], Silent),
         silent=tuple(dict.fromkeys(silent)),
     )
 
@@ -107,10 +101,6 @@ def _answer(ask: Callable[[], _Wheels]) -> _Wheels | Silent:
         return ask()
     except UnreachableError as error:
         return Silent(error.host, error.why or "")
-
-
-def _all_answer(answers: Sequence[_Wheels | Silent]) -> bool:
-    return not any(isinstance(answer, Silent) for answer in answers)
 
 
 def family_wheels(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from gpuinstall.base.backend import known_backend
 from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.requirement import requirement_names
 from gpuinstall.catalog.listing import COMPANIONS, Listing, read_listing
 from gpuinstall.catalog.narrowing import narrow
 from gpuinstall.sources.web.answers import OFFLINE
@@ -69,12 +68,7 @@ def live_catalog(
 
 def companions_asked(request: Request) -> list[str]:
     """Return the companions that a request names."""
-    names = set()
-    for text in request.requirements:
-        match = re.match(r"[\w.-]+", text.strip())
-        if match:
-            names.add(canonicalize_name(match[0]))
-    return sorted(COMPANIONS & names)
+    return sorted(COMPANIONS & requirement_names(request.requirements))
 
 
 def _read_sources(
@@ -90,24 +84,11 @@ def _read_sources(
     if request.backend:
         return read_listing(sources, client, (request.backend,), packages)
     builds = catalog.builds_for(machine.os, machine.arch)
-    known = [build.backend.tag for build in builds]
-    tags = _allowed(request, known)
-    with ThreadPoolExecutor(1) as pool:
-        listed = pool.submit(_listed_tags, sources.torch_index, client)
-        listing = read_listing(sources, client, tags, packages)
-    new = _allowed(request, _new_tags(listed.result(), catalog, machine))
-    if new:
-        return read_listing(sources, client, (*tags, *new), packages)
-    return listing
-
-
-def _allowed(
-    request: Request,
-    tags: Iterable[str],
-) -> list[str]:
-    if request.allowed_backends is None:
-        return list(tags)
-    return [tag for tag in tags if tag in request.allowed_backends]
+    tags = [build.backend.tag for build in builds]
+    tags += _new_tags(_listed_tags(sources.torch_index, client), catalog, machine)
+    if request.allowed_backends is not None:
+        tags = [tag for tag in tags if tag in request.allowed_backends]
+    return read_listing(sources, client, tags, packages)
 
 
 def _listed_tags(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
 from gpuinstall.base.backend import CPU, Backend
+from gpuinstall.base.codec import read_object, words
 from gpuinstall.catalog import authored
 from gpuinstall.catalog.catalog import (
     Build,
@@ -51,7 +52,7 @@ def parse_catalog(
         date=builds["date"],
         torch_index=builds["torch_index"],
         builds=tuple(rows.builds()),
-        releases={release.torch: release for release in rows.parsed_releases()},
+        releases={release.torch: release for release in rows.releases.values()},
         drivers=parse_drivers(drivers),
         family=frozenset(family),
         copied=tuple(builds["copied"]),
@@ -59,7 +60,7 @@ def parse_catalog(
         companions=_companions(builds),
         settled_python=builds["settled_python"]["version"],
         evidence=_evidence(builds),
-        further={kind: partial(_further, rows, kind) for kind in FURTHER},
+        further={kind: cache(partial(_further, rows, kind)) for kind in FURTHER},
         cuda_names=_cuda_names,
         driver_commands=_driver_commands,
     )
@@ -68,35 +69,11 @@ def parse_catalog(
 def _companions(builds: _Row) -> dict[tuple[str, str], Companion]:
     companions = {}
     for row in builds["companions"]:
-        companion = _companion(row, builds["companion_platforms"])
+        whole = {"platforms": builds["companion_platforms"], **row}
+        companion = read_object(Companion, whole)
         for version in row["versions"].split():
             companions[row["package"], version] = companion
     return companions
-
-
-def _companion(
-    row: _Row,
-    platforms: str,
-) -> Companion:
-    pythons = row["pythons"]
-    unverified = row.get("unverified", {}).items()
-    return Companion(
-        platforms=_word_set(row.get("platforms", platforms)),
-        pythons=None if pythons == "any" else _word_set(pythons),
-        unlabelled=_word_set(row.get("unlabelled", "")),
-        backends=_backends(row["backends"]) if "backends" in row else None,
-        excluded=_word_set(row.get("excluded", "")),
-        undeclared=_word_set(row.get("undeclared", "")),
-        unverified={platform: _backends(tags) for platform, tags in unverified},
-    )
-
-
-def _word_set(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-def _backends(tags: str) -> frozenset[Backend]:
-    return frozenset(map(Backend.parse, tags.split()))
 
 
 def _evidence(table: _Row) -> dict[str, tuple[str, str]]:
@@ -104,18 +81,13 @@ def _evidence(table: _Row) -> dict[str, tuple[str, str]]:
     return {key: (row["source"], row["date"]) for key, row in rows}
 
 
-def _further(
-    rows: Rows,
-    kind: str,
-) -> KindOfBuilds:
-    if kind not in rows.further:
-        table = authored.read_data(f"builds_{kind}.toml")
-        rows.further[kind] = KindOfBuilds(
-            builds=tuple(rows.of_kind(table)),
-            chips=authored.read_data(table["chips"]),
-            evidence=_evidence(table),
-        )
-    return rows.further[kind]
+def _further(rows: Rows, kind: str) -> KindOfBuilds:
+    table = authored.read_data(f"builds_{kind}.toml")
+    return KindOfBuilds(
+        builds=tuple(rows.of_kind(table)),
+        chips=authored.read_data(table["chips"]),
+        evidence=_evidence(table),
+    )
 
 
 @cache
@@ -143,25 +115,9 @@ class Rows:
 
     def __init__(self, table: _Row) -> None:
         self.table = table
-        self.further: dict[str, KindOfBuilds] = {}
-        self.releases: dict[str, _Row] = {}
-        for row in table["releases"]:
-            self.releases[row["torch"]] = row
-        self.versions = {torch: Version(torch) for torch in self.releases}
+        self.releases = {row["torch"]: read_object(Release, row) for row in table["releases"]}
         self.glibc = self._floors("glibc")
         self.macos = self._floors("macos")
-
-    def parsed_releases(self) -> Iterator[Release]:
-        """Yield every release."""
-        for torch, row in self.releases.items():
-            yield Release(
-                torch=self.versions[torch],
-                released=row["released"],
-                torchvision=_words(row["torchvision"]),
-                torchaudio=_words(row["torchaudio"]),
-                triton=row.get("triton"),
-                beside=(row["beside"],) if "beside" in row else (),
-            )
 
     def builds(self) -> Iterator[Build]:
         """Yield the builds for CUDA, then those of the CPU."""
@@ -206,30 +162,29 @@ class Rows:
         backend = Backend.parse(row["tag"])
         os, arch = platform.split("_", 1)
         code, confidence, evidence = row[platform]
-        default_tag = release["default"].get(platform)
         unlabelled = row.get("unlabelled", "")
         toolkit = row.get("toolkit") or backend.version
         cudnn = row.get("cudnn")
-        pythons = _pythons(release, platform)
+        pythons = release.pythons_on(platform)
         glibc = self.glibc.get((torch, platform))
         if os == "linux":
             # The torch index has wheels for more Pythons than the default index.
-            pythons = f"{pythons} {release.get('index_pythons', '')}"
+            pythons += release.index_pythons
             glibc = row.get("glibc", glibc)
         return Build(
-            torch=self.versions[torch],
+            torch=release.torch,
             backend=backend,
             os=os,
             arch=arch,
             code=code_names(code),
             toolkit=_toolkit(toolkit),
             libraries=(("cudnn", cudnn),) if cudnn else (),
-            pythons=_words(pythons),
+            pythons=pythons,
             glibc=glibc,
             confidence=confidence,
-            on_default_index=default_tag == row["tag"],
+            on_default_index=release.default.get(platform) == row["tag"],
             labelled=platform not in unlabelled.split(),
-            evidence=_words(evidence),
+            evidence=words(evidence),
             absent=row.get("absent"),
         )
 
@@ -243,16 +198,15 @@ class Rows:
         platform = row["platform"]
         os, arch = platform.split("_", 1)
         release = self.releases[torch]
-        pythons = row.get("pythons") or _pythons(release, platform)
         return Build(
-            torch=self.versions[torch],
+            torch=release.torch,
             backend=CPU,
             os=os,
             arch=arch,
-            pythons=_words(pythons),
+            pythons=words(row.get("pythons", "")) or release.pythons_on(platform),
             glibc=self.glibc.get((torch, platform)),
             macos=self.macos.get((torch, platform)),
-            on_default_index=row["default_index"] and platform not in release["default"],
+            on_default_index=row["default_index"] and platform not in release.default,
             labelled=labelled,
             evidence=(row["evidence"],),
         )
@@ -272,16 +226,15 @@ class Rows:
     ) -> list[str]:
         """Return the releases from one to another, both included; None: no end on that side."""
         between = []
-        for torch, version in self.versions.items():
-            if first and version < self.versions[first]:
+        for torch, release in self.releases.items():
+            if first and release.torch < Version(first):
                 continue
-            if last and version > self.versions[last]:
+            if last and release.torch > Version(last):
                 continue
             between.append(torch)
         return between
 
 
-@lru_cache
 def code_names(text: str) -> tuple[str, ...]:
     """Return the names of a build's code.
 
@@ -297,23 +250,9 @@ def _code_name(word: str) -> str:
     return f"sm_{word}" if word[0].isdigit() else word
 
 
-@lru_cache
 def _toolkit(text: str | None) -> tuple[int, int] | None:
     """Return a toolkit's version, ``13.0`` or ``13.0.2``, as numbers; None if there is none."""
     if text is None:
         return None
     major, minor = text.split(".")[:2]
     return int(major), int(minor)
-
-
-@lru_cache
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-def _pythons(
-    release: _Row,
-    platform: str,
-) -> str:
-    pythons: dict[str, str] = release["pythons"]
-    return pythons.get(platform, pythons["any"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from pathlib import Path
@@ -13,16 +12,15 @@ from click.core import ParameterSource
 
 from gpuinstall.base.advice import NOTE, OURS, Advice
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.files import write_text
+from gpuinstall.base.request import Request
 from gpuinstall.base.units import number_of
-from gpuinstall.base.version import __version__
-from gpuinstall.cli import options
 from gpuinstall.cli.active import name_active
+from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, finding_entries, framed
 from gpuinstall.environments.application import find_application
+from gpuinstall.project import Project, Settings
 
 if TYPE_CHECKING:
-    from gpuinstall.base.finding import Finding
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.diagnose.examination import Examination
     from gpuinstall.diagnose.repair import RepairResult
@@ -30,85 +28,88 @@ if TYPE_CHECKING:
 
 
 @click.command("doctor")
-@options.venv
-@click.option("--report", metavar="FILE", help="Write a Markdown report without secrets or names.")
-@click.option(
-    "--fix",
-    "fixing",
-    is_flag=True,
-    help="Show the repairs, ask, make them and check again.",
-)
-@click.option("--yes", is_flag=True, help="With --fix: do not ask.")
-@framed("doctor")
-def command(
-    terminal: Terminal,
-    *,
-    venv: Path,
-    report: str | None,
-    fixing: bool,
-    yes: bool,
-) -> Outcome:
+@framed("doctor", "venv", "fix", "yes")
+def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Examine machine, driver, environment and project."""
-    from gpuinstall.base.request import Request
-    from gpuinstall.diagnose.examination import examine
-    from gpuinstall.diagnose.report import render_report
-    from gpuinstall.project import Settings, open_project
-    from gpuinstall.sources import Sources
+    from gpuinstall.project import open_project
 
-    folder = venv.absolute()
-    application = find_application(folder.parent)
-    if application and not folder.exists():
-        folder = application.environment
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(
-            "environment-missing", f"{venv} is not a folder", hint="gpuinstall doctor --venv DIR"
-        )
+    folder = _examined_folder(options.environment)
     name_active("doctor", folder, terminal)
-    source = click.get_current_context().get_parameter_source("venv")
-    # Who has activated an environment starts its Python with every command.
-    is_active = os.environ.get("VIRTUAL_ENV") == str(folder)
-    is_named = source is not ParameterSource.DEFAULT or is_active
-    backend = os.environ.get("GPUINSTALL_BACKEND") or None
-    settings = Settings(request=Request((), backend=backend), venv=folder)
-    # Settings that are malformed are for the commands that install to refuse.
+    settings = Settings(
+        Request((), backend=os.environ.get("GPUINSTALL_BACKEND") or None), venv=folder
+    )
     with open_project(Path.cwd(), settings, terminal) as project:
-        machine = project.machine
-        try:
-            sources = project.sources
-        except UsageError:
-            sources = Sources()
-        try:
-            request = project.environment_request(project.read_folder_request(quiet=True))
-        except (UsageError, LockError):
-            request = None
-        examine_again = functools.partial(
-            examine,
-            Path.cwd(),
-            folder,
-            machine,
-            request=request,
-            sources=sources,
-            reporter=terminal,
-            named=is_named,
-        )
-        examination = examine_again()
-        repairs = _repair(terminal, examination, folder, sources, yes=yes) if fixing else ()
+        examination = _examine(project)
+        repairs: tuple[RepairResult, ...] = ()
+        if options.fix:
+            repairs = _repair(terminal, examination, folder, _sources(project), yes=options.yes)
         if repairs:
-            examination = examine_again()
-    if report:
-        write_text(Path(report), render_report(examination, __version__))
+            examination = _examine(project)
     data = examination.to_dict()
-    if fixing:
+    if options.fix:
         data["repairs"] = [result.to_dict() for result in repairs]
+
+    def show(screen: Terminal) -> None:
+        _show_examination(screen, examination)
+
     exit_code = examination.exit_code
     faults = [finding for finding in examination.findings if finding.blocking]
     return Outcome(
         data,
-        lambda screen: _show_examination(screen, examination, report),
+        show,
         exit_code,
         errors=finding_entries(faults) if exit_code else (),
         status="partial" if faults and not exit_code else None,
     )
+
+
+def _examined_folder(venv: Path) -> Path:
+    """Return the environment to examine: that of an application, if the folder has none of its own.
+
+    Raises:
+        UsageError: It is a file.
+    """
+    folder = venv.absolute()
+    application = find_application(folder.parent)
+    if application and not folder.exists():
+        return application.environment
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(
+            "environment-missing", f"{venv} is not a folder", hint="gpuinstall doctor --venv DIR"
+        )
+    return folder
+
+
+def _examine(project: Project) -> Examination:
+    """Examine; settings that are malformed are for the commands that install to refuse."""
+    from gpuinstall.diagnose.examination import examine
+
+    folder = project.paths.venv
+    try:
+        request = project.environment_request(project.read_request(quiet=True))
+    except (UsageError, LockError):
+        request = None
+    source = click.get_current_context().get_parameter_source("venv")
+    # Who has activated an environment starts its Python with every command.
+    is_active = os.environ.get("VIRTUAL_ENV") == str(folder)
+    return examine(
+        project.folder,
+        folder,
+        project.machine,
+        request=request,
+        sources=_sources(project),
+        reporter=project.reporter,
+        named=source is not ParameterSource.DEFAULT or is_active,
+    )
+
+
+def _sources(project: Project) -> Sources:
+    from gpuinstall.sources import Sources
+
+    try:
+        return project.sources
+    except UsageError:
+        return Sources()
 
 
 def _repair(
@@ -154,11 +155,11 @@ def _repair(
     return results
 
 
-def _show_examination(terminal: Terminal, examination: Examination, report: str | None) -> None:
+def _show_examination(terminal: Terminal, examination: Examination) -> None:
     if terminal.quiet:
         for finding in examination.findings:
             if finding.blocking:
-                _show_finding(terminal, finding)
+                terminal.finding(finding)
         return
     from gpuinstall.cli.probe import machine_line
 
@@ -168,17 +169,9 @@ def _show_examination(terminal: Terminal, examination: Examination, report: str 
     terminal.field("Environment", _environment_line(examination))
     for finding in examination.findings:
         terminal.line()
-        _show_finding(terminal, finding)
-    if report:
-        terminal.line()
-        terminal.field("Report", f"{report}, without secrets, host and user names")
+        terminal.finding(finding)
     terminal.line()
     terminal.line(last_line(examination))
-
-
-def _show_finding(terminal: Terminal, finding: Finding) -> None:
-    terminal.line(terminal.headline(finding))
-    terminal.rows([("why", finding.why or finding.evidence), ("do", finding.fix)])
 
 
 def _environment_line(examination: Examination) -> str:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.text import visible
 from gpuinstall.base.units import display_path, readable
-from gpuinstall.cli import options
-from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.cli.terminal import Terminal
+from gpuinstall.cli.install import activation_command, interpreter_of_others, undo_command
+from gpuinstall.cli.options import CommandOptions
+from gpuinstall.cli.outcome import Outcome, Row, framed, is_confirmed
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.install.swap import size_of
-from gpuinstall.project import Project, Settings, open_project
+from gpuinstall.project import Project
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from gpuinstall.cli.terminal import Terminal
+    from gpuinstall.lock.lock import VersionChange
 
 
 @click.group("env", help="List, restore and remove the environments made by gpuinstall.")
@@ -38,116 +37,83 @@ def _list(_terminal: Terminal) -> Outcome:
     here = EnvironmentPaths.at(Path(".venv")).venv
     if read_marker(here):
         venvs.add(here)
-    rows = [_row(EnvironmentPaths(venv)) for venv in sorted(venvs)]
+    environments = []
+    rows: list[Row] = []
+    for venv in sorted(venvs):
+        paths, marker = EnvironmentPaths(venv), read_marker(venv)
+        environment = {
+            **_environment(venv),
+            "status": marker and marker.verdict.get("status"),
+            "previous": str(paths.previous) if paths.has_previous else None,
+        }
+        environments.append(environment)
+        text = "torch {torch} · Python {python} · {status}".format(**environment)
+        before = ", and the one before" if paths.has_previous else ""
+        rows.append((display_path(venv), text + before))
+    if not rows:
+        rows.append(("None", "gpuinstall install makes one"))
+    return Outcome({"environments": environments}, rows)
 
-    def show(screen: Terminal) -> None:
-        for row in rows:
-            size = readable(row["bytes"])
-            if row["previous"]:
-                size += f", the previous one {readable(row['previous']['bytes'])}"
-            versions = f"torch {row['torch']} · Python {row['python']}"
-            screen.line(display_path(Path(row["path"])))
-            screen.line(f"    {versions} · {row['status']} · {size}")
-        if not rows:
-            screen.line("none; gpuinstall install makes one")
 
-    return Outcome({"environments": rows}, show)
-
-
-def _row(paths: EnvironmentPaths) -> dict[str, Any]:
-    marker = read_marker(paths.venv)
-    previous = None
-    if paths.has_previous:
-        previous = {"path": str(paths.previous), "bytes": size_of(paths.previous)}
+def _environment(venv: Path) -> dict[str, Any]:
+    marker = read_marker(venv)
     return {
-        "path": str(paths.venv),
-        "torch": marker and marker.torch,
+        "path": str(venv),
         "python": marker and marker.python,
+        "torch": marker and marker.torch,
         "backend": marker and marker.backend,
-        "status": marker and marker.verdict.get("status"),
-        "bytes": size_of(paths.venv),
-        "previous": previous,
     }
 
 
 @command.command("rollback", help="Go back to the previous environment and its lock.")
-@options.venv
-@click.option(
-    "--into", is_flag=True, help="Undo the last change of an environment that others made."
-)
-@click.option("--python", metavar="PATH", help="With --into: its interpreter.")
-@click.option(
-    "--replace",
-    is_flag=True,
-    help="Also replace what gpuinstall did not make, or what came or moved since.",
-)
-@framed("env")
-def _rollback(
-    terminal: Terminal,
-    *,
-    venv: Path,
-    into: bool,
-    python: str | None,
-    replace: bool,
-) -> Outcome:
-    from gpuinstall.cli.install import interpreter_of_others
-
-    with open_project(Path.cwd(), Settings(venv=venv), terminal) as project:
-        if into:
-            return _restore_files(interpreter_of_others(python, venv), project, replace=replace)
-        if python is not None:
+@framed("env", "venv", "into", "interpreter", "replace")
+def _rollback(terminal: Terminal, options: CommandOptions) -> Outcome:
+    with options.open(terminal) as project:
+        if options.into:
+            python = interpreter_of_others(options.interpreter, options.environment)
+            return _restore_files(python, project, replace=options.replace)
+        if options.interpreter is not None:
             raise UsageError(
                 "options-apart",
                 "--python is for an environment that others made",
                 hint="gpuinstall env rollback --into --python PATH",
             )
-        return _restore_environment(project, replace=replace)
+        return _restore_environment(project, replace=options.replace)
 
 
 def _restore_environment(project: Project, *, replace: bool) -> Outcome:
     """Exchange an environment for the one that it has replaced."""
-    from gpuinstall.cli.install import activation_command, undo_command
     from gpuinstall.environments.environment import installed_packages
     from gpuinstall.environments.ownership import is_environment
     from gpuinstall.install.transaction import OwnPlace
     from gpuinstall.lock.lock import compare_versions
 
-    start = monotonic()
     OwnPlace(project).roll_back(replace=replace)
     paths = project.paths
     marker = read_marker(paths.venv)
     changes = compare_versions(installed_packages(paths.previous), installed_packages(paths.venv))
-    label = "Changes"
-    for line in map(str, changes or ["no version changes"]):
-        project.reporter.step(label, line)
-        label = ""
+    rows = _change_rows(changes)
+    if marker:
+        versions = f"torch {marker.torch} · Python {marker.python}"
+        rows.append(("Environment", f"{display_path(paths.venv)} · {versions}"))
+        rows.append(("Lock", f"{marker.lock}, restored"))
+    else:
+        rows.append(("Environment", f"{display_path(paths.venv)}, which gpuinstall did not make"))
+    rows.append(("Undo", undo_command(paths)))
+    if is_environment(paths.venv):
+        rows.append(("Ready", activation_command(paths.venv)))
     data = {
-        "plan": None,
-        "lock": marker and {"path": str(paths.folder / marker.lock), "sha256": marker.lock_sha256},
-        "environment": {
-            "path": str(paths.venv),
-            "python": marker and marker.python,
-            "torch": marker and marker.torch,
-            "backend": marker and marker.backend,
-        },
-        "previous": {"path": str(paths.previous), "bytes": size_of(paths.previous)},
+        "environment": _environment(paths.venv),
+        "changes": [change._asdict() for change in changes],
         "verdict": marker and marker.verdict,
-        "bytes": 0,
-        "seconds": round(monotonic() - start, 3),
     }
+    return Outcome(data, rows)
 
-    def show(screen: Terminal) -> None:
-        venv = display_path(paths.venv)
-        if marker:
-            screen.field("Environment", f"{venv} · torch {marker.torch} · Python {marker.python}")
-            screen.field("Lock", f"{marker.lock}, restored")
-        else:
-            screen.field("Environment", f"{venv}, as it was before; gpuinstall did not make it")
-        screen.field("Undo", undo_command(paths))
-        if is_environment(paths.venv):
-            screen.field("Ready", activation_command(paths.venv))
 
-    return Outcome(data, show)
+def _change_rows(changes: Sequence[VersionChange]) -> list[Row]:
+    """Return what differs now, the label before the first line alone."""
+    texts = list(map(str, changes)) or ["no version changes"]
+    return list(zip(["Changes", *[""] * (len(texts) - 1)], texts, strict=True))
 
 
 def _restore_files(python: Path, project: Project, *, replace: bool) -> Outcome:
@@ -161,91 +127,68 @@ def _restore_files(python: Path, project: Project, *, replace: bool) -> Outcome:
     environment = inspect_foreign(before.python)
     changes = compare_versions(before.versions, environment.versions)
     torch = environment.versions.get("torch", "")
+    versions = f"torch {torch or 'none'} · Python {environment.version}"
+    place = display_path(environment.prefix)
     data = {
-        "plan": None,
         "environment": {
             "path": str(environment.prefix),
             "python": environment.version,
             "torch": torch,
             "backend": torch.partition("+")[2],
-            "status": "changed",
         },
         "changes": [change._asdict() for change in changes],
         "verdict": None,
-        "bytes": 0,
     }
-
-    def show(screen: Terminal) -> None:
-        for change in changes:
-            screen.field("Change", str(change))
-        versions = f"torch {torch or 'none'} · Python {environment.version}"
-        place = display_path(environment.prefix)
-        screen.field("Environment", f"{place} · {versions}, as it was before")
-
-    return Outcome(data, show)
+    return Outcome(
+        data, [*_change_rows(changes), ("Environment", f"{place} · {versions}, as it was before")]
+    )
 
 
-_YES = click.option(
-    "-y",
-    "--yes",
-    is_flag=True,
-    help="Do not ask; also remove packages that were added by pip or uv.",
+@command.command(
+    "remove",
+    help="Remove the environment, with packages that pip or uv added, and its previous one; keep the locks.",
 )
-
-
-@command.command("remove", help="Remove the environment and its previous one; keep the locks.")
-@options.venv
-@click.option("--previous", is_flag=True, help="Remove only the previous environment.")
-@_YES
-@framed("env")
-def _remove(terminal: Terminal, *, venv: Path, previous: bool, yes: bool) -> Outcome:
+@framed("env", "venv", "previous", "yes")
+def _remove(terminal: Terminal, options: CommandOptions) -> Outcome:
     from gpuinstall.install.removal import find_removable, remove
 
-    paths = EnvironmentPaths.at(venv)
-    if not yes:
-        folders = find_removable(paths, previous_only=previous, with_packages=False)
-        _confirm(folders, terminal)
-    return _removed(remove(paths, terminal, previous_only=previous, with_packages=yes))
+    paths = EnvironmentPaths.at(options.environment)
+    if not options.yes:
+        _confirm(find_removable(paths, previous_only=options.previous, with_packages=False))
+    removed = remove(paths, terminal, previous_only=options.previous, with_packages=options.yes)
+    return _removed(removed)
 
 
 @command.command("prune", help="Remove previous environments, and those of scripts in the cache.")
-@_YES
-@framed("env")
-def _prune(terminal: Terminal, *, yes: bool) -> Outcome:
+@framed("env", "yes")
+def _prune(terminal: Terminal, options: CommandOptions) -> Outcome:
     from gpuinstall.install.removal import find_prunable, prune
 
     folders = find_prunable()
-    if folders and not yes:
-        _confirm(folders, terminal)
+    if folders and not options.yes:
+        _confirm(folders)
     return _removed(prune(terminal))
 
 
-def _confirm(folders: Mapping[Path, int], terminal: Terminal) -> None:
+def _confirm(folders: Mapping[Path, int]) -> None:
     """Ask whether to remove folders of so many bytes.
 
     Raises:
-        UsageError: if the answer is no, or nobody can answer.
+        UsageError: The answer is no, or nobody can answer.
     """
     places = [f"{display_path(folder)} ({readable(size)})" for folder, size in folders.items()]
-    names = " and ".join(places)
-    if terminal.as_json or not sys.stdin or not sys.stdin.isatty():
+    if not is_confirmed(f"Remove {' and '.join(places)}?"):
         raise UsageError(
             "not-confirmed",
-            f"removing {names} requires confirmation",
+            f"nothing was removed: {' and '.join(places)}",
             hint="Run it again with --yes",
         )
-    if not click.confirm(visible(f"Remove {names}?"), err=True):
-        raise UsageError("not-confirmed", "nothing was removed")
 
 
 def _removed(folders: Mapping[Path, int]) -> Outcome:
     """Return which folders were removed, with their bytes."""
-
-    def show(screen: Terminal) -> None:
-        for folder, size in folders.items():
-            screen.field("Removed", f"{display_path(folder)}, {readable(size)}")
-        if not folders:
-            screen.line("nothing to remove")
-
-    rows = [{"path": str(folder), "bytes": size} for folder, size in folders.items()]
-    return Outcome({"removed": rows}, show)
+    rows = [
+        ("Removed", f"{display_path(folder)}, {readable(size)}") for folder, size in folders.items()
+    ]
+    entries = [{"path": str(folder), "bytes": size} for folder, size in folders.items()]
+    return Outcome({"removed": entries}, rows or [("Removed", "nothing")])

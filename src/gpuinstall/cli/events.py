@@ -64,5 +64,4 @@ class EventTerminal(Terminal):
 
     def _event(self, event: str, /, **values: Any) -> None:
         text = redacted(json.dumps({"event": event, **values}))
-        self.record(text)
         self.block(text)

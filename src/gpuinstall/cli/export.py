@@ -11,7 +11,7 @@ import click
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import write_in_place
 from gpuinstall.base.shell import quoted
-from gpuinstall.cli.options import PATH, CommandOptions
+from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.export.formats import FORMATS, Format
 from gpuinstall.export.pins import local_folders
@@ -24,22 +24,7 @@ if TYPE_CHECKING:
     from gpuinstall.export.needs import MachineNeeds
     from gpuinstall.lock.lock import Lock
 
-_LOCKS = click.option(
-    "--lock",
-    "paths",
-    type=PATH,
-    multiple=True,
-    metavar="FILE",
-    help="Only this lock, instead of those of this folder (repeatable).",
-)
-_OUTPUT = click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    callback=lambda _context, _option, path: None if path == Path("-") else path,
-    metavar="FILE",
-    help="Write to this file instead of stdout (-).",
-)
+_LOCKS = ("lock_files", "output")
 
 
 @click.group("export", help="Write the lock in other tools' formats.")
@@ -49,14 +34,12 @@ def command() -> None:
 
 def _add(format_: Format) -> None:
     @command.command(format_.name, help=format_.help)
-    @_LOCKS
-    @_OUTPUT
-    @framed("export")
-    def export(terminal: Terminal, paths: tuple[Path, ...], output: Path | None) -> Outcome:
-        locks = _read_locks(paths, takes_several=format_.takes_several)
+    @framed("export", *_LOCKS)
+    def export(terminal: Terminal, options: CommandOptions) -> Outcome:
+        locks = _read_locks(options.lock_files, takes_several=format_.takes_several)
         for lock in locks:
             _warn_of_folders(lock, terminal)
-        return _outcome(format_.name, format_.write(locks), output)
+        return _outcome(format_.name, format_.write(locks), options.output)
 
 
 for written in FORMATS:
@@ -64,62 +47,36 @@ for written in FORMATS:
 
 
 @command.command("dockerfile", help="Write a Dockerfile that installs the lock.")
-@_LOCKS
-@_OUTPUT
-@click.option(
-    "--any",
-    "several",
-    is_flag=True,
-    help="Of all locks here, one image that chooses among them at start.",
-)
-@click.option(
-    "--with",
-    "extras",
-    type=click.Choice(["jupyter", "ssh"]),
-    multiple=True,
-    help="Serve it (ssh: with --any).",
-)
-@framed("export")
-def _dockerfile(
-    terminal: Terminal,
-    paths: tuple[Path, ...],
-    output: Path | None,
-    extras: tuple[str, ...],
-    *,
-    several: bool,
-) -> Outcome:
+@framed("export", *_LOCKS, "several", "servers")
+def _dockerfile(terminal: Terminal, options: CommandOptions) -> Outcome:
     from gpuinstall.export.dockerfile import any_dockerfile, dockerfile, locks_of_image
 
-    locks = _read_locks(paths, takes_several=several)
-    if several:
+    extras = options.servers
+    locks = _read_locks(options.lock_files, takes_several=options.several)
+    if options.several:
         taken = locks_of_image(locks)
         if len(taken) < len(locks):
             names = ", ".join(lock.name for lock in locks if lock not in taken)
             terminal.warn(f"left out, for another platform: {names}")
-        return _outcome("dockerfile", any_dockerfile(taken, extras), output)
+        return _outcome("dockerfile", any_dockerfile(taken, extras), options.output)
     if "ssh" in extras:
         message = "--with ssh requires --any"
         raise UsageError("any-missing", message, hint="Run it again with --any")
-    return _outcome("dockerfile", dockerfile(locks[0], extras), output)
+    return _outcome("dockerfile", dockerfile(locks[0], extras), options.output)
 
 
 @command.command("uv", help="Write tables for pyproject.toml: a dependency group for each backend.")
-@_LOCKS
-@_OUTPUT
-@framed("export", "torch_index")
-def _uv(
-    terminal: Terminal, options: CommandOptions, paths: tuple[Path, ...], output: Path | None
-) -> Outcome:
+@framed("export", *_LOCKS, "torch_index")
+def _uv(terminal: Terminal, options: CommandOptions) -> Outcome:
     from gpuinstall.export.uv_project import uv_tables
 
-    locks = _read_locks(paths, takes_several=True)
+    locks = _read_locks(options.lock_files, takes_several=True)
     with options.open(terminal) as project:
         text = uv_tables(locks, project.sources.torch_index)
-    return _outcome("uv", text, output)
+    return _outcome("uv", text, options.output)
 
 
 @command.command("needs", help="Write which machines the locks run on, for people or a tool.")
-@_LOCKS
 @click.option(
     "--for",
     "tool_name",
@@ -133,23 +90,21 @@ def _uv(
     metavar="NAME=X.Y",
     help="With --for slurm: the compute capability of a feature's GPUs, as in a100=8.0.",
 )
-@_OUTPUT
-@framed("export")
+@framed("export", *_LOCKS)
 def _needs(
     terminal: Terminal,
-    paths: tuple[Path, ...],
+    options: CommandOptions,
     tool_name: str | None,
     pairs: tuple[str, ...],
-    output: Path | None,
 ) -> Outcome:
     from gpuinstall.catalog import load_catalog
     from gpuinstall.export.needs import machine_needs
     from gpuinstall.export.needs_text import describe
 
     features = dict(map(_parse_feature, pairs))
-    locks = _read_locks(paths, takes_several=True)
+    locks = _read_locks(options.lock_files, takes_several=True)
     for lock in locks:
-        if lock.cuda_compat:
+        if lock.record.cuda_compat:
             terminal.warn(
                 f"{lock.name} brings cuda-compat: data-centre GPUs run it with older drivers too"
             )
@@ -161,7 +116,7 @@ def _needs(
     else:
         needs.append(_needs_for_gpus(machine_needs(locks, load_catalog())))
         text = words_for(tool_name, needs[0], features)
-    outcome = _outcome(tool_name or "needs", text, output)
+    outcome = _outcome(tool_name or "needs", text, options.output)
     outcome.data["needs"] = [one.to_dict() for one in needs]
     return outcome
 

@@ -32,9 +32,8 @@ _BOUND_HEAD = "# Written by gpuinstall hook pip.\n"
     "hook", help="Make plain pip or uv install builds that run here, in other environments too."
 )
 @click.argument("tool", type=click.Choice(["pip", "uv"]))
-@click.option("--remove", is_flag=True, help="Remove exactly what an earlier call wrote.")
-@framed("hook", "torch_index")
-def command(terminal: Terminal, options: CommandOptions, tool: str, *, remove: bool) -> Outcome:
+@framed("hook", "torch_index", "remove")
+def command(terminal: Terminal, options: CommandOptions, tool: str) -> Outcome:
     """Write the hook, or take it out."""
     # That of a link is the file behind it.
     file = own_file(tool, os.environ).resolve()
@@ -42,7 +41,7 @@ def command(terminal: Terminal, options: CommandOptions, tool: str, *, remove: b
     plain = _unhooked(file, before)
     after = plain
     bound = ""
-    if not remove:
+    if not options.remove:
         # What a project chooses is not for all that the user does.
         with options.open(terminal, folder=Path.home()) as project:
             after, bound = _hooked(tool, file, plain, project)
@@ -55,9 +54,9 @@ def command(terminal: Terminal, options: CommandOptions, tool: str, *, remove: b
         _write_bound(file.with_name(BOUND), bound)
     status = "unchanged"
     if after != before:
-        status = "removed" if remove else "written"
+        status = "removed" if options.remove else "written"
         _write(file, after, before)
-    if tool == "pip" and remove and _is_bound(file.with_name(BOUND)):
+    if tool == "pip" and options.remove and _is_bound(file.with_name(BOUND)):
         file.with_name(BOUND).unlink()
     data = {"tool": tool, "path": str(file), "status": status, "text": after, "bound": bound}
     return Outcome(data, [("Hook", f"{file}: {status}")])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +19,7 @@ from gpuinstall.base.units import display_path, duration, number_of, readable
 from gpuinstall.cli.active import name_active
 from gpuinstall.cli.options import REQUEST, CommandOptions, find_interpreter, words_of
 from gpuinstall.cli.outcome import Outcome, Row, framed, is_confirmed
-from gpuinstall.cli.probe import counted, machine_line
+from gpuinstall.cli.probe import machine_line
 from gpuinstall.environments.application import find_application
 from gpuinstall.project import Project
 
@@ -44,7 +43,7 @@ _NEEDED_NEXT = (
     "gpuinstall.install.stage",
 )
 """Modules in the order in which a first installation comes to them."""
-_NOT_INTO = ("only", "replace", "upgrade", "packages")
+_NOT_INTO = ("only", "replace", "upgrade", "packages", "cuda_compat", "cuda_compat_from")
 
 
 @click.command(
@@ -69,36 +68,35 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Install."""
     _check_combination(options)
     if options.into:
-        python = interpreter_of_others(options.python, options.venv or Path())
+        python = interpreter_of_others(options.python, options.environment)
         own = dataclasses.replace(options, python=None)
         with own.open(terminal, starts=True) as project:
             return _change_into(project, python, options)
     if _is_path(options.python):
         raise _not_ours(options.python)
     with options.open(terminal, anew=options.only, starts=True) as project:
-        return carry_out(project, options)
+        return change_request(project, options)
 
 
 def _check_combination(options: CommandOptions) -> None:
     """Raise UsageError if an option is given that another would pass over."""
-    has_compat = options.compat_source is not None
-    for mode, is_given, names, hint in (
-        ("--into", options.into, _NOT_INTO, "gpuinstall install --into"),
-        ("--cuda-compat", has_compat, ("into",), "gpuinstall install --cuda-compat"),
-        (
-            "--cuda-compat",
-            has_compat,
-            ("dry_run",),
-            "gpuinstall plan --cuda-compat   # shows what it would give",
-        ),
-    ):
-        others = ", ".join(words_of(name) for name in names if getattr(options, name))
-        if is_given and others:
-            raise UsageError(
-                "options-apart",
-                f"{mode} cannot be combined with {others}",
-                hint=hint,
-            )
+    mode = ""
+    apart: tuple[str, ...] = ()
+    if options.into:
+        mode = "--into"
+        apart = _NOT_INTO
+    elif options.compat_source is not None:
+        mode = "--cuda-compat"
+        apart = ("dry_run",)
+    others = ", ".join(words_of(name) for name in apart if getattr(options, name))
+    if others:
+        raise UsageError(
+            "options-apart",
+            f"{mode} cannot be combined with {others}",
+            hint="gpuinstall plan --cuda-compat   # shows what it would give"
+            if mode == "--cuda-compat"
+            else f"gpuinstall install {mode}",
+        )
     if options.repair and not options.into:
         raise UsageError(
             "options-apart",
@@ -147,39 +145,49 @@ def _not_ours(python: str) -> UsageError:
     )
 
 
-def carry_out(project: Project, options: CommandOptions) -> Outcome:
-    """Install, or show what an installation would do."""
+def change_request(project: Project, options: CommandOptions) -> Outcome:
+    """Install what a folder requests now."""
     from gpuinstall.base.requirement import normalised
     from gpuinstall.install.options import InstallOptions
 
+    name_active("install", project.paths.venv, project.reporter)
     selected = InstallOptions(
         replace=options.replace,
         upgrade=options.upgrade,
         moving=tuple(map(normalised, options.packages)),
         yes=options.yes,
     )
+    return carry_out(project, selected, is_dry_run=options.dry_run)
+
+
+def carry_out(project: Project, selected: InstallOptions, *, is_dry_run: bool) -> Outcome:
+    """Install, or show what an installation would do."""
+    from gpuinstall.lock.fit import misfit_rows, read_locks
+    from gpuinstall.lock.lock import outdated_locks
+
     reporter = project.reporter
     reporter.step("Machine", machine_line(_read_machine(project)))
-    name_active("install", project.paths.venv, reporter)
-    if options.dry_run:
+    if is_dry_run:
         return show_dry_run(project, selected)
     result = _install_confirmed(project, selected)
-    after_install(project, result)
+    devices = result.verdict.get("devices", ())
+    unproven = [device["name"] for device in devices if device["status"] == "unproven"]
+    if unproven:
+        reporter.warn(f"unproven: {', '.join(unproven)}; run gpuinstall verify where the GPUs are")
     project.keep_compat()
     if result.is_lock_new:
-        from gpuinstall.lock.fit import read_locks
-        from gpuinstall.lock.lock import outdated_locks
-
         names = outdated_locks(result.fit.lock, read_locks(result.paths.folder))
         if names:
             reporter.warn(
                 f"{', '.join(names)}: made for another request or other versions; "
                 "update them with: gpuinstall lock"
             )
-    libraries = project.compat_libraries
+    data = result.to_dict()
+    if selected.locked:
+        data |= {"chosen": result.fit.lock.name, "rejected": misfit_rows(result.misfits)}
     return Outcome(
-        result.to_dict(),
-        list(installed_rows(result, libraries)),
+        data,
+        list(installed_rows(result, project.compat_libraries)),
         status="partial" if result.fit.plan.status == "partial" else "success",
         details=list(installed_details(result)),
     )
@@ -221,22 +229,12 @@ def show_dry_run(project: Project, selected: InstallOptions) -> Outcome:
 
     priced = dry_run(project, selected)
     hosts = priced.bill.sources.items()
-    rows = [
-        *priced.lines(),
-        *(("From", f"{readable(size)} from {host}") for host, size in hosts),
-        ("Dry run", "nothing was changed" if priced.existing else "already up to date"),
-    ]
-    return Outcome(priced.to_dict(), rows)
-
-
-def after_install(project: Project, result: InstallResult) -> None:
-    """Name the devices that no kernel ran on."""
-    devices = result.verdict.get("devices", ())
-    unproven = [device["name"] for device in devices if device["status"] == "unproven"]
-    if unproven:
-        project.reporter.warn(
-            f"unproven: {', '.join(unproven)}; run gpuinstall verify where the GPUs are"
-        )
+    status = "nothing was changed" if priced.existing else "already up to date"
+    return Outcome(
+        priced.to_dict(),
+        [*priced.lines(), ("Dry run", status)],
+        details=[("From", f"{readable(size)} from {host}") for host, size in hosts],
+    )
 
 
 def installed_rows(result: InstallResult, libraries: CompatLibraries | None) -> Iterator[Row]:
@@ -249,10 +247,11 @@ def installed_rows(result: InstallResult, libraries: CompatLibraries | None) -> 
     from gpuinstall.install.options import Action
 
     lock, venv = result.fit.lock, result.paths.venv
-    yield (
-        "Proof",
-        "kept: nothing that it covers changed" if result.is_proof_kept else _proof(result),
-    )
+    # What kernels have just proven was said when they had run.
+    if result.is_proof_kept:
+        yield "Proof", "kept: nothing that it covers changed"
+    elif result.action is Action.NOTHING:
+        yield "Proof", str(result.verdict.get("status"))
     unchanged = "" if result.is_lock_new else ", unchanged"
     torch = f"torch {lock.versions['torch']}"
     packages = number_of(len(lock.pylock.packages), "package")
@@ -278,18 +277,6 @@ def installed_details(result: InstallResult) -> Iterator[Row]:
     versions = f"torch {result.fit.lock.versions['torch']} · Python {result.fit.choice.python}"
     yield "Environment", f"{display_path(result.paths.venv)} · {versions}"
     yield "Cache", " and ".join(map(display_path, result.caches))
-
-
-def _proof(result: InstallResult) -> str:
-    """Return ``passed: 2 × NVIDIA GeForce RTX 4090 · driver 535.183.01``, and what is not proven beside it."""
-    names: dict[str, Counter[str]] = {}
-    for device in result.verdict.get("devices", ()):
-        names.setdefault(device["status"], Counter())[device["name"]] += 1
-    proof = "; ".join(f"{status}: {', '.join(counted(kinds))}" for status, kinds in names.items())
-    driver = result.machine.driver
-    if driver and driver.version:
-        proof += f" · driver {driver.version}"
-    return proof
 
 
 def _cost(result: InstallResult | IntoResult) -> str:

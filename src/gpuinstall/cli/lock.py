@@ -1,4 +1,4 @@
-"""``gpuinstall lock``: write the locks that a team commits, check whether they are fresh, compare two of them."""
+"""``gpuinstall lock``: write the locks that a team commits, and check whether they are fresh."""
 
 from __future__ import annotations
 
@@ -11,22 +11,18 @@ import click
 
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.node_records import recorded_machines
-from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.units import number_of
-from gpuinstall.cli.options import MACHINE_WORDS, PATH, REQUEST, CommandOptions, read_machine_file
-from gpuinstall.cli.outcome import Outcome, error_entry, framed
+from gpuinstall.cli.options import FOLDER, MACHINE_WORDS, REQUEST, CommandOptions, read_machine_file
+from gpuinstall.cli.outcome import Outcome, Row, error_entry, framed
 from gpuinstall.project import lock_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.lock.check import CheckedLock
-    from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.lock.request import LockRequest
-    from gpuinstall.lock.write import LockOptions, TargetDifference, Written
+    from gpuinstall.lock.write import LockOptions
     from gpuinstall.project import Project
     from gpuinstall.sources.session import Session
 
@@ -57,24 +53,13 @@ class LockCommands(click.Group):
         requirements = context.params.get("requirements") or [""]
         first = requirements[0]
         if first in self.commands and "--" not in args and not context.resilient_parsing:
-            raise self._misplaced(first, args)
+            raise UsageError(
+                "command-or-package",
+                f"{first} is a subcommand of lock: it comes first",
+                hint=f"gpuinstall lock {first} --help\n"
+                f"gpuinstall lock -- {first}   # a package of that name",
+            )
         return context
-
-    def _misplaced(self, name: str, args: Sequence[str]) -> UsageError:
-        rest = list(args)
-        rest.remove(name)
-        try:
-            self.commands[name].make_context(name, list(rest))
-            line = joined([name, *rest])
-        except click.ClickException:
-            line = f"{name} --help"
-        package_line = joined([*rest, "--", name])
-        return UsageError(
-            "command-or-package",
-            f"{name} is a subcommand of lock: it comes first",
-            hint=f"gpuinstall lock {line}\n"
-            f"gpuinstall lock {package_line}   # a package of that name",
-        )
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Return the words of the usage line: a subcommand is not required."""
@@ -123,7 +108,6 @@ def _lock_options(
     options: CommandOptions,
     folder: Path,
     requests: tuple[LockRequest, ...],
-    declared: FolderRequest,
 ) -> LockOptions:
     """Return how to write the locks of a folder."""
     from gpuinstall.base.requirement import normalised
@@ -132,7 +116,6 @@ def _lock_options(
     return LockOptions(
         folder,
         requests,
-        declared,
         upgrade=options.upgrade,
         moving=tuple(map(normalised, options.packages)),
         prune=options.prune,
@@ -155,15 +138,12 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Lock."""
     with _open(options, terminal) as project:
         machines = _read_machines(options, terminal)
-        declared = project.read_folder_request()
-        request = project.request_for(declared.listed)
-        requests = lock_requests(project, request, options.targets, machines)
-        selected = _lock_options(options, project.folder, requests, declared)
-        selected = selected._replace(newest=project.config.newest_per_target)
-        return _write(selected, project.session)
+        requests = lock_requests(project, project.read_request(), options.targets, machines)
+        selected = _lock_options(options, project.folder, requests)
+        return Outcome(*_write(selected, project.session))
 
 
-def _write(selected: LockOptions, session: Session) -> Outcome:
+def _write(selected: LockOptions, session: Session) -> tuple[dict[str, Any], list[Row]]:
     from gpuinstall.lock.write import differences, unnamed_locks, write_locks
 
     locks = write_locks(selected, session)
@@ -178,30 +158,25 @@ def _write(selected: LockOptions, session: Session) -> Outcome:
             session.reporter.warn(
                 f"{path.name} is for none of the targets; gpuinstall lock --prune removes it"
             )
+    rows: list[Row] = []
+    names_by_source: dict[str, list[str]] = {}
+    for written in locks:
+        lock, name = written.lock, written.path.name
+        packages = number_of(len(lock.pylock.packages), "package")
+        rows.append(("Lock", f"{name}: {packages}, {lock.pinned_by} ({written.status})"))
+        if written.private:
+            names_by_source.setdefault(" and ".join(written.private), []).append(name)
+    for source, names in names_by_source.items():
+        session.reporter.warn(
+            f"{', '.join(names)}: can be installed only where {source} can be reached"
+        )
+    rows += [("Apart", f"{row.package} {row.version} for {row.target}: {row.why}") for row in apart]
     data = {
         "locks": [written.to_dict() for written in locks],
         "differences": [difference._asdict() for difference in apart],
         "removed": removed,
     }
-    return Outcome(data, lambda screen: _show_written(screen, locks, apart))
-
-
-def _show_written(
-    terminal: Terminal,
-    locks: Sequence[Written],
-    apart: Sequence[TargetDifference],
-) -> None:
-    names_by_source: dict[str, list[str]] = {}
-    for written in locks:
-        lock, name = written.lock, written.path.name
-        packages = number_of(len(lock.pylock.packages), "package")
-        terminal.field("Lock", f"{name}: {packages}, {lock.pinned_by} ({written.status})")
-        if written.private:
-            names_by_source.setdefault(" and ".join(written.private), []).append(name)
-    for source, names in names_by_source.items():
-        terminal.warn(f"{', '.join(names)}: can be installed only where {source} can be reached")
-    for row in apart:
-        terminal.field("Apart", f"{row.package} {row.version} for {row.target}: {row.why}")
+    return data, rows
 
 
 @command.command("check", help="Check that the locks are up to date; exit 6 if not.")
@@ -213,7 +188,7 @@ def check_command(terminal: Terminal, options: CommandOptions) -> Outcome:
 
     with _open(options, terminal) as project:
         machines = _read_machines(options, terminal)
-        request = project.request_for(project.read_folder_request().listed)
+        request = project.read_request()
         session = project.session
         declared_targets = () if options.targets or machines else project.config.targets
         use = DeclaredUse(
@@ -228,27 +203,23 @@ def check_command(terminal: Terminal, options: CommandOptions) -> Outcome:
         catalog = with_locked_builds(project.catalog, project.folder, session)
         network = None if options.offline else session
         checked = check_locks(project.folder, request, catalog, use, network)
+    rows: list[Row] = []
     errors = []
     for row in checked:
+        rows.append(("Lock", f"{row.lock.name} is {'stale' if row.reasons else 'fresh'}"))
+        rows += [("", reason.message) for reason in row.reasons]
         if row.reasons:
             reasons = "; ".join(reason.message for reason in row.reasons)
             message = f"{row.lock.name} is stale: {reasons}"
             errors.append(error_entry(LockError("lock-stale", message, hint=row.command)))
+    commands = dict.fromkeys(row.command for row in checked if row.reasons)
+    rows += [("Do", line) for line in commands]
     return Outcome(
         {"locks": [row.to_dict() for row in checked]},
-        lambda screen: _show_checked(screen, checked),
+        rows,
         exit_code=LockError.exit_code if errors else 0,
         errors=tuple(errors),
     )
-
-
-def _show_checked(terminal: Terminal, checked: Sequence[CheckedLock]) -> None:
-    for row in checked:
-        terminal.field("Lock", f"{row.lock.name} is {'stale' if row.reasons else 'fresh'}")
-        for reason in row.reasons:
-            terminal.line(f"{'':11} {reason.message}")
-    for command in dict.fromkeys(row.command for row in checked if row.reasons):
-        terminal.line(f"  do    {command}")
 
 
 @command.command(
@@ -266,8 +237,9 @@ def cover_command(terminal: Terminal, options: CommandOptions) -> Outcome:
             hint="gpuinstall lock cover --gpu NAME --driver VERSION",
         )
     with _open(options, terminal) as project:
-        catalog, declared = project.catalog, project.read_folder_request()
-        request = project.request_for(declared.listed)
+        catalog = project.catalog
+        # The builds of a cover may be of several torches.
+        request = replace(project.read_request(), newest_per_target=True)
         arch = options.arch or "x86_64"
         machines = machines_in(options.gpu, options.driver, arch, catalog)
         cover = cover_range(machines, request, catalog)
@@ -275,82 +247,31 @@ def cover_command(terminal: Terminal, options: CommandOptions) -> Outcome:
             raise NoBuildError(
                 "no-build",
                 "no build of torch runs on any GPU of this range",
-                hint=_hint_of_drivers(options.gpu),
+                hint="gpuinstall plan --gpu NAME   # shows which driver runs what",
             )
         requests = tuple(lock.request(request, catalog) for lock in cover.locks)
-        _check_labels([request.label for request in requests])
-        selected = _lock_options(options, project.folder, requests, declared)
-        # The builds of a cover may be of several torches.
-        written = _write(selected._replace(newest=True), project.session)
-        paths = [Path(entry["path"]) for entry in written.data["locks"]]
-        ranges = [spanned(lock.machines) for lock in cover.locks]
-        rows = _cover_rows(paths, ranges, project.session)
+        label, count = Counter(request.label for request in requests).most_common(1)[0]
+        if count > 1:
+            raise NoBuildError(
+                "targets-disagree",
+                f"this range requires two versions of torch for {label}; a folder holds one lock for each",
+                hint="Name fewer GPUs, or a narrower --driver",
+            )
+        selected = _lock_options(options, project.folder, requests)
+        data, rows = _write(selected, project.session)
     uncovered = spanned(cover.unserved)
-
-    def show(screen: Terminal) -> None:
-        from gpuinstall.base.units import readable
-
-        written.write(screen)
-        for row in rows:
-            size = f"{readable(row['bytes'])}, {readable(row['added'])} of it"
-            text = f"{row['target']}: {row['serves']} ({size} not in the locks above)"
-            screen.field("Serves", text)
-        if uncovered:
-            screen.field("Uncovered", f"no build runs on {uncovered}")
-
-    data = {
-        **written.data,
-        "cover": rows,
-        "unserved": uncovered,
-    }
-    return written._replace(data=data, show=show)
-
-
-def _hint_of_drivers(gpus: tuple[str, ...]) -> str | None:
-    """Return the command that tells which drivers run what on a GPU."""
-    return f"gpuinstall plan --gpu {quoted(gpus[0])}" if gpus else None
-
-
-def _check_labels(labels: list[str]) -> None:
-    """Raise NoBuildError if two locks would have the same file."""
-    label, count = Counter(labels).most_common(1)[0]
-    if count > 1:
-        raise NoBuildError(
-            "targets-disagree",
-            f"this range requires two versions of torch for {label}; a folder holds one lock for each",
-            hint="Name fewer GPUs, or a narrower --driver",
-        )
-
-
-def _cover_rows(paths: list[Path], ranges: list[str], session: Session) -> list[dict[str, Any]]:
-    """Return of each lock which range it serves, and the bytes that it adds to those before it."""
-    from gpuinstall.install.space import sizes
-    from gpuinstall.lock.lock import read_lock
-
-    rows: list[dict[str, Any]] = []
-    hashes_above = set[str | None]()
-    for path, serves in zip(paths, ranges, strict=True):
-        lock = read_lock(path)
-        sizes_of_files = sizes(lock.files, {}, (), session)
-        total = added = 0
-        for file, size in sizes_of_files.items():
-            total += size
-            if file.sha256 not in hashes_above:
-                added += size
-        hashes_above.update(file.sha256 for file in sizes_of_files)
-        rows.append(
-            {
-                "target": lock.target,
-                "serves": serves,
-                "bytes": total,
-                "added": added,
-            }
-        )
-    return rows
+    ranges = [
+        {"target": entry["target"], "serves": spanned(lock.machines)}
+        for entry, lock in zip(data["locks"], cover.locks, strict=True)
+    ]
+    rows += [("Serves", "{target}: {serves}".format(**row)) for row in ranges]
+    if uncovered:
+        rows.append(("Uncovered", f"no build runs on {uncovered}"))
+    return Outcome({**data, "cover": ranges, "unserved": uncovered}, rows)
 
 
 @command.command("download", help="Download every file of the locks into DIR.")
-@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("folder", metavar="DIR", type=FOLDER)
 @framed("lock", "torch_index", "offline")
 def download_command(terminal: Terminal, options: CommandOptions, folder: Path) -> Outcome:
     """Download the files of the locks."""

@@ -71,6 +71,29 @@ _FILE_ERRORS = frozenset(
 )
 """What is the matter with a file or a folder, and not with the code that uses it."""
 _LONG_PATH = 255
+_NO_SPACE = (
+    "no-space",
+    "no space left for {}",
+    "df -h; df -i   # or another folder for temporary files: export TMPDIR=/path/to/folder",
+)
+_OPEN_FILES = ("open-files", "too many files are open for this shell's limit", "ulimit -n 1024")
+_EXHAUSTED = {
+    errno.ENOMEM: (
+        "no-memory",
+        "out of memory, or at this shell's memory limit",
+        "free -h; ulimit -v; ulimit -u",
+    ),
+    errno.EFBIG: (
+        "file-limit",
+        "a file is larger than this shell's limit allows",
+        "ulimit -f unlimited",
+    ),
+    errno.EMFILE: _OPEN_FILES,
+    errno.ENFILE: _OPEN_FILES,
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+}
+"""What a machine runs out of, or may have no more of: the code, the message and the advice."""
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 """How help is asked for; click makes the option of a command once, as the first who reads the command says."""
 
@@ -97,8 +120,11 @@ class Commands(click.Group):
         """Find a command; raise UsageError with the likely one if there is none of that name."""
         name, *rest = args
         if name not in COMMANDS and not name.startswith("-"):
-            similar = suggestion(name)
-            hint = f"gpuinstall {joined([similar, *rest])}" if similar else "gpuinstall help"
+            from difflib import get_close_matches
+
+            hint = "gpuinstall --help"
+            for similar in get_close_matches(name, COMMANDS, 1):
+                hint = f"gpuinstall {joined([similar, *rest])}"
             raise UsageError("usage", f"no such command: {name!r}", hint=hint)
         return super().resolve_command(ctx, args)
 
@@ -138,7 +164,7 @@ def run_command_line(arguments: list[str]) -> int:
             fault.why = interrupt.kept
             fault.hint = "Run it again"
     except Exception as error:
-        known = _missing_folder(error) or _exhausted(error) or _unusable(error)
+        known = _missing_folder(error) or _known(error)
         if known is None and not {"--verbose", "-v"}.isdisjoint(arguments):
             raise
         message = f"a bug in gpuinstall: {type(error).__name__}: {error}"
@@ -207,13 +233,6 @@ def _requirements(arguments: list[str]) -> list[str]:
     return []
 
 
-def suggestion(word: str) -> str | None:
-    """Return the command that a user who typed ``word`` is likely to have meant."""
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(word, COMMANDS, 1)), None)
-
-
 def _show_path(arguments: list[str]) -> None:
     """Write where bootstrap.py has put the command and how it comes onto PATH, if it is not there."""
     from gpuinstall.cli.self import path_line
@@ -235,67 +254,36 @@ def _missing_folder(error: Exception) -> UsageError | None:
         return UsageError("folder-missing", "the working folder no longer exists", hint="cd")
     except RuntimeError:
         if isinstance(error, RuntimeError):
-            return UsageError(
-                "home-missing",
-                "this user has no home folder",
-                hint="export HOME=/path/to/folder",
-            )
+            hint = "export HOME=/path/to/folder"
+            return UsageError("home-missing", "this user has no home folder", hint=hint)
     return None
 
 
-def _exhausted(error: Exception) -> InstallationError | None:
-    """Return the error for what the machine ran out of, or may have no more of; None for any other error."""
-    if isinstance(error, MemoryError) or "can't start new thread" in str(error):
-        return InstallationError(
-            "no-memory",
-            "out of memory, or at this shell's memory limit",
-            hint="free -h; ulimit -v; ulimit -u",
-        )
-    number = error.errno if isinstance(error, OSError) else None
-    if number == errno.EFBIG:
-        return InstallationError(
-            "file-limit",
-            "a file is larger than this shell's limit allows",
-            hint="ulimit -f unlimited",
-        )
-    if number in {errno.EMFILE, errno.ENFILE}:
-        return InstallationError(
-            "open-files",
-            "too many files are open for this shell's limit",
-            hint="ulimit -n 1024",
-        )
-    if number in {errno.ENOSPC, errno.EDQUOT} or "No usable temporary directory" in str(error):
-        place = getattr(error, "filename", None)
-        if not place:
-            place = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  named alone
-        return InstallationError(
-            "no-space",
-            f"no space left for {place}",
-            hint="df -h; df -i   # or another folder for temporary files: export TMPDIR=/path/to/folder",
-        )
-    return None
-
-
-def _unusable(error: Exception) -> GpuInstallError | None:
-    """Return the error for the user's files or settings that ended a command; None for any other error."""
-    if isinstance(error, RecursionError):
-        return UsageError(
-            "nested-too-deep",
-            "a file or a requirement is nested deeper than gpuinstall reads",
-        )
+def _known(error: Exception) -> InstallationError | None:
+    """Return the error for what the machine or the user's files lack; None for a fault of ours."""
     if isinstance(error, ModuleNotFoundError):
         message = f"gpuinstall's own environment lacks {error.name}"
         remedy = (
             "python3 bootstrap.py --help   # makes it again; pip and pipx: reinstall gpuinstall"
         )
         return InstallationError("tool-incomplete", message, hint=remedy)
-    if not isinstance(error, OSError) or error.errno not in _FILE_ERRORS:
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, MemoryError) or "can't start new thread" in str(error):
+        number = errno.ENOMEM
+    elif "No usable temporary directory" in str(error):
+        number = errno.ENOSPC
+    name = getattr(error, "filename", None)
+    path = os.fsdecode(name) if isinstance(name, str | bytes) else None
+    if number in _EXHAUSTED:
+        code, message, hint = _EXHAUSTED[number]
+        place = path or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  named alone
+        return InstallationError(code, message.format(place), hint=hint)
+    if number not in _FILE_ERRORS or path is None:
         return None
-    if not isinstance(error.filename, str | bytes):
-        return None
-    path = os.fsdecode(error.filename)
-    hint = f"ls -ld {quoted(path)}" if len(path) < _LONG_PATH else None
-    return InstallationError("file-unusable", f"{path} cannot be used: {error.strerror}", hint=hint)
+    hint = f"ls -ld {quoted(path)}" if len(path) < _LONG_PATH else ""
+    reason = os.strerror(number)
+    message = f"{path} cannot be used: {reason}"
+    return InstallationError("file-unusable", message, hint=hint or None)
 
 
 def _fail(arguments: list[str], error: GpuInstallError) -> int:

@@ -6,17 +6,17 @@ there, and the line that obeys it.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.shell import Shell
 from gpuinstall.base.sourcing import Sourcing
 
 if TYPE_CHECKING:
@@ -28,148 +28,123 @@ if TYPE_CHECKING:
     from gpuinstall.sources.requirements_file import RequirementsFile
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+STDOUT = "-"
+
+
+class _FolderPath(click.Path):
+    """A folder to write into, which no pipe can be."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if str(value) == STDOUT:
+            self.fail("- is no folder", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 PATH = click.Path(path_type=Path)
+FOLDER = _FolderPath(path_type=Path)
 
 
-def _row(*words: str, **settings: Any) -> Any:
-    """Return a field for an option, whose value is empty in a command without it."""
-    empty: Any = None
-    if settings.get("is_flag"):
-        empty = False
-    elif settings.get("multiple"):
-        empty = ()
+def _row(*words: str, empty: Any = None, **settings: Any) -> Any:
+    """Return a field for an option, with the value that it has in a command without it."""
     return field(default=empty, metadata={"words": words, "settings": settings})
+
+
+def _flag(word: str, text: str, short: str = "", **settings: Any) -> Any:
+    words = filter(None, (short, word))
+    return _row(*words, empty=False, is_flag=True, help=text, **settings)
+
+
+def _value(word: str, metavar: str, text: str, short: str = "", **settings: Any) -> Any:
+    words = filter(None, (short, word))
+    return _row(*words, metavar=metavar, help=text, **settings)
+
+
+def _list(word: str, metavar: str, text: str, short: str = "", **settings: Any) -> Any:
+    return _value(word, metavar, text, short, empty=(), multiple=True, **settings)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommandOptions:
     """The values of the options that a command has, and those of the others when they are not given."""
 
-    torch_index: str | None = _row(
-        "--torch-index",
-        envvar="GPUINSTALL_TORCH_INDEX",
-        metavar="URL",
-        help="The base URL of PyTorch's index.",
+    torch_index: str | None = _value(
+        "--torch-index", "URL", "The base URL of PyTorch's index.", envvar="GPUINSTALL_TORCH_INDEX"
     )
-    offline: bool = _row(
-        "--offline", is_flag=True, envvar="GPUINSTALL_OFFLINE", help="Use no network."
-    )
-    only_binary: bool = _row(
+    offline: bool = _flag("--offline", "Use no network.", envvar="GPUINSTALL_OFFLINE")
+    only_binary: bool = _flag(
         "--only-binary",
-        is_flag=True,
+        "Use wheels only; run no package's build code.",
         envvar="GPUINSTALL_ONLY_BINARY",
-        help="Use wheels only; run no package's build code.",
     )
-    wheels: Path | None = _row(  # noqa: RUF009  a field
+    wheels: Path | None = _value(  # noqa: RUF009  a field
         "--wheels",
-        metavar="DIR",
+        "DIR",
+        "Take the wheels from this folder.",
         type=click.Path(path_type=Path, resolve_path=True),
-        help="Take the wheels from this folder.",
     )
-    requirements: tuple[str, ...] = _row(multiple=True, metavar="[REQ]...")
-    files: tuple[str, ...] = _row(
-        "-r", "--requirement", multiple=True, metavar="FILE", help="Read requirements from a file."
+    requirements: tuple[str, ...] = _row(empty=(), multiple=True, metavar="[REQ]...")
+    files: tuple[str, ...] = _list(
+        "--requirement", "FILE", "Read requirements from a file.", short="-r"
     )
-    editables: tuple[str, ...] = _row(
-        "-e", "--editable", multiple=True, metavar="DIR", help="Install a project as editable."
+    editables: tuple[str, ...] = _list(
+        "--editable", "DIR", "Install a project as editable.", short="-e"
     )
-    constraints: tuple[str, ...] = _row(
-        "-c", "--constraint", multiple=True, metavar="FILE", help="Constrain versions."
+    constraints: tuple[str, ...] = _list("--constraint", "FILE", "Constrain versions.", short="-c")
+    groups: tuple[str, ...] = _list("--group", "NAME", "Add a dependency group of pyproject.toml.")
+    python: str | None = _value(
+        "--python", "X.Y", "The Python to install for.", envvar="GPUINSTALL_PYTHON"
     )
-    groups: tuple[str, ...] = _row(
-        "--group", multiple=True, metavar="NAME", help="Add a dependency group of pyproject.toml."
+    backend: str | None = _value(
+        "--backend", "TAG", "Force a build: cu126 (CUDA 12.6), cpu, …", envvar="GPUINSTALL_BACKEND"
     )
-    python: str | None = _row(
-        "--python", envvar="GPUINSTALL_PYTHON", metavar="X.Y", help="The Python to install for."
+    gpus: str | None = _value("--gpus", "I,J", "The GPUs to plan for, by index or UUID.")
+    relax: bool = _flag(
+        "--relax", "If this machine cannot have what is requested, take what is nearest to it."
     )
-    backend: str | None = _row(
-        "--backend",
-        envvar="GPUINSTALL_BACKEND",
-        metavar="TAG",
-        help="Force a build: cu126 (CUDA 12.6), cpu, …",
-    )
-    gpus: str | None = _row(
-        "--gpus", metavar="I,J", help="The GPUs to plan for, by index or UUID, or: visible."
-    )
-    relax: bool = _row(
-        "--relax",
-        is_flag=True,
-        help="If this machine cannot have what is requested, take what is nearest to it.",
-    )
-    only: bool = _row(
-        "--only", is_flag=True, help="Request only these packages; drop the earlier requests."
-    )
-    cuda_compat: bool = _row(
+    only: bool = _flag("--only", "Request only these packages; drop the earlier requests.")
+    cuda_compat: bool = _flag(
         "--cuda-compat",
-        is_flag=True,
-        help="Put NVIDIA's newer libraries (cuda-compat) above an old driver of data-centre GPUs.",
+        "Put NVIDIA's newer libraries (cuda-compat) above an old driver of data-centre GPUs.",
     )
-    cuda_compat_from: str | None = _row(
-        "--cuda-compat-from",
-        metavar="PATH|URL",
-        help="The same, from a tar, a folder or a manifest.",
+    cuda_compat_from: str | None = _value(
+        "--cuda-compat-from", "PATH|URL", "The same, from a tar, a folder or a manifest."
     )
-    venv: Path | None = _row(  # noqa: RUF009  a field
+    venv: Path | None = _value(  # noqa: RUF009  a field
         "--venv",
-        metavar="DIR",
+        "DIR",
+        "The environment (default: .venv).",
         type=Path,
         default=".venv",
         envvar="GPUINSTALL_VENV",
-        help="The environment (default: .venv).",
     )
-    into: bool = _row(
+    into: bool = _flag(
         "--into",
-        is_flag=True,
-        help="Install into the existing environment named by --python PATH or --venv DIR, "
+        "Change the existing environment named by --python PATH or --venv DIR, "
         "or this application's.",
     )
-    repair: bool = _row(
-        "--repair", is_flag=True, help="With --into: bring back the builds that were proven there."
+    repair: bool = _flag("--repair", "With --into: bring back the builds that were proven there.")
+    dry_run: bool = _flag("--dry-run", "Show what would change and be downloaded; change nothing.")
+    upgrade: bool = _flag("--upgrade", "Upgrade the requested packages to their newest versions.")
+    packages: tuple[str, ...] = _list("--upgrade-package", "P", "Upgrade only this package.")
+    replace: bool = _flag(
+        "--replace", "Also replace packages and folders that gpuinstall did not make."
     )
-    dry_run: bool = _row(
-        "--dry-run",
-        is_flag=True,
-        help="Show what would change and be downloaded; change nothing.",
+    yes: bool = _flag("--yes", "Do not ask.", short="-y")
+    target: str | None = _value(
+        "--target", "T", "The lock to install: cu126, cpu, … (default: the one that fits)."
     )
-    upgrade: bool = _row(
-        "--upgrade", is_flag=True, help="Upgrade the requested packages to their newest versions."
+    targets: tuple[str, ...] = _list("--target", "T", "Lock for cu126, cu130-windows-x86_64, …")
+    machine: str | None = _value(
+        "--machine", "FILE", "A recorded machine instead of this one (probe --json; - is stdin)."
     )
-    packages: tuple[str, ...] = _row(
-        "--upgrade-package", multiple=True, metavar="P", help="Upgrade only this package."
-    )
-    replace: bool = _row(
-        "--replace",
-        is_flag=True,
-        help="Also replace packages and folders that gpuinstall did not make.",
-    )
-    yes: bool = _row("-y", "--yes", is_flag=True, help="Do not ask before a larger download.")
-    target: str | None = _row(
-        "--target",
-        metavar="T",
-        help="The lock to install: cu126, cpu, … (default: the one that fits).",
-    )
-    targets: tuple[str, ...] = _row(
-        "--target", multiple=True, metavar="T", help="Lock for cu126, cu130-windows-x86_64, …"
-    )
-    machine: str | None = _row(
+    machines: tuple[str, ...] = _list(
         "--machine",
-        metavar="FILE",
-        help="Plan for a recorded machine (probe --json; - is stdin).",
+        "FILE|DIR",
+        "Lock for the machine of a document (probe --json), or those in a folder of records.",
     )
-    machines: tuple[str, ...] = _row(
-        "--machine",
-        multiple=True,
-        metavar="FILE|DIR",
-        help="Lock for the machine of a document (probe --json), or those in a folder of records.",
-    )
-    gpu: tuple[str, ...] = _row(
-        "--gpu",
-        multiple=True,
-        metavar="NAME",
-        help='Plan for a GPU by its name, such as "RTX 5090".',
-    )
-    driver: str | None = _row(
-        "--driver", metavar="VERSION", help="The driver of the machine that --gpu names."
+    gpu: tuple[str, ...] = _list("--gpu", "NAME", 'Plan for a GPU by its name, such as "RTX 5090".')
+    driver: str | None = _value(
+        "--driver", "VERSION", "The driver of the machine that --gpu names."
     )
     os: str | None = _row(
         "--os",
@@ -181,20 +156,64 @@ class CommandOptions:
         type=click.Choice(["x86_64", "aarch64", "arm64"]),
         help="Its architecture (x86_64, or the GPU's own).",
     )
-    glibc: str | None = _row("--glibc", metavar="X.Y", help="Its glibc (2.28).")
-    everything: bool = _row("--all", is_flag=True, help="Show every rejected build, and why.")
-    live: bool = _row(
-        "--live", is_flag=True, help="Ask the indexes what they list today, and resolve."
+    glibc: str | None = _value("--glibc", "X.Y", "Its glibc (2.28).")
+    everything: bool = _flag("--all", "Show every rejected build, and why.")
+    live: bool = _flag("--live", "Ask the indexes what they list today, and resolve.")
+    all_supported: bool = _flag("--all-supported", "Cover all known GPUs, with every driver.")
+    prune: bool = _flag("--prune", "Remove locks that are for none of the targets.")
+    script: Path | None = _value(  # noqa: RUF009  a field
+        "--script", "FILE", "Lock the inline metadata of a script.", type=PATH
     )
-    all_supported: bool = _row(
-        "--all-supported", is_flag=True, help="Cover all known GPUs, with every driver."
+
+    interpreter: str | None = _value("--python", "PATH", "The interpreter of any environment.")
+    previous: bool = _flag("--previous", "Remove only the previous environment.")
+    several: bool = _flag(
+        "--any", "Choose at the start among the environments of all locks, as sync does."
     )
-    prune: bool = _row(
-        "--prune", is_flag=True, help="Remove locks that are for none of the targets."
+    proof: bool = _row(
+        "--proof/--no-proof", default=True, help="With --any: run kernels once on each machine."
     )
-    script: Path | None = _row(  # noqa: RUF009  a field
-        "--script", metavar="FILE", type=PATH, help="Lock the inline metadata of a script."
+    missing: bool = _flag("--install", "With --any: install the environment if it is missing.")
+    extra: tuple[str, ...] = _list("--with", "REQ", "More requirements, for this command alone.")
+    require_gpu: bool = _flag("--require-gpu", "Fail if no GPU can be used (for CI and clusters).")
+    deep: bool = _flag(
+        "--deep", "Also check attention, FP8, sparsity, solvers, graphs, compiler, NCCL."
     )
+    bench: bool = _flag("--bench", "Measure products, copies and a ResNet-50.")
+    fix: bool = _flag("--fix", "Show the repairs, ask, make them and check again.")
+    nodes: str | None = _value(
+        "--nodes", "LIST", "The nodes that should have a record: node[1-64], or names with commas."
+    )
+    lock_files: tuple[Path, ...] = _list(
+        "--lock", "FILE", "Only this lock, instead of those of this folder (repeatable).", type=PATH
+    )
+    output: Path | None = _value(  # noqa: RUF009  a field
+        "--output",
+        "FILE",
+        "Write to this file instead of stdout (-).",
+        type=click.Path(path_type=Path, dir_okay=False),
+        callback=lambda _context, _option, path: None if path == Path(STDOUT) else path,
+        short="-o",
+    )
+    servers: tuple[str, ...] = _row(
+        "--with",
+        empty=(),
+        type=click.Choice(["jupyter", "ssh"]),
+        multiple=True,
+        help="Serve it (ssh: with --any).",
+    )
+    shell: Shell = _row(  # noqa: RUF009  a field
+        "--shell",
+        type=click.Choice(get_args(Shell)),
+        default="sh",
+        help="The shell to write for (sh).",
+    )
+    remove: bool = _flag("--remove", "Remove exactly what an earlier call wrote.")
+
+    @property
+    def environment(self) -> Path:
+        """The environment that is selected."""
+        return self.venv or Path(".venv")
 
     @property
     def sourcing(self) -> Sourcing:
@@ -269,23 +288,12 @@ class CommandOptions:
 
     def _read_files(self) -> dict[str, RequirementsFile]:
         """Return the requirements files and groups by their names, each read once."""
-        from gpuinstall.lock.declaration import read_inputs
-        from gpuinstall.sources.requirements_file import (
-            RequirementsFile,
-            group_path,
-            read_requirements,
-        )
+        from gpuinstall.lock.declaration import read_inputs, read_limits
+        from gpuinstall.sources.requirements_file import group_path
 
-        files = {}
-        for name in (*self.files, *map(group_path, self.groups)):
-            files[name] = read_inputs(name)
-        for name in self.constraints:
-            file = read_requirements(Path(name))
-            # A constraints file requests nothing: its requirements are limits.
-            files[name] = RequirementsFile(
-                constraints=file.requirements, settings=file.settings, included=file.included
-            )
-        return files
+        names = (*self.files, *map(group_path, self.groups))
+        files = {name: read_inputs(name) for name in names}
+        return files | {name: read_limits(name) for name in self.constraints}
 
     def open(
         self, reporter: Reporter, *, folder: Path | None = None, **changes: Any
@@ -327,9 +335,6 @@ def option(name: str) -> Decorator:
     return click.option(*words, name, **settings)
 
 
-venv = option("venv")
-
-
 def words_of(name: str) -> str:
     """Return how a row is written on the command line."""
     return str(_ROWS[name].metadata["words"][-1])
@@ -337,18 +342,9 @@ def words_of(name: str) -> str:
 
 def _gpu_indices(gpus: str | None) -> tuple[str, ...] | None:
     """Return the indices or UUIDs that ``--gpus`` selects; None for all GPUs."""
-    if gpus == "visible":
-        gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
     if gpus is None:
         return None
-    indices: list[str] = []
-    for part in gpus.split(","):
-        index = part.strip()
-        if index == "-1":  # hides itself and all that follow, as CUDA reads its variable
-            break
-        if index:
-            indices.append(index)
-    return tuple(indices)
+    return tuple(filter(None, map(str.strip, gpus.split(","))))
 
 
 def read_machine_file(name: str) -> Machine:

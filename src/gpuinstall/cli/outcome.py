@@ -14,10 +14,9 @@ import click
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.node_records import RECORDING_COMMANDS, UNENDED, this_node, write_record
-from gpuinstall.base.text import MOST_NAMES
-from gpuinstall.cli.options import CommandOptions, option
-from gpuinstall.cli.run_log import LOGGED, RunLog
-from gpuinstall.cli.terminal import OutputError, Terminal, hint_of, page_of
+from gpuinstall.base.text import MOST_NAMES, visible
+from gpuinstall.cli.options import FOLDER, CommandOptions, option
+from gpuinstall.cli.terminal import OutputError, Terminal, hint_of
 
 P = ParamSpec("P")
 Status = Literal["success", "partial", "error"]
@@ -25,6 +24,8 @@ Row = tuple[str, str]
 """A label and what stands behind it."""
 
 VERSION = 1
+CHANGING = frozenset({"env", "install", "lock", "remove", "sync"})
+"""The commands that change something; what the others find is printed with ``--quiet`` too."""
 _OUTPUT_OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
     click.option(
@@ -46,7 +47,7 @@ _OUTPUT_OPTIONS = (
 )
 _RECORD_OPTION = click.option(
     "--record",
-    type=click.Path(path_type=Path),
+    type=FOLDER,
     metavar="DIR",
     help="Write a record of this node into DIR, for gpuinstall report.",
 )
@@ -100,7 +101,6 @@ def framed(name: str, *rows: str) -> Callable[[Callable[P, Outcome]], Callable[.
                 as_json=as_json or json_events,
                 quiet=quiet,
                 verbose=verbose,
-                log=RunLog(name, sys.argv[1:]) if name in LOGGED else None,
             )
             if verbose:
                 MOST_NAMES.set(sys.maxsize)
@@ -118,11 +118,6 @@ def framed(name: str, *rows: str) -> Callable[[Callable[P, Outcome]], Callable[.
                     if record:
                         _record_failure(record, name, terminal, error)
                     return fail(terminal, name, error)
-                except Exception:
-                    import traceback
-
-                    terminal.record(traceback.format_exc())
-                    raise
 
         recording = (_RECORD_OPTION,) if name in RECORDING_COMMANDS else ()
         for decorator in reversed((*map(option, rows), *recording, *_OUTPUT_OPTIONS)):
@@ -142,35 +137,47 @@ def terminal_class(*, events: bool) -> type[Terminal]:
 
 
 def _programs_followed_by(terminal: Terminal) -> AbstractContextManager[None]:
-    if not (terminal.verbose or terminal.log):
+    if not terminal.verbose:
         return nullcontext()
-    from gpuinstall.base.process import heard_by
+    from gpuinstall.base.process import followed_by
 
-    return heard_by(terminal)
+    return followed_by(terminal.show_command)
 
 
 def document_of(name: str, outcome: Outcome) -> dict[str, Any]:
     """Return the JSON document of a command that ended."""
-    exit_code = outcome.exit_code
-    status = outcome.status or ("error" if exit_code else "success")
-    errors = list(outcome.errors)
-    return {**_head(name, status, exit_code), "data": outcome.data, "errors": errors}
+    status = outcome.status or ("error" if outcome.exit_code else "success")
+    return _document(name, status, outcome.exit_code, outcome.data, outcome.errors)
 
 
 def document_of_error(name: str, error: GpuInstallError) -> dict[str, Any]:
-    """Return the JSON document of a command that an error ended."""
-    document = _head(name, "error", error.exit_code)
-    # What could still be made of the command's data.
-    if error.data is not None:
-        document["data"] = error.data
-    return {**document, "errors": [error_entry(error)]}
+    """Return the JSON document of a command that an error ended, with what could still be made of its data."""
+    return _document(name, "error", error.exit_code, error.data, [error_entry(error)])
+
+
+def _document(
+    name: str,
+    status: Status,
+    exit_code: int,
+    data: dict[str, Any] | None,
+    errors: Iterable[dict[str, Any]],
+) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "gpuinstall": VERSION,
+        "command": name,
+        "status": status,
+        "exit_code": exit_code,
+    }
+    if data is not None:
+        document["data"] = data
+    return {**document, "errors": list(errors)}
 
 
 def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
     """Print the outcome of a command, as a document or for a person; return its exit status."""
     if terminal.as_json:
         terminal.document(document_of(name, outcome))
-    elif not terminal.quiet or name not in LOGGED or outcome.exit_code:
+    elif not terminal.quiet or name not in CHANGING or outcome.exit_code:
         outcome.write(terminal)
     return outcome.exit_code
 
@@ -192,15 +199,6 @@ def _record_failure(folder: Path, name: str, terminal: Terminal, error: GpuInsta
         terminal.warn(f"no record was written: {unwritten.message}")
 
 
-def _head(name: str, status: Status, exit_code: int) -> dict[str, Any]:
-    return {
-        "gpuinstall": VERSION,
-        "command": name,
-        "status": status,
-        "exit_code": exit_code,
-    }
-
-
 def error_entry(error: GpuInstallError) -> dict[str, Any]:
     """Return an error as documents hold it."""
     entry = {
@@ -209,7 +207,7 @@ def error_entry(error: GpuInstallError) -> dict[str, Any]:
         "hint": hint_of(error),
     }
     if error.id:
-        entry["page"] = page_of(error.id)
+        entry["id"] = error.id
     return entry
 
 
@@ -227,4 +225,5 @@ def finding_entries(findings: Iterable[Finding]) -> tuple[dict[str, Any], ...]:
 
 def is_confirmed(question: str) -> bool:
     """Whether the user answers a question with yes; no if there is no terminal to ask in."""
-    return sys.stdin.isatty() and click.confirm(question, err=True)
+    has_terminal = sys.stdin is not None and sys.stdin.isatty()
+    return has_terminal and click.confirm(visible(question), err=True)

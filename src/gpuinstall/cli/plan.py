@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.text import some
 from gpuinstall.base.units import readable
 from gpuinstall.catalog import Catalog, load_catalog
 from gpuinstall.cli.options import MACHINE_WORDS, REQUEST, CommandOptions
@@ -26,10 +27,10 @@ from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Project
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from gpuinstall.catalog.extensions import Extension
-    from gpuinstall.lock.extensions import ExtensionChoice, ExtensionFit
+    from gpuinstall.lock.extensions import ExtensionChoice
 
     ExtensionChoices = Sequence[tuple[Extension, ExtensionChoice]]
 
@@ -52,61 +53,41 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
         "machine": options.other_machine,
         "cuda_compat": None,
     }
+    extensions: ExtensionChoices = ()
+    drivers: Sequence[DriverRange] = ()
     with options.open(terminal, **changes) as project:
-        selected_machine = project.machine
-        requested = project.request_for(project.read_folder_request().listed)
+        machine = project.machine
+        requested = project.read_request()
         if options.cuda_compat:
-            offer = compat_offer(selected_machine, requested, project.catalog, choose)
-            selected_machine = offer.machine if offer else selected_machine
-        details = _Details()
+            offer = compat_offer(machine, requested, project.catalog, choose)
+            machine = offer.machine if offer else machine
         if options.live:
-            plan, choices = _live_plan(project, selected_machine, requested, everything=everything)
-            details = _Details(choices)
+            plan, extensions = _live_plan(project, machine, requested, everything=everything)
         else:
-            plan = _choose(selected_machine, requested, project.catalog)
-            plan = _with_warning_of_programs(plan)
+            plan = _with_warning_of_programs(_choose(machine, requested, project.catalog))
             if assumed:
-                ranges = driver_ranges(selected_machine, project.catalog, requested)
-                details = _Details(drivers=ranges)
+                drivers = driver_ranges(machine, project.catalog, requested)
     if assumed:
-        plan = replace(plan, reasons=(*plan.reasons, _assumption(selected_machine)))
+        plan = replace(plan, reasons=(*plan.reasons, _assumption(machine)))
+    data = {
+        **plan.to_dict(),
+        "extensions": [_extension_row(*choice) for choice in extensions],
+        "drivers": [driver._asdict() for driver in drivers],
+    }
 
     def show(screen: Terminal) -> None:
         if everything:
-            _show_rejected(plan, selected_machine, screen)
+            _show_rejected(plan, machine, screen)
         else:
-            _show_plan(plan, selected_machine, screen)
-        details.show(screen, everything=everything)
+            _show_plan(plan, machine, screen)
+        _show_extensions(data["extensions"], screen, everything=everything)
+        _show_older_drivers(drivers, screen)
 
-    data = {**plan.to_dict(), **details.to_dict()}
     if isinstance(plan, Plan):
         status: Status = "partial" if plan.status == "partial" else "success"
         return Outcome(data, show, status=status)
-    error = plan.error(selected_machine)
+    error = plan.error(machine)
     return Outcome(data, show, exit_code=error.exit_code, errors=(error_entry(error),))
-
-
-class _Details(NamedTuple):
-    """What a plan shows beside the build."""
-
-    extensions: ExtensionChoices = ()
-    """The prebuilt files of the extensions that were requested."""
-    drivers: Sequence[DriverRange] = ()
-    """What each driver gives, if the machine's was not told."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as documents have it."""
-        return {
-            "extensions": [_extension_row(*choice) for choice in self.extensions],
-            "drivers": [row._asdict() for row in self.drivers],
-        }
-
-    def show(self, terminal: Terminal, *, everything: bool) -> None:
-        """Write the files, and what older drivers give, the newest first."""
-        for extension, choice in self.extensions:
-            _show_extension(extension, choice, terminal, everything=everything)
-        for row in reversed(self.drivers[:-1]):
-            terminal.line(f"  driver {row.branches} gives torch {row.build}")
 
 
 def _assumed_driver(options: CommandOptions) -> int | None:
@@ -140,12 +121,12 @@ def _show_plan(plan: Plan | Rejected, machine: Machine, terminal: Terminal) -> N
     if plan.status == "partial":
         served = {run.index for run in plan.gpus if run.how != "none"}
         machine = replace(machine, gpus=tuple(gpu for gpu in machine.gpus if gpu.index in served))
-    terminal.line(f"{terminal.style(title, 'bold')}        for {machine_line(machine)}")
+    terminal.line(f"        for {machine_line(machine)}", head=title)
     for reason in plan.reasons:
         terminal.line(f"  {reason.message}")
     terminal.line(f"  index  {choice.index or 'the default index'}")
     if len(choice.requirements) > 1:
-        terminal.line(f"  with   {', '.join(choice.requirements[1:])}")
+        terminal.line(f"  with   {some(choice.requirements[1:])}")
     if plan.rejected:
         text = f"  more   --all shows the {len(plan.rejected)} rejected builds"
         terminal.line(text)
@@ -260,69 +241,64 @@ def _live_plan(
         plan = resolve_locks([lock_request], session)[0].plan
     except NoBuildError as refusal:
         if everything and refusal.code == "no-prebuilt-extension":
-            choices = prebuilt_choices(lock_request, session)
-            refusal.why = "\n".join(_rejected_files(choices)) or refusal.why
+            rejected = [
+                f"{rejection.candidate[0].wheel.filename}: {rejection.reason.message}"
+                for _, choice in prebuilt_choices(lock_request, session)
+                for rejection in choice.rejected
+            ]
+            refusal.why = "\n".join(rejected) or refusal.why
         raise
     return plan, prebuilt_choices(lock_request, session, plan.choice.build)
 
 
-def _rejected_files(choices: ExtensionChoices) -> Iterator[str]:
-    for _, choice in choices:
-        for rejection in choice.rejected:
-            yield f"{rejection.candidate[0].wheel.filename}: {rejection.reason.message}"
-
-
-def _show_extension(
-    extension: Extension,
-    choice: ExtensionChoice,
+def _show_extensions(
+    rows: Iterable[dict[str, Any]],
     terminal: Terminal,
     *,
     everything: bool,
 ) -> None:
-    """Write which prebuilt file of an extension is taken and, on request, why not the others."""
-    if choice.fit is None:
-        return
-    file, _, row = choice.fit
-    code = " ".join(row.architectures) or "GPU architectures not listed"
-    size = readable(row.size)
-    terminal.line(f"  file   {file.wheel.filename} ({size}) from {file.source.id}: {code}")
-    rejected = list(_rejected_files([(extension, choice)]))
-    if everything:
-        for line in rejected:
-            terminal.line(f"  not    {line}")
-    elif rejected:
-        text = f"  more   --all shows the {len(rejected)} rejected files of {extension.name}"
-        terminal.line(text)
+    """Write which prebuilt file of each extension is taken and, on request, why not the others."""
+    for row in rows:
+        fit, rejected = row["fit"], row["rejected"]
+        if fit is None:
+            continue
+        code = " ".join(fit["read"]["architectures"]) or "GPU architectures not listed"
+        size = readable(fit["size"])
+        terminal.line(f"  file   {fit['file']} ({size}) from {fit['source']}: {code}")
+        if everything:
+            for rejection in rejected:
+                terminal.line(f"  not    {rejection['file']}: {rejection['message']}")
+        elif rejected:
+            text = f"  more   --all shows the {len(rejected)} rejected files of {row['name']}"
+            terminal.line(text)
+
+
+def _show_older_drivers(drivers: Sequence[DriverRange], terminal: Terminal) -> None:
+    for row in reversed(drivers[:-1]):
+        terminal.line(f"  driver {row.branches} gives torch {row.build}")
 
 
 def _extension_row(extension: Extension, choice: ExtensionChoice) -> dict[str, Any]:
-    rejected = []
-    for rejection in choice.rejected:
-        file, build = rejection.candidate
-        rejected.append(
-            {
-                "file": file.wheel.filename,
-                "source": file.source.id,
-                "torch": build.name,
-                **rejection.reason._asdict(),
-            }
-        )
-    return {
-        "name": extension.name,
-        "fit": choice.fit and _fit_row(choice.fit),
-        "rejected": rejected,
-    }
-
-
-def _fit_row(fit: ExtensionFit) -> dict[str, Any]:
-    wheel = fit.file.wheel
-    return {
-        "version": str(wheel.version),
-        "source": fit.file.source.id,
-        "file": wheel.filename,
-        "url": wheel.url,
-        "sha256": wheel.sha256,
-        "size": fit.row.size,
-        "torch": fit.build.name,
-        "read": fit.row.to_dict(),
-    }
+    rejected = [
+        {
+            "file": rejection.candidate[0].wheel.filename,
+            "source": rejection.candidate[0].source.id,
+            "torch": rejection.candidate[1].name,
+            **rejection.reason._asdict(),
+        }
+        for rejection in choice.rejected
+    ]
+    fit = None
+    if choice.fit:
+        wheel = choice.fit.file.wheel
+        fit = {
+            "version": str(wheel.version),
+            "source": choice.fit.file.source.id,
+            "file": wheel.filename,
+            "url": wheel.url,
+            "sha256": wheel.sha256,
+            "size": choice.fit.row.size,
+            "torch": choice.fit.build.name,
+            "read": choice.fit.row.to_dict(),
+        }
+    return {"name": extension.name, "fit": fit, "rejected": rejected}

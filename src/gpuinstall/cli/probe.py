@@ -14,7 +14,7 @@ from gpuinstall.base.errors import MachineError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
-from gpuinstall.cli import options
+from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, Status, finding_entries, framed
 from gpuinstall.cli.terminal import Terminal
 
@@ -23,19 +23,13 @@ from gpuinstall.cli.terminal import Terminal
     "probe",
     help="Show this machine's GPUs and driver, where each fact comes from, and any problem.",
 )
-@click.option(
-    "--machine",
-    metavar="FILE",
-    help="Read a Machine document (- is stdin).",
-)
-@framed("probe")
-def command(terminal: Terminal, machine: str | None) -> Outcome:
+@framed("probe", "machine")
+def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Probe."""
     from gpuinstall.environments.cuda_compat.trial import machine_beside
 
-    if machine is not None:
-        probed = options.read_machine_file(machine)
-    else:
+    probed = options.other_machine
+    if probed is None:
         with machine_beside(Path.cwd(), terminal) as here:
             probed = here.machine
     terminal.machines.append(probed)
@@ -74,8 +68,7 @@ def show(terminal: Terminal, machine: Machine) -> None:
         terminal.field(label, text)
     for problem in machine.problems:
         terminal.line()
-        terminal.line(terminal.headline(problem))
-        terminal.rows([("why", problem.why), ("seen", problem.evidence), ("do", problem.fix)])
+        terminal.finding(problem)
 
 
 def machine_line(machine: Machine) -> str:

@@ -45,7 +45,8 @@ class Work:
     def __str__(self) -> str:
         """Return ``0.4 of 2.9 GB · 48 MB/s, 35 s left``, as far as it is known; without a pace in the first second."""
         if self.unit == "checks":
-            return f"{self.done} of {self.size}"
+            # Which checks a device has is known at its end; another count of them here would be a riddle.
+            return f"{self.done / (self.size or 1):.0%}"
         amount = readable(self.done)
         if self.size is not None:
             amount += f" of {readable(self.size)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gpuinstall.cli.install import carry_out
+from gpuinstall.cli.install import change_request
 from gpuinstall.cli.options import SOURCING, CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
@@ -16,4 +16,4 @@ from gpuinstall.cli.terminal import Terminal
 def command(terminal: Terminal, options: CommandOptions, *, names: tuple[str, ...]) -> Outcome:
     """Remove packages."""
     with options.open(terminal, without=names) as project:
-        return carry_out(project, options)
+        return change_request(project, options)

@@ -11,7 +11,7 @@ from gpuinstall.base.errors import SomeNodesError, UsageError
 from gpuinstall.base.node_records import Report, node_names, read_report
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
-from gpuinstall.cli import options
+from gpuinstall.cli.options import FOLDER, CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 
 if TYPE_CHECKING:
@@ -19,16 +19,11 @@ if TYPE_CHECKING:
 
 
 @click.command("report", help="Show what became of the nodes that wrote records into DIR.")
-@click.argument("folder", metavar="DIR", type=options.PATH)
-@click.option(
-    "--nodes",
-    metavar="LIST",
-    help="The nodes that should have a record: node[1-64], or names with commas.",
-)
-@framed("report")
-def command(_terminal: Terminal, folder: Path, nodes: str | None) -> Outcome:
+@click.argument("folder", metavar="DIR", type=FOLDER)
+@framed("report", "nodes")
+def command(_terminal: Terminal, options: CommandOptions, folder: Path) -> Outcome:
     """Report; exit 7 if a node failed or is missing."""
-    report = read_report(folder, node_names(nodes) if nodes else ())
+    report = read_report(folder, node_names(options.nodes) if options.nodes else ())
     if not (report.groups or report.failed or report.missing):
         raise UsageError(
             "no-records",

@@ -17,7 +17,6 @@ import click
 from gpuinstall.base.backend import CPU, known_backend
 from gpuinstall.base.errors import InstallationError, LockError, MachineError, UsageError
 from gpuinstall.base.files import check_cache, is_of_this_user, make_private_folder, restore_umask
-from gpuinstall.base.in_use import claim, hold, share
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quoted
@@ -25,6 +24,7 @@ from gpuinstall.base.sourcing import Sourcing
 from gpuinstall.cli.options import SOURCING, CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.environments.receipt import activated, receipt_of
+from gpuinstall.environments.records import say_stranger
 from gpuinstall.project import Project, Settings, open_project
 
 if TYPE_CHECKING:
@@ -43,180 +43,115 @@ if TYPE_CHECKING:
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, required=True, metavar="CMD [ARG]...")
-@click.option(
-    "--any",
+@framed(
+    "run",
+    "venv",
     "several",
-    is_flag=True,
-    help="Choose among the environments .venv-cu126, … as sync does.",
-)
-@click.option(
-    "--proof/--no-proof", default=True, help="With --any: run kernels once on each machine."
-)
-@click.option(
-    "--install",
+    "proof",
     "missing",
-    is_flag=True,
-    help="With --any: install the environment if it is missing.",
-)
-@click.option(
-    "--replace",
-    "replacing",
-    is_flag=True,
-    help="With --install: also replace what gpuinstall did not make.",
-)
-@click.option("--require-gpu", is_flag=True, help="End with 8 if no GPU can be used.")
-@click.option(
-    "--with",
+    "require_gpu",
     "extra",
-    multiple=True,
-    metavar="REQ",
-    help="More requirements, for this command alone.",
+    "wheels",
+    *SOURCING,
 )
-@framed("run", "venv", "wheels", *SOURCING)
-def command(
-    terminal: Terminal,
-    options: CommandOptions,
-    words: tuple[str, ...],
-    *,
-    extra: tuple[str, ...],
-    several: bool,
-    proof: bool,
-    missing: bool,
-    replacing: bool,
-    require_gpu: bool,
-) -> Outcome:
+def command(terminal: Terminal, options: CommandOptions, words: tuple[str, ...]) -> Outcome:
     """Run a command in the environment, without activating it."""
-    sourcing = options.sourcing
-    check = partial(_check_fitness, require_gpu=require_gpu)
+    check = partial(_check_fitness, require_gpu=options.require_gpu)
     command_words = list(words)
     receipt = None
     if sys.argv[1:2] == ["run"]:
         receipt = receipt_of(sys.argv[2:])
         if receipt and receipt.command != command_words:  # other options than the receipt's
             receipt = None
+    folder = options.environment.absolute().parent
+    script = None
     if words[0].endswith(".py") and Path(words[0]).is_file():
-        from gpuinstall.install.scripts import read_script
-
         # To Python, a word that begins with a dash would be an option.
         file = f"./{words[0]}" if words[0].startswith("-") else words[0]
         command_words = ["python", file, *words[1:]]
-        script = None if several else read_script(Path(file), extra)
-        if script:
-            paths, evidence = _script_environment(script, extra, terminal, sourcing, check)
-            _become(command_words, paths, receipt, evidence)
-    folder = (options.venv or Path()).absolute().parent
-    if extra and not several:
-        paths, evidence = _environment_with(extra, folder, terminal, sourcing, check)
-        _become(command_words, paths, None, evidence)
+        if not options.several:
+            from gpuinstall.install.scripts import read_script
+
+            script = read_script(Path(file), options.extra)
+    if options.extra and not (options.several or script):
+        receipt = None
+        script = _with_folder(folder, options.extra, options.sourcing)
+    if script:
+        paths, evidence = _cached_environment(
+            script, options.extra, options.sourcing, terminal, check
+        )
+        _become(command_words, paths, receipt, evidence)
     with options.open(
-        terminal, folder=folder if several else None, only=True, anew=True, starts=True
+        terminal, folder=folder if options.several else None, only=True, anew=True, starts=True
     ) as project:
-        if several:
-            if require_gpu:
+        if options.several:
+            if options.require_gpu:
                 _check_gpu(project.machine)
             from gpuinstall.install.start import environment_to_start
 
             paths, evidence = environment_to_start(
-                project,
-                proof=proof,
-                installing=missing,
-                replacing=replacing,
+                project, proof=options.proof, installing=options.missing
             )
         else:
-            paths = project.paths
-            evidence = _checked_environment(project, words[0], check)
+            paths, evidence = project.paths, check(project)
+            say_stranger(paths.venv, project.reporter)
+            if evidence:
+                evidence.append(str(Path(words[0]).absolute()))
         libraries = project.compat_libraries
     _become(command_words, paths, receipt, evidence, libraries)
 
 
-def _checked_environment(project: Project, program: str, check: FitnessCheck) -> list[str]:
-    """Check the environment of a folder; return the files by which the next start knows that it still fits."""
-    from gpuinstall.environments.records import say_stranger
-
-    evidence = check(project)
-    say_stranger(project.paths.venv, project.reporter)
-    if not evidence:
-        return []
-    return [*evidence, str(Path(program).absolute())]
-
-
-def _environment_with(
-    extra: tuple[str, ...],
-    folder: Path,
-    terminal: Terminal,
-    sourcing: Sourcing,
-    check: FitnessCheck,
-) -> tuple[EnvironmentPaths, list[str]]:
-    """Return the proven environment of a folder's request with more requirements, and the files that say so."""
+def _with_folder(folder: Path, extra: tuple[str, ...], sourcing: Sourcing) -> Script:
+    """Return the request of a folder with more requirements, for an environment in the cache."""
     from gpuinstall.install.scripts import Script
 
     with open_project(folder, Settings(Request((), sourcing=sourcing))) as project:
         declared = project.declaration.whole
-    request = (*declared.requirements, *declared.constraints)
-    script = Script.of_folder(folder, extra, request)
-    settings = Settings(Request(extra, sourcing=sourcing))
-    return _cached_environment(script, settings, extra, terminal, check)
-
-
-def _script_environment(
-    script: Script,
-    extra: tuple[str, ...],
-    terminal: Terminal,
-    sourcing: Sourcing,
-    check: FitnessCheck,
-) -> tuple[EnvironmentPaths, list[str]]:
-    """Return the proven environment of a script's request, and the files that say so."""
-    request = Request(
-        script.requirements,
-        script.python,
-        constraints=script.constraints,
-        sourcing=sourcing,
-    )
-    settings = Settings(request, only=True, source_settings=script.settings)
-    return _cached_environment(script, settings, extra, terminal, check)
+    return Script.of_folder(folder, extra, (*declared.requirements, *declared.constraints))
 
 
 def _cached_environment(
     script: Script,
-    settings: Settings,
     extra: tuple[str, ...],
+    sourcing: Sourcing,
     terminal: Terminal,
     check: FitnessCheck,
 ) -> tuple[EnvironmentPaths, list[str]]:
-    """Return an environment in the cache that fits this machine, and the files that say so; install it if need be."""
+    """Return the environment in the cache of a script, or of a folder with more requirements; install it if need be.
+
+    Returns:
+        The environment, and the files that say that it fits this machine.
+    """
+    paths = script.paths
+    folder = paths.folder
+    _prepare(folder)
+    script.bring_locks()
+    settings = Settings(Request(extra, sourcing=sourcing), venv=paths.venv)
     of_folder = script.file.is_dir()
-    while True:
-        paths = _hold(script)
-        folder = script.file if of_folder else paths.folder
-        with open_project(folder, replace(settings, venv=paths.venv), terminal) as project:
-            try:
-                return paths, check(project) + script.evidence
-            except (UsageError, LockError) as error:
-                if _may_replace(paths, error):
-                    if not of_folder:
-                        _admit_script(project, script, extra)
-                    _install(project, lock_hint=script.restoring)
-                    return paths, []
-        script = script.next()
+    if of_folder:
+        folder = script.file
+    else:
+        request = Request(
+            script.requirements, script.python, constraints=script.constraints, sourcing=sourcing
+        )
+        settings = replace(settings, request=request, only=True, source_settings=script.settings)
+    with open_project(folder, settings, terminal) as project:
+        try:
+            return paths, check(project) + script.evidence
+        except (UsageError, LockError):
+            if not of_folder:
+                # Its addresses may be a stranger's.
+                files = {str(script.file.absolute()): script.requirements}
+                project.admit_addresses(
+                    Request(script.requirements, files=files), extra, project.reporter
+                )
+            _install(project, lock_hint=script.restoring)
+            return paths, []
 
 
-def _admit_script(project: Project, script: Script, extra: tuple[str, ...]) -> None:
-    """Announce the addresses that a script requires, which may come from a stranger."""
-    from gpuinstall.lock.folder_request import FolderRequest
-
-    files = {str(script.file.absolute()): script.requirements}
-    declared = FolderRequest(script.requirements, files=files)
-    project.admit_addresses(declared, extra, project.reporter)
-
-
-def _hold(script: Script) -> EnvironmentPaths:
-    """Return where an environment in the cache lies, held until the command ends, with its locks."""
-    folder = script.paths.folder
+def _prepare(folder: Path) -> None:
+    """Make a folder in the cache whose name can be foreseen: another user may have put an environment there, to be run."""
     make_private_folder(folder)
-    while not hold(str(folder)):
-        # Another run has just removed it, as it was unused for long.
-        make_private_folder(folder)
-    # Its name can be foreseen: somebody else may have made an environment there, to be run.
     check_cache(folder, SilentReporter())
     if not is_of_this_user(folder):
         raise InstallationError(
@@ -224,16 +159,6 @@ def _hold(script: Script) -> EnvironmentPaths:
             f"{folder} belongs to another user, who could change what is run from it",
             hint="export XDG_CACHE_HOME=DIR   # a folder of your own",
         )
-    script.bring_locks()
-    return script.paths
-
-
-def _may_replace(paths: EnvironmentPaths, error: UsageError | LockError) -> bool:
-    """Whether an environment in the cache that does not fit may be made anew: no other program runs in it.
-
-    Another shell may have chosen another GPU, or another machine has the same home.
-    """
-    return isinstance(error, UsageError) or claim(str(paths.folder))
 
 
 def _install(project: Project, *, lock_hint: str) -> None:
@@ -244,31 +169,15 @@ def _install(project: Project, *, lock_hint: str) -> None:
     try:
         install(project, InstallOptions())
     except UsageError as error:
-        error.hint = _way_round(error, project.paths) or error.hint
+        if error.code in {"not-ours", "users-packages"}:
+            # No option of run replaces it: it is not where the user keeps such things.
+            venv = project.paths.venv
+            error.hint = f"mv {quoted(venv)} {quoted(f'{venv}.other')}   # then run it again"
         raise
     except LockError as error:
         if lock_hint and error.code == "lock-malformed":
             error.hint = lock_hint
         raise
-    share(str(project.paths.folder))
-
-
-def _way_round(error: UsageError, paths: EnvironmentPaths) -> str | None:
-    """Return what helps if something of the user's lies in the cache; None for any other error.
-
-    No option of ``run`` replaces it: it is not where the user keeps such things.
-    """
-    venv = quoted(paths.venv)
-    if error.code == "not-ours":
-        return f"mv {venv} {quoted(f'{paths.venv}.other')}   # then run it again"
-    if error.code == "users-packages" and error.data:
-        versions = [package.replace(" ", "==") for package in error.data["packages"]]
-        options = " ".join(f"--with {quoted(version)}" for version in versions)
-        return (
-            f"Run it again with {options}: in another environment\n"
-            f"gpuinstall env remove --venv {venv} --yes   # without them; then run it again"
-        )
-    return None
 
 
 def _check_gpu(machine: Machine) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,19 +13,14 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.shell import on_path, parent_program, quoted, this_shell
 from gpuinstall.base.text import some
 from gpuinstall.base.units import display_path
+from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed, is_confirmed
-from gpuinstall.cli.run_log import log_folder
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.environments.launcher import command_file, tool_home
 
 _TOOL = re.compile(r"\d[\w.]*-[0-9a-f]{12}")
 _LEFTOVER = re.compile(r"\.new-\w{8}")
 """The folders that bootstrap.py makes: the tool's environments, and what a killed run left."""
-
-_INSTALLERS = {
-    "uv/tools": "uv tool uninstall gpuinstall",
-    "pipx/venvs": "pipx uninstall gpuinstall",
-}
 
 
 @click.group("self", help="Remove gpuinstall itself.")
@@ -47,16 +41,15 @@ def program_name() -> str:
     return quoted(command_file()) if path_line() else "gpuinstall"
 
 
-@command.command(
-    "uninstall", help="Remove gpuinstall, its caches and logs; keep environments and locks."
-)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@framed("self")
-def _uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
+@command.command("uninstall", help="Remove gpuinstall and its caches; keep environments and locks.")
+@framed("self", "yes")
+def _uninstall(_terminal: Terminal, options: CommandOptions) -> Outcome:
     home = tool_home()
     # Windows does not let go of a program that runs.
     if home is None or os.name == "nt":
-        hint = f'rmdir /s /q "{home}"' if home else _removal()
+        hint = "uv tool uninstall gpuinstall\npipx uninstall gpuinstall   # if pipx installed it"
+        if home:
+            hint = f'rmdir /s /q "{home}"'
         raise UsageError("uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint)
     from gpuinstall.base.files import own_cache_folder, remove_path
     from gpuinstall.environments.records import remembered
@@ -64,9 +57,10 @@ def _uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
     place = display_path(home)
     # Environments of scripts lie in the cache.
     cache = own_cache_folder()
-    user_folders = list(filter(Path.exists, (cache, log_folder())))
-    removed = [place, *map(display_path, user_folders)]
-    if not yes and not is_confirmed(f"Remove {', '.join(removed)}?"):
+    removed = [place]
+    if cache.exists():
+        removed.append(display_path(cache))
+    if not options.yes and not is_confirmed(f"Remove {', '.join(removed)}?"):
         raise UsageError(
             "not-confirmed",
             "nothing was removed",
@@ -74,26 +68,13 @@ def _uninstall(_terminal: Terminal, *, yes: bool) -> Outcome:
         )
     environments = [display_path(venv) for venv in remembered() if cache not in venv.parents]
     others = remove_tool(home)
-    for folder in user_folders:
-        remove_path(folder)
-
-    def show(screen: Terminal) -> None:
-        screen.field("Removed", ", ".join(removed))
-        if environments:
-            screen.field("Kept", f"{', '.join(sorted(environments))} and their locks")
-        if others:
-            screen.field("Kept", f"{some(others)}, which bootstrap.py did not make: in {place}")
-
-    return Outcome({"removed": str(home)}, show)
-
-
-def _removal() -> str:
-    """Return how the program that installed this one removes it."""
-    place = Path(sys.prefix).as_posix()
-    for folder, line in _INSTALLERS.items():
-        if folder in place:
-            return line
-    return f"Delete {sys.prefix}"
+    remove_path(cache)
+    rows = [("Removed", ", ".join(removed))]
+    if environments:
+        rows.append(("Kept", f"{', '.join(sorted(environments))} and their locks"))
+    if others:
+        rows.append(("Kept", f"{some(others)}, which bootstrap.py did not make: in {place}"))
+    return Outcome({"removed": str(home)}, rows)
 
 
 def remove_tool(home: Path) -> list[str]:

@@ -9,10 +9,9 @@ import click
 
 from gpuinstall.base.errors import LockError
 from gpuinstall.base.request import Request
-from gpuinstall.cli.install import after_install, installed_details, installed_rows, show_dry_run
+from gpuinstall.cli.install import carry_out
 from gpuinstall.cli.options import SOURCING, CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.cli.probe import machine_line
 from gpuinstall.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -34,10 +33,8 @@ if TYPE_CHECKING:
 )
 def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Sync."""
-    from gpuinstall.install.install import install
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.lock.fit import misfit_rows
-    from gpuinstall.lock.folder_request import recorded_request
+    from gpuinstall.lock.folder_request import declaring, other_request, recorded_request
     from gpuinstall.lock.target import Target
     from gpuinstall.lock.team_lock import team_lock_in
 
@@ -52,7 +49,6 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
         terminal, request=request, only=not of_team, anew=not of_team, starts=True
     ) as project:
         terminal.machines.append(project.machine)
-        terminal.step("Machine", machine_line(project.machine))
         if selected_target:
             _check_platform(selected_target, project.machine)
         if not of_team:
@@ -64,26 +60,13 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
             attempts=1,
             replace=options.replace,
         )
-        if options.dry_run:
-            return show_dry_run(project, selected)
-        result = install(project, selected)
-        after_install(project, result)
-        project.keep_compat()
-        libraries = project.compat_libraries
-        declared = recorded_request(project.paths.folder).declaring(project.declaration)
-    difference = declared.unlike(result.fit.lock)
+        outcome = carry_out(project, selected, is_dry_run=options.dry_run)
+        declared = declaring(recorded_request(project.paths.folder), project.declaration)
+        installed = None if options.dry_run else project.own_lock
+    difference = other_request(installed, declared) if installed else None
     if difference:
         terminal.warn(f"{difference}; gpuinstall lock updates it")
-    data = {
-        **result.to_dict(),
-        "chosen": result.fit.lock.name,
-        "rejected": misfit_rows(result.misfits),
-    }
-    return Outcome(
-        data,
-        list(installed_rows(result, libraries)),
-        details=list(installed_details(result)),
-    )
+    return outcome
 
 
 def _check_platform(target: Target, machine: Machine) -> None:
@@ -108,13 +91,14 @@ def _check_inputs(folder: Path, target: Target | None) -> None:
         if target and lock.name != target.filename:
             continue
         reasons = [
-            *changed_inputs(lock.requirements_files, folder),
-            *changed_build_files(lock, folder),
+            *changed_inputs(lock.record.requirements_files, folder),
+            *changed_build_files(lock.record, folder),
         ]
         for reason in reasons:
             # A file that is gone is no other request: a lock may be shipped without it.
             if reason.code == "inputs-gone":
                 continue
             message = f"{lock.name} is stale: {reason.message}"
-            command = command_again({reason.code}, lock.requirements_files, lock.inputs)
+            record = lock.record
+            command = command_again({reason.code}, record.requirements_files, record.inputs)
             raise LockError("lock-stale", message, hint=f"{command}   # then run it again")

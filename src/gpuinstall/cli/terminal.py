@@ -12,13 +12,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, TextIO
 
+import click
+
 from gpuinstall.base.advice import for_options
 from gpuinstall.base.errors import GpuInstallError, InternalError
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import redacted, visible
-from gpuinstall.base.units import display_path, duration
+from gpuinstall.base.units import duration
 from gpuinstall.base.values import dataclass
-from gpuinstall.cli.run_log import RunLog, in_a_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,26 +28,16 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.finding import Finding
     from gpuinstall.base.machine import Machine
-    from gpuinstall.base.process import Finished
     from gpuinstall.base.reporter import Progress, Unit
     from gpuinstall.cli.progress import Work
 
-_STYLES = {
-    "": "0",
-    "bold": "1",
-    "dim": "2",
-    "red": "31",
-    "green": "32",
-    "yellow": "33",
+_STYLES: dict[str, dict[str, Any]] = {
+    "bold": {"bold": True},
+    "dim": {"dim": True},
+    "red": {"fg": "red"},
+    "green": {"fg": "green"},
+    "yellow": {"fg": "yellow"},
 }
-_FIRST_MARK = 0xF0000 + int.from_bytes(os.urandom(2), "little") // 2
-_MARKS = {style: chr(_FIRST_MARK + number) for number, style in enumerate(_STYLES)}
-"""Characters for private use that stand for our colours until they are written: no text from outside can know them."""
-_ALL_MARKS = "".join(_MARKS.values())
-_COLORS = {ord(_MARKS[style]): f"\x1b[{code}m" for style, code in _STYLES.items()}
-_NO_COLORS = dict.fromkeys(_COLORS)
-
-DOCS = "GPUINSTALL_DOCS"
 SCREEN = 80
 """How wide the lines are that end with a time. No line is broken: a command in it can be copied."""
 READ_BYTES = 1_000_000
@@ -66,7 +57,6 @@ class Terminal:
     verbose: bool = False
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
-    log: RunLog | None = None
     live: list[Console] = field(default_factory=list)
     """Where bars are drawn just now."""
     warned: set[str] = field(default_factory=set)
@@ -80,23 +70,14 @@ class Terminal:
             return False
         return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
 
-    def style(self, text: str, style: str, stream: TextIO | None = None) -> str:
-        """Return ``text`` in a colour if ``stream`` gets colour."""
-        if not self.colored(stream or self.out):
-            return text
-        return f"{_MARKS[style]}{text}{_MARKS['']}"
+    def _styled(self, head: str, style: str, stream: TextIO) -> str:
+        """Return the head of a line made visible, in its style if ``stream`` gets colour."""
+        head = visible(head)
+        return click.style(head, **_STYLES[style]) if head and self.colored(stream) else head
 
-    def headline(self, finding: Finding) -> str:
-        """Return the first line of a finding: whether it blocks, what is wrong, its failure."""
-        if finding.blocking:
-            word = self.style("error:", "red")
-        else:
-            word = self.style("note:", "yellow")
-        return f"{word} {finding.message}{_failure_mark(finding.id)}"
-
-    def line(self, text: str = "") -> None:
-        """Write one line of the result."""
-        self._print(visible(text, _ALL_MARKS))
+    def line(self, text: str = "", *, head: str = "", style: str = "bold") -> None:
+        """Write one line of the result; ``head`` comes before the text, in a style."""
+        self.block(self._styled(head, style, self.out) + visible(text))
 
     def block(self, text: str) -> None:
         """Write what another program reads, as it is, with one line end."""
@@ -112,13 +93,19 @@ class Terminal:
 
     def field(self, label: str, text: str) -> None:
         """Write one labelled line of the result."""
-        self._print(f"{self._label(label, self.out)} {visible(text, _ALL_MARKS)}")
+        self.line(f" {text}", head=f"{label:<11}")
 
     def rows(self, rows: Iterable[tuple[str, str | None]], width: int = 5) -> None:
-        """Write what belongs to a finding, each text behind its label (why, seen, do); None is left out."""
+        """Write what belongs to a line, each text behind its label (why, seen, do); None is left out."""
         for label, text in rows:
             if text:
-                self._print(_hanging(f"{label:<{width}}", text))
+                self.block(_hanging(f"{label:<{width}}", text))
+
+    def finding(self, finding: Finding) -> None:
+        """Write what is wrong: whether it blocks, what, its failure; why; what was seen; what to do."""
+        head, style = ("error:", "red") if finding.blocking else ("note:", "yellow")
+        self.line(f" {finding.message}{failure_mark(finding.id)}", head=head, style=style)
+        self.rows([("why", finding.why), ("seen", finding.evidence), ("do", finding.fix)])
 
     def document(self, document: Mapping[str, Any]) -> None:
         """Write the JSON document of a command."""
@@ -127,12 +114,6 @@ class Terminal:
         if len(text) <= READ_BYTES:
             text = json.dumps(document, indent=2)
         self.block(redacted(text))
-
-    def _print(self, text: str) -> None:
-        self.block(text.translate(_COLORS))
-
-    def _label(self, label: str, stream: TextIO) -> str:
-        return self.style(f"{visible(label):<11}", "bold", stream)
 
     def console(self, stream: TextIO) -> Console:
         """Return what rich draws on: as wide as the terminal; elsewhere wide enough for a line for each row."""
@@ -157,44 +138,36 @@ class Terminal:
 
     def notice(self, label: str, text: str, seconds: float | None = None) -> None:
         """Write one step, also with ``--quiet``."""
-        text = visible(text, _ALL_MARKS)
+        text = visible(text)
         if seconds is not None:
             # The time ends the line, in the same column as those above it.
             text += f"{duration(seconds):>{max(9, SCREEN - 12 - len(text))}}"
-        self._report(f"{self._label(label, self.err)} {text}")
+        self._show(f" {text}", head=f"{label:<11}")
 
-    def detail(self, label: str, text: str) -> None:
-        """Write a step that ``--verbose`` shows and the log keeps."""
+    def detail(self, label: str, text: str, seconds: float | None = None) -> None:
+        """Write a step that ``--verbose`` shows."""
         if self.verbose:
-            self.notice(label, text)
-        self.record(f"{label}: {text}")
+            self.notice(label, text, seconds)
 
     def wait(self, text: str) -> None:
         """Write what is being waited for."""
         if not self.quiet:
-            self._report(self.style(f"{'':11} {visible(text)}", "dim", self.err))
+            self._show(head=f"{'':11} {text}", style="dim")
 
     def warn(self, text: str) -> None:
         """Write something that stops nothing, once."""
         if not self.quiet and text not in self.warned:
             self.warned.add(text)
-            self._report(f"{self.style('warning:', 'yellow', self.err)} {visible(text)}")
+            self._show(f" {visible(text)}", head="warning:", style="yellow")
 
     def fault(self, error: GpuInstallError) -> None:
         """Write an error: what happened; why; what was seen; what to do."""
-        head = self.style("error:", "red", self.err)
-        self._report(f"{head} {visible(error.message)}{_failure_mark(error.id)}")
-        rows = {
-            "why": error.why,
-            "seen": error.evidence,
-            "do": hint_of(error),
-            "page": page_of(error.id) if error.id and os.environ.get(DOCS) else None,
-        }
+        message = f" {visible(error.message)}{failure_mark(error.id)}"
+        self._show(message, head="error:", style="red")
+        rows = {"why": error.why, "seen": error.evidence, "do": hint_of(error)}
         for label, text in rows.items():
             if text:
-                self._report(_hanging(f"{label:<5}", text))
-        if self.log and self.log.path:
-            self._show(f"  log   {display_path(self.log.path)}")
+                self._show(_hanging(f"{label:<5}", text))
 
     def progress(
         self,
@@ -224,35 +197,13 @@ class Terminal:
         finally:
             self.live.remove(console)
 
-    def started(self, argv: Sequence[str]) -> None:
-        """Write a program's command line with ``--verbose``, and keep it."""
-        if self.verbose:
-            self.show_command(argv)
-        if self.log:
-            self.log.started(argv)
-
     def show_command(self, argv: Sequence[str]) -> None:
-        """Write a command line."""
-        line = f"{'':11} $ {visible(joined(map(in_a_line, argv)))}"
-        self._show(self.style(line, "dim", self.err))
+        """Write the command line of a program that is started."""
+        self._show(head=f"{'':11} $ {joined(map(in_a_line, argv))}", style="dim")
 
-    def ended(self, finished: Finished) -> None:
-        """Keep what a program wrote."""
-        if self.log:
-            self.log.ended(finished)
-
-    def record(self, text: str) -> None:
-        """Keep what a person is not shown."""
-        if self.log:
-            self.log.write(text)
-
-    def _report(self, text: str) -> None:
-        self.record(text.translate(_NO_COLORS).strip())
-        self._show(text)
-
-    def _show(self, text: str) -> None:
+    def _show(self, text: str = "", *, head: str = "", style: str = "bold") -> None:
         """Write a line that nothing depends on, above the bars; if it cannot be written, the work goes on."""
-        text = text.translate(_COLORS)
+        text = self._styled(head, style, self.err) + text
         with suppress(OSError):
             if not self.live:
                 # One call for text and line end: threads write too.
@@ -264,14 +215,19 @@ class Terminal:
             self.live[-1].print(Text.from_ansi(text), soft_wrap=True)
 
 
-def _failure_mark(identity: str | None) -> str:
+def failure_mark(identity: str | None) -> str:
+    """Return what ends the line of a fault that is in the table of failures."""
     return f"   [{identity}]" if identity else ""
+
+
+def in_a_line(word: str) -> str:
+    """Return a word of a command line; of a program that stands in it, the beginning."""
+    first = next(iter(word.splitlines()), "")
+    return word if word == first else f"{first[:60]}…"
 
 
 def hint_of(error: GpuInstallError) -> str | None:
     """Return what to do about an error that the command which was run can be told."""
-    import click
-
     hint = error.hint or ""
     context = click.get_current_context(silent=True)
     if context:
@@ -280,15 +236,6 @@ def hint_of(error: GpuInstallError) -> str | None:
             options += parameter.opts
         hint = for_options(hint, options)
     return hint or None
-
-
-def page_of(identity: str) -> str:
-    """Return the page of a failure: a path in the documentation site, below the address in ``GPUINSTALL_DOCS``."""
-    from gpuinstall.catalog.failures.table import load_failures
-
-    page = load_failures()[identity].page
-    site = os.environ.get(DOCS)
-    return f"{site.rstrip('/')}/{page}" if site else page
 
 
 def _hanging(label: str, text: str) -> str:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,13 +10,12 @@ import click
 
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter
-from gpuinstall.base.errors import LockError, MachineError, UsageError, VerificationError
-from gpuinstall.base.units import number_of
-from gpuinstall.cli import options
+from gpuinstall.base.errors import MachineError, UsageError, VerificationError
 from gpuinstall.cli.active import command_for_active, name_active
+from gpuinstall.cli.options import CommandOptions, find_interpreter
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import refusals
-from gpuinstall.environments.environment import read_marker, read_origin
+from gpuinstall.environments.environment import read_origin
 from gpuinstall.verify.kernels.programs import PROGRAMS
 from gpuinstall.verify.runner import fail_devices, verify_environment
 from gpuinstall.verify.verdict import Device, Verdict
@@ -27,10 +23,9 @@ from gpuinstall.verify.verdict import Device, Verdict
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from gpuinstall.base.finding import CheckResult, Finding
+    from gpuinstall.base.finding import CheckResult
     from gpuinstall.base.machine import Machine
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.verify.bench import Bench
     from gpuinstall.verify.verdict import VerifiedEnvironment
 
 STYLES = {
@@ -38,38 +33,20 @@ STYLES = {
     "failed": "red",
     "unproven": "yellow",
 }
-NOTABLE_CHECKS = ("ecc", "clocks", "pcie-link", "peer-to-peer", "compile", "build")
+NOTABLE_CHECKS = ("peer-to-peer", "compile", "build")
 """The checks whose message is shown also if they passed."""
+MOST_FIXES = 3
 PROGRAM_CHECKS = {program.name for program in PROGRAMS}
 
 
 @click.command("verify")
-@click.option("--python", metavar="PATH", help="The interpreter of any environment.")
-@options.venv
-@click.option(
-    "--deep",
-    is_flag=True,
-    help="Also check attention, FP8, sparsity, solvers, graphs, compiler, NCCL.",
-)
-@click.option(
-    "--require-gpu", is_flag=True, help="Fail if no kernel ran on a GPU (for CI and cluster nodes)."
-)
-@click.option("--bench", is_flag=True, help="Measure products, copies and a ResNet-50.")
-@framed("verify")
-def command(
-    terminal: Terminal,
-    *,
-    python: str | None,
-    venv: Path,
-    deep: bool,
-    require_gpu: bool,
-    bench: bool,
-) -> Outcome:
+@framed("verify", "interpreter", "venv", "deep", "require_gpu", "bench")
+def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
     from gpuinstall.environments.cuda_compat.trial import machine_beside
     from gpuinstall.environments.records import say_stranger
-    from gpuinstall.verify.bench import bench_environment
 
+    python, venv = options.interpreter, options.environment
     if not python:
         name_active("verify", venv, terminal)
     target = _find_interpreter(python, venv)
@@ -86,27 +63,27 @@ def command(
             machine,
             for_cpu=origin.for_cpu,
             gpus=origin.gpus,
-            deep=deep,
+            deep=options.deep,
             surroundings=True,
-            wheels=_locked_wheels(folder) if deep else None,
             reporter=terminal,
         )
         if verdict.status == "failed":
             if not origin.for_cpu:
                 machine, verdict = _blame_machine(machine, verdict)
             return _outcome(verdict, machine, target)
-        if require_gpu and not verdict.proves_gpus:
+        if options.require_gpu and not verdict.proves_gpus:
             raise _no_gpu_proven(verdict)
-        outcome = _outcome(verdict, machine, target)
-        if bench:
-            run = bench_environment(target, machine, for_cpu=origin.for_cpu, reporter=terminal)
-            outcome = _with_bench(outcome, run)
-        return outcome
+        measured: tuple[Device, ...] = ()
+        if options.bench:
+            measured = verify_environment(
+                target, machine, for_cpu=origin.for_cpu, bench=True, reporter=terminal
+            ).devices
+        return _outcome(verdict, machine, target, measured)
 
 
 def _find_interpreter(python: str | None, venv: Path) -> Path:
     if python:
-        return options.find_interpreter(python, hint="gpuinstall verify --venv DIR")
+        return find_interpreter(python, hint="gpuinstall verify --venv DIR")
     target = interpreter(venv.absolute())
     if target.is_file() or (venv / "pyvenv.cfg").is_file():
         return target
@@ -128,31 +105,12 @@ def _warn_of_other_gpus(terminal: Terminal, machine: Machine, gpus: Collection[i
         terminal.warn(f"this environment was made without {names}")
 
 
-def _locked_wheels(venv: Path) -> dict[str, Path]:
-    """Return the wheels of an environment's lock as uv's cache holds them, unpacked."""
-    from gpuinstall.base import uv
-    from gpuinstall.lock.lock import read_lock
-    from gpuinstall.lock.transfer import cached_wheel
-
-    marker = read_marker(venv)
-    if marker is None:
-        return {}
-    cache = uv.cache_folder(os.environ)
-    wheels = {}
-    with suppress(LockError):
-        for file in read_lock(venv / marker.lock).files:
-            folder = cached_wheel(file, cache)
-            if folder:
-                wheels[file.package] = folder
-    return wheels
-
-
 def _blame_machine(machine: Machine, verdict: Verdict) -> tuple[Machine, Verdict]:
     """Return a machine and a failure with why no build runs on it at all, if none does."""
     reasons = refusals(machine)
     if not reasons:
         return machine, verdict
-    devices = tuple(fail_devices(verdict.devices, reasons))
+    devices = fail_devices(verdict.devices, reasons)
     return machine.with_problems(reasons), replace(verdict, devices=devices)
 
 
@@ -167,7 +125,12 @@ def _no_gpu_proven(verdict: Verdict) -> VerificationError:
     )
 
 
-def _outcome(verdict: Verdict, machine: Machine, python: Path) -> Outcome:
+def _outcome(
+    verdict: Verdict,
+    machine: Machine,
+    python: Path,
+    measured: tuple[Device, ...] = (),
+) -> Outcome:
     errors = []
     for device in verdict.devices:
         for fault in device.faults:
@@ -183,12 +146,16 @@ def _outcome(verdict: Verdict, machine: Machine, python: Path) -> Outcome:
     if verdict.status == "failed":
         error = MachineError if verdict.refused else VerificationError
         exit_code = error.exit_code
-    return Outcome(
-        verdict.to_dict(),
-        lambda screen: _show_verdict(screen, verdict, python),
-        exit_code=exit_code,
-        errors=tuple(errors),
-    )
+    data = verdict.to_dict()
+    if measured:
+        data["bench"] = [device.to_dict() for device in measured]
+
+    def show(screen: Terminal) -> None:
+        _show_verdict(screen, verdict, python)
+        for device in measured:
+            _show_measurements(screen, device)
+
+    return Outcome(data, show, exit_code=exit_code, errors=tuple(errors))
 
 
 def _show_verdict(terminal: Terminal, verdict: Verdict, python: Path) -> None:
@@ -197,7 +164,7 @@ def _show_verdict(terminal: Terminal, verdict: Verdict, python: Path) -> None:
     for device in verdict.devices:
         _show_device(terminal, device)
         for fault in device.faults:
-            _show_fault(terminal, fault)
+            terminal.finding(replace(fault, fixes=fault.fixes[:MOST_FIXES]))
         if device.status == "unproven":
             unproven.append(device.label)
     if unproven:
@@ -212,9 +179,12 @@ def tested_line(environment: VerifiedEnvironment) -> str:
 
 
 def _show_device(terminal: Terminal, device: Device) -> None:
-    status = terminal.style(device.status, STYLES[device.status])
     name = "" if device.label == device.name else f"{device.name}: "
-    terminal.field(device.label, f"{name}{status}{_detail(device)}")
+    label = f"{device.label:<11}"
+    text = f" {name}{device.outcome}"
+    if device.status == "passed":
+        text += f", {sum(check.seconds for check in device.checks):.1f} s"
+    terminal.line(text, head=label, style=STYLES[device.status])
     for check in device.checks:
         message = check.message or ""
         if terminal.verbose:
@@ -231,42 +201,9 @@ def _is_notable(check: CheckResult) -> bool:
     return check.name in NOTABLE_CHECKS and check.status != "failed"
 
 
-def _detail(device: Device) -> str:
-    if device.status == "unproven":
-        return f": {device.unproven}"
-    statuses = Counter(check.status for check in device.checks)
-    if device.status == "failed":
-        return f" in {statuses['failed']} of {number_of(len(device.checks), 'check')}"
-    skipped = f", {statuses['skipped']} skipped" if statuses["skipped"] else ""
-    seconds = sum(check.seconds for check in device.checks)
-    return f", {number_of(statuses['passed'], 'check')}{skipped}, {seconds:.1f} s"
-
-
-def _show_fault(terminal: Terminal, fault: Finding) -> None:
-    mark = f"   [{fault.id}]" if fault.id else ""
-    terminal.line(f"  {fault.message}{mark}")
-    if fault.why:
-        terminal.line(f"    why   {fault.why}")
-    label = "do"
-    for fix in fault.fixes[:3]:
-        command = str(fix).removeprefix("or ").replace("\n", "\n" + " " * 10)
-        terminal.line(f"    {label}    {command}")
-        label = "or"
-
-
-def _with_bench(outcome: Outcome, run: Bench) -> Outcome:
-    def show(terminal: Terminal) -> None:
-        outcome.write(terminal)
-        _show_bench(terminal, run)
-
-    return outcome._replace(data={**outcome.data, "bench": run.to_dict()}, show=show)
-
-
-def _show_bench(terminal: Terminal, bench: Bench) -> None:
-    for device in bench.devices:
-        terminal.line()
-        terminal.field("Measured", f"{device.name}, torch {bench.torch}")
-        for row in device.measurements:
-            terminal.line(f"  {row.name:<24} {row.value:>10.4g} {row.unit}")
-        for name, reason in device.left_out.items():
-            terminal.line(f"  {name:<24} left out: {reason}")
+def _show_measurements(terminal: Terminal, device: Device) -> None:
+    terminal.line()
+    terminal.field("Measured", device.name)
+    for check in device.checks[1:]:  # torch's import comes first
+        prefix = "" if check.status == "passed" else "left out: "
+        terminal.line(f"  {check.name:<24} {prefix}{check.message}")

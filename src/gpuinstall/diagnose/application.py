@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from itertools import combinations, product
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import OURS, Advice
@@ -59,26 +57,6 @@ def add_ons_need_extensions(evidence: DoctorEvidence) -> DoctorFindings:
         )
 
 
-def add_ons_clash(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield the pairs of add-ons of which one pins what the other excludes."""
-    for one, other in combinations(evidence.add_ons, 2):
-        fixes = (
-            _dry_run(evidence, one),
-            _dry_run(evidence, other),
-        )
-        for own, others in product(one.requirements, other.requirements):
-            if own.name != others.name or not _exclude(own, others):
-                continue
-            requests = f"{one.name} asks for {own.text} and {other.name} for {others.text}"
-            yield evidence.fault(
-                "add-ons-clash",
-                f"{requests}: no version is both",
-                why="both install into one environment, and the one that is installed last decides",
-                fixes=fixes,
-                blocking=False,
-            )
-
-
 def _dry_run(evidence: DoctorEvidence, add_on: AddOn) -> Advice:
     """Advise to look at what an add-on would change."""
     return _install_into(
@@ -92,22 +70,6 @@ def _dry_run(evidence: DoctorEvidence, add_on: AddOn) -> Advice:
 def _install_into(evidence: DoctorEvidence, *arguments: str) -> Advice:
     venv = str(evidence.venv)
     return Advice(OURS, ("install", "--into", "--venv", venv, *arguments))
-
-
-def _exclude(one: ParsedRequirement, other: ParsedRequirement) -> bool:
-    """Whether no version meets both, as far as the versions that they pin tell it."""
-    pins = [*_pins(one), *_pins(other)]
-    for pin in pins:
-        if _allows(one, pin) and _allows(other, pin):
-            return False
-    return bool(pins)
-
-
-def _pins(requirement: ParsedRequirement) -> Iterator[str]:
-    for part in requirement.specifier or ():
-        is_prefix = "*" in part.version
-        if part.operator == "==" and not is_prefix:
-            yield part.version
 
 
 def _allows(requirement: ParsedRequirement, version: str) -> bool:

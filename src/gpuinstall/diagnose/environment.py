@@ -9,15 +9,11 @@ from packaging.utils import canonicalize_name
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.diagnose.evidence import (
     CUDA_LIBRARY,
-    DECIDES_OVER_BUILDS,
     ROCM_LIBRARY,
     DoctorEvidence,
     DoctorFindings,
 )
 from gpuinstall.environments.guard import guarded_lines
-
-ENTRIES = {"cublas": "F50", "cublasLt": "F50", "cudnn": "F51", "nccl": "F53"}
-TOOLKIT = "F49"
 
 
 def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
@@ -112,23 +108,6 @@ def conda_build(evidence: DoctorEvidence) -> DoctorFindings:
         )
 
 
-def two_cuda_majors(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield the CUDA libraries of two majors."""
-    majors: dict[str, str] = {}
-    for name in evidence.contents.by_name:
-        match = re.match(r"nvidia-.*-(cu1[1-9])$", name)
-        if match:
-            majors[match[1]] = name
-    if len(majors) > 1:
-        packages = " and ".join(package for _, package in sorted(majors.items()))
-        yield evidence.fault(
-            "two-cuda-majors",
-            f"CUDA libraries of two majors: {packages}",
-            why="both write into the same nvidia folder",
-            entry="F54",
-        )
-
-
 def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield a torch that something has put in place of the one that was proven in an environment of others."""
     for line in guarded_lines(evidence.venv):
@@ -161,46 +140,14 @@ def library_path(evidence: DoctorEvidence) -> DoctorFindings:
                 "library-path-poisoned",
                 f"LD_LIBRARY_PATH points to {kind} libraries of a toolkit: {folder}",
                 why=f"{names[0]} there is loaded instead of the wheel's own",
-                entry="F114" if is_for_rocm else _library_entry(names),
+                entry="F114" if is_for_rocm else "F49",
                 blocking=False,
             )
 
 
-def _library_entry(names: list[str]) -> str:
-    """Return the entry of a folder: with one kind of library it is that library's, a whole toolkit has its own."""
-    entries = set()
-    for name in names:
-        match = CUDA_LIBRARY.match(name)
-        if match:
-            entries.add(ENTRIES.get(match[1], TOOLKIT))
-    return entries.pop() if len(entries) == 1 else TOOLKIT
-
-
-def python_path(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield the folders of PYTHONPATH with another torch."""
-    for folder in evidence.shell.torch_folders:
-        yield evidence.fault(
-            "torch-shadowed",
-            f"PYTHONPATH contains another torch: {folder}",
-            why="programs import it instead of the environment's",
-            blocking=False,
-        )
-
-
-def python_home(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield that PYTHONHOME is set."""
-    if "PYTHONHOME" in evidence.shell.variables:
-        yield evidence.fault(
-            "python-home-set",
-            "PYTHONHOME is set",
-            why="every Python looks for its standard library there",
-            blocking=False,
-        )
-
-
 def overrides(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield the variables that decide for uv, pip or conda."""
-    names = [name for name in DECIDES_OVER_BUILDS if name in evidence.shell.variables]
+    names = evidence.shell.overrides
     if names:
         select = "selects" if len(names) == 1 else "select"
         yield evidence.fault(
@@ -209,24 +156,5 @@ def overrides(evidence: DoctorEvidence) -> DoctorFindings:
             why="uv, pip or conda may choose another build because of it",
             context=evidence.context.knowing(variables=" ".join(names)),
             entry="F32",
-            blocking=False,
-        )
-
-
-def toolkit_differs(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield a toolkit in CUDA_HOME with which no extension of torch can be built."""
-    toolkit = evidence.shell.toolkit
-    torch = evidence.torch
-    label = re.match(r"cu(\d\d)(\d)", torch.partition("+")[2])
-    if toolkit is None or label is None:
-        return
-    major, minor = label.groups()
-    if major != toolkit:
-        yield evidence.fault(
-            "toolkit-differs",
-            f"CUDA_HOME is a toolkit for CUDA {toolkit}, but torch {torch} is for CUDA {major}",
-            why="torch runs, but refuses to compile extensions with it",
-            context=evidence.context.knowing(cuda=f"{major}.{minor}", toolkit=f"{major}-{minor}"),
-            entry="F57",
             blocking=False,
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import parse_toml, read_document, read_json
+from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import some
 from gpuinstall.base.values import dataclass
@@ -149,12 +149,8 @@ class ShellVariables(NamedTuple):
 
     libraries: Mapping[str, tuple[str, ...]]
     """The libraries of CUDA and ROCm by folder of LD_LIBRARY_PATH."""
-    torch_folders: tuple[str, ...]
-    """The folders of PYTHONPATH with a torch."""
-    variables: frozenset[str]
-    """Those that are set of the variables that decide over builds or Pythons."""
-    toolkit: str | None = None
-    """The major of the CUDA toolkit in CUDA_HOME."""
+    overrides: tuple[str, ...]
+    """Those that are set of the variables that decide over builds."""
 
 
 def read_shell(environ: Mapping[str, str], backend: str | None = None) -> ShellVariables:
@@ -164,21 +160,11 @@ def read_shell(environ: Mapping[str, str], backend: str | None = None) -> ShellV
         environ: The variables.
         backend: The environment's: in UV_TORCH_BACKEND it is what our ``shellenv`` has set, and decides nothing else.
     """
-    variables = {name for name in (*DECIDES_OVER_BUILDS, "PYTHONHOME") if environ.get(name)}
-    if environ.get("UV_TORCH_BACKEND") == backend:
-        variables.discard("UV_TORCH_BACKEND")
-    pythonpath = _folders(environ, "PYTHONPATH")
-    return ShellVariables(
-        libraries={folder: _libraries(folder) for folder in _folders(environ, "LD_LIBRARY_PATH")},
-        torch_folders=tuple(folder for folder in pythonpath if Path(folder, "torch").is_dir()),
-        variables=frozenset(variables),
-        toolkit=_toolkit(environ.get("CUDA_HOME")),
-    )
-
-
-def _folders(environ: Mapping[str, str], variable: str) -> list[str]:
-    folders = environ.get(variable, "").split(os.pathsep)
-    return [folder for folder in folders if folder]
+    overrides = [name for name in DECIDES_OVER_BUILDS if environ.get(name)]
+    if backend and environ.get("UV_TORCH_BACKEND") == backend:
+        overrides.remove("UV_TORCH_BACKEND")
+    folders = filter(None, environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
+    return ShellVariables({folder: _libraries(folder) for folder in folders}, tuple(overrides))
 
 
 def _libraries(folder: str) -> tuple[str, ...]:
@@ -188,15 +174,6 @@ def _libraries(folder: str) -> tuple[str, ...]:
             if CUDA_LIBRARY.match(path.name) or ROCM_LIBRARY.match(path.name):
                 names.add(path.name)
     return tuple(sorted(names))
-
-
-def _toolkit(home: str | None) -> str | None:
-    """Return the major from a toolkit's version.json, which every one since 11.1 has."""
-    with suppress(OSError, ValueError, LookupError, TypeError):
-        document = read_json(Path(home, "version.json")) if home else {}
-        version = str(document["cuda"]["version"])
-        return version.partition(".")[0]
-    return None
 
 
 @dataclass(frozen=True)

@@ -58,25 +58,21 @@ CHECKS: tuple[Callable[[DoctorEvidence], DoctorFindings], ...] = (
     environment.leftovers,
     environment.torch_twice,
     environment.conda_build,
-    environment.two_cuda_majors,
     environment.guard_passed,
     application.add_ons_replace_torch,
     application.add_ons_need_extensions,
-    application.add_ons_clash,
     environment.library_path,
-    environment.python_path,
-    environment.python_home,
     environment.overrides,
-    environment.toolkit_differs,
     project.uv_undoes_build,
     project.stale_locks,
-    project.locks_apart,
     project.changed_by_hand,
     project.request_unmet,
 )
 ORDER: tuple[Where, ...] = ("machine", "environment", "project")
 DAMAGE = {"files-lost", "requirement-unmet"}
 """What explains every check that fails: the files are made again when it is repaired."""
+CHECK_S = 60
+"""How long ``uv pip check`` may take."""
 _UNMET = regex(r"The package `(\S+)` requires `(.+?)`, but (?:`(\S+)` is installed|it's not)")
 _COMPANIONS = {"torchvision": "F47", "torchaudio": "F48"}
 
@@ -174,7 +170,9 @@ def examine(
     if is_there and (named or read_marker(venv)):
         verdict, failures = _verify(venv, machine, evidence, reporter)
         examined = ExaminedEnvironment(venv, verdict, len(evidence.contents.packages))
-        findings = merge_failures([*findings, *requirements_unmet(evidence)], failures)
+        # uv reads an environment with its Python, which does not run where there is no verdict.
+        unmet = requirements_unmet(evidence) if verdict else ()
+        findings = merge_failures([*findings, *unmet], failures)
         if verdict:
             findings += unproven_devices(verdict)
     elif is_there:
@@ -280,8 +278,21 @@ def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
     What torch's family requires blocks.
     """
     command = [str(uv()), "pip", "check", "--python", str(interpreter(evidence.venv))]
-    done = process.run(command, env=uv_environment(os.environ, {}))
+    # uv starts that Python, which may never answer.
+    done = process.run(command, env=uv_environment(os.environ, {}), seconds=CHECK_S)
     found = dict.fromkeys(match.groups() for match in _UNMET.finditer(done.err))
+    if not done.ok and not found:
+        cause = f"uv pip check took more than {CHECK_S} s"
+        if done.status is not None:
+            cause = (done.err.splitlines() or ["uv pip check failed"])[-1].strip()
+        yield Finding(
+            "requirements-unchecked",
+            f"whether the packages in {evidence.venv} go together was not checked",
+            why=cause,
+            fixes=(Advice("uv", tuple(command[1:])),),
+            where="environment",
+            blocking=False,
+        )
     for name, text, version in found:
         requirement = Requirement(text)
         state = f"{version} is installed" if version else "it is not installed"

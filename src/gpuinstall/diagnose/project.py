@@ -19,10 +19,13 @@ from gpuinstall.base.text import some
 from gpuinstall.catalog.failures.problems import finding_for
 from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings, toml_table
 from gpuinstall.environments.environment import changed_build, installed_packages, unlocked_packages
-from gpuinstall.lock.declaration import changed_inputs, command_again
-from gpuinstall.lock.fit import fit, read_locks
-from gpuinstall.lock.folder_request import read_own_lock, recorded_request
-from gpuinstall.lock.lock import read_lock, version_conflicts
+from gpuinstall.lock.fit import fit
+from gpuinstall.lock.folder_request import (
+    declaring,
+    read_own_lock,
+    recorded_request,
+)
+from gpuinstall.lock.lock import read_lock
 
 FAMILY = ("torch", "torchvision", "torchaudio")
 
@@ -118,7 +121,7 @@ def _lacking(evidence: DoctorEvidence, folder: Path) -> list[str]:
     if not installed:
         return lacking
     recorded = recorded_request(folder, read_own_lock(evidence.venv))
-    recorded = recorded.declaring(evidence.project.declaration)
+    recorded = declaring(recorded, evidence.project.declaration)
     python = evidence.contents.python or "3.12"
     for requirement in map(parse_requirement, recorded.requirements):
         marker = requirement.marker
@@ -177,40 +180,6 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
         fixes=tuple(fixes),
         blocking=False,
     )
-
-
-def locks_apart(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield locks that were not made together: for other requests, or with other versions; and files that changed."""
-    folder = evidence.project.folder
-    if folder is None:
-        return
-    declaration = evidence.project.declaration
-    try:
-        locks = [lock for lock in read_locks(folder) if lock.evidence]
-        recorded = recorded_request(folder).declaring(declaration)
-    # What cannot be read is a finding of its own.
-    except (LockError, UsageError):
-        return
-    for lock in locks:
-        message = recorded.unlike(lock)
-        if message:
-            yield _stale("lock-stale", message, folder)
-    files = dict(recorded.files)
-    files.pop(declaration.file, None)
-    for reason in changed_inputs(files, folder):
-        command = Advice.parse(command_again({reason.code}, recorded.files, recorded.requirements))
-        yield Finding(
-            "lock-stale",
-            f"a lock is out of date: {reason.message}",
-            fixes=(replace(command, place=folder),) if command else (),
-            where="project",
-            blocking=False,
-        )
-    conflicts = version_conflicts(locks)
-    if conflicts:
-        texts = [f"{name} {', '.join(versions)}" for name, versions in conflicts.items()]
-        finding = _stale("locks-disagree", f"the locks disagree: {'; '.join(texts)}", folder)
-        yield replace(finding, why="they were not made together")
 
 
 def _stale(code: str, message: str, folder: Path | None) -> Finding:

@@ -12,10 +12,8 @@ import sys
 import time
 import zlib
 
-from gpuinstall.base.in_use import hold
+from gpuinstall.environments.stamp import file_stamp
 
-KEPT_RECEIPTS = 32
-"""How many stay, those written last: one may take 300 kB."""
 _MOST_BYTES = 3_000_000
 COARSE_NS = 1_000_000_000
 """What changed so shortly before it was looked at may change again and show the same time."""
@@ -97,6 +95,7 @@ class Receipt:
 
         ``libraries`` is the folder of those that it loads before the system's.
         """
+        from contextlib import suppress
         from pathlib import Path
 
         from gpuinstall.base.errors import InstallationError
@@ -107,31 +106,18 @@ class Receipt:
         known = f"{source}/catalog/data", learned, *_PLACES
         folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
         own = (libraries,) if libraries else ()
-        rows = [(_stamp(path), path) for path in (*paths, *known, *folders, *own)]
-        if any(
-            abs(self.since - int(stamp.partition(" ")[0] or 0)) < COARSE_NS for stamp, _ in rows
-        ):
+        stamps = {path: file_stamp(path) for path in (*paths, *known, *folders, *own)}
+        if any(abs(self.since - time) < COARSE_NS for _, time, _ in stamps.values()):
             return
-        file = Path(self.file)
         start = "python" * is_script
         if libraries:
             start = f"{start}\t{libraries}"
-        try:
-            write_atomically(
-                file,
-                "\n".join((self.state, venv, start, *map("\t".join, rows))),
-            )
+        rows = [f"{stamp}\t{path}" for path, stamp in stamps.items()]
+        file = Path(self.file)
+        # A cache that is not to be had, or a path that is no text.
+        with suppress(InstallationError, OSError, ValueError):
+            write_atomically(file, "\n".join((self.state, venv, start, *rows)))
             file.chmod(0o600)
-            for old in sorted(
-                file.parent.glob("[0-9a-f]" * 8), key=lambda kept: kept.stat().st_mtime
-            )[:-KEPT_RECEIPTS]:
-                old.unlink(missing_ok=True)
-        except (
-            InstallationError,
-            OSError,
-            ValueError,
-        ):  # a cache that is not to be had, a path that is no text
-            return
 
 
 def receipt_of(words: list[str]) -> Receipt | None:
@@ -172,23 +158,14 @@ def run_again(words: list[str]) -> None:
             state, venv, start, *rows = file.read().split("\n")
         if state != receipt.state or not is_ours:
             return
-        folder = os.path.dirname(venv)
-        # Before its files are looked at, which another run may be exchanging.
-        if os.path.dirname(folder) == scripts_folder() and not hold(folder):
-            return
         stamps = (row.partition("\t") for row in rows)
-        if any(_stamp(path) != stamp for stamp, _, path in stamps):
+        if any(str(file_stamp(path)) != stamp for stamp, _, path in stamps):
             return
         python, _, libraries = start.partition("\t")
         command = [python, *receipt.command] if python else receipt.command
         os.execvpe(command[0], command, activated(venv, libraries))  # noqa: S606
     except (OSError, ValueError):
         return
-
-
-def scripts_folder() -> str:
-    """Return where the environments of scripts lie; ``files.own_cache_folder`` takes longer to import."""
-    return os.path.join(_cache_folder(), "scripts")
 
 
 def _cache_folder() -> str:
@@ -211,14 +188,6 @@ def activated(venv: str, libraries: str = "") -> dict[str, str]:
         "PATH": f"{programs}{os.pathsep}{variables.get('PATH', os.defpath)}",
         "VIRTUAL_ENV": venv,
     }
-
-
-def _stamp(path: str) -> str:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ""
-    return f"{status.st_mtime_ns} {status.st_size}"
 
 
 def _text(path: str) -> str:

@@ -93,7 +93,7 @@ def any_dockerfile(locks: Sequence[Lock], extras: Collection[str] = ()) -> str:
     environments = ""
     for lock in locks:
         # Each start decides whether the libraries count on its machine.
-        options = " --cuda-compat" if "url" in lock.cuda_compat else ""
+        options = " --cuda-compat" if "url" in lock.record.cuda_compat else ""
         environments += parts["environment"].format(target=lock.target, options=options)
     text: str = parts["any"].format(
         rows="\n".join(f"#   {lock.name:20} torch {lock.versions.get('torch')}" for lock in locks),

@@ -93,7 +93,7 @@ def _virtual_packages(lock: Lock) -> dict[str, str]:
     packages = {}
     cudas = [gpus.cudas[0] for gpus in needs.gpus if gpus.cudas]
     # Of libraries that serve older drivers too, conda knows nothing.
-    if cudas and not lock.cuda_compat:
+    if cudas and not lock.record.cuda_compat:
         packages["__cuda"] = str(min(cudas))
     if needs.glibc:
         packages["__glibc"] = needs.glibc

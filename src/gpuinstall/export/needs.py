@@ -23,7 +23,7 @@ from gpuinstall.base.versions import CudaVersion, DriverVersion
 from gpuinstall.catalog.gpus import other_chips, products
 from gpuinstall.export.pins import backend_of, systems_of
 from gpuinstall.lock.fit import fit
-from gpuinstall.lock.lock import LockedFile, files_of_package
+from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.target import Target
 from gpuinstall.machine.vendors import VENDORS
 
@@ -276,13 +276,10 @@ def _glibc(lock: Lock, group: _MachineKind) -> int:
     # Whatever a wheel asks for, some glibc has it.
     target = Target(CPU.tag, group.os, group.arch, glibc="2.99")
     tags = set(target.tags(str(lock.python)))
-    newest = 0
-    for package in lock.pylock.packages:
-        levels: list[int] = []
-        for file in files_of_package(package):
-            levels += _levels(file, tags)
-        newest = max(newest, min(levels, default=0))
-    return newest
+    levels: dict[str, list[int]] = {}
+    for package, file in lock.entries:
+        levels.setdefault(package, []).extend(_levels(file, tags))
+    return max((min(found, default=0) for found in levels.values()), default=0)
 
 
 def _levels(file: Any, tags: set[Tag]) -> Iterator[int]:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.backend import CPU
+from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.text import visible
 from gpuinstall.catalog import load_catalog
 from gpuinstall.export.pins import backend_of, one_python, requirement_of
@@ -83,7 +84,7 @@ def _requirements(locks: Sequence[Lock]) -> Iterator[str]:
     for lock in locks:
         for package, requirement in _locked(lock):
             holders[package, requirement].append(lock)
-    inputs = {"torch"}.union(*(lock.requested_names for lock in locks))
+    inputs = {"torch"}.union(*(requirement_names(lock.record.inputs) for lock in locks))
     for (package, requirement), own_locks in holders.items():
         markers = " or ".join(_markers(own_locks))
         is_input_of_all = package in inputs and len(own_locks) == len(locks)

@@ -12,7 +12,7 @@ from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import remove_path
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.environments.proof_record import file_stamp
+from gpuinstall.environments.stamp import file_stamp
 from gpuinstall.lock.declaration import PROJECT_FILES
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ def unchanged_packages(
 ) -> frozenset[str]:
     """Return the packages that are to stay as they are; none if torch or Python changes, as all depend on them.
 
-    None either if a package that goes or moves shares files with one that stays: all are installed in their order then.
+    None either if a package that goes or moves shares files with one that stays, or has no RECORD to be uninstalled by:
+    all are installed in their order then.
 
     Args:
         existing: The environment that is to be changed.
@@ -63,7 +64,7 @@ def unchanged_packages(
         if before.get(name) == folder and _is_built_since(folder, existing.built_ns):
             unchanged.add(name)
     leaving = leaving_packages(existing, unchanged)
-    if leaving and _share_files(existing.paths.venv, leaving):
+    if leaving and not _can_leave(existing.paths.venv, leaving):
         return frozenset()
     return frozenset(unchanged)
 
@@ -83,12 +84,17 @@ def leaving_packages(existing: ExistingEnvironment, unchanged: Collection[str]) 
     return sorted(existing.packages.keys() - {*unchanged, "pip"})
 
 
-def _share_files(venv: Path, leaving: Collection[str]) -> bool:
-    """Whether a package that leaves has recorded a file of one that stays: to uninstall it would take that."""
-    files: dict[bool, set[str]] = {True: set(), False: set()}
+def _can_leave(venv: Path, leaving: Collection[str]) -> bool:
+    """Whether packages can be uninstalled: each has a RECORD, and none has recorded a file of one that stays."""
+    going = set[str]()
+    staying = set[str]()
     for package in read_packages(packages_folders(venv)):
-        files[package.name in leaving].update(file.path for file in package.files)
-    return not files[True].isdisjoint(files[False])
+        is_leaving = package.name in leaving
+        if is_leaving and not package.record_text:
+            return False
+        files = going if is_leaving else staying
+        files.update(file.path for file in package.files)
+    return going.isdisjoint(staying)
 
 
 def editable_folders(lock: Lock, folder: Path) -> dict[str, Path]:

@@ -28,15 +28,15 @@ from gpuinstall.environments.environment import (
 )
 from gpuinstall.environments.ownership import is_environment, user_paths
 from gpuinstall.environments.packages import top_packages
-from gpuinstall.environments.proof_record import read_proof_record
 from gpuinstall.environments.records import was_made_here
+from gpuinstall.environments.stamp import read_stamp
 from gpuinstall.lock.folder_request import read_own_lock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpuinstall.base.machine import Machine
-    from gpuinstall.environments.proof_record import ProofRecord
+    from gpuinstall.environments.stamp import Stamp
     from gpuinstall.lock.lock import Lock
 
 
@@ -58,8 +58,8 @@ class ExistingEnvironment:
     """The locks in the folder that holds it."""
     made_here: bool = True
     """Whether this user made it; else it may have come with the folder, and its marker is not believed."""
-    proof: ProofRecord | None = None
-    """Its proof on this machine, if all that it covers is as it was."""
+    stamp: Stamp | None = None
+    """What was proven of it on this machine, if that still holds."""
 
     @property
     def built_ns(self) -> int:
@@ -71,13 +71,13 @@ class ExistingEnvironment:
     @property
     def is_proven(self) -> bool:
         """Whether every device of this machine passed, and all that the proof covers is as it was."""
-        return self.proof is not None and self.proof.is_passed
+        return self.stamp is not None and self.stamp.is_passed
 
     @property
     def verdict(self) -> dict[str, Any]:
         """The Verdict document of its last proof; empty if there was none."""
-        if self.proof:
-            return self.proof.verdict
+        if self.stamp:
+            return self.stamp.verdict
         return self.marker.verdict if self.marker else {}
 
     @cached_property
@@ -98,8 +98,8 @@ class ExistingEnvironment:
             return ""
         venv = self.paths.venv
         changed = changed_build(venv, self.packages, self._locked, load_catalog().is_tied)
-        if changed or self.proof:
-            # The files of torch that a proof covers are whole; to look at all 12,000 takes a tenth of a second.
+        if changed or self.stamp:
+            # To look at all 12,000 files of torch takes a tenth of a second.
             return changed
         return damaged_torch(venv)
 
@@ -134,18 +134,16 @@ class ExistingEnvironment:
 
     @property
     def evidence(self) -> list[str]:
-        """The files that a judgement of it was read from: of torch, all but its headers."""
+        """The files that a judgement of it was read from."""
         venv = self.paths.venv
         files = [venv / NAME, venv / "pyvenv.cfg", interpreter(venv), *packages_folders(venv)]
         if self.lock:
             files.append(venv / self.lock.name)
-        evidence = list(map(str, files))
-        for torch in packages_called({"torch"}, venv):
-            for file in torch.files:
-                path = f"{torch.record.parent}/{file.path}"
-                if "/include/" not in file.path and not path.endswith(".pyc"):
-                    evidence.append(path)
-        return evidence
+        files += [torch.record / "RECORD" for torch in packages_called({"torch"}, venv)]
+        covered = self.stamp.files.values() if self.stamp else ()
+        for stamps in covered:
+            files += [venv / path for path in stamps]
+        return list(dict.fromkeys(map(str, files)))
 
     @property
     def pinned_locks(self) -> list[Lock]:
@@ -250,27 +248,27 @@ def inspect_environment(
         packages=packages,
         has_python=interpreter(venv).exists(),
         made_here=was_made_here(venv, venv),
-        proof=standing_proof(venv, marker, here),
+        stamp=standing_stamp(venv, marker, here),
     )
 
 
-def standing_proof(
+def standing_stamp(
     venv: Path,
     marker: Marker,
     machine: Machine | None,
-) -> ProofRecord | None:
-    """Return the proof of an environment on a machine; None if there is none, or a file that it covers has changed."""
+) -> Stamp | None:
+    """Return the stamp of an environment on a machine; None if there is none, or it holds no longer."""
     if machine is None:
         return None
-    record = read_proof_record(str(proof_file(marker.id, machine)))
-    if record is None or record.machine != fingerprint(machine) or record.changed_file(str(venv)):
+    stamp = read_stamp(str(stamp_file(marker.id, machine)))
+    if stamp is None or stamp.machine != fingerprint(machine) or not stamp.holds(str(venv)):
         return None
-    return record
+    return stamp
 
 
-def proof_file(identity: str, machine: Machine) -> Path:
-    """Return the file for the proof of an environment, by the id of its marker, on a machine."""
-    return own_cache_folder() / "proofs" / f"{identity}-{fingerprint(machine)[:16]}.json"
+def stamp_file(identity: str, machine: Machine) -> Path:
+    """Return the file for the stamp of an environment, by the id of its marker, on a machine."""
+    return own_cache_folder() / "stamps" / f"{identity}-{fingerprint(machine)[:16]}.json"
 
 
 def check_replaceable(paths: EnvironmentPaths) -> None:

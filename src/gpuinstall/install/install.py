@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.proof_record import file_stamp
+from gpuinstall.environments.stamp import file_stamp
 from gpuinstall.install.environment_lock import is_idle
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
 from gpuinstall.install.options import Action, InstallOptions, InstallResult, InstallState
@@ -141,8 +141,7 @@ def read_state(
         UsageError: something of the user's is in the way.
         LockError: a lock cannot be read.
     """
-    folder_request = project.read_folder_request(quiet=again or catalog is not None)
-    request = project.environment_request(folder_request)
+    request = project.environment_request(project.read_request(quiet=again or catalog is not None))
     folder = project.paths.folder
     here = project.here(request)
     existing = inspect_environment(project.paths, here)
@@ -161,7 +160,6 @@ def read_state(
         catalog = with_locked_builds(known, folder, project.session)
     return InstallState(
         existing,
-        folder_request,
         request=LockRequest(project.machine, request, catalog),
         here=here,
         options=options,
@@ -206,10 +204,8 @@ def _report_misfits(state: InstallState, project: Project) -> None:
     if state.fit is None and len(others) < len(state.misfits):
         project.reporter.step("Lock", "a new one: the request has changed")
     for misfit in others:
-        project.reporter.step(
-            "Lock",
-            f"{misfit.candidate.name} does not fit: {misfit.reason.message}",
-        )
+        text = f"{misfit.candidate.name} does not fit: {misfit.reason.message}"
+        project.reporter.detail("Lock", text)
 
 
 def _install_next(

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
     from gpuinstall.install.inspection import ExistingEnvironment
     from gpuinstall.lock.fit import Fit
-    from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.lock.lock import Lock, VersionChange
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.plan.values import Choice
@@ -130,9 +129,7 @@ class InstallState:
     """What an installation starts from: what lies there, and what is requested."""
 
     existing: ExistingEnvironment
-    folder_request: FolderRequest
     request: LockRequest
-    """The request for a lock that was made of it."""
     here: Machine | None
     """This machine; None if kernels cannot run on it."""
     options: InstallOptions
@@ -247,8 +244,9 @@ class InstallState:
         """Yield how to have the libraries that a lock was made with, if it is the driver that is too old for it."""
         for misfit in self.misfits:
             lock = misfit.candidate
-            if lock.cuda_compat and misfit.reason.code.startswith("driver-too-old"):
-                package = f"cuda-compat {lock.cuda_compat.get('driver', '')}"
-                option = "--cuda-compat" if "url" in lock.cuda_compat else "--cuda-compat-from PATH"
+            compat = lock.record.cuda_compat
+            if compat and misfit.reason.code.startswith("driver-too-old"):
+                package = f"cuda-compat {compat.get('driver', '')}"
+                option = "--cuda-compat" if "url" in compat else "--cuda-compat-from PATH"
                 yield f"Run it again with {option}: {package}, with which {lock.name} was made"
                 return

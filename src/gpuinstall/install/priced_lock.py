@@ -148,7 +148,6 @@ class PricedLock:
             self.of,
             state.request.request,
             project.session,
-            state.folder_request,
             project.paths.folder,
         )
         return Fit(lock, self.of.plan)
@@ -251,9 +250,9 @@ def _reported_sizes(resolution: Resolution) -> dict[str, int]:
 
 def _unmoved(state: InstallState, versions: Mapping[str, str]) -> Iterator[str]:
     """Yield why a package that was to go or to be upgraded is in the environment as before."""
-    existing, request = state.existing, state.folder_request
+    existing, request = state.existing, state.request.request
     requirements = list(map(parse_requirement, (*request.requirements, *request.constraints)))
-    inputs = existing.lock.inputs if existing.lock else ()
+    inputs = existing.lock.record.inputs if existing.lock else ()
     requested_before = {parse_requirement(text).name for text in inputs}
     no_longer_requested = requested_before - {requirement.name for requirement in requirements}
     packages = read_packages(packages_folders(existing.paths.venv))
@@ -283,6 +282,5 @@ def builds_of(
         fit.lock.versions,
         machine,
         project.session,
-        project.sourcing.wheels,
     )
     return source_builds(tomli.loads(fit.lock.text)), site

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.errors import InstallationError, VerificationError
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.units import number_of
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.catalog.loader import load_catalog
@@ -29,11 +28,10 @@ if TYPE_CHECKING:
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Build, Catalog
     from gpuinstall.environments.packages import InstalledPackage
-    from gpuinstall.environments.proof_record import ProofRecord
+    from gpuinstall.environments.stamp import Stamp
     from gpuinstall.environments.written_files import WriteFault
     from gpuinstall.lock.fit import Fit
     from gpuinstall.project import Project
-    from gpuinstall.verify.cover import ProofCover
     from gpuinstall.verify.verdict import Verdict
 
 
@@ -186,14 +184,14 @@ class Installation:
     """Its interpreter."""
     is_ours: bool = True
     """Whether its proof is recorded, to be kept as long as nothing changes."""
-    earlier: ProofRecord | None = None
+    earlier: Stamp | None = None
     """The proof of the environment that this one has its torch from."""
     copied_from: str = NOT_COPIED
     """The id of the environment of which this one is a copy."""
     verdict: dict[str, Any] = field(default_factory=dict)
     """The document of the verdict; empty if there is none yet."""
-    proof: ProofRecord | None = None
-    """The record of the proof."""
+    stamp: Stamp | None = None
+    """What it was when it was proven."""
     is_proof_kept: bool = False
     """Whether no kernel of torch had to run, because nothing that the earlier proof covers has changed."""
 
@@ -215,32 +213,32 @@ def verify(
     """
     if not installation.is_ours:
         return replace(installation, verdict=prove(installation, here, project).to_dict())
-    from gpuinstall.verify.cover import read_cover  # which takes long to load
+    from gpuinstall.verify.cover import take_stamp  # which takes long to load
 
     # Before kernels run: what changes meanwhile was not proven.
-    cover = read_cover(installation.venv, installation.fit.lock.hashes_by_package)
-    kept_verdict = _kept_verdict(installation, cover, here, project)
+    stamp = take_stamp(installation.venv, fingerprint(project.machine))
+    kept_verdict = _kept_verdict(installation, stamp, here, project)
     verdict = kept_verdict or prove(installation, here, project).to_dict()
     return replace(
         installation,
         verdict=verdict,
-        proof=cover.record(fingerprint(project.machine), verdict),
+        stamp=stamp.proven(verdict),
         is_proof_kept=kept_verdict is not None,
     )
 
 
 def _kept_verdict(
     installation: Installation,
-    cover: ProofCover,
+    stamp: Stamp,
     here: Machine | None,
     project: Project,
 ) -> dict[str, Any] | None:
     """Return the verdict of the earlier proof, with that of new programs; None if all has to be proven."""
     earlier = installation.earlier
-    if earlier is None or not earlier.proves(_gpus(installation)) or not cover.keeps(earlier):
+    if earlier is None or not earlier.proves(_gpus(installation)) or not stamp.keeps(earlier):
         return None
-    verdict = without_programs(earlier.verdict, earlier.programs.keys() - cover.programs.keys())
-    new = cover.new_programs(earlier)
+    verdict = without_programs(earlier.verdict, earlier.programs - stamp.programs)
+    new = stamp.new_programs(earlier)
     if not new:
         return verdict
     tested = prove(installation, here, project, programs=new)
@@ -293,14 +291,7 @@ def _gpus(installation: Installation) -> tuple[int, ...]:
 
 def summary(verdict: Verdict) -> str:
     """Return in one line what became of each device."""
-    parts = []
-    for device in verdict.devices:
-        result = device.unproven or device.status
-        if device.status == "passed":
-            count = sum(check.status == "passed" for check in device.checks)
-            result = number_of(count, "check")
-        parts.append(f"{device.label}: {result}")
-    return " · ".join(parts)
+    return " · ".join(f"{device.label}: {device.outcome}" for device in verdict.devices)
 
 
 def catalog_without(

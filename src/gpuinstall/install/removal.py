@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageError
-from gpuinstall.base.files import is_folder, remove_path
-from gpuinstall.base.in_use import hold_alone
+from gpuinstall.base.errors import GpuInstallError, UsageError
+from gpuinstall.base.files import is_folder, own_cache_folder, remove_file, remove_path
 from gpuinstall.base.text import some
 from gpuinstall.environments.cuda_compat.libraries import libraries_beside, remove_libraries
 from gpuinstall.environments.environment import added_packages, read_marker
@@ -22,7 +21,6 @@ from gpuinstall.install.scripts import cached_folders, remove_cached, script_env
 from gpuinstall.install.swap import size_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from gpuinstall.base.reporter import Reporter
@@ -66,7 +64,7 @@ def remove(
         for folder in removed:
             for cache in list(folder.rglob("__pycache__")):
                 remove_path(cache)
-    with _unused(paths), environment_lock(paths, reporter, wait):
+    with environment_lock(paths, reporter, wait):
         removed = find_removable(paths, previous_only=previous_only, with_packages=with_packages)
         libraries = None if previous_only else _libraries_of_last(paths)
         for folder in removed:
@@ -88,7 +86,7 @@ def find_prunable() -> dict[Path, int]:
 def prune(reporter: Reporter) -> dict[Path, int]:
     """Remove the environments in the cache, and the previous ones that this user has replaced; return their bytes.
 
-    What is in use stays, and is named.
+    What is in use stays, and is named. The stamps of environments that are gone go with them, and the receipts of ``run``.
     """
     removed = {}
     for folder in cached_folders():
@@ -100,6 +98,12 @@ def prune(reporter: Reporter) -> dict[Path, int]:
             removed |= remove(paths, reporter, previous_only=True, wait=0)
     for folder in find_prunable():
         reporter.warn(f"{folder} stays: it is in use, or has files of yours")
+    markers = map(read_marker, remembered())
+    alive = {marker.id for marker in markers if marker}
+    for stamp in own_cache_folder().glob("stamps/*.json"):
+        if stamp.name.rpartition("-")[0] not in alive:
+            remove_file(stamp)
+    remove_path(own_cache_folder() / "runs")
     return removed
 
 
@@ -157,22 +161,3 @@ def _libraries_of_last(paths: EnvironmentPaths) -> CompatLibraries | None:
         if other != paths.venv and read_marker(other):
             return None
     return libraries_beside(paths.folder)
-
-
-@contextmanager
-def _unused(paths: EnvironmentPaths) -> Iterator[None]:
-    """Hold an environment in the cache alone; raise InstallationError if a program runs in it."""
-    if paths.folder.parent.resolve() != script_environments().resolve():
-        yield
-        return
-    descriptor = hold_alone(str(paths.folder))
-    if descriptor is None:
-        raise InstallationError(
-            "busy",
-            f"a program runs in {paths.venv}",
-            hint="Wait for it to end; then run this command again",
-        )
-    try:
-        yield
-    finally:
-        os.close(descriptor)

@@ -19,7 +19,6 @@ from gpuinstall.base.files import (
     remove_file,
     write_atomically,
 )
-from gpuinstall.base.in_use import IN_USE, hold_alone
 from gpuinstall.base.shell import quoted
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.records import forget
@@ -53,8 +52,6 @@ class Script(NamedTuple):
     """What says where packages come from."""
     request: tuple[str, ...] = ()
     """A folder's own request, and its locks: with another one the environment is another one too."""
-    number: int = 1
-    """Which of its environments: another one if a program runs in the first and it does not fit here."""
 
     @classmethod
     def of_folder(
@@ -85,8 +82,6 @@ class Script(NamedTuple):
             *self.constraints,
             *recorded_sources(self.settings),
         ]
-        if self.number > 1:
-            words.append(str(self.number))
         digest = hashlib.sha256(os.fsencode("\0".join(words))).hexdigest()[:12]
         # uv takes only paths that are UTF-8, and a file's name may have 255 bytes.
         name = re.sub(r"[^\w.-]", "_", self.file.stem)[:40]
@@ -104,10 +99,6 @@ class Script(NamedTuple):
         if self.file.is_dir():
             return ""
         return f"gpuinstall lock --script {quoted(self.file)} --upgrade   # makes it again"
-
-    def next(self) -> Script:
-        """Return the same with another environment."""
-        return self._replace(number=self.number + 1)
 
     def bring_locks(self) -> None:
         """Copy the locks that lie beside it to its environment, where they are judged like any others.
@@ -194,10 +185,7 @@ def _malformed(file: Path, reason: str) -> UsageError:
 
 
 def remove_cached(folder: Path, reporter: Reporter) -> bool:
-    """Remove one environment in the cache, unless a program uses it; return whether it is gone."""
-    descriptor = hold_alone(str(folder))
-    if descriptor is None:
-        return False
+    """Remove one environment in the cache; return whether it is gone."""
     try:
         paths = EnvironmentPaths.at(folder / ".venv")
         if os.path.lexists(paths.venv):
@@ -208,14 +196,12 @@ def remove_cached(folder: Path, reporter: Reporter) -> bool:
                 dispose(paths.venv, paths, reporter)
                 dispose(paths.previous, paths, reporter)
             forget(paths.venv)
-        for file in (*locks_in(folder), folder / IN_USE):
+        for file in locks_in(folder):
             remove_file(file)
         folder.rmdir()
     except (GpuInstallError, OSError):
         # Another run works there, or it has files of the user's.
         return False
-    finally:
-        os.close(descriptor)
     return True
 
 

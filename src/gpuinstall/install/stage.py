@@ -30,7 +30,6 @@ from gpuinstall.install.clone import copy_environment, leaving_packages
 from gpuinstall.install.priced_lock import PricedLock, builds_of
 from gpuinstall.install.proof import Installation, check_links, check_written_files
 from gpuinstall.lock.beside import members_beside
-from gpuinstall.lock.compiled import keep_wheel, kept_wheel
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import Fit
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
@@ -100,13 +99,13 @@ def build(
     installed = number_of(len(installed_packages(paths.staging)), "package")
     if is_clone:
         installed += f", {len(new)} of them new"
-    session.reporter.step("Installed", installed, monotonic() - start)
+    session.reporter.detail("Installed", installed, monotonic() - start)
     copied = priced.existing if is_clone else None
     return Installation(
         fit,
         paths.staging,
         interpreter(paths.staging),
-        earlier=copied.proof if copied else None,
+        earlier=copied.stamp if copied else None,
         copied_from=copied.marker.id if copied and copied.marker else NOT_COPIED,
     )
 
@@ -235,22 +234,12 @@ def _install(
     """Have uv install packages of a lock; return the lock with the hashes that it lacked."""
     paths, session = project.paths, project.session
     all_builds, site = builds_of(fit, project.machine, project)
-    builds = []
-    compiled = {}
-    for each in all_builds:
-        if each.package not in names:
-            continue
-        wheel = kept_wheel(site.compiled(each), session.reporter)
-        if wheel:
-            compiled[each.package] = wheel
-        else:
-            builds.append(each)
-    packages = site_packages(paths.staging, fit.choice.python)
+    builds = [build for build in all_builds if build.package in names]
     constraints = session.scratch / "build-constraints.txt"
     write_temporarily(constraints, f"{_torch_requirement(fit.lock)}\n")
     variables = {
         "UV_BUILD_CONSTRAINT": str(constraints),
-        **sync_variables(builds, site, str(packages)),
+        **sync_variables(builds, site),
     }
     transfer = Transfer(
         fit.lock,
@@ -261,7 +250,6 @@ def _install(
         heads=priced.heads,
         wheels=project.sourcing.wheels,
         only=names,
-        compiled=compiled,
     )
     put = uv.sync if len(names) == len(fit.lock.names) else uv.add
     command = put(
@@ -274,14 +262,10 @@ def _install(
     settings = sync_settings(builds, site, index if is_served(index) else None)
     try:
         write_temporarily(paths.build_settings, settings)
-        lock = transfer.run(command, session, variables)
+        return transfer.run(command, session, variables)
     finally:
         paths.private_lock.unlink(missing_ok=True)
         paths.build_settings.unlink(missing_ok=True)
-    for each in builds:
-        if each.source:
-            keep_wheel(site.compiled(each), str(each), session.uv_cache, packages)
-    return lock
 
 
 def _torch_requirement(lock: Lock) -> str:

@@ -11,7 +11,7 @@ from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import joined
 from gpuinstall.environments.records import say_stranger
-from gpuinstall.install.inspection import ExistingEnvironment, inspect_environment, proof_file
+from gpuinstall.install.inspection import ExistingEnvironment, inspect_environment, stamp_file
 from gpuinstall.install.install import install, read_state
 from gpuinstall.install.options import Action, InstallOptions, InstallResult, InstallState
 from gpuinstall.install.proof import Installation, preflighted, verify
@@ -31,7 +31,6 @@ def environment_to_start(
     *,
     proof: bool = True,
     installing: bool = False,
-    replacing: bool = False,
 ) -> tuple[EnvironmentPaths, list[str]]:
     """Choose among the environments of a folder by the rules of ``sync``, and prove the one that is chosen.
 
@@ -40,7 +39,6 @@ def environment_to_start(
         proof: Whether to run kernels if this machine was not proven with the lock yet; that it was is kept in the
             user's cache.
         installing: Whether to bring an environment that is not there.
-        replacing: Whether to bring it also in place of what is not ours.
 
     Returns:
         The environment, and the files by which it was chosen and found proven; none of these if there is more to do or
@@ -78,15 +76,15 @@ def environment_to_start(
             existing.check_unchanged()
             proven = verify(Installation(fit, venv, interpreter(venv)), machine, project)
             status = proven.verdict["status"]
-            if existing.marker and proven.proof and proven.proof.is_passed:
-                proven.proof.write(proof_file(existing.marker.id, machine))
+            if existing.marker and proven.stamp and proven.stamp.is_passed:
+                proven.stamp.write(stamp_file(existing.marker.id, machine))
         case Action.BUILD:
             target = fit.lock.target
             sync = joined(("gpuinstall", "sync", "--target", target, "--venv", str(venv)))
             if not installing:
                 message = f"there is no environment of {fit.lock.name} at {venv}"
                 raise UsageError("environment-missing", message, hint=sync)
-            options = replace(locked, target=target, replace=replacing)
+            options = replace(locked, target=target)
             result = _install(fit, existing.paths, options, project, sync=sync)
             status = result.verdict["status"]
     if status != "passed":
@@ -105,12 +103,8 @@ def _evidence(
     """Return the files by which an environment was chosen and found proven."""
     folder = project.paths.venv.parent
     settings = [str(path) for path in folder.iterdir() if path.suffix in (".toml", ".txt", ".lock")]
-    covered: list[str] = []
-    if existing.marker and existing.proof:
-        covered.append(str(proof_file(existing.marker.id, machine)))
-        paths = set(existing.proof.startup).union(*existing.proof.files.values())
-        covered += [str(existing.paths.venv / path) for path in sorted(paths)]
-    return [str(folder), *settings, *covered, *existing.evidence]
+    stamps = [str(stamp_file(existing.marker.id, machine))] if existing.marker else []
+    return [str(folder), *settings, *stamps, *existing.evidence]
 
 
 def _install(

@@ -33,7 +33,7 @@ from gpuinstall.environments.guard import renew_uv_guard
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.records import remember, was_at
 from gpuinstall.install.environment_lock import WAIT_S, environment_lock
-from gpuinstall.install.inspection import proof_file
+from gpuinstall.install.inspection import stamp_file
 from gpuinstall.install.options import Action
 from gpuinstall.install.proof import Installation, check_written_files, verify
 from gpuinstall.install.swap import finish_swap, swap_in
@@ -115,13 +115,13 @@ class OwnPlace:
     def commit(self, installation: Installation, here: Machine | None) -> None:
         """Keep the proof, and put what was built in its place."""
         paths = self.project.paths
-        venv, proof = installation.venv, installation.proof
+        venv, stamp = installation.venv, installation.stamp
         marker = self._marker(installation)
         # An environment whose marker is not remembered passes for a stranger's: that comes first.
         remember(paths.venv, marker.id)
         marker.write(venv)
-        if here and proof:
-            proof.write(proof_file(marker.id, here))
+        if here and stamp:
+            stamp.write(stamp_file(marker.id, here))
         if venv == paths.venv:
             return
         swap_in(paths, venv, self.project.reporter)
@@ -248,7 +248,7 @@ class ForeignPlace:
         words = cache_words(None, fit.choice, session)
         run_uv(uv.put_into(environment.python, private_lock, words), session.from_cache())
         installed = number_of(len(wheels), "package")
-        self.project.reporter.step("Installed", installed, monotonic() - start)
+        self.project.reporter.detail("Installed", installed, monotonic() - start)
         packages = read_packages(environment.packages_folders)
         for fault in check_written_files(packages, names, environment.root):
             self.project.reporter.warn(fault.message)

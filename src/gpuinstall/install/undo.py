@@ -40,8 +40,8 @@ from gpuinstall.base.values import dataclass
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.ownership import recorded_paths
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.environments.proof_record import file_stamp
 from gpuinstall.environments.records import is_vouched, vouch
+from gpuinstall.environments.stamp import file_stamp
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -35,59 +35,37 @@ def members_beside(
     the default index only the versions are known that the catalogue pairs with it; its other members come from there.
     """
     names = sorted(catalog.family - fit.lock.names)
-    members = []
     if fit.choice.index is None:
-        for name in names:
-            paired = _paired_versions(name, fit, catalog)
-            if paired:
-                members.append(FamilyMember(name, version=paired[0]))
-        return tuple(members)
-    pages = _pages(names, fit, catalog, session)
-    wheels = {name: _newest(name, pages.get(name, ()), fit, catalog) for name in names}
+        paired = {name: _paired_versions(name, fit, catalog) for name in names}
+        return tuple(
+            FamilyMember(name, version=versions[0]) for name, versions in paired.items() if versions
+        )
+    sources, client = session.sources, session.client
+    backend = fit.choice.build.backend.tag
+    listed = frozenset(names)
+    with suppress(InstallationError):
+        on_index = index_names(sources, client, backend)
+        # A mirror of plain files, and a folder of them, have no page of names.
+        if on_index and not sources.find_links:
+            listed &= on_index
+
+    def wheel_of(name: str) -> Wheel | None:
+        with suppress(InstallationError):
+            if name in listed:
+                return _newest(name, family_wheels(sources, client, backend, name), fit, catalog)
+        return None
+
+    wheels = dict(zip(names, side_by_side(wheel_of, names), strict=True))
     files = [
         LockedFile(wheel.package, wheel.url, wheel.sha256) for wheel in wheels.values() if wheel
     ]
     hashes = known_hashes(files, session).known
-    for name, wheel in wheels.items():
-        member = FamilyMember(name)
-        if wheel:
-            sha256 = hashes.get(wheel.url)
-            member = FamilyMember(
-                name,
-                str(wheel.version),
-                wheel.url,
-                sha256,
-            )
-        members.append(member)
-    return tuple(members)
-
-
-def _pages(
-    names: Sequence[str],
-    fit: Fit,
-    catalog: Catalog,
-    session: Session,
-) -> dict[str, tuple[Wheel, ...]]:
-    """Return what the source of a lock's torch lists of packages."""
-    backend = fit.choice.build.backend.tag
-    listed: frozenset[str] = frozenset()
-    with suppress(InstallationError):
-        listed = index_names(session.sources, session.client, backend)
-    # A mirror of plain files, and a folder of them, have no page of names.
-    if listed and not session.sources.find_links:
-        names = sorted(listed & catalog.family)
-
-    def page_of(name: str) -> tuple[Wheel, ...]:
-        with suppress(InstallationError):
-            return family_wheels(
-                session.sources,
-                session.client,
-                backend,
-                name,
-            )
-        return ()
-
-    return dict(zip(names, side_by_side(page_of, names), strict=True))
+    return tuple(
+        FamilyMember(name, str(wheel.version), wheel.url, hashes.get(wheel.url))
+        if wheel
+        else FamilyMember(name)
+        for name, wheel in wheels.items()
+    )
 
 
 def _newest(
@@ -101,21 +79,14 @@ def _newest(
         target = Target.parse(fit.lock.target)
     except UsageError:
         return None
-    tags = target.tags(fit.choice.python)
-    wheels = [wheel for wheel in fitting(listed, target.backend, tags) if wheel.package == name]
+    fitting_wheels = fitting(listed, target.backend, target.tags(fit.choice.python))
+    wheels = [wheel for wheel in fitting_wheels if wheel.package == name]
     paired = _paired_versions(name, fit, catalog)
     if paired is None:
         final = [wheel for wheel in wheels if not wheel.version.is_prerelease]
-        return max(
-            final,
-            key=lambda wheel: wheel.version,
-            default=None,
-        )
+        return max(final, key=lambda wheel: wheel.version, default=None)
     by_version = {wheel.version.public: wheel for wheel in wheels}
-    for version in paired:
-        if version in by_version:
-            return by_version[version]
-    return None
+    return next((by_version[version] for version in paired if version in by_version), None)
 
 
 def _paired_versions(

@@ -1,4 +1,4 @@
-"""Which packages are bound to the source of PyTorch's builds, and the wheels that each may come from.
+"""Which packages are bound to the sources of PyTorch's builds, and what uv is given of them.
 
 If torch has a source of its own, none of the family is asked for at the default index, whoever requires it: what no
 source lists has an empty page. Only what was requested by its name may come from the default index, if no source of
@@ -8,119 +8,167 @@ the family lists it.
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.catalog.listing import index_names, own_names
+from gpuinstall.catalog import DEFAULT_INDEX
+from gpuinstall.catalog.extensions import load_extensions
+from gpuinstall.catalog.listing import default_wheels, family_wheels, index_names, own_names
+from gpuinstall.lock.programs import list_programs, programs_first
+from gpuinstall.lock.resolver import ResolverProject
+from gpuinstall.lock.target import best_by_tags
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from packaging.tags import Tag
 
-    from gpuinstall.catalog import Catalog, Wheel
+    from gpuinstall.catalog import Build, Wheel
+    from gpuinstall.lock.programs import ListedProgram
+    from gpuinstall.lock.request import LockRequest, VersionPins
     from gpuinstall.sources.session import Session
+
+    Pages = dict[str, tuple[Wheel, ...]]
 
 STRANGERS = 64
 """How many names that the catalogue does not know are looked up on the torch index, which may have its own of them."""
 
 
-class Binding(NamedTuple):
-    """The names that are bound to the sources of some backends."""
+class Binding:
+    """What is bound to the sources of some builds of torch, for one request."""
 
-    backends: frozenset[str]
-    """Their tags; without one, everything comes from the default index."""
-
-    names: frozenset[str]
-    listed: frozenset[str]
-    """The names that the torch index lists."""
-
-    requested: frozenset[str]
-
-    def pages(
+    def __init__(
         self,
-        wheels_of: Callable[[str], tuple[Wheel, ...]],
+        requirements: Sequence[str],
+        builds: Sequence[Build],
+        request: LockRequest,
         session: Session,
-    ) -> dict[str, tuple[Wheel, ...]]:
-        """Return the wheels that each name may come from, without the names that the default index may serve."""
-        if not self.backends:
-            return {}
-        may_have_wheels = self.names
-        if self.listed and not session.sources.find_links:
-            may_have_wheels &= self.listed | self.requested
-        tried = sorted(may_have_wheels | {"torch"})
-        answers = side_by_side(wheels_of, tried)
-        wheels = dict(zip(tried, answers, strict=True))
-        from_default_index = self.requested - self.listed - {"torch"}
-        pages: dict[str, tuple[Wheel, ...]] = {}
+    ) -> None:
+        """Ask the torch index for the names that it has.
+
+        Args:
+            requirements: What uv is to resolve.
+            builds: The builds of torch, the best first.
+            request: What they were chosen for.
+            session: The sources and the clients of the run.
+        """
+        self.backends = tuple(dict.fromkeys(build.backend.tag for build in builds))
+        """Their tags, the best first."""
+        self.has_own_source = any(build.source is not DEFAULT_INDEX for build in builds)
+        """Whether not everything comes from the default index."""
+        self._requirements = requirements
+        self._builds = builds
+        self._request = request
+        self._session = session
+        self._listed = frozenset[str]()
+        if self.has_own_source:
+            self._listed = self._listed.union(*side_by_side(self._own_names, self.backends))
+        self.names = request.catalog.family | self._listed
+        """The names that are bound."""
+
+    def project(self, pins: VersionPins) -> tuple[ResolverProject, list[ListedProgram]]:
+        """Return what uv is given, with the pages of the best builds; and the programs in it."""
+        request, session = self._request, self._session
+        python = request.choice.python
+        names = self.names.union(load_extensions().unclaimed, request.files)
+        programs = list_programs(
+            self._requirements,
+            names,
+            request.target,
+            python,
+            session,
+            constraints=request.pins.constraints,
+        )
+        with_wheels = {program.name for program in programs if program.needs_no_building}
+        project = ResolverProject(
+            requirements=(*programs_first(self._requirements, self.names), *request.libraries),
+            python=python,
+            target=request.target,
+            pages=self.pages(self.backends[0]),
+            pins=pins,
+            folder_projects=request.folder_projects,
+            folder=session.folder,
+            wheels_only=names | (session.sources.only_binary - {":all:"}) | with_wheels,
+            sources=session.sources,
+        )
+        return project, programs
+
+    def pages(self, preferred: str) -> Pages:
+        """Return the wheels that each name may come from, without the names that the default index may serve.
+
+        Args:
+            preferred: The backend whose builds come before better ones.
+        """
+        extensions = {**load_extensions().unclaimed, **self._request.files}
+        if not self.has_own_source:
+            return extensions
+        builds = sorted(self._builds, key=lambda build: build.backend.tag != preferred)
+        requested = requirement_names(self._requirements)
+        may_have_wheels = self.names | {"torch"}
+        if self._listed and not self._session.sources.find_links:
+            may_have_wheels &= self._listed | requested | {"torch"}
+        names = sorted(may_have_wheels)
+        answers = side_by_side(lambda name: self._wheels(name, builds), names)
+        wheels = dict(zip(names, answers, strict=True))
+        from_default_index = requested - self._listed - {"torch"}
+        pages: Pages = {}
         for name in sorted(self.names):
             listed = wheels.get(name, ())
             if listed or name not in from_default_index:
                 pages[name] = listed
-        return pages
+        return {**pages, **extensions}
 
+    def _wheels(self, package: str, builds: Iterable[Build]) -> tuple[Wheel, ...]:
+        """Return the wheels of these builds of torch; of another package one of each version, the best build's first."""
+        sources, client = self._session.sources, self._session.client
+        tags = self._request.target.tags(self._request.choice.python)
 
-def bind(
-    requirements: Iterable[str],
-    backends: Iterable[str],
-    catalog: Catalog,
-    session: Session,
-) -> Binding:
-    """Bind the family, and whatever else the torch index has itself for these backends."""
-    tags = frozenset(backends)
-    names_of = partial(_names_of, catalog=catalog, session=session)
-    listed = frozenset[str]()
-    for names in side_by_side(names_of, sorted(tags)):
-        listed |= names
-    return Binding(
-        backends=tags,
-        names=catalog.family | listed,
-        listed=listed,
-        requested=requirement_names(requirements),
-    )
+        @cache
+        def listed(backend: str, *, is_of_default_index: bool) -> tuple[Wheel, ...]:
+            if is_of_default_index:
+                wheels = default_wheels(sources, client, package)
+            else:
+                wheels = family_wheels(sources, client, backend, package)
+            return fitting(wheels, backend, tags)
 
+        wheels: dict[str, Wheel] = {}
+        for build in builds:
+            is_of_default_index = build.source is DEFAULT_INDEX
+            for wheel in listed(build.backend.tag, is_of_default_index=is_of_default_index):
+                version = wheel.version.public
+                if package != "torch" or version == str(build.torch):
+                    wheels.setdefault(version, wheel)
+        return tuple(wheels.values())
 
-def _names_of(
-    backend: str,
-    catalog: Catalog,
-    session: Session,
-) -> frozenset[str]:
-    """Return the names of the family, and of packages of its own, that the torch index lists for a backend."""
-    names = index_names(session.sources, session.client, backend)
-    listed = names & catalog.family
-    others = sorted(names - catalog.family)
-    strangers = [name for name in others if not _is_copied(name, catalog)]
-    if strangers:
-        strangers = strangers[:STRANGERS]
-        listed |= own_names(session.sources, session.client, backend, strangers)
-    return listed
+    def _own_names(self, backend: str) -> frozenset[str]:
+        """Return the names of the family, and of packages of its own, that the torch index lists for a backend."""
+        session, catalog = self._session, self._request.catalog
+        names = index_names(session.sources, session.client, backend)
+        listed = names & catalog.family
+        strangers = [name for name in sorted(names - catalog.family) if not self._is_copied(name)]
+        if strangers:
+            strangers = strangers[:STRANGERS]
+            listed |= own_names(session.sources, session.client, backend, strangers)
+        return listed
 
-
-def _is_copied(name: str, catalog: Catalog) -> bool:
-    """Whether the torch index has copies of the default index's files of a package."""
-    patterns = catalog.copied
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    def _is_copied(self, name: str) -> bool:
+        """Whether the torch index has copies of the default index's files of a package."""
+        return any(fnmatchcase(name, pattern) for pattern in self._request.catalog.copied)
 
 
 def fitting(
-    wheels: Sequence[Wheel],
+    wheels: Iterable[Wheel],
     backend: str,
     tags: Sequence[Tag],
 ) -> tuple[Wheel, ...]:
     """Return of each version the wheel of ``backend`` that fits best; earlier sources come first."""
-    position = {tag: number for number, tag in enumerate(tags)}
-    best: dict[str, tuple[int, Wheel]] = {}
-    for wheel in wheels:
-        if wheel.backend not in {backend, None}:
-            continue
-        ranks = [position[tag] for tag in wheel.tags if tag in position]
-        if not ranks:
-            continue
-        version = str(wheel.version)
-        first = min(ranks)
-        rank, _ = best.get(version, (len(tags), wheel))
-        if first < rank:
-            best[version] = (first, wheel)
-    return tuple(wheel for _, wheel in best.values())
+    suitable = set(tags)
+    candidates = [
+        wheel
+        for wheel in wheels
+        if wheel.backend in {backend, None} and not wheel.tags.isdisjoint(suitable)
+    ]
+    best = best_by_tags(candidates, tags, lambda wheel: (str(wheel.version), wheel.tags))
+    return tuple(best)

@@ -5,37 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from packaging.markers import Marker
-
 from gpuinstall.base.errors import InstallationError, LockError, NoBuildError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.lock.build_files import BUILD_FILES, has_same_build_files
-from gpuinstall.lock.declaration import changed_inputs, command_again, lines_in
-from gpuinstall.lock.document import evidence_of
-from gpuinstall.lock.fit import (
-    fit,
-    has_same_preferences,
-    read_locks,
-    same_inputs,
-    uninstalled,
-)
-from gpuinstall.lock.folder_request import FolderRequest
-from gpuinstall.lock.lock import Lock, version_conflicts
+from gpuinstall.base.text import some
+from gpuinstall.lock.declaration import changed_inputs, command_again
+from gpuinstall.lock.document import lock_of
+from gpuinstall.lock.fit import fit, read_locks
+from gpuinstall.lock.lock import Lock, unknown_hash, version_conflicts
 from gpuinstall.lock.making import resolve_locks
-from gpuinstall.lock.request import LockRequest, VersionPins, machine_for_target
+from gpuinstall.lock.record import Record
+from gpuinstall.lock.request import LockRequest, machine_for_target
 from gpuinstall.lock.target import Target
-from gpuinstall.sources.provenance import RECORDED_HASHES
-from gpuinstall.sources.requirements_file import RequirementsFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
-    from gpuinstall.lock.resolution import Resolution
     from gpuinstall.sources.session import Session
 
 
@@ -54,8 +43,8 @@ class CheckedLock(NamedTuple):
             return "gpuinstall lock --prune"
         return command_again(
             codes,
-            self.lock.requirements_files,
-            self.lock.inputs,
+            self.lock.record.requirements_files,
+            self.lock.record.inputs,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,14 +84,14 @@ def check_locks(
     Raises:
         LockError: if there is none, none for a target that is declared, or one that cannot be read.
     """
-    locks = [lock for lock in read_locks(folder) if lock.evidence]
+    locks = [lock for lock in read_locks(folder) if lock.is_ours]
     _check_complete(locks, declared)
     conflicts = version_conflicts(locks)
 
     def reasons_of(lock: Lock) -> list[Reason]:
         reasons = list(_unnamed(lock, declared))
         if not declared.has_requirements:
-            reasons += changed_inputs(lock.requirements_files, folder)
+            reasons += changed_inputs(lock.record.requirements_files, folder)
         reasons = reasons or stale_offline(lock, request, catalog, declared.machines)
         if reasons:
             return reasons
@@ -112,9 +101,10 @@ def check_locks(
                 reasons.append(Reason("versions-differ", message))
         if reasons:
             return reasons
-        reasons += faults(lock, Target.parse(lock.target))
+        if not lock.is_sealed:
+            reasons.append(Reason("edited", "it was edited after gpuinstall wrote it"))
         if session:
-            reasons += _stale_online(lock, request, catalog, session)
+            reasons += _stale_online(lock, request, catalog, session, folder)
         return reasons
 
     checked = []
@@ -155,8 +145,8 @@ def stale_offline(
 ) -> list[Reason]:
     """Return without a network why a lock is stale: other inputs, or a build that its machines do not run."""
     reasons = []
-    if not same_inputs(lock, request):
-        changes = _changed_lines(lock, request) or [_unlisted_change(lock, request)]
+    changes = lock.record.changes(Record.of(request))
+    if changes:
         message = f"the request has changed since: {', '.join(changes)}"
         reasons.append(Reason("inputs-changed", message))
     target = Target.parse(lock.target)
@@ -169,148 +159,69 @@ def stale_offline(
     return list(dict.fromkeys(reasons))
 
 
-def _changed_lines(lock: Lock, request: Request) -> list[str]:
-    """Return what is new in a request since a lock was made, and what is gone."""
-    recorded = RequirementsFile(lock.inputs, lock.constraints)
-    requested = RequirementsFile(request.requirements, request.constraints)
-    before = {*lines_in(recorded), *lock.sources}
-    now = {*lines_in(requested), *request.sources}
-    changes = []
-    for line in sorted(now ^ before):
-        if line.startswith(RECORDED_HASHES):
-            continue
-        sign = "+" if line in now else "-"
-        changes.append(f"{sign} {line}")
-    # What is new comes first.
-    return sorted(changes, key=lambda change: change[0])
-
-
-def _unlisted_change(lock: Lock, request: Request) -> str:
-    """Return what has changed of the request, if its lines are the same."""
-    if not has_same_build_files(lock, request.build_files_digest):
-        return BUILD_FILES
-    if not has_same_preferences(lock, request):
-        return "other versions in the project's own lock"
-    return "other hashes of files"
-
-
-def faults(lock: Lock, target: Target) -> Iterator[Reason]:
-    """Yield what of a lock of ours is not as it would be made for ``target``, whatever it holds."""
-    if not lock.is_sealed:
-        yield Reason("edited", "it was edited after gpuinstall wrote it")
-    if lock.python is None:
-        python = lock.pylock.requires_python or "of any kind"
-        yield Reason("widened", f"it is for Python {python}, not one minor version")
-    environments = lock.pylock.environments or ()
-    markers = [str(marker) for marker in environments]
-    if markers != [str(Marker(target.marker))]:
-        yield Reason("widened", f"it does not say it is for {target} alone")
-
-
 def _stale_online(
     lock: Lock,
     request: Request,
     catalog: Catalog,
     session: Session,
+    folder: Path,
 ) -> list[Reason]:
     """Resolve what a lock was made from again, within its own versions, and return what differs from that."""
     target = Target.parse(lock.target)
-    requirements = _pinned(lock, lock.inputs or request.requirements)
-    pinned = replace(
-        request,
-        requirements=tuple(requirements),
-        python=lock.python,
+    made_for = replace(request, requirements=lock.record.inputs or request.requirements)
+    # Versions without a hash stay as they are: a branch may have moved since.
+    requirements = [_by_address(text, lock) for text in made_for.requirements]
+    again = LockRequest.for_target(
+        target, replace(made_for, requirements=tuple(requirements)), catalog
     )
-    versions = [
-        f"{name}=={_public_version(lock, name)}"
-        for name in lock.versions
-        if name not in lock.addresses
-    ]
-    again = LockRequest.for_target(target, pinned, catalog)
-    labelled = {name: version for name, version in lock.versions.items() if "+" in version}
-    preferred = {name: labelled[name] for name in labelled if name not in catalog.family}
-    again = replace(again, pins=VersionPins(tuple(versions), preferred))
-    if lock.relaxed:
+    if lock.record.relaxed:
         from gpuinstall.lock.relax import relaxed_again
 
-        again = relaxed_again(again, lock.relaxed, session)
+        again = relaxed_again(again, lock.record.relaxed, session)
     try:
-        [resolution] = resolve_locks([again], session)
+        [resolution] = resolve_locks([again], session, held=[lock])
     except (NoBuildError, InstallationError) as error:
         if error.code in {"network", "offline", "unreachable"}:
             raise
         return [Reason("withdrawn", error.why or error.message)]
-    made_for = replace(request, requirements=lock.inputs)
-    return [*_differing_record(lock, resolution, made_for), *_differing(lock, resolution)]
+    # Its own hashes, but for those that the index gives: what has none there need not be fetched again.
+    hashes = {file.url: unknown_hash(file.url) for file in resolution.files}
+    hashes |= {file.url: file.sha256 for file in lock.files if file.sha256}
+    hashes |= resolution.hashes.known
+    return list(_differences(lock, lock_of(resolution, made_for, hashes, folder)))
 
 
-def _differing_record(lock: Lock, resolution: Resolution, request: Request) -> Iterator[Reason]:
-    """Compare what a lock says of its making with what it would say."""
-    made = _comparable(evidence_of(resolution, request, FolderRequest()))
-    recorded = _comparable(lock.evidence)
-    for key in sorted(made):
-        if recorded[key] != made[key]:
-            build = resolution.choice.build.name
-            yield Reason("evidence", f"its record of {key} is not that of {build} and the request")
+def _differences(lock: Lock, today: Lock) -> Iterator[Reason]:
+    """Yield what a lock has otherwise than one of the same versions that is made today."""
+    if _comparable(lock) != _comparable(today):
+        message = f"it does not say that it is for torch {today.record.torch} and the request alone"
+        yield Reason("record-differs", message)
+    before = lock.contents
+    now = today.contents
+    for name in sorted({*before, *now}):
+        if name not in before:
+            yield Reason("incomplete", f"{name}, required by its packages, is missing")
+        elif name not in now:
+            yield Reason("not-asked-for", f"{name} is in it, but nothing requires it")
+        elif before[name] != now[name]:
+            extra = some(sorted(before[name] - now[name])) or "nothing"
+            lacking = some(sorted(now[name] - before[name])) or "nothing"
+            message = f"{name} is not what its sources have today: {extra} instead of {lacking}"
+            yield Reason("package-differs", message)
 
 
-def _comparable(evidence: Mapping[str, Any]) -> dict[str, Any]:
+def _comparable(lock: Lock) -> tuple[object, ...]:
     """Return what does not change as long as the versions of a lock stay."""
-    compared = {key: evidence.get(key) for key in ("inputs-digest", "torch", "backend")}
-    floors = evidence.get("floors", {})
-    if isinstance(floors, dict):
-        # That of glibc is the wheels'.
-        floors = {name: floor for name, floor in floors.items() if name != "glibc"}
-    return {**compared, "floors": floors}
+    record = lock.record
+    # The floor of glibc is that of the wheels.
+    floors = {name: floor for name, floor in record.floors.items() if name != "glibc"}
+    made_for = (record.inputs_digest, record.torch, record.backend, floors)
+    return *made_for, lock.pylock.requires_python, lock.pylock.environments
 
 
-def _pinned(
-    lock: Lock,
-    requirements: Iterable[str],
-) -> Iterator[str]:
-    """Yield requirements, each in the version that a lock has of it; torch is always among them."""
-    names = set()
-    for requirement in map(parse_requirement, requirements):
-        name = requirement.name
-        names.add(name)
-        version = _public_version(lock, name)
-        if name in lock.addresses:
-            yield lock.addresses[name].replace(f"{name} @", f"{name}{requirement.extras} @", 1)
-        elif requirement.url or requirement.marker or not version:
-            yield requirement.text
-        else:
-            yield f"{name}{requirement.extras}=={version}"
-    if "torch" not in names and "torch" in lock.versions:
-        yield f"torch=={_public_version(lock, 'torch')}"
-
-
-def _public_version(lock: Lock, name: str) -> str:
-    """Return the version of a package without its label; empty if it has none."""
-    version = lock.versions.get(name, "")
-    return version.partition("+")[0]
-
-
-def _differing(lock: Lock, resolution: Resolution) -> Iterator[Reason]:
-    """Compare a lock with today's resolution: its packages, their addresses, and the hashes that are known."""
-    names = [package.name for package in lock.pylock.packages]
-    today = resolution.held.keys()
-    for name in sorted(today - set(names)):
-        yield Reason("incomplete", f"{name}, required by its packages, is missing")
-    for name in sorted(set(names) - today):
-        yield Reason("not-asked-for", f"{name} is in it, but nothing requires it")
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        yield Reason("twice", f"{name} is in it {names.count(name)} times")
-    for name in uninstalled(lock, resolution.target, resolution.choice.python):
-        yield Reason("uninstalled", f"{name} would not be installed: its marker never holds")
-    known = resolution.hashes.known
-    for name in sorted(today & lock.versions.keys()):
-        urls = {file.url for file in resolution.files if file.package == name}
-        locked = lock.hashes_by_package[name]
-        hashes = {known[url] for url in urls if url in known}
-        unexpected = {file.url for file in lock.files if file.package == name} - urls
-        if "" in locked or hashes - locked:
-            message = f"{name} {lock.versions[name]} has changed on its index"
-            yield Reason("hash-differs", message)
-        elif unexpected:
-            message = f"{name} comes from an unexpected place: {min(unexpected)}"
-            yield Reason("other-address", message)
+def _by_address(text: str, lock: Lock) -> str:
+    """Write a requirement as the lock has it, if that is by an address that no hash can pin."""
+    requirement = parse_requirement(text)
+    name = requirement.name
+    address = lock.addresses.get(name, text)
+    return address.replace(f"{name} @", f"{name}{requirement.extras} @", 1)

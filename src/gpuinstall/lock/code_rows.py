@@ -18,6 +18,9 @@ from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.extensions import load_extensions
+from gpuinstall.catalog.listing import family_wheels
+from gpuinstall.catalog.pages import parse_page
+from gpuinstall.lock.target import best_by_tags
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.learned.reader import Reader
@@ -26,7 +29,7 @@ from gpuinstall.wheels.learned.store import learned_store
 from gpuinstall.wheels.needs import pinned_cuda
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from packaging.tags import Tag
 
@@ -133,6 +136,25 @@ class CodeRows:
         # Its code is not read: what it requires tells its CUDA.
         return replace(row, cuda=row.cuda or pinned_cuda(row.requires))
 
+    def has_release(self, package: str) -> bool:
+        """Whether there is a wheel of a package that is no pre-release."""
+        return any(not wheel.version.is_prerelease for wheel in self.usable_wheels(package))
+
+    def usable_wheels(self, package: str) -> Iterator[Wheel]:
+        """Yield the wheels of a package that its Python and platform can install, of torch's own index if that has it."""
+        resolution, session = self._resolution, self._session
+        wheels: Iterable[Wheel] = ()
+        if package in resolution.request.catalog.family and resolution.choice.index:
+            backend = self._build.backend.tag
+            wheels = family_wheels(session.sources, session.client, backend, package)
+        page = None if wheels else session.page_of(package)
+        if page:
+            wheels = parse_page(page)
+        tags = set(resolution.target.tags(resolution.choice.python))
+        for wheel in wheels:
+            if wheel.package == package and tags & wheel.tags:
+                yield wheel
+
     @property
     def is_spent(self) -> bool:
         """Whether as much of wheels was read as is read for one lock."""
@@ -157,17 +179,7 @@ def installed_wheels(wheels: Iterable[Wheel], tags: Sequence[Tag]) -> list[Wheel
         wheels: Those of a lock.
         tags: What fits its target, the best first.
     """
-    ranks = {tag: rank for rank, tag in enumerate(tags)}
-
-    def rank_of(wheel: Wheel) -> int:
-        return min(ranks.get(tag, len(ranks)) for tag in wheel.tags)
-
-    best = dict[str, Wheel]()
-    for wheel in wheels:
-        other = best.get(wheel.package)
-        if other is None or rank_of(wheel) < rank_of(other):
-            best[wheel.package] = wheel
-    return list(best.values())
+    return best_by_tags(wheels, tags, lambda wheel: (wheel.package, wheel.tags))
 
 
 def _has_own_code(wheel: Wheel, build: Build) -> bool:

@@ -9,7 +9,7 @@ from packaging.version import Version
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.wheels.companions import load_members
-from gpuinstall.wheels.learned.row import as_build, made_with, misfit, refused_by_driver
+from gpuinstall.wheels.learned.row import as_build, made_with, refused_by_driver
 from gpuinstall.wheels.needs import load_libraries
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def without_runtime(row: LearnedRow, build: Build, around: CodeSurroundings) -> 
     """Return that torch brings another CUDA than the one that a package is linked to."""
     if _may_load(row, build, around):
         return None
-    rules, _ = around.gpus[0]
-    made = made_with(row, as_build(row, build), rules)
+    software = around.gpus[0][0].software if around.gpus else "CUDA"
+    made = made_with(row, as_build(row, build), software)
     return f"is incompatible with torch {build.name}: {made}"
 
 
@@ -98,11 +98,6 @@ def certainly_against(row: LearnedRow, build: Build, around: CodeSurroundings) -
     """Return why a package does not run beside a build, whatever else it has code for."""
     reasons = (rule(row, build, around) for rule in CERTAIN)
     return next(filter(None, reasons), None)
-
-
-def against(row: LearnedRow, build: Build, around: CodeSurroundings) -> str | None:
-    """Return why a package does not run beside a build; one without GPU code or a CUDA runs everywhere."""
-    return certainly_against(row, build, around) or misfit(row, build, around.gpus)
 
 
 def _may_load(row: LearnedRow, build: Build, around: CodeSurroundings) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import field, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +12,7 @@ from gpuinstall.lock.obstacles import shortened
 from gpuinstall.lock.uv_failure import Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from gpuinstall.lock.resolution import Resolution
 
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 
 MOST_TRIALS = 60
 """How often a request may be resolved until it can be met: a trial takes a second or two."""
+
+
+class Obstacle(NamedTuple):
+    """Packages of which one at least has to give way, and why."""
+
+    packages: frozenset[str]
+    why: str
+    """uv's account."""
 
 
 @dataclass(frozen=True)
@@ -33,29 +41,13 @@ class Concessions:
     undated: frozenset[str] = frozenset()
     """Packages that may be newer than the date of the request."""
 
-
-class Obstacle(NamedTuple):
-    """Packages of which one at least has to give way, and why."""
-
-    packages: frozenset[str]
-    why: str
-    """uv's account."""
-
-
-@dataclass(frozen=True)
-class Compromise:
-    """What a request came to once something of it was given up."""
-
-    concessions: Concessions
-    obstacles: tuple[Obstacle, ...] = ()
+    obstacles: tuple[Obstacle, ...] = field(default=(), compare=False)
     """What stood against the request as it was written."""
 
     def why(self, package: str) -> str:
         """Return what stood against the version of a package that gave way."""
-        for obstacle in self.obstacles:
-            if package in obstacle.packages:
-                return shortened(obstacle.why)
-        return "it goes with what gave way"
+        accounts = [obstacle.why for obstacle in self.obstacles if package in obstacle.packages]
+        return shortened(accounts[0]) if accounts else "it goes with what gave way"
 
 
 def fewest_concessions(
@@ -63,7 +55,7 @@ def fewest_concessions(
     trial: Trial,
     *,
     undated: frozenset[str] = frozenset(),
-) -> Compromise | Conflict:
+) -> Concessions | Conflict:
     """Find the fewest packages that have to give way.
 
     An obstacle is met if one of its packages gives way, whatever else does. So the smallest set that meets all known
@@ -78,48 +70,46 @@ def fewest_concessions(
         The conflict of the last trial if nothing is left to give up.
     """
     concessions = Concessions(undated=undated)
-    obstacles: list[Obstacle] = []
     outcome = trial(concessions)
     for _ in range(MOST_TRIALS):
         if not isinstance(outcome, Conflict):
-            compromise = Compromise(concessions, tuple(obstacles))
-            return _without_needless(compromise, trial)
-        newer = _newly_undated(outcome, concessions, packages)
+            return _without_needless(concessions, trial)
         pinned = frozenset(packages) - concessions.dropped
+        newer = _newly_undated(outcome, concessions, pinned)
+        names = _names_in(outcome.why)
+        obstacles = concessions.obstacles
         if newer:
             # What stood against older versions of these may be no obstacle any more.
-            obstacles = [each for each in obstacles if newer.isdisjoint(_names_in(each.why))]
-            concessions = replace(concessions, undated=concessions.undated | newer)
+            obstacles = tuple(each for each in obstacles if newer.isdisjoint(_names_in(each.why)))
         elif pinned:
-            involved = pinned & _names_in(outcome.why)
-            obstacles.append(Obstacle(involved or pinned, outcome.why))
+            obstacles = (*obstacles, Obstacle(pinned & names or pinned, outcome.why))
         else:
             break
-        concessions = replace(concessions, dropped=_smallest_cover(obstacles, packages))
+        concessions = Concessions(
+            _smallest_cover([obstacle.packages for obstacle in obstacles], packages),
+            concessions.undated | newer,
+            obstacles,
+        )
         outcome = trial(concessions)
-    if isinstance(outcome, Conflict):
-        return outcome
-    return Compromise(concessions)
+    return outcome if isinstance(outcome, Conflict) else concessions
 
 
 def _newly_undated(
     conflict: Conflict,
     concessions: Concessions,
-    packages: Sequence[str],
+    pinned: frozenset[str],
 ) -> frozenset[str]:
     """Return the packages that may have to be newer than the date, before anything else gives way."""
     names = _names_in(conflict.why)
     newer = conflict.too_new | (concessions.dropped & names)
-    pinned = frozenset(packages) - concessions.dropped
     if newer - pinned <= concessions.undated and pinned.isdisjoint(names):
         newer = concessions.dropped
     # A pinned version is what it is at any date.
     return newer - concessions.undated - pinned
 
 
-def _smallest_cover(obstacles: Iterable[Obstacle], packages: Sequence[str]) -> frozenset[str]:
-    """Return the fewest packages of which every obstacle has one; of equals, those that were requested last."""
-    groups = [obstacle.packages for obstacle in obstacles]
+def _smallest_cover(groups: Sequence[frozenset[str]], packages: Sequence[str]) -> frozenset[str]:
+    """Return the fewest packages of which every group has one; of equals, those that were requested last."""
     involved = frozenset[str]().union(*groups)
     candidates = [package for package in reversed(packages) if package in involved]
     for size in range(len(candidates)):
@@ -129,14 +119,13 @@ def _smallest_cover(obstacles: Iterable[Obstacle], packages: Sequence[str]) -> f
     return involved
 
 
-def _without_needless(compromise: Compromise, trial: Trial) -> Compromise:
+def _without_needless(concessions: Concessions, trial: Trial) -> Concessions:
     """Pin each package again with which the request can be met after all: uv may name more than it has to."""
-    for package in sorted(compromise.concessions.dropped):
-        concessions = compromise.concessions
+    for package in sorted(concessions.dropped):
         fewer = replace(concessions, dropped=concessions.dropped - {package})
         if not isinstance(trial(fewer), Conflict):
-            compromise = replace(compromise, concessions=fewer)
-    return compromise
+            concessions = fewer
+    return concessions
 
 
 def _names_in(text: str) -> frozenset[str]:

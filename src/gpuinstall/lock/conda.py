@@ -43,34 +43,34 @@ class CondaRequest(NamedTuple):
 
 def parse_conda(packages: Collection[str]) -> CondaRequest:
     """Read conda's packages as conda writes them: ``pytorch=2.1``, ``numpy 1.26.*``, ``conda-forge::ffmpeg >=6``."""
-    request = CondaRequest()
     if not packages:
-        return request
+        return CondaRequest()
     names = authored.read_data("conda_names.toml")
+    requirements = []
+    without_wheel = []
+    pythons = []
+    backends = []
+    preferred = []
     for text in packages:
         match = _PACKAGE.fullmatch(text)
-        name = text
-        version = ""
-        if match:
-            name, version = match.groups()
+        name, version = match.groups() if match else (text, "")
         bounds = _bounds(version)
         if name == "python":
-            python = _python(bounds)
-            request = request._replace(python=python or request.python)
+            exact = re.match(r"==(3\.\d+)", bounds)
+            pythons.append(exact[1] if exact else bounds)
         elif name in names["preferences"]:
-            backend = _tag(names["preferences"][name], bounds)
-            request = request._replace(backend=backend or request.backend)
+            preferred.append(_tag(names["preferences"][name], bounds))
         elif name in names["wheels"]:
-            wheel = names["wheels"][name] or name
-            backend = _tag_of_build(version, names["build-strings"])
-            request = request._replace(
-                requirements=(*request.requirements, f"{wheel}{bounds}"),
-                backend=request.backend or backend,
-            )
+            requirements.append(f"{names['wheels'][name] or name}{bounds}")
+            backends.append(_tag_of_build(version, names["build-strings"]))
         elif name not in names["brought"]:
-            without_wheel = (*request.without_wheel, text)
-            request = request._replace(without_wheel=without_wheel)
-    return request
+            without_wheel.append(text)
+    return CondaRequest(
+        requirements=tuple(requirements),
+        python=next(filter(None, reversed(pythons)), None),
+        backend=next(filter(None, (*reversed(preferred), *backends)), None),
+        without_wheel=tuple(without_wheel),
+    )
 
 
 def _bounds(written: str) -> str:
@@ -88,13 +88,6 @@ def _bounds(written: str) -> str:
     except InvalidSpecifier:
         return ""
     return str(specifier)
-
-
-def _python(bounds: str) -> str | None:
-    exact = re.match(r"==(3\.\d+)", bounds)
-    if exact:
-        return exact[1]
-    return bounds or None
 
 
 def _tag(prefix: str, bounds: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import NoBuildError
-from gpuinstall.lock.live import ask_live_index
+from gpuinstall.lock.live import live_requests
 from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.proposal import torch_of_programs
 from gpuinstall.lock.request import LockRequest, agree_on_torch, common_torches
@@ -59,8 +59,7 @@ def cover_with_programs(requests: Sequence[LockRequest], session: Session) -> Se
     served = cover(requests)
     if not names_programs(requests[0].request.requirements):
         return served
-    with ask_live_index(requests, session) as answers:
-        live, unreachable = answers()
+    live, unreachable = live_requests(requests, session)
     if unreachable:
         return served
     torch = torch_of_programs(agree_on_torch(live), session)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from contextlib import suppress
@@ -19,6 +18,7 @@ from gpuinstall.base.poetry import poetry_specifiers
 from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import some
+from gpuinstall.base.units import number_of
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.lock.conda import parse_conda
 from gpuinstall.lock.project_sources import (
@@ -29,9 +29,7 @@ from gpuinstall.lock.project_sources import (
     table_in,
     tool_settings,
 )
-from gpuinstall.plan.companions import PAIRED
 from gpuinstall.sources.configuration import uv_settings
-from gpuinstall.sources.provenance import SourceSetting, source_setting
 from gpuinstall.sources.requirements_file import (
     PROJECT,
     RequirementsFile,
@@ -44,7 +42,9 @@ from gpuinstall.sources.requirements_file import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.lock.project_sources import Table
+    from gpuinstall.sources.provenance import SourceSetting
 
     Lines = tuple[str, ...]
 
@@ -57,7 +57,7 @@ SETUP_CONFIG = "setup.cfg"
 PROJECT_FILES = (PROJECT, SETUP, SETUP_CONFIG)
 """The files of a project, which are read again at every run."""
 
-EXPORTED_BY = {
+_EXPORTED_BY = {
     "Pipfile": "pipenv requirements > requirements.txt",
     "pixi.toml": "pixi workspace export conda-environment environment.yml",
 }
@@ -67,6 +67,12 @@ _UNREAD_LOCKS = {
     "Pipfile.lock": "pipenv requirements > requirements.txt",
 }
 """Locks whose versions are not read, with such a command."""
+_INSTALLED_BY = {
+    "pylock.*toml": "gpuinstall sync   # installs the lock of a folder that fits this machine",
+    "uv.lock": "gpuinstall lock   # in its folder, near to its versions",
+    "poetry.lock": "gpuinstall lock   # in its folder, near to its versions",
+}
+"""Locks that are read, with the command that does."""
 
 _REQUEST_FILES = ("requirements*.txt", "environment*.yml", "environment*.yaml")
 """How users call files of requirements, which a folder may have many of."""
@@ -74,7 +80,6 @@ _REQUEST_FILES = ("requirements*.txt", "environment*.yml", "environment*.yaml")
 _UNNAMED = "the project"
 """What a project is called if only its build knows its name."""
 
-_ITSELF = "-e ."
 _MADE_AGAIN = frozenset({"inputs-changed", "other-request", "versions-differ"})
 """The reasons for which a plain ``lock`` makes a lock again, near to the versions that it has."""
 
@@ -99,60 +104,42 @@ class Declaration(NamedTuple):
     @property
     def whole(self) -> RequirementsFile:
         """The requirements with the project itself."""
-        requirements = (*self.listed.requirements, *self._project_itself)
-        return self.listed._replace(requirements=requirements)
+        return self.listed | RequirementsFile(self._project_itself)
 
     @property
     def _project_itself(self) -> Lines:
         """The project as a requirement, unless it is among the requirements."""
-        if not self.package:
-            return ()
-        for line in self.listed.requirements:
-            if "." not in line:
-                continue
-            if parse_requirement(line).url in {".", "./"}:
-                return ()
-        return (_ITSELF,)
+        addresses = {parse_requirement(line).url for line in self.listed.requirements}
+        is_listed = not addresses.isdisjoint({".", "./"})
+        return ("-e .",) if self.package and not is_listed else ()
 
     @property
     def files(self) -> dict[str, Lines]:
         """What each file asks for, line by line; ``-c`` stands before constraints."""
-        files = {self.file: lines_in(self.listed)}
-        itself = self._project_itself
-        if itself:
-            lines = files.get(self.package_file, ())
-            files[self.package_file] = (*lines, *itself)
+        files = {self.package_file: self._project_itself}
+        files[self.file] = (*self.listed.lines, *files.get(self.file, ()))
         return {name: lines for name, lines in files.items() if lines}
 
     @property
     def beside_project(self) -> Declaration:
         """What it asks for beside the project, if the user requests that: it comes with its own requirements."""
-        if self.file in PROJECT_FILES:
-            return Declaration()
-        return self._replace(package="")
+        return Declaration() if self.file in PROJECT_FILES else self._replace(package="")
 
     def uncounted(self, requested: Collection[str]) -> str:
         """Return which files of requirements do not count and are not ``requested`` either, and what adds one."""
         files = [name for name in self.other_files if name not in requested]
-        if not files:
-            return ""
-        if len(files) > 1:
-            return f"; {some(files)} do not count (-r FILE adds it)"
-        return f"; {files[0]} does not count (-r {joined(files)} adds it)"
+        return f"; not read: {some(files)} (-r FILE adds one)" if files else ""
 
     def __str__(self) -> str:
-        parts = []
+        parts = {self.package_file: f"{self.package} itself, editable"} if self.package else {}
         count = len(self.listed.requirements)
         if count or not self.package:
-            text = f"{self.file}: {count} requirement{'s' * (count != 1)}"
+            text = number_of(count, "requirement")
             if self.groups:
-                text += f" and group{'s' * (len(self.groups) > 1)} {', '.join(self.groups)}"
-            parts.append(text)
-        if self.package:
-            has_file = bool(parts) and self.package_file == self.file
-            file = "" if has_file else f"{self.package_file}: "
-            parts.append(f"{file}{self.package} itself, editable")
-        return "; ".join(parts)
+                text += f" and {'group' if len(self.groups) == 1 else 'groups'} {', '.join(self.groups)}"
+            project = parts.pop(self.file, None)
+            parts = {self.file: f"{text}; {project}" if project else text, **parts}
+        return "; ".join(f"{file}: {text}" for file, text in parts.items())
 
 
 def read_declaration(
@@ -168,22 +155,25 @@ def read_declaration(
     Raises:
         UsageError: if a file is malformed.
     """
+    project = folder / PROJECT
+    document = (
+        _with_workspace(parse_toml(read_listed(project)), project) if project.is_file() else {}
+    )
     if configured:
-        tool = table_in(_project_document(folder / PROJECT), "tool")
-        declared = Declaration(listed=_from_sources(configured, tool, folder / PROJECT))
+        tool = table_in(document, "tool")
+        declared = Declaration(listed=_from_sources(configured, tool, project))
     else:
-        declared = _read_own_files(folder)
+        declared = _read_own_files(folder, document)
     others = set[str]()
     for pattern in _REQUEST_FILES:
         others.update(file.name for file in folder.glob(pattern) if file.is_file())
     exports = _UNREAD_LOCKS
     if not (declared.package or declared.listed.requirements):
-        exports = _UNREAD_LOCKS | EXPORTED_BY
-    unread = {name: export for name, export in exports.items() if (folder / name).is_file()}
+        exports = _UNREAD_LOCKS | _EXPORTED_BY
     return declared._replace(
         listed=declared.listed | RequirementsFile(settings=tuple(_tool_settings(folder))),
         other_files=tuple(sorted(others - {declared.file})),
-        unread=unread,
+        unread={name: export for name, export in exports.items() if (folder / name).is_file()},
     )
 
 
@@ -195,64 +185,56 @@ def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
             continue
         text = read_listed(path, folder)
         try:
-            document = parse_toml(text) if path.suffix != ".cfg" else _parse_setup(text)
-            yield from tool_settings(tool, document, path)
+            yield from tool_settings(tool, _parse_tool_file(text, path), path)
         except MALFORMED_TABLE as error:
-            raise UsageError("requirements-malformed", f"{path} is malformed: {error}") from None
+            raise _malformed(path, error) from None
 
 
-def _parse_setup(text: str) -> Table:
-    """Return the sections of a ``setup.cfg``; none of one that only other tools read."""
+def _parse_tool_file(text: str, path: Path) -> Table:
+    if path.suffix != ".cfg":
+        return parse_toml(text)
     with suppress(ValueError):
         options = parse_ini(text)
         return {name: dict(options[name]) for name in options.sections()}
-    return {}
+    return {}  # one that only other tools read
 
 
-def _project_document(project: Path) -> Table:
-    """Return a ``pyproject.toml``, that of a member of uv's workspace with the sources of its root; empty without one."""
-    if not project.is_file():
-        return {}
-    document = parse_toml(read_listed(project))
-    return _with_workspace(document, project.absolute().parent)
-
-
-def _with_workspace(document: Table, folder: Path) -> Table:
+def _with_workspace(document: Table, project: Path) -> Table:
     """Return a member's document with the sources of its workspace, which count if it has none of that name."""
+    folder = project.absolute().parent
     for root in folder.parents:
-        project = root / PROJECT
-        if not project.is_file():
+        file = root / PROJECT
+        if not file.is_file():
             continue
-        shared = table_in(parse_toml(read_listed(project)), "tool", "uv")
+        shared = table_in(parse_toml(read_listed(file)), "tool", "uv")
         if "workspace" not in shared:
             continue
         place = folder.relative_to(root).as_posix()
         members = shared["workspace"].get("members", [])
         if not any(fnmatch(place, pattern.rstrip("/")) for pattern in members):
             return document
-        check_outside(project, folder / PROJECT)
-        uv = table_in(document, "tool", "uv")
+        check_outside(file, project)
         sources = dict(shared.get("sources", {}))
         for name, source in sources.items():
             if isinstance(source, dict) and "path" in source:
                 path = os.path.relpath(root / source["path"], folder)
                 sources[name] = {**source, "path": path}
-        both = {
-            **uv,
-            "sources": sources | uv.get("sources", {}),
-            "index": [*uv.get("index", []), *shared.get("index", [])],
-        }
-        return {**document, "tool": {**table_in(document, "tool"), "uv": both}}
+        tool = table_in(document, "tool")
+        uv = dict(table_in(tool, "uv"))
+        uv["sources"] = sources | uv.get("sources", {})
+        uv["index"] = [*uv.get("index", []), *shared.get("index", [])]
+        return {**document, "tool": {**tool, "uv": uv}}
     return document
 
 
-def _read_own_files(folder: Path) -> Declaration:
+def _read_own_files(folder: Path, pyproject: Table) -> Declaration:
     """Return what the project asks for; if it lists no requirements itself, those of the first file beside it."""
-    project = folder / PROJECT
-    pyproject = _project_document(project)
     # Without a project nothing is parsed, and a plan need not load what parses it.
-    declared = parse_project(pyproject, project) if pyproject else Declaration()
-    if not declared.package and _is_setup_package(folder, pyproject):
+    declared = parse_project(pyproject, folder / PROJECT) if pyproject else Declaration()
+    tool = table_in(pyproject, "tool")
+    is_declared = declared.package or "project" in pyproject or tool.get("poetry")
+    is_package = table_in(tool, "uv").get("package", True)
+    if not is_declared and is_package and (folder / SETUP).is_file():
         declared = declared._replace(package=_UNNAMED, package_file=SETUP)
     if declared.listed.requirements:
         return declared
@@ -260,17 +242,8 @@ def _read_own_files(folder: Path) -> Declaration:
         path = folder / name
         if path.is_file() and read_listed(path, folder):
             # What the project says of sources counts for it too.
-            listed = declared.listed | read_inputs(str(path))
-            return declared._replace(file=name, listed=listed)
+            return declared._replace(file=name, listed=declared.listed | read_inputs(str(path)))
     return declared._replace(file=declared.package_file)
-
-
-def _is_setup_package(folder: Path, pyproject: Table) -> bool:
-    """Whether the folder is a package by its ``setup.py`` alone, and ``[tool.uv]`` does not deny it."""
-    tool = pyproject.get("tool", {})
-    if "project" in pyproject or tool.get("poetry"):
-        return False
-    return (folder / SETUP).is_file() and bool(table_in(tool, "uv").get("package", True))
 
 
 def read_inputs(name: str) -> RequirementsFile:
@@ -281,27 +254,48 @@ def read_inputs(name: str) -> RequirementsFile:
     """
     file, group = split_group(name)
     path = Path(file)
-    if path.name in EXPORTED_BY:
-        message = f"{path} is not read as a request"
-        raise UsageError("requirements-unread", message, hint=EXPORTED_BY[path.name])
+    _check_form(path)
     if path.suffix in {".yml", ".yaml"}:
         return _with_wheels_of_conda(read_conda(path))
-    is_lock = re.fullmatch(r"pylock\.(.+\.)?toml", path.name)
-    if path.name != PROJECT and not is_lock:
+    if path.name != PROJECT:
         return read_requirements(path)
     text = read_listed(path)
     try:
-        document = parse_toml(text)
-        if is_lock:
-            return _read_lock(document, path)
-        project = _with_workspace(document, path.absolute().parent)
-        return _read_project(project, path, group)
+        return _read_project(_with_workspace(parse_toml(text), path), path, group)
     except MALFORMED_TABLE as error:
-        why = _in_words(error)
-    if group:
-        message = f"{path} has no usable dependency group {group!r}: {why}"
-        raise UsageError("group-unknown", message)
-    raise UsageError("requirements-malformed", f"{path} is malformed: {why}")
+        if group:
+            message = f"{path} has no usable dependency group {group!r}: {_in_words(error)}"
+            raise UsageError("group-unknown", message) from None
+        raise _malformed(path, error) from None
+
+
+def read_limits(name: str) -> RequirementsFile:
+    """Return what a file of constraints allows; it requests nothing.
+
+    Raises:
+        UsageError: if it is malformed.
+    """
+    path = Path(name)
+    _check_form(path)
+    file = read_requirements(path)
+    limits = file.requirements + file.constraints
+    return file._replace(requirements=(), constraints=limits)
+
+
+def _check_form(path: Path) -> None:
+    """Raise UsageError for a file that is not read as a list of requirements."""
+    for pattern, command in _INSTALLED_BY.items():
+        if fnmatch(path.name, pattern):
+            message = f"{path} is a lock, not a list of requirements"
+            raise UsageError("requirements-unread", message, hint=command)
+    export = (_EXPORTED_BY | _UNREAD_LOCKS).get(path.name)
+    if export:
+        message = f"{path} is not read as a request"
+        raise UsageError("requirements-unread", message, hint=export)
+
+
+def _malformed(path: Path, error: Exception) -> UsageError:
+    return UsageError("requirements-malformed", f"{path} is malformed: {_in_words(error)}")
 
 
 def _in_words(error: Exception) -> str:
@@ -405,35 +399,23 @@ def _expanded(requirements: Iterable[str], project: Table, seen: set[str]) -> It
 def _from_sources(requirements: Iterable[str], tool: Table, file: Path) -> RequirementsFile:
     """Return requirements, each once, with what ``[tool]`` of the same file says of their sources."""
     uv = table_in(tool, "uv")
-    sources: dict[str, Any] = {}
-    for key, entry in poetry_entries(table_in(tool, "poetry")):
-        if _address(entry):
-            sources[normalised(key)] = entry
-    for key, source in uv.get("sources", {}).items():
-        sources[normalised(key)] = source
-    lines = []
-    names = set()
-    for text in dict.fromkeys(requirements):
-        requirement = parse_requirement(text)
-        if not requirement.url:
-            names.add(requirement.name)
-        lines.append(_from_source(text, sources.get(requirement.name)))
+    addressed = [entry for entry in poetry_entries(table_in(tool, "poetry")) if _address(entry[1])]
+    written = [*addressed, *uv.get("sources", {}).items()]
+    sources = {normalised(name): source for name, source in written}
+    parsed = list(map(parse_requirement, dict.fromkeys(requirements)))
     return RequirementsFile(
-        tuple(lines),
+        tuple(_from_source(one, sources.get(one.name)) for one in parsed),
         tuple(map(str, uv.get("constraint-dependencies", ()))),
-        tuple(project_settings(tool, file, names)),
+        tuple(project_settings(tool, file, {one.name for one in parsed if not one.url})),
     )
 
 
-def _from_source(text: str, source: Any) -> str:
+def _from_source(requirement: ParsedRequirement, source: Any) -> str:
     """Write a requirement with the address that a tool gives it; the family has sources of its own."""
     # A list is of sources by marker. What cannot be obeyed is refused with the other settings of sources.
-    if not isinstance(source, dict):
-        return text
-    requirement = parse_requirement(text)
-    address = _address(source)
+    address = _address(source) if isinstance(source, dict) else None
     if requirement.url or address is None or requirement.name in load_catalog().family:
-        return text
+        return requirement.text
     editable = "-e " if source.get("editable") else ""
     located = f"{editable}{requirement.name}{requirement.extras} @ {address}"
     return _with_marker(located, requirement.marker)
@@ -478,33 +460,6 @@ def _with_marker(requirement: str, marker: object) -> str:
     return f"{requirement} ; {marker}" if marker else requirement
 
 
-def _read_lock(document: Table, path: Path) -> RequirementsFile:
-    """Return the packages of a PEP 751 lock in their versions, but for what comes with torch's build.
-
-    The hashes are settings; those of the family do not count, for its build is chosen.
-    """
-    requirements = []
-    settings = list[SourceSetting]()
-    for package in document.get("packages", ()):
-        name = normalised(package["name"])
-        version = package.get("version", "").partition("+")[0]
-        is_tied = load_catalog().is_tied(name)
-        if version and (name in PAIRED or not is_tied):
-            requirements.append(_with_marker(f"{name}=={version}", package.get("marker")))
-        if name in PAIRED or is_tied:
-            continue
-        files = list(package.get("wheels", ()))
-        files += [package[kind] for kind in ("sdist", "archive") if kind in package]
-        for file in files:
-            sha256 = file.get("hashes", {}).get("sha256")
-            if sha256:
-                setting = source_setting(
-                    "PEP 751", "hashes of packages", f"sha256:{sha256}", path, package=name
-                )
-                settings.append(setting)
-    return RequirementsFile(tuple(requirements), settings=tuple(settings))
-
-
 def locks_in(folder: Path) -> list[Path]:
     """Return the locks in a folder, by name."""
     locks = [
@@ -514,48 +469,9 @@ def locks_in(folder: Path) -> list[Path]:
     return sorted(locks)
 
 
-def canonical(requirements: Iterable[str]) -> Lines:
-    """Return requirements in one spelling, each once, in the order of naming.
-
-    Raises:
-        UsageError: if one is malformed.
-    """
-    spellings = []
-    for requirement in map(parse_requirement, requirements):
-        text = requirement.text
-        if not requirement.url:
-            text = re.sub(r"^[\w.-]+", requirement.name, text)
-        spellings.append(text)
-    return tuple(dict.fromkeys(spellings))
-
-
-def is_requirement(text: object) -> bool:
-    """Whether something is a requirement."""
-    with suppress(UsageError):
-        return isinstance(text, str) and bool(parse_requirement(text))
-    return False
-
-
-def digest(inputs: Iterable[str]) -> str:
-    """Return the digest of requirements, in any order."""
-    import hashlib  # loads OpenSSL, which a plan does without
-
-    text = json.dumps(sorted(inputs))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def are_same(
-    requirements: Iterable[str],
-    others: Iterable[str],
-) -> bool:
-    """Whether two lists of requirements are the same, in any order and spelling."""
-    return set(canonical(requirements)) == set(canonical(others))
-
-
 def has_place(name: str, folder: Path) -> bool:
     """Whether a requirements file can be found again from ``folder``: a pipe, or one on another drive, cannot."""
-    file, _ = split_group(name)
-    path = Path(file)
+    path = Path(split_group(name)[0])
     return path.is_file() and path.absolute().drive == folder.drive
 
 
@@ -564,24 +480,9 @@ def lines_of(
     folder: Path,
 ) -> dict[str, Lines]:
     """Return what requirements files and groups ask for, by their paths from ``folder``."""
-    lines = {}
-    for name in sorted(files):
-        path = Path(os.path.relpath(name, folder))
-        lines[path.as_posix()] = lines_in(files[name])
-    return lines
-
-
-def lines_in(file: RequirementsFile) -> Lines:
-    """Return what a file asks for, line by line; ``-c`` stands before constraints."""
-    constraints = [f"-c {text}" for text in canonical(file.constraints)]
-    return (*canonical(file.requirements), *constraints)
-
-
-def parse_lines(lines: Lines) -> RequirementsFile:
-    """Return the file that has these lines: the opposite of ``lines_in``."""
-    constraints = [line.removeprefix("-c ") for line in lines if line.startswith("-c ")]
-    requirements = [line for line in lines if not line.startswith("-c ")]
-    return RequirementsFile(tuple(requirements), tuple(constraints))
+    return {
+        Path(os.path.relpath(name, folder)).as_posix(): files[name].lines for name in sorted(files)
+    }
 
 
 def changed_inputs(
@@ -592,27 +493,31 @@ def changed_inputs(
     for name, before in files.items():
         if name in PROJECT_FILES:  # which every run reads
             continue
-        file, _ = split_group(name)
-        if not (folder / file).is_file():
+        if not (folder / split_group(name)[0]).is_file():
             yield Reason("inputs-gone", f"it was made from {name}, which no longer exists")
             continue
+        read = read_limits if _are_limits(before) else read_inputs
         with suppress(UsageError):
-            today = lines_in(read_inputs(str(folder / name)))
-            if set(today) == set(before):
+            if set(read(str(folder / name)).lines) == set(before):
                 continue
         yield Reason("inputs-changed", f"{name} has changed since it was made")
 
 
+def _are_limits(lines: Lines) -> bool:
+    """Whether a file was read for its constraints alone."""
+    return bool(lines) and all(line.startswith("-c ") for line in lines)
+
+
 def command_again(
     codes: Collection[str],
-    files: Iterable[str],
+    files: Mapping[str, Lines],
     requirements: Iterable[str],
 ) -> str:
     """Return the command after which the locks of a folder are fresh.
 
     Args:
         codes: Those of the reasons why one is not.
-        files: The files that they were made from.
+        files: The files that they were made from, with their lines.
         requirements: The requirements that they were made from.
     """
     if "inputs-gone" in codes:
@@ -620,7 +525,7 @@ def command_again(
     words = ["gpuinstall", "lock"]
     if not _MADE_AGAIN.issuperset(codes):
         words.append("--upgrade")
-    for name in files:
+    for name, lines in files.items():
         if name not in PROJECT_FILES:
-            words += ["-r", name]
+            words += ["-c" if _are_limits(lines) else "-r", name]
     return joined(words)

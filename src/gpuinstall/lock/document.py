@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -15,12 +16,9 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from gpuinstall.base import uv
 from gpuinstall.base.errors import InternalError
 from gpuinstall.catalog.narrowing import glibc_floor
-from gpuinstall.lock.build_files import BUILD_FILES_DIGEST
-from gpuinstall.lock.declaration import canonical, digest
 from gpuinstall.lock.fetch import fetch_missing
-from gpuinstall.lock.folder_request import FolderRequest
 from gpuinstall.lock.lock import Lock, LockedFile, parse, render, sealed, unknown_hash
-from gpuinstall.lock.resolver import MISSING_EXTRAS
+from gpuinstall.lock.record import Record
 from gpuinstall.lock.target import GLIBC, minor
 from gpuinstall.lock.transfer import Transfer, cache_words
 from gpuinstall.machine.vendors import rules_for
@@ -41,15 +39,11 @@ if TYPE_CHECKING:
 _ANY_GLIBC = "2.0"
 """What a wheel without GNU's C library requires of it."""
 
-_UNRECORDED = FolderRequest()
-"""What is recorded of a request that no file of a folder made."""
-
 
 def build_locks(
     resolutions: Sequence[Resolution],
     requests: Sequence[Request],
     session: Session,
-    recorded: FolderRequest = _UNRECORDED,
     folder: Path = Path(),
 ) -> list[Lock]:
     """Fetch what has no hash, each file once, and return a lock of each resolution.
@@ -58,23 +52,15 @@ def build_locks(
         resolutions: What the locks are made of.
         requests: What each was resolved for.
         session: What fetches.
-        recorded: Which files the requests were read from.
         folder: Where the locks will lie (the working folder), from which paths in them begin.
     """
     [first, *others] = resolutions
-    is_here = not others and Marker(first.target.marker).evaluate()
-    if first.hashes.missing and is_here:
-        lock = build_incomplete(
-            first,
-            requests[0],
-            session,
-            recorded,
-            folder,
-        )
+    if first.hashes.missing and not others and Marker(first.target.marker).evaluate():
+        lock = build_incomplete(first, requests[0], session, folder)
         return [_complete(lock, first, session)]
     hashes = fetch_missing(reduce(or_, (resolution.hashes for resolution in resolutions)), session)
     return [
-        _build(resolution, request, hashes, recorded, folder)
+        lock_of(resolution, request, hashes, folder)
         for resolution, request in zip(resolutions, requests, strict=True)
     ]
 
@@ -95,13 +81,7 @@ def _complete(lock: Lock, resolution: Resolution, session: Session) -> Lock:
     )
     words = uv.for_target(choice.python, resolution.target.uv_platform)
     words += cache_words(lock, choice, session)
-    unpacked = session.scratch / "unpacked"
-    command = uv.unpack(
-        session.python,
-        private_lock,
-        unpacked,
-        words,
-    )
+    command = uv.unpack(session.python, private_lock, session.scratch / "unpacked", words)
     return transfer.run(command, session)
 
 
@@ -109,20 +89,13 @@ def build_incomplete(
     resolution: Resolution,
     request: Request,
     session: Session,
-    recorded: FolderRequest = _UNRECORDED,
     folder: Path = Path(),
 ) -> Lock:
     """Return a lock to install from: its wheels that lack a hash get it on their way, and nobody may keep it so."""
     later = {file.url: unknown_hash(file.url) for file in _later(resolution)}
     files = [file for file in resolution.files if file.url not in later]
     hashes = fetch_missing(resolution.hashes.of(files), session)
-    return _build(
-        resolution,
-        request,
-        {**hashes, **later},
-        recorded,
-        folder,
-    )
+    return lock_of(resolution, request, {**hashes, **later}, folder)
 
 
 def _later(resolution: Resolution) -> dict[LockedFile, Head]:
@@ -133,19 +106,19 @@ def _later(resolution: Resolution) -> dict[LockedFile, Head]:
     return {file: head for file, head in missing.items() if file.package in with_wheels}
 
 
-def _build(
+def lock_of(
     resolution: Resolution,
     request: Request,
     hashes: _Hashes,
-    recorded: FolderRequest,
     folder: Path,
 ) -> Lock:
+    """Return the lock of a resolution; ``hashes`` are by address."""
     made = document(
         _with_archives(resolution),
         hashes,
         resolution.target,
         resolution.choice.python,
-        evidence_of(resolution, request, recorded),
+        record_of(resolution, request),
         folder=folder,
     )
     return parse(resolution.target.filename, render(made))
@@ -154,16 +127,13 @@ def _build(
 def _with_archives(resolution: Resolution) -> dict[str, Any]:
     """Return what was resolved, with files as archives that pip takes by their address alone."""
     files = resolution.request.files
-    by_address = {name for name, wheels in files.items() if any(one.by_address for one in wheels)}
     packages = []
     for package in resolution.document["packages"]:
         entry = dict(package)
-        if entry["name"] in by_address:
+        if any(wheel.by_address for wheel in files.get(entry["name"], ())):
             entry["archive"] = entry.pop("wheels")[0]
         packages.append(entry)
-    document = {**resolution.document, "packages": packages}
-    document.pop(MISSING_EXTRAS, None)
-    return document
+    return {**resolution.document, "packages": packages}
 
 
 def document(
@@ -171,7 +141,7 @@ def document(
     hashes: _Hashes,
     target: Target,
     python: str,
-    evidence: _Table,
+    record: Record,
     *,
     folder: Path = Path(),
 ) -> dict[str, Any]:
@@ -184,57 +154,35 @@ def document(
             "requires-python": f"=={python}.*",
             "created-by": "gpuinstall",
             "packages": packages,
-            "tool": {"gpuinstall": evidence},
+            "tool": {"gpuinstall": record.to_table()},
         }
     )
 
 
-def evidence_of(
-    resolution: Resolution,
-    request: Request,
-    recorded: FolderRequest,
-) -> dict[str, Any]:
-    """Return what a lock says of its making: by the standard it may not steer an installation.
-
-    Its inputs and what the folder's requirements files asked for, the build with its architectures and floors, the
-    packages that no hash pins, and those that could not have the version of the other targets.
-    """
+def record_of(resolution: Resolution, request: Request) -> Record:
+    """Return what a lock records: its request, the build with its floors, what no hash pins."""
     build = resolution.choice.build
     machine = resolution.request.machine
     catalog = resolution.request.catalog
-    inputs = canonical(request.requirements)
-    evidence: dict[str, Any] = {
-        "inputs": list(inputs),
-        "inputs-digest": digest(inputs),
-        "torch": str(build.torch),
-        "backend": build.backend.tag,
-        "catalogue": catalog.date,
-    }
+    floors = dict(rules_for(machine, catalog, {build.backend.kind}).floors(build))
+    if resolution.target.os == "linux":
+        floors["glibc"] = _glibc_floor(resolution)
     unhashed = [
         package["name"]
         for package in resolution.document["packages"]
         if "directory" in package or "vcs" in package
     ]
-    floors = dict(rules_for(machine, catalog, {build.backend.kind}).floors(build))
-    if resolution.target.os == "linux":
-        floors["glibc"] = _glibc_floor(resolution)
-    optional = {
-        "constraints": sorted(canonical(request.constraints)),
-        "sources": list(request.sources),
-        "unhashed": unhashed,
-        "preferred-digest": digest(request.preferred) if request.preferred else None,
-        BUILD_FILES_DIGEST: request.build_files_digest,
-        "asked": request.backend,
-        "architectures": list(build.code),
-        "floors": floors,
-        "apart": sorted(resolution.apart),
-        "relaxed": dict(resolution.relaxed),
-        "cuda-compat": dict(request.cuda_compat),
-        "request-revision": recorded.revision,
-        "requirements-files": dict(recorded.files),
-    }
-    evidence |= {key: value for key, value in optional.items() if value}
-    return evidence
+    return replace(
+        Record.of(request),
+        torch=str(build.torch),
+        backend=build.backend.tag,
+        catalogue=catalog.date,
+        unhashed=tuple(unhashed),
+        architectures=tuple(build.code),
+        floors=floors,
+        apart=tuple(sorted(resolution.apart)),
+        relaxed=dict(resolution.relaxed),
+    )
 
 
 def _glibc_floor(resolution: Resolution) -> str:
@@ -243,12 +191,10 @@ def _glibc_floor(resolution: Resolution) -> str:
     for file in resolution.files:
         with suppress(InvalidWheelFilename):
             _, _, _, tags = parse_wheel_filename(file.name)
-            floor = glibc_floor(tags) or _ANY_GLIBC
-            floors.setdefault(file.package, []).append(floor)
+            floors.setdefault(file.package, []).append(glibc_floor(tags) or _ANY_GLIBC)
     # Of the wheels of one package, the machine takes one that it can load.
     required = [min(levels, key=minor) for levels in floors.values()]
-    least = min(GLIBC, resolution.target.glibc, key=minor)
-    return max([least, *required], key=minor)
+    return max([min(GLIBC, resolution.target.glibc, key=minor), *required], key=minor)
 
 
 def _package(
@@ -257,23 +203,21 @@ def _package(
     folder: Path,
 ) -> dict[str, Any]:
     """Return one package: its files with their hashes, or the folder or commit that no hash pins."""
-    entry = {key: package[key] for key in ("name", "version", "marker", "index") if key in package}
-    if package.get("wheels"):
-        entry["wheels"] = [_file(wheel, hashes, folder) for wheel in package["wheels"]]
-        return entry
-    for kind in ("sdist", "archive"):
-        if kind in package:
-            entry[kind] = _file(
-                package[kind],
-                hashes,
-                folder,
-            )
-            return entry
-    if "directory" in package:
-        directory = package["directory"]
-        entry["directory"] = {**directory, "path": _path(directory["path"], folder)}
-    else:
-        entry["vcs"] = package["vcs"]
+    keys = ("name", "version", "marker", "index")
+    entry = {key: package[key] for key in keys if key in package}
+    for kind in ("wheels", "sdist", "archive", "directory", "vcs"):
+        if not package.get(kind):
+            continue
+        match kind:
+            case "wheels":
+                entry[kind] = [_file(wheel, hashes, folder) for wheel in package[kind]]
+            case "sdist" | "archive":
+                entry[kind] = _file(package[kind], hashes, folder)
+            case "directory":
+                entry[kind] = {**package[kind], "path": _path(package[kind]["path"], folder)}
+            case "vcs":
+                entry[kind] = package[kind]
+        break
     return entry
 
 
@@ -285,15 +229,10 @@ def _file(
     address = entry.get("url") or Path(entry["path"]).as_uri()
     if address not in hashes:
         raise InternalError("hash-missing", f"{address} has no hash")
-    file = {}
-    if "url" in entry:
-        file["url"] = address
-    else:
-        file["path"] = _path(entry["path"], folder)
+    file = {"url": address} if "url" in entry else {"path": _path(entry["path"], folder)}
     if "subdirectory" in entry:
         file["subdirectory"] = entry["subdirectory"]
-    file["hashes"] = {"sha256": hashes[address]}
-    return file
+    return {**file, "hashes": {"sha256": hashes[address]}}
 
 
 def _path(path: str, folder: Path) -> str:

@@ -22,14 +22,7 @@ from gpuinstall.machine.protocol import Rules
 from gpuinstall.wheels.learned.row import LearnedRow, misfit
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        Callable,
-        Collection,
-        Iterable,
-        Iterator,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from packaging.tags import Tag
 
@@ -44,20 +37,6 @@ if TYPE_CHECKING:
 
 MOST_READ = 24
 """How many files of an extension to read, from 0.6 to 16 MB each; the rest is not looked at."""
-_STAGES = (
-    "other-platform",
-    "other-cuda",
-    "other-torch",
-    "replaced",
-    "not-read",
-    "torch-unknown",
-    "torch-pinned",
-    "torch-abi",
-    "cuda-of-code",
-    "glibc-too-old",
-    "no-code",
-)
-"""What speaks against files; the further down, the closer one came."""
 
 
 @dataclass(frozen=True)
@@ -104,24 +83,12 @@ class ExtensionChoice(NamedTuple):
 
     @property
     def closest(self) -> list[Rejection[Pair]]:
-        """The files for this platform that were passed over, those that came closest first.
-
-        Of each reason one.
-        """
-        for_platform = [row for row in self.rejected if row.reason.code != "other-platform"]
+        """The files for this platform that were passed over, those that came closest first, of each reason one."""
         by_reason: dict[str, Rejection[Pair]] = {}
-        for row in sorted(for_platform, key=_closeness, reverse=True):
-            by_reason.setdefault(row.reason.message, row)
+        for row in sorted(self.rejected, key=_closeness, reverse=True):
+            if row.reason.code != "other-platform":
+                by_reason.setdefault(row.reason.message, row)
         return list(by_reason.values())
-
-
-def _closeness(row: Rejection[Pair]) -> tuple[int, Version]:
-    _, build = row.candidate
-    return _stage(row.reason), build.torch
-
-
-def _stage(reason: Reason) -> int:
-    return _STAGES.index(reason.code)
 
 
 def choose_extension(
@@ -140,22 +107,19 @@ def choose_extension(
         return ExtensionChoice(None, refusal=refusal)
     rejected: dict[str, Rejection[Pair]] = {}
 
-    def reject(
-        file: ExtensionFile,
-        build: Build,
-        reason: Reason,
-    ) -> None:
+    def reject(pair: Pair, reason: Reason) -> None:
         """Keep of each file the reason of the build that it came closest to."""
+        file, _ = pair
         known = rejected.get(file.wheel.url)
-        if known is None or _stage(known.reason) < _stage(reason):
-            rejected[file.wheel.url] = Rejection((file, build), reason)
+        if known is None or _STAGES.index(known.reason.code) < _STAGES.index(reason.code):
+            rejected[file.wheel.url] = Rejection(pair, reason)
 
     pairs: list[Pair] = []
     for file in sorted(files, key=_age, reverse=True):
         for build in here.builds:
-            reason = reject_by_name(file, build, here)
+            reason = _reject_by_name(file, build, here)
             if reason:
-                reject(file, build, reason)
+                reject((file, build), reason)
             else:
                 pairs.append((file, build))
     read_so_far: set[str] = set()
@@ -163,13 +127,13 @@ def choose_extension(
         read_so_far.add(file.wheel.url)
         if len(read_so_far) > MOST_READ:
             message = f"was not read: {MOST_READ} newer files do not run here"
-            reject(file, build, Reason("not-read", message))
+            reject((file, build), Reason("not-read", message))
             break
-        verdict = judge_file(file, build, here, read)
+        verdict = _judge(file, build, here, read)
         if isinstance(verdict, ExtensionFit):
             rejected.pop(file.wheel.url, None)
             return ExtensionChoice(verdict, tuple(rejected.values()))
-        reject(file, build, verdict)
+        reject((file, build), verdict)
     return ExtensionChoice(None, tuple(rejected.values()))
 
 
@@ -182,7 +146,7 @@ def _refusal(extension: Extension, here: Surroundings) -> Reason | None:
     return None
 
 
-def judge_file(
+def _judge(
     file: ExtensionFile,
     build: Build,
     here: Surroundings,
@@ -193,15 +157,10 @@ def judge_file(
         row = read(file, build)
     except InstallationError as error:
         return Reason("not-read", f"cannot be read: {error.message}")
-    reason = reject_by_contents(file, row, build, here)
-    return reason or ExtensionFit(file, build, row)
+    return _reject_by_contents(file, row, build, here) or ExtensionFit(file, build, row)
 
 
-def reject_by_name(
-    file: ExtensionFile,
-    build: Build,
-    here: Surroundings,
-) -> Reason | None:
+def _reject_by_name(file: ExtensionFile, build: Build, here: Surroundings) -> Reason | None:
     """Return why a file is not for a build, by what its name says."""
     wheel = file.wheel
     if here.tags and wheel.tags.isdisjoint(here.tags):
@@ -210,10 +169,8 @@ def reject_by_name(
     if file.cpu and build.toolkit:
         return Reason("other-cuda", "is for the CPU alone")
     if file.cuda and not _has_major(build, file.cuda):
-        return Reason(
-            "other-cuda",
-            f"is for {_kind(build)} {file.cuda}, not for torch {build.name}",
-        )
+        kind = build.backend.kind.upper()
+        return Reason("other-cuda", f"is for {kind} {file.cuda}, not for torch {build.name}")
     reason = _reject_other_torch(file, build, here)
     if reason:
         return reason
@@ -230,7 +187,10 @@ def _reject_other_torch(
     here: Surroundings,
 ) -> Reason | None:
     torch = build.torch
-    if file.torch and not _is_for_torch(file, build):
+    is_for_torch = file.torch in {None, build.minor}
+    if file.torch and file.and_newer:
+        is_for_torch = torch >= Version(file.torch)
+    if not is_for_torch:
         return Reason("other-torch", f"is for torch {file.torch}, not {torch}")
     constraint = here.constraint(file, build)
     if constraint and file.wheel.version not in constraint.specifier:
@@ -239,18 +199,12 @@ def _reject_other_torch(
     return None
 
 
-def _is_for_torch(file: ExtensionFile, build: Build) -> bool:
-    if file.and_newer:
-        return build.torch >= Version(file.torch or "0")
-    return file.torch == build.minor
-
-
 def _has_major(build: Build, cuda: str) -> bool:
     major, _, _ = cuda.partition(".")
     return build.toolkit is not None and int(major) == build.toolkit[0]
 
 
-def reject_by_contents(
+def _reject_by_contents(
     file: ExtensionFile,
     row: LearnedRow,
     build: Build,
@@ -261,7 +215,7 @@ def reject_by_contents(
     if reason:
         return reason
     if row.toolkit and build.toolkit and row.toolkit[0] != build.toolkit[0]:
-        kind = _kind(build)
+        kind = build.backend.kind.upper()
         name = f"its name says {kind} {file.cuda}, and " if file.cuda else ""
         code = f"its code needs {kind} {row.toolkit[0]}, not {build.toolkit[0]}"
         return Reason("cuda-of-code", f"{name}{code}")
@@ -285,37 +239,56 @@ def _reject_by_torch(
     needs = row.of_torch
     torch = f"torch {build.torch}"
     name = f"its name says torch {file.torch}, and " if file.torch else ""
-    pins = list(_torch_pins(row.requires))
+    pins = _torch_pins(row.requires)
     for pin in pins:
         if not pin.specifier.contains(build.torch):
             return Reason("torch-pinned", f"{name}its METADATA requires {pin}, not {torch}")
-        if _is_exact(pin) and needs.kind == "none" and not row.architectures:
+        is_exact = any(clause.operator == "==" for clause in pin.specifier)
+        if is_exact and needs.kind == "none" and not row.architectures:
             # xformers 0.0.31 for Windows: its libraries have names that Python does not look for.
             message = f"its METADATA requires {pin}, and it has no library for it"
             return Reason("no-code", message)
     loads = needs.verdict(build.minor)
-    is_named = file.torch or pins or here.constraint(file, build)
-    if loads is None and not is_named:
+    if loads is None and not (file.torch or pins or here.constraint(file, build)):
         return Reason("torch-unknown", f"it shows no code for {torch}")
-    if loads is not False:
-        return None
-    if needs.kind == "stable":
+    if loads is False and needs.kind == "stable":
         oldest = needs.oldest or "newer than is known"
         return Reason("torch-abi", f"{name}its code needs torch {oldest}, not {torch}")
-    code = f"its code works with {needs.torches}: {torch} lacks a symbol that it uses"
-    return Reason("torch-abi", f"{name}{code}")
+    if loads is False:
+        code = f"its code works with {needs.torches}: {torch} lacks a symbol that it uses"
+        return Reason("torch-abi", f"{name}{code}")
+    return None
 
 
-def _torch_pins(requires: Iterable[str]) -> Iterator[Requirement]:
+_STAGES = (
+    "other-platform",
+    "other-cuda",
+    "other-torch",
+    "replaced",
+    "not-read",
+    "torch-unknown",
+    "torch-pinned",
+    "torch-abi",
+    "cuda-of-code",
+    "glibc-too-old",
+    "no-code",
+)
+"""What speaks against files; the further down, the closer one came."""
+
+
+def _closeness(row: Rejection[Pair]) -> tuple[int, Version]:
+    _, build = row.candidate
+    return _STAGES.index(row.reason.code), build.torch
+
+
+def _torch_pins(requires: Iterable[str]) -> list[Requirement]:
+    pins = []
     for text in requires:
         with suppress(InvalidRequirement):
             pin = Requirement(text)
             if pin.name == "torch" and pin.specifier and "extra" not in str(pin.marker):
-                yield pin
-
-
-def _is_exact(pin: Requirement) -> bool:
-    return any(clause.operator == "==" for clause in pin.specifier)
+                pins.append(pin)
+    return pins
 
 
 def _age(file: ExtensionFile) -> tuple[bool, Version]:
@@ -345,7 +318,3 @@ def _preferred(pairs: Iterable[Pair], here: Surroundings) -> list[Pair]:
     preferred = sorted(pairs, key=pair_key)
     preferred.sort(key=lambda pair: _age(pair[0]), reverse=True)
     return preferred
-
-
-def _kind(build: Build) -> str:
-    return build.backend.kind.upper()

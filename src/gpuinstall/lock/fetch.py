@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event
-from time import monotonic
 from typing import IO, TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -80,25 +80,16 @@ def known_hashes(files: Iterable[LockedFile], session: Session) -> Hashes:
 
 def _hash_local_files(files: Iterable[LockedFile], session: Session) -> dict[str, str]:
     """Hash the files that are on this machine, each once as long as its size, time and inode stay."""
+    paths = {file: path for file in files if (path := local_path(file.url))}
     hashes = dict[str, str]()
-    paths: dict[LockedFile, Path] = {}
-    sizes: dict[str, int | None] = {}
-    for file in files:
-        path = local_path(file.url)
-        if path is None:
-            continue
-        known = session.cache.known(file.url)
-        if known and known.etag == _stamp(path):
-            hashes[file.url] = known.sha256
-        else:
-            paths[file] = path
-            sizes[file.name] = path.stat().st_size if path.is_file() else None
-    with session.reporter.progress("Hash", sizes) as progress:
+    with session.reporter.progress("Hash", {file.name: None for file in paths}) as progress:
         for file, path in paths.items():
+            known = session.cache.known(file.url)
             stamp = _stamp(path)
-            sha256 = _hash(_chunks_of(path), partial(progress, file.name))
-            hashes[file.url] = sha256
-            session.cache.keep(file.url, FileHash(sha256, stamp))
+            if known is None or known.etag != stamp:
+                known = FileHash(_hash(_chunks_of(path), partial(progress, file.name)), stamp)
+                session.cache.keep(file.url, known)
+            hashes[file.url] = known.sha256
     return hashes
 
 
@@ -237,7 +228,7 @@ def _bring(
 def transfers(
     sizes: Mapping[str, int | None], session: Session
 ) -> Iterator[tuple[ThreadPoolExecutor, Progress]]:
-    """Run transfers side by side, and report their size and speed at the end.
+    """Run transfers side by side, and report their size at the end.
 
     If one fails or the user interrupts, the others end at their next chunk.
 
@@ -246,15 +237,12 @@ def transfers(
         session: The run, whose reporter shows the progress.
     """
     stopped = Event()
-    received = dict.fromkeys(sizes, 0)
-    start = end = monotonic()
+    received = Counter[str]()
 
     def count(name: str, size: int) -> None:
-        nonlocal end
         if stopped.is_set():
             raise InterruptedByUserError("interrupted", "the download was interrupted")
-        received[name] = received.get(name, 0) + size
-        end = monotonic()
+        received[name] += size
         progress(name, size)
 
     with (
@@ -266,14 +254,9 @@ def transfers(
         finally:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
-    fetched = list(filter(None, received.values()))
-    if fetched:
-        seconds = end - start
-        size = sum(fetched)
-        rate = size / max(seconds, 0.001)
-        files = "1 file" if len(fetched) == 1 else f"{len(fetched)} files"
-        text = f"{files}, {readable(size)} at {readable(int(rate))}/s"
-        session.reporter.step("Fetched", text, seconds)
+    if received:
+        files = "1 file" if len(received) == 1 else f"{len(received)} files"
+        session.reporter.detail("Fetched", f"{files}, {readable(received.total())}")
 
 
 def local_path(url: str) -> Path | None:

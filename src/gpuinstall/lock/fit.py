@@ -16,10 +16,10 @@ from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
-from gpuinstall.lock.build_files import has_same_build_files
-from gpuinstall.lock.declaration import are_same, canonical, digest, locks_in
+from gpuinstall.lock.declaration import locks_in
 from gpuinstall.lock.lock import Lock, LockedFile, read_lock
-from gpuinstall.lock.target import GLIBC, Target
+from gpuinstall.lock.record import Record
+from gpuinstall.lock.target import GLIBC, Target, best_by_tags
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.values import Choice
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from packaging.markers import Environment, Marker
     from packaging.pylock import Package
+    from packaging.tags import Tag
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
@@ -146,9 +147,9 @@ def judge(
 
 
 def _other_request(lock: Lock, request: Request) -> Reason | None:
-    if not same_inputs(lock, request):
-        return Reason(OTHER_REQUEST, f"it was made for {' '.join(lock.inputs)}")
-    if lock.relaxed and not request.relax:
+    if lock.record.changes(Record.of(request)):
+        return Reason(OTHER_REQUEST, f"it was made for {' '.join(lock.record.inputs)}")
+    if lock.record.relaxed and not request.relax:
         # A version other than the requested one is taken only by those who ask for it.
         return Reason(OTHER_REQUEST, "it was made with --relax")
     return None
@@ -180,7 +181,7 @@ def targets_of(folder: Path) -> list[Target]:
     targets = []
     for path in locks_in(folder):
         lock = readable_lock(path)
-        if lock and not lock.evidence:
+        if lock and not lock.is_ours:
             continue
         with suppress(UsageError):
             name = path.name.removeprefix("pylock.").removesuffix(".toml")
@@ -191,7 +192,7 @@ def targets_of(folder: Path) -> list[Target]:
 def named_targets(folder: Path) -> list[Target]:
     """Return the targets of a folder's locks if one was requested by name; else they are those of its machine alone."""
     locks = map(readable_lock, locks_in(folder))
-    is_named = any(lock.requested_backend for lock in locks if lock)
+    is_named = any(lock.record.asked for lock in locks if lock)
     return targets_of(folder) if is_named else []
 
 
@@ -262,40 +263,12 @@ def best_files(
     machine: Machine,
 ) -> tuple[LockedFile, ...]:
     """Return of each package the file that ``selected`` would take of a lock with these files."""
-    tags = _target_of(machine).tags(python)
-    ranks = {tag: position for position, tag in enumerate(tags)}
 
-    def rank(file: LockedFile) -> int:
-        if not file.name.endswith(".whl"):
-            return len(ranks)
-        _, _, _, tags = parse_wheel_filename(file.name)
-        return min(ranks.get(tag, len(ranks)) for tag in tags)
+    def read(file: LockedFile) -> tuple[str, Iterable[Tag]]:
+        is_wheel = file.name.endswith(".whl")
+        return file.package, parse_wheel_filename(file.name)[3] if is_wheel else ()
 
-    best: dict[str, LockedFile] = {}
-    for file in files:
-        other = best.setdefault(file.package, file)
-        if rank(file) < rank(other):
-            best[file.package] = file
-    return tuple(best.values())
-
-
-def same_inputs(lock: Lock, request: Request) -> bool:
-    """Whether a lock was made from the very requirements, as far as it says what it was made from."""
-    if not lock.inputs:
-        return True
-    return (
-        are_same(lock.inputs, request.requirements)
-        and are_same(lock.constraints, request.constraints)
-        and lock.sources == request.sources
-        and has_same_build_files(lock, request.build_files_digest)
-        and has_same_preferences(lock, request)
-    )
-
-
-def has_same_preferences(lock: Lock, request: Request) -> bool:
-    """Whether a lock was made near to the same versions of the project's own lock."""
-    recorded = lock.evidence.get("preferred-digest", digest(()))
-    return bool(recorded == digest(request.preferred))
+    return tuple(best_by_tags(files, _target_of(machine).tags(python), read))
 
 
 def uninstalled(
@@ -337,8 +310,7 @@ def _why_not(
 
 def _not_pinned(lock: Lock) -> Reason | None:
     """Return what no hash pins, unless the lock was made so because the user requested it."""
-    expected = lock.evidence_list("unhashed")
-    strangers = [name for name in lock.addresses if name not in expected]
+    strangers = [name for name in lock.addresses if name not in lock.record.unhashed]
     if not strangers:
         return None
     message = (
@@ -396,17 +368,17 @@ def _not_held(
     environment = _environment_of(machine, python)
     left_out = uninstalled(lock, _target_of(machine), python)
     missing = []
-    for requirement in map(parse_requirement, request.requirements):
-        if lock.relaxed.get(requirement.name) == requirement.text:
+    for requirement in request.parsed:
+        if lock.record.relaxed.get(requirement.name) == requirement.text:
             continue
         if requirement.marker and not requirement.marker.evaluate(environment):
             continue
         if requirement.name in left_out or not _holds(lock, requirement):
             missing.append(requirement.text)
-    if lock.evidence:
+    if lock.is_ours:
         missing += [f"{name} (its marker never holds)" for name in left_out]
     for constraint in map(parse_requirement, request.constraints):
-        if lock.relaxed.get(constraint.name) == constraint.text:
+        if lock.record.relaxed.get(constraint.name) == constraint.text:
             continue
         version = lock.versions.get(constraint.name)
         if version and not constraint.allows(version):
@@ -419,7 +391,7 @@ def _not_held(
 def _holds(lock: Lock, requirement: ParsedRequirement) -> bool:
     """Whether a lock has what is requested; an address if the lock was made from it."""
     if requirement.url:
-        return requirement.text in canonical(lock.inputs)
+        return requirement.text in lock.record.inputs
     specifier = requirement.specifier
     version = lock.versions.get(requirement.name)
     if version is None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from gpuinstall.base.files import parse_toml, read_raw
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.sources.requirements_file import PROJECT
+from gpuinstall.lock.build_files import static_project
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from gpuinstall.base.requirement import ParsedRequirement
 
 
@@ -43,25 +41,19 @@ def read_folder_project(requirement: ParsedRequirement, folder: Path) -> FolderP
     """
     if requirement.url is None or requirement.is_remote:
         return None
-    project = folder / requirement.url
+    table = static_project(folder / Path(requirement.url).expanduser())
+    if table is None:
+        return None
     try:
-        text = read_raw(project.expanduser() / PROJECT).decode()
-        table = parse_toml(text)["project"]
         lists = [table.get("dependencies", [])]
         extras = table.get("optional-dependencies", {})
         lists.extend(extras[extra] for extra in requirement.extra_names)
         name = canonicalize_name(table["name"])
         version = str(table["version"])
         requirements = list(map(parse_requirement, chain.from_iterable(lists)))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-    if "dependencies" in table.get("dynamic", ()):
+    except (KeyError, TypeError, AttributeError):
         return None
     # An extra of all extras names the project itself.
     if any(requirement.name == name for requirement in requirements):
         return None
-    return FolderProject(
-        name,
-        version,
-        requirements=tuple(requirement.text for requirement in requirements),
-    )
+    return FolderProject(name, version, tuple(one.text for one in requirements))

@@ -1,217 +1,179 @@
-"""What a folder is asked to hold: what its project says, and what was added by hand since, as its locks record it."""
+"""The request of a folder: what its files say, and what was added by hand since, as its locks record it."""
 
 from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import field, replace
-from functools import reduce
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import read_document
-from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
-from gpuinstall.base.values import dataclass
+from gpuinstall.base.request import FOLDERS_OWN, Request
+from gpuinstall.base.requirement import canonical, normalised, parse_requirement, requirement_names
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.lock.declaration import (
-    DECLARING,
-    PROJECT_FILES,
-    Declaration,
-    are_same,
-    canonical,
-    is_requirement,
-    locks_in,
-    parse_lines,
-)
-from gpuinstall.sources.requirements_file import RequirementsFile, joined_files
+from gpuinstall.lock.declaration import DECLARING, PROJECT_FILES, locks_in
+from gpuinstall.sources.requirements_file import RequirementsFile, parse_lines
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
-    from gpuinstall.lock.lock import Lock, Strings
+    from gpuinstall.lock.declaration import Declaration
+    from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.record import Record
 
-    LinesByFile = Mapping[str, Strings]
+    LinesByFile = Mapping[str, tuple[str, ...]]
 
 _INPUTS = re.compile(r"^inputs = \[(.*?)\]$", re.MULTILINE | re.DOTALL)
 
 
-@dataclass(frozen=True)
-class FolderRequest:
-    """What a folder is asked to hold."""
+def declaring(request: Request, declared: Declaration) -> Request:
+    """Return what a folder says today in place of what it said; beside it stays what was added by hand.
 
-    requirements: Strings = ()
-    """In the order in which they were added."""
-
-    constraints: Strings = ()
-
-    files: LinesByFile = field(default_factory=dict)
-    """What each file asked for when it was read, ``-c`` before a constraint, the project's own settings among them."""
-
-    revision: int = 0
-    """How often it has changed: of locks that disagree, the one with the highest counts."""
-
-    sources: Strings = ()
-    """The settings of sources in the files when the locks were made."""
-
-    @property
-    def listed(self) -> RequirementsFile:
-        """What is asked for, and what is allowed of the rest."""
-        return RequirementsFile(self.requirements, self.constraints)
-
-    def declaring(self, declared: Declaration) -> FolderRequest:
-        """Return what the folder says today in place of what it said; beside it stays what was added by hand.
-
-        A line that is new there stands for what was added of the same name.
-        """
-        return self._with_files(declared.files, {*PROJECT_FILES, declared.file})
-
-    def adding(self, by_hand: RequirementsFile, files: LinesByFile) -> FolderRequest:
-        """Return the same with requirements by hand and of ``files``: each in the place of that of the same name.
-
-        What one of the files asked for before and does not any more leaves.
-        """
-        return self._with_files(files, files, by_hand)
-
-    def _with_files(
-        self,
-        files: LinesByFile,
-        replaced: Collection[str],
-        by_hand: RequirementsFile | None = None,
-    ) -> FolderRequest:
-        """Return the same with ``files`` in place of those that are replaced."""
-        before = set(chain.from_iterable(self.files.get(name, ()) for name in replaced))
-        listed = joined_files([by_hand or RequirementsFile(), *map(parse_lines, files.values())])
-        today = canonical(listed.requirements)
-        # What a project says as before gives way to what was added by hand.
-        new = today if by_hand else [text for text in today if text not in before]
-        rest = [text for text in self.requirements if text not in before]
-        rest = _others(rest, requirement_names(new))
-        requirements = [*_others(today, requirement_names(rest)), *rest]
-        order = [_name(text) for text in (*self.requirements, *today)]
-        requirements.sort(key=lambda text: order.index(_name(text)))
-        constraints = [text for text in self.constraints if f"-c {text}" not in before]
-        others = {name: lines for name, lines in self.files.items() if name not in replaced}
-        return replace(
-            self,
-            requirements=tuple(requirements),
-            constraints=_together(constraints, canonical(listed.constraints)),
-            files={**others, **files},
-        )
-
-    def without(self, names: Iterable[str]) -> FolderRequest:
-        """Return the same without packages.
-
-        Raises:
-            UsageError: if one is not requested, or not by hand.
-        """
-        removed = {normalised(name) for name in names}
-        for name in sorted(removed):
-            self._check_removable(name)
-        requirements = tuple(_others(self.requirements, removed))
-        return replace(self, requirements=requirements or ("torch",))
-
-    def _check_removable(self, name: str) -> None:
-        if name == "torch":
-            message = "torch cannot be removed from its environment"
-            hint = "gpuinstall env remove   # removes the environment"
-            raise UsageError("torch-stays", message, hint=hint)
-        for file, lines in self.files.items():
-            if name in requirement_names(parse_lines(lines).requirements):
-                is_read_always = file in {*PROJECT_FILES, *DECLARING}
-                again = "" if is_read_always else f" with -r {file}"
-                hint = f"Remove it from {file}, then install again{again}"
-                raise UsageError("requested-elsewhere", f"{file} requires {name}", hint=hint)
-        if name not in requirement_names(self.requirements):
-            request = " ".join(self.requirements) or "torch"
-            message = f"{name} was not requested here; the request is: {request}"
-            why = "dependencies go with the packages that require them"
-            raise UsageError("not-requested", message, why=why)
-
-    def following(self, recorded: FolderRequest) -> FolderRequest:
-        """Return the same as the successor of what was recorded, in whose order the same requirements stay."""
-        has_same_requirements = are_same(self.requirements, recorded.requirements)
-        is_same = has_same_requirements and are_same(self.constraints, recorded.constraints)
-        # The first request of a folder changes nothing.
-        is_new = bool(recorded.requirements) and not is_same
-        requirements = recorded.requirements if has_same_requirements else self.requirements
-        return replace(self, requirements=requirements, revision=recorded.revision + is_new)
-
-    def unlike(self, lock: Lock) -> str | None:
-        """Return that a lock was made for something else than this, if it was."""
-        if not lock.inputs or are_same(lock.inputs, self.requirements):
-            return None
-        before = " ".join(lock.inputs)
-        return f"{lock.name} was made for {before}, but the request is now {' '.join(self.requirements)}"
+    A line that is new there stands for what was added of the same name.
+    """
+    replaced = {*PROJECT_FILES, declared.file}
+    before = set(chain.from_iterable(request.files.get(name, ()) for name in replaced))
+    new = set(chain.from_iterable(declared.files.values())) - before
+    others = {name: lines for name, lines in request.files.items() if name not in replaced}
+    return _merged(_without(_by_hand(request), new), {**declared.files, **others}, request)
 
 
-def _name(requirement: str) -> str:
-    return parse_requirement(requirement).name
+def adding(request: Request, by_hand: RequirementsFile, files: LinesByFile) -> Request:
+    """Return a request with requirements by hand and of ``files``, each in place of what was added of the same name."""
+    new = {*by_hand.lines, *chain.from_iterable(files.values())}
+    before = _by_hand(request)
+    order = [_name(line) for line in (*before, *by_hand.lines)]
+    lines = [*_without(before, new), *by_hand.lines]
+    lines.sort(key=lambda line: order.index(_name(line)))
+    return _merged(lines, {**request.files, **files}, request)
 
 
-def _others(
-    requirements: Iterable[str],
-    names: Collection[str],
-) -> list[str]:
-    """Return the requirements of other packages than ``names``."""
-    return [text for text in requirements if _name(text) not in names]
+def _by_hand(request: Request) -> list[str]:
+    """Return the lines that no file has."""
+    listed = set(chain.from_iterable(request.files.values()))
+    lines = RequirementsFile(request.requirements, request.constraints).lines
+    return [line for line in lines if line not in listed]
 
 
-def _together(*texts: Iterable[str]) -> Strings:
-    """Return several lists as one, each text once."""
-    return tuple(dict.fromkeys(chain.from_iterable(texts)))
+def _name(line: str) -> str:
+    """Return the name of a requirement; a constraint has one of its own."""
+    return line if line.startswith("-c ") else parse_requirement(line).name
 
 
-def recorded_request(folder: Path, own: Lock | None = None) -> FolderRequest:
+def _without(lines: Iterable[str], others: Iterable[str]) -> list[str]:
+    """Return the lines of other packages."""
+    names = set(map(_name, others))
+    return [line for line in lines if _name(line) not in names]
+
+
+def _merged(by_hand: Collection[str], files: LinesByFile, request: Request) -> Request:
+    """Return a request of files, whose requirements all hold, and of lines by hand, which stand for theirs."""
+    listed = parse_lines((*_without(chain.from_iterable(files.values()), by_hand), *by_hand))
+    return replace(
+        request,
+        requirements=canonical(listed.requirements),
+        constraints=canonical(listed.constraints),
+        files=files,
+    )
+
+
+def without(request: Request, names: Iterable[str]) -> Request:
+    """Return a request without packages.
+
+    Raises:
+        UsageError: One is not requested, or not by hand.
+    """
+    removed = set(map(normalised, names))
+    for name in sorted(removed):
+        _check_removable(name, request)
+    requirements = tuple(text for text in request.requirements if _name(text) not in removed)
+    return replace(request, requirements=requirements or ("torch",))
+
+
+def _check_removable(name: str, request: Request) -> None:
+    if name == "torch":
+        message = "torch cannot be removed from its environment"
+        hint = "gpuinstall env remove   # removes the environment"
+        raise UsageError("torch-stays", message, hint=hint)
+    for file, lines in request.files.items():
+        if name in map(_name, lines):
+            is_read_always = file in {*PROJECT_FILES, *DECLARING}
+            again = "" if is_read_always else f" with -r {file}"
+            hint = f"Remove it from {file}, then install again{again}"
+            raise UsageError("requested-elsewhere", f"{file} requires {name}", hint=hint)
+    if name not in requirement_names(request.requirements):
+        requested = " ".join(request.requirements) or "torch"
+        message = f"{name} was not requested here; the request is: {requested}"
+        why = "dependencies go with the packages that require them"
+        raise UsageError("not-requested", message, why=why)
+
+
+def following(request: Request, recorded: Request) -> Request:
+    """Return a request as the successor of what was recorded."""
+    has_same_requirements = set(request.requirements) == set(recorded.requirements)
+    is_same = has_same_requirements and set(request.constraints) == set(recorded.constraints)
+    # The first request of a folder changes nothing.
+    is_new = bool(recorded.requirements) and not is_same
+    return replace(request, revision=recorded.revision + is_new)
+
+
+def other_request(lock: Lock, request: Request) -> str | None:
+    """Return that a lock was made for other requirements, if it was."""
+    inputs = lock.record.inputs
+    if not inputs or set(inputs) == set(canonical(request.requirements)):
+        return None
+    now = " ".join(request.requirements)
+    return f"{lock.name} was made for {' '.join(inputs)}, but the request is now {now}"
+
+
+def recorded_request(folder: Path, own: Lock | None = None) -> Request:
     """Return what the locks of a folder were made for, or if it has none the copy in its environment, ``own``.
 
     If they disagree, those that have seen the last change say it, together.
     """
-    requests = [_recorded(path) for path in locks_in(folder)]
-    requests = [request for request in requests if request.requirements]
-    if own and not requests:
-        requests = [_request_of(own)]
-    revisions = [request.revision for request in requests]
-    revision = max(revisions, default=0)
-    newest = [request for request in requests if request.revision == revision]
-    files: dict[str, Strings] = {}
-    for request in newest:
-        files |= request.files
-    return FolderRequest(
-        requirements=_together(*(request.requirements for request in newest)),
-        constraints=_together(*(request.constraints for request in newest)),
-        files=files,
+    records = [record for path in locks_in(folder) for record in _records(path) if record.inputs]
+    if own and not records:
+        records = [own.record]
+    revision = max((record.request_revision for record in records), default=0)
+    newest = [record for record in records if record.request_revision == revision]
+    files = [record.requirements_files.items() for record in newest]
+    return replace(
+        FOLDERS_OWN,
+        requirements=_joined(record.inputs for record in newest),
+        constraints=_joined(record.constraints for record in newest),
+        sources=_joined(record.sources for record in newest),
+        files=dict(chain.from_iterable(files)),
         revision=revision,
-        sources=_together(*(request.sources for request in newest)),
     )
 
 
-def _recorded(path: Path) -> FolderRequest:
-    """Return what one lock was made for, of one in conflict both sides; of a damaged one, what its text still says."""
-    from gpuinstall.lock.lock import merge_requests, parse, sides
+def _joined(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(chain.from_iterable(lists)))
+
+
+def _records(path: Path) -> list[Record]:
+    """Return what one lock was made from, of one in conflict both sides; of a damaged one, what its text still says."""
+    from gpuinstall.lock.lock import parse, sides
+    from gpuinstall.lock.record import Record
 
     try:
         text = read_document(path, path.parent)
-        locks = [parse(path.name, side) for side in sides(text)]
-        return _request_of(reduce(merge_requests, locks))
+        records = [parse(path.name, side).record for side in sides(text)]
     except (OSError, UnicodeDecodeError):
-        return FolderRequest()
+        return []
     except LockError:
-        words = []
-        for inputs in _INPUTS.findall(text):
-            words += re.findall(r'"([^"\n]+)"', inputs)
-        return FolderRequest(canonical(filter(is_requirement, words)))
-
-
-def _request_of(lock: Lock) -> FolderRequest:
-    return FolderRequest(
-        requirements=canonical(lock.inputs),
-        constraints=canonical(lock.constraints),
-        files=lock.requirements_files,
-        revision=lock.revision,
-        sources=lock.sources,
-    )
+        words = re.findall(r'"([^"\n]+)"', "".join(_INPUTS.findall(text)))
+        with suppress(UsageError):
+            return [Record(inputs=canonical(words))]
+        return []
+    if len(records) == 1:
+        return records
+    # Neither side was made for both.
+    revision = max(record.request_revision for record in records) + 1
+    return [replace(record, request_revision=revision) for record in records]
 
 
 def read_own_lock(venv: Path) -> Lock | None:

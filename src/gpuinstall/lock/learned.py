@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from gpuinstall.base.backend import known_backend
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Companion, Release, Wheel
 from gpuinstall.catalog.listing import default_wheels, family_wheels
@@ -23,7 +22,7 @@ from gpuinstall.wheels.learned.reader import Reader, listed_metadata
 from gpuinstall.wheels.learned.store import LearnedStore, learned_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from gpuinstall.sources import Sources
     from gpuinstall.sources.web import Client
     from gpuinstall.wheels.learned.row import LearnedRow
-
-    Versions = dict[str, Companion]
 
 MAX_TURNS = 3
 """How many new releases of torch are looked at, one a turn, before taking what is known."""
@@ -78,19 +75,11 @@ def learned_catalog(
     reader = Reader(sources, client, store or learned_store(), reporter)
     unread = [build for build in live.builds if build.unread]
     live = _with_rows(live, unread, reader.remembered)
-    new = {build.torch for build in live.builds}.difference(live.releases)
-    newest = sorted(new, reverse=True)[:MAX_TURNS]
     companions = companions_asked(request)
-    live = _with_companions(
-        live,
-        newest,
-        companions,
-        sources=sources,
-        client=client,
-    )
+    new = {build.torch for build in live.builds}.difference(live.releases)
+    for torch in sorted(new, reverse=True)[:MAX_TURNS] if companions else ():
+        live = _with_release(live, torch, companions, sources, client)
     for _ in range(MAX_TURNS):
-        if not any(build.unread for build in live.builds):
-            break
         to_read = _to_read(choose(machine, request, live))
         if not to_read:
             break
@@ -135,120 +124,88 @@ def _with_rows(
             labelled=build.labelled,
         )
 
-    if not builds:
-        return catalog
     answers = dict(zip(builds, side_by_side(answer, builds, BUILDS_PER_TURN), strict=True))
     return replace(catalog, builds=tuple(answers.get(build, build) for build in catalog.builds))
 
 
-def _with_companions(
+def _with_release(
     catalog: Catalog,
-    torches: Iterable[Version],
-    names: Collection[str],
-    *,
+    torch: Version,
+    companions: Iterable[str],
     sources: Sources,
     client: Client,
 ) -> Catalog:
-    """Add the releases of torch that only a listing knows, with the companions that require them.
+    """Add a release of torch that only a listing knows, with the companions that require it.
 
-    A torch for which a companion has no release yet is added too, so that the choice passes it over.
+    A torch for which a companion has no release yet is added too, so that the choice passes it over. One with a
+    companion whose server does not tell its requirements is left to the resolution.
     """
-    if not names:
-        return catalog
-    releases = dict(catalog.releases)
-    companions = dict(catalog.companions)
-    for torch in torches:
-        builds = [build for build in catalog.builds if build.torch == torch]
-        fitting: dict[str, Versions] = {}
-        for name in names:
-            wheels = _listed(name, builds, sources, client)
-            versions = _fitting_releases(torch, wheels, catalog, client)
-            if versions is not None:
-                fitting[name] = versions
-        # A companion whose server does not tell its requirements is left to the resolution.
-        if len(fitting) < len(names):
-            continue
-        releases[torch] = Release(
-            torch=torch,
-            released="",
-            torchvision=tuple(fitting.get("torchvision", ())),
-            torchaudio=tuple(fitting.get("torchaudio", ())),
-        )
-        for name, versions in fitting.items():
-            for version, companion in versions.items():
-                companions.setdefault((name, version), companion)
-    return replace(
-        catalog,
-        releases=releases,
-        companions=companions,
+    builds = [build for build in catalog.builds if build.torch == torch]
+    known = dict(catalog.companions)
+    versions: dict[str, tuple[str, ...]] = {}
+    for name in companions:
+        wheels = _wheels_beside(name, builds, sources, client)
+        fitting = _releases_beside(torch, wheels, catalog, client)
+        if fitting is None:
+            return catalog
+        versions[name] = tuple(fitting)
+        for version, companion in fitting.items():
+            known.setdefault((name, version), companion)
+    release = Release(
+        torch=torch,
+        released="",
+        torchvision=versions.get("torchvision", ()),
+        torchaudio=versions.get("torchaudio", ()),
     )
+    return replace(catalog, releases={**catalog.releases, torch: release}, companions=known)
 
 
-def _listed(
+def _wheels_beside(
     name: str,
     builds: Iterable[Build],
     sources: Sources,
     client: Client,
 ) -> list[Wheel]:
-    """Return the wheels of a companion where those builds come from, for their platform."""
+    """Return the final wheels of a companion where those builds come from, for their platform."""
     listed: dict[Wheel, None] = {}
     for build in builds:
         wheels: Iterable[Wheel] = ()
-        if build.source == DEFAULT_INDEX:
+        if build.source is DEFAULT_INDEX:
             wheels = default_wheels(sources, client, name)
         for wheel in wheels or family_wheels(sources, client, build.backend.tag, name):
-            if (build.os, build.arch) in platforms(wheel.tags):
+            is_for_platform = (build.os, build.arch) in platforms(wheel.tags)
+            if is_for_platform and not wheel.version.is_prerelease:
                 listed[wheel] = None
     return list(listed)
 
 
-def _fitting_releases(
+def _releases_beside(
     torch: Version,
     wheels: Iterable[Wheel],
     catalog: Catalog,
     client: Client,
-) -> Versions | None:
+) -> dict[str, Companion] | None:
     """Return the releases that run beside a torch, the newest first; None if a server does not tell."""
     by_version: dict[Version, list[Wheel]] = {}
     for wheel in wheels:
-        if not wheel.version.is_prerelease:
-            by_version.setdefault(Version(wheel.version.public), []).append(wheel)
-    companions: Versions = {}
+        by_version.setdefault(Version(wheel.version.public), []).append(wheel)
+    companions: dict[str, Companion] = {}
     for version in sorted(by_version, reverse=True)[:COMPANION_RELEASES]:
         same = by_version[version]
-        requirements = _torch_requirements(same[0], client)
-        if requirements is None:
+        metadata = listed_metadata(same[0].url, client)
+        if metadata is None:
             return None
+        allowed = []
+        for text in metadata.get_all("Requires-Dist", ()):
+            with suppress(UsageError):
+                requirement = parse_requirement(str(text))
+                if requirement.name == "torch":
+                    allowed.append(requirement.allows(torch))
         # torchaudio 2.11.0, the last, requires no torch: it runs beside every newer one. Of a release that the
         # catalogue does not know, that is not assumed.
         is_catalogued = (same[0].package, str(version)) in catalog.companions
-        is_unbound = is_catalogued and not requirements
-        if is_unbound or any(_allows(requirement, torch) for requirement in requirements):
-            companions[str(version)] = _companion(same)
+        if any(allowed) or (is_catalogued and not allowed):
+            places = {f"{os}_{arch}" for wheel in same for os, arch in platforms(wheel.tags)}
+            pythons = {python(wheel.tags) or "any" for wheel in same}
+            companions[str(version)] = Companion(frozenset(places), frozenset(pythons))
     return companions
-
-
-def _companion(wheels: Iterable[Wheel]) -> Companion:
-    places: set[str] = set()
-    pythons = set()
-    for wheel in wheels:
-        places.update(f"{os}_{arch}" for os, arch in platforms(wheel.tags))
-        pythons.add(python(wheel.tags))
-    if None in pythons:
-        return Companion(frozenset(places))
-    return Companion(frozenset(places), frozenset(filter(None, pythons)))
-
-
-def _torch_requirements(wheel: Wheel, client: Client) -> list[str] | None:
-    """Return what a wheel requires of torch; None if its server does not tell."""
-    metadata = listed_metadata(wheel.url, client)
-    if metadata is None:
-        return None
-    requirements = map(str, metadata.get_all("Requires-Dist", ()))
-    return [text for text in requirements if re.match(r"torch\b(?!-)", text)]
-
-
-def _allows(requirement: str, torch: Version) -> bool:
-    with suppress(InvalidRequirement):
-        return Requirement(requirement).specifier.contains(torch, prereleases=True)
-    return False

@@ -1,108 +1,98 @@
-"""What the sources list today, asked for at once and before it is known what will be chosen of it."""
+"""What the sources list today of what locks are requested for."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuinstall.base import process, uv
 from gpuinstall.base.backend import CPU
-from gpuinstall.base.reporter import Reporter, SilentReporter
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.requirement import requirement_names
-from gpuinstall.catalog.listing import default_wheels, family_wheels, index_names
-from gpuinstall.lock.programs import FIRST_PAGES, fetch_pages, names_programs
+from gpuinstall.catalog.listing import COMPANIONS, default_wheels, family_wheels, index_names
+from gpuinstall.lock.learned import learned_catalog
+from gpuinstall.lock.programs import names_programs
 from gpuinstall.plan import Rejected
 from gpuinstall.sources.web import UnreachableError
 from gpuinstall.sources.web.answers import ways_to_network
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from gpuinstall.base.reporter import Reporter
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.sources.session import Session
 
-LISTS_AT_ONCE = 32
+
+ANSWERS_AT_ONCE = 32
 
 
-@dataclass
-class PostponedWarnings(SilentReporter):
-    """Keeps warnings until it is known whether they are true."""
+def live_requests(
+    requests: Sequence[LockRequest],
+    session: Session,
+) -> tuple[list[LockRequest], UnreachableError | None]:
+    """Return every request with its catalogue narrowed to what the sources list, and a default index that is silent.
 
-    reporter: Reporter
-    warnings: list[str] = field(default_factory=list)
-
-    def step(
-        self,
-        label: str,
-        text: str,
-        seconds: float | None = None,
-    ) -> None:
-        """Report what was done at once."""
-        self.reporter.step(label, text, seconds)
-
-    def warn(self, text: str) -> None:
-        """Keep a warning."""
-        self.warnings.append(text)
-
-
-LiveRequests = tuple[list["LockRequest"], "UnreachableError | None"]
-"""Every request with its catalogue narrowed to what the sources list, and a default index that does not answer."""
-
-
-@contextmanager
-def ask_live_index(
-    requests: Sequence[LockRequest], session: Session
-) -> Iterator[Callable[[], LiveRequests]]:
-    """Request every page that is known to be needed at once, and give what reads the answers.
-
-    Meanwhile uv looks at its interpreter. What is to be reported of the sources is reported once, and not if the
-    default index is unreachable.
+    What is to be reported of the sources is reported once, and not if the default index is unreachable.
     """
-    sources = session.sources
-    client = session.client
-    first = requests[0]
-    with ThreadPoolExecutor(LISTS_AT_ONCE) as pool:
-        pool.submit(process.run, uv.look(session.python), env=session.environment)
-        # It asks uv first, which takes as long as to load what requests are made with.
+    unreachable = _ask_at_once(requests, session)
+    reporter: Reporter = SilentReporter() if unreachable else session.reporter
+    live = []
+    for request in requests:
+        catalog = learned_catalog(
+            request.catalog,
+            request.machine,
+            request.request,
+            reporter,
+            sources=session.sources,
+            client=session.client,
+        )
+        live.append(replace(request, catalog=catalog))
+        reporter = SilentReporter()
+    if unreachable is None:
+        for text in _losses(requests, live, session):
+            session.reporter.warn(text)
+    return live, unreachable
+
+
+def _ask_at_once(requests: Sequence[LockRequest], session: Session) -> UnreachableError | None:
+    """Ask for every page that is known to be needed; return why the default index does not answer, if it does not.
+
+    An index may be 50 ms away, and the pages of a lock with six targets are twenty.
+    """
+    sources, client = session.sources, session.client
+    pages: dict[tuple[str, str], Callable[[], object]] = {
+        ("", "torch"): partial(default_wheels, sources, client, "torch"),
+    }
+    for request in requests:
+        requirements = request.request.requirements
+        names = requirement_names(requirements)
+        family = request.catalog.family
+        for name in names - family:
+            pages["", name] = partial(session.known_page, name)
+        backend = request.request.backend
+        if backend is None:
+            pages["", ""] = partial(client.page, f"{sources.torch_index}/torch/")
+            usual = request.outcome
+            if isinstance(usual, Rejected):
+                continue
+            backend = usual.choice.build.backend.tag
+        pages[backend, ""] = partial(index_names, sources, client, backend)
+        needed = names & family | {"torch"}
+        if names_programs(requirements):
+            needed |= COMPANIONS
+        if backend != CPU.tag:
+            needed |= {"triton"} & family
+        for name in needed:
+            pages[backend, name] = partial(family_wheels, sources, client, backend, name)
+
+    with ThreadPoolExecutor(ANSWERS_AT_ONCE) as pool:
         reached = pool.submit(_reach_default_index, session)
-        client.prepare()
-        pool.submit(fetch_pages, first.request.requirements, first.catalog.family, session)
-        pool.submit(default_wheels, sources, client, "torch")
-        for backend in {request.request.backend for request in requests} - {None}:
-            pool.submit(index_names, sources, client, str(backend))
-        pages = [
-            pool.submit(family_wheels, sources, client, *page) for page in _first_pages(requests)
-        ]
-
-        def read() -> LiveRequests:
-            from gpuinstall.lock.learned import learned_catalog
-
-            for page in pages:
-                page.result()
-            postponed = PostponedWarnings(session.reporter)
-            reporter: Reporter = postponed
-            live = []
-            for request in requests:
-                catalog = learned_catalog(
-                    request.catalog,
-                    request.machine,
-                    request.request,
-                    reporter,
-                    sources=sources,
-                    client=client,
-                )
-                live.append(replace(request, catalog=catalog))
-                reporter = SilentReporter()
-            unreachable = reached.result()
-            if unreachable is None:
-                losses = _losses(requests, live, session)
-                for text in (*postponed.warnings, *losses):
-                    session.reporter.warn(text)
-            return live, unreachable
-
-        yield read
+        # What fails is told where its answer is used.
+        for page in pages.values():
+            pool.submit(page)
+        return reached.result()
 
 
 def _losses(
@@ -146,19 +136,3 @@ def _reach_default_index(session: Session) -> UnreachableError | None:
         error.hint = "\n".join(hints)
         return error
     return None
-
-
-def _first_pages(requests: Sequence[LockRequest]) -> list[tuple[str, str]]:
-    """Return the backends and packages of the pages that a resolution needs first, if the backends are given."""
-    pages = set()
-    for request in requests:
-        backend = request.request.backend
-        if not backend:
-            continue
-        requirements = request.request.requirements
-        packages = requirement_names(requirements) & request.catalog.family
-        if backend != CPU.tag:
-            packages |= {"triton"} & request.catalog.family
-        packages |= set(FIRST_PAGES) if names_programs(requirements) else {"torch"}
-        pages |= {(backend, package) for package in packages}
-    return sorted(pages)

@@ -6,19 +6,19 @@ import hashlib
 import json
 import re
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import tomli_w
-from packaging.utils import canonicalize_name
 
-from gpuinstall.base.errors import LockError
+from gpuinstall.base.codec import MalformedError
+from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import parse_toml, read_document
-from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import dataclass
-from gpuinstall.lock.declaration import are_same, digest, is_requirement
+from gpuinstall.lock.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -66,6 +66,9 @@ class Lock:
     name: str
     text: str
     pylock: Pylock
+    record: Record
+    is_ours: bool
+    """Whether it has a record."""
 
     @property
     def sha256(self) -> str:
@@ -85,41 +88,33 @@ class Lock:
         return one_minor[1] if one_minor else None
 
     @cached_property
+    def held(self) -> dict[str, str]:
+        """The version of each package; empty for one from a folder."""
+        return {package.name: _version(package) for package in self.pylock.packages}
+
+    @cached_property
     def versions(self) -> dict[str, str]:
-        """The version of each package; one from a folder has none."""
-        versions = dict[str, str]()
-        for package in self.pylock.packages:
-            version = _version(package)
-            if version:
-                versions[package.name] = version
-        return versions
+        """The version of each package that has one."""
+        return {name: version for name, version in self.held.items() if version}
 
     def versions_of(self, names: Collection[str]) -> dict[str, str]:
         """Return the versions of those of ``names``, canonical ones, that it has, in order."""
-        return {
-            name: version
-            for name, version in sorted(self.versions.items())
-            if canonicalize_name(name) in names
-        }
-
-    @property
-    def held(self) -> dict[str, str]:
-        """The version of each package; empty for one from a folder."""
-        return {name: self.versions.get(name, "") for name in sorted(self.names)}
+        return {name: self.versions[name] for name in sorted(self.versions) if name in names}
 
     @property
     def names(self) -> frozenset[str]:
         """The name of every package."""
-        return frozenset(package.name for package in self.pylock.packages)
+        return frozenset(self.held)
 
     @property
     def indexes(self) -> dict[str, str]:
         """The index of each package that comes from one which only the configuration of its maker named."""
-        indexes = dict[str, str]()
-        for package in self.pylock.packages:
-            if package.index:
-                indexes[package.name] = package.index
-        return indexes
+        return {package.name: package.index for package in self.pylock.packages if package.index}
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it is as it was made."""
+        return self.record.contents_digest == _contents_digest(parse_toml(self.text))
 
     @property
     def _unhashed_packages(self) -> list[Package]:
@@ -145,115 +140,52 @@ class Lock:
     @property
     def unserved(self) -> Strings:
         """The packages that no server has, so that only this machine can install them from the lock."""
-        served = set()
-        for file in self.files:
-            if file.url.startswith(("https:", "http:")):
-                served.add(file.package)
-        names = [package.name for package in self.pylock.packages]
-        return tuple(name for name in names if name not in served)
+        is_served = re.compile("https?:").match
+        served = {file.package for file in self.files if is_served(file.url)}
+        return tuple(name for name in self.held if name not in served)
+
+    @cached_property
+    def entries(self) -> list[tuple[str, Any]]:
+        """Every file, with its package."""
+        entries = list[tuple[str, Any]]()
+        for package in self.pylock.packages:
+            for file in (*(package.wheels or ()), package.sdist, package.archive):
+                if file:
+                    entries.append((package.name, file))
+        return entries
 
     @cached_property
     def hashes_by_package(self) -> dict[str, frozenset[str]]:
-        """The sha256 of every file of each package."""
-        hashes: dict[str, frozenset[str]] = {}
-        for package in self.pylock.packages:
-            files = files_of_package(package)
-            sha256 = {file.hashes.get("sha256", "") for file in files}
-            # A lock for several platforms may have a package twice.
-            hashes[package.name] = hashes.get(package.name, frozenset()) | sha256
-        return hashes
+        """The sha256 of every file of each package; a lock for several platforms may have a package twice."""
+        hashes = {name: set[str]() for name in self.held}
+        for package, file in self.entries:
+            hashes[package].add(file.hashes.get("sha256", ""))
+        return {name: frozenset(sha256) for name, sha256 in hashes.items()}
 
-    @property
+    @cached_property
     def files(self) -> tuple[LockedFile, ...]:
         """Every file that has an address."""
-        files = []
+        return tuple(
+            LockedFile(package, file.url, file.hashes.get("sha256"))
+            for package, file in self.entries
+            if file.url
+        )
+
+    @property
+    def contents(self) -> dict[str, set[str]]:
+        """What it has of each package, in words."""
+        contents: dict[str, set[str]] = {}
         for package in self.pylock.packages:
-            for file in files_of_package(package):
-                if file.url:
-                    sha256 = file.hashes.get("sha256")
-                    files.append(LockedFile(package.name, file.url, sha256))
-        return tuple(files)
-
-    @property
-    def evidence(self) -> Mapping[str, Any]:
-        """What ``[tool.gpuinstall]`` says of its making: never a reason to install it."""
-        tool = self.pylock.tool or {}
-        own = tool.get("gpuinstall")
-        return own if isinstance(own, dict) else {}
-
-    @property
-    def is_sealed(self) -> bool:
-        """Whether it is as it was made."""
-        document = parse_toml(self.text)
-        return self.evidence.get(_SEAL) == _contents_digest(document)
-
-    @property
-    def inputs(self) -> Strings:
-        """The requirements that it was made from, if it says so."""
-        values = self.evidence_list("inputs")
-        return tuple(filter(is_requirement, values))
-
-    @property
-    def constraints(self) -> Strings:
-        """The constraints that it was made within, if it says so."""
-        values = self.evidence_list("constraints")
-        return tuple(filter(is_requirement, values))
-
-    @property
-    def requested_names(self) -> frozenset[str]:
-        """The names of what it was made from."""
-        return requirement_names(self.inputs)
-
-    @property
-    def requested_backend(self) -> str | None:
-        """The backend that was requested by name, if one was."""
-        backend = self.evidence.get("asked")
-        return backend if isinstance(backend, str) else None
-
-    @property
-    def sources(self) -> Strings:
-        """What the files that it was made from said of sources."""
-        values = self.evidence_list("sources")
-        return tuple(map(str, values))
-
-    def evidence_list(self, key: str) -> list[Any]:
-        """Return a list of its evidence; nothing if it was edited to something else."""
-        values = self.evidence.get(key)
-        return values if isinstance(values, list) else []
-
-    @property
-    def relaxed(self) -> dict[str, str]:
-        """The requirements that it was asked not to hold to, by package."""
-        values = self.evidence.get("relaxed")
-        if not isinstance(values, dict):
-            return {}
-        return {name: text for name, text in values.items() if isinstance(text, str)}
-
-    @property
-    def cuda_compat(self) -> dict[str, str]:
-        """The archive of the forward-compatibility libraries that it was made with: ``driver``, ``sha256``, ``url``."""
-        values = self.evidence.get("cuda-compat")
-        if not isinstance(values, dict):
-            return {}
-        return {name: text for name, text in values.items() if isinstance(text, str)}
-
-    @property
-    def requirements_files(self) -> dict[str, Strings]:
-        """What each file that it was made from asked for then, by the file's path from its folder."""
-        recorded = self.evidence.get("requirements-files")
-        if not isinstance(recorded, dict):
-            return {}
-        files = {}
-        for name, lines in recorded.items():
-            if isinstance(lines, list):
-                files[name] = tuple(map(str, lines))
-        return files
-
-    @property
-    def revision(self) -> int:
-        """How often the request of its folder had changed when it was made."""
-        revision = self.evidence.get("request-revision")
-        return revision if isinstance(revision, int) else 0
+            words = contents.setdefault(package.name, set())
+            if words:
+                words.add("a second entry")
+            # The commit of a repository counts, and not the branch that it was asked for by.
+            address = self.addresses.get(package.name)
+            facts = (package.marker, package.index, address)
+            words |= {f"version {package.version}", *(str(fact) for fact in facts if fact)}
+        for name, file in self.entries:
+            contents[name].add(f"{file.url or file.path} of {file.hashes.get('sha256')}")
+        return contents
 
     def entry(
         self,
@@ -279,42 +211,26 @@ class Lock:
         document = sealed(parse_toml(text))
         return parse(self.name, render(document))
 
-    def with_requirements_files(self, files: Mapping[str, Strings]) -> Lock:
+    def with_files(self, files: Mapping[str, Strings]) -> Lock:
         """Return the same, said to be made from other requirements files; a broken seal stays broken."""
-        if not self.inputs or self.requirements_files == files:
+        if not self.record.inputs or self.record.requirements_files == files:
             return self
-        document = parse_toml(self.text)
-        own = document["tool"]["gpuinstall"]
-        own.pop("requirements-files", None)
-        if files:
-            own["requirements-files"] = dict(files)
+        record = replace(self.record, requirements_files=files)
+        document = with_evidence(parse_toml(self.text), record.to_table())
         if self.is_sealed:
             document = sealed(document)
         return parse(self.name, render(document))
 
 
-def files_of_package(package: Package) -> list[Any]:
-    """Return the wheels, the sdist and the archive of a package, as far as it has them."""
-    files: list[Any] = list(package.wheels or ())
-    if package.sdist:
-        files.append(package.sdist)
-    if package.archive:
-        files.append(package.archive)
-    return files
-
-
-def _version(package: Package) -> str | None:
-    """Return the version of a package; pip names that of a wheel by address in the wheel's name alone."""
+def _version(package: Package) -> str:
+    """Return the version of a package, empty without one; pip names that of a wheel by address in its name alone."""
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-    if package.version:
-        return str(package.version)
-    if package.archive:
+    if package.archive and not package.version:
         file = LockedFile(package.name, package.archive.url or "")
         with suppress(InvalidWheelFilename):
-            _, version, _, _ = parse_wheel_filename(file.name)
-            return str(version)
-    return None
+            return str(parse_wheel_filename(file.name)[1])
+    return str(package.version or "")
 
 
 def _by_address(package: Package) -> str:
@@ -385,7 +301,9 @@ def parse(name: str, text: str) -> Lock:
             message = f"{name} is a lock of version {version}; this release supports 1.0"
             raise LockError("lock-version", message, hint="Use a newer gpuinstall")
         pylock = Pylock.from_dict(document)
-    except PylockValidationError as error:
+        own = document.get("tool", {}).get("gpuinstall")
+        record = Record.read(own or {})
+    except (PylockValidationError, MalformedError, UsageError) as error:
         message = f"{name} is not a PEP 751 lock: {error}"
         raise LockError("lock-malformed", message, hint=_RESTORE) from None
     except ValueError as error:
@@ -396,10 +314,10 @@ def parse(name: str, text: str) -> Lock:
             raise LockError(LOCK_IN_CONFLICT, message, hint=hint) from None
         message = f"{name} is not valid TOML: {error}"
         raise LockError("lock-malformed", message, hint=_RESTORE) from None
-    for package in pylock.packages:
-        for file in files_of_package(package):
-            _check_file(name, package.name, file)
-    return Lock(name, text, pylock)
+    lock = Lock(name, text, pylock, record, is_ours=bool(own))
+    for package, file in lock.entries:
+        _check_file(name, package, file)
+    return lock
 
 
 def _check_file(lock: str, package: str, file: Any) -> None:
@@ -440,27 +358,6 @@ def sides(text: str) -> Strings:
     return _CONFLICT.sub(r"\g<1>", text), _CONFLICT.sub(r"\g<2>", text)
 
 
-def merge_requests(ours: Lock, theirs: Lock) -> Lock:
-    """Return the first with the requests of both, which it does not meet: the next command makes it anew."""
-    document = parse_toml(ours.text)
-    both = (*ours.inputs, *theirs.inputs)
-    inputs = list(dict.fromkeys(both))
-    constraints = {*ours.constraints, *theirs.constraints}
-    revision = max(ours.revision, theirs.revision) + 1
-    document["tool"]["gpuinstall"] = {
-        **ours.evidence,
-        "inputs": inputs,
-        "inputs-digest": digest(inputs),
-        "constraints": sorted(constraints),
-        "requirements-files": {
-            **theirs.requirements_files,
-            **ours.requirements_files,
-        },
-        "request-revision": revision,
-    }
-    return parse(ours.name, render(sealed(document)))
-
-
 class VersionChange(NamedTuple):
     """What became of one package."""
 
@@ -471,12 +368,10 @@ class VersionChange(NamedTuple):
     new: str | None = None
 
     def __str__(self) -> str:
-        match self.kind:
-            case "added":
-                return f"+ {self.package} {self.new}".rstrip()
-            case "removed":
-                return f"- {self.package} {self.old}".rstrip()
-        return f"~ {self.package} {self.old} -> {self.new}"
+        if self.kind == "changed":
+            return f"~ {self.package} {self.old} -> {self.new}"
+        sign = "+" if self.kind == "added" else "-"
+        return f"{sign} {self.package} {self.new or self.old or ''}".rstrip()
 
 
 def compare_versions(
@@ -505,23 +400,19 @@ def split_packages(locks: Iterable[Lock]) -> dict[str, dict[str, str]]:
     packages: dict[str, dict[str, str]] = {}
     for lock in locks:
         for name, version in lock.versions.items():
-            public, _, _ = version.partition("+")
-            versions = packages.setdefault(name, {})
-            versions[lock.target] = public
-    by_name = sorted(packages.items())
-    return {name: versions for name, versions in by_name if len(set(versions.values())) > 1}
+            packages.setdefault(name, {})[lock.target] = version.partition("+")[0]
+    split = [name for name in sorted(packages) if len(set(packages[name].values())) > 1]
+    return {name: packages[name] for name in split}
 
 
 def version_conflicts(locks: Sequence[Lock]) -> dict[str, list[str]]:
     """Return the packages whose version differs without need, each with ``version for target``."""
-    known = []
-    for lock in locks:
-        known += lock.evidence_list("apart")
-    conflicts = {}
-    for name, versions in split_packages(locks).items():
-        if name not in known:
-            conflicts[name] = [f"{version} for {target}" for target, version in versions.items()]
-    return conflicts
+    known = {name for lock in locks for name in lock.record.apart}
+    return {
+        name: [f"{version} for {target}" for target, version in versions.items()]
+        for name, versions in split_packages(locks).items()
+        if name not in known
+    }
 
 
 def outdated_locks(
@@ -531,12 +422,8 @@ def outdated_locks(
     """Return the names of locks of ours that were made for another request than ``lock``, or have other versions."""
     names = []
     for other in others:
-        if not other.evidence:
-            continue
-        has_same_inputs = are_same(other.inputs, lock.inputs)
-        has_same_constraints = are_same(other.constraints, lock.constraints)
-        is_same_request = has_same_inputs and has_same_constraints
-        if not is_same_request or version_conflicts([lock, other]):
+        is_other_request = other.record.lines != lock.record.lines
+        if other.is_ours and (is_other_request or version_conflicts([lock, other])):
             names.append(other.name)
     return names
 
@@ -548,35 +435,20 @@ def render(document: _Document) -> str:
 
 def sealed(document: _Document) -> dict[str, Any]:
     """Return the same document of a lock with its seal."""
-    evidence = {
-        **document["tool"]["gpuinstall"],
-        _SEAL: _contents_digest(document),
-    }
-    return _with_evidence(document, evidence)
+    seal = {_SEAL: _contents_digest(document)}
+    return with_evidence(document, {**document["tool"]["gpuinstall"], **seal})
 
 
 def _contents_digest(document: _Document) -> str:
-    tool = document.get("tool", {})
-    evidence = dict(tool.get("gpuinstall", {}))
+    evidence = dict(document.get("tool", {}).get("gpuinstall", {}))
     evidence.pop(_SEAL, None)
-    unsealed = _with_evidence(document, evidence)
-    text = json.dumps(
-        unsealed,
-        sort_keys=True,
-        default=str,
-    )
+    text = json.dumps(with_evidence(document, evidence), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _with_evidence(
-    document: _Document,
-    evidence: _Document,
-) -> dict[str, Any]:
-    tool = document.get("tool", {})
-    return {
-        **document,
-        "tool": {**tool, "gpuinstall": evidence},
-    }
+def with_evidence(document: _Document, evidence: _Document) -> dict[str, Any]:
+    """Return a document with another ``[tool.gpuinstall]``."""
+    return {**document, "tool": {**document.get("tool", {}), "gpuinstall": evidence}}
 
 
 def unknown_hash(url: str) -> str:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError, UsageError
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.text import some
-from gpuinstall.lock.fit import has_same_preferences
-from gpuinstall.lock.live import ask_live_index
+from gpuinstall.lock.live import live_requests
 from gpuinstall.lock.package_names import PackageNames
 from gpuinstall.lock.programs import misnamed_releases, names_programs
+from gpuinstall.lock.record import Record
 from gpuinstall.lock.request import LockRequest, VersionPins, agree_on_torch
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan import Rejected
@@ -38,7 +37,6 @@ def resolve_locks(
     *,
     held: Sequence[Lock] = (),
     moving: Collection[str] = (),
-    newest: bool = False,
 ) -> list[Resolution]:
     """Choose from what the sources list today and resolve.
 
@@ -47,7 +45,6 @@ def resolve_locks(
         session: The clients of this run.
         held: Locks whose versions stay if nothing is against them.
         moving: The only packages that may move; torch stays unless it is among them.
-        newest: Whether each lock has its own torch.
 
     Raises:
         MachineError: if nothing fits a machine.
@@ -62,7 +59,7 @@ def resolve_locks(
                 locked[file.name] = file.sha256
     requests = [replace(request, locked=locked) for request in requests]
     for attempt in _attempts(requests, held, moving):
-        answer = _resolve_live(attempt, session, newest=newest)
+        answer = _resolve_live(attempt, session)
         if not isinstance(answer, Conflict):
             preferred = requests[0].request.preferred
             return [one.warned_of(_moved(one.versions, preferred, moving)) for one in answer]
@@ -75,8 +72,8 @@ def resolve_locks(
             requests,
             error,
             session,
-            search=partial(search_locks, newest=newest),
-            resolve=partial(_resolve_live, newest=newest),
+            search=search_locks,
+            resolve=_resolve_live,
         )
     raise error
 
@@ -94,7 +91,8 @@ def _attempts(
         locked |= lock.versions
     preferred = {} if moving and held else _by_name(request.preferred)
     # A lock that was made near to the same versions has weighed them: what came of them stays.
-    is_weighed = bool(held) and all(has_same_preferences(lock, request) for lock in held)
+    digest = Record.of(request).preferred_digest
+    is_weighed = bool(held) and all(lock.record.preferred_digest == digest for lock in held)
     versions = preferred | locked if is_weighed else locked | preferred
     for name in moving:
         if name not in versions:
@@ -123,7 +121,7 @@ def _has_new_programs(request: Request, held: Sequence[Lock]) -> bool:
     """Whether a program is requested that no lock was made for: its version is chosen before torch's."""
     locked = set(_by_name(request.preferred))
     for lock in held:
-        locked |= lock.requested_names
+        locked |= requirement_names(lock.record.inputs)
     requirements = map(parse_requirement, request.requirements)
     new = [requirement for requirement in requirements if requirement.name not in locked]
     # What is requested by its address, such as the project itself, has one version.
@@ -146,7 +144,7 @@ def _with_locked_torch(
             torch = _public(torch or lock.versions.get("torch", ""))
     if not torch:
         return request
-    for requirement in map(parse_requirement, request.request.requirements):
+    for requirement in request.request.parsed:
         if requirement.name == "torch" and not requirement.allows(torch):
             return request
     pinned = request.with_torch(torch)
@@ -164,17 +162,13 @@ def _public(version: str) -> str:
 def _resolve_live(
     requests: Requests,
     session: Session,
-    *,
-    newest: bool,
 ) -> list[Resolution] | Conflict:
     """Search among what the sources list today, and check that what has to be built can be built."""
-    with ask_live_index(requests, session) as answers:
-        # Loaded while the servers answer.
-        from gpuinstall.lock.prebuilt import optional_extensions
-        from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
-        from gpuinstall.lock.strangers import name_torch_source
+    from gpuinstall.lock.prebuilt import optional_extensions
+    from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
+    from gpuinstall.lock.strangers import name_torch_source
 
-        live, unreachable = answers()
+    live, unreachable = live_requests(requests, session)
     request = requests[0].request
     misnamed = misnamed_releases(
         request.requirements,
@@ -188,16 +182,15 @@ def _resolve_live(
             live,
             session,
             unreachable,
-            newest=newest,
         )
     except InstallationError as error:
         if error.code != "unreachable":
             raise
-        return _other_obstacle(requests, session, error, newest=newest)
+        return _other_obstacle(requests, session, error)
     if isinstance(answer, Conflict):
         silence = session.client.unreachable(session.sources.torch_index)
         if silence and _may_lack(answer, requests[0].catalog.family):
-            return _other_obstacle(requests, session, silence, newest=newest)
+            return _other_obstacle(requests, session, silence)
         return answer
     for text in dict.fromkeys(map(optional_extensions, answer)):
         if text:
@@ -230,7 +223,12 @@ def _resolve_live(
 
 
 def _may_lack(conflict: Conflict, family: Iterable[str]) -> bool:
-    """Whether what a silent index has may be all that is missing: not if uv names requirements that exclude each other."""
+    """Whether what a silent index has may be all that is missing.
+
+    Not if uv names requirements that exclude each other, nor for a file that an extension's own sources lack.
+    """
+    if conflict.error.code == "no-prebuilt-extension":
+        return False
     if conflict.error.code != "requirements-conflict":
         return True
     names = "|".join(map(re.escape, family))
@@ -241,53 +239,24 @@ def _search(
     requests: Requests,
     session: Session,
     unreachable: UnreachableError | None,
-    *,
-    newest: bool,
 ) -> list[Resolution] | Conflict:
-    """Search among what the sources list, or if they are unreachable in uv's cache."""
+    """Search among what the sources list; what the rules alone refuse is refused as ever if they are unreachable."""
     from gpuinstall.lock.search import search_locks
 
     try:
         if unreachable:
-            return _from_cache(requests, session, unreachable, newest=newest)
-        return search_locks(requests, session, newest=newest)
+            with suppress(InstallationError):
+                agree_on_torch(requests)
+            raise unreachable
+        return search_locks(requests, session)
     except (NoBuildError, MachineError) as error:
         return Conflict(error)
-
-
-def _from_cache(
-    requests: Requests,
-    session: Session,
-    unreachable: UnreachableError,
-    *,
-    newest: bool,
-) -> list[Resolution]:
-    """Let uv resolve with what it holds; what the rules alone refuse is refused as ever."""
-    from gpuinstall.lock.search import resolve_unchecked
-
-    try:
-        agree_on_torch(requests, newest=newest)
-    except InstallationError:
-        raise unreachable from None
-    with suppress(InstallationError, NoBuildError):
-        answer = resolve_unchecked(
-            requests,
-            session.from_cache(),
-            newest=newest,
-        )
-        if not isinstance(answer, Conflict):
-            message = f"{unreachable.host} cannot be reached, {unreachable.why}; using uv's cache"
-            session.reporter.warn(message)
-            return answer
-    raise unreachable
 
 
 def _other_obstacle(
     requests: Requests,
     session: Session,
     silence: InstallationError,
-    *,
-    newest: bool,
 ) -> Conflict:
     """Return what would refuse the requests also if every source answered; raise ``silence`` if nothing would.
 
@@ -297,7 +266,7 @@ def _other_obstacle(
     if missing:
         return missing
     try:
-        agree_on_torch(requests, newest=newest)
+        agree_on_torch(requests)
     except (MachineError, NoBuildError) as error:
         return Conflict(error)
     if session.environment.get("UV_OFFLINE"):
@@ -310,7 +279,7 @@ def _missing_release(request: LockRequest, session: Session) -> Conflict | None:
     if session.sources.find_links or session.sources.has_further_indexes:
         return None
     names = PackageNames(session)
-    for requirement in map(parse_requirement, request.request.requirements):
+    for requirement in request.request.parsed:
         # With a marker it may not be needed here.
         if requirement.url or requirement.marker or requirement.name in request.catalog.family:
             continue

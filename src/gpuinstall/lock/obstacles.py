@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.lock.programs import ListedProgram
-    from gpuinstall.lock.resolver import ResolvedVersions
 
 _LONGEST = 240
 _PREAMBLE = "No solution found when resolving dependencies; "
@@ -31,22 +30,21 @@ def required_torches(account: str) -> list[str]:
 
 
 def who_requires_torch(
-    versions: ResolvedVersions, obstacles: Mapping[str, str], programs: Sequence[ListedProgram]
+    versions: Mapping[str, str], obstacles: Mapping[str, str], programs: Sequence[ListedProgram]
 ) -> str:
     """Name the packages that exclude a newer torch, the requested ones first; "" if uv refused none.
 
     Args:
-        versions: What was resolved, with who requires each.
+        versions: What was resolved.
         obstacles: uv's account of why a program, or torch, cannot be newer.
         programs: What was requested beside the family.
     """
     account = obstacles.get("torch", "")
     if not account:
         return ""
-    torch, dependents = Version(versions["torch"][0]).public, versions["torch"][1]
+    torch = Version(versions["torch"]).public
     requirements = {}
-    for name in dependents:
-        version = versions[name][0]
+    for name, version in versions.items():
         requirement = next(_requirements(account, name, version, of="torch"), None)
         if requirement:
             requirements[name] = f"{name} {version} requires {_in_words(requirement)}"

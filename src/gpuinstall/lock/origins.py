@@ -35,7 +35,8 @@ def locked_files(document: Mapping[str, Any]) -> tuple[LockedFile, ...]:
     """
     files = []
     for package in document["packages"]:
-        for entry in package.get("wheels") or _source_files(package).values():
+        others = [package[kind] for kind in _SOURCE_FILES if kind in package]
+        for entry in package.get("wheels") or others:
             sha256 = entry.get("hashes", {}).get("sha256")
             if sha256 and is_unknown(sha256):
                 sha256 = None
@@ -147,26 +148,25 @@ def with_own_indexes(
         others: The packages with a source of their own.
         session: The run, whose sources have the user's configuration.
     """
-    if not session.sources.own_indexes:
+    own_indexes = session.sources.own_indexes
+    if not own_indexes:
         return document
     names = [name for name in packages_of_indexes(document) if name not in others]
-    answers = side_by_side(partial(_own_index, session=session), names)
-    indexes = {name: index for name, index in zip(names, answers, strict=True) if index}
+    answers = side_by_side(partial(_first_index, session=session), names)
+    indexes = dict(zip(names, answers, strict=True))
     packages = []
     for package in document["packages"]:
-        name = package["name"]
-        packages.append({**package, "index": indexes[name]} if name in indexes else package)
+        index = indexes.get(package["name"])
+        packages.append({**package, "index": index} if index in own_indexes else package)
     return {**document, "packages": packages}
 
 
-def _own_index(package: str, session: Session) -> str | None:
-    """Return the index of the user's own configuration that serves a package, if one does."""
-    sources = session.sources
-    for index in sources.indexes_for(package, None):
+def _first_index(package: str, session: Session) -> str | None:
+    """Return the first index beside the default one that serves a package, if one does."""
+    for index in session.sources.indexes_for(package, None):
         with suppress(InstallationError):  # uv had the package without it
             if session.client.page(f"{index}/{package}/"):
-                is_own = index in sources.own_indexes
-                return index if is_own else None
+                return index
     return None
 
 
@@ -206,30 +206,27 @@ def with_requested_files(
     missing = {file: head for file, head in hashes.missing.items() if file.package in requested}
     known = fetch_missing(Hashes(hashes.known, missing), session)
 
-    def is_requested(name: str, entry: Mapping[str, Any]) -> bool:
-        sha256 = entry.get("hashes", {}).get("sha256")
-        return known.get(_address(entry), sha256) in requested[name]
-
     packages = []
     for package in document["packages"]:
         name = package["name"]
         if name not in requested:
             packages.append(package)
             continue
-        files = {
-            kind: entry
-            for kind, entry in _source_files(package).items()
-            if is_requested(name, entry)
-        }
-        wheels = [entry for entry in package.get("wheels", ()) if is_requested(name, entry)]
-        if wheels:
-            files["wheels"] = wheels
-        if not files:
+        kept = dict(package)
+        has_files = False
+        for kind in ("wheels", *_SOURCE_FILES):
+            entries = kept.pop(kind, [])
+            files = []
+            for entry in entries if isinstance(entries, list) else [entries]:
+                sha256 = entry.get("hashes", {}).get("sha256")
+                if known.get(_address(entry), sha256) in requested[name]:
+                    files.append(entry)
+            if files:
+                has_files = True
+                kept[kind] = files if kind == "wheels" else files[0]
+        if not has_files:
             raise _no_such_file(name, package.get("version", ""), session.sources)
-        others = {
-            key: value for key, value in package.items() if key not in {"wheels", *_SOURCE_FILES}
-        }
-        packages.append(others | files)
+        packages.append(kept)
     return {**document, "packages": packages}
 
 
@@ -241,11 +238,6 @@ def _no_such_file(name: str, version: str, sources: Sources) -> UsageError:
         f"{place}: no file of {name} {version} for this machine has the hash that is given there",
         hint="Run it again after removing the hash there",
     )
-
-
-def _source_files(package: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the files of a package that are no wheels."""
-    return {kind: package[kind] for kind in _SOURCE_FILES if kind in package}
 
 
 def _address(entry: Mapping[str, Any]) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import authored, load_catalog
 from gpuinstall.catalog.extensions import load_extensions
@@ -60,15 +58,9 @@ class PackageNames:
         return version_not_found(name, f"{name}{specifier}", newest)
 
     def _versions(self, package: str) -> list[Version]:
-        index = self.session.default_index
-        if self.session.environment.get("UV_OFFLINE"):
+        if self.session.environment.get("UV_OFFLINE") or package in self.from_elsewhere:
             return []
-        if index is None or package in self.from_elsewhere:
-            return []
-        page = None
-        client = self.session.client
-        with suppress(InstallationError):
-            page = client.page(f"{index}/{package}/")
+        page = self.session.known_page(package)
         if page is None:
             return []
         versions = [wheel.version for wheel in parse_page(page)]

@@ -28,7 +28,7 @@ from gpuinstall.catalog.extensions import (
 )
 from gpuinstall.lock.code_check import served_gpus
 from gpuinstall.lock.extensions import ExtensionChoice, ExtensionFit, Surroundings, choose_extension
-from gpuinstall.lock.source_builds import SDIST, build_needs, known_builds, source_builds, this_site
+from gpuinstall.lock.source_builds import build_needs, known_builds, this_site
 from gpuinstall.plan import Rejected
 from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.store import learned_store
@@ -46,12 +46,14 @@ if TYPE_CHECKING:
 
 MIRROR = "GPUINSTALL_EXTENSION_INDEX"
 """The variable that names a mirror of Astral's index."""
+TORCHES = 3
+"""For how many versions of torch files of extensions are tried."""
 REASONS = 3
 """How many files that were passed over a refusal names."""
 
 
-class Prebuilt(NamedTuple):
-    """Requests that are narrowed to a torch with a file of each extension."""
+class Opening(NamedTuple):
+    """Requests that are narrowed to a torch with a file of each extension, as a search may begin."""
 
     requests: list[LockRequest]
     torch: Version | None = None
@@ -61,16 +63,24 @@ class Prebuilt(NamedTuple):
     """What to say of the choice."""
 
 
-def with_prebuilt(requests: Sequence[LockRequest], session: Session) -> Prebuilt:
-    """Narrow requests that name extensions to a torch with a file of each.
+def openings(requests: Sequence[LockRequest], session: Session) -> Iterator[Opening]:
+    """Yield requests that name extensions with a file of each; then for older versions of torch.
 
-    Raise NoBuildError if there is none, unless extensions may be compiled: then it is left to be built from source.
+    Raises:
+        NoBuildError: if there is no file, and what is requested is not built from source.
     """
-    prebuilt = Prebuilt(list(requests))
-    for extension, requirement in _requested_extensions(requests, session):
-        for position in range(len(requests)):
-            prebuilt = _with_extension(extension, requirement, prebuilt, position, session)
-    return prebuilt
+    remaining = list(requests)
+    for _ in range(TORCHES):
+        opening = Opening(remaining)
+        for extension, requirement in _requested_extensions(remaining, session):
+            for position in range(len(remaining)):
+                opening = _with_extension(extension, requirement, opening, position, session)
+        yield opening
+        if opening.torch is None:
+            return
+        for position, request in enumerate(remaining):
+            others = {build.name for build in request.builds if build.torch != opening.torch}
+            remaining[position] = _only(request, others)
 
 
 def _requested_extensions(
@@ -114,39 +124,39 @@ def prebuilt_choices(
 def _with_extension(
     extension: Extension,
     requirement: ParsedRequirement,
-    prebuilt: Prebuilt,
+    opening: Opening,
     position: int,
     session: Session,
-) -> Prebuilt:
+) -> Opening:
     """Choose a file of one extension for the request at ``position``, and narrow the others to its torch."""
-    request = prebuilt.requests[position]
+    request = opening.requests[position]
     if isinstance(request.outcome, Rejected):
-        return prebuilt
+        return opening
     python = request.choice.python
     marker = requirement.marker
     if marker and not marker_holds(marker, request.machine, python):
-        return prebuilt
+        return opening
     choice = choose_prebuilt(extension, request, session, requirement)
     if choice.fit is None:
         check_compiling(extension, choice, request, session)
-        return prebuilt
+        return opening
     file, build, _ = choice.fit
     wheel = _locked_wheel(choice.fit)
     builds = [other for other in request.builds if other.torch == build.torch]
     same_torch = {other.name for other in builds}
-    narrowed = [_only(other, same_torch) for other in prebuilt.requests]
+    narrowed = [_only(other, same_torch) for other in opening.requests]
     narrowed[position] = replace(
         _only(request, {build.name}),
         files={**request.files, extension.name: (wheel,)},
         python=python,
     )
-    remarks = dict.fromkeys(prebuilt.remarks)
+    remarks = dict.fromkeys(opening.remarks)
     best = request.choice.build
     if build.torch < best.torch:
         newest = f"{extension.name} {file.wheel.version.public} has prebuilt files only up to torch {build.torch}"
         message = f"{newest}; without it torch {best.name} would run here"
         remarks[Reason("extension-wants-torch", message)] = None
-    return Prebuilt(narrowed, build.torch, tuple(remarks))
+    return Opening(narrowed, build.torch, tuple(remarks))
 
 
 def _is_served(
@@ -208,21 +218,6 @@ def own_build(
     same = parse_requirement(f"{package}=={version}")
     fit = choose_prebuilt(program, request, session, same).fit
     return _locked_wheel(fit) if fit else None
-
-
-def with_own_builds(requests: Sequence[LockRequest], session: Session) -> list[LockRequest]:
-    """Return requests with the files that their locks have of a program's own index: for no GPU nothing else tells it."""
-    kept = []
-    for request in requests:
-        files = dict(request.files)
-        programs = load_extensions().programs.keys()
-        for package in programs & requirement_names(request.request.requirements):
-            version, _, label = request.pins.preferred.get(package, "").partition("+")
-            file = own_build(package, version, request, session) if label else None
-            if file:
-                files[package] = (file,)
-        kept.append(replace(request, files=files))
-    return kept
 
 
 def choose_prebuilt(
@@ -293,30 +288,11 @@ def _list_files(
             yield file._replace(wheel=wheel)
 
 
-def with_dependencies(
-    requests: Sequence[LockRequest],
-    answer: Sequence[Resolution],
-    session: Session,
-) -> list[LockRequest] | None:
-    """Take extensions that other packages require, and that would be compiled, from a source that has a file of them.
-
-    The file has to load beside the torch that was chosen, which it never moves. None if there is no such file.
-    """
-    rows = load_extensions().rows
-    narrowed = list(requests)
-    for position, resolution in enumerate(answer):
-        name = resolution.choice.build.name
-        build_alone = _only(resolution.request, {name})
-        for build in source_builds(resolution.document):
-            if build.package not in rows or build.origin != SDIST:
-                continue
-            extension = extension_row(build.package, session)
-            fit = choose_prebuilt(extension, build_alone, session).fit
-            if fit:
-                request = narrowed[position]
-                files = {**request.files, extension.name: (_locked_wheel(fit),)}
-                narrowed[position] = replace(request, files=files)
-    return narrowed if narrowed != list(requests) else None
+def file_beside(package: str, resolution: Resolution, session: Session) -> Wheel | None:
+    """Return the prebuilt file of an extension that loads beside the torch of a resolution; None if there is none."""
+    alone = _only(resolution.request, {resolution.choice.build.name})
+    fit = choose_prebuilt(extension_row(package, session), alone, session).fit
+    return _locked_wheel(fit) if fit else None
 
 
 def optional_extensions(resolution: Resolution) -> str | None:
@@ -394,12 +370,6 @@ def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
     if more > 0:
         lines.append(f"{more} other reasons: gpuinstall plan --live --all {extension.name}")
     return "\n".join(lines)
-
-
-def without_torch(request: LockRequest, torch: Version) -> LockRequest:
-    """Return the same request without a release of torch."""
-    others = {build.name for build in request.builds if build.torch != torch}
-    return _only(request, others)
 
 
 def _only(request: LockRequest, names: Collection[str]) -> LockRequest:

@@ -29,24 +29,17 @@ if TYPE_CHECKING:
     from gpuinstall.sources.session import Session
 
 _EARLY = re.compile(r"\d(a|b|rc|\.dev)\d")
-FIRST_PAGES = ("torch", "torchaudio", "torchvision", "triton")
-"""The members of the family that nearly every program leads to."""
 
 
 class ListedProgram(NamedTuple):
     """A program with its newest versions, among those that are requested and that no constraint forbids."""
 
     name: str
-    file: Wheel | None
-    """A wheel of the newest version that has one that fits; None if there is none."""
+    wheel: Version | None
+    """The newest that has a wheel that fits."""
 
     source: Version | None
     """The newest as source."""
-
-    @property
-    def wheel(self) -> Version | None:
-        """The newest version that has a wheel that fits."""
-        return self.file.version if self.file else None
 
     @property
     def newest(self) -> Version | None:
@@ -111,6 +104,12 @@ def list_programs(
             return False
         return all(requirement.allows(version) for requirement in allowed)
 
+    def newest(
+        releases: Iterable[Wheel | SourceRelease], allowed: Iterable[ParsedRequirement]
+    ) -> Version | None:
+        versions = [release.version for release in releases if suits(release, allowed)]
+        return max(versions, default=None)
+
     def listed(program: ParsedRequirement) -> ListedProgram:
         name = program.name
         page = session.known_page(name)
@@ -119,33 +118,16 @@ def list_programs(
             return ListedProgram(name, None, None)
         allowed = [limit for limit in limits if limit.name == name]
         allowed.append(program)
-        wheels = []
-        for wheel in parse_page(page):
-            if wheel.package != name or tags.isdisjoint(wheel.tags):
-                continue
-            if suits(wheel, allowed):
-                wheels.append(wheel)
-        releases = parse_sources(page, name)
-        suiting = [release for release in releases if suits(release, allowed)]
-        sources = [release.version for release in suiting]
-        return ListedProgram(
-            name,
-            file=max(wheels, key=lambda wheel: wheel.version, default=None),
-            source=max(sources, default=None),
-        )
+        wheels = [
+            wheel
+            for wheel in parse_page(page)
+            if wheel.package == name and not tags.isdisjoint(wheel.tags)
+        ]
+        sources = parse_sources(page, name)
+        return ListedProgram(name, newest(wheels, allowed), newest(sources, allowed))
 
     programs = _open_programs(requirements, family)
     return side_by_side(listed, programs)
-
-
-def fetch_pages(
-    requirements: Iterable[str],
-    family: Collection[str],
-    session: Session,
-) -> None:
-    """Ask for the pages of the programs, for whoever looks them up later."""
-    names = [program.name for program in _open_programs(requirements, family)]
-    side_by_side(session.known_page, names)
 
 
 def misnamed_releases(
@@ -158,8 +140,9 @@ def misnamed_releases(
     None names a pre-release, which uv would read as leave to use them.
     """
     constraints = []
-    for program in _open_programs(requirements, family):
-        page = session.known_page(program.name)
+    programs = _open_programs(requirements, family)
+    pages = side_by_side(session.known_page, [program.name for program in programs])
+    for program, page in zip(programs, pages, strict=True):
         if page is None:
             continue
         versions = sorted(misnamed_versions(page, program.name))

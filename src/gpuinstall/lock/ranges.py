@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from gpuinstall.base.errors import NoBuildError, UsageError
+from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.gpus import card_capabilities, other_chips, series_of
@@ -31,7 +31,6 @@ class CoveringLock:
     """A lock to make: its build, and the machines of the range that it is for."""
 
     build: Build
-    python: str
     machines: tuple[Machine, ...]
 
     def request(self, request: Request, catalog: Catalog) -> LockRequest:
@@ -41,7 +40,7 @@ class CoveringLock:
         else:
             requirements = pin_torch(request.requirements, str(self.build.torch))
         target = Target(self.build.backend.tag, self.build.os, self.build.arch)
-        own = replace(request, python=self.python, requirements=requirements)
+        own = replace(request, requirements=requirements)
         return LockRequest.for_target(target, own, catalog, self.machines)
 
 
@@ -153,9 +152,6 @@ def cover_range(
 
     Each machine gets the newest torch that it would have alone, unless a target then had two: a folder holds one lock
     for each target.
-
-    Raises:
-        NoBuildError: No Python has all the builds.
     """
     plans = [choose(machine, request, catalog) for machine in machines]
     unserved = []
@@ -170,11 +166,7 @@ def cover_range(
     targets = {(serving.build.backend, serving.build.platform) for serving in cover}
     if len(targets) < len(cover):
         cover = best_cover(serving_builds(plans), served)
-    locks: list[CoveringLock] = []
-    if cover:
-        python = _common_python(cover, machines, request, catalog)
-        locks.extend(_locks(cover, python, machines, plans))
-    return RangeCover(tuple(locks), tuple(unserved))
+    return RangeCover(tuple(_locks(cover, machines, plans)), tuple(unserved))
 
 
 def _of_newest_torch(plan: Plan) -> Plan:
@@ -184,7 +176,6 @@ def _of_newest_torch(plan: Plan) -> Plan:
 
 def _locks(
     cover: Cover,
-    python: str,
     machines: Sequence[Machine],
     plans: Sequence[Plan | Rejected],
 ) -> Iterator[CoveringLock]:
@@ -198,45 +189,4 @@ def _locks(
             members[best].append(machines[position])
     for serving in cover:
         if members[serving.build.name]:
-            yield CoveringLock(serving.build, python, tuple(members[serving.build.name]))
-
-
-def _common_python(
-    cover: Cover,
-    machines: Sequence[Machine],
-    request: Request,
-    catalog: Catalog,
-) -> str:
-    """Return the Python for every lock: a preferred one, else the newest that all the builds have."""
-    common = set.intersection(*(set(serving.build.pythons) for serving in cover))
-    ascending = sorted(common, key=lambda python: int(python.rstrip("t").partition(".")[2]))
-    candidates = (*request.preferred_pythons, catalog.settled_python, *reversed(ascending))
-    if request.python:
-        candidates = (request.python,)
-    for python in candidates:
-        is_unrequested = python.endswith("t") and python != request.python
-        if python not in common or is_unrequested:
-            continue
-        with_python = replace(request, python=python)
-        if _runs_everywhere(cover, machines, with_python, catalog):
-            return python
-    raise NoBuildError(
-        "no-common-python",
-        "the builds of this range share no Python version that the request allows",
-        hint="Request an older Python: --python 3.12",
-    )
-
-
-def _runs_everywhere(
-    cover: Cover,
-    machines: Sequence[Machine],
-    request: Request,
-    catalog: Catalog,
-) -> bool:
-    """Whether every machine of a build can have it with the Python of the request."""
-    for serving in cover:
-        own_catalog = replace(catalog, builds=(serving.build,))
-        for position in serving.ranks:
-            if isinstance(choose(machines[position], request, own_catalog), Rejected):
-                return False
-    return True
+            yield CoveringLock(serving.build, tuple(members[serving.build.name]))

@@ -17,12 +17,12 @@ from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.text import some
 from gpuinstall.catalog.extensions import load_extensions
-from gpuinstall.lock.concessions import Compromise, Concessions, fewest_concessions
+from gpuinstall.lock.concessions import Concessions, fewest_concessions
 from gpuinstall.lock.folder_project import read_folder_project
-from gpuinstall.lock.live import ask_live_index
+from gpuinstall.lock.live import live_requests
 from gpuinstall.lock.pinned_pages import date_of_pins
 from gpuinstall.lock.request import LockRequest, agree_on_torch
-from gpuinstall.lock.uv_failure import Conflict, build_conflict
+from gpuinstall.lock.uv_failure import BUILD_FAILED, Conflict, build_conflict
 from gpuinstall.plan import Rejected
 from gpuinstall.plan.relax import nearest_request, version_limits
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     Resolve = Callable[[Sequence[LockRequest], Session], "list[Resolution] | Conflict"]
 
-_FAILURES_OF_A_VERSION = {"build-failed", "build-needs-torch"}
+_FAILURES_OF_A_VERSION = {BUILD_FAILED, "build-needs-torch"}
 """The codes of failures that another version of the package, one that has a wheel, may not have."""
 
 
@@ -64,9 +64,9 @@ def resolve_relaxed(
     """
     requests = [_with_requirements_of_folders(request, session) for request in requests]
     silent = replace(session, reporter=SilentReporter())
-    with ask_live_index(requests, silent) as answers:
-        live, _ = answers()
-    rejected = _first_refusal(live)
+    live, _ = live_requests(requests, silent)
+    refusals = [one.outcome for one in live if isinstance(one.outcome, Rejected)]
+    rejected = refusals[0] if refusals else None
     nearest = None
     if rejected:
         nearest = _nearest_request(live)
@@ -81,17 +81,16 @@ def resolve_relaxed(
         return _attempt(relaxed, terms.dated(silent, concessions), search)
 
     names = [pin.name for pin in terms.pins]
-    compromise = fewest_concessions(names, trial, undated=undated)
-    if isinstance(compromise, Conflict):
-        raise compromise.error
+    concessions = fewest_concessions(names, trial, undated=undated)
+    if isinstance(concessions, Conflict):
+        raise concessions.error
     # Once more, with the warnings about the sources and about the packages' code.
-    concessions = compromise.concessions
     relaxed = terms.of(_with_nearest_torch(requests, nearest), concessions)
     answer = resolve(relaxed, terms.dated(session, concessions))
     if isinstance(answer, Conflict):
         raise answer.error
     why = rejected.reasons[0].message if rejected else ""
-    return [_explained(resolution, terms, compromise, why) for resolution in answer]
+    return [_explained(resolution, terms, concessions, why) for resolution in answer]
 
 
 def relaxed_again(
@@ -193,13 +192,6 @@ def _without_versions(request: Request, packages: Collection[str]) -> Request:
     )
 
 
-def _first_refusal(requests: Iterable[LockRequest]) -> Rejected | None:
-    for request in requests:
-        if isinstance(request.outcome, Rejected):
-            return request.outcome
-    return None
-
-
 def _nearest_request(requests: Sequence[LockRequest]) -> RelaxedRequest | None:
     """Return the request with the nearest torch that every target can have."""
 
@@ -239,7 +231,6 @@ def _goes_with_torch(
 ) -> frozenset[str]:
     """Return the packages whose versions torch decides, which no date can be held to: extensions are made for one."""
     catalog = requests[0].catalog
-    extensions = load_extensions().rows
     requirements = requests[0].request.requirements
     family = [text for text in requirements if parse_requirement(text).name in catalog.family]
     alone = []
@@ -247,10 +238,8 @@ def _goes_with_torch(
         own = replace(request.request, requirements=tuple(family), constraints=())
         alone.append(replace(request, request=own))
     answer = _attempt(alone, session, search)
-    if isinstance(answer, Conflict):
-        return catalog.family.union(extensions)
-    names = set(catalog.family.union(extensions))
-    for resolution in answer:
+    names = set(catalog.family.union(load_extensions().rows))
+    for resolution in () if isinstance(answer, Conflict) else answer:
         names.update(filter(catalog.is_tied, resolution.versions))
     return frozenset(names)
 
@@ -278,7 +267,7 @@ def _attempt(
 def _explained(
     resolution: Resolution,
     terms: _Terms,
-    compromise: Compromise,
+    concessions: Concessions,
     why_torch: str,
 ) -> Resolution:
     """Return a resolution that tells what has moved and why; its lock records it.
@@ -286,7 +275,7 @@ def _explained(
     Args:
         resolution: What the relaxed request came to.
         terms: What was held to.
-        compromise: What gave way beside torch.
+        concessions: What gave way beside torch.
         why_torch: Why the torch that was requested does not run.
     """
     reasons = []
@@ -298,11 +287,11 @@ def _explained(
         reasons.append(_move(requirement, resolution, why))
         relaxed[requirement.name] = requirement.text
     for pin in terms.pins:
-        if pin.name in compromise.concessions.dropped:
-            reasons.append(_move(pin, resolution, compromise.why(pin.name)))
+        if pin.name in concessions.dropped:
+            reasons.append(_move(pin, resolution, concessions.why(pin.name)))
             relaxed[pin.name] = pin.text
     if terms.date:
-        reasons.append(_as_of(terms.date, resolution, compromise.concessions))
+        reasons.append(_as_of(terms.date, resolution, concessions))
     elif not terms.has_own_date:
         message = "packages without a version in the request are the newest: no source tells the date of the pins"
         reasons.append(Reason("no-date", message))

@@ -69,8 +69,6 @@ class LockRequest:
     """Projects in folders whose own requirements do not count: the request has them, with other versions."""
     libraries: tuple[str, ...] = ()
     """Packages that are added because a program opens what they have."""
-    rejected_torches: frozenset[Version] = frozenset()
-    """Versions of torch that a target cannot have with the programs."""
     locked: Mapping[str, str] = field(default_factory=dict)
     """The sha256 of the files that stay, by name."""
 
@@ -99,7 +97,7 @@ class LockRequest:
 
     def near(self, locks: Iterable[Lock]) -> LockRequest:
         """Return the same for a backend that locks of ours hold, as long as one of theirs runs."""
-        tags = [Target.parse(lock.target).backend for lock in locks if lock.evidence]
+        tags = [Target.parse(lock.target).backend for lock in locks if lock.is_ours]
         if self.request.backend or not tags:
             return self
         request = replace(self.request, allowed_backends=tuple(tags))
@@ -200,10 +198,8 @@ def machine_for_target(target: Target) -> Machine:
 
 def agree_on_torch(
     requests: Requests,
-    *,
-    newest: bool = False,
 ) -> list[LockRequest]:
-    """Choose for every lock: the newest torch that all can have, or with ``newest`` the newest of each; one Python.
+    """Choose for every lock: the newest torch that all can have, or if requested the newest of each; one Python.
 
     Raises:
         MachineError: if a machine can have none.
@@ -212,6 +208,7 @@ def agree_on_torch(
     if len(requests) == 1:
         _ = requests[0].choice  # refused by its own reason
         return list(requests)
+    newest = requests[0].request.newest_per_target
     if newest:
         builds = [request.choice.build for request in requests]
         candidates = [[str(build.torch) for build in builds]]
@@ -258,13 +255,8 @@ def common_torches(requests: Requests) -> list[Version]:
     """Return the torch versions that every platform has a build of, and every request allows, newest first."""
 
     def torches(request: LockRequest) -> set[Version]:
-        demands = parse_request(
-            request.request,
-            request.catalog.family,
-            request.machine,
-        )
-        built = {build.torch for build in request.builds}
-        return {torch for torch in built if any(demand.wants(torch) for demand in demands)}
+        demand = parse_request(request.request, request.catalog.family, request.machine)
+        return set(filter(demand.wants, {build.torch for build in request.builds}))
 
     common = set.intersection(*map(torches, requests))
     return sorted(common, reverse=True)
@@ -273,19 +265,14 @@ def common_torches(requests: Requests) -> list[Version]:
 def _pythons(requests: Requests) -> list[str]:
     """Return the Pythons to try for all: the one that is fixed, else those preferred, the settled one, the newest first."""
     first = requests[0]
-    demands = parse_request(
-        first.request,
-        first.catalog.family,
-        first.machine,
-    )
-    fixed = demands[0].python
+    demand = parse_request(first.request, first.catalog.family, first.machine)
+    fixed = demand.python
     if isinstance(fixed, str):
         pythons = [fixed]
     else:
         pythons = [*first.request.preferred_pythons, first.catalog.settled_python]
         pythons += sorted(_released(requests), key=minor, reverse=True)
-    suitable = [python for python in pythons if any(demand.suits(python) for demand in demands)]
-    return list(dict.fromkeys(suitable))
+    return list(dict.fromkeys(filter(demand.suits, pythons)))
 
 
 def _released(requests: Requests) -> set[str]:

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.values import dataclass
-from gpuinstall.catalog import Catalog, Wheel
-from gpuinstall.catalog.extensions import load_extensions
-from gpuinstall.catalog.listing import family_wheels
-from gpuinstall.lock.binding import bind, fitting
+from gpuinstall.lock.binding import Binding
 from gpuinstall.lock.fetch import Hashes, known_hashes
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.origins import (
@@ -26,8 +23,7 @@ from gpuinstall.lock.origins import (
     with_own_indexes,
     with_requested_files,
 )
-from gpuinstall.lock.programs import list_programs, programs_first
-from gpuinstall.lock.resolver import ResolverProject, resolve_project
+from gpuinstall.lock.resolver import ResolverProject, resolve_project, versions_in
 from gpuinstall.lock.source_builds import build_tools
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan.values import PROGRAM_REASONS, Choice
@@ -36,7 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gpuinstall.base.finding import Reason
-    from gpuinstall.lock.request import LockRequest, VersionPins
+    from gpuinstall.catalog import Catalog
+    from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.target import Target
     from gpuinstall.plan import Plan
     from gpuinstall.sources.session import Session
@@ -83,7 +80,7 @@ class Resolution:
     @property
     def held(self) -> dict[str, str]:
         """The version of each package; empty for one out of a folder."""
-        return _versions_in(self.document)
+        return versions_in(self.document)
 
     @property
     def editable_folders(self) -> dict[str, Path]:
@@ -113,9 +110,10 @@ def resolve(
     bounds: Iterable[str] = (),
 ) -> Resolution | Conflict:
     """Resolve what was chosen, within ``bounds`` that are ours, and check it; raise InstallationError if uv cannot."""
-    target = request.target
-    pins = request.pins.within(*bounds)
-    project, bound_names = _resolver_project(target, request, pins, session)
+    choice = request.choice
+    binding = Binding(choice.requirements, [choice.build], request, session)
+    constraints = request.catalog.constraints(choice.build.torch)
+    project, _ = binding.project(request.pins.within(*bounds, *constraints))
     # Before any request: what an index has of that name may run its code when it is resolved.
     requirements = map(parse_requirement, project.requirements)
     by_name = [requirement.name for requirement in requirements if not requirement.url]
@@ -124,7 +122,7 @@ def resolve(
     document = _resolve_complete(project, request.catalog, session)
     if isinstance(document, Conflict):
         return document
-    check_unbuilt(document, bound_names)
+    check_unbuilt(document, binding.names)
     document = with_own_indexes(document, project.pages, session)
     files = locked_files(document)
     check_provenance(files, project.pages)
@@ -146,7 +144,7 @@ def resolve(
     return Resolution(
         request=request,
         plan=request.plan,
-        target=target,
+        target=request.target,
         document=document,
         files=files,
         hashes=hashes,
@@ -162,58 +160,13 @@ def _resolve_complete(
     document = resolve_project(project, session)
     if isinstance(document, Conflict):
         return document
-    undeclared = catalog.undeclared(_versions_in(document))
+    undeclared = catalog.undeclared(versions_in(document))
     missing = (*build_tools(document), *undeclared)
     if not missing:
         return document
     requirements = (*project.requirements, *missing)
     project = replace(project, requirements=requirements)
     return resolve_project(project, session)
-
-
-def _versions_in(document: Mapping[str, Any]) -> dict[str, str]:
-    packages = document["packages"]
-    return {package["name"]: package.get("version", "") for package in packages}
-
-
-def _resolver_project(
-    target: Target,
-    request: LockRequest,
-    pins: VersionPins,
-    session: Session,
-) -> tuple[ResolverProject, frozenset[str]]:
-    """Return what uv is given, and the names that are bound to the source of the build."""
-    choice = request.choice
-    tags = target.tags(choice.python)
-
-    def wheels_of(package: str) -> tuple[Wheel, ...]:
-        backend = choice.build.backend.tag
-        listed = family_wheels(session.sources, session.client, backend, package)
-        return fitting(listed, target.backend, tags)
-
-    backends = []
-    if choice.index is not None:
-        backends.append(target.backend)
-    bound = bind(choice.requirements, backends, request.catalog, session)
-    extensions = {**load_extensions().unclaimed, **request.files}
-    names = bound.names.union(extensions)
-    programs = list_programs(choice.requirements, names, target, choice.python, session)
-    only_binary = session.sources.only_binary - {":all:"}
-    with_wheels = {program.name for program in programs if program.needs_no_building}
-    requirements = programs_first(choice.requirements, bound.names)
-    pages = bound.pages(wheels_of, session)
-    project = ResolverProject(
-        requirements=(*requirements, *request.libraries),
-        python=choice.python,
-        target=target,
-        pages={**pages, **extensions},
-        pins=pins.within(*request.catalog.constraints(choice.build.torch)),
-        folder_projects=request.folder_projects,
-        folder=session.folder,
-        wheels_only=names | only_binary | with_wheels,
-        sources=session.sources,
-    )
-    return project, bound.names
 
 
 def _unloadable(document: Mapping[str, Any], request: LockRequest) -> Conflict | None:

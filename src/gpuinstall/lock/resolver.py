@@ -11,12 +11,10 @@ by its address alone may have no name until it is built (setup.py); uv then says
 
 from __future__ import annotations
 
-import hashlib
 import html
 import os
 import re
 import tempfile
-import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,10 +45,8 @@ if TYPE_CHECKING:
     from gpuinstall.lock.target import Target
     from gpuinstall.sources.session import Session
 
-PREFERRED = "pylock.preferred.toml", "preferred.txt"
-"""The lock and the requirements that uv finds where it is to write them, and stays close to."""
-
-_WRITING = threading.Lock()
+PREFERRED = "pylock.preferred.toml"
+"""The lock that uv finds where it is to write one, and stays close to."""
 
 _WHEELS_ALONE = ("--only-binary", ":all:")
 _NO_CODE = {"PYTHONHOME": os.devnull}
@@ -58,9 +54,6 @@ _NO_CODE = {"PYTHONHOME": os.devnull}
 _BY_ADDRESS = re.compile(r"Building source distributions for `([^`]+)` is disabled")
 _NAMELESS = ("The build backend returned an error", "Building source distributions is disabled")
 _OTHER_NAME = re.compile(r"metadata name `([^`]+)` does not match given name")
-
-ResolvedVersions = dict[str, tuple[str, tuple[str, ...]]]
-"""The version of each package, and the names of those that ask for it."""
 
 
 @dataclass(frozen=True)
@@ -92,16 +85,9 @@ class ResolverProject:
         """Return the same within one constraint more."""
         return replace(self, pins=self.pins.within(bound))
 
-    def write(self, folder: Path, scratch: Path) -> None:
-        """Write the project and its pages.
-
-        Args:
-            folder: The folder of the project alone.
-            scratch: Where the empty pages lie, once for a whole run.
-        """
-        listed = {package: wheels for package, wheels in self.pages.items() if wheels}
-        _write_index(listed, folder / "family")
-        unlisted = self._write_empty_pages(scratch)
+    def write(self, folder: Path) -> None:
+        """Write the project and its pages into a folder of its own."""
+        _write_index(self.pages, folder / "family")
         settings = self.sources.uv_settings()
         settings["dependency-metadata"] = [
             project.metadata_without_requirements for project in self.folder_projects
@@ -110,41 +96,26 @@ class ResolverProject:
             **self._pins_by_file(),
             "pyproject.toml": self.document,
             "addresses.in": "\n".join(self.addresses),
-            "uv.toml": resolver_settings(self.pages, unlisted, settings),
+            "uv.toml": resolver_settings(self.pages, settings),
         }
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
 
-    def _write_empty_pages(self, scratch: Path) -> Path:
-        packages = " ".join(sorted(self.pages))
-        digest = hashlib.sha256(packages.encode()).hexdigest()
-        index = scratch / f"unlisted-{digest}"
-        with _WRITING:  # it is there whole, or not at all
-            if not index.exists():
-                started = scratch / "unlisted"
-                _write_index(dict.fromkeys(self.pages, ()), started)
-                started.rename(index)
-        return index
-
     def _pins_by_file(self) -> dict[str, str]:
         # Parsed and written again: a line break in one would be an option of uv's.
         constraints = map(parse_requirement, self.pins.constraints)
-        packages = []
-        lines = []
-        for name, text in sorted(self.pins.preferred.items()):
-            version = str(Version(text))
-            packages.append({"name": name, "version": version})
-            lines.append(f"{name}=={version}\n")
+        packages = [
+            {"name": name, "version": str(Version(version))}
+            for name, version in sorted(self.pins.preferred.items())
+        ]
         preferred = {
             "lock-version": "1.0",
             "created-by": "gpuinstall",
             "packages": packages,
         }
-        lock, requirements = PREFERRED
         return {
             "constraints.txt": "\n".join(constraint.text for constraint in constraints),
-            lock: tomli_w.dumps(preferred),
-            requirements: "".join(lines),
+            PREFERRED: tomli_w.dumps(preferred),
         }
 
     @property
@@ -198,30 +169,20 @@ class ResolverProject:
             document["tool"] = {"uv": {"sources": sources, "index": indexes}}
         return tomli_w.dumps(document)
 
-    def compile(
-        self,
-        folder: Path,
-        session: Session,
-        *,
-        reasons: bool = False,
-    ) -> Finished:
-        """Have uv resolve it in ``folder``: into a lock, or into requirements with the ``reasons`` of each."""
+    def compile(self, folder: Path, session: Session) -> Finished:
+        """Have uv resolve it into a lock, in ``folder``."""
         variables = dict(session.environment)
-        self.write(folder, session.scratch)
+        self.write(folder)
         # Whose code runs, and what it is built with.
         python = session.python
         if self.python != RUNNING_PYTHON:
             python = find_python(self.python) or python
-        compile_command = uv.compile_with_reasons if reasons else uv.compile_lock
-        command = compile_command(python, self.python, self.target.uv_platform, self.wheels_only)
+        command = uv.compile_lock(python, self.python, self.target.uv_platform, self.wheels_only)
         inputs = self.inputs
         if self.pins.preferred:
-            inputs += ["--output-file", PREFERRED[reasons]]
+            inputs += ["--output-file", PREFERRED]
         if self.target.os == "macos":
             variables["MACOSX_DEPLOYMENT_TARGET"] = self.target.macos
-        # What is learned is asked for again, so that uv has to keep it.
-        if variables.pop("UV_NO_CACHE", ""):
-            variables["UV_CACHE_DIR"] = str(folder / "cache")
         resolver = _Resolver(command, variables, folder, session, self.addresses)
         return resolver.resolve(inputs)
 
@@ -233,36 +194,12 @@ _MISSING_EXTRA = re.compile(r"package `([\w.-]+)==(\S+)` does not have an extra 
 
 def resolve_project(project: ResolverProject, session: Session) -> dict[str, Any] | Conflict:
     """Return uv's lock as a document; raise InstallationError if there is none for want of something else."""
-    text = _resolved(project, session)
-    if isinstance(text, Conflict):
-        return text
-    document = tomli.loads(without_logins(text.out))
-    document[MISSING_EXTRAS] = _MISSING_EXTRA.findall(unwrapped(text.err))
-    return document
-
-
-def resolve_versions(project: ResolverProject, session: Session) -> ResolvedVersions | Conflict:
-    """Return the versions alone, with who asked for each; raise InstallationError as ``resolve_project``."""
-    text = _resolved(project, session, reasons=True)
-    if isinstance(text, Conflict):
-        return text
-    return parse_versions(text.out)
-
-
-def _resolved(
-    project: ResolverProject,
-    session: Session,
-    *,
-    reasons: bool = False,
-) -> Finished | Conflict:
     with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
-        done = project.compile(
-            Path(folder),
-            session,
-            reasons=reasons,
-        )
+        done = project.compile(Path(folder), session)
     if done.ok:
-        return done
+        document = tomli.loads(without_logins(done.out))
+        document[MISSING_EXTRAS] = _MISSING_EXTRA.findall(unwrapped(done.err))
+        return document
     requested = requirement_names(project.requirements)
     known_names = requested.union(project.pins.preferred)
     names = PackageNames(session, known_names, project.pages)
@@ -272,15 +209,9 @@ def _resolved(
     raise failure
 
 
-def parse_versions(requirements: str) -> ResolvedVersions:
-    """Parse annotated requirements, each with who asked for it on its line."""
-    versions: ResolvedVersions = {}
-    lines = re.findall(r"^([\w.-]+)==(\S+)(?:\s+# via (.+))?$", requirements, re.MULTILINE)
-    for name, version, via in lines:
-        dependents = map(str.strip, via.split(","))
-        packages = filter(re.compile(r"[\w.-]+").fullmatch, dependents)  # the others are files
-        versions[name] = (version, tuple(packages))
-    return versions
+def versions_in(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return the version of each package of a lock; empty for one out of a folder."""
+    return {package["name"]: package.get("version", "") for package in document["packages"]}
 
 
 def _write_index(pages: Mapping[str, Iterable[Wheel]], index: Path) -> None:

@@ -1,16 +1,16 @@
-"""The search for the versions, builds and files that go together: propose, check, learn, propose again.
+"""The search for the versions, builds and files that go together: a stack of decisions.
 
-uv knows versions and what METADATA says. The checks know what it cannot: what the bytes of a wheel need, and which
-file of an extension loads. What a check excludes is the only thing that the next proposal has more than the one before.
+uv knows versions and what METADATA says. The rules know what it cannot: what the bytes of a wheel need, and which file
+of an extension loads.
 
-::
+* uv proposes, within what the decisions leave of the requests.
+* What the rules find in the proposal becomes a decision each, first of what was requested: the first remedy is taken.
+* If nothing goes together, the last decision takes its next remedy; one without any is taken back.
+* It ends if the rules find nothing, if no decision is left to take back, or if its time is over.
 
-    start     extensions that are requested choose among prebuilt files, and with them the versions of torch
-    propose   uv resolves: programs in the order of naming, torch over the builds that the plan ranks, the family last
-    check     the code of every wheel, then files of extensions that came along
-    learn     what a check excludes becomes a constraint, a build less, a library or a file more
-    retreat   a conflict takes back the last choice that was ours
-    end       no check excludes anything, no choice can be taken back, or the budget of runs of uv is spent
+Two packages: vllm 0.11 has no code for a V100, and 0.8 is the newest that has; that is decided. uv proposes 0.8, and with
+it a kernel package for another CUDA than torch's: the second decision is another build of torch. Nothing goes with that,
+so the kernel package is to be older; and if nothing goes with that either, vllm is to be older than 0.8.
 """
 
 from __future__ import annotations
@@ -18,48 +18,33 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.units import readable
-from gpuinstall.lock.code_check import NO_CODE, CodeCheck, Exclusion, install_anyway
+from gpuinstall.lock.code_check import FAULT_RULES, NO_CODE, CodeCheck
 from gpuinstall.lock.obstacles import shortened
-from gpuinstall.lock.prebuilt import (
-    own_build,
-    with_dependencies,
-    with_own_builds,
-    with_prebuilt,
-    without_torch,
-)
+from gpuinstall.lock.prebuilt import openings
 from gpuinstall.lock.programs import names_programs
-from gpuinstall.lock.proposal import RejectedTorch, resolve_programs
+from gpuinstall.lock.proposal import resolve_programs
+from gpuinstall.lock.remedies import Decision
 from gpuinstall.lock.request import LockRequest, agree_on_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
-from gpuinstall.lock.uv_failure import Conflict
+from gpuinstall.lock.uv_failure import BUILD_FAILED, Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from gpuinstall.base.finding import Reason
     from gpuinstall.sources.session import Session
 
     Resolutions = list[Resolution]
-    Proposed = Resolutions | RejectedTorch | Conflict
-    Ended = Resolutions | Conflict
-
-BUILD_FAILED = "build-failed"
-
-RUNS_PER_TARGET = 64
-"""How many runs of uv a search may cost for each target: each takes 0.1 to 2 seconds."""
+    Answer = Resolutions | Conflict
 
 SEARCH_S = 240
-"""After how many seconds a search begins no further round."""
-
-EXTENSION_TORCHES = 3
-"""How many versions of torch to try that requested extensions have files for."""
+"""After how many seconds a search takes no further decision."""
 
 ALIGNMENTS = 3
 """How often the targets are lowered to each other: one that was lowered may lead the others on."""
@@ -68,400 +53,228 @@ ALIGNMENTS = 3
 def search_locks(
     requests: Sequence[LockRequest],
     session: Session,
-    *,
-    newest: bool = False,
-) -> Ended:
-    """Return one resolution for each target that passes every check, the best in the order of rule 10.
+) -> Answer:
+    """Return one resolution for each target in which the rules find no fault, the best in the order of rule 10.
 
     Args:
         requests: One for each target.
         session: The clients of the run, which count the runs of uv.
-        newest: Whether each target has its own newest torch.
     """
-    search = _Search(requests, session, newest=newest)
-    ended = search.begin() or search.run()
-    if session.reading:
-        session.reporter.detail("Read", _reading_text(session.reading))
-    return ended
-
-
-def resolve_unchecked(
-    requests: Sequence[LockRequest],
-    session: Session,
-    *,
-    newest: bool,
-) -> Ended:
-    """Resolve as the search does, with no extension chosen and nothing checked."""
-    search = _Search(requests, session, newest=newest)
-    while True:
-        proposal = search.propose()
-        if isinstance(proposal, Conflict):
-            return search.top.rejection or proposal
-        if not isinstance(proposal, RejectedTorch):
-            return proposal
-        search.reject(proposal)
-
-
-class _Round(NamedTuple):
-    """What may still be chosen once something was learned, and what that is."""
-
-    requests: tuple[LockRequest, ...]
-    """One for each target, without the torches that it cannot have with the programs."""
-
-    exclusions: tuple[Exclusion, ...] = ()
-    """What had to give way, and why; constraints hold for every target."""
-
-    programs: frozenset[str] = frozenset()
-    """Those, with their versions, for which this round took another build of torch, or added a library."""
-
-    rejection: Conflict | None = None
-    """Why a target cannot have the first torch that the programs wanted."""
-
-    def without_rejections(self) -> _Round:
-        """Return it with every torch to choose from again."""
-        requests = [replace(one, rejected_torches=frozenset()) for one in self.requests]
-        return self._replace(requests=tuple(requests), rejection=None)
-
-    def without_torch(self, rejected: RejectedTorch) -> _Round:
-        """Return it without a torch that a target cannot have with the programs."""
-        requests = list(self.requests)
-        for position, request in enumerate(requests):
-            if rejected.target in {position, None}:
-                torches = request.rejected_torches | {rejected.torch}
-                requests[position] = replace(request, rejected_torches=torches)
-        rejection = self.rejection or rejected.conflict
-        return self._replace(requests=tuple(requests), rejection=rejection)
-
-    def excluding(self, by_target: Sequence[Sequence[Exclusion]]) -> _Round:
-        """Return the next one; an older version takes back what newer ones of its package needed."""
-        found = []
-        for position, exclusions in enumerate(by_target):
-            found += [exclusion._replace(target=position) for exclusion in exclusions]
-        older = dict[str, Exclusion]()
-        # One version has to serve every target.
-        for exclusion in found:
-            other = older.get(exclusion.package, exclusion)
-            if exclusion.older and other.older and exclusion.older <= other.older:
-                older[exclusion.package] = exclusion
-        kept = []
-        for one in self.exclusions:
-            if one.package not in older:
-                kept.append(one)
-            elif one.older:
-                # It is told why the newest was not taken.
-                older[one.package] = older[one.package]._replace(fault=one.fault)
-        new = [one for one in found if one.package not in older]
-        new += older.values()
-        return self.without_rejections()._replace(
-            exclusions=(*kept, *new),
-            programs=frozenset(exclusion.program for exclusion in new) - {""},
-        )
-
-    def loosened(self, exact: Exclusion) -> _Round:
-        """Return it with every version older than the one with which nothing goes."""
-        exclusions = [one for one in self.exclusions if one.package != exact.package]
-        loosened = (*exclusions, exact.loosened())
-        return self.without_rejections()._replace(exclusions=loosened)
-
-    @property
-    def narrowed_requests(self) -> list[LockRequest]:
-        """The requests within what was learned."""
-        constraints = dict.fromkeys(exclusion.constraint for exclusion in self.exclusions)
-        narrowed = []
-        for position, request in enumerate(self.requests):
-            own = [exclusion for exclusion in self.exclusions if exclusion.target == position]
-            narrowed.append(_without(request, own, constraints))
-        return narrowed if self.exclusions else list(self.requests)
+    deadline = monotonic() + SEARCH_S
+    conflicts: list[Conflict] = []
+    try:
+        for opening in openings(requests, session):
+            answer = _Search(opening.requests, session, deadline).run()
+            if not isinstance(answer, Conflict):
+                return [one.warned_of(opening.remarks) for one in answer]
+            conflicts.append(answer)
+    except NoBuildError as error:
+        conflicts.append(Conflict(error))
+    finally:
+        if session.reading:
+            session.reporter.detail("Read", _reading_text(session.reading))
+    return conflicts[0]
 
 
 class _Search:
-    """The rounds of a search, of which the last may be taken back."""
+    """The decisions of a search, of which the last may be taken back."""
 
     def __init__(
         self,
         requests: Sequence[LockRequest],
         session: Session,
-        *,
-        newest: bool,
+        deadline: float,
     ) -> None:
+        self._requests = requests
         self._session = session
-        self._newest = newest
-        self._requested = list(requests)
-        """Before requested extensions chose a torch."""
-        self._rounds = [_Round(tuple(requests))]
-        self._stuck = frozenset[str]()
-        """Programs that go with no other build of torch, and no added library."""
-        self._extension_torch: Version | None = None
-        """The torch that requested extensions chose; None if they leave it open."""
-        self._extension_attempts = 0
-        self._remarks: tuple[Reason, ...] = ()
-        """What to say of that choice."""
-        self._conflict: Conflict | None = None
-        """Why nothing goes with the first torch that extensions chose."""
-        self._answer: Resolutions = []
-        """What is taken if a round that would better it comes to nothing."""
+        self._deadline = deadline
+        self._decisions: list[Decision] = []
 
-    @property
-    def top(self) -> _Round:
-        """The round that is tried."""
-        return self._rounds[-1]
-
-    def begin(self) -> Conflict | None:
-        """Choose a torch and the files of the extensions that were requested; return why there is none."""
-        try:
-            prebuilt = with_prebuilt(self._requested, self._session)
-        except NoBuildError as error:
-            return Conflict(error)
-        first = with_own_builds(prebuilt.requests, self._session)
-        self._rounds = [_Round(tuple(first))]
-        self._stuck = frozenset()
-        self._extension_torch = prebuilt.torch
-        self._extension_attempts += 1
-        self._remarks = prebuilt.remarks
-        return None
-
-    def run(self) -> Ended:
-        """Propose and check until nothing is excluded any more."""
+    def run(self) -> Answer:
+        """Propose and decide until nothing is wrong any more."""
         session = self._session
-        deadline = monotonic() + SEARCH_S
-        last_run = len(session.uv_runs) + RUNS_PER_TARGET * len(self._requested)
-        rounds = 0
-        while True:
-            rounds += 1
-            runs = len(session.uv_runs)
-            limit = ""
-            if runs > last_run:
-                limit = f"{RUNS_PER_TARGET} runs of uv for each target"
-            elif monotonic() > deadline:
-                limit = f"{SEARCH_S} s"
-            if limit:
-                session.reporter.detail("Search", f"ended after {limit}")
-                return self._exhausted(limit)
-            proposal = self._propose_or_fail()
-            ended = self._judge(proposal)
-            cost = len(session.uv_runs) - runs
-            unit = "run" if cost == 1 else "runs"
-            text = f"{rounds}: {self._text(proposal, ended)} ({cost} {unit} of uv)"
+        number = 0
+        while monotonic() < self._deadline:
+            number += 1
+            first_run = len(session.uv_runs)
+            proposal = self._propose()
+            obstacle: Conflict | list[Decision]
+            if isinstance(proposal, Conflict):
+                what = "no versions go together"
+                obstacle = proposal
+            else:
+                checks = [CodeCheck(resolution, session) for resolution in proposal]
+                what = ", ".join(dict.fromkeys(f"torch {check.build.name}" for check in checks))
+                obstacle = self._placeholder(checks) or self._faults(checks)
+            runs = len(session.uv_runs) - first_run
+            text = f"{number}: {what}: {_told(obstacle)} ({runs} run{'s'[: runs != 1]} of uv)"
             session.reporter.detail("Search", text)
-            if ended is not None:
-                return ended
+            if not obstacle:
+                return [self._warned(check) for check in checks]
+            refusal = self._decide(obstacle)
+            if refusal:
+                return refusal
+        return self._refused_by_time()
 
-    def _propose_or_fail(self) -> Proposed:
+    def _propose(self) -> Answer:
         try:
-            return self.propose()
+            return propose(self._narrowed_requests, self._session)
         except InstallationError as error:
             # uv builds what old versions require, to see what that requires: they do not go with the request.
-            if not self.top.exclusions or error.code != BUILD_FAILED:
+            if not self._decisions or error.code != BUILD_FAILED:
                 raise
-            return self._without_code(error.message)
-
-    def _judge(self, proposal: Proposed) -> Ended | None:
-        """Return how the search ends; None if it goes on."""
-        if isinstance(proposal, RejectedTorch):
-            self.reject(proposal)
-            return None
-        if isinstance(proposal, Conflict):
-            return self._retreat(proposal)
-        return self._check(proposal)
-
-    def propose(self) -> Proposed:
-        """Choose and resolve: the family alone by the rules, programs and torch together."""
-        session = self._session
-        try:
-            planned = agree_on_torch(self.top.narrowed_requests, newest=self._newest)
-        except (MachineError, NoBuildError) as error:
             return Conflict(error)
-        resolutions: Resolutions = []
-        if not names_programs(planned[0].request.requirements):
-            for alone in side_by_side(partial(resolve, session=session), planned, TARGETS_AT_ONCE):
-                if isinstance(alone, Conflict):
-                    return alone
-                resolutions.append(alone)
-        elif self._newest:
-            for position, request in enumerate(planned):
-                answer = resolve_programs([request], session)
-                if isinstance(answer, Conflict):
-                    return answer
-                if isinstance(answer, RejectedTorch):
-                    return answer._replace(target=position)
-                resolutions += answer
-        else:
-            answer = resolve_programs(planned, session)
-            if not isinstance(answer, list):
-                return answer
-            resolutions = answer
-        return _aligned(resolutions, planned[0].catalog.family, session)
 
-    def reject(self, rejected: RejectedTorch) -> None:
-        """Go on without a torch that a target cannot have with the programs."""
-        self._rounds[-1] = self.top.without_torch(rejected)
-
-    def _check(self, resolutions: Resolutions) -> Ended | None:
-        """Return the resolutions if no check excludes anything of them; else learn it."""
-        session = self._session
-        exclusions = self.top.exclusions
-        checks = [CodeCheck(resolution, session) for resolution in resolutions]
-        placeholders = filter(None, (check.placeholder() for check in checks))
-        placeholder = next(placeholders, None) if exclusions else None
-        if placeholder:
-            why = f"nothing but {placeholder} goes with it, a pre-release that was not requested"
-            return self._retreat(self._without_code(why))
-        try:
-            found = [
-                self._own_builds(resolution, check) or check.exclusions(self._stuck)
-                for resolution, check in zip(resolutions, checks, strict=True)
-            ]
-        except NoBuildError as error:
-            return self._retreat(Conflict(error))
-        if any(found):
-            self._rounds.append(self.top.excluding(found))
-            session.reporter.step("Code", str(self.top.exclusions[-1]))
+    def _placeholder(self, checks: Iterable[CodeCheck]) -> Conflict | None:
+        """Return that a remedy failed, since a program came to a pre-release that nobody requested."""
+        placeholder = next(filter(None, (check.placeholder() for check in checks)), None)
+        if placeholder is None or not self._decisions:
             return None
-        answer = []
-        for resolution, check in zip(resolutions, checks, strict=True):
-            build = resolution.choice.build
-            reasons = [one.reason(build, resolution.versions) for one in exclusions]
-            warnings = (*dict.fromkeys(reasons), *check.remarks(), *self._remarks)
-            answer.append(resolution.warned_of(warnings))
-        if self._answer:
-            return answer
-        requests = with_dependencies(self.top.requests, resolutions, session)
-        if requests is None:
-            return answer
-        self._answer = answer
-        self._rounds[-1] = self.top._replace(requests=tuple(requests))
-        return None
+        message = f"nothing but {placeholder} goes with it, a pre-release that was not requested"
+        return Conflict(NoBuildError("requirements-conflict", message))
 
-    def _own_builds(self, resolution: Resolution, check: CodeCheck) -> list[Exclusion]:
-        """Return which programs are taken from their makers' own index: the default one's need a newer driver."""
-        exclusions = []
-        request = resolution.request
-        for rejected in check.refused_by_driver(self._stuck):
-            wheel = rejected.candidate
-            if wheel.package in request.files:
-                continue
-            own = own_build(
-                wheel.package,
-                wheel.version.public,
+    def _faults(self, checks: Sequence[CodeCheck]) -> list[Decision] | Conflict:
+        """Return what the first rules find that is not decided; a conflict if a remedy has not done what it promised.
+
+        Of dependencies nothing is decided before what was requested: another version of that requires others.
+        """
+        remedied = [(decision.target, decision.fault) for decision in self._decisions]
+        for rule in FAULT_RULES:
+            found: dict[str, Decision] = {}
+            for target, check in enumerate(checks):
+                for fault in rule(check):
+                    if not any(at == target and fault.is_like(other) for at, other in remedied):
+                        found.setdefault(fault.package, Decision(fault, target))
+                    elif fault.is_certain:
+                        return Conflict(NoBuildError(NO_CODE, fault.message))
+            if found:
+                decisions = list(found.values())
+                return [one for one in decisions if one.fault.is_of_request] or decisions
+        return []
+
+    def _decide(self, obstacle: list[Decision] | Conflict) -> Conflict | None:
+        """Take the first remedy of each fault; if there is none, or on a conflict, the next of the last decision.
+
+        Returns:
+            What refuses the requests if no decision has a remedy left.
+        """
+        conflict = obstacle if isinstance(obstacle, Conflict) else None
+        for decision in () if isinstance(obstacle, Conflict) else obstacle:
+            if not self._has_next(decision):
+                conflict = decision.refusal()
+                break
+            self._decisions.append(decision)
+        if conflict is None:
+            return None
+        while self._decisions:
+            if self._has_next(self._decisions[-1]):
+                return None
+            conflict = self._decisions.pop().refusal(conflict)
+        return conflict
+
+    def _has_next(self, decision: Decision) -> bool:
+        """Choose the next remedy, and tell it; return whether there is one."""
+        told = str(decision)
+        has_next = decision.has_next()
+        if decision.chosen.code and str(decision) != told:
+            self._session.reporter.step("Code", str(decision))
+        return has_next
+
+    @property
+    def _in_force(self) -> dict[Decision, str]:
+        """The decisions, each with the fault to tell: an older version takes back what newer ones of its package had."""
+        in_force: dict[Decision, str] = {}
+        for decision in self._decisions:
+            message = decision.fault.message
+            if decision.is_for_older_version:
+                for other in list(in_force):
+                    if other.fault.package == decision.fault.package:
+                        earlier = in_force.pop(other)
+                        # It is told why the newest was not taken.
+                        message = earlier if other.is_for_older_version else message
+            in_force[decision] = message
+        return in_force
+
+    @property
+    def _narrowed_requests(self) -> list[LockRequest]:
+        """The requests within what was decided."""
+        requests = list(self._requests)
+        for decision in self._in_force:
+            chosen = decision.chosen
+            if chosen.constraint:
+                for position, request in enumerate(requests):
+                    pins = request.pins.within(chosen.constraint)
+                    requests[position] = replace(request, pins=pins)
+            request = requests[decision.target]
+            files = dict(request.files)
+            if chosen.file:
+                files[decision.fault.package] = (chosen.file,)
+            requests[decision.target] = replace(
                 request,
-                self._session,
+                catalog=request.catalog.without(chosen.excludes, "without-code"),
+                libraries=tuple(dict.fromkeys((*request.libraries, *chosen.libraries))),
+                files=files,
             )
-            if own is None:
-                continue
-            exclusions.append(
-                Exclusion(
-                    wheel.package,
-                    "own-index-for-code",
-                    rejected.reason.message,
-                    constraint=f"{wheel.package}>={wheel.version.public}",
-                    remedy=f"{own.package} {own.version} of its makers' own index runs here",
-                    program=f"{wheel.package} {wheel.version.public}",
-                    file=own,
-                )
-            )
-        return exclusions
+        return requests
 
-    def _retreat(self, conflict: Conflict) -> Ended | None:
-        """Take back the last choice that was ours; return the conflict if there is none."""
-        if self._answer:
-            return self._answer
-        moved = self._last_moved()
-        exact = [one for one in self.top.exclusions if one.is_exact]
-        earlier = self._rounds[-2].exclusions if len(self._rounds) > 1 else ()
-        if exact and (exact[-1] not in earlier or not moved):
-            self._rounds[-1] = self.top.loosened(exact[-1])
-            return None
-        if moved:
-            self._stuck |= self._rounds[moved].programs
-            del self._rounds[moved:]
-            return None
-        conflict = self.top.rejection or conflict
-        if self.top.exclusions and conflict.error.code != NO_CODE:
-            conflict = self._without_code(conflict.why)
-        self._conflict = self._conflict or conflict
-        torch = self._extension_torch
-        if torch is None or self._extension_attempts == EXTENSION_TORCHES:
-            return self._conflict
-        self._requested = [without_torch(request, torch) for request in self._requested]
-        return self._conflict if self.begin() else None
+    def _warned(self, check: CodeCheck) -> Resolution:
+        """Return what was checked with warnings of what was decided for it, and of what is not known."""
+        resolution = check.resolution
+        decided = [
+            decision.reason(check.build, resolution.versions, fault)
+            for decision, fault in self._in_force.items()
+            if decision.chosen.code
+        ]
+        return resolution.warned_of((*dict.fromkeys(decided), *check.remarks()))
 
-    def _last_moved(self) -> int:
-        """Return the place of the last round that a program may do without; 0 if there is none."""
-        for place in range(len(self._rounds) - 1, 0, -1):
-            if not self._rounds[place].programs <= self._stuck:
-                return place
-        return 0
-
-    def _exhausted(self, limit: str) -> Ended:
-        """Return what is left of a search whose budget is spent: so many runs of uv, or seconds."""
-        if self._answer:
-            return self._answer
-        if self.top.exclusions:
-            tried = "no older version that was tried is known to run here either"
-            return self._without_code(f"{tried}, and the search ended after {limit}")
+    def _refused_by_time(self) -> Conflict:
+        limit = f"{SEARCH_S} s"
+        if self._decisions:
+            decision = self._decisions[-1]
+            return decision.fault.refusal(str(decision), f"the search ended after {limit}")
         error = NoBuildError(
             "search-ended",
             f"no versions that go together were found in {limit}",
             hint="Request versions that are known to go together",
         )
-        return self._conflict or self.top.rejection or Conflict(error)
+        return Conflict(error)
 
-    def _without_code(self, why: str) -> Conflict:
-        last = self.top.exclusions[-1]
-        return Conflict(
-            NoBuildError(
-                NO_CODE,
-                f"{last.fault}; {last.remedy}" if last.older else last.fault,
-                why=why,
-                hint=install_anyway(last.package),
-            )
-        )
 
-    def _text(self, proposal: Proposed, ended: Ended | None) -> str:
-        """Describe one round: what was proposed, and what came of it."""
-        if isinstance(proposal, RejectedTorch):
-            return f"without torch {proposal.torch}: {shortened(proposal.conflict.why)}"
-        if isinstance(proposal, Conflict):
-            return f"no versions go together: {shortened(proposal.why)}"
-        names = [f"torch {resolution.choice.build.name}" for resolution in proposal]
-        builds = ", ".join(dict.fromkeys(names))
-        outcome = "the last choice is taken back, or bettered"
-        if isinstance(ended, list):
-            outcome = "nothing stands against it"
-        elif ended:
-            outcome = ended.error.message
-        elif self.top.exclusions:
-            outcome = str(self.top.exclusions[-1])
-        return f"{builds}: {outcome}"
+def _told(obstacle: list[Decision] | Conflict) -> str:
+    if isinstance(obstacle, Conflict):
+        return shortened(obstacle.why)
+    faults = [decision.fault.message for decision in obstacle]
+    return " · ".join(faults) or "nothing stands against it"
+
+
+def propose(
+    requests: Sequence[LockRequest],
+    session: Session,
+) -> Answer:
+    """Choose and resolve: the family alone by the plan, programs and torch together; one version for all targets."""
+    try:
+        planned = agree_on_torch(requests)
+    except (MachineError, NoBuildError) as error:
+        return Conflict(error)
+    if names_programs(planned[0].request.requirements):
+        apart = planned[0].request.newest_per_target
+        groups = [[request] for request in planned] if apart else [planned]
+        answers = [resolve_programs(group, session) for group in groups]
+    else:
+        alone = side_by_side(partial(resolve, session=session), planned, TARGETS_AT_ONCE)
+        answers = [one if isinstance(one, Conflict) else [one] for one in alone]
+    resolutions: Resolutions = []
+    for answer in answers:
+        if isinstance(answer, Conflict):
+            return answer
+        resolutions += answer
+    return _aligned(resolutions, planned[0].catalog.family, session)
 
 
 def _reading_text(reading: Mapping[str, int]) -> str:
     """Return what was read of wheels, of which eight come side by side."""
     amount = f"{readable(reading['bytes'])} in {reading['requests']} requests"
     return f"{reading['wheels']} wheels, {amount}, {reading['seconds']} s in all"
-
-
-def _without(
-    request: LockRequest,
-    exclusions: Sequence[Exclusion],
-    constraints: Iterable[str],
-) -> LockRequest:
-    """Return a request without builds of torch, within constraints and with the libraries that were missing."""
-    builds = set[str]()
-    libraries = dict.fromkeys(request.libraries)
-    files = dict(request.files)
-    for exclusion in exclusions:
-        if exclusion.file:
-            files[exclusion.package] = (exclusion.file,)
-        builds |= exclusion.builds
-        libraries |= dict.fromkeys(exclusion.libraries)
-    return replace(
-        request,
-        catalog=request.catalog.without(lambda build: build.name in builds, "without-code"),
-        pins=request.pins.within(*constraints),
-        libraries=tuple(libraries),
-        files=files,
-    )
 
 
 def _aligned(

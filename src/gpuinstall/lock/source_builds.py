@@ -10,19 +10,15 @@ import os
 import shutil
 from dataclasses import field
 from functools import cache
-from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import tomli_w
 
 from gpuinstall.base.errors import NoBuildError
-from gpuinstall.base.files import check_cache, own_cache_folder
-from gpuinstall.base.shell import joined
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import authored, load_catalog
-from gpuinstall.lock.compiled import kept_wheel
 from gpuinstall.machine.host import Capacity, read_capacity
+from gpuinstall.machine.nvidia.toolchain import COMPILED_FOR, find_compiler, toolkit_fix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +26,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.backend import Backend
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.machine.nvidia.toolchain import Toolchain
     from gpuinstall.plan.values import Choice
     from gpuinstall.sources.session import Session
 
@@ -47,7 +42,6 @@ class KnownBuild:
     compiles: Literal["gpu", "any", ""] = ""
     tools: Sequence[str] = ()
     gib_per_job: int = 1
-    core_minutes: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -74,9 +68,6 @@ class SourceBuild(NamedTuple):
     known: KnownBuild
     """What is known of its build."""
 
-    source: str = ""
-    """The SHA-256 of the file or the commit that it is built from; empty for a folder, which may change."""
-
     def __str__(self) -> str:
         return f"{self.package} {self.version}".strip()
 
@@ -91,9 +82,6 @@ class BuildSite(NamedTuple):
     machine: Machine
     environ: Mapping[str, str]
     capacity: Capacity
-    python: str = ""
-    cache: Path = Path()
-    """The folder of what was compiled."""
 
     @property
     def torch(self) -> str:
@@ -101,37 +89,18 @@ class BuildSite(NamedTuple):
         return f"torch {self.versions.get('torch', '')} ({self.backend})"
 
     @property
-    def toolchain(self) -> Toolchain | None:
-        """What compiles for its GPUs."""
-        from gpuinstall.machine.toolchains import TOOLCHAINS
-
-        return TOOLCHAINS.get(self.backend.kind)
+    def is_for_cuda(self) -> bool:
+        """Whether nvcc compiles for its GPUs: nothing else compiles for others yet."""
+        return self.backend.kind == "cuda"
 
     @property
     def architectures(self) -> tuple[str, ...]:
         """The compute capabilities to compile for: those that the user gives, or those of the GPUs that are here."""
-        toolchain = self.toolchain
-        if toolchain and self.environ.get(toolchain.compiled_for):
-            return tuple(self.environ[toolchain.compiled_for].split(";"))
+        given = self.environ.get(COMPILED_FOR) if self.is_for_cuda else None
+        if given:
+            return tuple(given.split(";"))
         capabilities = {gpu.compute_capability for gpu in self.machine.gpus}
         return tuple(map(str, sorted(filter(None, capabilities))))
-
-    def compiled(self, build: SourceBuild) -> Path:
-        """Return the folder of the wheels of a build, by what it is compiled from, beside and for."""
-        facts = (
-            build.package,
-            build.version,
-            build.source,
-            self.versions.get("torch"),
-            str(self.backend),
-            self.python,
-            self.architectures,
-            self.machine.os,
-            self.machine.arch,
-            self.machine.glibc,
-        )
-        digest = sha256(repr(facts).encode())
-        return self.cache / digest.hexdigest()
 
     def jobs(self, build: KnownBuild) -> int:
         """Return how many compilers may run at once: what the user gives, or what cores and memory allow."""
@@ -149,17 +118,14 @@ def this_site(
     versions: Mapping[str, str],
     machine: Machine,
     session: Session,
-    wheels: Path | None = None,
 ) -> BuildSite:
-    """Return this machine, beside the torch of a choice; ``wheels`` is a folder that files come from first."""
+    """Return this machine, beside the torch of a choice."""
     return BuildSite(
         backend=choice.build.backend,
         versions=versions,
         machine=machine,
         environ=session.environment,
         capacity=read_capacity(),
-        python=choice.python,
-        cache=(wheels or own_cache_folder()) / "compiled",
     )
 
 
@@ -175,7 +141,6 @@ def source_builds(document: Mapping[str, Any]) -> tuple[SourceBuild, ...]:
             version=package.get("version", ""),
             origin=origin,
             known=known_builds().get(package["name"], KnownBuild()),
-            source=_source(package),
         )
         builds.append(build)
     return tuple(builds)
@@ -196,13 +161,6 @@ def _origin(package: Mapping[str, Any]) -> str:
     place = archive.get("url") or archive.get("path", "")
     is_wheel = place.partition("#")[0].endswith(".whl")
     return "an archive" if place and not is_wheel else ""
-
-
-def _source(package: Mapping[str, Any]) -> str:
-    file = package.get("sdist", package.get("archive", {}))
-    sha256 = file.get("hashes", {}).get("sha256")
-    commit = package.get("vcs", {}).get("commit-id", "")
-    return str(sha256 or commit)
 
 
 def build_tools(document: Mapping[str, Any]) -> tuple[str, ...]:
@@ -238,30 +196,21 @@ def check_builds(
     Raises:
         NoBuildError: if it is built ``here`` and that cannot work.
     """
-    if builds and here:
-        check_cache(site.cache, reporter)
-    remaining = []
     for build in builds:
-        if here and kept_wheel(site.compiled(build), reporter):
-            reporter.step("Source", f"{build} was compiled before for {site.torch}")
-        else:
-            remaining.append(build)
-    for build in remaining:
         needs = build_needs(build.known, site, here=here)
         text = ", ".join([f"{build} is built from {build.origin}", *needs])
         reporter.step("Source", text)
-    for build in remaining:
-        if build.known.compiles == "gpu" and site.toolchain is None:
+    for build in builds:
+        if build.known.compiles == "gpu" and not site.is_for_cuda:
             raise NoBuildError(
                 "build-needs-gpu",
                 f"{build} has code for GPUs only, and {site.torch} is not a GPU build",
                 hint=f"gpuinstall lock --target cu126   # for machines with GPUs; or leave {build.package} out",
             )
         if here and build.known.compiles:
-            if site.toolchain:
-                _check_gpu_compiler(build, site.toolchain, site)
+            if site.is_for_cuda:
+                _check_gpu_compiler(build, site)
             _check_cxx_compiler(build, site)
-            _check_memory(build, site)
 
 
 def build_needs(
@@ -270,65 +219,39 @@ def build_needs(
     *,
     here: bool,
 ) -> Iterator[str]:
-    """Yield what a build needs: compilers, memory, time."""
-    toolchain = site.toolchain
+    """Yield what a build needs: compilers, memory."""
     if known.compiles:
-        if toolchain:
-            yield f"with {toolchain.compiler} of {toolchain.software} {site.backend.version}"
+        if site.is_for_cuda:
+            yield f"with nvcc of CUDA {site.backend.version}"
         yield "a C++ compiler"
         yield f"{known.gib_per_job} GB of memory for each job"
         if here:
-            jobs = site.jobs(known)
-            yield f"{jobs} at once (MAX_JOBS)"
-            if known.core_minutes:
-                minutes = round(known.core_minutes / jobs)
-                yield f"about {max(1, minutes)} minutes"
+            yield f"{site.jobs(known)} at once (MAX_JOBS)"
     if known.note:
         yield known.note
 
 
-def _check_gpu_compiler(
-    build: SourceBuild,
-    toolchain: Toolchain,
-    site: BuildSite,
-) -> None:
+def _check_gpu_compiler(build: SourceBuild, site: BuildSite) -> None:
     version = site.backend.version or ""
-    hint = _compiler_hint(toolchain, version, site)
-    compiler = toolchain.from_wheels(site.versions) or toolchain.find(site.environ)
+    compiler = find_compiler(site.environ)
+    hint = toolkit_fix(version, site.machine)
     if compiler is None:
         raise NoBuildError(
             "toolkit-missing",
-            f"{build} is built from source, but there is no {toolchain.compiler} here",
-            why=f"{site.torch} compiles with {toolchain.compiler} of {toolchain.software} {version}",
+            f"{build} is built from source, but there is no nvcc here",
+            why=f"{site.torch} compiles with nvcc of CUDA {version}",
             hint=hint,
             id="F57",
         )
-    if compiler.version and not toolchain.serves(compiler.version, version):
-        here = f"{toolchain.compiler} here is of {toolchain.software} {compiler.version}"
-        torch = f"torch of {toolchain.software} {version}"
+    if compiler.version and not compiler.serves(version):
         raise NoBuildError(
             "toolkit-differs",
-            f"{build} is built from source, but {here}, {torch}",
+            f"{build} is built from source, but nvcc here is of CUDA {compiler.version}, torch of CUDA {version}",
             why="torch compiles only with a toolkit of its own major version",
             evidence=f"{compiler.path} · {site.torch}",
             hint=hint,
             id="F57",
         )
-
-
-def _compiler_hint(
-    toolchain: Toolchain,
-    version: str,
-    site: BuildSite,
-) -> str:
-    lines = []
-    wheels = toolchain.wheels(version)
-    if wheels:
-        lines.append(f"Request {joined(wheels)} too: {toolchain.compiler} as a wheel")
-    fix = toolchain.fix(version, site.machine)
-    if fix:
-        lines.append(fix)
-    return "\n".join(lines)
 
 
 def _check_cxx_compiler(build: SourceBuild, site: BuildSite) -> None:
@@ -343,19 +266,6 @@ def _check_cxx_compiler(build: SourceBuild, site: BuildSite) -> None:
         "compiler-missing",
         f"{build} is built from source, but there is no C++ compiler here",
         hint="sudo apt-get install g++   # or your system's package of it",
-    )
-
-
-def _check_memory(build: SourceBuild, site: BuildSite) -> None:
-    free = site.capacity.free_gib
-    needed = build.known.gib_per_job
-    if free is None or free >= needed or site.environ.get("MAX_JOBS"):
-        return
-    raise NoBuildError(
-        "memory-too-small",
-        f"{build} is built from source, but only {free:.1f} GB of memory is free",
-        why=f"one compiler job takes up to {needed} GB",
-        hint="export MAX_JOBS=1   # or free some memory",
     )
 
 
@@ -382,43 +292,33 @@ def sync_settings(
     return tomli_w.dumps(settings)
 
 
-def sync_variables(
-    builds: Iterable[SourceBuild],
-    site: BuildSite,
-    site_packages: str,
-) -> dict[str, str]:
-    """Return the variables to build with; ``site_packages`` is the folder of the packages that are installed first."""
+def sync_variables(builds: Iterable[SourceBuild], site: BuildSite) -> dict[str, str]:
+    """Return the variables to build with."""
     compiled = [build.known for build in builds if build.known.compiles]
     if not compiled:
         return {}
     variables = dict[str, str]()
-    toolchain = site.toolchain
-    if toolchain:
+    if site.is_for_cuda:
         first_numbers = [name.partition(".")[0] for name in site.architectures]
         majors = ";".join(dict.fromkeys(f"{number}0" for number in first_numbers))
         if majors:
-            variables[toolchain.compiled_for] = ";".join(site.architectures)
+            variables[COMPILED_FOR] = ";".join(site.architectures)
         for known in compiled:
             for name, value in known.environment.items():
                 if majors or "{" not in value:
                     variables[name] = value.format(majors=majors)
-        home = toolchain.home_in(site_packages, site.versions)
-        if home:
-            variables |= toolchain.settings(home)
     jobs = min(map(site.jobs, compiled))
     return {**variables, "MAX_JOBS": str(jobs)}
 
 
 def resolver_settings(
     pages: Iterable[str],
-    index: Path,
     sources: Mapping[str, Any] | None = None,
 ) -> str:
     """Return uv's settings to resolve with: metadata that needs no build, and no project's source for the family.
 
     Args:
         pages: The packages that uv is given a page of, which has no upload times.
-        index: Comes after those that uv is named on its command line, and before those of ``sources``.
         sources: Further settings of uv, with indexes that come before the default one, and metadata of folders.
     """
     sources = sources or {}
@@ -430,7 +330,7 @@ def resolver_settings(
     family = load_catalog().family.union(pages)
     settings = {
         "dependency-metadata": metadata,
-        "index": [{"url": index.as_uri()}, *sources.get("index", ())],
+        "index": list(sources.get("index", ())),
         "pip": {"no-sources-package": sorted(family)},
     }
     newest = sources.get("exclude-newer")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import field, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from gpuinstall.base.backend import CPU, Backend, known_backend
 from gpuinstall.base.errors import UsageError
@@ -14,9 +14,11 @@ from gpuinstall.base.values import dataclass
 from gpuinstall.machine.vendors import VENDORS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from packaging.tags import Tag
+
+Tagged = TypeVar("Tagged")
 
 _FORM = re.compile(r"(.+?)(?:-(linux|windows|macos)-(x86_64|aarch64|arm64))?")
 
@@ -139,6 +141,28 @@ def _tags(python: str, platforms: tuple[str, ...]) -> tuple[Tag, ...]:
     own = cpython_tags(version, [abi], platforms)
     common = compatible_tags(version, abi.rstrip("t"), platforms)
     return (*own, *common)
+
+
+def best_by_tags(
+    files: Iterable[Tagged],
+    tags: Sequence[Tag],
+    read: Callable[[Tagged], tuple[str, Iterable[Tag]]],
+) -> list[Tagged]:
+    """Return of several files the one with the best tag; of equals the first.
+
+    Args:
+        files: Wheels, or what else has tags.
+        tags: What fits, the best first.
+        read: Returns what a file is one of several of, and its tags.
+    """
+    ranks = {tag: rank for rank, tag in enumerate(tags)}
+    best: dict[str, tuple[int, Tagged]] = {}
+    for file in files:
+        key, own_tags = read(file)
+        rank = min((ranks.get(tag, len(ranks)) for tag in own_tags), default=len(ranks))
+        if key not in best or rank < best[key][0]:
+            best[key] = rank, file
+    return [file for _, file in best.values()]
 
 
 def minor(glibc: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
@@ -110,44 +111,21 @@ def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     from gpuinstall.catalog.extensions import load_extensions  # which takes long to load
 
     name = normalised(row["name"])
-    is_tied = load_catalog().is_tied(name)
-    if is_tied or name in load_extensions().rows:
-        yield source_setting(TEAM_LOCK, "files of torch", "", path)
+    setting = partial(source_setting, TEAM_LOCK, file=path)
+    if load_catalog().is_tied(name) or name in load_extensions().rows:
+        yield setting("files of torch", "")
         return
-    files = [*row.get("files", ()), *row.get("wheels", ())]
-    if row.get("sdist"):
-        files.append(row["sdist"])
-    hashes = set()
-    for file in files:
-        if file.get("hash", "").startswith("sha256:"):
-            hashes.add(file["hash"])
+    files = [*row.get("files", ()), *row.get("wheels", ()), row.get("sdist") or {}]
+    hashes = {file["hash"] for file in files if file.get("hash", "").startswith("sha256:")}
     if hashes and "version" in row:
-        yield source_setting(
-            tool=TEAM_LOCK,
-            key="hashes of packages at their versions",
-            value=" ".join(sorted(hashes)),
-            file=path,
-            package=f"{name}=={Version(row['version'])}",
-        )
+        release = f"{name}=={Version(row['version'])}"
+        key = "hashes of packages at their versions"
+        yield setting(key, " ".join(sorted(hashes)), package=release)
     source = row.get("source", {})
-    index = source.get("registry")
-    if source.get("type") == "legacy":
-        index = source["url"]
+    index = source["url"] if source.get("type") == "legacy" else source.get("registry")
     if index:
-        key = "index of a package"
-        place = index
         if "://" not in index:
-            folder = path.absolute().parent
-            place = os.path.normpath(folder / index)
+            index = os.path.normpath(path.absolute().parent / index)
+        yield setting("index of a package", index, package=name)
     elif {"git", "url", "path", "directory", "editable"} & source.keys():
-        key = "git, url, path of a package"
-        place = ""
-    else:
-        return
-    yield source_setting(
-        tool=TEAM_LOCK,
-        key=key,
-        value=place,
-        file=path,
-        package=name,
-    )
+        yield setting("git, url, path of a package", "", package=name)

@@ -46,8 +46,6 @@ class Transfer:
     """A folder that files are taken from first."""
     only: Collection[str] | None = None
     """The packages that are transferred; None: all."""
-    compiled: Mapping[str, Path] = field(default_factory=dict)
-    """Wheels, each in a folder of its sha256, for packages that have none."""
 
     def run(
         self,
@@ -61,7 +59,7 @@ class Transfer:
             InstallationError: A file does not come, or uv cannot install it.
             TransferInterrupted: The user interrupts.
         """
-        hashes = {}
+        hashes = dict[str, str]()
         heads = {file.url: head for file, head in self.heads.items()}
         sizes = {file.url: size for file, size in self.missing.items() if size}
         sizes_by_name = {file.name: size or None for file, size in self.missing.items()}
@@ -102,35 +100,15 @@ class Transfer:
                     cause.hint = cause.hint or REMAKE
                 raise cause from None
             except KeyboardInterrupt:
-                raise self._interrupted(hashes, session) from None
-            if self._lacks_hashes(hashes):
+                message = "complete files are in uv's cache and will not be downloaded again"
+                raise TransferInterrupted(message) from None
+            lock = self.lock.completed(hashes)
+            unknown = {file.package for file in lock.files if is_unknown(file.sha256 or "")}
+            if unknown.intersection(self.only or unknown):
                 raise relay.failure or explain_installation(
                     "a file was not downloaded through gpuinstall, so its hash is unknown"
                 )
-        return self.lock.completed(hashes)
-
-    def _interrupted(
-        self,
-        hashes: Mapping[str, str],
-        session: Session,
-    ) -> TransferInterrupted:
-        complete = 0
-        for file in self.missing:
-            sha256 = file.sha256 or hashes.get(file.url)
-            if cached_wheel(replace(file, sha256=sha256), session.uv_cache):
-                complete += 1
-        if not complete:
-            return TransferInterrupted("no file was downloaded completely")
-        return TransferInterrupted(
-            f"{complete} of {len(self.missing)} files are in uv's cache and will not be downloaded again"
-        )
-
-    def _lacks_hashes(self, hashes: Mapping[str, str]) -> bool:
-        for file in self.lock.files:
-            is_transferred = self.only is None or file.package in self.only
-            if is_transferred and is_unknown(file.sha256 or "") and file.url not in hashes:
-                return True
-        return False
+        return lock
 
     def private(
         self,
@@ -157,7 +135,10 @@ class Transfer:
             if "directory" in package:
                 directory = package["directory"]
                 directory["path"] = str(self.folder / directory["path"])
-            if _is_labelled_wheel(package):
+            address_of = package.get("archive", {}).get("url", "")
+            if "+" in package.get("version", "") and LockedFile(name, address_of).name.endswith(
+                ".whl"
+            ):
                 # Only pip has to take it by its address; as a wheel uv fetches it once, through gpuinstall.
                 package["wheels"] = [package.pop("archive")]
             for entry in package.get("wheels", ()):
@@ -168,12 +149,6 @@ class Transfer:
                     name,
                     lambda file: file.url,
                 )
-            if name in self.compiled:
-                wheel = self.compiled[name]
-                for kind in ("sdist", "archive", "vcs"):
-                    package.pop(kind, None)
-                hashes = {"sha256": wheel.parent.name}
-                package["wheels"] = [{"path": str(wheel), "hashes": hashes}]
         return tomli_w.dumps(document)
 
     def _place(
@@ -211,13 +186,6 @@ class Transfer:
             if path.is_file():
                 return path
         return None
-
-
-def _is_labelled_wheel(package: Mapping[str, Any]) -> bool:
-    """Whether a package is a wheel by address whose name says its version with a label."""
-    address = package.get("archive", {}).get("url", "")
-    is_wheel = LockedFile(package["name"], address).name.endswith(".whl")
-    return is_wheel and "+" in package.get("version", "")
 
 
 def cached_wheel(file: LockedFile, uv_cache: Path) -> Path | None:

@@ -15,6 +15,7 @@ from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES
 from gpuinstall.sources.web.answers import ways_to_network
 
+BUILD_FAILED = "build-failed"
 FAMILY_UNLISTED = "family-unlisted"
 """The code of one of PyTorch's packages that none of its sources has."""
 
@@ -140,21 +141,6 @@ class IndexAnswers(Protocol):
         """Return the name that was probably meant; None if there is none."""
 
 
-class _Failure(NamedTuple):
-    """A failure of uv."""
-
-    message: str
-    """What it wrote."""
-
-    cause: str
-    """Its sentences, without arrows and labels."""
-
-    unlisted: Collection[str]
-    """Packages that no source of the family has."""
-
-    answers: IndexAnswers | None
-
-
 Diagnosis = InstallationError | Conflict
 
 
@@ -176,17 +162,18 @@ def explain_failure(
         or build_failure(message)
         or _error_of(message, cause, *_OF_THE_WORLD)
     )
-    if error:
-        return error
-    failure = _Failure(message, cause, unlisted, index)
-    for rule in _RULES:
-        diagnosis = rule(failure)
-        if diagnosis:
-            return diagnosis
-    return InstallationError(
-        "resolution-failed",
-        "uv could not resolve the requirements",
-        why=cause,
+    return (
+        error
+        or _unlisted_package(message, cause, unlisted)
+        or _no_wheel(message, cause)
+        or _unknown_package(message, index)
+        or _missing_version(cause, index)
+        or _conflicting(message, cause)
+        or InstallationError(
+            "resolution-failed",
+            "uv could not resolve the requirements",
+            why=cause,
+        )
     )
 
 
@@ -254,7 +241,7 @@ def build_failure(message: str) -> InstallationError | None:
     hint = "\n".join(known.fix) if known else ""
     name = re.split(r"[=@ ]", package)[0]
     return InstallationError(
-        "build-failed",
+        BUILD_FAILED,
         f"{package} has no wheel for this machine, and building it failed",
         why=known.title if known else lines[-1],
         evidence=evidence,
@@ -271,16 +258,15 @@ def build_conflict(failed: InstallationError) -> Conflict:
     return Conflict(failed, frozenset(names))
 
 
-def _unlisted_package(failure: _Failure) -> Diagnosis | None:
-    absent = re.findall(r"no versions? of ([\w.-]+)", failure.message)
-    unlisted = set(absent).intersection(failure.unlisted)
-    if not unlisted:
+def _unlisted_package(message: str, cause: str, unlisted: Collection[str]) -> Conflict | None:
+    absent = re.findall(r"no versions? of ([\w.-]+)", message)
+    package = min(set(absent).intersection(unlisted), default=None)
+    if package is None:
         return None
-    package = min(unlisted)
     error: GpuInstallError = InstallationError(
         FAMILY_UNLISTED,
         f"{package} is a PyTorch package, and no source of PyTorch has it",
-        why=failure.cause,
+        why=cause,
         hint=f"Request {package} too: it comes from the default index",
     )
     extensions = load_extensions()
@@ -289,36 +275,36 @@ def _unlisted_package(failure: _Failure) -> Diagnosis | None:
         error = NoBuildError(
             "extension-unlisted",
             f"{package} is taken from {sources or 'no source'} alone, and only if it is requested by name",
-            why=failure.cause,
+            why=cause,
             hint=f"gpuinstall plan --live --all {package}   # what fits here",
         )
     return Conflict(error)
 
 
-def _no_wheel(failure: _Failure) -> Diagnosis | None:
+def _no_wheel(message: str, cause: str) -> Conflict | None:
     unbuilt = re.search(
-        r"Wheels are required for `(\S+)` because .* disabled for all packages", failure.message
+        r"Wheels are required for `(\S+)` because .* disabled for all packages", message
     )
     if not unbuilt:
         return None
     error = NoBuildError(
         "only-binary",
         f"{unbuilt[1]} {NO_WHEEL}",
-        why=failure.cause,
+        why=cause,
         hint=WITH_SOURCES,
     )
     return Conflict(error)
 
 
-def _unknown_package(failure: _Failure) -> Diagnosis | None:
+def _unknown_package(message: str, index: IndexAnswers | None) -> InstallationError | None:
     missing = re.search(
         r"Because (\S+) was not found in the (?:package registry|provided package loc)",
-        failure.message,
+        message,
     )
     if not missing:
         return None
     package = missing[1]
-    likely = failure.answers.likely(package) if failure.answers else None
+    likely = index.likely(package) if index else None
     return InstallationError(
         "package-not-found",
         f"the index has no package called {package}",
@@ -326,7 +312,7 @@ def _unknown_package(failure: _Failure) -> Diagnosis | None:
     )
 
 
-def _missing_version(failure: _Failure) -> Diagnosis | None:
+def _missing_version(cause: str, index: IndexAnswers | None) -> Conflict | None:
     """Explain a version that is requested and that the default index does not have."""
     exact = r"(?P<package>[\w.-]+)==(?P<version>\S+)"
     forms = (
@@ -334,9 +320,9 @@ def _missing_version(failure: _Failure) -> Diagnosis | None:
         r"only (?P<package>[\w.-]+)(?:<=?|==)[\w.]+ is available and you require (?P<requirement>(?P=package)[<>=!~]\S+?),? ",
     )
     for form in forms:
-        match = re.search(form, failure.cause)
-        if match and failure.answers:
-            newest = failure.answers.newest(match["package"])
+        match = re.search(form, cause)
+        if match and index:
+            newest = index.newest(match["package"])
             # A package of another source, or offline: it may exist where it was not looked for.
             if newest is None:
                 return None
@@ -360,12 +346,10 @@ def version_not_found(
     return Conflict(error)
 
 
-def _conflicting(failure: _Failure) -> Diagnosis | None:
-    if "No solution found" not in failure.message:
+def _conflicting(message: str, cause: str) -> Conflict | None:
+    if "No solution found" not in message:
         return None
-    lists = re.findall(
-        r"you require ((?:[\w.-]+[^\s,]*(?:,[<>=!~]\S+)?(?: and )?)+)", failure.cause
-    )
+    lists = re.findall(r"you require ((?:[\w.-]+[^\s,]*(?:,[<>=!~]\S+)?(?: and )?)+)", cause)
     names = re.findall(r"([A-Za-z][\w.-]*)[\[<>=!~]", " ".join(lists))
     hint = "Request fewer packages, or other versions"
     if names:
@@ -373,17 +357,7 @@ def _conflicting(failure: _Failure) -> Diagnosis | None:
     error = NoBuildError(
         "requirements-conflict",
         "no versions satisfy all requirements",
-        why=failure.cause,
+        why=cause,
         hint=hint,
     )
-    return Conflict(error, too_new=frozenset(_TOO_NEW.findall(unwrapped(failure.message))))
-
-
-_RULES = (
-    _unlisted_package,
-    _no_wheel,
-    _unknown_package,
-    _missing_version,
-    _conflicting,
-)
-"""The first that knows a failure explains it."""
+    return Conflict(error, too_new=frozenset(_TOO_NEW.findall(unwrapped(message))))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gpuinstall.base.errors import LockError
 from gpuinstall.base.files import holds_text, read_document, write_atomically
-from gpuinstall.base.units import readable
+from gpuinstall.base.units import number_of, readable
 from gpuinstall.base.values import dataclass
 from gpuinstall.lock.declaration import locks_in
 from gpuinstall.lock.fetch import local_path
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from gpuinstall.lock.folder_request import FolderRequest
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.sources.session import Session
@@ -41,14 +40,10 @@ class LockOptions(NamedTuple):
 
     folder: Path
     requests: tuple[LockRequest, ...]
-    asked: FolderRequest
-    """What the folder is asked to hold."""
     upgrade: bool = False
     """Whether those that still serve are made anew too."""
     moving: tuple[str, ...] = ()
     """The only packages that may move."""
-    newest: bool = False
-    """Whether each target has its own newest torch."""
     prune: bool = False
     """Whether the locks of the folder that are not among them are removed."""
 
@@ -82,11 +77,16 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
     serving = _serving(options)
     if serving:
         # They stay as they are, but for the files that their requirements now come from.
-        files = options.asked.files
-        locks = [lock.with_requirements_files(files) for lock in serving]
-        return [_write(lock, options, session) for lock in locks]
+        files = options.requests[0].request.files
+        return [_write(lock.with_files(files), options, session) for lock in serving]
     resolutions = _resolve(options, session)
-    changes = [_changes(options.folder, resolution) for resolution in resolutions]
+    before = [
+        readable_lock(options.folder / resolution.target.filename) for resolution in resolutions
+    ]
+    changes = [
+        compare_versions(lock.held, resolution.held) if lock else ()
+        for lock, resolution in zip(before, resolutions, strict=True)
+    ]
     _announce(resolutions, changes, session)
     # Loaded after the servers were asked, most of it while they answered.
     from gpuinstall.lock.document import build_locks
@@ -95,7 +95,6 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
         resolutions,
         [request.request for request in options.requests],
         session,
-        recorded=options.asked,
         folder=options.folder,
     )
     written = []
@@ -117,19 +116,10 @@ def _serving(options: LockOptions) -> list[Lock]:
         return []
     serving = []
     for one in options.requests:
-        machine = one.machine
-        request = one.request
-        candidates = locks
-        if request.backend is not None:
-            candidates = [lock for lock in locks if lock.target == one.label]
-        verdicts = judge(
-            candidates,
-            machine,
-            request,
-            one.catalog,
-            exact=True,
-        )
-        fit = best(verdicts, machine, request, one.catalog)
+        targets = {lock.target for lock in locks} if one.request.backend is None else {one.label}
+        candidates = [lock for lock in locks if lock.target in targets]
+        verdicts = judge(candidates, one.machine, one.request, one.catalog, exact=True)
+        fit = best(verdicts, one.machine, one.request, one.catalog)
         if fit is None:
             return []
         serving.append(fit.lock)
@@ -149,26 +139,16 @@ def _resolve(options: LockOptions, session: Session) -> list[Resolution]:
     resolutions = resolve_locks(
         options.requests,
         session,
-        held=[lock for lock in locks if lock.evidence],
+        held=[lock for lock in locks if lock.is_ours],
         moving=options.moving,
-        newest=options.newest,
     )
-    if not options.newest:
+    if not options.requests[0].request.newest_per_target:
         return resolutions
     family = options.requests[0].catalog.family
     return [
         replace(one, apart={**dict.fromkeys(family & one.versions.keys(), _NEWEST), **one.apart})
         for one in resolutions
     ]
-
-
-def _changes(
-    folder: Path,
-    resolution: Resolution,
-) -> tuple[VersionChange, ...]:
-    """Return the changes from the lock that lies in the folder; none without one."""
-    lock = readable_lock(folder / resolution.target.filename)
-    return compare_versions(lock.held, resolution.held) if lock else ()
 
 
 def _announce(
@@ -188,15 +168,11 @@ def _announce(
     warnings = [reason.message for one in resolutions for reason in one.plan.warnings]
     for warning in dict.fromkeys(warnings):
         reporter.warn(warning)
-    sizes = {
-        file.url: head.size or 0 for one in resolutions for file, head in one.hashes.missing.items()
-    }
-    if sizes:
-        files = "1 file has no hash on its"
-        if len(sizes) > 1:
-            files = f"{len(sizes)} files have no hash on their"
-        price = readable(sum(sizes.values()))
-        reporter.step("Hashes", f"{files} index: {price} to download once")
+    missing = {file.url: head for one in resolutions for file, head in one.hashes.missing.items()}
+    if missing:
+        price = readable(sum(head.size or 0 for head in missing.values()))
+        files = number_of(len(missing), "file")
+        reporter.step("Hashes", f"{files} without a hash on the index: {price} to download once")
 
 
 def _write(lock: Lock, options: LockOptions, session: Session) -> Written:
@@ -257,6 +233,6 @@ def unnamed_locks(
     paths = []
     for path in locks_in(folder):
         lock = readable_lock(path)
-        if path.name not in names and lock and lock.evidence:
+        if path.name not in names and lock and lock.is_ours:
             paths.append(path)
     return paths

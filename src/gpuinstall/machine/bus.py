@@ -18,6 +18,7 @@ DEVICES = "/sys/bus/pci/devices"
 VGA = 0x0300
 CONTROLLER_3D = 0x0302
 OTHER_BRIDGE = 0x0680
+"""An NVSwitch is one."""
 DISPLAY = (VGA, CONTROLLER_3D)
 ACCELERATORS = (0x0380, 0x1200)
 """Other display controllers and processing accelerators: the classes of some cards that only compute."""
@@ -150,7 +151,7 @@ def _ask_windows(source: Source) -> str:
     (finished,) = run_children(
         [(command, dict(os.environ))],
         CIM_SECONDS,
-        waiting=lambda: source.wait(message),
+        waiting=lambda: source.reporter.wait(message),
     )
     return finished.out
 

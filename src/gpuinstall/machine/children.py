@@ -101,7 +101,7 @@ def ask_child(
         (finished,) = run_children(
             [command],
             DRIVER_SECONDS,
-            waiting=lambda: source.wait(message),
+            waiting=lambda: source.reporter.wait(message),
         )
         return f"status {finished.status}\n{finished.out}"
 

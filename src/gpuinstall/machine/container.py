@@ -6,7 +6,7 @@ import shutil
 
 from gpuinstall.base.regex import regex
 from gpuinstall.base.values import dataclass
-from gpuinstall.machine.source import Source, ThisMachine
+from gpuinstall.machine.source import Source
 
 JOBS = (
     "SLURM_JOB_ID",
@@ -49,6 +49,11 @@ class ContainerInfo:
     """What a builder looks like."""
 
     @property
+    def place(self) -> str:
+        """What it is called within a sentence."""
+        return "container" if self.engine else "job"
+
+    @property
     def shares_the_bus(self) -> bool:
         """Whether the bus may show cards that this process was not given: sysfs is not namespaced."""
         return self.engine is not None or self.job is not None
@@ -75,7 +80,7 @@ def _engine(source: Source) -> str | None:
     if source.variable("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
     mounts = source.answer(
-        "own-mounts.txt", lambda: own_mounts(ThisMachine().text("/proc/self/mountinfo") or "")
+        "own-mounts.txt", lambda: own_mounts(Source().text("/proc/self/mountinfo") or "")
     )
     by_traces = engine_of((source.text("/proc/self/cgroup") or "") + mounts)
     if by_traces:

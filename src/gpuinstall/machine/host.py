@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.problems import distribution_keys
-from gpuinstall.machine.source import Source, ThisMachine, home_folder, json_or_none
+from gpuinstall.machine.source import Source, home_folder, json_or_none
 
 GIB = 1 << 30
 _GROUP = "/sys/fs/cgroup"
@@ -23,8 +23,6 @@ OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
 PLATFORM = "platform.json"
 PROCESSOR_BYTES = 4096
 """The first processor of ``/proc/cpuinfo`` fits into so many; a large host lists hundreds."""
-
-RUNTIME_LIBRARIES = ("vcruntime140.dll", "vcruntime140_1.dll", "msvcp140.dll")
 
 _SYSTEMS = {"Linux": "linux", "Windows": "windows", "Darwin": "macos"}
 _PROCESSORS = {
@@ -207,19 +205,6 @@ def _libc_of_loaders(source: Source) -> str | None:
     return None
 
 
-def read_missing_libraries(source: Source, system: str) -> tuple[str, ...]:
-    """Read which of Windows' Visual C++ run-time libraries are missing; none elsewhere."""
-    if system != "windows":
-        return ()
-    return tuple(source.answer("missing-libraries.txt", _missing_libraries).split())
-
-
-def _missing_libraries() -> str:
-    folder = Path(os.environ.get("SYSTEMROOT", "C:\\Windows"), "System32")
-    missing = [name for name in RUNTIME_LIBRARIES if not (folder / name).exists()]
-    return "\n".join(missing)
-
-
 class Capacity(NamedTuple):
     """What this process may use."""
 
@@ -236,7 +221,7 @@ def read_capacity() -> Capacity:
     # Linux alone has it.
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
-    this_machine = ThisMachine()
+    this_machine = Source()
     amounts = []
     free = available(this_machine.text("/proc/meminfo") or "")
     if free is not None:

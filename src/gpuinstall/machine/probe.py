@@ -1,23 +1,24 @@
-"""What this machine is: ordered steps, the Machine that comes of them, notes on it, and the proof of its drivers."""
+"""What this machine is: its facts, the Machine that comes of them, notes on it, and the proof of its drivers."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.machine import Environment, Machine
-from gpuinstall.base.reporter import Reporter, SilentReporter
-from gpuinstall.catalog.failures.problems import finding_for
-from gpuinstall.machine.bus import PciDevice, read_adapters, read_pci
+from gpuinstall.base.reporter import Reporter
+from gpuinstall.machine.bus import read_adapters, read_pci
 from gpuinstall.machine.container import read_container, read_wsl
-from gpuinstall.machine.host import read_folders, read_host, read_missing_libraries
+from gpuinstall.machine.facts import MachineFacts
+from gpuinstall.machine.host import read_folders, read_host
 from gpuinstall.machine.prober import Preflight, VendorFindings
 from gpuinstall.machine.probers import MAKERS, PROBERS
 from gpuinstall.machine.pythons import read_pythons
-from gpuinstall.machine.source import Source, ThisMachine
-from gpuinstall.machine.steps import MachineFacts, Step, take
+from gpuinstall.machine.source import Source
+from gpuinstall.machine.symptoms import KnownFacts, findings_of
 from gpuinstall.machine.vendors import PCI_IDS
 
 if TYPE_CHECKING:
@@ -34,61 +35,45 @@ SHARED_MEMORY_BYTES = 256 * _MIB
 """Docker gives a container 64 MiB unless it is asked for more, which is too little for NCCL."""
 
 
-def _read_makers(source: Source, facts: MachineFacts) -> dict[str, Any]:
-    evidence = {}
-    for prober in PROBERS:
-        evidence[prober.vendor] = prober.read(source, facts)
-    return evidence
-
-
-def _answered(_: Source, facts: MachineFacts) -> tuple[str, ...]:
-    return tuple(
-        prober.vendor for prober in PROBERS if prober.answers(facts.evidence[prober.vendor])
-    )
-
-
-def _devices(source: Source, facts: MachineFacts) -> tuple[PciDevice, ...]:
-    # To ask Windows takes seconds, and a maker's driver knows as much.
-    if facts.answered or facts.host.os != "windows":
-        return facts.devices
-    return read_adapters(source)
-
-
-MACHINE_STEPS: tuple[Step[MachineFacts], ...] = (
-    Step("host", lambda source, _: read_host(source)),
-    Step("container", lambda source, _: read_container(source)),
-    Step(
-        "wsl",
-        lambda source, facts: read_wsl(source, facts.host.release),
-    ),
-    Step("devices", lambda source, _: read_pci(source)),
-    Step("evidence", _read_makers, together=True),
-    Step("pythons", lambda source, _: read_pythons(source), together=True),
-    Step("folders", lambda source, _: read_folders(source), together=True),
-    Step("answered", _answered),
-    Step(
-        "missing_libraries",
-        lambda source, facts: read_missing_libraries(source, facts.host.os),
-    ),
-    Step("devices", _devices),
-)
-
-
 def read_machine(
     reporter: Reporter | None = None,
     source: Source | None = None,
 ) -> Machine:
     """Return what this machine is, or the one behind ``source``; whatever is wrong with it stands in its problems."""
-    source = source or ThisMachine(reporter or SilentReporter())
-    return machine_of(take(MACHINE_STEPS, MachineFacts(), source))
+    source = source or Source(reporter)
+    host = read_host(source)
+    facts = MachineFacts(
+        host,
+        container=read_container(source),
+        wsl=read_wsl(source, host.release),
+        devices=read_pci(source),
+    )
+    with ThreadPoolExecutor() as pool:
+        pythons = pool.submit(read_pythons, source)
+        folders = pool.submit(read_folders, source)
+        answers = {prober.vendor: pool.submit(prober.read, source, facts) for prober in PROBERS}
+    evidence = {maker: answer.result() for maker, answer in answers.items()}
+    answered = [prober.vendor for prober in PROBERS if prober.answers(evidence[prober.vendor])]
+    devices = facts.devices
+    # To ask Windows takes seconds, and a maker's driver knows as much.
+    if host.os == "windows" and not answered:
+        devices = read_adapters(source)
+    facts = replace(
+        facts,
+        devices=devices,
+        pythons=pythons.result(),
+        folders=folders.result(),
+        answered=tuple(answered),
+    )
+    return machine_of(facts, evidence)
 
 
-def machine_of(facts: MachineFacts) -> Machine:
-    """Conclude from the facts what the machine is and what is wrong with it. Pure."""
+def machine_of(facts: MachineFacts, evidence: Mapping[str, Any]) -> Machine:
+    """Conclude from the facts, and each maker's own, what the machine is and what is wrong with it. Pure."""
     concluded = {}
     for prober in PROBERS:
-        evidence = replace(facts.evidence[prober.vendor], facts=facts)
-        concluded[prober.vendor] = prober.conclude(evidence)
+        own = replace(evidence[prober.vendor], facts=facts)
+        concluded[prober.vendor] = prober.conclude(own)
     findings = dict(numbered(concluded.items()))
     makers = findings.values()
     drivers = [maker.driver for maker in makers if maker.driver]
@@ -111,9 +96,11 @@ def machine_of(facts: MachineFacts) -> Machine:
         driver=drivers[0] if drivers else None,
         gpus=tuple(chain.from_iterable(maker.gpus for maker in makers)),
         problems=(
-            *chain.from_iterable(maker.faults for maker in makers),
-            *chain.from_iterable(maker.notes for maker in makers),
-            *machine_notes(facts, findings),
+            *sorted(
+                chain.from_iterable(maker.problems for maker in makers),
+                key=lambda problem: not problem.blocking,
+            ),
+            *findings_of("any", _circumstances(facts, findings), facts.fix_context),
         ),
         distribution=facts.host.distribution,
         signs=facts.container.signs,
@@ -130,8 +117,7 @@ def numbered(
         moved = replace(
             finding,
             gpus=tuple(replace(gpu, index=gpu.index + first) for gpu in finding.gpus),
-            faults=tuple(_moved(fault, first) for fault in finding.faults),
-            notes=tuple(_moved(note, first) for note in finding.notes),
+            problems=tuple(_moved(problem, first) for problem in finding.problems),
         )
         yield maker, moved
         first = max((gpu.index + 1 for gpu in moved.gpus), default=first)
@@ -151,88 +137,38 @@ def preflight(machine: Machine, reporter: Reporter) -> Preflight:
     return Preflight(tuple(cards), tuple(problems), monotonic() - start)
 
 
-def machine_notes(facts: MachineFacts, findings: MakerFindings) -> Iterator[Finding]:
-    """Yield what should be known of the machine, whoever made its GPUs.
-
-    GPUs that no prober lists or speaks of are named if no other is there.
-    """
-    yield from _foreign_gpus(facts, findings)
-    yield from _little_space(facts)
-    gpus = sum(len(finding.gpus) for finding in findings.values())
-    shared = facts.folders.get("shared-memory")
-    if shared and shared.free < SHARED_MEMORY_BYTES and gpus > 1:
-        yield _note(
-            facts,
-            "little-shared-memory",
-            f"{shared.free // _MIB} MiB of shared memory are free",
-            why="NCCL passes data between GPUs through it",
-        )
-    if facts.missing_libraries:
-        libraries = ", ".join(facts.missing_libraries)
-        yield _note(
-            facts,
-            "runtime-library-missing",
-            f"the Visual C++ run-time library is missing: {libraries}",
-            why="PyTorch's own libraries are linked against it",
-        )
-    # Often a virtual processor.
-    if facts.host.avx is False:
-        yield _note(
-            facts,
-            "cpu-without-avx",
-            "the processor has no AVX",
-            why="parts of PyTorch end with an illegal instruction",
-        )
-
-
-def _foreign_gpus(facts: MachineFacts, findings: MakerFindings) -> Iterator[Finding]:
-    if any(finding.shows_gpu for finding in findings.values()):
-        return
-    names = []
-    for device in facts.devices:
-        maker = PCI_IDS.get(f"{device.vendor:04x}")
-        if maker not in MAKERS or device.is_reserved or not device.is_display:
-            continue
-        finding = findings.get(maker)
-        if finding is None or not (finding.faults or finding.notes):
-            names.append(f"{MAKERS[maker]} {device.id}")
-    if names:
-        yield _note(
-            facts,
-            "gpu-not-supported",
-            f"not used: {', '.join(names)}",
-            why="no build of PyTorch is chosen for them",
-        )
-
-
-def _little_space(facts: MachineFacts) -> Iterator[Finding]:
-    """Yield the folders with less space than any build takes; how much more one takes the installation knows."""
+def _circumstances(facts: MachineFacts, findings: MakerFindings) -> KnownFacts:
+    """Return what should be known of the machine, whoever made its GPUs."""
     names = {
         "environment": "this folder",
         "cache": "uv's cache",
         "temporary": "TMPDIR",
     }
+    # How much more than any build takes one needs, the installation knows.
+    little = []
     for folder, name in names.items():
         space = facts.folders.get(folder)
         if space and space.free < _GIB:
-            yield _note(
-                facts,
-                "little-space",
-                f"{name} has {space.free // _MIB} MiB free",
-                why="an environment takes from one to eight GiB",
-            )
+            little.append(f"{name} has {space.free // _MIB} MiB free")
+    gpus = sum(len(finding.gpus) for finding in findings.values())
+    shared = facts.folders.get("shared-memory")
+    is_little = shared and shared.free < SHARED_MEMORY_BYTES and gpus > 1
+    return {
+        "foreign": ", ".join(_foreign_gpus(facts, findings)),
+        "little-space": ", ".join(little),
+        "shared-memory": str(shared.free // _MIB) if shared and is_little else None,
+        "without-avx": facts.host.avx is False,
+    }
 
 
-def _note(
-    facts: MachineFacts,
-    code: str,
-    message: str,
-    why: str,
-) -> Finding:
-    return finding_for(
-        code,
-        message,
-        facts.fix_context,
-        why=why,
-        blocking=False,
-    )
+def _foreign_gpus(facts: MachineFacts, findings: MakerFindings) -> Iterator[str]:
+    """Yield the GPUs that no prober lists or speaks of, if no other is there."""
+    if any(finding.shows_gpu for finding in findings.values()):
+        return
+    for device in facts.devices:
+        maker = PCI_IDS.get(f"{device.vendor:04x}")
+        if maker not in MAKERS or device.is_reserved or not device.is_display:
+            continue
+        finding = findings.get(maker)
+        if finding is None or not finding.problems:
+            yield f"{MAKERS[maker]} {device.id}"

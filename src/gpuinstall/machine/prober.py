@@ -8,26 +8,24 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from gpuinstall.base.values import dataclass
-from gpuinstall.catalog.failures.problems import finding_for
 from gpuinstall.machine.container import JOBS
-from gpuinstall.machine.steps import MachineFacts, Step, take
+from gpuinstall.machine.facts import MachineFacts
 from gpuinstall.machine.vendors import vendor_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from gpuinstall.base.finding import CheckResult, Finding
+    from gpuinstall.base.finding import Finding
     from gpuinstall.base.machine import Driver, Gpu, Machine
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.machine.source import Source
 
-ProofOutcome = Literal["proven", "memory-only", "unproven", "failed"]
+ProofOutcome = Literal["proven", "unproven", "failed"]
 OUTCOMES: tuple[ProofOutcome, ...] = get_args(ProofOutcome)
 """From the best to the worst."""
 
 _SUMMARIES: dict[ProofOutcome, str] = {
     "proven": "a kernel ran on {}",
-    "memory-only": "memory was set and read back on {}",
     "unproven": "not proven: {}",
     "failed": "failed: {}",
 }
@@ -41,10 +39,8 @@ class VendorFindings:
 
     gpus: tuple[Gpu, ...] = ()
     driver: Driver | None = None
-    faults: tuple[Finding, ...] = ()
-    """What is wrong with the GPUs or their driver."""
-    notes: tuple[Finding, ...] = ()
-    """What should be known and stops nothing."""
+    problems: tuple[Finding, ...] = ()
+    """What is wrong with the GPUs or their driver, or should be known."""
     shows_gpu: bool = False
     """Whether any source shows a GPU that this process was given, listed or not."""
     l4t: str | None = None
@@ -102,20 +98,12 @@ class Prober(ABC, Generic[Evidence]):
     """One maker's half of the probe."""
 
     vendor: ClassVar[str]
-    evidence: ClassVar[type[Any]]
-    """What its steps gather, made of the facts of the whole machine."""
-    steps: ClassVar[tuple[Step[Any], ...]]
-    systems: ClassVar[frozenset[str]] = frozenset({"linux", "windows", "macos"})
-    """Where the steps are taken."""
     job_variables: ClassVar[tuple[str, ...]] = ()
     """The variables in which a scheduler lists the GPUs of a job by their place; the first one set counts."""
 
-    def read(self, source: Source, facts: MachineFacts) -> Any:
+    @abstractmethod
+    def read(self, source: Source, facts: MachineFacts) -> Evidence:
         """Read what only this maker's machines have; the facts of the whole machine are given."""
-        evidence = self.evidence(facts)
-        if facts.host.os not in self.systems:
-            return evidence
-        return take(self.steps, evidence, source)
 
     @abstractmethod
     def answers(self, evidence: Evidence) -> bool:
@@ -160,22 +148,6 @@ class Prober(ABC, Generic[Evidence]):
         if str(ordinal) in given:
             return None
         return f"not assigned to this job: {variables[0]}={devices}"
-
-    def health(self) -> Mapping[int, tuple[CheckResult, ...]]:
-        """Ask the maker's library about its GPUs' health, by their indices."""
-        return {}
-
-
-def withheld_cards(facts: MachineFacts, cards: Iterable[str], why: str) -> Finding:
-    """Return that the bus shows cards that a container or a job was not given."""
-    place = "container" if facts.container.engine else "job"
-    return finding_for(
-        "gpu-not-ours",
-        f"not given to this {place}: {', '.join(cards)}",
-        facts.fix_context,
-        why=why,
-        blocking=False,
-    )
 
 
 def format_gpus(gpus: tuple[int, ...]) -> str:

@@ -8,19 +8,17 @@ import platform
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from gpuinstall.base.process import is_trusted
 from gpuinstall.base.regex import regex
-from gpuinstall.machine.source import Source, ThisMachine, home_folder, json_or_none
+from gpuinstall.machine.source import Source, home_folder, json_or_none
 
 _FINAL = r"([0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
 """A released version, ``3.11`` or ``3.11.7``: no alpha and no release candidate."""
 
 _NAMED = regex(rf"^python{_FINAL}(?:\.exe)?$")
 _MANAGED = regex(rf"^cpython-{_FINAL}-")
-_CONDA = regex(rf"^python-{_FINAL}-.*\.json$")
 _FOLDER = regex(rf"^{_FINAL}$")
 
 
@@ -76,16 +74,6 @@ def _installed() -> Iterator[tuple[str, Path]]:
         data = _folder("XDG_DATA_HOME", home / ".local" / "share")
     managed = _folder("UV_PYTHON_INSTALL_DIR", data / "uv" / "python")
     yield from _matching(_MANAGED, managed, program)
-    for conda in _conda_environments(home):
-        # Conda's own record of the package tells the version; its program does not.
-        for version, _ in _matching(_CONDA, conda / "conda-meta", ""):
-            yield version, conda / program
-    yield from _matching(
-        _FOLDER,
-        Path("/Library/Frameworks/Python.framework/Versions"),
-        program,
-    )
-    yield from _registered()
 
 
 def _on_path() -> Iterator[tuple[str, Path]]:
@@ -94,7 +82,7 @@ def _on_path() -> Iterator[tuple[str, Path]]:
         # To look into a shim of pyenv or asdf would mean running it.
         if not folder.is_absolute() or folder.name == "shims":
             continue
-        for name in ThisMachine().names(entry, "python"):
+        for name in Source().names(entry, "python"):
             version = _version_of(folder / name)
             if version:
                 yield version, folder / name
@@ -118,40 +106,11 @@ def _matching(
     program: str,
 ) -> Iterator[tuple[str, Path]]:
     """Yield the version and the program of each folder whose name matches a pattern, if it has that program."""
-    for name in ThisMachine().names(str(folder)):
+    for name in Source().names(str(folder)):
         match = pattern.match(name)
         path = folder / name / program
         if match and os.access(path, os.F_OK):
             yield match[1], path
-
-
-def _conda_environments(home: Path) -> Iterator[Path]:
-    bases = [
-        _folder("CONDA_PREFIX", home / "miniconda3"),
-        Path("/opt/conda"),
-        home / "miniconda3",
-        home / "anaconda3",
-        home / "miniforge3",
-        home / "mambaforge",
-    ]
-    for base in dict.fromkeys(bases):
-        yield base
-        for name in ThisMachine().names(str(base / "envs")):
-            yield base / "envs" / name
-
-
-def _registered() -> Iterator[tuple[str, Path]]:
-    """Yield what is in Windows' registry of interpreters (PEP 514)."""
-    if sys.platform != "win32":
-        return
-    import winreg
-
-    for root in (winreg.HKEY_CURRENT_USER, winreg.HKEY_LOCAL_MACHINE):
-        with suppress(OSError), winreg.OpenKey(root, r"Software\Python\PythonCore") as core:
-            for number in range(winreg.QueryInfoKey(core)[0]):
-                version = winreg.EnumKey(core, number)
-                folder = winreg.QueryValue(core, rf"{version}\InstallPath")
-                yield version, Path(folder, "python.exe")
 
 
 def _folder(variable: str, otherwise: Path) -> Path:

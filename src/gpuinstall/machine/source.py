@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from gpuinstall.base.files import parse_json
 from gpuinstall.base.reporter import Reporter, SilentReporter
-from gpuinstall.base.values import dataclass
 
 Access = Literal["open", "denied"]
 
 
-class Source(Protocol):
-    """A machine's files, its variables, and the answers of its libraries and programs. Paths are absolute."""
+class Source:
+    """A machine's files, its variables, and the answers of its libraries and programs: of the one that we run on.
+
+    A recorded machine overrides the methods. Paths are absolute.
+    """
+
+    def __init__(self, reporter: Reporter | None = None) -> None:
+        self.reporter = reporter or SilentReporter()
 
     def text(self, path: str, most: int = -1) -> str | None:
         """Return a file; None if there is none or it may not be read.
@@ -26,39 +30,6 @@ class Source(Protocol):
             path: Its path.
             most: How many bytes to read at most; -1: all.
         """
-
-    def names(self, path: str, start: str = "") -> tuple[str, ...]:
-        """Return the names in a folder that begin with ``start``, sorted; empty if there is no such folder."""
-
-    def link(self, path: str) -> str | None:
-        """Return where a symbolic link points."""
-
-    def access(self, path: str) -> Access | None:
-        """Return whether a device node may be opened for reading and writing; None if there is none."""
-
-    def variable(self, name: str) -> str | None:
-        """Return an environment variable."""
-
-    def answer(self, name: str, ask: Callable[[], str]) -> str:
-        """Return what a library or a program of the machine answers.
-
-        Args:
-            name: What it is called where answers are played.
-            ask: Asks; not called where the answer is played.
-        """
-
-    def wait(self, text: str) -> None:
-        """Report what the probe waits for."""
-
-
-@dataclass(frozen=True)
-class ThisMachine:
-    """The machine that this process runs on."""
-
-    reporter: Reporter = field(default_factory=SilentReporter)
-
-    def text(self, path: str, most: int = -1) -> str | None:
-        """Return a file."""
         try:
             with Path(path).open("rb") as file:
                 return file.read(most).decode("utf-8", "replace")
@@ -66,7 +37,7 @@ class ThisMachine:
             return None
 
     def names(self, path: str, start: str = "") -> tuple[str, ...]:
-        """List a folder."""
+        """Return the names in a folder that begin with ``start``, sorted; empty if there is no such folder."""
         try:
             # A Path for each of 2,000 programs takes longer than all else here.
             names = os.listdir(path)  # noqa: PTH208
@@ -75,14 +46,17 @@ class ThisMachine:
         return tuple(sorted(name for name in names if name.startswith(start)))
 
     def link(self, path: str) -> str | None:
-        """Return where a link points."""
+        """Return where a symbolic link points."""
         try:
             return str(Path(path).readlink())
         except OSError:
             return None
 
     def access(self, path: str) -> Access | None:
-        """Open the node without waiting for the card: the device controller of a container denies only then."""
+        """Return whether a device node may be opened for reading and writing; None if there is none.
+
+        The card is not waited for: the device controller of a container denies only when a node is opened.
+        """
         # Windows has no such flag.
         without_waiting = getattr(os, "O_NONBLOCK", 0)
         try:
@@ -101,12 +75,13 @@ class ThisMachine:
         return os.environ.get(name)
 
     def answer(self, name: str, ask: Callable[[], str]) -> str:
-        """Ask."""
-        return ask()
+        """Return what a library or a program of the machine answers.
 
-    def wait(self, text: str) -> None:
-        """Report it to whoever runs the probe."""
-        self.reporter.wait(text)
+        Args:
+            name: What it is called where answers are played.
+            ask: Asks; not called where the answer is played.
+        """
+        return ask()
 
 
 def home_folder() -> Path:

@@ -1,4 +1,4 @@
-"""The builds of a platform, each judged: rejected, or a candidate with the code that each GPU runs; their order."""
+"""The builds of a platform, each judged: it runs on some GPUs, or why not; and the order of those that run."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.machine.protocol import Code
-from gpuinstall.plan.companions import label_of
-from gpuinstall.plan.rules import NOT_THERE, broken_rule, is_read, lists_code
-from gpuinstall.plan.values import Choice
+from gpuinstall.plan.rules import NOT_THERE, RULES, is_read, lists_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,8 +14,11 @@ if TYPE_CHECKING:
     from gpuinstall.base.machine import Gpu
     from gpuinstall.catalog import Build
     from gpuinstall.machine.protocol import Rules
-    from gpuinstall.plan.context import Codes, GpuPositions, PlanContext
+    from gpuinstall.plan.context import PlanContext
     from gpuinstall.plan.values import RejectedBuild, SortKey
+
+    GpuPositions = tuple[int, ...]
+    """A set of GPUs, by their positions among those that were judged for."""
 
 _STAGES = (
     "other-torch",
@@ -33,108 +34,107 @@ _STAGES = (
 """The codes of the rules that do not depend on a GPU, in their order."""
 
 
-class Candidate(NamedTuple):
-    """A build that runs on at least one GPU (or on none, if none is given)."""
+class JudgedBuild(NamedTuple):
+    """A build, what each GPU runs of it, and why it is not taken."""
 
     build: Build
-    age: int
-    """The rank of its torch on the platform: 0 is the newest."""
-    python: str
-    codes: Codes = ()
-    covers: GpuPositions = ()
-    """The GPUs that it runs on."""
+    codes: tuple[Code | Reason, ...] = ()
+    """What each GPU runs of it, or why it runs nothing."""
+    python: str = ""
+    reason: Reason | None = None
+    """Why it is not taken; None: it runs on at least one GPU, or none is given."""
 
-    def choice(self, context: PlanContext) -> Choice:
-        """Return what to install, and from where."""
-        build = self.build
-        demand = context.demand
-        return Choice(
-            build,
-            self.python,
-            index=build.index(context.catalog.torch_index),
-            requirements=(
-                f"torch{demand.extras}=={build.torch}{label_of(build)}",
-                *context.terms.companions.pins(build, self.python),
-                *demand.others,
-            ),
-        )
+    @property
+    def covers(self) -> GpuPositions:
+        """The GPUs that it has code for."""
+        return tuple(place for place, code in enumerate(self.codes) if isinstance(code, Code))
+
+    @property
+    def missing(self) -> Reason | None:
+        """Why the first GPU that it has no code for runs nothing of it."""
+        return next((code for code in self.codes if isinstance(code, Reason)), None)
+
+    @property
+    def named_reason(self) -> str:
+        """Its name with the reason against it."""
+        return f"{self.build.name}: {self.reason.message}" if self.reason else self.build.name
 
 
 class NoCandidate(NamedTuple):
     """A request for which every build was rejected: the request, or the machine, has yet to be named as the cause."""
 
     context: PlanContext
-    rejected: tuple[RejectedBuild, ...]
+    rejected: Sequence[JudgedBuild] = ()
+
+
+def rejections(judged: Iterable[JudgedBuild]) -> tuple[RejectedBuild, ...]:
+    """Return the builds that have a reason against them, as plans show them."""
+    return tuple(Rejection(each.build, each.reason) for each in judged if each.reason)
 
 
 def judge_builds(
-    builds: Iterable[Build],
-    context: PlanContext,
-    gpus: Sequence[Gpu],
-) -> tuple[list[Candidate], list[RejectedBuild]]:
-    """Return the builds that run on some of the GPUs, and those that are rejected, each in the order in which they came."""
-    candidates = []
-    rejected = []
-    for build in builds:
-        verdict = judge_build(build, context, gpus)
-        if isinstance(verdict, Reason):
-            rejected.append(Rejection(build, verdict))
-        else:
-            candidates.append(verdict)
-    return candidates, rejected
+    builds: Iterable[Build], context: PlanContext, gpus: Sequence[Gpu]
+) -> list[JudgedBuild]:
+    """Judge builds for some GPUs, in the order in which they come."""
+    return [judge_build(build, context, gpus) for build in builds]
 
 
-def judge_build(build: Build, context: PlanContext, gpus: Sequence[Gpu]) -> Candidate | Reason:
-    """Return a build as a candidate, or the first reason against it."""
-    terms = context.terms
-    reason = broken_rule(build, terms)
-    if reason:
-        return reason
-    python = terms.python(terms.companions.pythons(build))
-    if isinstance(python, Reason):
-        return python
+def judge_build(build: Build, context: PlanContext, gpus: Sequence[Gpu]) -> JudgedBuild:
+    """Judge a build: the first rule that it breaks is the reason against it."""
     codes = tuple([context.rules.code(build, gpu) for gpu in gpus])
-    covers = tuple([place for place, code in enumerate(codes) if isinstance(code, Code)])
-    obstacle = lists_code(build, terms) or is_read(build, context)
-    if gpus and not obstacle:
-        obstacle = context.rules.against_driver(build) if covers else missing_code(codes, context)
-    return obstacle or Candidate(build, terms.ages[build.torch], python, codes, covers)
+    judged = JudgedBuild(build, codes)
+    for rule in RULES:
+        reason = rule(build, context)
+        if reason:
+            return judged._replace(reason=reason)
+    python = context.python(build)
+    if isinstance(python, Reason):
+        return judged._replace(reason=python)
+    reason = lists_code(build, context) or is_read(build, context)
+    if gpus and reason is None:
+        reason = (
+            context.rules.against_driver(build) if judged.covers else missing_code(judged, gpus)
+        )
+    return judged._replace(python=python, reason=reason)
 
 
-def closest(rejected: Iterable[RejectedBuild], rules: Rules) -> RejectedBuild | None:
+def missing_code(judged: JudgedBuild, gpus: Sequence[Gpu]) -> Reason | None:
+    """Return for which GPU a build has no code."""
+    for gpu, code in zip(gpus, judged.codes, strict=True):
+        if isinstance(code, Reason):
+            return Reason(code.code, f"{code.message} ({gpu.label})")
+    return None
+
+
+def closest(rejected: Iterable[JudgedBuild], rules: Rules) -> JudgedBuild | None:
     """Return the build that came closest: the newest of those that the last rule rejected."""
     stages = (*_STAGES, *rules.code_reasons, *rules.driver_reasons)
     return max(
         rejected,
-        key=lambda rejection: stages.index(rejection.reason.code),
+        key=lambda judged: stages.index(judged.reason.code) if judged.reason else -1,
         default=None,
     )
 
 
-def preferred(candidates: list[Candidate], context: PlanContext) -> Candidate:
-    """Return the best of candidates that stand in the order of the catalogue, the newest torch first."""
-    age = candidates[0].age
-    # What a maker prefers takes a while to find out.
-    newest = [candidate for candidate in candidates if candidate.age == age]
-    return min(newest, key=lambda candidate: preference_key(candidate, context))
+def best_first(candidates: Iterable[JudgedBuild], context: PlanContext) -> list[JudgedBuild]:
+    """Sort builds: the newest torch, then the backend that the request prefers, then as the maker prefers."""
+    by_merit = sorted(candidates, key=lambda candidate: _merit_key(candidate, context))
+    return sorted(by_merit, key=lambda candidate: candidate.build.torch, reverse=True)
 
 
-def preference_key(candidate: Candidate, context: PlanContext) -> SortKey:
-    """Sort candidates: the newest torch, then the backend that the request prefers, then as the maker prefers."""
-    build = candidate.build
-    return (
-        candidate.age,
-        build.backend != context.demand.preferred_backend,
-        maker_key(candidate, context),
-    )
+def _merit_key(candidate: JudgedBuild, context: PlanContext) -> SortKey:
+    is_other = candidate.build.backend != context.demand.preferred_backend
+    return is_other, maker_key(candidate, context)
 
 
-def maker_key(candidate: Candidate, context: PlanContext) -> SortKey:
+def maker_key(candidate: JudgedBuild, context: PlanContext) -> SortKey:
     """Sort candidates of one torch as the maker prefers."""
     return context.rules.preference(candidate.build.toolkit, candidate.codes, context.gpus)
 
 
-def first_for_programs(candidates: Iterable[Candidate], context: PlanContext) -> Candidate | None:
+def first_for_programs(
+    candidates: Iterable[JudgedBuild], context: PlanContext
+) -> JudgedBuild | None:
     """Return the first candidate that the programs of the request go with, as far as they were resolved."""
     constraints = context.program_constraints
     for candidate in candidates:
@@ -146,58 +146,21 @@ def first_for_programs(candidates: Iterable[Candidate], context: PlanContext) ->
     return None
 
 
-def missing_code(codes: Codes, context: PlanContext) -> Reason | None:
-    """Return for which GPU a build has no code."""
-    for gpu, code in zip(context.gpus, codes, strict=True):
-        if isinstance(code, Reason):
-            return Reason(code.code, f"{code.message} ({gpu.label})")
-    return None
-
-
-def codes_of(build: Build, context: PlanContext) -> Codes:
-    """Return the code of a build that each GPU of the context runs."""
-    return tuple([context.rules.code(build, gpu) for gpu in context.gpus])
-
-
-def runs(build: Build, context: PlanContext) -> bool:
-    """Whether every GPU of the context runs a build under this driver."""
-    if not context.gpus:
-        return True
-    if context.rules.against_driver(build):
-        return False
-    return all(isinstance(code, Code) for code in codes_of(build, context))
-
-
-def has_code(build: Build, context: PlanContext) -> bool:
-    """Whether every GPU of the context would run a build under some driver."""
-    for code in codes_of(build, context):
-        if isinstance(code, Reason) and code.code not in context.rules.driver_reasons:
-            return False
-    return True
-
-
 def gpus_to_serve(covers: Iterable[GpuPositions], context: PlanContext) -> GpuPositions:
-    """Return the GPUs to serve if no build runs on every one: the best of some sets by ``gpus_key``."""
-    distinct = set(covers)
-    if context.every_position in distinct:
-        return context.every_position
-    return max(
-        distinct,
-        key=lambda cover: gpus_key(cover, context),
-        default=(),
-    )
+    """Return the GPUs to serve: the best of some sets.
 
-
-def gpus_key(cover: Iterable[int], context: PlanContext) -> SortKey:
-    """Sort sets of GPUs, the better to serve the higher.
-
-    First the set with the most capable GPU, then the one with the most memory (unknown is 0), then the one with the
-    most GPUs, then the one with the lowest indices.
+    All, if a set has all; else the set with the most capable GPU, then the one with the most memory (unknown is 0), then
+    the one with the most GPUs, then the one with the lowest indices.
     """
-    gpus = [context.gpus[position] for position in cover]
-    return (
-        max(map(context.rules.rank, gpus), default=()),
-        sum(gpu.memory_mib or 0 for gpu in gpus),
-        len(gpus),
-        tuple(-gpu.index for gpu in gpus),
-    )
+
+    def key(cover: GpuPositions) -> SortKey:
+        gpus = [context.gpus[position] for position in cover]
+        return (
+            len(gpus) == len(context.gpus),
+            max(map(context.rules.rank, gpus), default=()),
+            sum(gpu.memory_mib or 0 for gpu in gpus),
+            len(gpus),
+            tuple(-gpu.index for gpu in gpus),
+        )
+
+    return max(covers, key=key, default=())

@@ -6,40 +6,38 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.backend import CPU
-from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.base.finding import Reason
 from gpuinstall.machine.protocol import Code
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.candidates import (
+    JudgedBuild,
     NoCandidate,
+    best_first,
     first_for_programs,
-    gpus_key,
     gpus_to_serve,
     judge_builds,
-    preference_key,
+    rejections,
 )
+from gpuinstall.plan.companions import label_of
 from gpuinstall.plan.compat import with_compat_fix
-from gpuinstall.plan.context import PlanContext, Terms
+from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.gpus import gpu_fault, machine_fault, requested_gpus, with_usable_gpus
 from gpuinstall.plan.reasons import (
     cpu_warnings,
     gpu_warnings,
-    held_back_programs,
-    in_order,
-    learned_reason,
-    newest_reason,
+    newest_reasons,
+    pass_over,
     reasons_for,
-    reject_lesser,
 )
 from gpuinstall.plan.refusal import explain, with_cpu_build
 from gpuinstall.plan.rules import NOT_THERE
-from gpuinstall.plan.values import Plan, ProgramConstraints, Rejected, Run
+from gpuinstall.plan.values import Choice, Plan, ProgramConstraints, Rejected, Run
 
 if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
-    from gpuinstall.plan.values import SortKey
 
 _NO_FAULT_OF_THE_MACHINE = {*NOT_THERE, "other-torch", "no-companion"}
 
@@ -89,73 +87,42 @@ def _attempt(
     catalog: Catalog,
     program_constraints: ProgramConstraints | None,
 ) -> Plan | Rejected | NoCandidate:
-    """Return what a request comes to, for the best of the Pythons if its markers make it another request."""
-    outcomes = []
-    for demand in parse_request(request, catalog.family, machine):
-        kinds = {backend.kind for backend in demand.backends}
-        rules = rules_for(machine, catalog, kinds)
-        context = PlanContext(
-            machine,
-            Terms(demand, machine, rules.catalog),
-            rules=rules,
-            gpus=requested_gpus(machine, demand.gpus, rules),
-            program_constraints=program_constraints,
-        )
-        outcomes.append((_outcome(context), context))
-    best, _ = max(outcomes, key=lambda outcome: _outcome_key(*outcome))
-    return best
-
-
-def _outcome_key(outcome: Plan | Rejected | NoCandidate, context: PlanContext) -> SortKey:
-    """Sort what comes out for several Pythons: the best GPUs served, then the newest torch; a refusal is the lowest."""
-    if not isinstance(outcome, Plan):
-        return ()
-    served = {run.index for run in outcome.gpus if run.runs}
-    cover = []
-    for position, gpu in enumerate(context.gpus):
-        if gpu.index in served:
-            cover.append(position)
-    return gpus_key(cover, context), outcome.choice.build.torch
-
-
-def _outcome(context: PlanContext) -> Plan | Rejected | NoCandidate:
-    backends = context.demand.backends
+    """Return what a request comes to, before a refusal is explained."""
+    demand = parse_request(request, catalog.family, machine)
+    rules = rules_for(machine, catalog, {backend.kind for backend in demand.backends})
+    context = PlanContext(
+        machine,
+        demand,
+        rules,
+        gpus=requested_gpus(machine, demand.gpus, rules),
+        program_constraints=program_constraints,
+    )
     fault = machine_fault(context)
     if fault:
         return fault
-    if backends == {CPU}:
+    if demand.backends == {CPU}:
         return _choose_cpu(context, Reason("cpu-asked", "the CPU build was requested"))
-    if context.machine.os == "macos":
-        kinds = {build.backend.kind for build in context.terms.builds}
-        if context.rules.kind not in kinds:
-            if backends:
-                return NoCandidate(context, ())
-            return _choose_cpu(context, Reason("macos", "macOS has no CUDA; its build uses MPS"))
-    return _outcome_for_gpus(context)
-
-
-def _outcome_for_gpus(context: PlanContext) -> Plan | Rejected | NoCandidate:
+    if machine.os == "macos" and rules.kind not in {each.backend.kind for each in context.builds}:
+        if demand.backends:
+            return NoCandidate(context)
+        return _choose_cpu(context, Reason("macos", "macOS has no CUDA; its build uses MPS"))
     usable = with_usable_gpus(context)
     fault = gpu_fault(context, usable)
-    if fault:
-        return fault
-    if usable.gpus or context.demand.backends:
-        return _choose_for_gpus(usable)
-    return _choose_cpu(context, Reason("no-gpu", f"there is no {context.rules.name} GPU here"))
+    if fault or usable.gpus or demand.backends:
+        return fault or _choose_for_gpus(usable)
+    return _choose_cpu(context, Reason("no-gpu", f"there is no {rules.name} GPU here"))
 
 
 def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
-    kind = context.rules.kind
-    builds = [build for build in context.terms.builds if build.backend.kind == kind]
-    candidates, rejected = judge_builds(builds, context, context.gpus)
-    cover = gpus_to_serve((candidate.covers for candidate in candidates), context)
-    fitting = [candidate for candidate in candidates if candidate.covers == cover]
-    fitting.sort(key=lambda candidate: preference_key(candidate, context))
+    builds = [build for build in context.builds if build.backend.kind == context.rules.kind]
+    judged = judge_builds(builds, context, context.gpus)
+    candidates = [each for each in judged if each.reason is None]
+    cover = gpus_to_serve({each.covers for each in candidates}, context)
+    fitting = best_first([each for each in candidates if each.covers == cover], context)
     best = first_for_programs(fitting, context)
     if best is None:
-        return NoCandidate(context, tuple(rejected))
-    rejected += reject_lesser(candidates, best, context)
-    rest = in_order(rejected, context)
+        return NoCandidate(context, [each for each in judged if each.reason])
+    passed_over = pass_over(judged, best, context)
     runs = [Run(index) for index in context.left_out]
     left_out = [fault.reason for fault in context.left_out.values()]
     for gpu, code in zip(context.gpus, best.codes, strict=True):
@@ -165,48 +132,60 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
         runs.append(Run(gpu.index))
         message = f"GPU {gpu.index} ({gpu.label}) is left out: {best.build.name} has {code.message}"
         left_out.append(Reason("gpu-left-out", message))
-    served = context.with_gpus_at(cover)
     return Plan(
         status="partial" if left_out else "ok",
-        choice=best.choice(context),
+        choice=_choice(best, context),
         gpus=tuple(sorted(runs, key=lambda run: run.index)),
-        reasons=reasons_for(best, candidates, rest, context),
-        rejected=rest,
-        warnings=(*left_out, *gpu_warnings(best.build, served)),
-        runnable=tuple(candidate.build for candidate in fitting),
+        reasons=tuple(reasons_for(best, fitting, candidates, passed_over, context)),
+        rejected=rejections(passed_over),
+        warnings=(*left_out, *gpu_warnings(best.build, context.with_gpus_at(cover))),
+        runnable=tuple(each.build for each in fitting),
     )
 
 
 def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     """Choose the newest build for the CPU, or, if no source has one, the default index's build for GPUs."""
-    builds = [build for build in context.terms.builds if build.backend == CPU]
-    candidates, rejected = judge_builds(builds, context, gpus=())
-    codes = {rejection.reason.code for rejection in rejected}
-    is_requested = bool(context.demand.backends)
+    for_cpu = [build for build in context.builds if build.backend == CPU]
+    judged = judge_builds(for_cpu, context, gpus=())
+    candidates = [each for each in judged if each.reason is None]
+    codes = {each.reason.code for each in judged if each.reason}
     # A CPU build that was requested by name is not replaced.
-    if not candidates and not is_requested and codes <= _NO_FAULT_OF_THE_MACHINE:
-        builds = [build for build in context.terms.builds if build.on_default_index]
-        candidates, _ = judge_builds(builds, context, gpus=())
+    if not (candidates or context.demand.backends) and codes <= _NO_FAULT_OF_THE_MACHINE:
+        on_default_index = [build for build in context.builds if build.on_default_index]
+        others = judge_builds(on_default_index, context, gpus=())
+        candidates = [each for each in others if each.reason is None]
     best = first_for_programs(candidates, context)
     if best is None:
-        return NoCandidate(context, tuple(rejected))
-    rejected += reject_lesser(candidates, best, context)
-    reasons = (
-        why,
-        learned_reason(best, context),
-        newest_reason(best, in_order(rejected, context), context),
-        *held_back_programs(context),
-    )
-    judged = {rejection.candidate for rejection in rejected}
-    for build in context.terms.builds:
-        if build != best.build and build not in judged:
-            rejected.append(Rejection(build, why))
+        return NoCandidate(context, judged)
+    passed_over = {each.build: each for each in pass_over([*judged, *candidates], best, context)}
+    ordered = [passed_over[build] for build in context.builds if build in passed_over]
+    rest = [
+        passed_over.get(build, JudgedBuild(build, reason=why))
+        for build in context.builds
+        if build != best.build
+    ]
     return Plan(
         status="cpu",
-        choice=best.choice(context),
+        choice=_choice(best, context),
         gpus=tuple(Run(gpu.index) for gpu in context.gpus),
-        reasons=tuple(filter(None, reasons)),
-        rejected=in_order(rejected, context),
-        warnings=cpu_warnings(best.build, why, context),
-        runnable=tuple(candidate.build for candidate in candidates),
+        reasons=(why, *newest_reasons(best, ordered, context.with_gpus_at(()))),
+        rejected=rejections(rest),
+        warnings=tuple(cpu_warnings(best.build, why, context)),
+        runnable=tuple(each.build for each in candidates),
+    )
+
+
+def _choice(best: JudgedBuild, context: PlanContext) -> Choice:
+    """Return what to install, and from where."""
+    build = best.build
+    demand = context.demand
+    return Choice(
+        build,
+        best.python,
+        index=build.index(context.catalog.torch_index),
+        requirements=(
+            f"torch{demand.extras}=={build.torch}{label_of(build)}",
+            *context.companions.pins(build, best.python),
+            *demand.others,
+        ),
     )

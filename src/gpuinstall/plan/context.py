@@ -1,4 +1,4 @@
-"""What the rules are given: the terms of a request on a platform, and the machine with its GPUs and its driver."""
+"""What the rules are given: what is requested, and the machine with its GPUs and its driver."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.machine import Machine
 from gpuinstall.base.requirement import marker_holds, normalised, parse_requirement
 from gpuinstall.base.values import dataclass
-from gpuinstall.machine.protocol import Code
 from gpuinstall.plan.companions import Companions
 from gpuinstall.plan.python import at_hand, minor_version, number, span
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from packaging.version import Version
 
     from gpuinstall.base.finding import Finding
-    from gpuinstall.base.machine import Gpu
+    from gpuinstall.base.machine import Gpu, Machine
     from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.catalog import Build, CudaName
@@ -28,37 +28,49 @@ if TYPE_CHECKING:
     from gpuinstall.plan.values import ProgramConstraints
 
 
-Codes = tuple[Code | Reason, ...]
-"""What each GPU of a context runs of a build, or why it runs nothing."""
-
-GpuPositions = tuple[int, ...]
-"""A set of GPUs, by their positions among those of a context."""
-
-
 @dataclass(frozen=True, eq=False)
-class Terms:
-    """What a choice depends on beside GPUs and driver, and what it looks up for each build."""
+class PlanContext:
+    """What one choice is made from."""
 
+    machine: Machine
     demand: Demand
-    platform: Machine
-    catalog: Catalog
+    rules: Rules
+    """Those of the maker of the GPUs."""
 
-    @cached_property
+    gpus: tuple[Gpu, ...] = ()
+    """Those to plan for, in the order of their indices."""
+
+    program_constraints: ProgramConstraints | None = None
+    """What the programs of the request came to; None if they were not resolved."""
+
+    left_out: Mapping[int, Finding] = field(default_factory=dict)
+    """What is wrong with the GPUs that are not planned for, by their indices."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The builds to choose from, and what is known of them."""
+        return self.rules.catalog
+
+    @property
+    def gpu_names(self) -> str:
+        """The GPUs as people name them, each kind once."""
+        return " and ".join(dict.fromkeys(gpu.label for gpu in self.gpus))
+
+    @property
     def builds(self) -> tuple[Build, ...]:
         """The builds for this platform, the newest torch first."""
-        platform = self.platform
-        return self.catalog.builds_for(platform.os, platform.arch)
+        return self.catalog.builds_for(self.machine.os, self.machine.arch)
 
     @cached_property
-    def positions(self) -> dict[Build, int]:
-        """The position of each build in the order of the catalogue."""
-        return {build: position for position, build in enumerate(self.builds)}
+    def requested_torches(self) -> frozenset[Version]:
+        """The torch versions that satisfy the demand."""
+        return frozenset(filter(self.demand.wants, {build.torch for build in self.builds}))
 
     @cached_property
     def companions(self) -> Companions:
         """The requested packages of torch's family."""
         newest = {}
-        for python in sorted(self.platform.pythons or (), key=number):
+        for python in sorted(self.machine.pythons or (), key=number):
             newest[minor_version(python)] = python
         releases = self.catalog.releases
         known = [torch for torch in self.requested_torches if torch in releases]
@@ -68,26 +80,6 @@ class Terms:
             newest_patches=frozenset(newest.values()),
             is_before_triton=not any(releases[torch].triton for torch in known),
         )
-
-    @cached_property
-    def ages(self) -> dict[Version, int]:
-        """The rank of each torch version of this platform: 0 is the newest."""
-        torches = dict.fromkeys(build.torch for build in self.builds)
-        return {torch: age for age, torch in enumerate(torches)}
-
-    @cached_property
-    def requested_torches(self) -> frozenset[Version]:
-        """The torch versions that satisfy the demand."""
-        return frozenset(filter(self.demand.wants, self.ages))
-
-    @cached_property
-    def excluded_builds(self) -> frozenset[str]:
-        """The builds that the demand excludes by name, as in ``torch!=2.15.0+cu132``."""
-        excluded = set()
-        for specifier in self.demand.torch or ():
-            if specifier.operator == "!=":
-                excluded.add(specifier.version.lower())
-        return frozenset(excluded)
 
     @cached_property
     def cuda_names(self) -> dict[str, CudaName]:
@@ -102,97 +94,51 @@ class Terms:
     def _cuda_name(self, requirement: ParsedRequirement) -> CudaName | None:
         """Return the CUDA in the name or in an extra of a requirement that counts on this machine."""
         marker = requirement.marker
-        python = self.catalog.settled_python
-        if marker and not marker_holds(marker, self.platform, python):
+        if marker and not marker_holds(marker, self.machine, self.catalog.settled_python):
             return None
         rows = self.catalog.cuda_names()
         extras = [f"{requirement.name}[{normalised(name)}]" for name in requirement.extra_names]
         for name in (requirement.name, *extras):
             # A name without a number has no CUDA if a version is requested.
-            if requirement.specifier and name.isalpha():
-                continue
-            if name in rows:
+            if name in rows and not (requirement.specifier and name.isalpha()):
                 return rows[name]
         return None
 
-    def python(self, pythons: tuple[str, ...]) -> str | Reason:
-        """Return the Python for a build that has wheels for some, or why there is none.
+    def python(self, build: Build) -> str | Reason:
+        """Return the Python for a build and its companions, or why there is none.
 
         The order: what is fixed; the Python of the environment being replaced and the one running; the newest at hand;
         one that can be fetched.
         """
         demand = self.demand
+        pythons = self.companions.pythons(build)
         fitting = [python for python in pythons if demand.suits(python)]
         if not fitting:
             return self._unsupported(pythons)
         if not isinstance(demand.python, str):
             # A free-threaded Python is never chosen unless it is requested.
             fitting = [python for python in fitting if not python.endswith("t")]
-        for python in at_hand(demand.preferred, self.platform):
+        for python in at_hand(demand.preferred, self.machine):
             if python in fitting:
                 return python
-        can_fetch = demand.managed or self.platform.pythons is None
-        if fitting and can_fetch:
+        if fitting and (demand.managed or self.machine.pythons is None):
             newest = number(self.catalog.settled_python)
             supported = [python for python in fitting if number(python) <= newest]
-            if supported:
-                return max(supported, key=number)
-            return min(fitting, key=number)
-        minors = map(minor_version, self.platform.pythons or ())
+            return max(supported, key=number) if supported else min(fitting, key=number)
+        minors = map(minor_version, self.machine.pythons or ())
         installed = ", ".join(dict.fromkeys(minors)) or "none"
-        message = (
-            f"it requires Python {span(fitting or pythons)}; "
-            f"installed: {installed}, and no other is available"
-        )
+        required = f"it requires Python {span(fitting or pythons)}"
+        message = f"{required}; installed: {installed}, and no other is available"
         return Reason("no-python", message)
 
     def _unsupported(self, pythons: tuple[str, ...]) -> Reason:
         """Return that there are wheels for these Pythons, and not for the requested one."""
         packages = {package for package, _ in self.catalog.companions}
-        companions = [name for name in self.demand.family if name in packages]
-        subject = "it has"
-        if companions:
-            subject = f"it and {' and '.join(companions)} have"
-        return Reason(
-            "python-unsupported",
-            f"{subject} wheels for Python {span(pythons)}, not {self.demand.python}",
-        )
+        companions = " and ".join(filter(packages.__contains__, self.demand.family))
+        subject = f"it and {companions} have" if companions else "it has"
+        message = f"{subject} wheels for Python {span(pythons)}, not {self.demand.python}"
+        return Reason("python-unsupported", message)
 
-
-@dataclass(frozen=True)
-class PlanContext:
-    """What one choice is made from."""
-
-    machine: Machine
-    terms: Terms
-    rules: Rules
-    """Those of the maker of the GPUs."""
-
-    gpus: tuple[Gpu, ...] = ()
-    """Those to plan for, in the order of their indices."""
-
-    program_constraints: ProgramConstraints | None = None
-    """What the programs of the request came to; None if they were not resolved."""
-
-    left_out: Mapping[int, Finding] = field(default_factory=dict)
-    """What is wrong with the GPUs that are not planned for, by their indices."""
-
-    @property
-    def demand(self) -> Demand:
-        """What must hold of the plan."""
-        return self.terms.demand
-
-    @property
-    def catalog(self) -> Catalog:
-        """The builds to choose from, and what is known of them."""
-        return self.terms.catalog
-
-    @cached_property
-    def every_position(self) -> GpuPositions:
-        """All its GPUs."""
-        return tuple(range(len(self.gpus)))
-
-    def with_gpus_at(self, positions: tuple[int, ...]) -> PlanContext:
+    def with_gpus_at(self, positions: Iterable[int]) -> PlanContext:
         """Return the context of some of its GPUs."""
-        gpus = [self.gpus[position] for position in positions]
-        return replace(self, gpus=tuple(gpus))
+        return replace(self, gpus=tuple(self.gpus[position] for position in positions))

@@ -88,15 +88,11 @@ class Demand:
         return any(map(self.python.contains, patches))
 
 
-def parse_request(
-    request: Request,
-    family: frozenset[str],
-    machine: Machine,
-) -> tuple[Demand, ...]:
+def parse_request(request: Request, family: frozenset[str], machine: Machine) -> Demand:
     """Return what a request demands on a machine.
 
-    If markers make it another request for another Python there are several demands, each for its own Pythons; they
-    come in the order in which the Pythons are to be tried.
+    If markers make it another request for another Python, it is that of the Python which is tried first, and of the others
+    for which the same requirements hold.
 
     Raises:
         UsageError: The request is malformed.
@@ -109,7 +105,7 @@ def parse_request(
         if constraint.name in names and constraint.name in family:
             requirements.append(constraint)
     ours = [requirement for requirement in requirements if requirement.name in family]
-    whole = Demand(
+    demand = Demand(
         torch=None,
         extras="",
         family={},
@@ -122,13 +118,31 @@ def parse_request(
         gpus=request.gpus,
         preferred_backend=known_backend(request.preferred_backend),
     )
-    if all(requirement.marker is None for requirement in ours):
-        return (_of_family(whole, ours, request.backend),)
-    demands = []
-    for holding, pythons in _by_markers(ours, whole, machine).items():
-        demand = replace(whole, pythons=pythons)
-        demands.append(_of_family(demand, holding, request.backend))
-    return tuple(demands)
+    if any(requirement.marker for requirement in ours):
+        ours, demand = _for_one_python(ours, demand, machine)
+    return _of_family(demand, ours, request.backend)
+
+
+def _for_one_python(
+    requirements: list[ParsedRequirement],
+    demand: Demand,
+    machine: Machine,
+) -> tuple[list[ParsedRequirement], Demand]:
+    """Return the requirements whose markers hold for the Python to try first; and the demand, for the Pythons like it."""
+
+    def holding(python: str) -> list[ParsedRequirement]:
+        return [
+            requirement
+            for requirement in requirements
+            if requirement.marker is None or marker_holds(requirement.marker, machine, python)
+        ]
+
+    first = [python.removesuffix("t") for python in at_hand(demand.preferred, machine)]
+    pythons = [*filter(_PYTHONS.__contains__, first), *_PYTHONS]
+    suitable = [python for python in pythons if demand.suits(python) or demand.suits(f"{python}t")]
+    ours = holding((suitable or pythons)[0])
+    alike = frozenset(python for python in _PYTHONS if holding(python) == ours)
+    return ours, replace(demand, pythons=alike)
 
 
 def _of_family(
@@ -159,29 +173,6 @@ def _of_family(
         family=companions,
         backends=frozenset(map(_backend, tags)),
     )
-
-
-def _by_markers(
-    requirements: list[ParsedRequirement],
-    whole: Demand,
-    machine: Machine,
-) -> dict[tuple[ParsedRequirement, ...], frozenset[str] | None]:
-    """Group the Pythons that are requested by the requirements that hold there; None: all alike."""
-    first = [python.removesuffix("t") for python in at_hand(whole.preferred, machine)]
-    pythons = [python for python in first if python in _PYTHONS]
-    pythons = list(dict.fromkeys((*pythons, *_PYTHONS)))
-    suitable = [python for python in pythons if whole.suits(python) or whole.suits(f"{python}t")]
-    groups: dict[tuple[ParsedRequirement, ...], list[str]] = {}
-    for python in suitable or pythons:
-        holding = []
-        for requirement in requirements:
-            marker = requirement.marker
-            if marker is None or marker_holds(marker, machine, python):
-                holding.append(requirement)
-        groups.setdefault(tuple(holding), []).append(python)
-    if len(groups) == 1:
-        return dict.fromkeys(groups)
-    return {holding: frozenset(group) for holding, group in groups.items()}
 
 
 def _unlabelled(requirement: ParsedRequirement, tags: list[str]) -> ParsedRequirement:

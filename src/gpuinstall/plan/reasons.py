@@ -1,35 +1,23 @@
-"""Why this build, in two or three sentences; one for every build that was passed over; and what to mind."""
+"""Why this build, in two or three sentences; why not each of the others; and what to mind."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.backend import CPU
-from gpuinstall.base.finding import Reason, Rejection
-from gpuinstall.machine.protocol import Code
+from gpuinstall.base.finding import Reason
 from gpuinstall.machine.vendors import vendor_of
-from gpuinstall.plan.candidates import (
-    closest,
-    codes_of,
-    gpus_to_serve,
-    has_code,
-    maker_key,
-    missing_code,
-    preference_key,
-    preferred,
-    runs,
-)
+from gpuinstall.plan.candidates import best_first, closest, gpus_to_serve, maker_key, missing_code
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import HELD_BACK, PROGRAM_HELD_BACK, UNASKED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Build
-    from gpuinstall.plan.candidates import Candidate
-    from gpuinstall.plan.context import GpuPositions, PlanContext
-    from gpuinstall.plan.values import RejectedBuild
+    from gpuinstall.plan.candidates import GpuPositions, JudgedBuild
+    from gpuinstall.plan.context import PlanContext
 
 _ELSEWHERE = Reason("no-code", "it runs on this machine's other GPUs")
 _AN_INDEX = "https://index.example/whl"
@@ -42,160 +30,186 @@ _AGAINST_A_BACKEND = {"no-companion", "not-allowed", "programs-conflict"}
 """The codes of builds that might have been preferred."""
 
 
+def pass_over(
+    judged: Iterable[JudgedBuild], best: JudgedBuild, context: PlanContext
+) -> list[JudgedBuild]:
+    """Return the builds but for the best, each with a reason, also those that run too."""
+    passed_over = []
+    for each in judged:
+        if each is not best:
+            reason = each.reason or _why_lesser(each, best, context)
+            passed_over.append(each._replace(reason=reason))
+    return passed_over
+
+
+def _why_lesser(candidate: JudgedBuild, best: JudgedBuild, context: PlanContext) -> Reason:
+    constraints = context.program_constraints
+    build = candidate.build
+    if constraints and build.torch > constraints.torch:
+        return Reason(HELD_BACK, constraints.why)
+    if constraints and build.torch == constraints.torch:
+        conflict = constraints.unserved.get(build.backend.tag)
+        if conflict is not None:
+            return Reason("programs-conflict", conflict)
+    if candidate.covers != best.covers:
+        return missing_code(candidate, context.gpus) or _ELSEWHERE
+    if build.torch < best.build.torch:
+        return Reason("older-torch", f"{best.build.name} fits too and is newer")
+    merit = _merit(candidate, best, context)
+    return Reason("less-preferred", f"{best.build.name} is preferred: {merit}")
+
+
+def _merit(other: JudgedBuild, best: JudgedBuild, context: PlanContext) -> str:
+    if best.build.backend == context.demand.preferred_backend != other.build.backend:
+        return "the request prefers it"
+    return context.rules.merit(maker_key(best, context), maker_key(other, context))
+
+
 def reasons_for(
-    best: Candidate,
-    candidates: list[Candidate],
-    rejected: tuple[RejectedBuild, ...],
+    best: JudgedBuild,
+    fitting: Sequence[JudgedBuild],
+    candidates: Sequence[JudgedBuild],
+    passed_over: Sequence[JudgedBuild],
     context: PlanContext,
-) -> tuple[Reason, ...]:
-    """Return why the best is the best, what a newer driver would give, and what fewer or other GPUs would give."""
-    served = context.with_gpus_at(best.covers)
-    reasons = (
-        _no_gpu_here(context),
-        learned_reason(best, context),
-        newest_reason(best, rejected, served),
-        *held_back_programs(context),
-        _newer_driver(best, rejected, served),
-        _backend(best, candidates, rejected, context),
-        _other_gpus(best, candidates, context),
-    )
-    return tuple(filter(None, reasons))
+) -> Iterator[Reason]:
+    """Yield why the best is the best, what a newer driver would give, and what fewer or other GPUs would give.
 
-
-def _no_gpu_here(context: PlanContext) -> Reason | None:
-    if context.gpus:
-        return None
-    name = context.rules.name
-    return Reason(
-        "no-gpu-here",
-        f"there is no {name} GPU here: unproven until gpuinstall verify runs on one",
-    )
-
-
-def learned_reason(best: Candidate, context: PlanContext) -> Reason | None:
-    """Return where what is known of a build comes from if the catalogue does not have it."""
-    build = best.build
-    if build.learned is None:
-        return None
-    unlisted = f"the catalogue of {context.catalog.date} does not have it"
-    return Reason("learned", f"{build.name} was read from its wheel on {build.learned}: {unlisted}")
-
-
-def newest_reason(
-    best: Candidate,
-    rejected: tuple[RejectedBuild, ...],
-    context: PlanContext,
-) -> Reason:
-    """Return that it is the newest torch, or what keeps a newer one away.
-
-    The driver does if another driver would run a newer one, the chip if none would.
+    Args:
+        best: What is chosen.
+        fitting: What runs on the same GPUs, the best first.
+        candidates: What runs on some GPUs.
+        passed_over: All but the best.
+        context: What it was chosen from.
     """
-    newer = _newer_than(best, rejected)
-    unavailable = _newest_seen(best, newer, context)
-    if unavailable:
-        return unavailable
-    there = [rejection for rejection in newer if rejection.reason.code not in NOT_THERE]
-    coded = []
-    running = []
-    for rejection in there:
-        build = rejection.candidate
-        if build.unread or has_code(build, context):
-            coded.append(rejection)
-            if runs(build, context):
-                running.append(rejection)
-    obstacle = _closest_of_requested(running, context)
-    if obstacle:
-        return _newest_but(best, obstacle)
-    if any(rejection.reason.code in context.rules.driver_reasons for rejection in coded):
-        newest = f"{best.build.torch} is the newest torch{_asked_for(running)}"
-        # The driver runs a newer one that has no code for the chip.
-        uncoded = [rejection.candidate for rejection in there if rejection not in coded]
-        if any(context.rules.against_driver(build) is None for build in uncoded):
-            newest += f" with code for {_chips(context)}"
-        return Reason("newest-for-driver", f"{newest} that {context.rules.driver} runs")
-    obstacle = _closest_of_requested(coded, context)
-    if obstacle:
-        return _newest_but(best, obstacle)
-    obstacle = _closest_of_requested(there, context)
-    if obstacle:
-        return _newest_with_code(best, obstacle, _asked_for(coded), context)
-    return _newest_requested(best, newer, context)
-
-
-def _newer_than(best: Candidate, rejected: tuple[RejectedBuild, ...]) -> list[RejectedBuild]:
-    """Return the builds of a newer torch, which come first in the order of the catalogue."""
-    newer = []
-    for rejection in rejected:
-        if rejection.candidate.torch <= best.build.torch:
+    name = context.rules.name
+    if not context.gpus:
+        yield Reason(
+            "no-gpu-here",
+            f"there is no {name} GPU here: unproven until gpuinstall verify runs on one",
+        )
+    served = context.with_gpus_at(best.covers)
+    newer = _newer_than(best, passed_over)
+    yield from newest_reasons(best, passed_over, served)
+    for other in newer:
+        if other.reason and other.reason.code == "driver-too-old" and other.missing is None:
+            driver = context.rules.driver_for(other.build)
+            yield Reason("newer-driver", f"torch {other.build.torch} would need {driver}")
             break
-        newer.append(rejection)
+    yield from _backend(best, fitting, passed_over, context)
+    yield from _other_gpus(best, candidates, context)
+
+
+def newest_reasons(
+    best: JudgedBuild, passed_over: Iterable[JudgedBuild], context: PlanContext
+) -> Iterator[Reason]:
+    """Yield where what is known of the best comes from, what keeps a newer torch away, and newer programs."""
+    build = best.build
+    if build.learned:
+        unlisted = f"the catalogue of {context.catalog.date} does not have it"
+        yield Reason(
+            "learned", f"{build.name} was read from its wheel on {build.learned}: {unlisted}"
+        )
+    newer = _newer_than(best, passed_over)
+    yield _newest_seen(best, newer, context) or _newest(best, newer, context)
+    if context.program_constraints:
+        for text in context.program_constraints.held_back:
+            yield Reason(PROGRAM_HELD_BACK, text)
+
+
+def _newer_than(best: JudgedBuild, passed_over: Iterable[JudgedBuild]) -> list[JudgedBuild]:
+    """Return the builds of a newer torch, with what the GPUs that the best serves run of them."""
+    newer = []
+    for each in passed_over:
+        if each.build.torch > best.build.torch:
+            codes = tuple(each.codes[position] for position in best.covers)
+            newer.append(each._replace(codes=codes))
     return newer
 
 
 def _newest_seen(
-    best: Candidate,
-    newer: list[RejectedBuild],
-    context: PlanContext,
+    best: JudgedBuild, newer: Iterable[JudgedBuild], context: PlanContext
 ) -> Reason | None:
     """Return that a newer one is not what the programs want, unknown, or in no source that answers."""
     torch = best.build.torch
-    first_by_code: dict[str, RejectedBuild] = {}
-    for rejection in newer:
-        first_by_code.setdefault(rejection.reason.code, rejection)
-    held_back = first_by_code.get(HELD_BACK)
-    if held_back:
-        newest = f"torch {held_back.candidate.torch} would run here"
-        why = held_back.reason.message
+    first = {each.reason.code: each for each in reversed([*newer]) if each.reason}
+    if HELD_BACK in first:
+        build, *_, reason = first[HELD_BACK]
+        newest = f"torch {build.torch} would run here"
+        why = reason.message if reason else ""
         return Reason(HELD_BACK, f"{why}; without it {newest}" if why else newest)
-    unknown = first_by_code.get("not-in-catalogue")
-    if unknown:
+    if "not-in-catalogue" in first:
         newest = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"
-        return Reason("newest-known", f"{newest}; {unknown.candidate.name} is on the index")
-    if "unreachable" in first_by_code:
+        unknown = first["not-in-catalogue"].build.name
+        return Reason("newest-known", f"{newest}; {unknown} is on the index")
+    if "unreachable" in first:
         return Reason("newest-reachable", f"{torch} is the newest torch in the reachable sources")
     return None
 
 
+def _newest(best: JudgedBuild, newer: Sequence[JudgedBuild], context: PlanContext) -> Reason:
+    """Return that it is the newest torch, or what keeps a newer one away.
+
+    The driver does if another driver would run a newer one, the chip if none would.
+    """
+    rules = context.rules
+    there = [each for each in newer if each.reason and each.reason.code not in NOT_THERE]
+    coded = [each for each in there if each.build.unread or _has_code(each, context)]
+    running = [each for each in coded if _runs(each, context)]
+    obstacle = _closest_of_requested(running, context)
+    if obstacle:
+        return _newest_but(best, obstacle)
+    if any(each.reason and each.reason.code in rules.driver_reasons for each in coded):
+        newest = f"{best.build.torch} is the newest torch{_asked_for(running)}"
+        # The driver runs a newer one that has no code for the chip.
+        uncoded = [each.build for each in there if each not in coded]
+        if any(rules.against_driver(build) is None for build in uncoded):
+            newest += f" with code for {_chips(context)}"
+        return Reason("newest-for-driver", f"{newest} that {rules.driver} runs")
+    obstacle = _closest_of_requested(coded, context)
+    if obstacle:
+        return _newest_but(best, obstacle)
+    obstacle = _closest_of_requested(there, context)
+    if obstacle is None:
+        return _newest_requested(best, newer, context)
+    missing = obstacle.missing
+    if missing and missing.code == "no-code":
+        newest = f"the newest torch{_asked_for(coded)} with code for {_chips(context)}"
+        lack = rules.lacks(obstacle.build, context.gpus)
+        return Reason("newest-with-code", f"{newest}: {obstacle.build.name} {lack}")
+    return _newest_but(best, obstacle._replace(reason=missing or obstacle.reason))
+
+
+def _has_code(judged: JudgedBuild, context: PlanContext) -> bool:
+    """Whether every GPU would run a build under some driver."""
+    reasons = [code.code for code in judged.codes if isinstance(code, Reason)]
+    return set(reasons).issubset(context.rules.driver_reasons)
+
+
+def _runs(judged: JudgedBuild, context: PlanContext) -> bool:
+    """Whether every GPU runs a build under this driver."""
+    if context.gpus and context.rules.against_driver(judged.build):
+        return False
+    return judged.missing is None
+
+
 def _closest_of_requested(
-    rejected: list[RejectedBuild],
-    context: PlanContext,
-) -> RejectedBuild | None:
+    judged: Iterable[JudgedBuild], context: PlanContext
+) -> JudgedBuild | None:
     """Return the build that came closest of those that the request does not exclude."""
-    requested = [rejection for rejection in rejected if rejection.reason.code not in _REQUESTED]
+    requested = [each for each in judged if each.reason and each.reason.code not in _REQUESTED]
     return closest(requested, context.rules)
 
 
-def _asked_for(rejected: list[RejectedBuild]) -> str:
+def _asked_for(judged: Iterable[JudgedBuild]) -> str:
     """Return the restriction of a sentence if there is a newer torch that was not requested."""
-    is_restricted = any(rejection.reason.code in _REQUESTED for rejection in rejected)
+    is_restricted = any(each.reason and each.reason.code in _REQUESTED for each in judged)
     return " asked for" if is_restricted else ""
 
 
-def _newest_but(best: Candidate, obstacle: RejectedBuild) -> Reason:
-    code, message = obstacle.reason
+def _newest_but(best: JudgedBuild, obstacle: JudgedBuild) -> Reason:
+    code = obstacle.reason.code if obstacle.reason else ""
     newest = f"{best.build.torch} is the newest that fits"
-    return Reason(f"newest-but-{code}", f"{newest}; {obstacle.candidate.name}: {message}")
-
-
-def _newest_with_code(
-    best: Candidate,
-    obstacle: RejectedBuild,
-    restriction: str,
-    context: PlanContext,
-) -> Reason:
-    """Return which chip a newer build has no code for, whatever it was rejected for."""
-    build = obstacle.candidate
-    for code in codes_of(build, context):
-        if isinstance(code, Reason):
-            if code.code == "no-code":
-                break
-            return _newest_but(best, Rejection(build, code))
-    else:
-        return _newest_but(best, obstacle)
-    newest = f"the newest torch{restriction} with code for {_chips(context)}"
-    return Reason(
-        "newest-with-code", f"{newest}: {build.name} {context.rules.lacks(build, context.gpus)}"
-    )
+    return Reason(f"newest-but-{code}", f"{newest}; {obstacle.named_reason}")
 
 
 def _chips(context: PlanContext) -> str:
@@ -205,223 +219,117 @@ def _chips(context: PlanContext) -> str:
 
 
 def _newest_requested(
-    best: Candidate,
-    newer: list[RejectedBuild],
-    context: PlanContext,
+    best: JudgedBuild, newer: Sequence[JudgedBuild], context: PlanContext
 ) -> Reason:
     torch = best.build.torch
     backend = best.build.backend
     newest = f"{torch} is the newest torch"
-    limits = _REQUESTED & {rejection.reason.code for rejection in newer}
+    limits = _REQUESTED & {each.reason.code for each in newer if each.reason}
     if limits == {"other-backend"}:
         return Reason("newest-of-backend", f"{newest} that has a {backend} build")
     if limits == {"not-allowed"}:
         return Reason("newest-allowed", f"{newest} that the allowed backends have")
     if limits:
         newest += " that was requested"
-    is_elsewhere = any(other > torch for other in context.terms.ages)
+    is_elsewhere = any(build.torch > torch for build in context.builds)
     if not newer and is_elsewhere and backend.kind == context.rules.kind:
         newest += f" with a build for {context.rules.name} GPUs"
     return Reason("newest-torch", newest)
 
 
-def held_back_programs(context: PlanContext) -> list[Reason]:
-    """Return which programs could not be the newest."""
-    if context.program_constraints is None:
-        return []
-    return [Reason(PROGRAM_HELD_BACK, text) for text in context.program_constraints.held_back]
-
-
-def _newer_driver(
-    best: Candidate,
-    rejected: tuple[RejectedBuild, ...],
-    context: PlanContext,
-) -> Reason | None:
-    for rejection in _newer_than(best, rejected):
-        build = rejection.candidate
-        if rejection.reason.code != "driver-too-old":
-            continue
-        if all(isinstance(code, Code) for code in codes_of(build, context)):
-            driver = context.rules.driver_for(build)
-            return Reason("newer-driver", f"torch {build.torch} would need {driver}")
-    return None
-
-
 def _backend(
-    best: Candidate,
-    candidates: list[Candidate],
-    rejected: tuple[RejectedBuild, ...],
+    best: JudgedBuild,
+    fitting: Iterable[JudgedBuild],
+    passed_over: Iterable[JudgedBuild],
     context: PlanContext,
-) -> Reason | None:
+) -> Iterator[Reason]:
+    """Yield why another build of the same torch is not taken."""
     torch = best.build.torch
-    for rejection in rejected:
-        build = rejection.candidate
-        if rejection.reason.code in _AGAINST_A_BACKEND and build.torch == torch:
-            return Reason("backend", f"not {build.name}: {rejection.reason.message}")
-    rivals = [
-        other
-        for other in candidates
-        if other is not best and other.age == best.age and other.covers == best.covers
-    ]
-    if not rivals:
-        return None
-    rival = preferred(rivals, context)
-    merit = _merit(rival, best, context)
-    return Reason("backend", f"{best.build.backend} and not {rival.build.backend}: {merit}")
+    for each in passed_over:
+        if each.build.torch == torch and each.reason and each.reason.code in _AGAINST_A_BACKEND:
+            yield Reason("backend", f"not {each.named_reason}")
+            return
+    for rival in fitting:
+        if rival is not best and rival.build.torch == torch:
+            preferred = f"{best.build.backend} and not {rival.build.backend}"
+            yield Reason("backend", f"{preferred}: {_merit(rival, best, context)}")
+            return
 
 
 def _other_gpus(
-    best: Candidate,
-    candidates: list[Candidate],
-    context: PlanContext,
-) -> Reason | None:
-    """Return what the GPUs that are left out would give, or the rest if one architecture were left out."""
-    everywhere = context.every_position
+    best: JudgedBuild, candidates: Sequence[JudgedBuild], context: PlanContext
+) -> Iterator[Reason]:
+    """Yield what the GPUs that are left out would give, or the rest if one architecture were left out."""
+
+    def best_for(cover: GpuPositions) -> JudgedBuild:
+        return best_first([each for each in candidates if set(cover) <= {*each.covers}], context)[0]
+
+    def would_give(code: str, cover: GpuPositions) -> Reason:
+        other = context.with_gpus_at(cover)
+        indices = ",".join(str(gpu.index) for gpu in other.gpus)
+        build = best_for(cover).build
+        return Reason(code, f"--gpus {indices} ({other.gpu_names}) would give torch {build.name}")
+
+    everywhere = range(len(context.gpus))
     left_out = set(everywhere).difference(best.covers)
     if left_out:
-        covers = [each.covers for each in candidates if not left_out.isdisjoint(each.covers)]
-        if not covers:
-            return None
-        return _would_give("other-choice", gpus_to_serve(covers, context), candidates, context)
-    gains = []
+        others = [each.covers for each in candidates if left_out.intersection(each.covers)]
+        if others:
+            yield would_give("other-choice", gpus_to_serve(others, context))
+        return
     names = list(map(context.rules.architecture, context.gpus))
-    for name in dict.fromkeys(names):
-        cover = tuple(each for each in everywhere if names[each] != name)
-        if cover:
-            other = _best_for(cover, candidates, context)
-            if other.age < best.age:
-                gains.append((preference_key(other, context), -len(cover), cover))
-    if not gains:
-        return None
-    *_, cover = min(gains, key=lambda gain: gain[:2])
-    return _would_give("fewer-gpus", cover, candidates, context)
+    rests = [tuple(at for at in everywhere if names[at] != name) for name in dict.fromkeys(names)]
+    torches = {rest: best_for(rest).build.torch for rest in rests if rest}
+    fewer = max(torches, key=lambda rest: (torches[rest], len(rest)), default=())
+    if fewer and torches[fewer] > best.build.torch:
+        yield would_give("fewer-gpus", fewer)
 
 
-def _would_give(
-    code: str,
-    cover: GpuPositions,
-    candidates: list[Candidate],
-    context: PlanContext,
-) -> Reason:
-    gpus = [context.gpus[position] for position in cover]
-    names = " and ".join(dict.fromkeys(gpu.label for gpu in gpus))
-    indices = ",".join(str(gpu.index) for gpu in gpus)
-    candidate = _best_for(cover, candidates, context)
-    return Reason(code, f"--gpus {indices} ({names}) would give torch {candidate.build.name}")
-
-
-def _best_for(
-    cover: GpuPositions,
-    candidates: list[Candidate],
-    context: PlanContext,
-) -> Candidate:
-    return preferred([each for each in candidates if set(cover) <= set(each.covers)], context)
-
-
-def in_order(rejected: Iterable[RejectedBuild], context: PlanContext) -> tuple[RejectedBuild, ...]:
-    """Return rejected builds in the order of the catalogue."""
-    positions = context.terms.positions
-    return tuple(sorted(rejected, key=lambda rejection: positions[rejection.candidate]))
-
-
-def reject_lesser(
-    candidates: list[Candidate],
-    best: Candidate,
-    context: PlanContext,
-) -> list[RejectedBuild]:
-    """Reject the builds that run too: the programs want another torch or cannot have it, or the best is better."""
-    older = Reason("older-torch", f"{best.build.name} fits too and is newer")
-    rejected = []
-    for candidate in candidates:
-        if candidate is not best:
-            reason = _why_lesser(candidate, best, context) or older
-            rejected.append(Rejection(candidate.build, reason))
-    return rejected
-
-
-def _why_lesser(
-    candidate: Candidate,
-    best: Candidate,
-    context: PlanContext,
-) -> Reason | None:
-    """Return why a build is not the one; None if it is older."""
-    constraints = context.program_constraints
-    if constraints:
-        build = candidate.build
-        tag = build.backend.tag
-        if build.torch > constraints.torch:
-            return Reason(HELD_BACK, constraints.why)
-        if build.torch == constraints.torch and tag in constraints.unserved:
-            return Reason("programs-conflict", constraints.unserved[tag])
-    if candidate.covers != best.covers:
-        return missing_code(candidate.codes, context) or _ELSEWHERE
-    if candidate.age > best.age:
-        return None
-    merit = _merit(candidate, best, context)
-    return Reason("less-preferred", f"{best.build.name} is preferred: {merit}")
-
-
-def _merit(
-    candidate: Candidate,
-    best: Candidate,
-    context: PlanContext,
-) -> str:
-    if best.build.backend == context.demand.preferred_backend != candidate.build.backend:
-        return "the request prefers it"
-    return context.rules.merit(maker_key(best, context), maker_key(candidate, context))
-
-
-def gpu_warnings(build: Build, context: PlanContext) -> tuple[Reason, ...]:
-    """Return the warnings of a build for the GPUs of the context."""
-    warnings = list(context.rules.warnings(build, context.gpus))
+def gpu_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
+    """Yield the warnings of a build for the GPUs of the context."""
+    yield from context.rules.warnings(build, context.gpus)
     if build.lists_no_code:
         blind = f"{build.name} does not list its GPU code; verify decides"
-        warnings.append(Reason("architectures-unknown", blind))
-    companions = context.terms.companions.built_for_the_cpu(build)
+        yield Reason("architectures-unknown", blind)
+    companions = context.companions.built_for_the_cpu(build)
     if companions:
-        warnings.append(companions)
-    return (*warnings, *_common_warnings(build, context))
+        yield companions
+    yield from _common_warnings(build, context)
 
 
-def cpu_warnings(
-    build: Build,
-    why: Reason,
-    context: PlanContext,
-) -> tuple[Reason, ...]:
-    """Return the warnings of a CPU build, or of the build for GPUs that takes its place."""
-    warnings = []
+def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> Iterator[Reason]:
+    """Yield the warnings of a CPU build, or of the build for GPUs that takes its place."""
     if build.backend != CPU:
         message = (
             f"no reachable source has a CPU build: {build.name} is 3 GB instead of 0.2; "
             f"for the CPU build, use an index that has it: --backend cpu --torch-index {_AN_INDEX}; "
             f"for a machine with GPUs elsewhere: --backend {build.backend}"
         )
-        warnings.append(Reason(UNASKED, message))
-    signs = _signs_of_a_builder(context.machine)
+        yield Reason(UNASKED, message)
+    signs = ", ".join(_signs_of_a_builder(context.machine))
     if why.code == "no-gpu" and signs:
         message = (
-            f"this looks like a machine that builds environments for others ({', '.join(signs)}): "
+            f"this looks like a machine that builds environments for others ({signs}): "
             "describe the target machine with --backend cu126, --machine, or --gpu and --driver"
         )
         if context.machine.environment.container:
             message += f"; if it has GPUs, {_CONTAINER_FIX}"
-        warnings.append(Reason("looks-like-a-builder", message))
-    return (*warnings, *_common_warnings(build, context))
+        yield Reason("looks-like-a-builder", message)
+    yield from _common_warnings(build, context)
 
 
-def _signs_of_a_builder(machine: Machine) -> list[str]:
-    signs = list(machine.signs)
-    container = machine.environment.container
-    if container:
-        signs.insert(0, f"a {container} container")
-    return signs + [each.message for each in machine.problems if each.code == "gpu-not-ours"]
+def _signs_of_a_builder(machine: Machine) -> Iterator[str]:
+    if machine.environment.container:
+        yield f"a {machine.environment.container} container"
+    yield from machine.signs
+    for problem in machine.problems:
+        if problem.code == "gpu-not-ours":
+            yield problem.message
 
 
 def _common_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
     """Yield that a preference is not met, what is wrong with the machine, and which GPUs no build is chosen for."""
-    preference = _unmet_preference(build, context)
-    if preference:
-        yield preference
+    yield from _unmet_preference(build, context)
     machine = context.machine
     for problem in machine.problems:
         if not problem.blocking:
@@ -433,21 +341,18 @@ def _common_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
             yield Reason("gpu-not-supported", message)
 
 
-def _unmet_preference(build: Build, context: PlanContext) -> Reason | None:
-    """Return that the backend which the request prefers was not taken, and what would force it."""
-    wanted = context.demand.preferred_backend
-    if wanted is None or wanted == build.backend or context.demand.backends:
-        return None
-    if wanted == CPU:
+def _unmet_preference(build: Build, context: PlanContext) -> Iterator[Reason]:
+    """Yield that the backend which the request prefers was not taken, and what would force it."""
+    preferred = context.demand.preferred_backend
+    if preferred in {None, build.backend} or context.demand.backends:
+        return
+    why = f"it has no build of torch {build.torch}"
+    if preferred == CPU:
         why = "this machine has GPUs"
-    elif any(
-        other.torch == build.torch and other.backend == wanted for other in context.terms.builds
-    ):
+    elif (build.torch, preferred) in {(each.torch, each.backend) for each in context.builds}:
         why = "it does not run here"
-    else:
-        why = f"it has no build of torch {build.torch}"
-    return Reason(
+    yield Reason(
         "preference-unmet",
-        f"{wanted} is preferred by the request, but {why}: "
-        f"{build.backend} is taken; --backend {wanted} forces it",
+        f"{preferred} is preferred by the request, but {why}: "
+        f"{build.backend} is taken; --backend {preferred} forces it",
     )

@@ -4,38 +4,32 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.backend import CPU
 from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.machine.protocol import Code
-from gpuinstall.plan.candidates import NoCandidate, closest, codes_of
+from gpuinstall.plan.candidates import NoCandidate, closest, rejections
 from gpuinstall.plan.gpus import never_made, refused
-from gpuinstall.plan.python import number, span
+from gpuinstall.plan.python import span
 from gpuinstall.plan.relax import nearest_request
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import Plan, Rejected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from packaging.version import Version
+    from collections.abc import Callable, Iterable
 
     from gpuinstall.base.errors import GpuInstallError
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
-    from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.catalog import Build
+    from gpuinstall.plan.candidates import JudgedBuild
     from gpuinstall.plan.context import PlanContext
-    from gpuinstall.plan.demand import Demand
-    from gpuinstall.plan.values import RejectedBuild
 
     Attempt = Callable[[Request], Plan | Rejected | NoCandidate]
 
 
-_LIMITS_ABOVE = {"==", "~=", "<", "<="}
 RELAX = "Run it again with --relax"
 CPU_INSTEAD = "Run it again with --backend cpu: the CPU build instead"
 _CPU_BUILD = """\
@@ -47,11 +41,7 @@ Try again when its index is reachable
 Run it again with --torch-index https://index.example/whl: a mirror of it"""
 
 
-def explain(
-    unserved: NoCandidate,
-    request: Request,
-    attempt: Attempt,
-) -> Rejected:
+def explain(unserved: NoCandidate, request: Request, attempt: Attempt) -> Rejected:
     """Refuse: because of the machine if no request would be served, else because of what was requested.
 
     Args:
@@ -65,10 +55,10 @@ def explain(
         words = [text for text in words if text != f"backend {CPU}"]
     unconstrained = attempt(_weakened(request, words))
     if isinstance(unconstrained, NoCandidate):
-        return _refused_by_machine(unconstrained, unserved.rejected)
+        refusal = _refused_by_machine(unconstrained)
+        return replace(refusal, rejected=rejections(unserved.rejected))
     culprits, conflict = _conflict(unserved, words, request, attempt)
     nearest = closest(conflict.rejected, conflict.context.rules)
-    reason = _disagreement(culprits, nearest, conflict.context)
     fixes = [_fix(nearest, conflict.context)] if nearest else []
     if not request.relax:
         relaxed = nearest_request(request, unserved.context.catalog, attempt)
@@ -78,13 +68,13 @@ def explain(
         outcome = attempt(_weakened(request, [culprit]))
         if isinstance(outcome, Plan):
             build = outcome.choice.build
-            change = _change(culprit, build, request, unserved.context)
+            change = _change(culprit, build, unserved.context)
             fixes.append(f"{change}: torch {build.name}, Python {outcome.choice.python}")
     return refused(
         unserved.context,
-        (reason,),
+        (_disagreement(culprits, nearest, conflict.context),),
         "\n".join(filter(None, fixes)),
-        rejected=unserved.rejected,
+        rejected=rejections(unserved.rejected),
     )
 
 
@@ -125,65 +115,50 @@ def _allowed(request: Request) -> str:
     return f"the allowed backends ({', '.join(request.allowed_backends or ())})"
 
 
-def _weakened(request: Request, dropped: Collection[str]) -> Request:
+def _weakened(request: Request, dropped: Iterable[str]) -> Request:
     """Return a request without constraints; what it requires of torch becomes any torch."""
     requirements = []
+    changes: dict[str, Any] = {}
     for text in request.requirements:
         if text not in dropped:
             requirements.append(text)
         elif parse_requirement(text).name == "torch":
             requirements.append("torch")
-    weakened = replace(request, requirements=tuple(requirements))
     if f"Python {request.python}" in dropped:
-        weakened = replace(weakened, python=None)
+        changes["python"] = None
     if f"backend {request.backend}" in dropped:
-        weakened = replace(weakened, backend=None)
+        changes["backend"] = None
     if _allowed(request) in dropped:
-        weakened = replace(weakened, allowed_backends=None)
-    return weakened
+        changes["allowed_backends"] = None
+    return replace(request, requirements=tuple(requirements), **changes)
 
 
-def _refused_by_machine(unserved: NoCandidate, rejected: tuple[RejectedBuild, ...]) -> Rejected:
-    """Refuse what no request would be served on; ``rejected`` are the builds that the user's own came to."""
+def _refused_by_machine(unserved: NoCandidate) -> Rejected:
+    """Refuse what no request would be served on."""
     context = unserved.context
     rules = context.rules
-
-    def is_served(rejection: RejectedBuild) -> bool:
-        return any(isinstance(code, Code) for code in codes_of(rejection.candidate, context))
-
-    served = list(filter(is_served, unserved.rejected))
+    served = [each for each in unserved.rejected if each.covers]
     nearest = closest(served or unserved.rejected, rules)
-    if nearest is None:
+    if nearest is None or nearest.reason is None:
         kind = f"{rules.software} build" if context.gpus else "build"
         message = f"there is no {kind} of torch for {context.machine.os} {context.machine.arch}"
         return refused(context, (Reason("no-build-for-platform", message),))
-    build = nearest.candidate
-    reason = nearest.reason
-    error_class: type[GpuInstallError] = NoBuildError
+    code, message = nearest.reason
     fix = _fix(nearest, context)
-    if reason.code in rules.code_reasons:
-        reason = never_made(context.gpus[0], context)
-        fix = "\n".join(filter(None, (*rules.own_builds(), fix))) or None
+    if code in rules.code_reasons:
+        fix = "\n".join(filter(None, (*rules.own_builds(), fix)))
+        return refused(context, (never_made(context.gpus[0], context),), fix)
+    error_class: type[GpuInstallError] = NoBuildError
+    if code in rules.driver_reasons:
+        error_class = MachineError
+        too_old = f"{rules.driver} is too old for every build for {context.gpu_names}"
+        message = f"{too_old}: {message}"
+    elif code == "unreachable":
+        unreached = f"the index of torch {nearest.build.name} cannot be reached"
+        message = f"{unreached}, and no other source has a build that fits this machine"
     else:
-        if reason.code == "unreachable":
-            message = (
-                f"the index of torch {build.name} cannot be reached, "
-                "and no other source has a build that fits this machine"
-            )
-        elif reason.code in rules.driver_reasons:
-            error_class = MachineError
-            names = " and ".join(dict.fromkeys(gpu.label for gpu in context.gpus))
-            message = f"{rules.driver} is too old for every build for {names}: {reason.message}"
-        else:
-            message = f"no build fits this machine; {build.name}: {reason.message}"
-        reason = Reason(reason.code, message)
-    return refused(
-        context,
-        (reason,),
-        fix,
-        error_class=error_class,
-        rejected=rejected,
-    )
+        message = f"no build fits this machine; {nearest.named_reason}"
+    return refused(context, (Reason(code, message),), fix, error_class=error_class)
 
 
 def _conflict(
@@ -211,38 +186,36 @@ def _requires_torch(words: str) -> bool:
 
 def _disagreement(
     culprits: list[str],
-    nearest: RejectedBuild | None,
+    nearest: JudgedBuild | None,
     context: PlanContext,
 ) -> Reason:
     """Return what cannot be had together, or what cannot be had at all."""
     code = "no-build"
     cause = ""
     side = None
-    if nearest:
+    if nearest and nearest.reason:
         code = nearest.reason.code
-        side = _other_side(nearest, context)
+        side = _other_side(nearest.build, code, context)
         if code not in {"other-torch", "other-backend", "other-cuda"}:
-            cause = f"{nearest.candidate.name}: {nearest.reason.message}"
-    if len(culprits) == 1 and side is None:
-        culprit = culprits[0]
-        if cause:
-            return Reason(code, f"no build of torch fits {culprit}; {cause}")
-        return Reason(code, _unknown(culprit, context))
-    if len(culprits) == 1:
-        culprits = [*culprits, str(side)]
+            cause = nearest.named_reason
     *first, last = culprits
+    if not first and side is None:
+        message = f"no build of torch fits {last}; {cause}" if cause else _unknown(last, context)
+        return Reason(code, message)
+    if not first:
+        first = [last]
+        last = str(side)
     cause = cause or "no build serves them"
     return Reason(code, f"{', '.join(first)} and {last} are incompatible: {cause}")
 
 
-def _other_side(nearest: RejectedBuild, context: PlanContext) -> str | None:
+def _other_side(build: Build, code: str, context: PlanContext) -> str | None:
     """Return what of the machine or its sources a request disagrees with; None if it is the builds themselves."""
-    code = nearest.reason.code
     if code in context.rules.driver_reasons:
         return context.rules.driver
     if code in context.rules.code_reasons:
-        return " with ".join(dict.fromkeys(gpu.label for gpu in context.gpus))
-    if code == "no-companion" and nearest.candidate.listed_at:
+        return context.gpu_names.replace(" and ", " with ")
+    if code == "no-companion" and build.listed_at:
         return "the versions in the sources"
     if code == "glibc-too-old":
         return f"glibc {context.machine.glibc}"
@@ -254,47 +227,25 @@ def _unknown(culprit: str, context: PlanContext) -> str:
     platform = f"{context.machine.os} {context.machine.arch}"
     if culprit.startswith(("backend ", "Python ", "the allowed backends ")):
         return f"no build of torch is known for {culprit} on {platform}"
-    if culprit in context.terms.cuda_names:
+    if culprit in context.cuda_names:
         return f"{culprit} is for another CUDA than the builds of torch that run here"
     requirement = parse_requirement(culprit)
     torches = {build.torch for build in context.catalog.builds}
     if any(map(requirement.allows, torches)):
         return f"{culprit} has no build for {platform}"
-    exact = re.fullmatch(r"==([\w.+!]+)", str(requirement.specifier))
-    oldest = min(torches, default=None)
-    if oldest and _is_older(requirement, oldest):
-        # It may well exist: the catalogue begins at a release.
-        what = f"torch {exact[1]}" if exact else culprit
-        return f"{what} is older than every known build; the oldest is {oldest}"
-    what = f"torch {exact[1]} does not exist" if exact else f"there is no {culprit}"
-    newest = max(torches, default=None)
-    return f"{what}; the newest is {newest} (as of {context.catalog.date})"
+    known = f"{min(torches)} to {max(torches)}" if torches else "none"
+    return f"{culprit} is not known: the catalogue of {context.catalog.date} has torch {known}"
 
 
-def _is_older(requirement: ParsedRequirement, torch: Version) -> bool:
-    """Whether a requirement allows only versions older than a torch."""
-    from packaging.version import Version
-
-    for part in requirement.specifier or ():
-        if part.operator in _LIMITS_ABOVE and Version(part.version.removesuffix(".*")) <= torch:
-            return True
-    return False
-
-
-def _change(
-    words: str,
-    build: Build,
-    request: Request,
-    context: PlanContext,
-) -> str:
+def _change(words: str, build: Build, context: PlanContext) -> str:
     """Return how to request ``build`` by taking back ``words``, which stand in its way."""
-    if words == f"Python {request.python}":
-        return f"Run it again without --python {request.python}"
-    if words == f"backend {request.backend}":
-        return f"Run it again without --backend {request.backend}"
-    if words == _allowed(request):
+    kind, _, value = words.partition(" ")
+    option = {"Python": "--python", "backend": "--backend"}.get(kind)
+    if option:
+        return f"Run it again without {option} {value}"
+    if words.startswith("the allowed backends "):
         return f"Without {words}"
-    cuda_name = context.terms.cuda_names.get(words)
+    cuda_name = context.cuda_names.get(words)
     if cuda_name and build.toolkit:
         other = cuda_name.names.get(build.toolkit[0])
         if other:
@@ -304,15 +255,13 @@ def _change(
     return f"Run it again without {words}"
 
 
-def _fix(nearest: RejectedBuild, context: PlanContext) -> str | None:
+def _fix(nearest: JudgedBuild, context: PlanContext) -> str | None:
     """Return what would give the build that came closest."""
-    build = nearest.candidate
-    code = nearest.reason.code
+    build = nearest.build
+    code = nearest.reason.code if nearest.reason else ""
     if build.backend == CPU and code in NOT_THERE:
         return _CPU_BUILD
     match code:
-        case "python-unsupported":
-            return _other_python(context.terms.companions.pythons(build), context.demand)
         case "unreachable":
             return _MIRROR
         case "glibc-too-old":
@@ -321,23 +270,3 @@ def _fix(nearest: RejectedBuild, context: PlanContext) -> str | None:
             return f"Install Python {span(build.pythons)}"
         case _:
             return context.rules.driver_fix(build, code, context.gpus)
-
-
-def _other_python(pythons: Sequence[str], demand: Demand) -> str | None:
-    """Advise the Python nearest to what was requested of those that would do."""
-    if isinstance(demand.python, str):
-        versions = [demand.python]
-    else:
-        versions = [part.version.removesuffix(".*") for part in demand.python or ()]
-    minors = [number(version)[1] for version in versions if re.match(r"3\.[0-9]", version)]
-
-    def distance(python: str) -> tuple[int, tuple[int, ...]]:
-        version = number(python)
-        distances = [abs(version[1] - minor) for minor in minors]
-        return min(distances, default=0), version
-
-    wheels = [python for python in pythons if not python.endswith("t")]
-    if not wheels:
-        return None
-    nearest = min(wheels, key=distance)
-    return f"Run it again with --python {nearest}: a Python that it has wheels for"

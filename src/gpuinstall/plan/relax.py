@@ -58,20 +58,32 @@ def nearest_request(
     if not paired:
         return None
     tied = [limit for limit in limits if limit.name != "torch" and catalog.is_tied(limit.name)]
+    # The catalogue knows what goes with a torch of those that are requested beside it.
+    known = PAIRED & requirement_names(request.requirements)
+
+    def served(torch: Version, excluded: Collection[ParsedRequirement]) -> Request | None:
+        """Return the request for a torch without the versions of some requirements; None if no build serves it."""
+        relaxed = _for_torch(request, torch, excluded, catalog.family)
+        return relaxed if isinstance(choose_for(relaxed), Plan) else None
+
     for torch in _by_distance(catalog.releases, paired):
-        candidate = _Candidate(request, torch, catalog.family, choose_for)
-        if not candidate.is_served_without(tied):
+        relaxed = served(torch, tied)
+        if relaxed is None:
             continue
-        excluded = [limit for limit in tied if not candidate.allows(limit, tied)]
-        if not candidate.is_served_without(excluded):
+        moved = [limit for limit in limits if limit.name == "torch" and not limit.allows(torch)]
+        excluded = []
+        for limit in tied:
+            others = [other for other in tied if other != limit]
+            if limit.name not in known or not served(torch, others):
+                excluded.append(limit)
+        together = served(torch, excluded)
+        if together is None:
             # Each goes with this torch, but not all of them together.
             excluded = tied
-        moved = [limit for limit in limits if limit.name == "torch" and not limit.allows(torch)]
-        moved += excluded
         return RelaxedRequest(
-            candidate.without(excluded),
+            together or relaxed,
             torch=str(torch),
-            moved=tuple(limit.text for limit in moved),
+            moved=tuple(limit.text for limit in (*moved, *excluded)),
         )
     return None
 
@@ -83,61 +95,39 @@ def version_limits(request: Request) -> list[ParsedRequirement]:
     return [requirement for requirement in requirements if requirement.specifier]
 
 
-class _Candidate(NamedTuple):
-    """A torch to take in place of the one that a request requires."""
+def _for_torch(
+    request: Request,
+    torch: Version,
+    excluded: Iterable[ParsedRequirement],
+    family: Collection[str],
+) -> Request:
+    """Return the request for a torch, without the versions of some requirements.
 
-    request: Request
-    torch: Version
-    family: Collection[str]
-    """What is requested by name also without its version."""
-
-    choose_for: ChooseFor
-
-    def is_served_without(self, excluded: Iterable[ParsedRequirement]) -> bool:
-        """Whether a build serves the request with this torch."""
-        return isinstance(self.choose_for(self.without(excluded)), Plan)
-
-    def allows(self, limit: ParsedRequirement, tied: Sequence[ParsedRequirement]) -> bool:
-        """Whether the catalogue knows that a requirement goes with this torch.
-
-        Args:
-            limit: One of ``tied``.
-            tied: All that the build of torch decides.
-        """
-        requested = requirement_names(self.request.requirements)
-        if limit.name not in PAIRED or limit.name not in requested:
-            return False
-        others = [other for other in tied if other != limit]
-        return self.is_served_without(others)
-
-    def without(self, excluded: Iterable[ParsedRequirement]) -> Request:
-        """Return the request for this torch, without the versions of some requirements.
-
-        What is PyTorch's own stays requested by its name. What torch brings with it (nvidia-cublas-cu11) does not:
-        another torch has it under another name.
-        """
-        texts = {limit.text for limit in excluded}
-        requirements = []
-        for text in self.request.requirements:
-            requirement = parse_requirement(text)
-            if requirement.name == "torch" and requirement.specifier:
-                requirements.append(requirement.with_specifier(f"=={self.torch}"))
-            elif requirement.text not in texts:
-                requirements.append(text)
-            elif requirement.name in self.family:
-                requirements.append(requirement.with_specifier(""))
-        if "torch" not in requirement_names(requirements):
-            requirements.append(f"torch=={self.torch}")
-        constraints = []
-        for text in self.request.constraints:
-            constraint = parse_requirement(text)
-            if constraint.name != "torch" and constraint.text not in texts:
-                constraints.append(text)
-        return replace(
-            self.request,
-            requirements=tuple(requirements),
-            constraints=tuple(constraints),
-        )
+    What is PyTorch's own stays requested by its name. What torch brings with it (nvidia-cublas-cu11) does not: another
+    torch has it under another name.
+    """
+    texts = {limit.text for limit in excluded}
+    requirements = []
+    for text in request.requirements:
+        requirement = parse_requirement(text)
+        if requirement.name == "torch" and requirement.specifier:
+            requirements.append(requirement.with_specifier(f"=={torch}"))
+        elif requirement.text not in texts:
+            requirements.append(text)
+        elif requirement.name in family:
+            requirements.append(requirement.with_specifier(""))
+    if "torch" not in requirement_names(requirements):
+        requirements.append(f"torch=={torch}")
+    constraints = []
+    for text in request.constraints:
+        constraint = parse_requirement(text)
+        if constraint.name != "torch" and constraint.text not in texts:
+            constraints.append(text)
+    return replace(
+        request,
+        requirements=tuple(requirements),
+        constraints=tuple(constraints),
+    )
 
 
 def _by_distance(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Reason
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuinstall.catalog import Build
-    from gpuinstall.plan.context import PlanContext, Terms
+    from gpuinstall.plan.context import PlanContext
 
 
 # Why a build cannot be had today, by its ``absent``.
@@ -29,48 +28,45 @@ NOT_THERE = (*_ABSENT, "not-in-catalogue", "architectures-unknown", "unverified"
 """The codes of builds that nobody can have, or nobody knows."""
 
 
-def is_the_torch(build: Build, terms: Terms) -> Reason | None:
-    """Keep what the requirements say of torch."""
-    if build.torch not in terms.requested_torches or build.name in terms.excluded_builds:
-        return Reason("other-torch", f"torch{terms.demand.torch} is asked for")
-    return None
+def is_the_torch(build: Build, context: PlanContext) -> Reason | None:
+    """Keep what the requirements say of torch, also by the name of a build, ``torch!=2.15.0+cu132``."""
+    torch = context.demand.torch
+    excluded = [part.version.lower() for part in torch or () if part.operator == "!="]
+    if build.torch in context.requested_torches and build.name not in excluded:
+        return None
+    return Reason("other-torch", f"torch{torch} is asked for")
 
 
-def is_the_backend(build: Build, terms: Terms) -> Reason | None:
+def is_the_backend(build: Build, context: PlanContext) -> Reason | None:
     """Keep the backend that is forced, by an option or by a local version."""
-    backends = terms.demand.backends
+    backends = context.demand.backends
     if not backends or backends == {build.backend}:
         return None
     tags = sorted(backend.tag for backend in backends)
     return Reason("other-backend", f"backend {' and '.join(tags)} is asked for")
 
 
-def is_of_requested_cuda(build: Build, terms: Terms) -> Reason | None:
+def is_of_requested_cuda(build: Build, context: PlanContext) -> Reason | None:
     """Keep the CUDA that the name of a program carries."""
     if build.backend.kind != "cuda" or build.toolkit is None:
         return None
-    for text, name in terms.cuda_names.items():
+    for text, name in context.cuda_names.items():
         if build.toolkit[0] != name.major:
             message = f"{text} is for CUDA {name.major}, and one process has one CUDA"
             return Reason("other-cuda", message)
     return None
 
 
-def is_allowed(build: Build, terms: Terms) -> Reason | None:
+def is_allowed(build: Build, context: PlanContext) -> Reason | None:
     """Keep a team's list of backends."""
-    allowed = terms.demand.allowed
+    allowed = context.demand.allowed
     if allowed is None or build.backend.tag in allowed:
         return None
     tags = ", ".join(allowed) or "none"
     return Reason("not-allowed", f"the allowed backends are {tags}")
 
 
-def has_companions(build: Build, terms: Terms) -> Reason | None:
-    """Take no build that a requested companion does not load beside."""
-    return terms.companions.missing(build)
-
-
-def exists(build: Build, _terms: Terms) -> Reason | None:
+def exists(build: Build, _context: PlanContext) -> Reason | None:
     """Take no build whose existence is a guess, nor one that no source has today."""
     if build.absent is not None:
         return Reason(build.absent, _ABSENT[build.absent])
@@ -79,16 +75,21 @@ def exists(build: Build, _terms: Terms) -> Reason | None:
     return None
 
 
-def fits_glibc(build: Build, terms: Terms) -> Reason | None:
+def has_companions(build: Build, context: PlanContext) -> Reason | None:
+    """Take no build that a requested companion does not load beside."""
+    return context.companions.missing(build)
+
+
+def fits_glibc(build: Build, context: PlanContext) -> Reason | None:
     """Keep the floor of the wheel's platform tag."""
-    glibc = terms.platform.glibc
+    glibc = context.machine.glibc
     if build.glibc is None or glibc is None or _numbers(glibc) >= _numbers(build.glibc):
         return None
     message = f"its wheels require glibc {build.glibc}; this machine has {glibc}"
     return Reason("glibc-too-old", message)
 
 
-RULES: tuple[Callable[[Build, Terms], Reason | None], ...] = (
+RULES: tuple[Callable[[Build, PlanContext], Reason | None], ...] = (
     is_the_torch,
     is_the_backend,
     is_of_requested_cuda,
@@ -99,18 +100,9 @@ RULES: tuple[Callable[[Build, Terms], Reason | None], ...] = (
 )
 
 
-def broken_rule(build: Build, terms: Terms) -> Reason | None:
-    """Return the first reason against a build, whatever the GPU."""
-    for rule in RULES:
-        reason = rule(build, terms)
-        if reason:
-            return reason
-    return None
-
-
-def lists_code(build: Build, terms: Terms) -> Reason | None:
+def lists_code(build: Build, context: PlanContext) -> Reason | None:
     """Take no build that does not tell what runs it, unless it is forced; one that was never read comes to ``is_read``."""
-    if build.unread or not build.lists_no_code or build.backend in terms.demand.backends:
+    if build.unread or not build.lists_no_code or build.backend in context.demand.backends:
         return None
     message = f"its wheel does not list its GPU code: --backend {build.backend} takes it anyway"
     return Reason("architectures-unknown", message)
@@ -129,6 +121,5 @@ def is_read(build: Build, context: PlanContext) -> Reason | None:
     return Reason("not-in-catalogue", message)
 
 
-@cache
 def _numbers(version: str) -> list[int]:
     return [int(part) for part in re.findall(r"[0-9]+", version)]

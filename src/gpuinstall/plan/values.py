@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from gpuinstall.base.codec import write
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.values import dataclass
 
@@ -140,26 +141,17 @@ def _document(
     build: dict[str, Any] | None,
     warnings: tuple[Reason, ...],
 ) -> dict[str, Any]:
+    rejected = []
+    for each in outcome.rejected:
+        candidate = each.candidate
+        names = {"torch": str(candidate.torch), "backend": candidate.backend.tag}
+        rejected.append(names | each.reason._asdict())
     return {
         "schema": PLAN_DOCUMENT,
         "status": status,
         "build": build,
-        "gpus": [
-            {
-                "index": run.index,
-                "runs": run.runs,
-                "how": run.how,
-            }
-            for run in outcome.gpus
-        ],
-        "reasons": [reason._asdict() for reason in outcome.reasons],
-        "rejected": [
-            {
-                "torch": str(one.candidate.torch),
-                "backend": one.candidate.backend.tag,
-                **one.reason._asdict(),
-            }
-            for one in outcome.rejected
-        ],
-        "warnings": [warning._asdict() for warning in warnings],
+        "gpus": write(outcome.gpus),
+        "reasons": write(outcome.reasons),
+        "rejected": rejected,
+        "warnings": write(warnings),
     }

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_ini, parse_toml, read_document
 from gpuinstall.base.marked_block import BrokenBlockError, without_block
 from gpuinstall.sources.configuration_files import ConfigurationFiles
 from gpuinstall.sources.provenance import Effect, SourceSetting, is_known, source_setting
-
-if TYPE_CHECKING:
-    from configparser import RawConfigParser
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 _Environ: TypeAlias = Mapping[str, str]
@@ -53,13 +50,14 @@ def read_configuration(environ: _Environ, folder: Path) -> list[Configuration]:
     configurations = [Configuration(tuple(uv_variables(environ, folder)))]
     configurations += [_read_uv_file(file, is_of_folder=True) for file in project_files]
     configurations += [_read_uv_file(file) for file in reversed(files.uv_user)]
-
     configurations.append(pip_variables(environ, folder))
     projects = [folder, *(file.parent for file in project_files)]
-    for file in reversed(files.pip_near):
-        is_of_folder = any(_is_in(project, file) for project in projects)
-        configurations.append(_read_pip_file(file, folder)._replace(is_of_folder=is_of_folder))
-    configurations += [_read_pip_file(file, folder) for file in reversed(files.pip_user)]
+    for file in reversed((*files.pip_user, *files.pip_near)):
+        is_near = file in files.pip_near
+        is_of_folder = is_near and any(_is_in(project, file) for project in projects)
+        with _reading(file):
+            configuration = parse_pip_file(_text(file), file, folder)
+        configurations.append(configuration._replace(is_of_folder=is_of_folder))
     return configurations
 
 
@@ -104,8 +102,6 @@ def pip_words(
 ) -> tuple[str, ...]:
     """Return the words that ``pip install`` would take for an option without a further section in ``file``.
 
-    A section ``install`` counts more than ``global``, whatever file it is in, and a later file more than an earlier.
-
     Args:
         environ: The variables that say which files pip reads.
         file: One of them, or a further one that counts most.
@@ -116,14 +112,11 @@ def pip_words(
     texts = {path: _text(path) for path in (*files.pip_user, *files.pip_near)}
     texts[file] = text
     words = list[str]()
-    for section in ("global", "install"):
-        for path, content in texts.items():
-            try:
-                options = _pip_options(parse_ini(content), section)
-            except ValueError as error:
-                raise _malformed(path, error) from error
-            if options.get(option):
-                words = options[option].split()
+    for path, content in texts.items():
+        with _reading(path):
+            value = _pip_options(content).get(option)
+        if value:
+            words = value.split()
     return tuple(words)
 
 
@@ -139,9 +132,10 @@ def trusts_folder(environ: _Environ) -> bool:
             raise UsageError("trust-folder", f"{TRUST_FOLDER} is {variable!r}, and not 0 or 1")
         return variable == "1"
     path = ConfigurationFiles(environ).user_folder / "gpuinstall" / "config.toml"
-    trusted = _document(path).get("trust-folder", True)
-    if not isinstance(trusted, bool):
-        raise _malformed(path, "trust-folder is true or false")
+    with _reading(path):
+        trusted = parse_toml(_text(path)).get("trust-folder", True)
+        if not isinstance(trusted, bool):
+            raise TypeError("trust-folder is true or false")
     return trusted
 
 
@@ -157,37 +151,33 @@ def pip_variables(environ: _Environ, folder: Path) -> Configuration:
 
 def parse_pip_file(text: str, file: Path, folder: Path) -> Configuration:
     """Parse a ``pip.conf``: its sections global and install; raise ValueError if it is malformed."""
-    parser = parse_ini(text)
-    options = _pip_options(parser, "global") | _pip_options(parser, "install")
+    options = _pip_options(text)
     settings = list[SourceSetting]()
     for option, value in options.items():
         settings += _pip_settings(option, value, file, folder)
     return Configuration(tuple(settings), options.get("cert") or None, file)
 
 
-def _pip_options(parser: RawConfigParser, section: str) -> dict[str, str]:
-    """Return what one section of a ``pip.conf`` sets."""
-    if not parser.has_section(section):
-        return {}
-    return {_pip_option(name): value for name, value in parser.items(section)}
+def _pip_options(text: str) -> dict[str, str]:
+    """Return what a ``pip.conf`` sets; its section install counts more than global."""
+    parser = parse_ini(text)
+    options = dict[str, str]()
+    for section in ("global", "install"):
+        if parser.has_section(section):
+            options |= {_pip_option(name): value for name, value in parser.items(section)}
+    return options
 
 
 def _pip_option(name: str) -> str:
-    option = name.lower().replace("_", "-")
-    return option.removeprefix("--")
+    return name.lower().replace("_", "-").removeprefix("--")
 
 
 def _pip_settings(option: str, value: str, file: Path, folder: Path) -> Iterator[SourceSetting]:
     key = f"--{option}"
     if value.lower() in _OFF or not is_known("pip", key):
         return
-    values = [value]
-    if key == "--extra-index-url":
-        values = value.split()
-    elif key == "--find-links":
-        values = [_located(link, folder) for link in value.split()]
-    for each in values:
-        yield source_setting("pip", key, each, file)
+    for word in value.split() if option in {"extra-index-url", "find-links"} else [value]:
+        yield source_setting("pip", key, _located(option, word, folder), file)
 
 
 def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
@@ -196,13 +186,10 @@ def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
         value = environ.get(name, "")
         words = value.split(",") if key == "find-links" else value.split()
         for word in filter(None, map(str.strip, words)):
-            address = word
             index_name, equals, rest = word.partition("=")
-            if key == "find-links":
-                address = _located(word, folder)
-            elif equals and "/" not in index_name:
-                address = rest
-            yield source_setting("uv", key, address, Path(name))
+            is_named = key != "find-links" and equals and "/" not in index_name
+            address = rest if is_named else word
+            yield source_setting("uv", key, _located(key, address, folder), Path(name))
 
 
 def uv_settings(table: Mapping[str, Any], file: Path) -> tuple[SourceSetting, ...]:
@@ -219,9 +206,8 @@ def uv_settings(table: Mapping[str, Any], file: Path) -> tuple[SourceSetting, ..
     for index in table.get("index", []):
         if not index.get("explicit"):
             key = index_key(index)
-            address = index["url"]
-            if key == "index (flat)":
-                address = _located(address, file.parent)
+            kind = "find-links" if key == "index (flat)" else key
+            address = _located(kind, index["url"], file.parent)
             settings.append(source_setting("uv", key, address, file))
     for part in (table.get("pip", {}), table):
         for key, value in part.items():
@@ -239,12 +225,10 @@ def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]
         if not isinstance(addresses, list) or not all(isinstance(one, str) for one in addresses):
             raise TypeError(f"{key} is malformed")
         for address in addresses:
-            if key == "find-links":
-                yield source_setting("uv", key, _located(address, file.parent), file)
-            elif key == "extra-index-url" and _is_relative(address):
+            if key == "extra-index-url" and _is_relative(address):
                 yield source_setting("uv", "index (by relative path)", address, file)
             else:
-                yield source_setting("uv", key, address, file)
+                yield source_setting("uv", key, _located(key, address, file.parent), file)
         return
     text = str(value)
     if value is True:
@@ -274,42 +258,26 @@ def _is_relative(address: str) -> bool:
     return "://" not in address and not address.startswith("/")
 
 
-def _located(link: str, folder: Path) -> str:
-    """Return a link to a page as it is, and a folder as an absolute path."""
-    if "://" in link:
-        return link
-    return os.path.normpath(folder.absolute() / Path(link).expanduser())
-
-
-def _read_pip_file(path: Path, folder: Path) -> Configuration:
-    try:
-        return parse_pip_file(_text(path), path, folder)
-    except ValueError as error:
-        raise _malformed(path, error) from error
+def _located(option: str, address: str, folder: Path) -> str:
+    """Return an address as it is, but a folder of find-links as an absolute path."""
+    if option != "find-links" or "://" in address:
+        return address
+    return os.path.normpath(folder.absolute() / Path(address).expanduser())
 
 
 def _read_uv_file(path: Path, *, is_of_folder: bool = False) -> Configuration:
-    try:
+    with _reading(path):
         settings = uv_settings(_uv_table(path) or {}, path)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise _malformed(path, error) from error
     return Configuration(settings, None, path, is_of_folder)
 
 
 def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
     """Return uv's settings in a file, which no link may lead out of ``folder``; None if it has none."""
-    table = _document(path, folder)
-    if path.name == "pyproject.toml":
-        tool = table.get("tool", {})
-        table = tool.get("uv")
+    with _reading(path):
+        table: Any = parse_toml(_text(path, folder))
+        if path.name == "pyproject.toml":
+            table = table.get("tool", {}).get("uv")
     return table if isinstance(table, dict) else None
-
-
-def _document(path: Path, folder: Path | None = None) -> Any:
-    try:
-        return parse_toml(_text(path, folder))
-    except ValueError as error:
-        raise _malformed(path, error) from error
 
 
 def _text(path: Path, folder: Path | None = None) -> str:
@@ -318,18 +286,21 @@ def _text(path: Path, folder: Path | None = None) -> str:
         text = read_document(path, folder)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return ""
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None)
-        raise _malformed(path, reason or error) from error
     # A block that was changed since is the user's: it counts as pip and uv read it.
     with suppress(BrokenBlockError):
         text = without_block(text)
     return text
 
 
-def _malformed(path: Path, error: Exception | str) -> UsageError:
-    return UsageError(
-        "malformed-configuration",
-        f"{path} is malformed: {error}",
-        hint=f"Repair or move {path}",
-    )
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Name a file that is malformed."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(
+            "malformed-configuration",
+            f"{path} is malformed: {reason}",
+            hint=f"Repair or move {path}",
+        ) from error

@@ -26,6 +26,7 @@ class Effect(Enum):
     EXTRA_INDEX = "obeyed: an index of its own; what it lists comes from it alone"
     FIND_LINKS = "obeyed: an index of its own, and a source of torch"
     PACKAGE_INDEX = "obeyed: the package comes from this index alone"
+    EXTENSIONS = "obeyed: a page of prebuilt extensions"
     KNOWN_INDEX = (
         "the command ends, unless UV_INDEX, or another source that is obeyed, has the address too"
     )
@@ -34,6 +35,7 @@ class Effect(Enum):
     ONLY_BINARY = "obeyed: these packages are never built"
     EXCLUDE_NEWER = "obeyed, but not for the packages of PyTorch's index, which has no dates"
     CONSTRAINT = "obeyed: a constraint"
+    FILE = "read: a file outside the folder is named, and belongs to the same user"
     TORCH = "answered: the build of torch is chosen here"
     REFUSED = "refused"
     SAME = "as in the rows above"
@@ -69,7 +71,6 @@ class SettingRule(NamedTuple):
 _LIST_IT = "a lock has a hash for every file; the hashes of the lines are obeyed without it"
 _WITHOUT = "--offline, or a find-links folder without it"
 _BUILT = "torch and its companions are never built; request the package by the URL of its source"
-_BY_URL = "a requirement by URL: name @ https://…"
 _FIRST_INDEX = "remove it; a name that an index lists comes from it alone"
 _OVERRIDES = "list what to install: [tool.gpuinstall] requirements = […]"
 
@@ -83,6 +84,7 @@ _TABLE: dict[str, dict[str, Effect | str]] = {
         "--hash": Effect.HASH,
         "--only-binary": Effect.ONLY_BINARY,
         "--uploaded-prior-to": Effect.EXCLUDE_NEWER,
+        "-r": Effect.FILE,
         "--no-index": _WITHOUT,
         "--require-hashes": _LIST_IT,
         "--no-binary": _BUILT,
@@ -143,23 +145,14 @@ _TABLE: dict[str, dict[str, Effect | str]] = {
     },
     "pixi": {
         "sources": Effect.KNOWN_INDEX,
-        "git, url, path of a package": Effect.ADDRESS,
-        "no-build": Effect.ONLY_BINARY,
-        "no-binary": _BUILT,
-        "index-strategy": _FIRST_INDEX,
-        "dependency-overrides": _OVERRIDES,
-        "exclude-newer": Effect.EXCLUDE_NEWER,
     },
     "Pipenv": {
         "sources": Effect.KNOWN_INDEX,
-        "git, file, path of a package": Effect.ADDRESS,
     },
     "Hatch": {
         "sources": Effect.KNOWN_INDEX,
-        "env-vars": "set the variable in your shell, not in the file",
     },
     "setuptools": {
-        "dependency_links": _BY_URL,
         "sources": Effect.KNOWN_INDEX,
     },
     "conda": {
@@ -169,10 +162,8 @@ _TABLE: dict[str, dict[str, Effect | str]] = {
     "PEP 723": {
         "[tool.uv]": Effect.SAME,
     },
-    "PEP 751": {
-        "hashes of packages": Effect.HASH,
-    },
     "gpuinstall": {
+        "extension-sources": Effect.EXTENSIONS,
         "index of a package in a lock": Effect.KNOWN_INDEX,
     },
     TEAM_LOCK: {

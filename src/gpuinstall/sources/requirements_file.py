@@ -10,21 +10,19 @@ import re
 import shlex
 from collections import deque
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside, read_document
 from gpuinstall.base.regex import regex
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import canonical, parse_requirement
 from gpuinstall.sources.provenance import SourceSetting, is_known, source_setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
 PROJECT = "pyproject.toml"
-MAX_FILES = 100
-"""The files that one includes, with all that they include."""
 _SHORT = {"-i": "--index-url", "-f": "--find-links", "-C": "--config-settings"}
 _FLAGS = frozenset(
     {"--no-index", "--require-hashes", "--pre", "--prefer-binary", "--no-build-isolation"}
@@ -36,14 +34,8 @@ _LINE = regex(
     r"""(?s)\A((?:-e|--editable)[\s=]+(?:(["'])([^"']+)\2(?!\S))?)?(.*?)((?:(?<!\S)--?[A-Za-z].*)?)\Z"""
 )
 """A requirement, or a folder of one that may be quoted, and pip's options."""
+_INCLUSION = regex(r"(?:-r|--requirement|(?P<limits>-c|--constraint))[\s=]*(?P<file>.+)")
 _COMMENT = regex(r"(?:^|\s)#.*")
-
-
-class Inclusion(NamedTuple):
-    """A file outside the folder that another one includes."""
-
-    file: Path
-    included_by: Path
 
 
 class RequirementsFile(NamedTuple):
@@ -57,12 +49,27 @@ class RequirementsFile(NamedTuple):
     conda: tuple[str, ...] = ()
     """What conda brings, as conda writes it."""
 
-    included: tuple[Inclusion, ...] = ()
-    """The files outside the folder that were read with it."""
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What it asks for, line by line in one spelling; ``-c`` stands before constraints."""
+        constraints = [f"-c {text}" for text in canonical(self.constraints)]
+        return (*canonical(self.requirements), *constraints)
 
     def __or__(self, other: RequirementsFile) -> RequirementsFile:
         """Return both together."""
         return joined_files((self, other))
+
+
+def parse_lines(lines: Iterable[str]) -> RequirementsFile:
+    """Return the file that has these ``lines``."""
+    requirements = []
+    constraints = []
+    for line in lines:
+        if line.startswith("-c "):
+            constraints.append(line.removeprefix("-c "))
+        else:
+            requirements.append(line)
+    return RequirementsFile(tuple(requirements), tuple(constraints))
 
 
 def joined_files(files: Iterable[RequirementsFile]) -> RequirementsFile:
@@ -90,7 +97,11 @@ def read_requirements(path: Path) -> RequirementsFile:
     Raises:
         UsageError: It cannot be read.
     """
-    return _Reader(path).read(path)
+    try:
+        return _Reader(path).read(path)
+    except RecursionError:
+        message = f"{path} includes files that include hundreds of others"
+        raise UsageError("requirements-malformed", message) from None
 
 
 def read_conda(path: Path) -> RequirementsFile:
@@ -175,7 +186,6 @@ class _Reader:
     """Reads one file with all that it includes, each once: included again, a file requires nothing new."""
 
     def __init__(self, first: Path) -> None:
-        self.first = first
         self.folder = first.resolve().parent
         self.seen: set[tuple[Path, bool]] = set()
 
@@ -185,10 +195,11 @@ class _Reader:
         if (place, constrains) in self.seen:
             return RequirementsFile()
         self.seen.add((place, constrains))
-        if len(self.seen) > MAX_FILES:
-            message = f"{self.first} includes more than {MAX_FILES} files"
-            raise UsageError("requirements-too-long", message)
-        return self.parse(_lines(path), path, constrains=constrains)
+        file = self.parse(_lines(path), path, constrains=constrains)
+        if constrains:
+            limits = file.requirements + file.constraints
+            return file._replace(requirements=(), constraints=limits)
+        return file
 
     def parse(
         self,
@@ -201,14 +212,10 @@ class _Reader:
         parts = []
         for number, written in lines:
             line = written.strip()
-            requirements = re.fullmatch(r"(?:-r|--requirement)[\s=]*(.+)", line)
-            limits = re.fullmatch(r"(?:-c|--constraint)[\s=]*(.+)", line)
-            if requirements:
-                parts.append(self._include(requirements[1], path, constrains=constrains))
-            elif limits:
-                file = self._include(limits[1], path, constrains=True)
-                constraints = file.requirements + file.constraints
-                parts.append(file._replace(requirements=(), constraints=constraints))
+            inclusion = _INCLUSION.fullmatch(line)
+            if inclusion:
+                limits = constrains or inclusion["limits"] is not None
+                parts.append(self._include(inclusion["file"], path, constrains=limits))
             elif line:
                 parts.append(_parse_line(line, number, path))
         return joined_files(parts)
@@ -226,7 +233,6 @@ class _Reader:
         if place.is_relative_to(self.folder):
             return self.read(included, constrains=constrains)
         check_outside(included, path)
-        inclusion = Inclusion(place, path)
         malformed = f"{path} includes {included}, which is not a file of requirements"
         try:
             file = self.read(included, constrains=constrains)
@@ -234,7 +240,10 @@ class _Reader:
             raise UsageError(error.code, malformed) from None
         if not all(is_known("pip", setting.row.key) for setting in file.settings):
             raise UsageError("requirements-malformed", malformed)
-        return RequirementsFile(included=(inclusion,)) | file
+        if place.is_relative_to(Path.cwd().resolve()):
+            return file
+        inclusion = source_setting("pip", "-r", str(place), path)
+        return RequirementsFile(settings=(inclusion,)) | file
 
 
 def _parse_line(line: str, number: int, path: Path) -> RequirementsFile:

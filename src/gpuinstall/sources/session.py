@@ -10,11 +10,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
-from time import time
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.in_use import IN_USE, hold_alone
+from gpuinstall.base.in_use import remove_abandoned, scratch_folder
 from gpuinstall.base.patience import USUAL, Patience, read_patience
 from gpuinstall.base.sourcing import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.values import dataclass
@@ -28,12 +27,8 @@ if TYPE_CHECKING:
     from gpuinstall.sources.web.client import AnswerCache, FileHash, Page
 
 
-_SCRATCH = "gpuinstall-"
 _OFF = {"", "0", "false", "no", "off", "n", "f"}
 """What uv takes for no."""
-
-_LEAST_AGE = 60
-"""In seconds."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +102,7 @@ def open_session(
     sourcing: Sourcing = DEFAULT_SOURCING,
 ) -> Iterator[Session]:
     """Open a client for ``sources`` and our cache; ``folder`` is the working folder if none is given."""
-    from gpuinstall.base.files import check_cache, own_cache_folder, remove_path
+    from gpuinstall.base.files import check_cache, own_cache_folder
     from gpuinstall.base.process import find_program
     from gpuinstall.base.uv import default_index, environment, uv
     from gpuinstall.sources.web.client import AnswerCache, Client, FileHash
@@ -122,15 +117,10 @@ def open_session(
     if find_program("keyring") is None:
         variables["UV_KEYRING_PROVIDER"] = "disabled"
     logins = dict(_with_passwords(sources.logins, variables))
-    remove_abandoned_scratch()
-    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH))
-    # Until this run ends, or is killed, no other one takes the folder for abandoned.
-    # Windows has no such locks, and removes no file that is open.
-    descriptor = None if os.name == "nt" else hold_alone(str(scratch))
+    # Libraries of cuda-compat are unpacked there.
+    remove_abandoned(own_cache_folder())
     with ExitStack() as resources:
-        if descriptor is not None:
-            resources.callback(os.close, descriptor)
-        resources.callback(remove_path, scratch)
+        scratch = resources.enter_context(scratch_folder(Path(tempfile.gettempdir())))
         client = Client(
             sources.certificates, logins=logins, offline=sourcing.offline, patience=patience
         )
@@ -150,25 +140,6 @@ def open_session(
             folder or Path.cwd(),
             sourcing,
         )
-
-
-def remove_abandoned_scratch() -> None:
-    """Remove the temporary folders of this user's runs that were killed; a run has locked its own."""
-    from gpuinstall.base.files import is_folder, is_of_this_user, remove_path
-
-    if os.name == "nt":  # which has no such locks
-        return
-    for mark in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*/{IN_USE}"):
-        scratch = mark.parent
-        with suppress(OSError):
-            # One that is being made is not locked yet.
-            is_new = time() - mark.lstat().st_mtime < _LEAST_AGE
-            if is_new or not is_folder(scratch) or not is_of_this_user(scratch):
-                continue
-            descriptor = hold_alone(str(scratch))
-            if descriptor is not None:
-                remove_path(scratch)
-                os.close(descriptor)
 
 
 def _with_passwords(

@@ -246,10 +246,19 @@ class Sources:
         match setting.effect:
             case Effect.REFUSED:
                 raise _not_obeyed(setting)
-            case Effect.INDEX | Effect.EXTRA_INDEX | Effect.FIND_LINKS | Effect.PACKAGE_INDEX:
+            case (
+                Effect.INDEX
+                | Effect.EXTRA_INDEX
+                | Effect.FIND_LINKS
+                | Effect.PACKAGE_INDEX
+                | Effect.EXTENSIONS
+            ):
                 self._check_address(setting)
                 is_known = Location.parse(setting.value) in _locations(self.places)
                 sources = self.with_address(setting, is_chosen=not is_known)
+            case Effect.FILE:
+                choice = FolderSetting("-r", setting.file, setting.value, "requirements")
+                sources = replace(self, chosen=(*self.chosen, choice))
             case Effect.HASH:
                 sources = self._with_hashes(setting)
             case Effect.TORCH | Effect.UNRELATED:
@@ -292,11 +301,13 @@ class Sources:
 
     def _check_address(self, setting: SourceSetting) -> None:
         address = setting.value.rstrip("/")
-        if "{" in address:
+        is_page = setting.effect is Effect.EXTENSIONS
+        if "{" in address and not is_page:
             raise _not_obeyed(
                 setting, "an index without variables, and its login in UV_INDEX or a netrc file"
             )
-        if not re.match(r"(https?://[^/]|file:///|/)", address):
+        forms = r"https?://[^/]" if is_page else r"https?://[^/]|file:///|/"
+        if not re.match(forms, address):
             raise _not_obeyed(setting, "a URL: https://index.example/simple")
         if setting.effect is Effect.FIND_LINKS:
             location = Location.parse(address)
@@ -331,49 +342,14 @@ class Sources:
             case Effect.PACKAGE_INDEX:
                 role = f"the source of {setting.package}"
                 added["package_indexes"] = {**self.package_indexes, setting.package: address}
+            case Effect.EXTENSIONS:
+                role = "a source of extensions"
+                address = _without_login(setting.value)
+                added["extension_sources"] = (*self.extension_sources, address)
         if is_chosen:
             choice = FolderSetting(setting.row.key, setting.file, address, role)
             added["chosen"] = (*self.chosen, choice)
         return replace(self, **added)
-
-    def with_extensions(
-        self,
-        requested: Sequence[str],
-        configured: Sequence[str],
-        file: Path,
-    ) -> Sources:
-        """Add the sources of extensions; raise UsageError for one that is not an address.
-
-        Args:
-            requested: Those that the user gave.
-            configured: Those of a project.
-            file: The file that configures them.
-        """
-        addresses = dict.fromkeys((*requested, *configured))
-        for address in addresses:
-            if not re.match(r"https?://[^/]", address):
-                raise UsageError(
-                    "extension-source",
-                    f"the source of extensions {address!r} is not a URL",
-                    hint="Give a page of files: https://index.example/{name}/",
-                )
-        logins = {**self.logins, **_logins(addresses)}
-        choices = [
-            FolderSetting(
-                key="extension-sources",
-                file=file,
-                value=_without_login(address),
-                role="a source of extensions",
-            )
-            for address in configured
-            if address not in requested
-        ]
-        return replace(
-            self,
-            extension_sources=tuple(map(_without_login, addresses)),
-            chosen=(*self.chosen, *choices),
-            logins=logins,
-        )
 
 
 def read_sources(

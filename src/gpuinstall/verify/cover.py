@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
 from gpuinstall.base.environment_paths import packages_folders
-from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.packages import InstalledPackage, read_packages
-from gpuinstall.environments.proof_record import (
-    ProofRecord,
+from gpuinstall.environments.stamp import (
+    TORCH,
+    FileStamp,
     Stamp,
     file_stamp,
     is_startup_file,
+    loading_variables,
     stamped_python,
     startup_files,
 )
@@ -26,101 +26,37 @@ from gpuinstall.verify.kernels.programs import PROGRAMS
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-_TORCH = "torch"
-_ROOTS = (_TORCH, "numpy")
+_ROOTS = (TORCH, "numpy")
 """A check of torch's own uses numpy, which torch does not require."""
 
 _MODULE = re.compile(r"(\w+)/__init__\.py")
+_LIBRARY = re.compile(r"\.(so|dll|pyd|dylib)(\.|$)")
 _PLUGINS = "[torch.backends]"
 """The entry points that ``import torch`` loads, whatever package they lie in."""
 
 
-@dataclass(frozen=True)
-class ProofCover:
-    """What a proof of an environment, as it is now, loads.
-
-    A package is told from another by its identity: its version, its RECORD and its locked hashes.
-    """
-
-    venv: Path
-    packages: Mapping[str, str]
-    """The identity of torch, and of each package that torch loads, by name."""
-    programs: Mapping[str, str]
-    """The identities of a program and of what it requires beside torch, digested, by module."""
-    files: Mapping[str, Mapping[str, Stamp]]
-    """The stamp of each file that may be loaded, by path below the environment: torch's, and each program's."""
-    startup: Mapping[str, int]
-    """The check sums of what Python runs at its start, by path."""
-
-    def record(self, machine: str, verdict: Mapping[str, Any]) -> ProofRecord:
-        """Return the record of a proof that came to ``verdict`` on the machine of this fingerprint."""
-        return ProofRecord(
-            machine=machine,
-            python=stamped_python(str(self.venv)),
-            packages=self.packages,
-            programs=self.programs,
-            files=self.files,
-            startup=self.startup,
-            verdict=verdict,
-        )
-
-    def keeps(self, record: ProofRecord) -> bool:
-        """Whether torch, and all that it loads, is what a record covers.
-
-        The record is that of another environment, whose files are as it says and were given to this one as links, or
-        as copies if a file system has no links: their inodes do not count.
-        """
-        if record.python != stamped_python(str(self.venv)):
-            return False
-        if self.packages != record.packages or self.startup != record.startup:
-            return False
-        # The programs that are new are tested again; whatever else the proof loads has to be the same.
-        for owner in self.files.keys() - self.new_programs(record):
-            recorded = record.files.get(owner, {})
-            if _sizes_and_times(self.files[owner]) != _sizes_and_times(recorded):
-                return False
-        return True
-
-    def new_programs(self, record: ProofRecord) -> tuple[str, ...]:
-        """Return the modules to be tested that a record does not cover as they are now."""
-        programs = self.programs.items()
-        recorded = record.programs
-        return tuple(module for module, identity in programs if recorded.get(module) != identity)
-
-
-def read_cover(venv: Path, hashes: Mapping[str, Collection[str]]) -> ProofCover:
-    """Read what a proof of an environment covers.
-
-    Args:
-        venv: The environment.
-        hashes: The locked ones of each package.
-    """
+def take_stamp(venv: Path, machine: str) -> Stamp:
+    """Return the stamp of an environment as it is now, on the machine of this fingerprint; nothing of it is proven yet."""
     root = venv.resolve()
     folders = packages_folders(root)
-    packages: dict[str, InstalledPackage] = {}
-    identities: dict[str, str] = {}
-    roots = list(_ROOTS)
-    for package in read_packages(folders):
-        name = package.name
-        packages[name] = package
-        identities[name] = _identity(package, hashes.get(name, ()))
-        if _is_loaded_with_torch(package):
-            roots.append(name)
+    packages = {package.name: package for package in read_packages(folders)}
+    roots = [*_ROOTS, *(name for name in packages if _is_loaded_with_torch(packages[name]))]
     core = _with_requirements(roots, packages)
-    core_names = sorted(core)
-    files = {_TORCH: _stamps([packages[name] for name in core_names], root)}
-    programs = {}
+    own = list(
+        startup_files(str(root), [folder.relative_to(root).as_posix() for folder in folders])
+    )
+    for name in sorted(core):
+        own += [_record_of(packages[name], root), *_libraries_of(packages[name], root)]
+    files = {TORCH: _stamps(own, root)}
     for module, package in program_packages(folders).items():
         beside = _with_requirements([package.name], packages) - core
-        programs[module] = _digest(identities[name] for name in sorted(beside))
-        files[module] = _stamps([package], root)
-    relative_folders = [folder.relative_to(root).as_posix() for folder in folders]
-    return ProofCover(
-        venv=venv,
-        packages={name: identities[name] for name in core_names},
-        programs=programs,
+        files[module] = _stamps([_record_of(packages[name], root) for name in sorted(beside)], root)
+    return Stamp(
+        machine=machine,
+        python=stamped_python(str(root)),
+        variables=loading_variables(),
         files=files,
-        startup=startup_files(str(root), relative_folders),
+        verdict={},
     )
 
 
@@ -151,31 +87,20 @@ def _requirements(package: InstalledPackage) -> Iterator[str]:
             yield canonicalize_name(requirement.name)
 
 
-def _identity(package: InstalledPackage, hashes: Collection[str]) -> str:
-    record = _digest([package.record_text])
-    locked = _digest(sorted(hashes))
-    return f"{package.version} {record} {locked}"
+def _record_of(package: InstalledPackage, root: Path) -> str:
+    return (package.record / "RECORD").relative_to(root).as_posix()
 
 
-def _digest(texts: Iterable[str]) -> str:
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
+def _libraries_of(package: InstalledPackage, root: Path) -> Iterator[str]:
+    """Yield the native libraries of a package, which are what is loaded of it, by their paths below ``root``."""
+    site = package.record.parent.relative_to(root).as_posix()
+    for file in package.files:
+        if _LIBRARY.search(file.path):
+            yield f"{site}/{file.path}"
 
 
-def _stamps(packages: Iterable[InstalledPackage], root: Path) -> dict[str, Stamp]:
-    """Return the stamps of the files of packages, but headers, and the bytecode that Python makes again."""
-    stamps = {}
-    for package in packages:
-        site = package.record.parent.relative_to(root).as_posix()
-        for file in package.files:
-            if "/include/" in file.path or file.path.endswith(".pyc"):
-                continue
-            path = f"{site}/{file.path}"
-            stamps[path] = file_stamp(f"{root}/{path}")
-    return stamps
-
-
-def _sizes_and_times(stamps: Mapping[str, Stamp]) -> dict[str, tuple[int, int]]:
-    return {path: stamp[:2] for path, stamp in stamps.items()}
+def _stamps(paths: Iterable[str], root: Path) -> dict[str, FileStamp]:
+    return {path: file_stamp(f"{root}/{path}") for path in paths}
 
 
 def installed_programs(folders: Sequence[str]) -> tuple[str, ...]:
@@ -191,7 +116,7 @@ def installed_programs(folders: Sequence[str]) -> tuple[str, ...]:
 
 def program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
     """Return the package of each module that a proof tests beside torch, in the order of the modules."""
-    known = load_catalog().family - {_TORCH}
+    known = load_catalog().family - {TORCH}
     programs: dict[str, InstalledPackage] = {}
     for package in read_packages(folders):
         for module in _tested_modules(package, known):
@@ -202,7 +127,7 @@ def program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
 def _tested_modules(package: InstalledPackage, known: Collection[str]) -> list[str]:
     """Return the modules of a package that a proof tests: those of its row, else the one it is imported by."""
     modules = [row.module for row in PROGRAMS if re.fullmatch(row.package, package.name)]
-    is_extension = package.is_native and _TORCH in _requirements(package)
+    is_extension = package.is_native and TORCH in _requirements(package)
     if not modules and (package.name in known or is_extension):
         modules.append(_main_module(package))
     return modules

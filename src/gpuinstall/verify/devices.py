@@ -1,4 +1,4 @@
-"""Which devices are put to the proof, which cannot be tried, and how they fare by their makers' own libraries."""
+"""Which devices are put to the proof, and which cannot be tried."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from gpuinstall.verify.verdict import NO_GPU, THE_CPU
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gpuinstall.base.finding import CheckResult
     from gpuinstall.base.machine import Gpu, Machine
     from gpuinstall.machine.vendors import Vendor
 
@@ -177,13 +176,3 @@ def all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:
         visible=tuple(name for target in whole for name in target.visible),
         vendor=whole[0].vendor,
     )
-
-
-def read_health(targets: Sequence[DeviceTarget]) -> dict[int, tuple[CheckResult, ...]]:
-    """Return how the GPUs that are tried fare by their makers' own libraries, by their indices."""
-    makers = {target.vendor for target in targets if target.on_gpu}
-    health: dict[int, tuple[CheckResult, ...]] = {}
-    for prober in PROBERS:
-        if prober.vendor in makers:
-            health |= prober.health()
-    return health

@@ -6,7 +6,6 @@ torch is not imported to find it.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -24,7 +23,6 @@ from gpuinstall.base.values import dataclass
 from gpuinstall.verify.kernel_run import KERNELS, json_object, last_words
 
 LOOK = KERNELS / "look.py"
-OLDEST_PYTHON = (3, 8)
 
 
 @dataclass(frozen=True)
@@ -134,18 +132,7 @@ def _look(argv: Sequence[str | Path]) -> FoundTorch:
             with suppress(ValueError):
                 return FoundTorch.from_answer(answer)
             break
-    too_old = None if done.status is None else _too_old(python)
-    limit = read_patience(os.environ).look
-    raise _unusable(python, too_old or last_words(done, limit))
-
-
-def _too_old(python: Path) -> str | None:
-    done = process.ask([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
-    match = re.fullmatch(r"([23])\.([0-9]{1,2})", done.out.strip())
-    if match is None or (int(match[1]), int(match[2])) >= OLDEST_PYTHON:
-        return None
-    major, minor = OLDEST_PYTHON
-    return f"it is Python {match[0]}, and the checks need {major}.{minor} or newer"
+    raise _unusable(python, last_words(done, read_patience(os.environ).look))
 
 
 def _unusable(python: Path, reason: str) -> UsageError:

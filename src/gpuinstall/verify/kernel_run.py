@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.reporter import Progress
     from gpuinstall.verify.devices import DeviceTarget
 
-_STATUSES = ("passed", "failed", "skipped", "unproven")
 KERNELS = Path(__file__).parent / "kernels"
 # Under a name that no package has: ``kernels`` is one on the index, and programs import it.
 LAUNCH = """
@@ -58,9 +57,6 @@ class KernelReport:
     """Everything from one child."""
 
     records: tuple[CheckResult, ...] = ()
-    measures: tuple[dict[str, Any], ...] = ()
-    """The numbers that it took."""
-
     architectures: tuple[str, ...] | None = None
     """Those of the build; None if torch could not be imported."""
 
@@ -93,7 +89,7 @@ class KernelRun:
     python: Path
     flags: tuple[str, ...]
     work: str
-    """The table of checks or measurements."""
+    """The table of checks: quick, deep or bench."""
 
     seconds: float
     """After which a child ends itself."""
@@ -177,57 +173,28 @@ class KernelRun:
 
 def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
     """Read a child's lines; a check that began and has no end is the one it crashed, hung or was killed in."""
-    lines = list(filter(None, map(json_object, finished.out.splitlines())))
-    records = [
-        CheckResult(
-            str(line["name"]),
-            "skipped" if line["status"] == "unproven" else line["status"],
-            float(line["seconds"]),
-            message=line.get("message"),
-            evidence=line.get("text") or "",
-        )
-        for line in lines
-        if line.get("status") in _STATUSES
-    ]
+    records = []
+    facts: dict[str, Any] = {}
+    last = "start"
+    for line in filter(None, map(json_object, finished.out.splitlines())):
+        if "name" in line:
+            records.append(CheckResult(**line))
+            last = "exit"
+        else:
+            facts |= line
+            last = line.get("begin", last)
     if not (finished.ok and records):
-        records.append(
-            CheckResult(
-                _unfinished_check(lines),
-                "failed",
-                message=how_it_ended(finished, seconds),
-                evidence=finished.err,
-            )
-        )
-    architectures = _first(lines, "architectures")
-    unproven = [line for line in lines if line.get("status") == "unproven"]
-    loaded: set[str] = set()
-    for line in lines:
-        loaded.update(map(str, line.get("loaded", ())))
+        message = how_it_ended(finished, seconds)
+        records.append(CheckResult(last, "failed", message=message, evidence=finished.err))
+    architectures = facts.get("architectures")
     return KernelReport(
         records=tuple(records),
-        measures=tuple(line for line in lines if "measure" in line),
-        architectures=None if architectures is None else tuple(map(str, architectures)),
-        architecture=_first(lines, "architecture"),
+        architectures=None if architectures is None else tuple(architectures),
+        architecture=facts.get("architecture"),
         hung=finished.status is None or (not finished.ok and TIMEOUT in finished.err),
-        loaded=frozenset(loaded),
-        unproven=_first(unproven, "message"),
+        loaded=frozenset(facts.get("loaded", ())),
+        unproven=facts.get("unproven"),
     )
-
-
-def _first(lines: Sequence[dict[str, Any]], key: str) -> Any:
-    return next((line[key] for line in lines if key in line), None)
-
-
-def _unfinished_check(lines: Sequence[dict[str, Any]]) -> str:
-    """Return the check that began last and has no end; before the first it is the start, after the last the exit."""
-    ended = {line["name"] for line in lines if "name" in line}
-    name = "start"
-    for line in reversed(lines):
-        if "begin" in line:
-            if line["begin"] not in ended:
-                return str(line["begin"])
-            name = "exit"
-    return name
 
 
 def json_object(line: str) -> dict[str, Any] | None:

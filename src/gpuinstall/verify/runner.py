@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.backend import CPU
 from gpuinstall.base.environment_paths import environment_of, made_for
 from gpuinstall.base.finding import CheckResult
+from gpuinstall.base.patience import read_patience
 from gpuinstall.base.reporter import Reporter, SilentReporter
 from gpuinstall.base.shell import quoted
+from gpuinstall.base.text import some
 from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.packages import read_packages
@@ -24,7 +26,6 @@ from gpuinstall.verify.devices import (
     DeviceTarget,
     all_gpus_target,
     device_targets,
-    read_health,
 )
 from gpuinstall.verify.diagnosis import (
     ProofContext,
@@ -41,7 +42,7 @@ from gpuinstall.verify.kernels.main import table
 from gpuinstall.verify.verdict import MACHINE, Device, Verdict, VerifiedEnvironment
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from gpuinstall.base.finding import Finding
     from gpuinstall.base.machine import Machine
@@ -56,9 +57,9 @@ def verify_environment(
     for_cpu: bool = False,
     gpus: tuple[int, ...] | None = None,
     deep: bool = False,
+    bench: bool = False,
     surroundings: bool = False,
     expected_build: Build | None = None,
-    wheels: Mapping[str, Path] | None = None,
     seconds: float | None = None,
     programs: Collection[str] | None = None,
     reporter: Reporter | None = None,
@@ -68,10 +69,10 @@ def verify_environment(
     Args:
         for_cpu: the environment was made for the CPU.
         gpus: the indices of the GPUs; None: all.
-        deep: run further checks, and compare the files with what was installed.
+        deep: run further checks, and compare the files with the lists of their installations.
+        bench: only measure, one device after another: each check's message is a number with its unit.
         surroundings: that a program started in this folder would import another torch is a fault, not a warning.
         expected_build: what the environment was made of, if that is known.
-        wheels: the locked ones that lie here, which ``deep`` compares the files with.
         seconds: the time for each device.
         programs: modules that alone are to be tested, in an environment whose torch was proven before.
 
@@ -79,6 +80,8 @@ def verify_environment(
         UsageError: if ``python`` is no interpreter.
     """
     reporter = reporter or SilentReporter()
+    limit = read_patience(os.environ).look
+    reporter.wait(f"asking {python} which torch it has, at most {limit:.0f} s")
     interpreter = inspect_interpreter(python)
     torch = interpreter.tested
     proof = ProofContext(
@@ -90,23 +93,14 @@ def verify_environment(
     on_cpu = for_cpu or _is_for_cpu(proof)
     targets: tuple[DeviceTarget, ...] = (CPU_TARGET,)
     if not on_cpu:
-        targets = device_targets(
-            machine,
-            kind=torch.kind,
-            gpus=gpus,
-            environ=os.environ,
-        )
+        targets = device_targets(machine, kind=torch.kind, gpus=gpus, environ=os.environ)
         if _leaves_idle(targets, proof):
             devices = [wrong_build(target, proof) for target in targets]
-            devices = fail_devices(devices, machine.refusing)
-            return Verdict(_tested(torch), tuple(devices))
-    work = "deep" if deep else "quick"
-    run = KernelRun(
-        python,
-        _flags(interpreter),
-        work,
-        seconds or KERNEL_SECONDS[work],
-    )
+            return Verdict(_tested(torch), fail_devices(devices, machine.refusing))
+    work = "bench" if bench else "deep" if deep else "quick"
+    run = KernelRun(python, _flags(interpreter), work, seconds or KERNEL_SECONDS[work])
+    if bench:
+        return Verdict(_tested(torch), tuple(_measure(run, targets, proof, reporter)))
     if programs:
         reporter.wait(f"testing {', '.join(programs)}")
         devices = [
@@ -114,35 +108,15 @@ def verify_environment(
         ]
         devices = prove_programs(devices, targets, run, proof, programs)
         return Verdict(_tested(torch), tuple(devices))
-    reports = _run_kernels(run, targets, reporter)
-    if any(report.architectures is None for report in reports):
-        proof = replace(proof, missing=_missing_files(torch))
-    devices = [
-        diagnose(target, report, proof) for target, report in zip(targets, reports, strict=True)
-    ]
-    _warn_of_unsteady(devices, reporter)
-    devices = prove_programs(
-        devices,
-        targets,
-        run,
-        proof,
-        installed_programs(torch.path),
-    )
+    devices, reports = _prove_torch(run, targets, proof, reporter)
+    devices = prove_programs(devices, targets, run, proof, installed_programs(torch.path))
     if deep:
-        devices = _with_health(devices, targets, proof)
         devices = _with_all_gpus(devices, targets, run, proof)
-        devices = _with_files(devices, proof, wheels or {}, reporter)
+        devices = _with_files(devices, proof, reporter)
     tested = _tested(torch, reports)
     if not on_cpu:
-        devices = fail_devices(devices, machine.refusing)
         build = expected_build or build_of(proof)
-        devices = confirm(
-            devices,
-            tested.architectures,
-            build,
-            proof,
-            reporter,
-        )
+        devices = confirm(devices, tested.architectures, build, proof, reporter)
     if for_cpu and machine.gpus:
         names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
         message = f"the environment was made for the CPU, as requested, and does not use {names}"
@@ -150,11 +124,42 @@ def verify_environment(
         devices = _with_check(devices, CheckResult("build", "passed", message=message))
     loaded = frozenset[str]().union(*(report.loaded for report in reports))
     disturbing = interference(interpreter, loaded)
-    if disturbing and surroundings:
-        devices = _with_check(devices, _surroundings_check(disturbing, proof))
-    elif disturbing:
-        reporter.warn(disturbing.message)
-    return Verdict(tested, tuple(devices))
+    if disturbing:
+        devices = _with_surroundings(devices, disturbing, proof, None if surroundings else reporter)
+    return Verdict(tested, fail_devices(devices, () if on_cpu else machine.refusing))
+
+
+def _prove_torch(
+    run: KernelRun,
+    targets: Sequence[DeviceTarget],
+    proof: ProofContext,
+    reporter: Reporter,
+) -> tuple[list[Device], Sequence[KernelReport]]:
+    """Run the checks of torch itself on every device."""
+    reports = _run_kernels(run, targets, reporter)
+    if any(report.architectures is None for report in reports):
+        proof = replace(proof, missing=_missing_files(proof.torch))
+    devices = []
+    for target, report in zip(targets, reports, strict=True):
+        device = diagnose(target, report, proof)
+        for check in device.checks:
+            if check.status == "passed" and check.evidence:
+                # What computes wrongly once may do so again.
+                reporter.warn(f"{device.label}: {check.name} {check.message}")
+        devices.append(device)
+    return devices, reports
+
+
+def _measure(
+    run: KernelRun,
+    targets: Sequence[DeviceTarget],
+    proof: ProofContext,
+    reporter: Reporter,
+) -> Iterator[Device]:
+    for target in targets:
+        reporter.wait(f"measuring {target.name}")
+        (report,) = run.run_all([target])
+        yield diagnose(target, report, proof)
 
 
 def _is_for_cpu(proof: ProofContext) -> bool:
@@ -239,14 +244,6 @@ def _missing_files(torch: FoundTorch) -> tuple[str, ...]:
     return ()
 
 
-def _warn_of_unsteady(devices: Iterable[Device], reporter: Reporter) -> None:
-    """Warn of checks that failed once and then passed: what computes wrongly once may do so again."""
-    for device in devices:
-        for check in device.unsteady:
-            advice = ". ".join(map(str, check.fixes))
-            reporter.warn(f"{device.label}: {check.name} {check.message}. {advice}")
-
-
 def prove_programs(
     devices: Sequence[Device],
     targets: Sequence[DeviceTarget],
@@ -291,26 +288,6 @@ def _with_check(devices: Sequence[Device], check: CheckResult) -> list[Device]:
     return [device.with_checks([check]) for device in devices]
 
 
-def _with_health(
-    devices: Sequence[Device],
-    targets: Sequence[DeviceTarget],
-    proof: ProofContext,
-) -> list[Device]:
-    """Add what the makers' own libraries tell of each GPU."""
-    health = read_health(targets)
-    examined = []
-    for device in devices:
-        checks = health.get(device.index, ())
-        examined.append(device.with_checks(_with_fix(check, proof) for check in checks))
-    return examined
-
-
-def _with_fix(check: CheckResult, proof: ProofContext) -> CheckResult:
-    if check.status != "failed":
-        return check
-    return proof.failed(check.name, check.message or "", check.id)
-
-
 def _with_all_gpus(
     devices: list[Device],
     targets: Sequence[DeviceTarget],
@@ -332,32 +309,31 @@ def _with_all_gpus(
 def _with_files(
     devices: list[Device],
     proof: ProofContext,
-    wheels: Mapping[str, Path],
     reporter: Reporter,
 ) -> list[Device]:
     """Fail every device if the files of torch, or of its family, are not those that were installed."""
     torch = proof.torch.torch
     if torch is None:
         return devices
-    site = Path(torch).parent.parent
-    altered = list(
-        altered_files(
-            site,
-            load_catalog().family,
-            wheels,
-            reporter,
-        )
-    )
+    altered = list(altered_files(Path(torch).parent.parent, load_catalog().family, reporter))
     if not altered:
         return devices
-    names = ", ".join(altered[:3])
-    message = f"{len(altered)} files differ from those that were installed: {names}"
+    message = f"not as they were installed: {some(altered)}"
     return _with_check(devices, proof.failed("files", message, code="torch-damaged"))
 
 
-def _surroundings_check(disturbing: Finding, proof: ProofContext) -> CheckResult:
+def _with_surroundings(
+    devices: list[Device],
+    disturbing: Finding,
+    proof: ProofContext,
+    reporter: Reporter | None,
+) -> list[Device]:
+    """Fail every device by what stands in the way of programs that start in this folder, or warn a reporter of it."""
+    if reporter:
+        reporter.warn(disturbing.message)
+        return devices
     path = disturbing.evidence or ""
-    return proof.failed(
+    check = proof.failed(
         "surroundings",
         disturbing.message,
         "F46",
@@ -365,19 +341,13 @@ def _surroundings_check(disturbing: Finding, proof: ProofContext) -> CheckResult
         path=quoted(path),
         moved=quoted(f"{path}.away"),
     )
+    return _with_check(devices, check)
 
 
-def fail_devices(devices: Sequence[Device], refusing: Sequence[Finding]) -> list[Device]:
+def fail_devices(devices: Sequence[Device], refusing: Sequence[Finding]) -> tuple[Device, ...]:
     """Fail every device of a machine that is refused as a whole, whatever torch says about it."""
     if not refusing:
-        return list(devices)
+        return tuple(devices)
     fault = refusing[0]
-    check = CheckResult(
-        MACHINE,
-        "failed",
-        0.0,
-        fault.message,
-        id=fault.id,
-        fixes=fault.fixes,
-    )
-    return [replace(device, checks=(check, *device.checks)) for device in devices]
+    check = CheckResult(MACHINE, "failed", 0.0, fault.message, id=fault.id, fixes=fault.fixes)
+    return tuple(replace(device, checks=(check, *device.checks)) for device in devices)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Literal
 
+from gpuinstall.base.codec import write_object
 from gpuinstall.base.finding import CheckResult, Finding
+from gpuinstall.base.units import number_of
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.table import load_failures
 
@@ -41,6 +44,17 @@ class Device:
         return self.name if self.name in {THE_CPU, NO_GPU} else f"GPU {self.index}"
 
     @property
+    def outcome(self) -> str:
+        """What became of it, with the one count of checks that people read: ``passed, 14 checks``."""
+        statuses = Counter(check.status for check in self.checks)
+        if self.status == "failed":
+            return f"failed in {statuses['failed']} of {number_of(len(self.checks), 'check')}"
+        if self.status == "unproven":
+            return f"unproven: {self.unproven}" if self.unproven else "unproven"
+        skipped = f", {statuses['skipped']} skipped" if statuses["skipped"] else ""
+        return f"passed, {number_of(statuses['passed'], 'check')}{skipped}"
+
+    @property
     def faults(self) -> tuple[Finding, ...]:
         """The checks that failed, grouped by cause, or by message if no cause is known."""
         groups: dict[str, list[CheckResult]] = {}
@@ -49,10 +63,14 @@ class Device:
                 groups.setdefault(check.id or check.message or "failed", []).append(check)
         return tuple(map(_fault, groups.values()))
 
-    @property
-    def unsteady(self) -> tuple[CheckResult, ...]:
-        """The checks that failed once and then passed."""
-        return tuple(check for check in self.checks if check.status == "passed" and check.fixes)
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as the Verdict document has it."""
+        return {
+            "index": self.index,
+            "name": self.name,
+            "status": self.status,
+            "checks": [check.to_dict() for check in self.checks],
+        }
 
     def with_checks(self, checks: Iterable[CheckResult]) -> Device:
         """Return the same device with further checks."""
@@ -113,22 +131,11 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the Verdict document."""
-        environment = asdict(self.environment)
-        environment["architectures"] = list(self.environment.architectures)
-        devices = [
-            {
-                "index": device.index,
-                "name": device.name,
-                "status": device.status,
-                "checks": [check.to_dict() for check in device.checks],
-            }
-            for device in self.devices
-        ]
         return {
             "schema": VERDICT_SCHEMA,
             "status": self.status,
-            "environment": environment,
-            "devices": devices,
+            "environment": write_object(self.environment),
+            "devices": [device.to_dict() for device in self.devices],
         }
 
 

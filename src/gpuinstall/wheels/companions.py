@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from gpuinstall.base.codec import read_object
 from gpuinstall.base.values import dataclass
 from gpuinstall.wheels.gpu_code import ordered, read_fatbins
-from gpuinstall.wheels.needs import Needs, load_libraries, name_cuda, read_needs
+from gpuinstall.wheels.needs import (
+    Needs,
+    TorchNeeds,
+    load_libraries,
+    name_cuda,
+    own_cuda,
+    read_needs,
+)
 from gpuinstall.wheels.pe import without_relocatable
 from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator
 
     from gpuinstall.wheels.wheel_reader import WheelReader
 
-    _Pattern = re.Pattern[str]
 
+_Pattern = re.Pattern[str]
 _LIBRARY = re.compile(r"[\w./+-]{1,250}\.(so(\.\d+)*|dll|pyd)", re.ASCII)
 _CUDA_IN_NAME = re.compile(r"-(gpu|cu(da)?\d*x?)(?=-|$)", re.ASCII)
 """What the name of a package says of its code, and that of its module does not."""
@@ -39,11 +49,30 @@ _MOST = 128 << 20
 
 
 @dataclass(frozen=True)
-class CompanionCode:
-    """The GPU code of a package; empty if it has none."""
+class WheelFacts:
+    """What the native code of a wheel has and needs: all that rules are told of its bytes."""
+
+    architectures: tuple[str, ...] = ()
+    cuda: str | None = None
+    """The CUDA that it was made with, or the one that its PTX requires of the driver."""
+    witness: str | None = None
+    """The library that answers for the wheel."""
+    is_whole: bool = True
+    """Whether all that answers was read."""
+    needs: tuple[str, ...] = ()
+    """The libraries that its code is linked to and does not bring."""
+    opens: tuple[str, ...] = ()
+    """The libraries that a string alone names."""
+    glibc: str | None = None
+    torch: TorchNeeds = TorchNeeds()
+
+
+@dataclass(frozen=True)
+class _LibraryCode:
+    """The GPU code of a library, or of a module; empty if it has none."""
 
     member: str | None = None
-    """The library that answers for the package."""
+    """The library that answers."""
     architectures: tuple[str, ...] = ()
     cuda: str | None = None
     """The version that its PTX requires of the driver."""
@@ -51,8 +80,6 @@ class CompanionCode:
     """The libraries that its strings name."""
     is_whole: bool = True
     """Whether all of the library was read."""
-    unlinked: tuple[str, ...] = ()
-    """The code of parts, which a driver would have to link to run it."""
     size: int = 0
     """Of the library, in bytes."""
 
@@ -62,60 +89,114 @@ class CompanionCode:
         return any(name.startswith("compute_") for name in self.architectures)
 
 
+def _pattern(text: str) -> _Pattern:
+    return re.compile(text, re.ASCII)
+
+
+def _any_case(text: str) -> _Pattern:
+    return re.compile(text, re.IGNORECASE)
+
+
+def _sonames(names: str) -> _Pattern:
+    return re.compile(rf"({names})\.so\.\d+")
+
+
+_Whole = Annotated[_Pattern, _pattern]
+_Specifiers = Annotated[SpecifierSet, SpecifierSet]
+
+
+class Member(NamedTuple):
+    """Packages, with those of their libraries that answer for them."""
+
+    package: _Whole
+    member: _Whole
+
+
+class OptionalPart(NamedTuple):
+    """A part that a package does without."""
+
+    part: Annotated[_Pattern, _any_case]
+
+
+class OpenedLibraries(NamedTuple):
+    """What a package opens by name alone, and does nothing without."""
+
+    libraries: Annotated[_Pattern, _sonames]
+    since: Mapping[str, str]
+    """The CUDA of these libraries, by the version since which it is so, the newest first."""
+
+
+class Statement(NamedTuple):
+    """What the makers of a package state, by the version since which it is so, the newest first."""
+
+    since: Mapping[str, str]
+    """The CUDA."""
+    lowest: Mapping[str, str] = MappingProxyType({})
+    """The lowest compute capability."""
+
+
+class Clash(NamedTuple):
+    """Packages, and the versions of them, that do not go together; with why not."""
+
+    package: _Whole
+    other: str
+    why: str
+    versions: _Specifiers = SpecifierSet()
+    other_versions: _Specifiers = SpecifierSet()
+
+
 @dataclass(frozen=True)
 class Members:
     """The table as shipped, ``members.toml``; the patterns match whole names, but for ``optional``."""
 
-    rows: tuple[tuple[_Pattern, _Pattern], ...]
-    """Packages, with those of their libraries that answer for them."""
-    optional: _Pattern
-    """Parts that a package does without."""
-    of_isa: Mapping[str, str]
-    """The CUDA that brought a version of PTX's ISA."""
-    runtime: _Pattern
+    members: tuple[Member, ...]
+    optional: tuple[OptionalPart, ...]
+    cuda_of_isa: Mapping[str, Any]
+    """``versions`` has the CUDA that brought a version of PTX's ISA."""
+    runtime: _Whole
     """The packages that bring CUDA's runtime."""
-    with_torch: _Pattern
+    with_torch: _Whole
     """The packages that torch's own build answers for."""
-    not_pinned: _Pattern
+    not_pinned: _Whole
     """Those of them that it answers for in its own version alone."""
-    compiled_beside: _Pattern
+    compiled_beside: _Whole
     """What requires one of these may have GPU code although no row names it."""
-    opened: Mapping[str, Mapping[str, str]]
-    """By package: the CUDA whose libraries it opens by name alone, by the version since which it is so."""
-    stated: Mapping[str, Mapping[str, str]]
-    """By package: the CUDA that its makers state, by the version since which it is so."""
-    lowest: Mapping[str, Mapping[str, str]]
-    """By package: the lowest compute capability that its makers state, by the version since which it is so."""
-    must_open: Mapping[str, _Pattern]
-    """By package: the libraries that it opens by name and does nothing without."""
-    pairs: tuple[tuple[_Pattern, SpecifierSet, str, SpecifierSet, str], ...]
-    """Packages, and the versions of them, that do not go together; with why not."""
+    opened: Mapping[str, OpenedLibraries]
+    """By package."""
+    stated: Mapping[str, Statement]
+    """By package."""
+    pairs: tuple[Clash, ...]
+
+    @property
+    def must_open(self) -> Mapping[str, _Pattern]:
+        """The libraries that packages open by name and do nothing without."""
+        return {package: row.libraries for package, row in self.opened.items()}
 
     def clashes(self, versions: Mapping[str, str]) -> Iterator[str]:
         """Yield which of some packages do not go together, and why, although no METADATA says so."""
-        for pattern, specifier, other_name, other_specifier, why in self.pairs:
+        for pair in self.pairs:
             for name, version in versions.items():
-                match = pattern.fullmatch(name)
-                other = match and match.expand(other_name)
+                match = pair.package.fullmatch(name)
+                other = match and match.expand(pair.other)
                 if other is None or other not in versions:
                     continue
-                if specifier.contains(version, prereleases=True) and other_specifier.contains(
-                    versions[other], prereleases=True
-                ):
-                    yield f"{name} {version} and {other} {versions[other]} do not go together: {why}"
+                is_meant = pair.versions.contains(version, prereleases=True)
+                if is_meant and pair.other_versions.contains(versions[other], prereleases=True):
+                    pairing = f"{name} {version} and {other} {versions[other]}"
+                    yield f"{pairing} do not go together: {pair.why}"
 
     def cuda(self, package: str, version: Version) -> str | None:
         """Return the CUDA of a version of a package that its files do not tell: as its maker says, or as its name."""
-        # The newest version comes first.
-        rows = self.opened.get(package) or self.stated.get(package, {})
-        for since, cuda in rows.items():
+        row = self.opened.get(package) or self.stated.get(package)
+        for since, cuda in row.since.items() if row else ():
             if version >= Version(since):
                 return cuda
         return name_cuda(package)
 
     def lowest_capability(self, package: str, version: Version) -> str | None:
         """Return the lowest compute capability that the makers of a version state."""
-        for since, capability in self.lowest.get(package, {}).items():
+        row = self.stated.get(package)
+        for since, capability in row.lowest.items() if row else ():
             if version >= Version(since):
                 return capability
         return None
@@ -137,12 +218,12 @@ class Members:
         """Whether a library is a part that a package does without, and not what the package is named after."""
         if self.is_optional_package(package):
             return False
-        return self.optional.search(library) is not None
+        return any(row.part.search(library) for row in self.optional)
 
     def is_optional_package(self, package: str) -> bool:
         """Whether a package is itself what others have as an optional part."""
         name = package.replace("-", "_")
-        return self.optional.search(name) is not None
+        return any(row.part.search(name) for row in self.optional)
 
     def answering(
         self,
@@ -159,7 +240,7 @@ class Members:
         return matches
 
     def _libraries_of(self, package: str) -> list[_Pattern]:
-        return [library for packages, library in self.rows if packages.fullmatch(package)]
+        return [row.member for row in self.members if row.package.fullmatch(package)]
 
 
 @cache
@@ -168,42 +249,7 @@ def load_members() -> Members:
     import tomli
 
     text = Path(__file__).with_name("members.toml").read_text("utf-8")
-    table = tomli.loads(text)
-    rows = []
-    for row in table["members"]:
-        packages = re.compile(row["package"])
-        libraries = re.compile(row["member"], re.ASCII)
-        rows.append((packages, libraries))
-    opened = {}
-    must_open = {}
-    for package, row in table["opened"].items():
-        opened[package] = row["since"]
-        must_open[package] = re.compile(rf"({row['libraries']})\.so\.\d+")
-    stated = {}
-    lowest = {}
-    for package, row in table["stated"].items():
-        stated[package] = row["since"]
-        lowest[package] = row.get("lowest", {})
-    optional = "|".join(row["part"] for row in table["optional"])
-    pairs = []
-    for row in table["pairs"]:
-        versions = SpecifierSet(row.get("versions", ""))
-        others = SpecifierSet(row.get("other_versions", ""))
-        pairs.append((re.compile(row["package"]), versions, row["other"], others, row["why"]))
-    return Members(
-        rows=tuple(rows),
-        optional=re.compile(optional, re.IGNORECASE),
-        of_isa=table["cuda_of_isa"]["versions"],
-        runtime=re.compile(table["runtime"]["packages"]),
-        with_torch=re.compile(table["with_torch"]),
-        not_pinned=re.compile(table["not_pinned"]),
-        compiled_beside=re.compile(table["compiled_beside"]),
-        opened=opened,
-        stated=stated,
-        lowest=lowest,
-        must_open=must_open,
-        pairs=tuple(pairs),
-    )
+    return read_object(Members, tomli.loads(text))
 
 
 def read_package(
@@ -213,7 +259,7 @@ def read_package(
     may_have_code: bool,
     cuda: str | None = None,
     whole: bool = False,
-) -> tuple[CompanionCode, Needs]:
+) -> WheelFacts:
     """Return what the native code of a wheel has and needs: that of the libraries that decide whether it runs.
 
     Args:
@@ -232,13 +278,13 @@ def read_package(
         # Of its libraries, one for each CUDA, only that of this one counts.
         nearest = _for_cuda(answering, cuda)
         names = [nearest] if nearest else []
-        return read_code(wheel, names, whole=whole), read_needs(wheel, names)
+        return _facts(_read_code(wheel, names, whole=whole), read_needs(wheel, names))
     deciding = deciding_libraries(package, wheel.members)
     needs = read_needs(wheel, deciding)
     if not (needs.is_for_gpus or may_have_code):
-        return CompanionCode(), needs
+        return _facts(_LibraryCode(), needs)
     if answering:
-        return read_code(wheel, [answering[0][0]], whole=whole), needs
+        return _facts(_read_code(wheel, [answering[0][0]], whole=whole), needs)
     # What auditwheel calls a library of others may be the package's own.
     own = {name for name in needs.paths if not load_libraries().row(_file_name(name))} or {
         *deciding
@@ -247,7 +293,21 @@ def read_package(
         # Parts that it does without have no say against a GPU, but for one.
         modules = {*map(_module, deciding)}
         own |= {name for name in wheel.members if _is_part(name, modules)}
-    return read_code(wheel, own, whole=whole), needs
+    return _facts(_read_code(wheel, own, whole=whole), needs)
+
+
+def _facts(code: _LibraryCode, needs: Needs) -> WheelFacts:
+    opens = {*needs.opened, *code.opened}.difference(needs.libraries)
+    return WheelFacts(
+        architectures=code.architectures,
+        cuda=own_cuda(needs, code.opened, code.cuda),
+        witness=code.member,
+        is_whole=code.is_whole,
+        needs=needs.libraries,
+        opens=tuple(sorted(opens)),
+        glibc=needs.glibc,
+        torch=needs.torch,
+    )
 
 
 def deciding_libraries(package: str, names: Iterable[str]) -> list[str]:
@@ -272,27 +332,28 @@ def deciding_libraries(package: str, names: Iterable[str]) -> list[str]:
     return namesakes or own or libraries
 
 
-def read_tables(wheel: WheelReader, package: str) -> Needs:
+def read_tables(wheel: WheelReader, package: str) -> WheelFacts:
     """Return what one library of a wheel needs: the one that answers for the package, else its largest own one.
 
     Raises:
         WheelError: if the wheel is malformed.
     """
     members = load_members()
+    unread = _LibraryCode(is_whole=False)
     if members.has_runtimes_apart(package):
-        return Needs()
+        return _facts(unread, Needs())
     names = [match[0] for match in members.answering(package, wheel.members)]
     names = names or deciding_libraries(package, wheel.members)
     largest = sorted(names, key=lambda name: wheel.members[name].file_size)[-1:]
-    return read_needs(wheel, largest)
+    return _facts(unread, read_needs(wheel, largest))
 
 
-def read_code(
+def _read_code(
     wheel: WheelReader,
     libraries: Collection[str],
     *,
     whole: bool = False,
-) -> CompanionCode:
+) -> _LibraryCode:
     """Return the GPU code of a module.
 
     Args:
@@ -314,7 +375,7 @@ def read_code(
     return _joined(codes)
 
 
-def _joined(codes: Iterable[CompanionCode]) -> CompanionCode:
+def _joined(codes: Iterable[_LibraryCode]) -> _LibraryCode:
     """Return the code of a module, of that of its libraries.
 
     Machine code counts that any of them has: kernels for one chip stand beside those for the others. PTX counts if
@@ -323,20 +384,18 @@ def _joined(codes: Iterable[CompanionCode]) -> CompanionCode:
     codes = list(codes)
     compiled = [code for code in codes if code.architectures]
     is_whole = all(code.is_whole for code in codes)
-    unlinked = {name for code in codes for name in code.unlinked}
     if not compiled:
-        return CompanionCode(is_whole=is_whole, unlinked=ordered(unlinked))
+        return _LibraryCode(is_whole=is_whole)
     portable = [code for code in compiled if code.is_portable]
     of_most = 2 * sum(code.size for code in portable) >= sum(code.size for code in compiled)
     names = {name for code in compiled for name in code.architectures}
     architectures = {name for name in names if of_most or not name.startswith("compute_")}
-    return CompanionCode(
+    return _LibraryCode(
         member=compiled[0].member,
         architectures=ordered(architectures),
         cuda=next((code.cuda for code in compiled if code.cuda), None),
         opened=frozenset().union(*(code.opened for code in compiled)),
         is_whole=is_whole,
-        unlinked=ordered(unlinked - names),
     )
 
 
@@ -372,7 +431,7 @@ def _for_cuda(
     return by_number[nearest]
 
 
-def _read_library(wheel: WheelReader, name: str, *, whole: bool) -> CompanionCode:
+def _read_library(wheel: WheelReader, name: str, *, whole: bool) -> _LibraryCode:
     """Return the GPU code of a library; not ``whole``: of its beginning, if nothing tells that it has any."""
     opened = set[str]()
     size = wheel.members[name].file_size
@@ -381,13 +440,12 @@ def _read_library(wheel: WheelReader, name: str, *, whole: bool) -> CompanionCod
         part = _Part(pieces)
         noted = _note_libraries(part, opened, most)
         code = read_fatbins(without_relocatable(noted), whole=whole)
-    return CompanionCode(
+    return _LibraryCode(
         member=name if code.architectures else None,
         architectures=code.architectures,
         cuda=_cuda_of_isa(code.isa),
         opened=frozenset(opened),
         is_whole=code.is_whole and size <= most and not part.is_cut,
-        unlinked=code.unlinked,
         size=size,
     )
 
@@ -412,7 +470,7 @@ def _cuda_of_isa(isa: tuple[int, int] | None) -> str | None:
     """Return the CUDA that brought a version of PTX's ISA; of one newer than the table, the newest that is known."""
     if isa is None:
         return None
-    of_isa = load_members().of_isa
+    of_isa: Mapping[str, str] = load_members().cuda_of_isa["versions"]
     major, minor = isa
     newest = max(tuple(map(int, text.split("."))) for text in of_isa)
     if isa > newest:

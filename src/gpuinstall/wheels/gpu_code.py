@@ -55,8 +55,6 @@ class FatbinCode(NamedTuple):
     """The newest ISA version of its PTX, ``(8, 7)``; None if there is no PTX."""
     is_whole: bool = True
     """Whether all of it was read: only then it has no other architectures."""
-    unlinked: tuple[str, ...] = ()
-    """The code of parts, which a driver would have to link to run it."""
 
 
 def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
@@ -72,12 +70,8 @@ def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
     """
     counts = Counter[tuple[str, ...]]()
     versions = set()
-    unlinked = set[str]()
     is_whole = True
     for code in read_containers(pieces):
-        unlinked.update(code.unlinked)
-        if not code.architectures:
-            continue
         counts[code.architectures] += 1
         if code.isa:
             versions.add(code.isa)
@@ -86,18 +80,13 @@ def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
             is_whole = False
             break
     if not counts:
-        return FatbinCode(unlinked=ordered(unlinked))
+        return FatbinCode()
     isa = max(versions, default=None)
     if whole or is_whole:
         architectures = ordered(_frequent(counts))
     else:
         [(architectures, _)] = counts.most_common(1)
-    return FatbinCode(
-        architectures,
-        isa=isa,
-        is_whole=is_whole,
-        unlinked=ordered(unlinked.difference(architectures)),
-    )
+    return FatbinCode(architectures, isa=isa, is_whole=is_whole)
 
 
 def _frequent(counts: Counter[tuple[str, ...]]) -> set[str]:
@@ -133,9 +122,8 @@ def read_containers(pieces: Iterable[bytes]) -> Iterator[FatbinCode]:
 
 
 def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
-    """Return the code of a container; None if it has no entries, or they do not fill it exactly."""
+    """Return the code of a container; None if it has none but parts, or its entries do not fill it exactly."""
     names = set()
-    unlinked = set()
     versions = set()
     while left > 0:
         entry = _read_entry(data, left)
@@ -143,18 +131,13 @@ def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
             return None
         left -= entry.size
         if entry.is_part:
-            unlinked.add(entry.name)
             continue
         names.add(entry.name)
         if entry.isa:
             versions.add(entry.isa)
-    if not names and not unlinked:
+    if not names:
         return None
-    return FatbinCode(
-        ordered(names),
-        isa=max(versions, default=None),
-        unlinked=ordered(unlinked),
-    )
+    return FatbinCode(ordered(names), isa=max(versions, default=None))
 
 
 class _Entry(NamedTuple):

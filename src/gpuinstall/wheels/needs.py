@@ -7,8 +7,9 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 from posixpath import basename
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
+from gpuinstall.base.codec import one_of, read_object, write_object
 from gpuinstall.base.values import dataclass
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
 from gpuinstall.wheels.torch_abi import (
@@ -53,9 +54,9 @@ class SharedLibrary(NamedTuple):
     """A row of ``libraries.toml``."""
 
     package: str
-    ahead: int | None
+    cuda: int | None = None
     """How far CUDA's major is ahead of the library's; None if that does not tell it."""
-    plain_from: int
+    plain_from: int = 1000
     """The CUDA major from which the package's name carries none."""
 
     def package_for(self, cuda: int | None) -> str | None:
@@ -95,8 +96,8 @@ class SharedLibraries(NamedTuple):
             return int(windows[1])
         row = self.row(library)
         version = re.search(r"\.so\.(\d+)(\.|$)", library)
-        if row and row.ahead is not None and version:
-            return int(version[1]) + row.ahead
+        if row and row.cuda is not None and version:
+            return int(version[1]) + row.cuda
         return None
 
     def cuda_majors(self, libraries: Iterable[str]) -> set[int]:
@@ -132,13 +133,7 @@ def load_libraries() -> SharedLibraries:
 
     text = Path(__file__).with_name("libraries.toml").read_text("utf-8")
     table = tomli.loads(text)
-    rows = {}
-    for row in table["libraries"]:
-        rows[row["name"]] = SharedLibrary(
-            row["package"],
-            ahead=row.get("cuda"),
-            plain_from=row.get("plain_from", 1000),
-        )
+    rows = {row["name"]: read_object(SharedLibrary, row) for row in table["libraries"]}
     names = "|".join(sorted(rows, key=len, reverse=True)).encode()
     # Begins with bytes that are the same for all of them: those alone are searched for, ten times as fast.
     opened = rb"\0((?:%b)(?:_[a-z_]+)?\.so\.\d[\d.]{0,15})(?=\0)" % names
@@ -155,13 +150,17 @@ def load_libraries() -> SharedLibraries:
 class TorchNeeds:
     """Which torch a file's code loads beside."""
 
-    kind: TorchKind = "none"
+    kind: Annotated[TorchKind, one_of("stable", "ordinary", "none", "unknown")] = "none"
     """``unknown`` is a file of which a library was not read."""
     oldest: str | None = None
     """``stable`` code loads beside it and every newer one; None if that is newer than the table."""
-    fits: tuple[str, ...] | None = None
+    fits: tuple[str, ...] = ()
     """The minor releases that have every name of ``ordinary`` code, of those ``judged``."""
     judged: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write it as a row holds it, without what it does not tell."""
+        return write_object(self, optional=("oldest", "fits", "judged"))
 
     @property
     def torches(self) -> str:
@@ -184,7 +183,7 @@ class TorchNeeds:
             return _number(minor) >= _number(self.oldest)
         if minor not in self.judged:
             return None
-        return minor in (self.fits or ())
+        return minor in self.fits
 
 
 @dataclass(frozen=True)

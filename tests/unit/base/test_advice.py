@@ -1,7 +1,5 @@
 """What is advised is a command that can be pasted, or a sentence that says what to change."""
 
-from __future__ import annotations
-
 import ast
 import re
 from difflib import get_close_matches
@@ -66,10 +64,10 @@ def test_a_requirement_in_conda_s_spelling_is_answered_with_the_right_one(typed,
 class Index:
     """An index that has every package, in version 2.5."""
 
-    def newest(self, package: str) -> str | None:  # noqa: ARG002
+    def newest(self, package):  # noqa: ARG002
         return "2.5"
 
-    def likely(self, mistyped: str) -> str | None:
+    def likely(self, mistyped):
         return next(
             iter(get_close_matches(mistyped, known_names() - {mistyped}, 1, LEAST_LIKENESS)), None
         )

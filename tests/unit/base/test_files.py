@@ -1,13 +1,10 @@
 """Files that appear complete or not at all."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO
 
 import pytest
 from platformdirs import user_cache_path
@@ -65,7 +62,7 @@ class Warnings(SilentReporter):
     def __init__(self):
         self.texts: list[str] = []
 
-    def warn(self, text: str):
+    def warn(self, text):
         self.texts.append(text)
 
 
@@ -116,12 +113,12 @@ def test_the_owner_of_a_cache_or_of_a_folder_above_is_named(tmp_path):
         os.chown(folder, 0, -1)
 
 
-def _half_written(file: IO[bytes]):
+def _half_written(file):
     file.write(b"half")
     raise OSError(28, "No space left on device")
 
 
-def _full() -> Path:
+def _full():
     from pathlib import Path
 
     return Path("/dev/full/file")
@@ -183,26 +180,21 @@ def test_a_file_of_another_user_stays_that_users(tmp_path):
     assert stat.S_IMODE(status.st_mode) == 0o600
 
 
-def _refused(*_: object):
+def _refused(*_):
     raise PermissionError(1, "Operation not permitted")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="no files of the kernel")
+@pytest.mark.skipif(sys.platform != "linux", reason="no device of that name")
 def test_what_a_reader_would_wait_on_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "endless").symlink_to("/dev/zero")
-    (tmp_path / "kernel").symlink_to("/proc/self/environ")
     (tmp_path / "empty").touch()
     refused = []
-    for name in ("pipe", "endless", "kernel"):
+    for name in ("pipe", "endless"):
         with pytest.raises(OSError, match="it is") as caught:
             open_regular(tmp_path / name)
         refused.append(caught.value.strerror)
-    assert refused == [
-        "it is not a regular file",
-        "it is not a regular file",
-        "it is a file of the kernel",
-    ]
+    assert refused == ["it is not a regular file"] * 2
     with open_regular(tmp_path / "empty") as file:
         assert file.read() == b""
 

@@ -1,4 +1,4 @@
-"""A folder of the cache that a program uses stays, until that ends, however it ends."""
+"""A temporary folder of a run is another run's to remove once that has ended, however it ended."""
 
 import os
 import subprocess
@@ -6,60 +6,51 @@ import sys
 
 import pytest
 
-from gpuinstall.base.in_use import IN_USE, claim, hold, hold_alone, share
+from gpuinstall.base.in_use import IN_USE, hold_alone, remove_abandoned, scratch_folder
 
-pytestmark = pytest.mark.skipif(
-    sys.platform == "win32", reason="Windows removes no program that runs"
-)
-BECOMES_CAT = """
-import os, sys
-from gpuinstall.base.in_use import hold
-assert hold(sys.argv[1])
-os.execvp("sh", ["sh", "-c", "exec 3>&-; echo held; exec cat"])
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such locks")
+HOLDS = """
+import sys
+from pathlib import Path
+from gpuinstall.base.in_use import hold_alone
+print(hold_alone(Path(sys.argv[1])) is not None, flush=True)
+input()
 """
 
 
-def test_a_folder_is_held_until_the_program_that_the_process_became_ends(tmp_path):
-    command = [sys.executable, "-c", BECOMES_CAT, str(tmp_path)]
+def test_a_folder_is_held_until_the_run_ends(tmp_path):
+    command = [sys.executable, "-c", HOLDS, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         assert program.stdout is not None
-        assert program.stdout.readline() == b"held\n"
-        assert hold_alone(str(tmp_path)) is None
+        assert program.stdout.readline() == b"True\n"
+        assert hold_alone(tmp_path) is None
         program.kill()
-    descriptor = hold_alone(str(tmp_path))
+    descriptor = hold_alone(tmp_path)
     assert descriptor is not None
     os.close(descriptor)
 
 
-def test_a_folder_that_is_removed_in_the_moment_is_not_held(tmp_path):
-    assert not hold(str(tmp_path / "gone"))
+def test_a_folder_whose_lock_is_no_file_is_never_removed(tmp_path):
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / IN_USE).symlink_to("/dev/zero")
+    (tmp_path / "folder" / IN_USE).mkdir(parents=True)
+    assert hold_alone(tmp_path / "link") is None
+    assert hold_alone(tmp_path / "folder") is None
 
 
-@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
-def test_a_folder_whose_lock_is_no_file_is_never_removed(tmp_path, kind):
-    place = tmp_path / IN_USE
-    match kind:
-        case "pipe":
-            os.mkfifo(place)
-        case "link":
-            place.symlink_to("/dev/zero")
-        case _:
-            place.mkdir()
-    assert hold(str(tmp_path))
-    assert hold_alone(str(tmp_path)) is None
+def test_only_what_a_killed_run_left_is_removed(tmp_path):
+    (tmp_path / "gpuinstall-notes").mkdir()
+    for name in ("gpuinstall-killed", "gpuinstall-new"):
+        (tmp_path / name / "uv").mkdir(parents=True)
+        (tmp_path / name / IN_USE).touch()
+    os.utime(tmp_path / "gpuinstall-killed" / IN_USE, (0, 0))
+    with scratch_folder(tmp_path) as running:
+        os.utime(running / IN_USE, (0, 0))
+        (tmp_path / "gpuinstall-link").symlink_to(running)
 
+        remove_abandoned(tmp_path)
 
-def test_a_folder_that_another_program_uses_cannot_be_claimed(tmp_path):
-    command = [sys.executable, "-c", BECOMES_CAT, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
-        assert program.stdout is not None
-        assert program.stdout.readline() == b"held\n"
-        assert hold(str(tmp_path))
-        assert not claim(str(tmp_path))
-        program.kill()
-    assert claim(str(tmp_path))
-    share(str(tmp_path))
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
-        assert program.stdout is not None
-        assert program.stdout.readline() == b"held\n"
-        program.kill()
+        left = {entry.name for entry in tmp_path.iterdir()}
+        assert left == {"gpuinstall-link", "gpuinstall-new", "gpuinstall-notes", running.name}
+
+    assert not running.exists()

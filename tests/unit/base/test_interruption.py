@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -18,7 +16,7 @@ PREFACE = (
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 
 
-def start(code: str) -> subprocess.Popen[str]:
+def start(code):
     """Run code after ``install_handlers``, up to its first line of output."""
     running = subprocess.Popen(
         [sys.executable, "-c", PREFACE + code],

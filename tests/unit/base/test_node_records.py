@@ -1,12 +1,8 @@
 """Records of nodes: what a file must be, what a report says of nodes, which machines a lock is made for."""
 
-from __future__ import annotations
-
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,7 +25,7 @@ PASSED = {"exit_code": 0, "data": {"chosen": "pylock.cu130.toml", "verdict": {"s
 REFUSED = {"exit_code": 8, "errors": [{"code": "x", "message": "no driver", "hint": "sudo reboot"}]}
 
 
-def record(folder: Path, node: str, machine: Machine, document: dict[str, Any] = PASSED):
+def record(folder, node, machine, document=PASSED):
     write_record(folder, node, "sync", [machine], document)
 
 

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from tests.lab.shared import once
@@ -8,7 +6,7 @@ from tests.lab.shared import once
 def test_what_could_not_be_made_is_made_anew_for_the_next_one(
     tmp_path_factory,
 ):
-    def half(folder: Path):
+    def half(folder):
         folder.mkdir()
         pytest.skip("the second half needs the network")
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from threading import Barrier, get_ident
 
 import pytest
@@ -10,7 +8,7 @@ from gpuinstall.base.threads import side_by_side
 def test_calls_wait_beside_each_other_and_answer_in_order():
     all_there = Barrier(3, timeout=10)
 
-    def call(item: int) -> int:
+    def call(item):
         all_there.wait()
         return item * 2
 

@@ -7,11 +7,6 @@ from hypothesis import strategies as st
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 
 
-def test_driver_api_number_becomes_a_cuda_version():
-    assert CudaVersion.from_driver_api(12020) == CudaVersion(12, 2)
-    assert CudaVersion.from_driver_api(13000) == CudaVersion(13, 0)
-
-
 def test_sm_number_becomes_a_compute_capability():
     assert [str(ComputeCapability.from_sm(sm)) for sm in (37, 90, 120)] == ["3.7", "9.0", "12.0"]
     assert ComputeCapability(12, 1).sm == "sm_121"

@@ -1,11 +1,8 @@
 """The catalogue as shipped: consistent in itself, every row sourced and dated."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from datetime import date
-from typing import Any
 
 import pytest
 from packaging.utils import canonicalize_name, parse_wheel_filename
@@ -22,13 +19,13 @@ from gpuinstall.machine.nvidia.driver import split_code
 FILES = ("builds.toml", "drivers.toml", "hashes.toml")
 
 
-def rows(table: dict[str, Any]) -> list[dict[str, Any]]:
+def rows(table):
     """Every row of every list of tables in a file."""
     lists = [value for value in table.values() if isinstance(value, list)]
     return [row for items in lists for row in items if isinstance(row, dict)]
 
 
-def keys(row: dict[str, Any]) -> list[str]:
+def keys(row):
     """The evidence of a row; a build has its own for each platform."""
     platforms = [value[2] for value in row.values() if isinstance(value, list) and len(value) == 3]
     return " ".join([row.get("evidence", ""), *platforms]).split()
@@ -83,12 +80,12 @@ def test_every_capability_belongs_to_a_chip_of_the_gpu_table():
     assert code <= known
     assert {
         *drivers.tegra,
-        *drivers.compilers,
+        *drivers.run_time_compilers,
         *drivers.first_drivers,
         *drivers.families,
         *drivers.unified_memory,
     } <= known
-    assert {chip.capability for chip in drivers.jetsons.values()} <= drivers.unified_memory
+    assert {chip.capability for chip in drivers.jetsons.values()} <= drivers.unified_memory.keys()
 
 
 def test_every_chip_belongs_to_one_generation_of_the_driver_table():

@@ -1,15 +1,10 @@
 """What the sources list, asked for real on loopback."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.catalog import DEFAULT_INDEX
-from gpuinstall.catalog.listing import Listing, family_wheels, read_listing
+from gpuinstall.catalog.listing import family_wheels, read_listing
 from gpuinstall.sources import Sources
 from gpuinstall.sources.web import Client
 from tests.lab.index import Habits, StandInIndex
@@ -20,7 +15,7 @@ TAGS = ("cpu", "cu126", "cu134")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """The wheels of one release for two platforms."""
     return catalog_index(
         tmp_path_factory.mktemp("served"),
@@ -31,17 +26,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
+def client(tmp_path):
     """A client with a cache of its own."""
     with Client(cache=tmp_path / "cache") as client:
         yield client
 
 
-def _named(index: StandInIndex, **more: object) -> Sources:
-    return Sources(torch_index=index.torch_index, is_torch_index_requested=True, **more)  # type: ignore[arg-type]
+def _named(index, **more):
+    return Sources(torch_index=index.torch_index, is_torch_index_requested=True, **more)
 
 
-def _files(listing: Listing) -> list[str]:
+def _files(listing):
     return sorted(wheel.filename for wheel in listing.wheels)
 
 

@@ -1,15 +1,12 @@
 """The catalogue's builds against what the sources list."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from packaging.version import Version
 
 from gpuinstall.base.backend import Backend
 from gpuinstall.base.versions import CudaVersion
-from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
-from gpuinstall.catalog.catalog import WheelSource
+from gpuinstall.catalog import DEFAULT_INDEX, Build
 from gpuinstall.catalog.listing import Listing
 from gpuinstall.catalog.narrowing import narrowed, offered
 from gpuinstall.catalog.pages import parse_folder
@@ -18,23 +15,21 @@ INDEX = "https://index.example/whl"
 ASKED = frozenset({"cpu", "cu126", "cu130"})
 
 
-def _build(torch: str, backend: str, **facts: object) -> Build:
+def _build(torch, backend, **facts):
     release, tag, pythons = Version(torch), Backend.parse(backend), ("3.11", "3.12")
-    return Build(release, tag, "linux", "x86_64", pythons=pythons, **facts)  # type: ignore[arg-type]
+    return Build(release, tag, "linux", "x86_64", pythons=pythons, **facts)
 
 
-def _wheels(*names: str, source: WheelSource) -> tuple[Wheel, ...]:
+def _wheels(*names, source):
     return parse_folder(names, Path("/wheels"), source)
 
 
-def _listed(
-    torch: str, tag: str, python: str = "312", platform: str = "manylinux_2_28_x86_64"
-) -> tuple[Wheel, ...]:
+def _listed(torch, tag, python="312", platform="manylinux_2_28_x86_64"):
     name = f"torch-{torch}-cp{python}-cp{python}-{platform}.whl"
     return _wheels(name, source=f"{INDEX}/{tag}")
 
 
-def _narrow(builds: list[Build], listing: Listing) -> list[Build]:
+def _narrow(builds, listing):
     return list(narrowed(builds, listing, "linux", "x86_64"))
 
 

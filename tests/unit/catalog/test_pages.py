@@ -1,11 +1,8 @@
 """Index pages of every kind become wheels."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -13,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuinstall.base.errors import GpuInstallError, InstallationError
-from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.pages import parse_folder, parse_page, parse_sources
 from gpuinstall.sources.web import Page
 
@@ -36,17 +32,17 @@ PACKAGE_PAGE = f"""<!DOCTYPE html>
 <!--TIMESTAMP 1793199792-->"""
 
 
-def _html(text: str, backend: str | None = "cu128") -> tuple[Wheel, ...]:
+def _html(text, backend="cu128"):
     return parse_page(
         Page(text, "text/html", BASE), backend=backend, source="https://index.example/whl/cu128"
     )
 
 
-def _link(href: str) -> tuple[Wheel, ...]:
+def _link(href):
     return _html(f'<a href="{href}">x</a>')
 
 
-def _json(document: Any) -> tuple[Wheel, ...]:
+def _json(document):
     return parse_page(
         Page(json.dumps(document), "application/vnd.pypi.simple.v1+json", BASE), backend="cu128"
     )

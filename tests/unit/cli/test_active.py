@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -10,7 +8,7 @@ from tests.unit.install.environments import make_environment
 
 
 @pytest.fixture
-def active(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def active(tmp_path, monkeypatch):
     """An environment of ours that the shell has activated."""
     folder = make_environment(tmp_path / "active", "ours")
     monkeypatch.setenv("VIRTUAL_ENV", str(folder))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from io import FileIO, TextIOWrapper
 
@@ -10,7 +8,7 @@ from gpuinstall.cli.events import EventTerminal
 def test_what_threads_say_at_once_are_lines_of_their_own_without_a_buffer_too(
     tmp_path,
 ):
-    def commands(thread: int):
+    def commands(thread):
         for number in range(200):
             terminal.show_command(["python", str(thread), str(number)])
 

@@ -1,9 +1,5 @@
-from __future__ import annotations
-
 import json
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +8,7 @@ from tests.unit.export.locks import cpu_lock, cuda_lock
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder with one lock, in which the commands run."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GPUINSTALL_TORCH_INDEX", raising=False)
@@ -20,9 +16,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return read
+def document(capsys):
+    return json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.usefixtures("folder")

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.cli.main import handed_over, suggestion
+from gpuinstall.cli.main import handed_over
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,3 @@ def test_a_command_in_the_wrong_place_is_never_a_package(line):
         handed_over(line)
     assert raised.value.exit_code == 2
     assert f"gpuinstall install {' '.join(line)}" in str(raised.value.hint)
-
-
-def test_what_was_meant_is_the_nearest():
-    assert suggestion("isntall") == "install"
-    assert suggestion("conjure") is None

@@ -1,12 +1,9 @@
 """``gpuinstall hook`` and the user's own files: everything in them stays, and comes back to the byte."""
 
-from __future__ import annotations
-
 import json
 import os
 from configparser import RawConfigParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +14,7 @@ END = "# end of gpuinstall hook"
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     """A user's settings, with no other configuration; the command runs in a folder beside them."""
     for name in os.environ:
         if name.startswith(("GPUINSTALL_", "PIP_", "UV_", "VIRTUAL_ENV")):
@@ -32,9 +29,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "settings"
 
 
-def error(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)["errors"][0]
-    return found
+def error(capsys):
+    return json.loads(capsys.readouterr().out)["errors"][0]
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,14 @@ def test_a_subcommand_is_never_taken_for_a_package():
         with pytest.raises(UsageError) as caught:
             command.make_context("lock", line)
         hints += (caught.value.hint or "").splitlines()
-    assert hints == [
-        "gpuinstall lock check --offline --json",
-        "gpuinstall lock --offline --json -- check   # a package of that name",
-        "gpuinstall lock check --help",
-        "gpuinstall lock --upgrade -- check   # a package of that name",
-    ]
+    assert (
+        hints
+        == [
+            "gpuinstall lock check --help",
+            "gpuinstall lock -- check   # a package of that name",
+        ]
+        * 2
+    )
     for line in (["--", "check"], ["torch", "check"]):
         assert command.make_context("lock", list(line)).params["requirements"][-1] == "check"
 

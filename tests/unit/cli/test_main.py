@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -17,7 +15,7 @@ from gpuinstall.cli.main import COMMAND_GROUPS, COMMANDS, run_command_line
 ROOT = Path(__file__).parents[3]
 
 
-def commands(name: str) -> list[list[str]]:
+def commands(name):
     """A command, or those of a group of commands."""
     found = import_module(f"gpuinstall.cli.{name}").command
     if not isinstance(found, click.Group):
@@ -56,6 +54,8 @@ def test_an_unknown_command_is_a_usage_error_on_stderr(capsys):
     assert captured.out == ""
     assert "error: no such command: 'instal'" in captured.err
     assert "do    gpuinstall install" in captured.err
+    assert run_command_line(["conjure"]) == 2
+    assert "do    gpuinstall --help" in capsys.readouterr().err
 
 
 def test_help_is_a_word_too(capsys):
@@ -105,5 +105,5 @@ def test_a_user_without_a_home_is_told_to_name_one(
 
     assert run_command_line(words) == 2
     said = capsys.readouterr().err
-    assert said.startswith("error: this user has no home folder")
+    assert "error: this user has no home folder" in said
     assert "do    export HOME=/path/to/folder" in said

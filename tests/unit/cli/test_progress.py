@@ -1,7 +1,5 @@
 """Progress in a terminal of its own (a pty), at three widths, and in a pipe."""
 
-from __future__ import annotations
-
 from io import StringIO
 
 import pytest
@@ -46,6 +44,12 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch):
     assert out.getvalue() == "Download    40 MB of 1.4 GB\n"
 
 
+def test_no_other_count_of_checks_than_that_of_the_verdict_is_shown():
+    work = Work({"GPU 0": 12, "GPU 1": 12}, "checks")
+    work.add(6)
+    assert str(work) == "25%"
+
+
 def test_a_short_work_leaves_no_line_in_a_log():
     out = StringIO()
     with Terminal(err=out).progress("Download", WHEELS) as advance:
@@ -72,7 +76,7 @@ def test_no_more_is_counted_than_there_is_and_a_transfer_that_begins_again_takes
 
 def test_a_program_within_a_command_line_is_shown_by_its_beginning():
     out = StringIO()
-    Terminal(err=out, verbose=True).started(["python", "-c", "import os\nprint(os)\n"])
+    Terminal(err=out).show_command(["python", "-c", "import os\nprint(os)\n"])
     assert out.getvalue() == "            $ python -c 'import os…'\n"
 
 

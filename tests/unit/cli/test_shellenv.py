@@ -1,19 +1,14 @@
-from __future__ import annotations
-
 import json
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpuinstall.cli.main import run_command_line
-from tests.unit.cli.test_uv_variables import FOR_VARIANTS
 from tests.unit.install.environments import make_environment
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder with an environment for cu126, in which the command runs with no configuration of its own."""
     for name in os.environ:
         if name.startswith(("GPUINSTALL_", "PIP_", "UV_", "SSL_", "REQUESTS_")):
@@ -25,9 +20,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def data(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads(capsys.readouterr().out)["data"]
-    return read
+def data(capsys):
+    return json.loads(capsys.readouterr().out)["data"]
 
 
 def test_it_is_the_environments_decision(folder, capsys):
@@ -36,7 +30,6 @@ def test_it_is_the_environments_decision(folder, capsys):
     assert run_command_line(["shellenv"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "export UV_TORCH_BACKEND=cu126",
-        "export NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION=12.6",
         f"export UV_CONSTRAINT={constraints.as_uri()}",
     ]
 
@@ -106,7 +99,7 @@ def test_a_project_gets_no_constraints_and_the_next_folder_none_of_its_variables
     assert run_command_line(["shellenv", "--json"]) == 0
     project = data(capsys)["variables"]
     own = {"UV_NO_SYNC": "1", "UV_PROJECT_ENVIRONMENT": str(folder / ".venv")}
-    assert project == {"UV_TORCH_BACKEND": "cu126", **FOR_VARIANTS, **own}
+    assert project == {"UV_TORCH_BACKEND": "cu126", **own}
     for name, value in own.items():
         monkeypatch.setenv(name, value)
     assert run_command_line(["shellenv", "--venv", "none", "--json"]) == 0
@@ -116,7 +109,7 @@ def test_a_project_gets_no_constraints_and_the_next_folder_none_of_its_variables
 @pytest.mark.usefixtures("folder")
 def test_constraints_that_are_not_there_are_not_named(capsys):
     assert run_command_line(["shellenv", "--json"]) == 0
-    assert data(capsys)["variables"].keys() == {"UV_TORCH_BACKEND", *FOR_VARIANTS}
+    assert data(capsys)["variables"].keys() == {"UV_TORCH_BACKEND"}
 
 
 @pytest.mark.usefixtures("folder")

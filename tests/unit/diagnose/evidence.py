@@ -1,11 +1,7 @@
 """Evidence in which nothing is wrong but what a test puts in."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
-from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
 from gpuinstall.diagnose.evidence import (
     DoctorEvidence,
@@ -20,16 +16,14 @@ from tests.frozen import frozen_catalog
 NOWHERE = Path("absent")
 
 
-def holding(*packages: tuple[str, str], **parts: Any) -> EnvironmentContents:
+def holding(*packages, **parts):
     """An environment of which nothing is known but the names and versions of its packages."""
     return EnvironmentContents(
         tuple(InstalledPackage(name, version, NOWHERE) for name, version in packages), **parts
     )
 
 
-def doctor_evidence(
-    machine: Machine | None = None, torch: str | None = None, **parts: Any
-) -> DoctorEvidence:
+def doctor_evidence(machine=None, torch=None, **parts):
     """A machine, an environment of torch alone or with ``contents``, a shell and a project."""
     evidence = {
         "contents": holding(("torch", torch)) if torch else EnvironmentContents(),
@@ -42,6 +36,6 @@ def doctor_evidence(
     return DoctorEvidence(machine or Machine("linux", "x86_64", "glibc", "2.36"), **evidence)
 
 
-def found(machine: Machine | None = None, torch: str | None = None, **parts: Any) -> list[Finding]:
+def found(machine=None, torch=None, **parts):
     """Make every check."""
     return list(run_checks(doctor_evidence(machine, torch, **parts)))

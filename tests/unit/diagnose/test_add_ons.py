@@ -1,12 +1,9 @@
 """What the custom nodes of an application ask for against the packages that are there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.diagnose.add_ons import AddOn, read_add_ons
@@ -16,11 +13,11 @@ INSTALLED = holding(("torch", "2.13.0+cu126"), ("torchvision", "0.28.0+cu126"), 
 LINUX = Machine("linux", "x86_64", "glibc", "2.36")
 
 
-def asking(name: str, *requirements: str) -> AddOn:
+def asking(name, *requirements):
     return AddOn(name, Path(name, "requirements.txt"), tuple(map(parse_requirement, requirements)))
 
 
-def findings(*add_ons: AddOn) -> list[Finding]:
+def findings(*add_ons):
     told = found(contents=INSTALLED, add_ons=add_ons)
     return [finding for finding in told if finding.code.startswith("add-on")]
 
@@ -50,16 +47,6 @@ def test_an_extension_that_is_not_there_is_told_once_for_all_who_ask():
 
     assert told.code == "add-on-needs-extension"
     assert told.message == "flash-attn is not installed, which brush, painter asks for"
-
-
-def test_two_add_ons_that_no_version_serves_clash():
-    [told] = findings(
-        asking("brush", "transformers==4.38.2"), asking("painter", "transformers>=4.45")
-    )
-
-    assert told.code == "add-ons-clash"
-    assert "transformers==4.38.2" in told.message
-    assert findings(asking("brush", "numpy<2"), asking("painter", "numpy==1.26.4")) == []
 
 
 def test_the_files_of_a_folder_are_read_without_what_counts_elsewhere(tmp_path):

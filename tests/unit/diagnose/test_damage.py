@@ -1,7 +1,5 @@
 """What the files of an environment show, read from real records and real folders; nothing is run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -24,13 +22,13 @@ LINUX = Machine("linux", "x86_64", "glibc", "2.36")
 class Site:
     """An environment on a disk that a test fills."""
 
-    def __init__(self, venv: Path):
+    def __init__(self, venv):
         self.venv = venv
         self.folder = venv / "lib" / "python3.12" / "site-packages"
         self.folder.mkdir(parents=True)
         (venv / "pyvenv.cfg").write_text("home = /usr/bin\nversion_info = 3.12.4\n")
 
-    def add(self, name: str, version: str, *requires: str, files: dict[str, bytes] | None = None):
+    def add(self, name, version, *requires, files=None):
         """Put a package with its record there."""
         files = files or {f"{name.replace('-', '_')}/__init__.py": b"x = 1\n"}
         record = self.folder / f"{name.replace('-', '_')}-{version}.dist-info"
@@ -45,7 +43,7 @@ class Site:
             f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{demands}\ntext"
         )
 
-    def findings(self, machine: Machine = LINUX) -> list[Finding]:
+    def findings(self, machine=LINUX):
         """What the doctor says of it."""
         contents = read_contents(self.venv)
         repair = read_repair(
@@ -63,7 +61,7 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path):
     made = Site(tmp_path / ".venv")
     made.add(
         "torch",
@@ -113,7 +111,7 @@ def test_what_torch_does_not_need_is_not_looked_at(site):
     assert site.findings() == []
 
 
-def test_a_repair_keeps_what_only_the_user_has(site: Site) -> None:
+def test_a_repair_keeps_what_only_the_user_has(site):
     (site.venv / "bin").mkdir(exist_ok=True)
     (site.venv / "bin" / "activate").write_text("VIRTUAL_ENV=/elsewhere/.venv\n")
     site.add("pandas", "2.3.0", "numpy", 'xlrd ; extra == "excel"')
@@ -130,7 +128,7 @@ def test_a_repair_keeps_what_only_the_user_has(site: Site) -> None:
     ]
 
 
-def test_leftovers_are_a_note_and_removing_them_a_step(site: Site) -> None:
+def test_leftovers_are_a_note_and_removing_them_a_step(site):
     for name in ("~orch", "~orch-2.1.0.dist-info"):
         (site.folder / name).mkdir()
     (finding,) = site.findings()
@@ -140,7 +138,7 @@ def test_leftovers_are_a_note_and_removing_them_a_step(site: Site) -> None:
     assert not list(site.folder.glob("~*"))
 
 
-def test_an_environment_of_ours_is_repaired_from_its_own_lock(site: Site) -> None:
+def test_an_environment_of_ours_is_repaired_from_its_own_lock(site):
     Marker("1", "pylock.cu126.toml", "0" * 64, "3.12", "2.14.1", "cu126", "f", {}).write(site.venv)
     (site.venv / "pylock.cu126.toml").touch()
     (site.folder / "torch" / "__init__.py").unlink()
@@ -168,7 +166,7 @@ def test_only_steps_in_this_environment_are_taken(site):
         assert bool(repair_steps([_fix(line)], site.venv)) is taken, line
 
 
-def _fix(line: str) -> Finding:
+def _fix(line):
     return Finding("x", "x", fixes=(line,), where="environment")
 
 

@@ -1,7 +1,5 @@
 """What an environment's folder tells, read from real records."""
 
-from __future__ import annotations
-
 from gpuinstall.diagnose.evidence import EnvironmentContents, read_contents
 
 

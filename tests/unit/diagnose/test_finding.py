@@ -1,7 +1,5 @@
 """The order of findings, the exit status, and failed checks that a finding explains."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gpuinstall.base.finding import Finding
@@ -23,7 +21,7 @@ POISON = Finding(
 PROJECT = Finding("uv-undoes-build", "uv", "F44", where="project", blocking=False)
 
 
-def exit_code(findings: list[Finding], machine: Machine) -> int:
+def exit_code(findings, machine):
     return Examination(machine, Preflight(), None, (*machine.problems, *findings)).exit_code
 
 

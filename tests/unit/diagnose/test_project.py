@@ -1,9 +1,5 @@
 """Locks that no longer hold, and a uv project that undoes the right build."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from gpuinstall.base.advice import Advice
@@ -52,7 +48,7 @@ hashes = {sha256 = "{sha256}"}
 """.replace("{sha256}", "0" * 64)
 
 
-def uv_codes(folder: Path, text: str, torch: str | None) -> list[tuple[str, str | None]]:
+def uv_codes(folder, text, torch):
     (folder / "pyproject.toml").write_text(text)
     return [
         (finding.code, finding.id)
@@ -93,7 +89,7 @@ def test_a_group_that_a_plain_sync_leaves_out_is_named(tmp_path):
     assert found.fix.startswith("uv sync --group torch-cu126 ")
 
 
-def lock_codes(folder: Path, machine: Machine = HERE) -> list[str]:
+def lock_codes(folder, machine=HERE):
     return [finding.code for finding in found_in(machine, project=read_project(folder))]
 
 

@@ -1,16 +1,11 @@
-from __future__ import annotations
-
 import hashlib
-from pathlib import Path
 
-from gpuinstall.base.advice import Advice
-from gpuinstall.diagnose.evidence import DoctorEvidence, ProjectFolder, read_contents
+from gpuinstall.diagnose.evidence import read_contents
 from gpuinstall.diagnose.examination import unproven_devices
-from gpuinstall.diagnose.project import changed_by_hand, locks_apart
+from gpuinstall.diagnose.project import changed_by_hand
 from gpuinstall.environments.environment import Marker
 from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
 from tests.unit.diagnose.evidence import doctor_evidence
-from tests.unit.lock.test_folder_request import lock
 
 PACKAGE = """[[packages]]
 name = "{0}"
@@ -19,7 +14,7 @@ wheels = [{{ url = "https://index.example/{0}-{1}-py3-none-any.whl", hashes = {{
 """
 
 
-def environment(venv: Path, locked: dict[str, str], installed: dict[str, str]) -> DoctorEvidence:
+def environment(venv, locked, installed):
     for name, version in installed.items():
         (venv / "lib" / "python3.12" / "site-packages" / f"{name}-{version}.dist-info").mkdir(
             parents=True
@@ -48,14 +43,6 @@ def test_what_was_changed_by_hand_is_named_with_what_was_locked(tmp_path):
         f"gpuinstall install --venv {tmp_path} --replace cowsay==6.1   # keeps the added packages",
         f"gpuinstall install --venv {tmp_path} --replace   # as it was locked, without cowsay",
     ]
-
-
-def test_locks_of_other_requests_are_stale(tmp_path):
-    lock(tmp_path, "cpu", '["torch"]')
-    lock(tmp_path, "cu126", '["torch", "rich"]', 1)
-    [found] = locks_apart(doctor_evidence(project=ProjectFolder(tmp_path)))
-    assert (found.code, found.fixes) == ("lock-stale", (Advice("gpuinstall", ("lock",), tmp_path),))
-    assert "pylock.cpu.toml was made for torch, but the request is now torch rich" in found.message
 
 
 def test_a_device_that_was_never_proven_is_a_note():

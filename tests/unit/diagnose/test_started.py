@@ -1,11 +1,10 @@
 """What is known only once the Python of an environment runs: real interpreters, real ``uv pip check``."""
 
-from __future__ import annotations
-
 import pytest
 
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.diagnose import examination
 from gpuinstall.diagnose.evidence import read_contents
 from gpuinstall.diagnose.examination import examine, requirements_unmet
 from gpuinstall.diagnose.repair import read_repair
@@ -43,6 +42,25 @@ def test_what_torch_requires_and_is_not_there_is_named_with_its_repair(site, tmp
         "torch 2.14.1 requires filelock, and it is not installed": f"{install} filelock",
         "torch 2.14.1 requires triton==3.5.0, and 3.4.0 is installed": f"{install} triton==3.5.0",
     }
+
+
+@pytest.mark.parametrize(
+    ("start", "cause"),
+    [
+        ("import time; time.sleep(60)", "uv pip check took more than 2 s"),
+        ("import os; os._exit(3)", ""),
+    ],
+)
+def test_what_was_not_checked_is_not_called_in_order(site, tmp_path, monkeypatch, start, cause):
+    monkeypatch.setattr(examination, "CHECK_S", 2)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    (site / "sitecustomize.py").write_text(start)
+
+    (finding,) = unmet(tmp_path / ".venv")
+
+    assert (finding.code, finding.blocking) == ("requirements-unchecked", False)
+    assert cause in (finding.why or "")
+    assert str(finding.fixes[0]).startswith("uv pip check --python ")
 
 
 def test_a_companion_has_its_entry_and_what_others_require_is_a_note(site, tmp_path):

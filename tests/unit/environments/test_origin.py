@@ -1,8 +1,3 @@
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from gpuinstall.base.machine import Gpu, Machine
@@ -12,9 +7,9 @@ NONE = Machine("linux", "x86_64")
 TWO = Machine("linux", "x86_64", gpus=(Gpu(0, uuid="GPU-a"), Gpu(1, uuid="GPU-b")))
 
 
-def made(venv: Path, machine: Machine, evidence: str = "", devices: tuple[int, ...] = ()):
+def made(venv, machine, evidence="", devices=()):
     """Leave in a folder what an installation leaves in an environment."""
-    verdict: dict[str, Any] = {
+    verdict = {
         "status": "passed",
         "devices": [{"index": index} for index in devices],
     }

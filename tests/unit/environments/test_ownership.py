@@ -1,12 +1,9 @@
 """Whose the files of an environment are, with environments that venv and uv make."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -43,11 +40,11 @@ def test_a_path_is_named_as_high_as_it_is_the_users_alone():
 
 
 @pytest.fixture(scope="module", params=["venv", "uv venv"])
-def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(request, tmp_path_factory):
     """An environment with two packages that are compiled, one of which has commands and data."""
     folder = tmp_path_factory.mktemp("made")
     venv = folder / "env"
-    made: dict[str, list[str | Path]] = {
+    made = {
         "venv": [sys.executable, "-m", "venv", "--without-pip", venv],
         "uv venv": [uv.uv(), "venv", "--relocatable", "--python", sys.executable, venv],
     }
@@ -72,11 +69,11 @@ def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture
-def venv(installed: Path, tmp_path: Path) -> Path:
+def venv(installed, tmp_path):
     return shutil.copytree(installed, tmp_path / "env", symlinks=True)
 
 
-def site(venv: Path) -> Path:
+def site(venv):
     return next(venv.glob("lib/python*/site-packages"))
 
 
@@ -162,7 +159,7 @@ def test_a_folder_that_cannot_be_read_is_the_users(venv):
     assert user_paths(venv) == ("locked",)
 
 
-def added(venv: Path, name: str, direct_url: dict[str, object] | None):
+def added(venv, name, direct_url):
     record = venv / "lib/python3.12/site-packages" / f"{name}-1.0.dist-info"
     record.mkdir()
     if direct_url:

@@ -8,27 +8,8 @@ import pytest
 
 from gpuinstall.catalog.authored import TABLES
 from gpuinstall.environments import receipt
-from gpuinstall.environments.proof_record import KEPT_RECORDS, ProofRecord
-from gpuinstall.environments.receipt import KEPT_RECEIPTS, Receipt, receipt_of
+from gpuinstall.environments.receipt import Receipt, receipt_of
 from gpuinstall.machine.container import JOBS
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which machine this is")
-def test_only_receipts_are_removed(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = tmp_path / "gpuinstall" / "runs"
-    folder.mkdir(parents=True)
-    for second, name in enumerate(
-        ["notes", *(f"{number:08x}" for number in range(KEPT_RECEIPTS + 5))]
-    ):
-        (folder / name).touch()
-        os.utime(folder / name, (second, second))
-    receipt = Receipt([], ["true"])
-    receipt.since = 2**80  # nothing has changed just now
-    receipt.keep(str(tmp_path), [], is_script=False)
-    names = {path.name for path in folder.iterdir()}
-    assert len(names) == KEPT_RECEIPTS + 1
-    assert {"notes", os.path.basename(receipt.file)} <= names  # noqa: PTH119
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which machine this is")
@@ -99,18 +80,3 @@ def test_a_command_with_options_that_choose_anew_has_no_receipt():
 
 def test_a_job_is_known_to_receipts_as_to_the_probe():
     assert receipt._JOBS == JOBS
-
-
-def test_only_records_of_proofs_are_removed(tmp_path):
-    for second, name in enumerate(
-        ["mine", *(f"id-{number:016x}" for number in range(KEPT_RECORDS + 5))]
-    ):
-        (tmp_path / f"{name}.json").touch()
-        os.utime(tmp_path / f"{name}.json", (second, second))
-    record = ProofRecord(
-        machine="", python="", packages={}, programs={}, files={}, startup={}, verdict={}
-    )
-    record.write(tmp_path / f"new-{0:016x}.json")
-    names = {path.name for path in tmp_path.iterdir()}
-    assert len(names) == KEPT_RECORDS + 1
-    assert {"mine.json", f"new-{0:016x}.json"} <= names

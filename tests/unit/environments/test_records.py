@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +7,7 @@ from tests.unit.install.environments import make_environment
 
 
 @pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def state(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "state"
 

@@ -1,12 +1,8 @@
 """What wheels write where they may not: records as uv completes them, files as they lie there."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
-from collections.abc import Collection, Mapping
-from pathlib import Path
 
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.written_files import write_faults
@@ -15,9 +11,7 @@ SITE = "lib/python3.12/site-packages"
 TORCH = {"torch/version.py": "cuda = '12.6'", "torch/__init__.py": ""}
 
 
-def add_package(
-    root: Path, name: str, files: Mapping[str, str], *, hashed: Mapping[str, str] | None = None
-):
+def add_package(root, name, files, *, hashed=None):
     """Lay out a package as uv does; ``hashed`` are the contents that its RECORD claims, where they differ."""
     rows = []
     for path, content in files.items():
@@ -34,19 +28,19 @@ def add_package(
     record.write_text("\n".join([*rows, f"{name}-1.0.dist-info/RECORD,,"]))
 
 
-def digest(content: str) -> str:
+def digest(content):
     return "sha256=" + base64.urlsafe_b64encode(
         hashlib.sha256(content.encode()).digest()
     ).decode().rstrip("=")
 
 
-def faults(root: Path, changed: Collection[str] | None = None) -> list[tuple[str, bool]]:
+def faults(root, changed=None):
     """Each message, and whether it refuses; ``changed`` are the packages to look at, all unless given."""
     packages = read_packages([root / SITE])
     names = {package.name for package in packages} if changed is None else changed
     family = {"torch", "torchvision", "triton"}
 
-    def is_tied(name: str) -> bool:
+    def is_tied(name):
         return name in family or name.startswith("nvidia-")
 
     found = write_faults(packages, names, root, family=family, is_tied=is_tied)

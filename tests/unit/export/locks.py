@@ -1,26 +1,22 @@
 """Locks for the tests of this room, and the linter of what is made of them."""
 
-from __future__ import annotations
-
 import sysconfig
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpuinstall.base import process
-from gpuinstall.lock.lock import Lock, parse, render
+from gpuinstall.lock.lock import parse, render
 from gpuinstall.lock.target import Target
 
 INDEX = "https://index.example"
 
 
-def digest(name: str) -> str:
+def digest(name):
     return f"{sum(name.encode()):064x}"
 
 
-def wheel(name: str, version: str, tags: str = "py3-none-any", **other: Any) -> dict[str, Any]:
+def wheel(name, version, tags="py3-none-any", **other):
     address = f"{INDEX}/{name}-{version.replace('+', '%2B')}-{tags}.whl"
     return {
         "name": name,
@@ -30,7 +26,7 @@ def wheel(name: str, version: str, tags: str = "py3-none-any", **other: Any) -> 
     }
 
 
-def source(name: str, version: str) -> dict[str, Any]:
+def source(name, version):
     address = f"{INDEX}/{name}-{version}.tar.gz"
     return {
         "name": name,
@@ -40,11 +36,11 @@ def source(name: str, version: str) -> dict[str, Any]:
 
 
 def lock(
-    target: str,
-    *packages: dict[str, Any],
-    inputs: tuple[str, ...] = ("torch",),
-    python: str = "3.12",
-) -> Lock:
+    target,
+    *packages,
+    inputs=("torch",),
+    python="3.12",
+):
     document = {
         "lock-version": "1.0",
         "environments": [Target.parse(target).marker],
@@ -56,7 +52,7 @@ def lock(
     return parse(f"pylock.{target}.toml", render(document))
 
 
-def cuda_lock(target: str = "cu126", *more: dict[str, Any], torch: str = "2.14.1") -> Lock:
+def cuda_lock(target="cu126", *more, torch="2.14.1"):
     backend = Target.parse(target).backend
     packages = [
         wheel("numpy", "2.3.4"),
@@ -66,11 +62,11 @@ def cuda_lock(target: str = "cu126", *more: dict[str, Any], torch: str = "2.14.1
     return lock(target, *packages, *triton, *more)
 
 
-def cpu_lock() -> Lock:
+def cpu_lock():
     return lock("cpu", wheel("torch", "2.14.1+cpu"))
 
 
-def dockerfile_findings(texts: Mapping[str, str], folder: Path) -> str:
+def dockerfile_findings(texts, folder):
     """Return what the linter for Dockerfiles finds in texts; the test is skipped where it does not start."""
     program = Path(sysconfig.get_path("scripts")) / "hadolint"
     if not program.exists() or not process.run([program, "--version"]).ok:

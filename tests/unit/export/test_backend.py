@@ -1,14 +1,12 @@
-from __future__ import annotations
-
 import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.export.pins import backend_of
-from gpuinstall.lock.lock import Lock, parse
+from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import cuda_lock, lock, wheel
 
 
-def named(text: str, name: str) -> Lock:
+def named(text, name):
     return parse(name, text)
 
 

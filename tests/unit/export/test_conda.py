@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import Any
-
 import yaml
 
 from gpuinstall.export.formats import conda
@@ -9,9 +5,8 @@ from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import INDEX, cpu_lock, cuda_lock, digest
 
 
-def document() -> dict[str, Any]:
-    read: dict[str, Any] = yaml.safe_load(conda([cuda_lock()]))
-    return read
+def document():
+    return yaml.safe_load(conda([cuda_lock()]))
 
 
 def test_it_has_the_keys_of_condas_format_and_no_other():

@@ -1,9 +1,7 @@
 """Locks of a stranger's: what a format cannot quote is refused, and nothing in it begins a line or moves a cursor."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import tomli
@@ -43,9 +41,9 @@ class Written(NamedTuple):
     refused: frozenset[str] = frozenset()
 
 
-def hostile(place: str, text: str) -> Lock:
+def hostile(place, text):
     """The sound lock with a text in one place; raise LockError where the lock is none."""
-    document: dict[str, Any] = tomli.loads(SOUND.text)
+    document = tomli.loads(SOUND.text)
     packages = {package["name"]: package for package in document["packages"]}
     extra, file = packages["extra"], packages["torch"]["wheels"][0]
     if place == "file name":

@@ -1,8 +1,4 @@
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,11 +7,11 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.export.needs import GpuNeeds, machine_needs
 from gpuinstall.export.needs_text import describe
-from gpuinstall.lock.lock import Lock, parse
+from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, wheel
 
 
-def gpus_of(*locks: Lock) -> dict[tuple[str, ...], str]:
+def gpus_of(*locks):
     (needs,) = machine_needs(locks, load_catalog())
     return {gpus.codes: gpus.drivers for gpus in needs.gpus}
 
@@ -99,14 +95,13 @@ def test_people_read_a_paragraph_for_each_lock():
     )
 
 
-def export_needs(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+def export_needs(capsys, *words):
     run_command_line(["export", "needs", "--json", *words])
-    document: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return document
+    return json.loads(capsys.readouterr().out)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     for locked in (cuda_lock("cu126"), cuda_lock("cu130"), cpu_lock()):
         (tmp_path / locked.name).write_text(locked.text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -157,7 +152,7 @@ def test_locks_for_different_processors_are_not_mixed(folder, capsys):
     assert export_needs(capsys, "--for", "dstack", "--lock", other.name)["status"] == "success"
 
 
-def with_compat_libraries(locked: Lock) -> Lock:
+def with_compat_libraries(locked):
     text = (
         locked.text + '\n[tool.gpuinstall.cuda-compat]\ndriver = "580.95.05"\nurl = "https://x"\n'
     )

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import tomli
 
@@ -21,7 +17,7 @@ BY_ADDRESS = {"url", "extras", "subdirectory"}
 PLATFORMS = {"linux-64", "linux-aarch64", "osx-64", "osx-arm64", "win-64", "win-arm64"}
 
 
-def document(text: str) -> dict[str, Any]:
+def document(text):
     return tomli.loads(text)
 
 

@@ -1,9 +1,6 @@
 """Several locks as one workspace of pixi; read by its documentation, and with pixi's own schema once (teams.md)."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 import tomli
@@ -12,16 +9,15 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.export.pixi_workspace import pixi_workspace
-from gpuinstall.lock.lock import Lock
 from tests.unit.export.locks import INDEX, cpu_lock, cuda_lock, lock, wheel
 
 
-def workspace(*locks: Lock) -> tuple[str, dict[str, Any]]:
+def workspace(*locks):
     text = pixi_workspace(locks, load_catalog())
     return text, tomli.loads(text)
 
 
-def first_platform(document: dict[str, Any], cuda: str, capability: str) -> str:
+def first_platform(document, cuda, capability):
     """The platform that a machine has: the first whose CUDA and compute capability it reaches."""
     for platform in document["workspace"]["platforms"]:
         needed = platform.get("cuda")
@@ -33,7 +29,7 @@ def first_platform(document: dict[str, Any], cuda: str, capability: str) -> str:
     return ""
 
 
-def _number(version: str) -> list[int]:
+def _number(version):
     return list(map(int, version.split(".")))
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from gpuinstall.base.errors import UsageError
@@ -7,7 +5,7 @@ from gpuinstall.export.formats import requirements
 from tests.unit.export.locks import INDEX, cuda_lock, digest, lock, source, wheel
 
 
-def lines(text: str) -> list[str]:
+def lines(text):
     return [line for line in text.replace(" \\\n   ", "").splitlines() if not line.startswith("#")]
 
 

@@ -1,9 +1,5 @@
 """What each tool is told, and that Kubernetes lets in no node that the plan refuses for a property with a label."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import yaml
 
@@ -17,7 +13,6 @@ from gpuinstall.catalog.gpu_names import find_gpu
 from gpuinstall.export.needs import machine_needs
 from gpuinstall.export.tools import MACHINE_TOOLS, names_of, words_for
 from gpuinstall.lock.fit import fit
-from gpuinstall.lock.lock import Lock
 from tests.unit.export.locks import cuda_lock, lock, wheel
 
 FEATURES = {"a100": "8.0", "p100": "6.0", "b200": "10.0"}
@@ -25,12 +20,12 @@ OTHER_WORDS = {"H100NVL": "H100 NVL", "RTX6000": "Quadro RTX 6000"}
 """Names of dstack's that several GPUs have in the catalogue."""
 
 
-def told(tool: str, locked: Lock) -> str:
+def told(tool, locked):
     (needs,) = machine_needs([locked], load_catalog())
     return words_for(tool, needs, FEATURES if tool == "slurm" else {})
 
 
-def said(text: str) -> str:
+def said(text):
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("# "))
 
 
@@ -111,7 +106,7 @@ def test_kubernetes_decides_as_the_plan_by_gpu_and_driver_branch(target):
     assert wrong == []
 
 
-def is_met(term: dict[str, Any], code: str, branch: int) -> bool:
+def is_met(term, code, branch):
     """Whether all expressions of a term hold for a node: ``Gt`` and ``Lt`` take one integer and exclude it."""
     major, minor = code.split(".")
     labels = {

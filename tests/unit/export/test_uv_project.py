@@ -1,19 +1,15 @@
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import tomli
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.export.uv_project import uv_tables
-from gpuinstall.lock.lock import Lock, parse
+from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, wheel
 
 BASE = "https://index.example/whl"
 
 
-def tables(*locks: Lock) -> dict[str, Any]:
+def tables(*locks):
     return tomli.loads(uv_tables(locks, BASE))
 
 

@@ -1,9 +1,5 @@
 """Small environments, as an installation leaves them, for the tests of this room."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from gpuinstall.environments.environment import Marker
 from gpuinstall.lock.lock import parse
 
@@ -21,13 +17,11 @@ hashes = {{ sha256 = "1111111111111111111111111111111111111111111111111111111111
 """
 
 
-def lock_text(version: str = "2.14.1") -> str:
+def lock_text(version="2.14.1"):
     return LOCK.format(version=version)
 
 
-def make_environment(
-    folder: Path, name: str, version: str = "2.14.1", lock: str = "pylock.cu126.toml"
-) -> Path:
+def make_environment(folder, name, version="2.14.1", lock="pylock.cu126.toml"):
     """An environment of ours whose marker is ``name``."""
     packages = folder / "lib" / "python3.12" / "site-packages"
     (packages / f"torch-{version}.dist-info").mkdir(parents=True)
@@ -41,7 +35,7 @@ def make_environment(
     return folder
 
 
-def name_of(folder: Path) -> str | None:
+def name_of(folder):
     from gpuinstall.environments.environment import read_marker
 
     marker = read_marker(folder)

@@ -1,7 +1,5 @@
 """An environment is changed in a copy of links; nothing that is done there is seen in the environment itself."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path
@@ -22,7 +20,7 @@ HASH = "1" * 64
 
 
 @pytest.fixture
-def venv(tmp_path: Path) -> Path:
+def venv(tmp_path):
     venv = tmp_path / "venv"
     put_package(venv / SITE, "torch", {"torch/__init__.py": "1", "torch/lib/libtorch.so": "22"})
     (venv / "bin").mkdir()
@@ -80,7 +78,7 @@ def test_what_cannot_be_copied_is_named_and_leaves_no_copy(venv, tmp_path, monke
 
 
 @pytest.fixture
-def existing(tmp_path: Path) -> ExistingEnvironment:
+def existing(tmp_path):
     """An environment of ours with torch, and two packages that are in no lock and share a file."""
     paths = EnvironmentPaths(tmp_path / ".venv")
     make_environment(paths.venv, "ours")
@@ -97,7 +95,7 @@ def existing(tmp_path: Path) -> ExistingEnvironment:
     )
 
 
-def unchanged(existing: ExistingEnvironment) -> frozenset[str]:
+def unchanged(existing):
     return unchanged_packages(
         existing,
         versions={"torch": "2.14.1"},

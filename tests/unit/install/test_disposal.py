@@ -1,7 +1,5 @@
 """An environment that goes, and what of it stays."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -23,28 +21,28 @@ class Listener(SilentReporter):
     def __init__(self):
         self.notices: list[str] = []
 
-    def notice(self, label: str, text: str):
+    def notice(self, label, text):
         self.notices.append(f"{label} {text}")
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> EnvironmentPaths:
+def paths(tmp_path):
     paths = EnvironmentPaths.at(tmp_path / ".venv")
     paths.work.mkdir()
     make_environment(paths.previous, "old")
     return paths
 
 
-def write(file: Path, text: str = "mine"):
+def write(file, text="mine"):
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
 
 
-def files(folder: Path) -> set[str]:
+def files(folder):
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
 
 
-def kept(paths: EnvironmentPaths) -> set[str]:
+def kept(paths):
     """The files that were kept, without the dates of their folders."""
     return {file.partition("/")[2] for file in files(paths.kept)} if paths.kept.exists() else set()
 
@@ -130,7 +128,7 @@ def test_what_cannot_be_moved_out_goes_with_its_environment(paths, monkeypatch):
     write(paths.previous / "others")
     rename = Path.rename
 
-    def refuse(path: Path, target: Path) -> Path:
+    def refuse(path, target):
         if path.name == "others":
             raise PermissionError(13, "Permission denied")
         return rename(path, target)
@@ -172,7 +170,7 @@ def test_a_run_killed_at_any_step_loses_no_file_of_the_users(paths, monkeypatch,
     write(paths.previous / "notes" / "1")
     rename, calls = Path.rename, []
 
-    def dies(path: Path, target: Path) -> Path:
+    def dies(path, target):
         calls.append(path)
         if len(calls) == step:
             raise Killed
@@ -191,7 +189,7 @@ def test_a_run_killed_at_any_step_loses_no_file_of_the_users(paths, monkeypatch,
 
 
 def test_what_was_left_of_it_is_deleted_by_the_next_run(paths, monkeypatch):
-    def dies(_path: Path):
+    def dies(_path):
         raise Killed
 
     with monkeypatch.context() as patched:

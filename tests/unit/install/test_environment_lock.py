@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import sys
 import threading
 from contextlib import suppress
@@ -17,7 +15,7 @@ class Listener(SilentReporter):
     def __init__(self):
         self.waits: list[str] = []
 
-    def wait(self, text: str):
+    def wait(self, text):
         self.waits.append(text)
 
 

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
@@ -11,11 +7,11 @@ from tests.unit.install.environments import lock_text, make_environment
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> EnvironmentPaths:
+def paths(tmp_path):
     return EnvironmentPaths.at(tmp_path / ".venv")
 
 
-def refused(paths: EnvironmentPaths) -> UsageError:
+def refused(paths):
     with pytest.raises(UsageError) as caught:
         inspect_environment(paths).check_ownership()
     return caught.value

@@ -1,7 +1,5 @@
 """What follows from what is there, as a table: no file is read, no uv is run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -14,12 +12,11 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.environments.environment import Marker, fingerprint
+from gpuinstall.environments.stamp import Stamp
 from gpuinstall.install.inspection import ExistingEnvironment
 from gpuinstall.install.options import Action, InstallOptions, InstallState
-from gpuinstall.lock.folder_request import FolderRequest
-from gpuinstall.lock.lock import Lock, parse
+from gpuinstall.lock.lock import parse
 from gpuinstall.lock.request import LockRequest
-from gpuinstall.verify.cover import ProofCover
 from tests.frozen import frozen_catalog
 from tests.unit.install.environments import lock_text
 
@@ -30,23 +27,33 @@ CPU = Request(("torch",), backend="cpu")
 CATALOG = frozen_catalog()
 
 
-def lock(torch: str = "2.14.1+cpu", name: str = "pylock.cpu.toml") -> Lock:
+def lock(torch="2.14.1+cpu", name="pylock.cpu.toml"):
     return parse(
         name, lock_text(torch).replace(f"torch-{torch}", f"torch-{torch.replace('+', '%2B')}")
     )
 
 
-def environment(
-    held: Lock, *locks: Lock, is_proven: bool = True, status: str = "passed"
-) -> ExistingEnvironment:
+def environment(held, *locks, is_proven=True, status="passed"):
     """An environment made of ``held``, beside ``locks``."""
     marker = Marker(
         "1", held.name, held.sha256, "3.12", "2.14.1+cpu", "cpu", fingerprint(MACHINE), {}
     )
-    cover = ProofCover(PATHS.venv, packages={}, programs={}, files={"torch": {}}, startup={})
-    proof = cover.record(fingerprint(MACHINE), {"status": status}) if is_proven else None
+    stamp = Stamp(
+        machine=fingerprint(MACHINE),
+        python="",
+        variables={},
+        files={"torch": {}},
+        verdict={"status": status},
+    )
     return ExistingEnvironment(
-        PATHS, False, marker, held, held.versions, has_python=True, locks=locks, proof=proof
+        PATHS,
+        False,
+        marker,
+        held,
+        held.versions,
+        has_python=True,
+        locks=locks,
+        stamp=stamp if is_proven else None,
     )
 
 
@@ -73,7 +80,6 @@ CUDA = lock("2.14.1+cu126", "pylock.cu126.toml")
 BROKEN = replace(
     MACHINE, problems=(Finding("driver-library-mismatch", "differ", fixes=("sudo reboot",)),)
 )
-ANOTHER = replace(MACHINE, arch="aarch64")
 
 EXAMPLES = {
     "nothing there": Example(NOTHING, "a new one"),
@@ -113,16 +119,14 @@ EXAMPLES = {
 
 
 def state(
-    existing: ExistingEnvironment,
-    options: InstallOptions = OPTIONS,
+    existing,
+    options=OPTIONS,
     *,
-    machine: Machine = MACHINE,
-    request: Request = CPU,
-    here: Machine | None = MACHINE,
-) -> InstallState:
-    return InstallState(
-        existing, FolderRequest(), LockRequest(machine, request, CATALOG), here, options
-    )
+    machine=MACHINE,
+    request=CPU,
+    here=MACHINE,
+):
+    return InstallState(existing, LockRequest(machine, request, CATALOG), here, options)
 
 
 def test_where_the_lock_comes_from_and_what_there_is_to_do():
@@ -135,7 +139,7 @@ def test_where_the_lock_comes_from_and_what_there_is_to_do():
     assert wrong == {}
 
 
-def source_of(there: InstallState) -> Source:
+def source_of(there):
     if there.fit:
         return "the folder's" if there.action is Action.BUILD else "its own"
     try:

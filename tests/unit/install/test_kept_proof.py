@@ -1,13 +1,9 @@
 """When the proof of an environment holds for a changed one: never where anything that it covers has moved."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,10 +11,9 @@ from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.environments.environment import Marker, fingerprint
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.environments.proof_record import ProofRecord
 from gpuinstall.install.clone import copy_environment
-from gpuinstall.install.inspection import proof_file, standing_proof
-from gpuinstall.verify.cover import read_cover
+from gpuinstall.install.inspection import stamp_file, standing_stamp
+from gpuinstall.verify.cover import take_stamp
 from gpuinstall.verify.verdict import without_programs
 from tests.lab.environments import put_package
 
@@ -28,12 +23,11 @@ MACHINE = Machine(
 )
 MARKER = Marker("an-id", "pylock.cu126.toml", "0" * 64, "3.12", "2.14.1", "cu126", "here", {})
 PASSED = {"status": "passed", "devices": []}
-HASHES = {"torch": ("1" * 64,)}
 SITE = "lib/python3.12/site-packages"
 
 
 @pytest.fixture
-def venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def venv(tmp_path, monkeypatch):
     """An environment with torch, what it requires, torchvision, and a package that torch knows nothing of."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     venv = tmp_path / "old"
@@ -54,18 +48,18 @@ def venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return venv
 
 
-def make_skeleton(venv: Path):
+def make_skeleton(venv):
     (venv / SITE).mkdir(parents=True, exist_ok=True)
     (venv / "bin").mkdir(exist_ok=True)
     (venv / "bin" / "python").symlink_to(sys.executable)
     (venv / "pyvenv.cfg").write_text("include-system-site-packages = false\n")
 
 
-def proven(venv: Path) -> ProofRecord:
-    return read_cover(venv, HASHES).record(fingerprint(MACHINE), PASSED)
+def proven(venv):
+    return take_stamp(venv, fingerprint(MACHINE)).proven(PASSED)
 
 
-def cloned(venv: Path, *left_out: str) -> Path:
+def cloned(venv, *left_out):
     """The same environment beside it, by links, without some packages."""
     new = venv.with_name("new")
     copy_environment(venv, new)
@@ -78,29 +72,29 @@ def cloned(venv: Path, *left_out: str) -> Path:
 
 
 def test_a_proof_holds_on_the_same_machine_alone(venv):
-    proven(venv).write(proof_file(MARKER.id, MACHINE))
+    proven(venv).write(stamp_file(MARKER.id, MACHINE))
     others = {
         "another GPU": replace(MACHINE, gpus=(replace(GPU, uuid="GPU-2"),)),
         "another driver": replace(MACHINE, driver=Driver(DriverVersion.parse("580.95.05"))),
         "no GPU": replace(MACHINE, gpus=()),
     }
 
-    assert standing_proof(venv, MARKER, MACHINE) is not None
-    assert [name for name, machine in others.items() if standing_proof(venv, MARKER, machine)] == []
+    assert standing_stamp(venv, MARKER, MACHINE) is not None
+    assert [name for name, machine in others.items() if standing_stamp(venv, MARKER, machine)] == []
 
 
-def appended(path: str) -> Callable[[Path], None]:
-    def change(venv: Path):
+def appended(path):
+    def change(venv):
         with (venv / path).open("a") as file:
             file.write("x")
 
     return change
 
 
-def rewritten(path: str) -> Callable[[Path], None]:
+def rewritten(path):
     """Another file of the same size and time, as ``pip install --force-reinstall`` leaves one."""
 
-    def change(venv: Path):
+    def change(venv):
         file = venv / path
         status = file.stat()
         text = file.read_text()
@@ -111,36 +105,37 @@ def rewritten(path: str) -> Callable[[Path], None]:
     return change
 
 
-def removed(path: str) -> Callable[[Path], None]:
+def removed(path):
     return lambda venv: (venv / path).unlink()
 
 
-def put_startup_package(venv: Path):
+def put_startup_package(venv):
     package = venv / SITE / "sitecustomize"
     package.mkdir()
     (package / "__init__.py").touch()
 
 
-def another_python(venv: Path):
+def another_python(venv):
     program = venv / "bin" / "python"
     program.unlink()
     program.symlink_to("/bin/sh")
 
 
 CHANGES = {
-    "a byte more in torch": appended(f"{SITE}/torch/__init__.py"),
     "torch's library touched": lambda venv: os.utime(venv / SITE / "torch/lib/libtorch.so", (1, 1)),
     "another file of equal size and time": rewritten(f"{SITE}/torch/lib/libtorch.so"),
     "torch's library gone": removed(f"{SITE}/torch/lib/libtorch.so"),
-    "what torch requires": appended(f"{SITE}/sympy/__init__.py"),
-    "numpy, which a check uses": appended(f"{SITE}/numpy/__init__.py"),
-    "a program": appended(f"{SITE}/torchvision/__init__.py"),
+    "torch": appended(f"{SITE}/torch-1.0.dist-info/RECORD"),
+    "what torch requires": appended(f"{SITE}/sympy-1.0.dist-info/RECORD"),
+    "numpy, which a check uses": appended(f"{SITE}/numpy-1.0.dist-info/RECORD"),
+    "a program": appended(f"{SITE}/torchvision-1.0.dist-info/RECORD"),
+    "what a program requires": removed(f"{SITE}/pillow-1.0.dist-info/RECORD"),
     "what Python runs at its start": lambda venv: (venv / SITE / "new.pth").write_text(
         "import os\n"
     ),
     "a sitecustomize": lambda venv: (venv / SITE / "sitecustomize.py").write_text(""),
     "a sitecustomize that is a package": put_startup_package,
-    "a module that Python imports at its start": appended(f"{SITE}/starter.py"),
+    "a module that Python imports at its start": appended(f"{SITE}/starter-1.0.dist-info/RECORD"),
     "the system's packages": lambda venv: (venv / "pyvenv.cfg").write_text(
         "include-system-site-packages = true\n"
     ),
@@ -151,15 +146,15 @@ CHANGES = {
 def test_no_changed_file_of_what_was_proven_keeps_the_proof(venv):
     kept = []
     for name, change in CHANGES.items():
-        proof_file(MARKER.id, MACHINE).unlink(missing_ok=True)
-        proven(venv).write(proof_file(MARKER.id, MACHINE))
+        stamp_file(MARKER.id, MACHINE).unlink(missing_ok=True)
+        proven(venv).write(stamp_file(MARKER.id, MACHINE))
         before = {
             path: path.read_bytes()
             for path in venv.rglob("*")
             if path.is_file() and not path.is_symlink()
         }
         change(venv)
-        if standing_proof(venv, MARKER, MACHINE):
+        if standing_stamp(venv, MARKER, MACHINE):
             kept.append(name)
         for path in venv.rglob("*.pth"):
             path.unlink()
@@ -172,34 +167,45 @@ def test_no_changed_file_of_what_was_proven_keeps_the_proof(venv):
     assert kept == []
 
 
-def test_what_no_proof_covers_may_change(venv):
-    proven(venv).write(proof_file(MARKER.id, MACHINE))
+@pytest.mark.parametrize("name", ["LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH"])
+def test_a_variable_that_changes_what_is_loaded_ends_the_proof(venv, monkeypatch, name):
+    proven(venv).write(stamp_file(MARKER.id, MACHINE))
 
-    appended(f"{SITE}/einops/__init__.py")(venv)
+    monkeypatch.setenv(name, "/opt/other")
+
+    assert standing_stamp(venv, MARKER, MACHINE) is None
+
+
+def test_what_no_proof_covers_may_change(venv):
+    proven(venv).write(stamp_file(MARKER.id, MACHINE))
+
+    appended(f"{SITE}/einops-1.0.dist-info/RECORD")(venv)
+    # Behind its RECORD: verify compares the files themselves.
+    appended(f"{SITE}/torch/__init__.py")(venv)
     (venv / "notes.txt").write_text("mine")
 
-    assert standing_proof(venv, MARKER, MACHINE) is not None
+    assert standing_stamp(venv, MARKER, MACHINE) is not None
 
 
 def test_a_record_that_is_none_of_ours_proves_nothing(venv):
-    file = proof_file(MARKER.id, MACHINE)
+    file = stamp_file(MARKER.id, MACHINE)
     believed = []
-    for text in ("", "{}", "[]", '{"schema": "gpuinstall.proof/2"}', "[" * 100_000):
+    for text in ("", "{}", "[]", '{"schema": "gpuinstall.stamp/1"}', "[" * 100_000):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-        if standing_proof(venv, MARKER, MACHINE):
+        if standing_stamp(venv, MARKER, MACHINE):
             believed.append(text)
     file.unlink()
     os.mkfifo(file)
 
     assert believed == []
-    assert standing_proof(venv, MARKER, MACHINE) is None
+    assert standing_stamp(venv, MARKER, MACHINE) is None
 
 
 def test_a_proof_of_one_gpu_is_none_of_two(venv):
     passed = {"status": "passed", "devices": [{"index": 0, "name": "NVIDIA L4"}]}
-    record = read_cover(venv, HASHES).record("here", passed)
-    unproven = read_cover(venv, HASHES).record("here", {**passed, "status": "unproven"})
+    record = take_stamp(venv, "here").proven(passed)
+    unproven = take_stamp(venv, "here").proven({**passed, "status": "unproven"})
 
     assert (record.proves([0]), record.proves([0, 1]), unproven.proves([0])) == (True, False, False)
 
@@ -209,10 +215,10 @@ def test_a_clone_keeps_the_proof_whatever_comes_and_goes_beside_torch(venv):
     new = cloned(venv, "einops")
     put_package(new / SITE, "cowsay", {"cowsay/__init__.py": "8"})
 
-    cover = read_cover(new, HASHES)
+    stamp = take_stamp(new, "here")
 
-    assert cover.keeps(record)
-    assert cover.new_programs(record) == ()
+    assert stamp.keeps(record)
+    assert stamp.new_programs(record) == ()
 
 
 def test_a_clone_with_another_torch_or_numpy_does_not(venv):
@@ -221,18 +227,20 @@ def test_a_clone_with_another_torch_or_numpy_does_not(venv):
     for name, version in {"torch": "2.15.0", "sympy": "2.0", "numpy": "3.0"}.items():
         new = cloned(venv, name)
         put_package(new / SITE, name, {f"{name}/__init__.py": "1"}, version=version)
-        if read_cover(new, HASHES).keeps(record):
+        if take_stamp(new, "here").keeps(record):
             kept.append(name)
         new.rename(venv.with_name(f"new with another {name}"))
 
     assert kept == []
 
 
-def test_a_clone_with_another_locked_file_of_torch_does_not(venv):
+def test_another_file_of_the_same_version_of_torch_ends_the_proof(venv):
     record = proven(venv)
-    cover = read_cover(cloned(venv), {"torch": ("2" * 64,)})
+    new = cloned(venv, "torch")
+    files = {"torch/__init__.py": "1", "torch/lib/libtorch.so": "22"}
+    put_package(new / SITE, "torch", files, requires=("sympy",))
 
-    assert not cover.keeps(record)
+    assert not take_stamp(new, "here").keeps(record)
 
 
 def test_a_plug_in_that_torch_loads_ends_the_proof(venv):
@@ -244,7 +252,7 @@ def test_a_plug_in_that_torch_loads_ends_the_proof(venv):
     }
     put_package(new / SITE, "plugin", files)
 
-    assert not read_cover(new, HASHES).keeps(record)
+    assert not take_stamp(new, "here").keeps(record)
 
 
 def test_another_version_of_what_python_imports_at_its_start_does_not(venv):
@@ -253,17 +261,17 @@ def test_another_version_of_what_python_imports_at_its_start_does_not(venv):
     files = {"starter.py": "9", "starter.pth": "import starter\n"}
     put_package(new / SITE, "starter", files, version="2.0")
 
-    assert not read_cover(new, HASHES).keeps(record)
+    assert not take_stamp(new, "here").keeps(record)
 
 
 def test_a_proof_is_kept_where_a_group_shares_new_files(venv):
     usual = os.umask(0o002)
     try:
-        proven(venv).write(proof_file(MARKER.id, MACHINE))
+        proven(venv).write(stamp_file(MARKER.id, MACHINE))
     finally:
         os.umask(usual)
 
-    assert standing_proof(venv, MARKER, MACHINE) is not None
+    assert standing_stamp(venv, MARKER, MACHINE) is not None
 
 
 @pytest.mark.parametrize("linked", ["lib", SITE])
@@ -271,11 +279,11 @@ def test_packages_on_another_disk_are_covered(venv, linked):
     elsewhere = venv.with_name("elsewhere")
     (venv / linked).rename(elsewhere)
     (venv / linked).symlink_to(elsewhere)
-    proven(venv).write(proof_file(MARKER.id, MACHINE))
+    proven(venv).write(stamp_file(MARKER.id, MACHINE))
 
-    assert standing_proof(venv, MARKER, MACHINE) is not None
+    assert standing_stamp(venv, MARKER, MACHINE) is not None
     (venv / SITE / "new.pth").write_text("import os\n")
-    assert standing_proof(venv, MARKER, MACHINE) is None
+    assert standing_stamp(venv, MARKER, MACHINE) is None
 
 
 def test_a_program_that_is_new_or_changed_is_tested_by_itself(venv):
@@ -290,10 +298,10 @@ def test_a_program_that_is_new_or_changed_is_tested_by_itself(venv):
     )
     put_package(new / SITE, "xformers", {"xformers/__init__.py": ""}, requires=("torch",))
 
-    cover = read_cover(new, HASHES)
+    stamp = take_stamp(new, "here")
 
-    assert cover.keeps(record)
-    assert cover.new_programs(record) == ("torchvision", "xformers")
+    assert stamp.keeps(record)
+    assert stamp.new_programs(record) == ("torchvision", "xformers")
 
 
 def test_a_verdict_has_the_checks_of_the_programs_that_are_there():

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +9,6 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import SilentReporter
-from gpuinstall.catalog import Build, Catalog
 from gpuinstall.install.proof import catalog_without, check_links
 from gpuinstall.verify import verdict
 from gpuinstall.verify.verdict import Device, Verdict
@@ -24,7 +20,7 @@ BUILDS = CATALOG.builds_for("linux", "x86_64")
 CU130 = next(build for build in BUILDS if build.backend.tag == "cu130")
 
 
-def failing(cause: str | None) -> Verdict:
+def failing(cause):
     checks = (
         CheckResult("matmul-float32", "failed", id=cause),
         CheckResult("sort", "passed", id="F19"),
@@ -32,7 +28,7 @@ def failing(cause: str | None) -> Verdict:
     return Verdict(verdict.VerifiedEnvironment(), (Device(0, "GPU", checks),))
 
 
-def left(catalog: Catalog) -> list[Build]:
+def left(catalog):
     return [build for build in catalog.builds if not build.absent]
 
 
@@ -76,11 +72,11 @@ class Warnings(SilentReporter):
     def __init__(self):
         self.texts: list[str] = []
 
-    def warn(self, text: str):
+    def warn(self, text):
         self.texts.append(text)
 
 
-def linked(site: Path, *named: str) -> list[str]:
+def linked(site, *named):
     """What is warned of an environment that these packages were asked for."""
     fit: Any = SimpleNamespace(choice=SimpleNamespace(requirements=named))
     warnings = Warnings()

@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import os
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -10,7 +7,7 @@ import pytest
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.units import readable
-from gpuinstall.install.space import UNPACKED, Bill, bill, sizes
+from gpuinstall.install.space import UNPACKED, bill, sizes
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.transfer import cached_wheel
 from gpuinstall.sources.session import Session
@@ -25,12 +22,12 @@ NUMPY = LockedFile(
 )
 
 
-def priced(tmp_path: Path, sizes: dict[LockedFile, int]) -> Bill:
+def priced(tmp_path, sizes):
     cached = {file for file in sizes if cached_wheel(file, tmp_path / "uv")}
     return bill(sizes, cached, tmp_path / ".venv", uv_cache=tmp_path / "uv")
 
 
-def keep(tmp_path: Path, file: LockedFile, index: str, sha256: str) -> Path:
+def keep(tmp_path, file, index, sha256):
     """Write what uv keeps of a wheel; return the folder that it is unpacked in."""
     folder, archive = (
         tmp_path / "uv" / "wheels-v7" / index / file.package,
@@ -117,7 +114,7 @@ class Hosts:
     def __init__(self):
         self.asked: list[str] = []
 
-    def head(self, url: str) -> Head:
+    def head(self, url):
         self.asked.append(url)
         return Head(1000)
 

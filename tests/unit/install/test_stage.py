@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import shutil
 import sys
@@ -13,7 +11,7 @@ from gpuinstall.install.stage import settle_activate
 
 
 @pytest.fixture(scope="module")
-def moved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def moved(tmp_path_factory):
     """An environment built in one place, with a script, and moved to another whose name has a blank and a quote."""
     folder = tmp_path_factory.mktemp("it's here")
     built, final = folder / "staging", folder / "the venv"

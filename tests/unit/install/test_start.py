@@ -1,16 +1,13 @@
 """Every machine on record against the locks of ``lock cover --all-supported``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 from gpuinstall.api import choose
 from gpuinstall.base.errors import GpuInstallError, NoBuildError
-from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
-from gpuinstall.catalog import Build, load_catalog
+from gpuinstall.catalog import load_catalog
 from gpuinstall.install.start import environment_to_start
 from gpuinstall.lock.ranges import cover_range, machines_in
 from gpuinstall.lock.target import Target
@@ -23,12 +20,12 @@ RECORDED = sorted((Path(__file__).parents[2] / "data" / "machines").iterdir())
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Build], str]:
+def image(tmp_path_factory):
     """A folder with a lock for each build of the cover, from driver 525 on."""
     catalog, folder = load_catalog(), tmp_path_factory.mktemp("locks")
     machines = machines_in((), ">=525", "x86_64", catalog)
     covering = cover_range(machines, Request(), catalog).locks
-    python = covering[0].python
+    python = "3.12"
     builds = [cover.build for cover in covering]
     for build in builds:
         tags = f"cp{python.replace('.', '')}-cp{python.replace('.', '')}-manylinux_2_28_x86_64"
@@ -41,7 +38,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Build], 
     return folder, builds, python
 
 
-def entered(folder: Path, machine: Machine) -> str:
+def entered(folder, machine):
     """The target whose environment is to be there, or the refusal."""
     settings = Settings(only=True, anew=True, machine=machine, venv=folder / ".venv")
     with open_project(folder, settings) as project, pytest.raises(GpuInstallError) as raised:

@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import errno
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,14 +21,14 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> EnvironmentPaths:
+def paths(tmp_path):
     paths = EnvironmentPaths.at(tmp_path / ".venv")
     make_environment(paths.staging, "new", "2.15.0")
     return paths
 
 
 @pytest.fixture
-def replaced(paths: EnvironmentPaths) -> EnvironmentPaths:
+def replaced(paths):
     make_environment(paths.venv, "old", "2.14.1")
     make_environment(paths.previous, "older", "2.13.0")
     (paths.folder / "pylock.cu126.toml").write_text(lock_text("2.14.1"), encoding="utf-8")
@@ -39,12 +36,12 @@ def replaced(paths: EnvironmentPaths) -> EnvironmentPaths:
 
 
 @pytest.fixture(params=["exchange", "two renames"])
-def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
+def either_way(request, monkeypatch):
     if request.param == "two renames":
         monkeypatch.setattr(swap, "exchange", lambda _one, _other: False)
 
 
-def beside(paths: EnvironmentPaths) -> str:
+def beside(paths):
     return (paths.folder / "pylock.cu126.toml").read_text(encoding="utf-8")
 
 
@@ -96,11 +93,11 @@ def test_going_back_exchanges_environment_and_lock_and_again_goes_forth(
     assert beside(replaced) == lock_text("2.15.0")
 
 
-def kill_before(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, call: int = 1):
-    real: Callable[..., object] = getattr(owner, name)
+def kill_before(monkeypatch, owner, name, call=1):
+    real = getattr(owner, name)
     left = [call]
 
-    def dies(*args: object, **kwargs: object) -> object:
+    def dies(*args, **kwargs):
         left[0] -= 1
         if not left[0]:
             raise Killed
@@ -196,7 +193,7 @@ def test_the_replaced_environment_is_kept_if_the_new_one_was_removed_after_a_kil
 
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EBUSY])
 def test_a_place_that_cannot_be_renamed_is_refused_with_the_way_out(replaced, monkeypatch, number):
-    def fixed(_one: Path, _other: Path) -> bool:
+    def fixed(_one, _other):
         raise OSError(number, "cannot")
 
     monkeypatch.setattr(swap, "exchange", fixed)
@@ -227,7 +224,7 @@ def test_what_was_replaced_is_not_lost_where_the_one_before_cannot_be_removed(
 ):
     rename = Path.rename
 
-    def renamed(path: Path, target: Path) -> Path:
+    def renamed(path, target):
         if path == replaced.previous:
             raise PermissionError(errno.EACCES, "it is in use")
         return rename(path, target)

@@ -1,10 +1,7 @@
 """Going back to what was before the last change: only if that is ours."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +16,7 @@ from tests.unit.install.environments import make_environment, name_of
 
 
 @pytest.fixture
-def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EnvironmentPaths:
+def paths(tmp_path, monkeypatch):
     """A previous environment that was made here, and nothing in its place."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     paths = EnvironmentPaths(tmp_path / ".venv")
@@ -28,7 +25,7 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EnvironmentPaths:
     return paths
 
 
-def own_place(paths: EnvironmentPaths) -> OwnPlace:
+def own_place(paths):
     project = Project(paths.folder, Settings(venv=paths.venv), SilentReporter(), ExitStack())
     return OwnPlace(project)
 

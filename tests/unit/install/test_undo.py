@@ -1,12 +1,9 @@
 """The copy of what a change touches, cut at every moment, and a record that a stranger has written."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -45,7 +42,7 @@ COMMANDS = ("../bin/torchrun", "../bin/TorchX")
 
 
 @pytest.fixture
-def environment(tmp_path, tmp_path_factory, monkeypatch) -> ForeignEnvironment:
+def environment(tmp_path, tmp_path_factory, monkeypatch):
     """One with torch 1 in it, whose files its installer wrote down, and a file of the user's."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
     root = tmp_path / "app"
@@ -59,7 +56,7 @@ def environment(tmp_path, tmp_path_factory, monkeypatch) -> ForeignEnvironment:
     return ForeignEnvironment(Path("python"), "3.12", "venv", root, paths, {"torch": "1"})
 
 
-def put(site: Path, package: str, *files: str):
+def put(site, package, *files):
     """Write the files of a package, and their RECORD."""
     record = f"{package}.dist-info/RECORD"
     for name in files:
@@ -68,7 +65,7 @@ def put(site: Path, package: str, *files: str):
     replace_file(site / record, "".join([*rows, f"{record},,\n"]))
 
 
-def replace_file(path: Path, text: str):
+def replace_file(path, text):
     """Write as installers do: another file in the place of the one that is there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -76,11 +73,11 @@ def replace_file(path: Path, text: str):
 
 
 @pytest.fixture
-def wheel(tmp_path_factory) -> Path:
+def wheel(tmp_path_factory):
     return made(tmp_path_factory.mktemp("wheels"))
 
 
-def made(folder: Path, *further: str, script: str = "TorchX") -> Path:
+def made(folder, *further, script="TorchX"):
     """An unpacked wheel of torch 2, with ``further`` files in it."""
     wheel = folder / "unpacked"
     contents = dict.fromkeys((*TORCH_2, "torch-2.data/scripts/torchrun", *further), "2")
@@ -93,7 +90,7 @@ def made(folder: Path, *further: str, script: str = "TorchX") -> Path:
     return wheel
 
 
-def tree(environment: ForeignEnvironment) -> dict[str, str]:
+def tree(environment):
     """The files of an environment, but the copy."""
     found = {}
     for path in environment.root.rglob("*"):
@@ -103,7 +100,7 @@ def tree(environment: ForeignEnvironment) -> dict[str, str]:
     return found
 
 
-def put_in(environment: ForeignEnvironment):
+def put_in(environment):
     """What uv makes of the wheel, and Python of that."""
     site = environment.paths["purelib"]
     for name in (*TORCH_1, "torch-1.dist-info/RECORD"):
@@ -114,11 +111,11 @@ def put_in(environment: ForeignEnvironment):
     (site / "torch" / "__pycache__" / "new.cpython-312.pyc").write_text("compiled")
 
 
-def begun(environment: ForeignEnvironment, wheel: Path) -> UndoRecord:
+def begun(environment, wheel):
     return plan_undo(environment, ["torch"], [wheel]).begin()
 
 
-def changed(environment: ForeignEnvironment, wheel: Path) -> UndoRecord:
+def changed(environment, wheel):
     """The environment with the new torch, proven; return the record of that as the next run reads it."""
     record = begun(environment, wheel)
     put_in(environment)
@@ -126,13 +123,13 @@ def changed(environment: ForeignEnvironment, wheel: Path) -> UndoRecord:
     return found(environment)
 
 
-def found(environment: ForeignEnvironment) -> UndoRecord:
+def found(environment):
     record = find_undo(environment)
     assert record is not None
     return record
 
 
-def go_back(environment: ForeignEnvironment, *, replaces: bool = False):
+def go_back(environment, *, replaces=False):
     found(environment).go_back(environment, SilentReporter(), replaces=replaces)
 
 
@@ -227,7 +224,7 @@ def test_a_file_edited_in_place_is_in_both_copies(environment, wheel):
     assert (site / "torch" / "old.py").read_text() == "edited"
 
 
-def place_of(environment: ForeignEnvironment) -> ForeignPlace:
+def place_of(environment):
     settings = Settings(machine=Machine("linux", "x86_64", "glibc", "2.36"))
     project = Project(environment.root, settings, SilentReporter(), ExitStack())
     return ForeignPlace(environment, project)
@@ -358,11 +355,11 @@ def test_files_of_the_users_in_the_place_of_new_ones_are_kept(environment, wheel
 CALLS = ("rename", "replace", "unlink", "rmdir", "mkdir", "link")
 
 
-def dying(monkeypatch: pytest.MonkeyPatch, moment: int) -> list[int]:
+def dying(monkeypatch, moment):
     """Let this process die at one of the calls that change a file system; return the counter of them."""
     calls = [0]
 
-    def counted(real: Callable[..., object]) -> Callable[..., object]:
+    def counted(real):
         def call(*arguments, **options):
             calls[0] += 1
             if calls[0] == moment:
@@ -379,7 +376,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, moment: int) -> list[int]:
     return calls
 
 
-def go_on(environment: ForeignEnvironment, part: str):
+def go_on(environment, part):
     """Take one part of a change, of which the others have been taken before."""
     match part:
         case "begin":
@@ -424,7 +421,7 @@ def test_a_run_that_dies_at_any_call_is_finished_by_the_next(
     assert wrong == []
 
 
-def forge(environment: ForeignEnvironment, **changes: object):
+def forge(environment, **changes):
     """Write a record as the environment of a stranger could have it."""
     folder = undo_folder(environment)
     (folder / "copy").mkdir(parents=True, exist_ok=True)

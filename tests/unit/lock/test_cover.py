@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -8,7 +6,7 @@ from gpuinstall.base.errors import MachineError
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
-from gpuinstall.lock.cover import Served, cover
+from gpuinstall.lock.cover import cover
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.target import Target
 from tests.frozen import frozen_catalog
@@ -16,7 +14,7 @@ from tests.frozen import frozen_catalog
 CATALOG = frozen_catalog()
 
 
-def machine(driver: str | None, *capabilities: str) -> Machine:
+def machine(driver, *capabilities):
     gpus = tuple(
         Gpu(i, "GPU", compute_capability=ComputeCapability.parse(cc))
         for i, cc in enumerate(capabilities)
@@ -31,7 +29,7 @@ def machine(driver: str | None, *capabilities: str) -> Machine:
     )
 
 
-def covered(machines: list[Machine], asked: Request | None = None) -> Served:
+def covered(machines, asked=None):
     return cover([LockRequest(each, asked or Request(), CATALOG) for each in machines])
 
 

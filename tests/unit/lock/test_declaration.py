@@ -1,9 +1,5 @@
 """What a folder asks for, by the first of its files that says so; and files in other people's forms."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from gpuinstall.base.errors import UsageError
@@ -29,7 +25,7 @@ variables:
 """
 
 
-def write(folder: Path, **files: str) -> Path:
+def write(folder, **files):
     for name, text in files.items():
         (folder / name.replace("__", ".")).write_text(text, encoding="utf-8")
     return folder
@@ -201,43 +197,24 @@ def test_the_constraints_of_poetry_are_those_of_the_standard(constraint, bounds)
     assert parse_project(tables).listed.requirements == (f"rich{bounds}",)
 
 
-PYLOCK = """\
-lock-version = "1.0"
-created-by = "another"
-[[packages]]
-name = "torch"
-version = "2.14.1+cu126"
-[[packages]]
-name = "nvidia-cudnn-cu12"
-version = "9.1"
-[[packages]]
-name = "numpy"
-version = "2.3.4"
-[[packages]]
-name = "colorama"
-version = "0.4.6"
-marker = "os_name == 'nt'"
-"""
-
-
-def test_a_project_and_a_lock_are_read_as_lists_of_requirements(tmp_path):
-    write(tmp_path, pyproject__toml=PROJECT + BACKEND, pylock__toml=PYLOCK)
+def test_a_project_is_read_as_a_list_of_requirements(tmp_path):
+    write(tmp_path, pyproject__toml=PROJECT + BACKEND)
     assert read_inputs(str(tmp_path / "pyproject.toml")).requirements == ("torch>=2.9", "numpy")
-    locked = ("torch==2.14.1", "numpy==2.3.4", "colorama==0.4.6 ; os_name == 'nt'")
-    assert read_inputs(str(tmp_path / "pylock.toml")).requirements == locked
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "text", "why"),
     [
-        ("pyproject.toml", "[project"),
-        ("pylock.toml", "packages = 3"),
-        ("pylock.a.toml", "x = "),
+        ("pyproject.toml", "[project", "is malformed"),
+        ("all.toml", 'lock-version = "1.0"', "line 1: "),
+        ("pylock.cu126.toml", 'lock-version = "1.0"', "is a lock, not a list of requirements"),
+        ("uv.lock", "version = 1", "is a lock, not a list of requirements"),
+        ("Pipfile.lock", "{}", "is not read as a request"),
     ],
 )
-def test_a_file_that_is_malformed_is_named(tmp_path, name, text):
+def test_a_file_that_is_no_list_of_requirements_is_named(tmp_path, name, text, why):
     (tmp_path / name).write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError, match=rf"{name} is malformed"):
+    with pytest.raises(UsageError, match=f"{name}.*{why}"):
         read_inputs(str(tmp_path / name))
 
 

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from gpuinstall.base.errors import UsageError
@@ -9,7 +5,7 @@ from gpuinstall.lock.declaration import parse_project, read_declaration
 from gpuinstall.sources import Sources
 from gpuinstall.sources.provenance import Effect
 
-PROJECT: dict[str, Any] = {
+PROJECT = {
     "project": {
         "name": "Our.Thing",
         "dependencies": ["torch>=2.9", "numpy"],

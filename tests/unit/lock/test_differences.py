@@ -1,8 +1,6 @@
-from __future__ import annotations
-
 from pathlib import Path
 
-from gpuinstall.lock.lock import Lock, parse
+from gpuinstall.lock.lock import parse
 from gpuinstall.lock.write import Written, differences
 
 HEAD = 'lock-version = "1.0"\nrequires-python = "==3.12.*"\ncreated-by = "gpuinstall"\n'
@@ -16,7 +14,7 @@ hashes = {{ sha256 = "{sha256}" }}
 """
 
 
-def lock(target: str = "cpu", **versions: str) -> Lock:
+def lock(target="cpu", **versions):
     entries = (
         ENTRY.format(
             name=name,
@@ -28,7 +26,7 @@ def lock(target: str = "cpu", **versions: str) -> Lock:
     return parse(f"pylock.{target}.toml", HEAD + "".join(entries))
 
 
-def written(target: str, apart: dict[str, str] | None = None, **versions: str) -> Written:
+def written(target, apart=None, **versions):
     made = lock(target, **versions)
     return Written(Path(made.name), made, "written", (), apart or {})
 

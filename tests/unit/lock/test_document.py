@@ -1,16 +1,14 @@
-from __future__ import annotations
-
-from typing import Any
+from dataclasses import replace
 
 import pytest
 import tomli
 
 from gpuinstall.base.errors import InternalError
 from gpuinstall.base.request import Request
-from gpuinstall.lock.document import document, evidence_of
+from gpuinstall.lock.document import document, record_of
 from gpuinstall.lock.fetch import Hashes
-from gpuinstall.lock.folder_request import FolderRequest
 from gpuinstall.lock.lock import parse, render, unknown_hash
+from gpuinstall.lock.record import Record
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.target import Target
@@ -20,10 +18,10 @@ from tests.frozen import frozen_catalog
 HASH = "1" * 64
 NUMPY = "https://index.example/numpy-2.3.4-cp312-cp312-manylinux_2_28_x86_64.whl"
 TORCH = "https://index.example/whl/cu126/torch-2.14.1%2Bcu126-cp312-cp312-manylinux_2_28_x86_64.whl"
-EVIDENCE = {"inputs": ["torch"], "torch": "2.14.1", "backend": "cu126", "catalogue": "2026-11-20"}
+RECORD = Record(("torch",), torch="2.14.1", backend="cu126", catalogue="2026-11-20")
 
 
-def resolved() -> dict[str, Any]:
+def resolved():
     text = f"""
 lock-version = "1.0"
 created-by = "uv"
@@ -41,19 +39,19 @@ wheels = [{{ url = "{TORCH}", hashes = {{ sha256 = "{unknown_hash(TORCH)}" }} }}
 
 
 def test_the_lock_says_in_the_standards_own_fields_what_it_is_for():
-    built = document(resolved(), {NUMPY: HASH, TORCH: "2" * 64}, Target("cu126"), "3.12", EVIDENCE)
+    built = document(resolved(), {NUMPY: HASH, TORCH: "2" * 64}, Target("cu126"), "3.12", RECORD)
     assert built["requires-python"] == "==3.12.*"
     assert built["environments"] == [Target("cu126").marker]
     assert built["created-by"] == "gpuinstall"
     lock = parse("pylock.cu126.toml", render(built))
     assert lock.python == "3.12"
     assert lock.versions == {"numpy": "2.3.4", "torch": "2.14.1+cu126"}
-    assert lock.inputs == ("torch",)
+    assert replace(lock.record, contents_digest="") == RECORD
 
 
 def test_a_lock_has_wheels_alone_with_hashes_and_no_time():
     text = render(
-        document(resolved(), {NUMPY: HASH, TORCH: "2" * 64}, Target("cu126"), "3.12", EVIDENCE)
+        document(resolved(), {NUMPY: HASH, TORCH: "2" * 64}, Target("cu126"), "3.12", RECORD)
     )
     assert "tar.gz" not in text
     assert "upload-time" not in text
@@ -70,39 +68,35 @@ def test_a_source_distribution_stays_where_there_is_no_wheel():
         {"https://index.example/numpy-2.3.4.tar.gz": HASH, TORCH: HASH},
         Target("cu126"),
         "3.12",
-        EVIDENCE,
+        RECORD,
     )
     assert built["packages"][0]["sdist"]["url"].endswith("numpy-2.3.4.tar.gz")
 
 
 def test_the_same_inputs_are_the_same_bytes():
     hashes = {NUMPY: HASH, TORCH: HASH}
-    one, other = (document(resolved(), hashes, Target("cu126"), "3.12", EVIDENCE) for _ in range(2))
+    one, other = (document(resolved(), hashes, Target("cu126"), "3.12", RECORD) for _ in range(2))
     assert render(one) == render(other)
 
 
 def test_a_file_without_a_hash_is_never_written():
     with pytest.raises(InternalError) as caught:
-        document(resolved(), {NUMPY: HASH}, Target("cu126"), "3.12", EVIDENCE)
+        document(resolved(), {NUMPY: HASH}, Target("cu126"), "3.12", RECORD)
     assert caught.value.code == "hash-missing"
 
 
-def test_evidence_says_what_was_asked_and_the_floors():
+def test_a_record_says_what_was_requested_and_the_floors():
     catalog, machine = frozen_catalog(), machine_in_words(("RTX 4090",), "535.183.01", None, None)
 
-    def evidence(request: Request) -> dict[str, Any]:
+    def record(request):
         wanted = LockRequest(machine, request, catalog)
         made = Resolution(
             wanted, wanted.plan, Target("cu126"), {"packages": []}, (), Hashes({}, {})
         )
-        return evidence_of(made, request, FolderRequest())
+        return record_of(made, request)
 
-    named = evidence(Request(("torch==2.14.1",), backend="cu126"))
-    assert (named["asked"], named["torch"], named["inputs"]) == (
-        "cu126",
-        "2.14.1",
-        ["torch==2.14.1"],
-    )
-    assert "sm_80" in named["architectures"]
-    assert named["floors"].keys() >= {"driver", "glibc"}
-    assert "asked" not in evidence(Request())
+    named = record(Request(("torch==2.14.1",), backend="cu126"))
+    assert (named.asked, named.torch, named.inputs) == ("cu126", "2.14.1", ("torch==2.14.1",))
+    assert "sm_80" in named.architectures
+    assert named.floors.keys() >= {"driver", "glibc"}
+    assert "asked" not in record(Request()).to_table()

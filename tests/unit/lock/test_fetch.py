@@ -1,12 +1,8 @@
-from __future__ import annotations
-
 import hashlib
 import os
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +10,7 @@ import pytest
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import SilentReporter
-from gpuinstall.lock.fetch import fetch_missing, known_hashes, transfers
+from gpuinstall.lock.fetch import fetch_missing, known_hashes
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
@@ -35,37 +31,37 @@ class Shop:
         self.files = {f"/{name.replace('+', '%2B')}": name.encode() * 1000 for name in NAMES}
         self.host = Host("shop", self.answer)
 
-    def answer(self, path: str, _headers: dict[str, str]) -> Answer:
+    def answer(self, path, _headers):
         return Answer(200, self.files[path]) if path in self.files else NOT_FOUND
 
-    def locked(self) -> tuple[LockedFile, ...]:
+    def locked(self):
         return tuple(
             LockedFile(path[1:].partition("-")[0], self.host.url + path) for path in self.files
         )
 
-    def sent(self) -> Counter[str]:
+    def sent(self):
         return Counter(asked.path for asked in self.host.log if asked.sent)
 
 
 @pytest.fixture
-def shop() -> Iterator[Shop]:
+def shop():
     shop = Shop()
     yield shop
     shop.host.close()
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> AnswerCache[FileHash]:
+def cache(tmp_path):
     return AnswerCache(tmp_path / "cache", FileHash)
 
 
-def session_of(client: Client, cache: AnswerCache[FileHash]) -> Session:
+def session_of(client, cache):
     return Session(
         Sources(), client, cache, {}, Path(sys.executable), SilentReporter(), cache.folder
     )
 
 
-def hashed(files: tuple[LockedFile, ...], cache: AnswerCache[FileHash]) -> dict[str, str]:
+def hashed(files, cache):
     with Client() as client:
         found = known_hashes(files, session_of(client, cache))
         return fetch_missing(found, session_of(client, cache))
@@ -151,21 +147,6 @@ def test_one_failure_ends_the_other_transfers(shop, cache):
         hashed((missing, *shop.locked()), cache)
     assert "gone-1" in caught.value.message
     assert threading.active_count() < 20
-
-
-def test_what_follows_a_transfer_does_not_count_as_one(cache):
-    class Heard(SilentReporter):
-        def step(self, label: str, text: str, seconds: float | None = None):  # noqa: ARG002
-            steps.append((label, seconds or 0.0))
-
-    steps: list[tuple[str, float]] = []
-    with (
-        Client() as client,
-        transfers({"a": 1}, replace(session_of(client, cache), reporter=Heard())) as (_, count),
-    ):
-        count("a", 1)
-        time.sleep(1.5)  # as long as a package is compiled
-    assert [(label, seconds < 1) for label, seconds in steps] == [("Fetched", True)]
 
 
 def test_what_was_asked_for_files_that_are_not_locked_in_the_end_is_dropped(shop, cache):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -10,7 +8,8 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.lock.document import document
 from gpuinstall.lock.fit import Fit, best, best_files, fit
-from gpuinstall.lock.lock import Lock, LockedFile, parse, render
+from gpuinstall.lock.lock import LockedFile, parse, render
+from gpuinstall.lock.record import Record
 from gpuinstall.lock.target import Target
 from tests.frozen import frozen_catalog
 
@@ -18,18 +17,18 @@ CATALOG = frozen_catalog()
 TAGS = {"linux": "manylinux_2_28_x86_64", "windows": "win_amd64", "macos": "macosx_11_0_arm64"}
 
 
-def locked(version: str, target: Target, python: str = "3.12") -> Lock:
+def locked(version, target, python="3.12"):
     cp = f"cp{python.replace('.', '')}"
     wheel = f"torch-{version.replace('+', '%2B')}-{cp}-{cp}-{TAGS[target.os]}.whl"
     url = f"https://index.example/{wheel}"
     resolved = {"packages": [{"name": "torch", "version": version, "wheels": [{"url": url}]}]}
-    evidence = {"inputs": ["torch"], "torch": version, "backend": target.backend}
+    record = Record(inputs=("torch",), torch=version, backend=target.backend)
     return parse(
-        target.filename, render(document(resolved, {url: "1" * 64}, target, python, evidence))
+        target.filename, render(document(resolved, {url: "1" * 64}, target, python, record))
     )
 
 
-def machine(driver: str | None = None, capability: str | None = None) -> Machine:
+def machine(driver=None, capability=None):
     gpus = (
         (Gpu(0, "GPU", compute_capability=ComputeCapability.parse(capability)),)
         if capability
@@ -79,7 +78,7 @@ def test_of_the_locks_in_a_folder_each_machine_takes_the_one_that_runs_there(her
     assert all(misfit.reason.message for misfit in fits if isinstance(misfit, Rejection))
 
 
-def misfit(lock: Lock, here: Machine, request: Request | None = None) -> str:
+def misfit(lock, here, request=None):
     judged = fit(lock, here, request or Request(), CATALOG)
     assert isinstance(judged, Rejection)
     return judged.reason.code

@@ -1,20 +1,23 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.request import FOLDERS_OWN, Request
 from gpuinstall.lock.declaration import Declaration
-from gpuinstall.lock.folder_request import FolderRequest, recorded_request
+from gpuinstall.lock.folder_request import (
+    adding,
+    declaring,
+    following,
+    recorded_request,
+    without,
+)
 from gpuinstall.sources.requirements_file import RequirementsFile
 
-ASKED = FolderRequest(("torch", "numpy", "transformers<5"))
-DECLARED = FolderRequest(("torch", "numpy", "rich"), files={"pyproject.toml": ("torch", "numpy")})
+ASKED = Request(("torch", "numpy", "transformers<5"))
+DECLARED = Request(("torch", "numpy", "rich"), files={"pyproject.toml": ("torch", "numpy")})
 
 
-def add(asked: FolderRequest, *requirements: str, **files: tuple[str, ...]) -> FolderRequest:
-    return asked.adding(RequirementsFile(requirements), files)
+def add(asked, *requirements, **files):
+    return adding(asked, RequirementsFile(requirements), files)
 
 
 @pytest.mark.parametrize(
@@ -34,9 +37,7 @@ def test_what_is_named_is_added_or_replaces_its_namesake(added, requirements):
 
 
 def test_a_file_takes_back_what_only_it_asked_for():
-    first = add(
-        FolderRequest(), "rich", one=("torch", "numpy", "-c numpy<2"), two=("torch", "cowsay")
-    )
+    first = add(FOLDERS_OWN, "rich", one=("torch", "numpy", "-c numpy<2"), two=("torch", "cowsay"))
     again = add(first, one=("torch",))
     assert set(again.requirements) == {"rich", "torch", "cowsay"}
     assert (first.constraints, again.constraints) == (("numpy<2",), ())
@@ -53,15 +54,15 @@ def test_a_file_takes_back_what_only_it_asked_for():
 )
 def test_what_a_project_declares_today_stands_for_what_it_declared_before(declared, requirements):
     today = Declaration(listed=RequirementsFile(declared))
-    assert DECLARED.declaring(today).requirements == requirements
+    assert declaring(DECLARED, today).requirements == requirements
 
 
 def test_what_was_added_by_hand_stays_until_the_project_says_otherwise():
     today = Declaration(listed=RequirementsFile(("torch", "numpy")))
-    asked = add(FolderRequest().declaring(today), "torch==2.13.0")
-    assert set(asked.declaring(today).requirements) == {"torch==2.13.0", "numpy"}
+    asked = add(declaring(FOLDERS_OWN, today), "torch==2.13.0")
+    assert set(declaring(asked, today).requirements) == {"torch==2.13.0", "numpy"}
     newer = Declaration(listed=RequirementsFile(("torch>=2.14", "numpy")))
-    assert set(asked.declaring(newer).requirements) == {"torch>=2.14", "numpy"}
+    assert set(declaring(asked, newer).requirements) == {"torch>=2.14", "numpy"}
 
 
 @pytest.mark.parametrize(
@@ -70,19 +71,19 @@ def test_what_was_added_by_hand_stays_until_the_project_says_otherwise():
 )
 def test_only_what_was_added_by_hand_is_removed(name, code):
     with pytest.raises(UsageError) as raised:
-        DECLARED.without((name,))
+        without(DECLARED, (name,))
     assert raised.value.code == code
-    assert DECLARED.without(("Rich",)).requirements == ("torch", "numpy")
+    assert without(DECLARED, ("Rich",)).requirements == ("torch", "numpy")
 
 
 def test_a_change_is_counted_and_another_order_is_none():
-    recorded = FolderRequest(("torch", "numpy"), revision=3)
-    assert FolderRequest(("numpy", "torch")).following(recorded) == recorded
-    assert FolderRequest(("torch",)).following(recorded).revision == 4
-    assert FolderRequest(("torch",)).following(FolderRequest()).revision == 0
+    recorded = Request(("torch", "numpy"), revision=3)
+    assert following(Request(("numpy", "torch")), recorded).revision == 3
+    assert following(Request(("torch",)), recorded).revision == 4
+    assert following(Request(("torch",)), FOLDERS_OWN).revision == 0
 
 
-def lock(folder: Path, target: str, inputs: str, revision: int = 0, more: str = ""):
+def lock(folder, target, inputs, revision=0, more=""):
     text = 'lock-version = "1.0"\ncreated-by = "gpuinstall"\npackages = []\n[tool.gpuinstall]\n'
     text += f"inputs = {inputs}\nrequest-revision = {revision}\n{more}"
     (folder / f"pylock.{target}.toml").write_text(text, encoding="utf-8")
@@ -94,7 +95,7 @@ def test_of_locks_that_disagree_those_of_the_last_change_say_the_request(tmp_pat
     lock(tmp_path, "cu126", '["torch"]')
     assert set(recorded_request(tmp_path).requirements) == {"torch", "numpy"}
     lock(tmp_path, "cu130", '["torch"]', 1)
-    assert recorded_request(tmp_path) == FolderRequest(("torch",), revision=1)
+    assert recorded_request(tmp_path) == Request(("torch",), revision=1)
 
 
 def test_a_damaged_lock_still_says_what_it_was_made_for(tmp_path):

@@ -1,33 +1,13 @@
 import pytest
 
-from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.declaration import (
-    are_same,
-    canonical,
     changed_inputs,
-    digest,
+    command_again,
     has_place,
-    is_requirement,
     lines_of,
     read_inputs,
+    read_limits,
 )
-
-
-def test_the_digest_does_not_depend_on_the_order():
-    assert digest(("torch", "numpy")) == digest(("numpy", "torch"))
-    assert digest(("torch", "numpy")) != digest(("torch",))
-
-
-def test_requirements_have_one_spelling():
-    assert canonical(("torch >=2", "NumPy", "Torch>=2")) == ("torch>=2", "numpy")
-    assert are_same(("torch >=2", "NumPy"), ("numpy", "Torch>=2"))
-    assert canonical(('Typing_Extensions[a]; os_name == "nt"',)) == (
-        'typing-extensions[a]; os_name == "nt"',
-    )
-    with pytest.raises(UsageError) as caught:
-        canonical(("torch==",))
-    assert caught.value.code == "requirement-malformed"
-    assert [is_requirement(text) for text in ("torch>=2", "torch==", 5)] == [True, False, False]
 
 
 def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path):
@@ -68,3 +48,17 @@ def test_a_file_that_asks_for_something_else_or_is_gone_has_changed_inputs(tmp_p
 def test_a_record_of_what_is_no_file_is_not_read(tmp_path):
     reasons = changed_inputs(dict.fromkeys(("/dev/zero", "..", "a\0b"), ("torch",)), tmp_path)
     assert {reason.code for reason in reasons} == {"inputs-gone"}
+
+
+def test_a_file_of_constraints_is_read_again_as_such(tmp_path):
+    file = tmp_path / "only.txt"
+    file.write_text("torch<2.14\n-c more.txt\n", encoding="utf-8")
+    (tmp_path / "more.txt").write_text("numpy<2\n", encoding="utf-8")
+    before = lines_of({str(file): read_limits(str(file))}, tmp_path)
+    assert before == {"only.txt": ("-c torch<2.14", "-c numpy<2")}
+    assert [*changed_inputs(before, tmp_path)] == []
+
+    file.write_text("torch<2.13\n", encoding="utf-8")
+    assert [reason.code for reason in changed_inputs(before, tmp_path)] == ["inputs-changed"]
+    files = {"in.txt": ("torch", "-c numpy<2"), **before}
+    assert command_again({"inputs-changed"}, files, ()) == "gpuinstall lock -r in.txt -c only.txt"

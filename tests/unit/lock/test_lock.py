@@ -20,7 +20,7 @@ def test_a_lock_knows_its_python_its_versions_and_its_digest():
     lock = parse("pylock.cu126.toml", LOCK)
     assert (lock.python, lock.versions) == ("3.12", {"torch": "2.14.1+cu126"})
     assert len(lock.sha256) == 64
-    assert lock.inputs == ()
+    assert not lock.is_ours
 
 
 def test_a_package_that_is_listed_twice_has_all_hashes():

@@ -6,9 +6,9 @@ from gpuinstall.lock.programs import ListedProgram
 
 PAINTER = ListedProgram("painter", None, Version("4.0"))
 VERSIONS = {
-    "torch": ("2.13.0+cu126", ("painter", "brush")),
-    "painter": ("2.0", ()),
-    "brush": ("1.0", ()),
+    "torch": "2.13.0+cu126",
+    "painter": "2.0",
+    "brush": "1.0",
 }
 
 

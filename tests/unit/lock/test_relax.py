@@ -1,16 +1,13 @@
 """Which requirements give way where a request cannot be met: the fewest."""
 
-from __future__ import annotations
-
 import json
 import random
 from itertools import combinations
 
 from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.lock.concessions import Compromise, Concessions, fewest_concessions
+from gpuinstall.lock.concessions import Concessions, fewest_concessions
 from gpuinstall.lock.pinned_pages import release_day
-from gpuinstall.lock.resolution import Resolution
 from gpuinstall.lock.uv_failure import Conflict, build_conflict
 from gpuinstall.sources.web import Page
 
@@ -18,22 +15,22 @@ SEED = 46
 DRAWN = 300
 
 
-def conflict(*names: str, too_new: frozenset[str] = frozenset()) -> Conflict:
+def conflict(*names, too_new=frozenset()):
     why = f"Because {' and '.join(sorted(names))} cannot be had together"
     return Conflict(NoBuildError("requirements-conflict", "no versions", why=why), too_new)
 
 
-def failed_build(package: str) -> Conflict:
+def failed_build(package):
     message = f"{package} has no wheel for this machine, and building it failed"
     return build_conflict(
         InstallationError("build-failed", message, why="Error: pip, numpy and -w")
     )
 
 
-def attempt_with(obstacles: list[frozenset[str]], *in_passing: str):
+def attempt_with(obstacles, *in_passing):
     """Resolve in a world where each of ``obstacles`` stands until one of its packages gives way."""
 
-    def attempt(concessions: Concessions) -> list[Resolution] | Conflict:
+    def attempt(concessions):
         for obstacle in obstacles:
             if obstacle.isdisjoint(concessions.dropped):
                 return conflict(*obstacle, *in_passing)
@@ -42,7 +39,7 @@ def attempt_with(obstacles: list[frozenset[str]], *in_passing: str):
     return attempt
 
 
-def fewest_by_force(packages: list[str], obstacles: list[frozenset[str]]) -> int:
+def fewest_by_force(packages, obstacles):
     for size in range(len(packages) + 1):
         for dropped in combinations(packages, size):
             if all(obstacle.intersection(dropped) for obstacle in obstacles):
@@ -50,8 +47,8 @@ def fewest_by_force(packages: list[str], obstacles: list[frozenset[str]]) -> int
     raise AssertionError(obstacles)
 
 
-def made(answer: Compromise | Conflict) -> Compromise:
-    assert isinstance(answer, Compromise)
+def made(answer):
+    assert isinstance(answer, Concessions)
     return answer
 
 
@@ -65,8 +62,8 @@ def test_no_smaller_set_would_do():
             for _ in range(chance.randint(0, 5))
         ]
         answer = made(fewest_concessions(packages, attempt_with(obstacles)))
-        if len(answer.concessions.dropped) != fewest_by_force(packages, obstacles):
-            wrong.append((obstacles, answer.concessions.dropped))
+        if len(answer.dropped) != fewest_by_force(packages, obstacles):
+            wrong.append((obstacles, answer.dropped))
 
     assert wrong == []
 
@@ -77,7 +74,7 @@ def test_a_package_that_uv_named_in_passing_is_put_back():
 
     answer = made(fewest_concessions(packages, attempt_with(obstacles, "numpy")))
 
-    assert answer.concessions.dropped == {"scipy"}
+    assert answer.dropped == {"scipy"}
 
 
 def test_of_two_that_exclude_each_other_the_later_one_gives_way():
@@ -85,51 +82,51 @@ def test_of_two_that_exclude_each_other_the_later_one_gives_way():
 
     answer = made(fewest_concessions(["numpy", "scipy"], attempt_with(obstacles)))
 
-    assert answer.concessions.dropped == {"scipy"}
+    assert answer.dropped == {"scipy"}
     assert answer.why("scipy") == "Because numpy and scipy cannot be had together"
 
 
 def test_what_is_newer_than_the_date_is_let_in_before_a_pin_gives_way():
-    def attempt(concessions: Concessions) -> list[Resolution] | Conflict:
+    def attempt(concessions):
         if "sympy" in concessions.undated:
             return []
         return conflict("torch", "numpy", too_new=frozenset({"sympy"}))
 
     answer = made(fewest_concessions(["numpy"], attempt))
 
-    assert answer.concessions == Concessions(frozenset(), frozenset({"sympy"}))
+    assert answer == Concessions(frozenset(), frozenset({"sympy"}))
 
 
 def test_what_gave_way_may_be_newer_than_the_date():
-    def attempt(concessions: Concessions) -> list[Resolution] | Conflict:
+    def attempt(concessions):
         if "numpy" in concessions.dropped & concessions.undated:
             return []
         return conflict("numpy", "scipy") if concessions.dropped else conflict("numpy")
 
     answer = made(fewest_concessions(["numpy", "scipy"], attempt))
 
-    assert answer.concessions == Concessions(frozenset({"numpy"}), frozenset({"numpy"}))
+    assert answer == Concessions(frozenset({"numpy"}), frozenset({"numpy"}))
 
 
 def test_of_pins_the_one_that_cannot_be_built_gives_way():
-    def attempt(concessions: Concessions) -> list[Resolution] | Conflict:
+    def attempt(concessions):
         return [] if "cocoa" in concessions.dropped else failed_build("cocoa==2.0.2")
 
     answer = made(fewest_concessions(["cocoa", "numpy", "scipy"], attempt))
 
-    assert answer.concessions == Concessions(frozenset({"cocoa"}))
+    assert answer == Concessions(frozenset({"cocoa"}))
     assert (
         answer.why("cocoa") == "cocoa==2.0.2 has no wheel for this machine, and building it failed"
     )
 
 
 def test_what_cannot_be_built_may_be_newer_than_the_date():
-    def attempt(concessions: Concessions) -> list[Resolution] | Conflict:
+    def attempt(concessions):
         return [] if "h5py" in concessions.undated else failed_build("h5py==3.1.0")
 
     answer = made(fewest_concessions(["numpy"], attempt))
 
-    assert answer.concessions == Concessions(frozenset(), frozenset({"h5py"}))
+    assert answer == Concessions(frozenset(), frozenset({"h5py"}))
 
 
 def test_a_conflict_of_nothing_that_was_requested_is_the_answer():

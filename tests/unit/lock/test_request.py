@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from gpuinstall.base.errors import NoBuildError
@@ -12,14 +10,17 @@ CATALOG = frozen_catalog()
 
 
 def lock_requests(
-    *targets: str, requirements: tuple[str, ...] = ("torch",), python: str | None = None
-) -> list[LockRequest]:
-    asked = Request(requirements, python)
+    *targets,
+    requirements=("torch",),
+    python=None,
+    newest=False,
+):
+    asked = Request(requirements, python, newest_per_target=newest)
     return [LockRequest.for_target(Target.parse(text), asked, CATALOG) for text in targets]
 
 
-def torches(requests: list[LockRequest], *, newest: bool = False) -> list[str]:
-    return [str(planned.choice.build.torch) for planned in agree_on_torch(requests, newest=newest)]
+def torches(requests):
+    return [str(planned.choice.build.torch) for planned in agree_on_torch(requests)]
 
 
 def test_several_targets_get_the_newest_torch_that_all_can_have():
@@ -56,7 +57,8 @@ def test_targets_without_a_common_torch_are_named_and_can_each_have_their_newest
         agree_on_torch(disagreeing)
     assert caught.value.code == "targets-disagree"
     assert "cu118" in (caught.value.evidence or "")
-    assert torches(disagreeing, newest=True)[0] == torches(lock_requests("cu118"))[0]
+    each = lock_requests("cu118", "cu132", newest=True)
+    assert torches(each)[0] == torches(lock_requests("cu118"))[0]
 
 
 def test_a_pin_replaces_what_was_asked_of_torch_and_keeps_its_extras():

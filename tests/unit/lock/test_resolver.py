@@ -6,7 +6,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.lock.lock import is_unknown, unknown_hash
 from gpuinstall.lock.request import VersionPins
-from gpuinstall.lock.resolver import ResolverProject, parse_versions, simple_page
+from gpuinstall.lock.resolver import ResolverProject, simple_page
 from gpuinstall.lock.target import Target
 from gpuinstall.sources import Sources
 from gpuinstall.sources.web import Page
@@ -50,58 +50,25 @@ def test_an_address_cannot_break_out_of_its_simple_page():
 
 
 def test_the_project_is_written_with_one_folder_for_each_simple_page(tmp_path):
-    ResolverProject(("torch",), "3.12", TARGET, {"torch": (torch(),)}).write(tmp_path, tmp_path)
+    ResolverProject(("torch",), "3.12", TARGET, {"torch": (torch(),)}).write(tmp_path)
     assert (tmp_path / "pyproject.toml").is_file()
     assert "torch-2.14.1" in (tmp_path / "family" / "torch" / "index.html").read_text(
         encoding="utf-8"
     )
 
 
-def test_packages_that_nobody_lists_have_their_empty_pages_in_one_index_for_all_projects(
-    tmp_path,
-):
-    first, second = tmp_path / "first", tmp_path / "second"
-    for folder, wheels in ((first, (TRITON,)), (second, ())):
-        folder.mkdir()
-        pages = {"torch": (torch(),), "triton": wheels, "torchtext": ()}
-        ResolverProject(("torch",), "3.12", TARGET, pages).write(folder, tmp_path)
-
-    (index,) = tmp_path.glob("unlisted*")
-    settings = [
-        tomli.loads((folder / "uv.toml").read_text(encoding="utf-8")) for folder in (first, second)
-    ]
-    assert [each["index"] for each in settings] == [[{"url": index.as_uri()}]] * 2
-    assert {page.name for page in index.iterdir()} == {"torch", "torchtext", "triton"}
-    assert all(
-        parse_page(Page((page / "index.html").read_text("utf-8"), "text/html", "")) == ()
-        for page in index.iterdir()
-    )
-    assert [
-        sorted(page.name for page in (folder / "family").iterdir()) for folder in (first, second)
-    ] == [
-        ["torch", "triton"],
-        ["torch"],
-    ]
-
-
-def test_versions_and_who_asks_for_them_are_read_from_the_annotations():
-    text = (
-        "numpy==2.3.4    # via -c constraints.txt, vllm\n"
-        "torch==2.9.1+cu126    # via the-request (pyproject.toml), vllm, xformers\n"
-        "vllm==0.9.1\nmine @ file:///mine  # via the-request (pyproject.toml)\n"
-    )
-    assert parse_versions(text) == {
-        "numpy": ("2.3.4", ("vllm",)),
-        "torch": ("2.9.1+cu126", ("vllm", "xformers")),
-        "vllm": ("0.9.1", ()),
-    }
+def test_a_package_that_nobody_lists_has_an_empty_page(tmp_path):
+    pages = {"torch": (torch(),), "torchtext": ()}
+    ResolverProject(("torch",), "3.12", TARGET, pages).write(tmp_path)
+    page = (tmp_path / "family" / "torchtext" / "index.html").read_text("utf-8")
+    assert parse_page(Page(page, "text/html", "")) == ()
 
 
 def test_what_uv_is_given_has_one_requirement_on_a_line(tmp_path):
     wicked = 'numpy ; platform_release == "a\n-r /etc/passwd"'
     for pins in (VersionPins((wicked,)), VersionPins((), {"numpy": "2.0\n-r /etc/passwd"})):
         with pytest.raises((UsageError, InvalidVersion)):
-            ResolverProject(("torch",), "3.12", TARGET, pins=pins).write(tmp_path, tmp_path)
+            ResolverProject(("torch",), "3.12", TARGET, pins=pins).write(tmp_path)
         written = [
             path.read_text(encoding="utf-8") for path in tmp_path.iterdir() if path.is_file()
         ]
@@ -121,12 +88,9 @@ def test_further_indexes_come_after_the_family_and_before_the_default_one(tmp_pa
     project = ResolverProject(
         asked, "3.12", TARGET, {"torch": (torch(),), "triton": ()}, sources=sources
     )
-    project.write(tmp_path, tmp_path)
+    project.write(tmp_path)
     settings = tomli.loads((tmp_path / "uv.toml").read_text(encoding="utf-8"))
-    assert [index["url"].partition("/unlisted-")[0] for index in settings["index"]] == [
-        tmp_path.as_uri(),
-        "https://corp.example/simple",
-    ]
+    assert [index["url"] for index in settings["index"]] == ["https://corp.example/simple"]
     assert (settings["exclude-newer"], settings["exclude-newer-package"]) == (
         "2026-01-01",
         {"torch": False, "triton": False},

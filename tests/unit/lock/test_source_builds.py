@@ -1,8 +1,3 @@
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 import tomli
 
@@ -41,12 +36,12 @@ class Heard(SilentReporter):
     def __init__(self):
         self.steps: list[str] = []
 
-    def step(self, label: str, text: str, seconds: float | None = None):  # noqa: ARG002
+    def step(self, label, text, seconds=None):  # noqa: ARG002
         self.steps.append(text)
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> BuildSite:
+def site(tmp_path):
     """A machine with g++ and nvcc 12.6, 8 cores and 40 GB."""
     for name, said in (("g++", ""), ("nvcc", "release 12.6, V12.6.1")):
         (tmp_path / name).write_text(
@@ -63,7 +58,7 @@ def site(tmp_path: Path) -> BuildSite:
     )
 
 
-def check(site: BuildSite, *packages: dict[str, Any], here: bool = True) -> list[str]:
+def check(site, *packages, here=True):
     heard = Heard()
     check_builds(source_builds({"packages": packages}), site, heard, here=here)
     return heard.steps
@@ -89,7 +84,7 @@ def test_what_has_no_wheel_is_built_from_what_it_has():
     ]
 
 
-def test_compiler_memory_and_time_are_said_before(site):
+def test_compiler_and_memory_are_said_before(site):
     said = check(site, FLASH)[0].split(", ")
     assert said == [
         "flash-attn 2.8.3 is built from its sdist",
@@ -97,7 +92,6 @@ def test_compiler_memory_and_time_are_said_before(site):
         "a C++ compiler",
         "9 GB of memory for each job",
         "4 at once (MAX_JOBS)",
-        "about 80 minutes",
     ]
 
 
@@ -106,7 +100,7 @@ def test_compiler_memory_and_time_are_said_before(site):
 )
 def test_as_many_jobs_run_at_once_as_the_memory_holds(site, variables, jobs):
     site = site._replace(environ={**site.environ, **variables})
-    assert sync_variables(source_builds({"packages": [FLASH]}), site, "/x")["MAX_JOBS"] == jobs
+    assert sync_variables(source_builds({"packages": [FLASH]}), site)["MAX_JOBS"] == jobs
 
 
 @pytest.mark.parametrize(
@@ -115,7 +109,6 @@ def test_as_many_jobs_run_at_once_as_the_memory_holds(site, variables, jobs):
         ({"environ": {"PATH": "/nowhere", "CUDA_HOME": "/nowhere"}}, "toolkit-missing"),
         ({"backend": Backend.parse("cu130")}, "toolkit-differs"),
         ({"backend": Backend.parse("cpu")}, "build-needs-gpu"),
-        ({"capacity": Capacity(8, 5.0)}, "memory-too-small"),
     ],
 )
 def test_what_cannot_be_built_here_is_refused(site, change, code):
@@ -142,18 +135,8 @@ def test_another_minor_of_cuda_serves_and_what_is_built_elsewhere_is_not_checked
 def test_what_compiles_for_both_is_built_for_the_cpu_without_a_toolkit(site, tmp_path):
     (tmp_path / "nvcc").unlink()
     assert check(site._replace(backend=Backend.parse("cpu")), SCATTER)
-    variables = sync_variables(source_builds({"packages": [SCATTER]}), site, "/x")
+    variables = sync_variables(source_builds({"packages": [SCATTER]}), site)
     assert variables["FORCE_CUDA"] == "1"
-
-
-def test_a_toolkit_of_wheels_comes_before_the_machines(site):
-    versions = {"torch": "2.15.0+cu130", "nvidia-cuda-nvcc": "13.0.88"}
-    wheels = site._replace(backend=Backend.parse("cu130"), versions=versions)
-    assert check(wheels, FLASH)
-    assert (
-        sync_variables(source_builds({"packages": [FLASH]}), wheels, "/x")["CUDA_HOME"]
-        == "/x/nvidia/cu13"
-    )
 
 
 def test_a_package_that_is_not_known_is_only_announced(site):
@@ -162,7 +145,7 @@ def test_a_package_that_is_not_known_is_only_announced(site):
     ) == ["cowsay 6 is built from its sdist"]
 
 
-def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools(site, tmp_path):
+def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools(site):
     builds = source_builds({"packages": [FLASH, {**FLASH, "name": "deepspeed"}]})
     assert tomli.loads(sync_settings(builds, site))["pip"]["no-build-isolation-package"] == [
         "flash-attn"
@@ -174,14 +157,14 @@ def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools(site, tm
     ]
     assert "ninja" in build_tools({"packages": [FLASH]})
     assert build_tools({"packages": [WHEEL]}) == ()
-    settings = tomli.loads(resolver_settings({"flash-attn-3"}, tmp_path))
+    settings = tomli.loads(resolver_settings({"flash-attn-3"}))
     assert {row["name"] for row in settings["dependency-metadata"]} == {
         name for name, known in known_builds().items() if known.metadata
     }
     assert {"torch", "torchaudio", "triton", "flash-attn-3"} <= set(
         settings["pip"]["no-sources-package"]
     )
-    assert settings["index"] == [{"url": tmp_path.as_uri()}]
+    assert settings["index"] == []
 
 
 def test_the_memory_that_is_free_is_read_from_the_kernel():

@@ -1,10 +1,7 @@
 """What uv.lock and poetry.lock hold, by their own grammar."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -131,7 +128,7 @@ BY_ADDRESS = {
 }
 
 
-def obeyed(folder: Path, file: str, rows: str) -> Sources:
+def obeyed(folder, file, rows):
     (folder / file).write_text(
         f'[[package]]\nname = "Ours"\nversion = "1.0"\n{rows}\n', encoding="utf-8"
     )

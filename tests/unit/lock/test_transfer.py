@@ -1,14 +1,9 @@
 """The copy of a lock that uv fetches from, and what uv says where it cannot."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 import tomli
 
-from gpuinstall.lock.lock import LockedFile, parse, unknown_hash
+from gpuinstall.lock.lock import parse, unknown_hash
 from gpuinstall.lock.transfer import Transfer, indexes_of
 from gpuinstall.lock.uv_failure import explain_installation
 from gpuinstall.plan.values import Choice
@@ -25,17 +20,16 @@ CHOICE = Choice(
 )
 
 
-def elsewhere(file: LockedFile) -> str:
+def elsewhere(file):
     return f"http://127.0.0.1:9/{file.sha256}/{file.name}"
 
 
-def copied(text: str, folder: Path, wheels: Path | None = None, **indexes: str) -> dict[str, Any]:
+def copied(text, folder, wheels=None, **indexes):
     """The package as uv reads it."""
     transfer = Transfer(
         parse("pylock.cu126.toml", text), CHOICE, folder / "private", folder, {}, wheels=wheels
     )
-    found: dict[str, Any] = tomli.loads(transfer.private(elsewhere, indexes))["packages"][0]
-    return found
+    return tomli.loads(transfer.private(elsewhere, indexes))["packages"][0]
 
 
 def test_a_wheel_is_fetched_from_where_we_say_and_keeps_its_hash(tmp_path):

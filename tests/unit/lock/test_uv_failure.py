@@ -1,10 +1,6 @@
-from __future__ import annotations
-
-from collections.abc import Collection
-
 import pytest
 
-from gpuinstall.base.errors import GpuInstallError, InstallationError
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.lock.uv_failure import (
     Conflict,
     build_failure,
@@ -48,13 +44,13 @@ GIT = """   Updating https://git.example/mcubes.git (HEAD)
 """
 
 
-def failed(message: str) -> InstallationError:
+def failed(message):
     error = explain_failure(message)
     assert isinstance(error, InstallationError)
     return error
 
 
-def conflict(message: str, unlisted: Collection[str] = ()) -> GpuInstallError:
+def conflict(message, unlisted=()):
     found = explain_failure(message, unlisted)
     assert isinstance(found, Conflict)
     return found.error

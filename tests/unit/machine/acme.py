@@ -1,14 +1,7 @@
 """A maker of GPUs that nobody has heard of, in full: its rules, its tag, its row in the catalogue, its machine."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-
-import pytest
-
 from gpuinstall.base.backend import SPELLINGS, Spelling
 from gpuinstall.base.machine import Machine
-from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.loader import parse_catalog
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.machine.vendors import VENDORS, Vendor
@@ -24,17 +17,17 @@ class AcmeRules(Rules):
     software = "Acme"
 
 
-def visible(devices: Sequence[str]) -> Mapping[str, str]:
+def visible(devices):
     return {"ACME_VISIBLE": ",".join(devices)}
 
 
-def register_acme(monkeypatch: pytest.MonkeyPatch):
+def register_acme(monkeypatch):
     """All that a new maker does: one entry of the registry, and how its tags are written."""
     monkeypatch.setitem(VENDORS, "acme", Vendor("acme", AcmeRules, visible))
     monkeypatch.setitem(SPELLINGS, "acme", Spelling("acme", "[0-9]+"))
 
 
-def acme_catalog() -> Catalog:
+def acme_catalog():
     """The catalogue with one row more: a build of torch 2.10.0 for one of Acme's architectures."""
     table = read_frozen("builds.toml")
     row = {
@@ -46,7 +39,7 @@ def acme_catalog() -> Catalog:
     return parse_catalog({**table, "builds": [*table["builds"], row]}, read_frozen("drivers.toml"))
 
 
-def acme_machine(*architectures: str) -> Machine:
+def acme_machine(*architectures):
     """A machine with Acme's GPUs, as its document says."""
     gpus = [
         {

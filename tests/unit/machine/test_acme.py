@@ -1,24 +1,21 @@
 """A new maker is planned for by its entry in the registry and its rows in the catalogue alone."""
 
-from __future__ import annotations
-
 import pytest
 
-from gpuinstall.api import Refusal, choose
+from gpuinstall.api import choose
 from gpuinstall.base.backend import Backend
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import Request
-from gpuinstall.plan import Plan
 from tests.unit.machine.acme import acme_catalog, acme_machine, register_acme
 from tests.unit.plan.machines import card, machine
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch):
+def registered(monkeypatch):
     register_acme(monkeypatch)
 
 
-def plan(*architectures: str, request: Request | None = None) -> Plan | Refusal:
+def plan(*architectures, request=None):
     return choose(acme_machine(*architectures), request or Request(), acme_catalog())
 
 

@@ -1,9 +1,6 @@
 """A new maker's builds are locked, checked, covered and exported by its entry in the registry alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +13,6 @@ from gpuinstall.export.pins import backend_of
 from gpuinstall.lock.check import stale_offline
 from gpuinstall.lock.cover import cover
 from gpuinstall.lock.fit import Fit, best, fit
-from gpuinstall.lock.folder_request import FolderRequest
-from gpuinstall.lock.lock import Lock
 from gpuinstall.lock.request import LockRequest, machine_for_target
 from gpuinstall.lock.target import Target
 from gpuinstall.lock.write import LockOptions, write_locks
@@ -31,12 +26,12 @@ REQUEST = Request(python="3.12")
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch):
+def registered(monkeypatch):
     register_acme(monkeypatch)
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Lock]:
+def made(tmp_path, monkeypatch):
     """Locks for Acme's target and for the CPU, made by uv of an index that has both."""
     for tag in ("acme1", "cpu"):
         folder = tmp_path / "index" / "whl" / tag
@@ -54,10 +49,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Lock]:
         with open_session(
             read_sources(index.torch_index, index.environment(), tmp_path), SilentReporter()
         ) as session:
-            return [
-                written.lock
-                for written in write_locks(LockOptions(tmp_path, asked, FolderRequest()), session)
-            ]
+            return [written.lock for written in write_locks(LockOptions(tmp_path, asked), session)]
 
 
 def test_its_lock_is_made_of_its_own_index_and_says_what_code_it_has(made):
@@ -67,14 +59,14 @@ def test_its_lock_is_made_of_its_own_index_and_says_what_code_it_has(made):
     assert lock.versions["torch"] == "2.10.0+acme1"
     assert "/whl/acme1/" in lock.files[0].url
     assert lock.files[0].sha256
-    assert lock.evidence["architectures"] == ["anvil3"]
-    assert lock.evidence["floors"] == {"glibc": "2.28"} == cpu.evidence["floors"]
+    assert lock.record.architectures == ("anvil3",)
+    assert lock.record.floors == {"glibc": "2.28"} == cpu.record.floors
 
 
 def test_each_machine_takes_the_lock_that_runs_there(made):
     catalog = acme_catalog()
 
-    def taken(*architectures: str) -> str | None:
+    def taken(*architectures):
         here = acme_machine(*architectures)
         found = best([fit(lock, here, REQUEST, catalog) for lock in made], here, REQUEST, catalog)
         return found.lock.target if found else None

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import sys
 from threading import Event
@@ -11,7 +9,7 @@ from gpuinstall.machine.children import death, run_children
 from tests.lab.pace import within
 
 
-def python(code: str) -> tuple[list[str], dict[str, str]]:
+def python(code):
     return [sys.executable, "-I", "-S", "-c", code], dict(os.environ)
 
 
@@ -41,7 +39,7 @@ def test_a_child_that_outlives_its_time_is_ended_and_the_others_keep_their_answe
 def test_a_child_that_no_signal_ends_is_left_behind(monkeypatch):
     woken = Event()
 
-    def asleep_in_the_kernel(*_: object, **__: object) -> Finished:
+    def asleep_in_the_kernel(*_, **__):
         woken.wait(30)
         return Finished((), 0, "too late", "")
 

@@ -1,30 +1,28 @@
 """The folders that an installation writes to, for users and in places that have hardly any."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 from gpuinstall.machine.host import read_folders
-from gpuinstall.machine.source import ThisMachine
+from gpuinstall.machine.source import Source
 
 
 def test_the_nearest_folder_that_is_there_is_looked_at(tmp_path, monkeypatch):
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "not" / "yet"))
-    found = read_folders(ThisMachine())
+    found = read_folders(Source())
     assert found.keys() == {"environment", "cache", "temporary", "shared-memory", "kernel-cache"}
     assert found["cache"].writable
     assert found["cache"].free > 0
 
 
 def test_a_user_without_a_home_has_folders(monkeypatch):
-    def unknown() -> Path:
+    def unknown():
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setattr(Path, "home", unknown)
-    assert "cache" in read_folders(ThisMachine())
+    assert "cache" in read_folders(Source())
 
 
 def test_a_working_folder_that_is_gone_is_no_fault(tmp_path):
@@ -32,9 +30,9 @@ def test_a_working_folder_that_is_gone_is_no_fault(tmp_path):
     code = """
 import os
 from gpuinstall.machine.host import read_folders
-from gpuinstall.machine.source import ThisMachine
+from gpuinstall.machine.source import Source
 os.rmdir(os.getcwd())
-print(len(read_folders(ThisMachine())))
+print(len(read_folders(Source())))
 """
     command = [sys.executable, "-c", code]
     done = subprocess.run(

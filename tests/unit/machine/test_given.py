@@ -1,13 +1,7 @@
 """Which cards a process was given: sysfs shows all of them to every container and every job."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from pathlib import Path
-
 import pytest
 
-from gpuinstall.base.machine import Machine
 from gpuinstall.machine.probe import read_machine
 from tests.lab.recorded import (
     H200,
@@ -27,14 +21,14 @@ POD = {"/proc/self/cgroup": "0::/kubepods.slice/kubepods-burstable.slice\n"}
 SLURM = {"SLURM_JOB_ID": "4711", "CUDA_VISIBLE_DEVICES": "0"}
 
 
-def one_of_eight() -> dict[str, str]:
+def one_of_eight():
     files = healthy(1)
     for number in range(2, 9):
         files |= card(number)
     return files
 
 
-def probed(folder: Path, *files: Mapping[str, str], **variables: str) -> Machine:
+def probed(folder, *files, **variables):
     return read_machine(source=recording(folder, *files, **variables))
 
 
@@ -56,7 +50,7 @@ def test_a_job_whose_nodes_are_denied_has_one_gpu_and_a_note(tmp_path):
 
 
 def test_a_job_does_not_list_the_cards_that_nvml_shows_and_denies(tmp_path):
-    denied = {"error": 4, "bus_id": None, "name": None, "uuid": None, "pci_device_id": None}
+    denied = {"error": 4, "bus_id": None, "name": None, "uuid": None, "pci_id": None}
     files = healthy(2) | nvml({}, denied) | libcuda(1) | {"/dev/nvidia1": "denied\n"}
     machine = probed(tmp_path, files, **SLURM)
     assert [gpu.index for gpu in machine.gpus] == [0]
@@ -121,7 +115,7 @@ def test_a_lost_gpu_is_named_by_the_bus_when_only_one_card_is_left(tmp_path):
             "bus_id": None,
             "name": None,
             "uuid": None,
-            "pci_device_id": None,
+            "pci_id": None,
             "compute_capability": None,
         },
     )

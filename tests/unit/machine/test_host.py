@@ -93,9 +93,9 @@ def test_avx_is_read_from_the_flags(text, avx):
 
 
 def test_this_machine_is_read_for_real():
-    from gpuinstall.machine.source import ThisMachine
+    from gpuinstall.machine.source import Source
 
-    facts = read_host(ThisMachine())
+    facts = read_host(Source())
     assert facts.os in ("linux", "windows", "macos")
     assert facts.arch in ("x86_64", "aarch64", "arm64")
 

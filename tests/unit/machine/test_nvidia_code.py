@@ -1,7 +1,5 @@
 """Which code a chip runs."""
 
-from __future__ import annotations
-
 import pytest
 from packaging.version import Version
 
@@ -14,13 +12,13 @@ from tests.frozen import frozen_catalog
 
 
 def runs(
-    code: str,
-    chip: str,
+    code,
+    chip,
     *,
-    toolkit: str = "13.0",
-    driver: str | None = "13.0",
-    cudnn: str | None = None,
-) -> str:
+    toolkit="13.0",
+    driver="13.0",
+    cudnn=None,
+):
     """The name of the code that a chip runs, or the slug of why it runs none."""
     build = Build(
         Version("2.9.0"),

@@ -1,10 +1,6 @@
 """Whatever text stands in a file or comes from a program: a parser reads it or leaves it, and raises nothing."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.machine import bus, children, container, host
-from gpuinstall.machine.nvidia import evidence, linux, notes
+from gpuinstall.machine.nvidia import evidence, linux
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -20,7 +16,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 
-PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
+PARSERS = {
     "proc version": (
         linux.parse_proc_version,
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun",
@@ -50,7 +46,6 @@ PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
         '[{"PNPDeviceID": "PCI\\\\VEN_10DE&DEV_2684"}]',
     ),
     "Windows driver": (DriverVersion.of_windows, "32.0.15.8180"),
-    "image requirement": (notes.required_cuda, "cuda>=12.8 brand=tesla"),
     "recorded child": (children.parse_child, "status -11\n{}"),
 }
 

@@ -1,7 +1,5 @@
 """A recording of the tests reads as the machine did."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.lab.recorded import Recording, recorded_name
@@ -26,7 +24,7 @@ def test_a_recording_reads_as_the_machine_did(tmp_path):
 
 
 def test_an_answer_that_was_not_recorded_is_empty_and_nobody_is_asked(tmp_path):
-    def ask() -> str:
+    def ask():
         raise AssertionError
 
     assert Recording(tmp_path).answer("nvml.txt", ask) == ""

@@ -1,9 +1,5 @@
 """Whose GPU it is, and what follows for a machine whose GPUs no build is chosen for."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from gpuinstall.api import choose
@@ -12,10 +8,10 @@ from gpuinstall.base.request import Request
 from gpuinstall.machine.vendors import VENDORS, vendor_of
 from tests.frozen import frozen_catalog
 
-LEAST: dict[str, Any] = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64"}
+LEAST = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64"}
 
 
-def with_gpu(**facts: Any) -> Machine:
+def with_gpu(**facts):
     return Machine.from_dict({**LEAST, "gpus": [{"compute_capability": None, **facts}]})
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from gpuinstall.base.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
@@ -31,7 +30,7 @@ CARDS: dict[str, tuple[str, int]] = {
 }
 
 
-def card(name: str, index: int = 0, **facts: Any) -> Gpu:
+def card(name, index=0, **facts):
     """One card by its name in CARDS."""
     capability, memory = CARDS[name]
     gpu = Gpu(
@@ -46,9 +45,7 @@ def card(name: str, index: int = 0, **facts: Any) -> Gpu:
     return replace(gpu, **facts)
 
 
-def machine(
-    *cards: str | Gpu, driver: str | None = "580.95.05", cuda: str | None = None, **facts: Any
-) -> Machine:
+def machine(*cards, driver="580.95.05", cuda=None, **facts):
     """A Linux machine with these cards, by name, and a driver (None: no driver)."""
     gpus = [
         card(name, index) if isinstance(name, str) else name for index, name in enumerate(cards)
@@ -63,6 +60,6 @@ def machine(
     return Machine(driver=known if driver or cuda else None, gpus=tuple(gpus), **facts)
 
 
-def jetson(name: str, l4t: str, **facts: Any) -> Machine:
+def jetson(name, l4t, **facts):
     """A Jetson with a release of Jetson Linux."""
     return machine(name, arch="aarch64", environment=Environment(l4t=l4t), **facts)

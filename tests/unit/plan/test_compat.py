@@ -1,12 +1,10 @@
 """What forward compatibility would give: named by a refusal, and only if every GPU can use it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
-from gpuinstall.base.machine import Environment, Machine
+from gpuinstall.base.machine import Environment
 from gpuinstall.base.request import Request
-from gpuinstall.plan import Rejected, choose
+from gpuinstall.plan import choose
 from gpuinstall.plan.compat import compat_offer, with_compat_reason
 from gpuinstall.plan.values import Plan
 from tests.frozen import frozen_catalog
@@ -18,7 +16,7 @@ WSL = replace(A100, environment=Environment(wsl=True))
 JETSON = replace(A100, environment=Environment(l4t="36.4.0"))
 
 
-def offered(on: Machine, *requirements: str) -> str | None:
+def offered(on, *requirements):
     """The package and the build, in words."""
     request = Request(requirements or ("torch",))
     offer = compat_offer(on, request, frozen_catalog(), choose)
@@ -59,24 +57,6 @@ def test_volta_can_have_no_libraries_of_590():
     above = replace(catalog, drivers=drivers)
 
     assert compat_offer(volta, Request(("torch",)), above, choose) is None
-
-
-def test_a_refusal_for_the_driver_s_sake_names_it_first():
-    refusal = choose(A100, Request(("torch>=2.15",)), frozen_catalog())
-
-    assert isinstance(refusal, Rejected)
-    assert (refusal.fix or "").splitlines()[:2] == [
-        "Run it again with --cuda-compat: torch 2.15.0+cu130 with cuda-compat 13.0, without root",
-        "Update the NVIDIA driver to 580 or newer",
-    ]
-
-
-def test_a_refusal_for_another_s_sake_does_not_name_it():
-    for on in (machine("V100", driver=OLD), machine("RTX 4090", driver=OLD)):
-        refusal = choose(on, Request(("torch>=2.15",)), frozen_catalog())
-
-        assert isinstance(refusal, Rejected)
-        assert "cuda-compat" not in (refusal.fix or "")
 
 
 def test_a_plan_says_which_newer_torch_it_would_give():

@@ -1,12 +1,16 @@
-"""The fewest builds that serve several machines."""
+"""What serves several GPUs, and several machines."""
 
-from __future__ import annotations
-
+from gpuinstall.base.request import Request
+from gpuinstall.machine.vendors import rules_for
+from gpuinstall.plan.candidates import gpus_to_serve
+from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.cover import ServingBuild, best_cover
+from gpuinstall.plan.demand import parse_request
 from tests.frozen import frozen_catalog
+from tests.unit.plan.machines import card, machine
 
 
-def candidate(age: int, ranks: dict[int, int]):
+def candidate(age, ranks):
     return ServingBuild(frozen_catalog().builds[0], age=age, ranks=ranks)
 
 
@@ -29,3 +33,16 @@ def test_one_torch_for_all_comes_before_the_newest():
 
 def test_a_machine_that_no_build_serves_leaves_no_cover():
     assert best_cover([candidate(0, {0: 0})], {0, 1}) == ()
+
+
+def test_gpus_are_served_by_capability_then_memory_then_number_then_index():
+    there = machine("A100", "T4", "V100", "V100", card("V100", 4, memory_mib=None))
+    catalog = frozen_catalog()
+    demand = parse_request(Request(), frozenset({"torch"}), there)
+    context = PlanContext(there, demand, rules_for(there, catalog), there.gpus)
+
+    assert gpus_to_serve([(0,), (1, 2, 3)], context) == (0,)
+    assert gpus_to_serve([(2,), (3, 4), (2, 3)], context) == (2, 3)
+    assert gpus_to_serve([(2,), (2, 4)], context) == (2, 4)
+    assert gpus_to_serve([(3,), (2,)], context) == (2,)
+    assert gpus_to_serve([], context) == ()

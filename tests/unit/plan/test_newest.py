@@ -1,17 +1,12 @@
 """The sentence that says why there is no newer torch is true: without what it names there would be one."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from functools import cache
 from itertools import combinations, product
 
-import pytest
-from packaging.version import Version
-
-from gpuinstall.api import Refusal, choose
-from gpuinstall.base.machine import Driver, Machine
+from gpuinstall.api import choose
+from gpuinstall.base.machine import Driver
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.machine.nvidia.driver import split_code
@@ -33,18 +28,18 @@ REQUESTS = [
 ]
 
 
-def torch(plan: Plan | Refusal) -> Version:
+def torch(plan):
     assert plan.choice is not None
     return plan.choice.build.torch
 
 
-def served(plan: Plan | Refusal, asked: Machine) -> Machine:
+def served(plan, asked):
     running = {run.index for run in plan.gpus if run.how != "none"}
     return replace(asked, gpus=tuple(gpu for gpu in asked.gpus if gpu.index in running))
 
 
 @cache
-def answers() -> list[tuple[Machine, Request, Plan]]:
+def answers():
     cards = [(name,) for name in CARDS] + list(combinations(CARDS, 2))
     points = list(product(cards, BRANCHES, SYSTEMS, REQUESTS))
     found = []
@@ -56,20 +51,20 @@ def answers() -> list[tuple[Machine, Request, Plan]]:
     return found
 
 
-def saying(code: str) -> list[tuple[Machine, Request, Plan]]:
+def saying(code):
     return [answer for answer in answers() if answer[2].reasons[0].code == code]
 
 
-def with_driver(asked: Machine, driver: str) -> Machine:
+def with_driver(asked, driver):
     return replace(asked, driver=Driver(DriverVersion.parse(driver), found_via="nvml"))
 
 
-def undriven(asked: Machine) -> Machine:
+def undriven(asked):
     return replace(asked, driver=None)
 
 
 @cache
-def best_with_any_driver(asked: Machine, request: Request) -> Version:
+def best_with_any_driver(asked, request):
     """The newest torch that some driver runs on all GPUs of a machine; that of the machine does not count."""
     plans = (choose(with_driver(asked, driver), request, frozen_catalog()) for driver in DECISIVE)
     return max(torch(plan) for plan in plans if plan.status == "ok")
@@ -120,55 +115,6 @@ def test_where_the_newest_is_said_to_be_the_newest_there_is_none_newer_that_anyb
             assert torch(plan) == max(
                 build.torch for build in known if build.confidence != "unverified"
             )
-
-
-@pytest.mark.parametrize(
-    ("asked", "request_", "message"),
-    [
-        (
-            machine("A100", driver="535.183.01"),
-            {},
-            "2.14.1 is the newest torch that driver 535.183.01 runs",
-        ),
-        (
-            machine("RTX 5090", driver="570.86.15"),
-            {},
-            "2.13.0 is the newest torch with code for sm_120 that driver 570.86.15 runs",
-        ),
-        (
-            machine("GTX 1080", driver="535.183.01"),
-            {},
-            "the newest torch with code for sm_61: 2.15.0+cu132 begins at sm_75",
-        ),
-        (
-            machine("GTX 1080", "RTX 4090", driver="535.183.01"),
-            {},
-            "the newest torch with code for sm_61 and sm_89: 2.15.0+cu132 begins at sm_75",
-        ),
-        (
-            machine("GTX 1080"),
-            {"allowed_backends": ("cu118", "cu130")},
-            "the newest torch asked for with code for sm_61: 2.15.0+cu130 begins at sm_75",
-        ),
-        (
-            machine("RTX 4090", driver="535.183.01"),
-            {"allowed_backends": ("cu118", "cu130")},
-            "2.7.1 is the newest torch asked for that driver 535.183.01 runs",
-        ),
-        (
-            machine("RTX 4090"),
-            {"allowed_backends": ("cu126",)},
-            "2.14.1 is the newest torch that the allowed backends have",
-        ),
-        (
-            machine("RTX 4090"),
-            {"backend": "cu126"},
-            "2.14.1 is the newest torch that has a cu126 build",
-        ),
-    ],
-)
-def test_what_decides_is_named(asked, request_, message):
-    assert choose(asked, Request(**request_), frozen_catalog()).reasons[0].message == message
 
 
 def test_the_code_that_is_said_to_be_missing_is_missing():

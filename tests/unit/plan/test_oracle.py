@@ -1,20 +1,17 @@
 """The choice against a second opinion: the rules of the facts, applied one build after the other, over a grid."""
 
-from __future__ import annotations
-
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import pytest
 
-from gpuinstall.api import Refusal, choose
-from gpuinstall.base.machine import Environment, Machine
+from gpuinstall.api import choose
+from gpuinstall.base.machine import Environment
 from gpuinstall.base.request import Request
-from gpuinstall.plan import Plan
 from tests.frozen import facts, frozen_catalog
 from tests.unit.plan.machines import CARDS, machine
 
@@ -60,6 +57,8 @@ class RequestCase(NamedTuple):
     requirements: tuple[str, ...]
     companions: tuple[str, ...] = ()
     allows: Callable[[Torch, Minor, str], bool] = lambda _torch, _python, _os: True
+    pythons: Collection[Minor] = range(7, 16)
+    """The Pythons that may be taken where none is asked for: those that its markers do not tell from the newest."""
 
 
 ASKED = (
@@ -93,11 +92,13 @@ ASKED = (
         ('torch<2.7; python_version < "3.11"', 'torch>=2.9; python_version >= "3.11"'),
         (),
         lambda torch, python, _os: torch < (2, 7) if python < 11 else torch >= (2, 9),
+        range(11, 16),
     ),
     RequestCase(
         ('torch==2.9.1; python_version == "3.12"', 'torchaudio; python_version != "3.12"'),
         ("torchaudio unless 3.12",),
         lambda torch, python, _os: python != 12 or torch == (2, 9, 1),
+        {*range(7, 16)} - {12},
     ),
 )
 
@@ -112,10 +113,10 @@ class Point(NamedTuple):
     asked: int
 
     @property
-    def request(self) -> Request:
+    def request(self):
         return Request(ASKED[self.asked].requirements, python=self.python)
 
-    def machine(self) -> Machine:
+    def machine(self):
         os, arch = self.system
         wsl = Environment(wsl=os == "wsl")
         return machine(
@@ -128,7 +129,7 @@ class Point(NamedTuple):
 
 
 @cache
-def builds() -> dict[str, list[tuple[tuple[int, ...], dict[str, Any]]]]:
+def builds():
     found: dict[str, list[tuple[tuple[int, ...], dict[str, Any]]]] = {}
     for torch, release in facts()["torch_releases"].items():
         for build in release["builds"]:
@@ -140,11 +141,11 @@ def builds() -> dict[str, list[tuple[tuple[int, ...], dict[str, Any]]]]:
 
 
 @cache
-def driver_cuda() -> dict[int, float]:
+def driver_cuda():
     return {int(branch): float(cuda) for branch, cuda in facts()["driver_branch_to_cuda"].items()}
 
 
-def driven(capability: float, point: Point) -> bool:
+def driven(capability, point):
     """A branch named alone is its newest release: one that has the number of the first driver knows the chip."""
     last = 470 if capability < 4 else 580 if capability < 7.5 else 999
     first = facts()["first_driver"].get(str(capability), {})
@@ -153,18 +154,18 @@ def driven(capability: float, point: Point) -> bool:
     return int(known.split(".")[0]) <= point.branch <= last
 
 
-def fits(torch: Torch, build: dict[str, Any], point: Point) -> bool:
+def fits(torch, build, point):
     windows = point.system[0] in {"windows", "wsl"}
     floor = {"11": 452 if windows else 450, "12": 528 if windows else 525, "13": 580}[
         build["cuda_toolkit"][:2]
     ]
-    pythons = range(7, 16) if point.python is None else [int(point.python[2:])]
+    pythons = ASKED[point.asked].pythons if point.python is None else [int(point.python[2:])]
     return point.branch >= floor and any(
         installs(torch, build, point, python) for python in pythons
     )
 
 
-def installs(torch: Torch, build: dict[str, Any], point: Point, python: Minor) -> bool:
+def installs(torch, build, point, python):
     """Whether the build and its companions have wheels for a Python, and are what is asked for with it."""
     asked = ASKED[point.asked]
     os = "aarch64" if point.system[1] == "aarch64" else point.system[0]
@@ -180,7 +181,7 @@ def installs(torch: Torch, build: dict[str, Any], point: Point, python: Minor) -
     )
 
 
-def serves(tags: list[str], python: Minor) -> bool:
+def serves(tags, python):
     """``cp312+ (abi3)`` is that Python and newer, ``py3`` is any."""
     plain = {tag.split(" ")[0].removesuffix("m") for tag in tags}
     return (
@@ -188,7 +189,7 @@ def serves(tags: list[str], python: Minor) -> bool:
     )
 
 
-def has_companion(name: str, torch: Torch, build: dict[str, Any], python: Minor) -> bool:
+def has_companion(name, torch, build, python):
     told = facts()["torch_releases"][".".join(map(str, torch))]["companions"][name]
     versions = {
         found[0] for text in told[:1] if (found := re.search(r"[0-9]+\.[0-9]+\.[0-9]+", text))
@@ -203,7 +204,7 @@ def has_companion(name: str, torch: Torch, build: dict[str, Any], python: Minor)
     return any(serves(wheels[version].get(build["platform"], []), python) for version in versions)
 
 
-def runs(build: dict[str, Any], card: str, branch: int) -> bool:
+def runs(build, card, branch):
     chip = round(GPUS[card] * 10)
     if (
         not float(build.get("cudnn_min_cc") or 0)
@@ -218,7 +219,7 @@ def runs(build: dict[str, Any], card: str, branch: int) -> bool:
     return any(code // 10 == chip // 10 and code <= chip for code in sass) or compiled
 
 
-def order(build: dict[str, Any], point: Point) -> tuple[object, ...]:
+def order(build, point):
     """Of builds of one torch: SASS alone, compilers that know the chips, the newest toolkit that is not too new."""
     chips = {GPUS[card] for card in point.cards}
     toolkit = float(".".join(build["cuda_toolkit"].split(".")[:2]))
@@ -229,7 +230,7 @@ def order(build: dict[str, Any], point: Point) -> tuple[object, ...]:
     return (ptx, unknown, above, toolkit if above else -toolkit)
 
 
-def expected_backend(point: Point) -> str | None:
+def expected_backend(point):
     best = expected(point)
     if best is None or len(best[0]) < len(point.cards):
         return None
@@ -244,7 +245,7 @@ def expected_backend(point: Point) -> str | None:
 
 
 @cache
-def expected(point: Point) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def expected(point):
     """The GPUs to serve, by place, and the newest torch for them; None where nothing runs."""
     usable = [place for place, card in enumerate(point.cards) if driven(GPUS[card], point)]
     choices = []
@@ -261,7 +262,7 @@ def expected(point: Point) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 
 @cache
-def grid() -> list[Point]:
+def grid():
     sets = (
         [(name,) for name in GPUS]
         + list(combinations(GPUS, 2))
@@ -273,7 +274,7 @@ def grid() -> list[Point]:
     return random.Random(5).sample(points, 500)
 
 
-def served(made: Plan | Refusal) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def served(made):
     if made.choice is None:
         return None
     return tuple(
@@ -282,7 +283,7 @@ def served(made: Plan | Refusal) -> tuple[tuple[int, ...], tuple[int, ...]] | No
 
 
 @cache
-def answers() -> list[tuple[Point, Plan | Refusal]]:
+def answers():
     catalog = frozen_catalog()
     return [(point, choose(point.machine(), point.request, catalog)) for point in grid()]
 

@@ -1,23 +1,18 @@
 """What holds for every machine."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packaging.version import Version
 
-from gpuinstall.api import Refusal, choose
-from gpuinstall.base.machine import Machine
+from gpuinstall.api import choose
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog import load_catalog
 from gpuinstall.machine.vendors import rules_for
-from gpuinstall.plan import Plan
-from gpuinstall.plan.candidates import Candidate, judge_build
-from gpuinstall.plan.context import PlanContext, Terms
+from gpuinstall.plan.candidates import judge_build
+from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
 from tests.unit.plan.machines import CARDS, card, machine
 
@@ -36,15 +31,15 @@ requests = st.builds(
 )
 
 
-def make(names: list[str], driver: str, system: tuple[str, str]) -> Machine:
+def make(names, driver, system):
     return machine(*names, driver=driver, os=system[0], arch=system[1])
 
 
-def plan(asked: Machine, request: Request | None = None) -> Plan | Refusal:
+def plan(asked, request=None):
     return choose(asked, request or Request(), load_catalog())
 
 
-def torch(made: Plan | Refusal) -> Version:
+def torch(made):
     assert made.choice is not None
     return made.choice.build.torch
 
@@ -58,15 +53,12 @@ def test_no_rule_rejects_what_is_chosen(names, driver, system, request):
     chosen = made.choice
     running = {run.index for run in made.gpus if run.how != "none"}
     gpus = tuple(gpu for gpu in asked.gpus if gpu.index in running)
-    (demand,), rules = (
-        parse_request(request, load_catalog().family, asked),
-        rules_for(asked, load_catalog()),
-    )
-    context = PlanContext(asked, Terms(demand, asked, load_catalog()), rules, gpus)
-    cover = judge_build(chosen.build, context, gpus)
+    demand = parse_request(request, load_catalog().family, asked)
+    context = PlanContext(asked, demand, rules_for(asked, load_catalog()), gpus)
+    judged = judge_build(chosen.build, context, gpus)
 
-    assert isinstance(cover, Candidate)
-    assert len(cover.covers) == len(gpus)
+    assert judged.reason is None
+    assert len(judged.covers) == len(gpus)
     assert chosen.python in chosen.build.pythons
 
 

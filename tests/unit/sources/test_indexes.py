@@ -1,6 +1,5 @@
 """What pip's and uv's own configuration says about indexes."""
 
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,14 +14,13 @@ from gpuinstall.sources.configuration import (
     uv_settings,
     uv_variables,
 )
-from gpuinstall.sources.provenance import SourceSetting
 
 FOLDER = Path("/project")
 PIP_FILE = FOLDER / "pip.conf"
 UV_FILE = FOLDER / "uv.toml"
 
 
-def written(settings: Iterable[SourceSetting]) -> list[tuple[str, str]]:
+def written(settings):
     """The settings as their tool writes them."""
     return [(setting.row.key, setting.value) for setting in settings]
 

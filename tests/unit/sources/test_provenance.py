@@ -1,13 +1,10 @@
 """Every setting of the table is read from a file as its tool writes it, and obeyed, answered or refused as it says."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -26,8 +23,6 @@ from gpuinstall.sources.provenance import (
     SETTING_RULES,
     TEAM_LOCK,
     Effect,
-    SettingRule,
-    SourceSetting,
     recorded_sources,
 )
 
@@ -58,6 +53,7 @@ EXAMPLES = {
     ("pip", "--hash"): ("requirements.txt", f"mine --hash={HASH}"),
     ("pip", "--only-binary"): ("requirements.txt", "--only-binary mine"),
     ("pip", "--uploaded-prior-to"): ("requirements.txt", "--uploaded-prior-to 2026-01-01"),
+    ("pip", "-r"): ("requirements.txt", "-r ../outside.txt"),
     ("pip", "--no-index"): ("requirements.txt", "--no-index"),
     ("pip", "--require-hashes"): ("requirements.txt", "--require-hashes"),
     ("pip", "--no-binary"): ("requirements.txt", "--no-binary mine"),
@@ -131,24 +127,9 @@ EXAMPLES = {
     ("PDM", "overrides"): ("pyproject.toml", f'{PDM}[tool.pdm.resolution.overrides]\nmine = "2"\n'),
     ("Rye", "sources"): ("pyproject.toml", RYE),
     ("pixi", "sources"): ("pyproject.toml", f'{PIXI}index-url = "{INDEX}"\n'),
-    ("pixi", "no-build"): ("pyproject.toml", f'{PIXI}no-build = ["mine"]\n'),
-    ("pixi", "no-binary"): ("pyproject.toml", f'{PIXI}no-binary = ["mine"]\n'),
-    ("pixi", "index-strategy"): ("pyproject.toml", f'{PIXI}index-strategy = "unsafe-best-match"\n'),
-    ("pixi", "git, url, path of a package"): ("pyproject.toml", BY_PIXI.format('path = "lib"')),
-    ("pixi", "dependency-overrides"): (
-        "pixi.toml",
-        '[pypi-options.dependency-overrides]\nmine = "2"\n',
-    ),
-    ("pixi", "exclude-newer"): ("pixi.toml", '[workspace]\nexclude-newer = "2026-01-01"\n'),
     ("Pipenv", "sources"): ("Pipfile", PIPENV),
-    ("Pipenv", "git, file, path of a package"): (
-        "Pipfile",
-        '[packages]\nmine = { path = "lib", editable = true }\n',
-    ),
     ("Hatch", "sources"): ("hatch.toml", f'[envs.a.env-vars]\nUV_INDEX = "corp={INDEX}"\n'),
-    ("Hatch", "env-vars"): ("hatch.toml", '[envs.a.env-vars]\nPIP_NO_BINARY = "mine"\n'),
     ("setuptools", "sources"): ("setup.cfg", f"[easy_install]\nindex-url = {INDEX}\n"),
-    ("setuptools", "dependency_links"): ("setup.cfg", f"[options]\ndependency_links = {INDEX}\n"),
     (TEAM_LOCK, "hashes of packages at their versions"): (
         "poetry.lock",
         f'[[package]]\nname = "mine"\nversion = "1.0"\nfiles = [{{ file = "mine.whl", hash = "{HASH}" }}]\n',
@@ -162,10 +143,6 @@ EXAMPLES = {
         f'{LOCKED}source = {{ git = "{INDEX}" }}\n',
     ),
     (TEAM_LOCK, "files of torch"): ("uv.lock", LOCKED.replace("mine", "torch")),
-    ("PEP 751", "hashes of packages"): (
-        "pylock.toml",
-        f'[[packages]]\nname = "mine"\nversion = "1"\n[[packages.wheels]]\nhashes = {{ sha256 = "{"a" * 64}" }}\n',
-    ),
 }
 """How a file of each tool writes a setting."""
 
@@ -175,6 +152,7 @@ ELSEWHERE = {
     ("conda", "channels"),
     ("PEP 723", "[tool.uv]"),
     ("gpuinstall", "index of a package in a lock"),
+    ("gpuinstall", "extension-sources"),
 }
 """What is part of the requirements, or written in another row's words: the tests below."""
 
@@ -188,6 +166,7 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
     Effect.PACKAGE_INDEX: lambda sources: sources.indexes_for("mine", "default") == (INDEX,),
     Effect.HASH: lambda sources: sources.hashes in ({"mine": DIGESTS}, {"mine==1.0": DIGESTS}),
     Effect.ADDRESS: lambda sources: sources.demanded,
+    Effect.FILE: lambda sources: sources.chosen[0].role == "requirements",
     Effect.KNOWN_INDEX: lambda sources: sources.demanded,
     Effect.ONLY_BINARY: lambda sources: sources.only_binary in ({"mine"}, {":all:"}),
     Effect.EXCLUDE_NEWER: lambda sources: sources.uv_settings()["exclude-newer"] == "2026-01-01",
@@ -198,7 +177,7 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
 }
 
 
-def settings_in(folder: Path, name: str, text: str) -> tuple[SourceSetting, ...]:
+def settings_in(folder, name, text):
     if name == "script.py":
         text = "\n".join(
             [
@@ -219,7 +198,7 @@ def settings_in(folder: Path, name: str, text: str) -> tuple[SourceSetting, ...]
 
 
 @pytest.fixture
-def environ(tmp_path: Path) -> dict[str, str]:
+def environ(tmp_path):
     return {"HOME": str(tmp_path / "home"), "PIP_CONFIG_FILE": "/dev/null"}
 
 
@@ -229,6 +208,7 @@ def test_every_setting_has_its_example():
 
 def test_a_setting_is_obeyed_answered_or_refused(tmp_path, environ):
     wrong = []
+    (tmp_path / "outside.txt").write_text("mine\n", encoding="utf-8")
     for number, rule in enumerate(SETTING_RULES):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -238,7 +218,7 @@ def test_a_setting_is_obeyed_answered_or_refused(tmp_path, environ):
     assert wrong == []
 
 
-def is_kept(rule: SettingRule, folder: Path, environ: dict[str, str]) -> bool:
+def is_kept(rule, folder, environ):
     """Whether a setting in a file has the effect of its rule."""
     name, text = EXAMPLES[rule.tool, rule.key]
     try:
@@ -352,7 +332,7 @@ WORKSPACE = '[tool.uv.workspace]\nmembers = ["members/*"]\n'
 EXPLICIT = f'[tool.uv.sources]\nmine = {{ index = "corp" }}\n{NAMED}'
 
 
-def sources_of_folder(folder: Path, environ: dict[str, str]) -> Sources:
+def sources_of_folder(folder, environ):
     settings = read_declaration(folder).listed.settings
     return read_sources(None, environ, folder).with_settings(settings)
 
@@ -435,7 +415,7 @@ UNKNOWN = {
         PDM,
         f'{PDM}type = "find_links"\n',
         POETRY,
-        ONLY_NAMED + BY_POETRY.format("mine", 'source = "corp"'),
+        ONLY_NAMED,
         RYE,
         f'{PIXI}extra-index-urls = ["{INDEX}"]\n',
         f'{PIXI}find-links = [{{ url = "{INDEX}" }}]\n',
@@ -453,8 +433,7 @@ UNKNOWN = {
     ),
     "Pipfile": (
         f"[[source]]\n{CORP}",
-        f"{SECOND}[pipenv]\ninstall_search_all_sources = true\n",
-        f'{SECOND}[docs]\nmine = {{ version = "*", index = "corp" }}\n',
+        SECOND,
     ),
     "setup.cfg": (f"[easy_install]\nfind_links = {INDEX}\n",),
 }
@@ -480,7 +459,7 @@ def test_an_index_of_another_tool_is_refused_with_its_line_until_uv_has_it(tmp_p
     assert wrong == []
 
 
-def refused(sources: Sources) -> UsageError | None:
+def refused(sources):
     try:
         sources.check_known_indexes(lambda: "https://index.example/simple")
     except UsageError as error:
@@ -494,16 +473,14 @@ KNOWN = {
         PDM.replace(INDEX, "https://me:secret@index.example/simple"),
         PDM.replace(INDEX, "https://download.pytorch.org/whl/cu118"),
         '[[tool.poetry.source]]\nname = "pypi"\npriority = "primary"\n',
-        ONLY_NAMED,
-        ONLY_NAMED + BY_POETRY.format("torch", 'source = "corp"'),
         '[tool.pixi.workspace]\nchannels = ["https://conda.example/corp"]\n',
-        '[tool.hatch.envs.a.env-vars]\nUV_NO_INDEX = "0"\nPIP_ROOT = "/"\nCOLOR = "1"',
+        '[tool.hatch.envs.a.env-vars]\nPIP_ROOT = "/"\nCOLOR = "1"',
     ),
-    "Pipfile": (SECOND.replace("https://first.example", "https://index.example/simple"),),
+    "Pipfile": ('[[source]]\nname = "pypi"\nurl = "https://index.example/simple"\n',),
 }
 
 
-def test_what_is_the_default_index_or_serves_nothing_here_is_passed_over(tmp_path):
+def test_the_default_index_and_pytorchs_own_are_passed_over(tmp_path):
     wrong = []
     for name, texts in KNOWN.items():
         for text in texts:
@@ -527,7 +504,7 @@ def test_the_files_of_other_tools_count_beside_a_project_and_with_it(tmp_path):
         for how, listed in found.items():
             assert refused(Sources().with_settings(listed.settings)), (name, how)
         (tmp_path / name).unlink()
-    (tmp_path / "Pipfile").write_text('source = "corp"', encoding="utf-8")
+    (tmp_path / "Pipfile").write_text('source = "corp', encoding="utf-8")
     with pytest.raises(UsageError, match=r"Pipfile is malformed"):
         read_declaration(tmp_path)
 

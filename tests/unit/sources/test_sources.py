@@ -1,10 +1,7 @@
 """Where packages come from, read from the user's wishes, the environment and real configuration files."""
 
-from __future__ import annotations
-
 import netrc
 from itertools import product
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +14,7 @@ from gpuinstall.sources.session import _logins as netrc_of
 
 
 @pytest.fixture
-def environ(tmp_path: Path) -> dict[str, str]:
+def environ(tmp_path):
     """An environment whose home and system folders are the test's own."""
     return {
         "HOME": str(tmp_path / "home"),
@@ -27,7 +24,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def _write(path: Path, text: str) -> Path:
+def _write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
@@ -161,7 +158,7 @@ CHOICES = {
 """A setting as uv's files and pip's write it."""
 
 
-def _strangers(folder: Path, file: str, key: str, address: str) -> Path:
+def _strangers(folder, file, key, address):
     uv, pip = (form.format(address) for form in CHOICES[key])
     tables = {"uv.toml": "", "pyproject.toml": "[tool.uv]\n", "pip table": "[tool.uv.pip]\n"}
     if file == "pip.conf":

@@ -1,7 +1,5 @@
 """xformers without an attention kernel: a failure on a GPU, nothing to prove on the CPU."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -14,7 +12,7 @@ from gpuinstall.verify.kernels.programs import packed_attention
 
 @pytest.mark.parametrize(("on_gpu", "raised"), [(True, NotImplementedError), (False, Skip)])
 def test_no_kernel_for_a_gpu_is_a_failure_and_none_for_the_cpu_is_not(monkeypatch, on_gpu, raised):
-    def attend(*_tensors: object):
+    def attend(*_tensors):
         raise NotImplementedError("No operator found for `memory_efficient_attention_forward`")
 
     ops: Any = ModuleType("xformers.ops")

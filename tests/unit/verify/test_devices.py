@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine, MigDevice
 from gpuinstall.verify.devices import CPU_TARGET, all_gpus_target, device_targets
@@ -16,7 +14,7 @@ SLICED = Gpu(
 )
 
 
-def names(environ: dict[str, str], machine: Machine = MACHINE) -> list[tuple[str, str | None]]:
+def names(environ, machine=MACHINE):
     found = device_targets(machine, kind="cuda", gpus=None, environ=environ)
     return [(target.name, target.unproven) for target in found]
 

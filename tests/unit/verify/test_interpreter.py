@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -18,12 +16,12 @@ HERE = Path(sys.executable)
 
 
 def found(
-    version: str | None = None,
-    toolkit: Backend | None = None,
+    version=None,
+    toolkit=None,
     *,
-    torch: str | None = None,
-    venv: bool = True,
-) -> FoundTorch:
+    torch=None,
+    venv=True,
+):
     return FoundTorch("3.12.1", venv, torch, version, toolkit)
 
 
@@ -103,14 +101,13 @@ def test_a_file_that_is_no_interpreter_is_a_usage_error(tmp_path):
     assert caught.value.why == "No such file or directory"
 
 
-@pytest.mark.parametrize("version", ["2.7", "3.6", "3.7"])
-def test_an_interpreter_that_is_too_old_for_the_checks_is_named(version):
-    python = next(USER_HOME.glob(f".pyenv/versions/{version}.*/bin/python"), None)
+def test_an_interpreter_that_is_too_old_for_the_checks_is_named():
+    python = next(USER_HOME.glob(".pyenv/versions/3.7.*/bin/python"), None)
     if python is None:
-        pytest.skip(f"no Python {version} here")
+        pytest.skip("no Python 3.7 here")
     with pytest.raises(UsageError) as caught:
         inspect_interpreter(python)
-    assert caught.value.why == f"it is Python {version}, and the checks need 3.8 or newer"
+    assert caught.value.why == "it is Python 3.7, and the checks need 3.8 or newer"
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])

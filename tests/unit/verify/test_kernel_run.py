@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +16,7 @@ BEGIN, END = (
 )
 
 
-def ended(*lines: dict[str, Any], status: int | None = 0, err: str = "") -> Finished:
+def ended(*lines, status=0, err=""):
     return Finished(
         ("python",), status, "".join(f"{MARK}{json.dumps(line)}\n" for line in lines), err
     )
@@ -83,7 +80,10 @@ def test_a_child_that_dies_after_its_last_check_did_not_exit():
 def test_a_device_that_could_not_be_tried_is_not_a_failure():
     found = read_kernel_report(
         ended(
-            BEGIN, END, {"name": "device", "status": "unproven", "seconds": 0.0, "message": "busy"}
+            BEGIN,
+            END,
+            {"unproven": "busy"},
+            {"name": "device", "status": "skipped", "seconds": 0.0, "message": "busy"},
         ),
         180,
     )

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,11 +19,11 @@ from gpuinstall.verify.kernels.main import Channel, table
 SIGNS = {"attention": NO_KERNEL, "sparse": NOT_HERE}
 
 
-def names(device: str, work: str = "deep") -> set[str]:
+def names(device, work="deep"):
     return {check.name for check in table(device, work)}
 
 
-def torch_with(hip: str | None, *, integrated: bool = False) -> SimpleNamespace:
+def torch_with(hip, *, integrated=False):
     """What of a torch says which card it runs on, with 300 MiB free."""
     gpu = SimpleNamespace(
         get_device_capability=lambda: (7, 0),
@@ -82,7 +80,7 @@ def test_what_a_library_does_not_have_is_skipped():
     assert outcomes == {text: [name] if name else [] for text, name in texts.items()}
 
 
-def is_skipped(text: str, signs: tuple[str, ...]) -> bool:
+def is_skipped(text, signs):
     def refuse():
         raise RuntimeError(text)
 
@@ -123,11 +121,11 @@ class Told(Channel):
     def __init__(self):
         self.records: list[dict[str, Any]] = []
 
-    def send(self, **record: Any):
+    def send(self, **record):
         self.records.append(record)
 
 
-def attempted(*outcomes: Exception | None) -> tuple[str, str | None]:
+def attempted(*outcomes):
     """What a channel tells of a check that ends so, run after run."""
     runs = iter(outcomes)
 

@@ -62,7 +62,7 @@ def test_a_program_has_its_operation_where_that_has_a_meaning_and_is_imported_el
 
 def test_every_program_that_is_known_has_one_row():
     assert len({row.module for row in PROGRAMS}) == len(PROGRAMS)
-    companions = {"torchvision", "torchaudio", "torchcodec", "torchao", "xformers", "triton"}
+    companions = {"torchvision", "torchaudio", "xformers", "triton"}
     assert companions <= load_catalog().family & {row.module for row in PROGRAMS}
 
 

@@ -1,10 +1,7 @@
 """The order in which the runner tests programs: side by side, and alone if a GPU was busy."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,11 +21,11 @@ TORCH_PASSED = Device(0, "NVIDIA H200", (CheckResult("device", "passed"),))
 
 
 @pytest.fixture
-def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def starts(monkeypatch):
     """The programs in the order of their starts, on an exclusive card that vllm finds busy at first."""
     starts: list[str] = []
 
-    def run_all(run: KernelRun, targets: Sequence[DeviceTarget]) -> list[KernelReport]:
+    def run_all(run, targets):
         program = str(run.program)
         starts.append(program)
         if program == "vllm" and starts.count(program) == 1:
@@ -39,7 +36,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return starts
 
 
-def proven() -> list[str]:
+def proven():
     """Return the checks of a card after two programs were tested on it."""
     proof = ProofContext(Machine("linux", "x86_64"), PYTHON, FoundTorch("3.12.1", venv=True))
     run = KernelRun(PYTHON, (), "quick", 60)

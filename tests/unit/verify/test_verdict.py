@@ -23,6 +23,18 @@ def test_a_device_is_what_its_checks_make_it(device, status):
     assert device.status == status
 
 
+def test_install_and_verify_say_one_count_of_checks():
+    outcomes = {
+        "passed, 2 checks": Device(0, "A", (PASSED, PASSED)),
+        "passed, 1 check, 1 skipped": Device(0, "A", (PASSED, SKIPPED)),
+        "failed in 1 of 2 checks": Device(0, "A", (PASSED, FAILED), unproven="busy"),
+        "unproven: busy": Device(0, "A", (SKIPPED,), unproven="busy"),
+    }
+    assert {text: device.outcome for text, device in outcomes.items()} == {
+        text: text for text in outcomes
+    }
+
+
 def test_failed_beats_unproven_beats_passed():
     devices = (
         Device(0, "A", (PASSED,)),

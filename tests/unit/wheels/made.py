@@ -6,12 +6,10 @@ import io
 import random
 import struct
 import zipfile
-from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import requests
-from requests import Response
 
 from gpuinstall.base.patience import Patience
 from gpuinstall.wheels.http_ranges import HttpRanges
@@ -24,26 +22,26 @@ CUDA_LIBRARY = "torch/lib/libtorch_cuda.so"
 _WORDS = [f"_ZN2at{number:x}E".encode() for number in range(7000, 11000)]
 
 
-def filler(size: int, seed: int = 0) -> bytes:
+def filler(size, seed=0):
     """Bytes that pack about as well as a library."""
     dice = random.Random(seed)
     text = b"\0".join(dice.choice(_WORDS) + dice.randbytes(3) for _ in range(size // 8))
     return text[:size].ljust(size, b"\1")
 
 
-def library(string: bytes = b"\0" + FLAGS + b"\0", size: int = 400_000, at: float = 0.6) -> bytes:
+def library(string=b"\0" + FLAGS + b"\0", size=400_000, at=0.6):
     """A library that holds ``string`` at a fraction of its size."""
     before = filler(int(size * at))
     return before + string + filler(size - len(before), seed=1)
 
 
 def fatbin(
-    *entries: tuple[int, int, int],
-    body: int = 300,
-    isa: tuple[int, int] = (0, 0),
-    options: bytes = b"",
-    beginning: bytes = b"",
-) -> bytes:
+    *entries,
+    body=300,
+    isa=(0, 0),
+    options=b"",
+    beginning=b"",
+):
     """A container of (kind, architecture, flags), each with code that has a beginning."""
     held = b"".join(
         struct.pack(
@@ -56,7 +54,7 @@ def fatbin(
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(held)) + held
 
 
-def archive(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+def archive(files, method=zipfile.ZIP_DEFLATED):
     """A zip file."""
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w", method) as packed:
@@ -65,7 +63,7 @@ def archive(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> b
     return held.getvalue()
 
 
-def version_py(cuda: str | None = "13.0") -> bytes:
+def version_py(cuda="13.0"):
     """torch/version.py as it has been since 2.10."""
     return (
         "from typing import Optional\n\n__version__ = '2.16.0+cu130'\ndebug = False\n"
@@ -73,7 +71,7 @@ def version_py(cuda: str | None = "13.0") -> bytes:
     ).encode()
 
 
-def torch_files(**more: bytes) -> dict[str, bytes]:
+def torch_files(**more):
     """The files of a wheel of torch that matter; ``more`` by the ends of their names."""
     metadata = b"Metadata-Version: 2.4\nName: torch\nVersion: 2.16.0\nRequires-Dist: triton==3.9.0\n\nTensors\n"
     return {
@@ -93,36 +91,34 @@ class Bytes:
     asked: list[tuple[int, int]] = field(default_factory=list)
 
     @property
-    def size(self) -> int:
+    def size(self):
         return len(self.data)
 
-    def stream(self, start: int, end: int) -> Generator[bytes, None, None]:
+    def stream(self, start, end):
         self.asked.append((start, end))
         for first in range(start, end, 16384):
             yield self.data[first : min(end, first + 16384)]
 
 
 @contextmanager
-def server(respond: Callable[[str, dict[str, str]], Answer]) -> Iterator[Host]:
+def server(respond):
     """A host on loopback."""
     host = Host("wheels", respond)
     yield host
     host.close()
 
 
-def serving(data: bytes, **headers: str) -> Callable[[str, dict[str, str]], Answer]:
+def serving(data, **headers):
     """Answer every address with ``data``."""
     return lambda _path, _asked: Answer(body=data, headers=headers)
 
 
 @contextmanager
-def over_http(
-    url: str, *, hosts: tuple[str, ...] = (), seconds: float = 20.0, certificates: str | None = None
-) -> Iterator[HttpRanges]:
+def over_http(url, *, hosts=(), seconds=20.0, certificates=None):
     """Open a file at an address; credentials go along as ``me:secret`` where they may."""
     with requests.Session() as session:
 
-        def ask(url: str, headers: Mapping[str, str], *, login: bool) -> Response:
+        def ask(url, headers, *, login):
             return session.get(
                 url,
                 headers=dict(headers),

@@ -1,7 +1,5 @@
 """Which architectures the packages beside torch have code for."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -10,7 +8,6 @@ import tomli
 
 import gpuinstall.wheels
 from gpuinstall.wheels.companions import (
-    CompanionCode,
     deciding_libraries,
     load_members,
     read_package,
@@ -25,22 +22,18 @@ BASE = fatbin((2, 75, 0), (2, 90, A), (2, 100, F), (1, 100, 0), (1, 120, F))
 BASE_NAMES = ("sm_75", "sm_90a", "sm_100f", "compute_100", "compute_120f")
 
 
-def _pieces(data: bytes, size: int) -> list[bytes]:
+def _pieces(data, size):
     return [data[start : start + size] for start in range(0, len(data), size)]
 
 
-def _read(
-    files: dict[str, bytes], package: str, cuda: str | None = None, *, whole: bool = False
-) -> CompanionCode:
+def _read(files, package, cuda=None, *, whole=False):
     wheel = WheelReader(Bytes(archive(files)))
-    return read_package(wheel, package, may_have_code=True, cuda=cuda, whole=whole)[0]
+    return read_package(wheel, package, may_have_code=True, cuda=cuda, whole=whole)
 
 
-def _code(
-    files: dict[str, bytes], package: str, cuda: str | None = None
-) -> tuple[str | None, tuple[str, ...]]:
+def _code(files, package, cuda=None):
     code = _read(files, package, cuda)
-    return code.member, code.architectures
+    return code.witness, code.architectures
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000, 1 << 20])
@@ -90,7 +83,7 @@ def test_one_library_does_not_stand_for_its_module():
         "some.libs/libcusolver.so.12": library(fatbin((2, 50, 0)) * 3, 200_000),
     }
     code = _read(files, "some", whole=True)
-    assert code.member == "some/large.so"
+    assert code.witness == "some/large.so"
     assert code.architectures == ("sm_70", "sm_80", "sm_90", "sm_100a")
 
 
@@ -113,7 +106,7 @@ def test_the_module_that_a_package_is_named_after_answers_for_it(package):
     }
     assert _read(files, package, whole=True).architectures == ("sm_70",)
     files["some_name/own.so"] = library(b"", 40_000)
-    assert _read(files, package, whole=True) == CompanionCode()
+    assert _read(files, package, whole=True).architectures == ()
     del files["some_name/own.so"]
     assert _read(files, package, whole=True).architectures == ("sm_90",)
 
@@ -174,7 +167,7 @@ def test_ptx_of_parts_is_no_code_by_itself():
 
     code = read_fatbins(iter([part]))
 
-    assert (code.architectures, code.unlinked) == (("sm_80",), ("compute_90",))
+    assert code.architectures == ("sm_80",)
 
 
 @pytest.mark.parametrize(
@@ -193,14 +186,14 @@ def test_machine_code_of_parts_is_no_code_by_itself(flags, beginning):
 
     code = read_fatbins(iter([part, whole]))
 
-    assert code == FatbinCode(("sm_80", "sm_90"), unlinked=("sm_70",))
-    assert read_fatbins(iter([part])) == FatbinCode(unlinked=("sm_70", "sm_90"))
+    assert code == FatbinCode(("sm_80", "sm_90"))
+    assert read_fatbins(iter([part])) == FatbinCode()
 
 
 def test_the_libraries_that_its_strings_name_are_told_but_not_taken_for_its_cuda():
     named = b"\0libcudart.so.13\0" + fatbin((2, 90, 0)) * 3
     code = _read({"vllm/_C.abi3.so": named}, "vllm", "12.9")
-    assert (code.cuda, code.opened) == (None, frozenset({"libcudart.so.13"}))
+    assert (code.cuda, code.opens) == (None, ("libcudart.so.13",))
 
 
 @pytest.mark.parametrize(
@@ -279,12 +272,11 @@ def test_every_row_has_its_evidence():
         *table["opened"].values(),
         *table["stated"].values(),
         table["cuda_of_isa"],
-        table["runtime"],
         *table["pairs"],
     ]
     assert {row["evidence"] for row in rows} == set(table["evidence"])
     assert all(re.compile(row.get("member", "") + row.get("part", "")) for row in rows)
-    assert len(load_members().rows) == len(table["members"])
+    assert len(load_members().members) == len(table["members"])
 
 
 def test_a_part_that_others_do_without_answers_for_the_package_that_is_named_after_it():

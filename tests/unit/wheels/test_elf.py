@@ -1,13 +1,10 @@
 """The tables by which a library is linked, read of the file or of its beginning."""
 
-from __future__ import annotations
-
 import random
 import re
 import struct
 import time
 import tracemalloc
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +17,7 @@ MANY = 1_000_000
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def library(tmp_path_factory):
     return native_library(
         tmp_path_factory.mktemp("native") / "_C.so",
         undefined=UNDEFINED,
@@ -34,13 +31,13 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(
-    symbols: int,
+    symbols,
     *,
-    chain: int | None = None,
-    gnu: bytes = b"",
-    strings: bytes = b"\0name\0",
-    size: int = -1,
-) -> bytes:
+    chain=None,
+    gnu=b"",
+    strings=b"\0name\0",
+    size=-1,
+):
     """A library of one segment: its header, its dynamic entries, its hash table, its symbols, their names."""
     dynamic, hashes = 64 + 2 * 56, 64 + 2 * 56 + 16 * 8
     table = gnu or struct.pack("<II", 1, symbols if chain is None else chain)

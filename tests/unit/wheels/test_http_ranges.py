@@ -1,11 +1,8 @@
 """What servers do to those who ask for parts of files."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -19,18 +16,18 @@ from tests.unit.wheels.made import ROW, archive, over_http, server, serving, tor
 DATA = archive(torch_files())
 
 
-def _read(url: str, *, hosts: tuple[str, ...] = (), seconds: float = 20.0) -> tuple[str, ...]:
+def _read(url, *, hosts=(), seconds=20.0):
     with over_http(url, hosts=hosts, seconds=seconds) as ranges:
         return read_torch(WheelReader(ranges)).architectures
 
 
-def _failure(url: str, *, hosts: tuple[str, ...] = (), seconds: float = 20.0) -> WheelError:
+def _failure(url, *, hosts=(), seconds=20.0):
     with pytest.raises(WheelError) as caught:
         _read(url, hosts=hosts, seconds=seconds)
     return caught.value
 
 
-def _partial(body: bytes, span: str, **headers: str) -> Answer:
+def _partial(body, span, **headers):
     return Answer(206, body, headers={"Content-Range": span} | headers)
 
 
@@ -91,7 +88,7 @@ def test_a_redirect_to_a_known_host_is_followed_once_and_without_credentials():
 
 
 def test_a_redirect_on_the_same_host():
-    def respond(path: str, _: dict[str, str]) -> Answer:
+    def respond(path, _):
         return Answer(body=DATA) if path == "/b" else Answer(307, headers={"Location": "b"})
 
     with server(respond) as host:
@@ -132,11 +129,11 @@ def test_nobody_answers():
 
 
 @contextmanager
-def _raw(reply: Callable[[socket.socket], None]) -> Iterator[str]:
+def _raw(reply):
     """A server that answers every connection with whatever ``reply`` sends, until it or the client ends."""
     listening = socket.create_server(("127.0.0.1", 0))
 
-    def serve(connection: socket.socket):
+    def serve(connection):
         with connection:
             try:
                 connection.recv(65536)
@@ -158,8 +155,8 @@ def _raw(reply: Callable[[socket.socket], None]) -> Iterator[str]:
     listening.close()
 
 
-def _dribble(head: bytes, drop: bytes) -> Callable[[socket.socket], None]:
-    def reply(connection: socket.socket):
+def _dribble(head, drop):
+    def reply(connection):
         connection.sendall(head)
         while True:
             connection.sendall(drop)
@@ -189,7 +186,7 @@ def test_headers_that_never_end(reply):
 def test_a_body_that_dribbles():
     asked = iter(range(100))
 
-    def reply(connection: socket.socket):
+    def reply(connection):
         if next(asked) == 0:
             connection.sendall(_HEAD + b"Content-Length: 1\r\nConnection: close\r\n\r\nP")
             return
@@ -204,7 +201,7 @@ def test_a_body_that_dribbles():
 
 @pytest.mark.parametrize("head", [b"", b"Transfer-Encoding: chunked\r\n"])
 def test_a_body_without_end(head):
-    def reply(connection: socket.socket):
+    def reply(connection):
         connection.sendall(_HEAD + head + b"\r\n")
         while True:
             connection.sendall(b"8000\r\n" + b"P" * 0x8000 + b"\r\n" if head else b"P" * 0x8000)

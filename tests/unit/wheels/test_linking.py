@@ -1,9 +1,6 @@
 """The libraries of an environment, linked without loading any: compiled here, laid out as packages are installed."""
 
-from __future__ import annotations
-
 import time
-from pathlib import Path
 
 import pytest
 
@@ -17,16 +14,16 @@ EXPORTED = "_ZN2at7presentEv"
 TORCH = ("libtorch_cpu.so", "libc10.so")
 
 
-def place(site: Path, package: str, path: str, **how: object):
+def place(site, package, path, **how):
     """Put a library of a package into a folder of packages."""
-    native_library(site / path, **how)  # type: ignore[arg-type]
+    native_library(site / path, **how)
     record = site / f"{package.replace('-', '_')}-1.0.dist-info" / "RECORD"
     record.parent.mkdir(exist_ok=True)
     record.write_text((record.read_text() if record.exists() else "") + f"{path},,\n")
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Path:
+def site(tmp_path):
     """A torch of CUDA 12 with what it needs."""
     place(
         tmp_path,
@@ -44,7 +41,7 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def faults(site: Path, glibc: tuple[int, ...] = (2, 35)) -> list[tuple[str, str, str | None, bool]]:
+def faults(site, glibc=(2, 35)):
     found = link_faults(read_libraries(site), {"libc.so.6", "libm.so.6"}, glibc)
     return [(fault.reason.code, fault.name, fault.provider, fault.is_certain) for fault in found]
 

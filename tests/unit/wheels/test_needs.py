@@ -1,7 +1,5 @@
 """What the native code of a wheel needs: libraries compiled here, in wheels that are read by range."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import time
@@ -42,16 +40,16 @@ LATE = 400_000
 """More than the beginning that is read first, in bytes that do not pack."""
 
 
-def needs(*files: Path, more: dict[str, bytes] | None = None) -> Needs:
+def needs(*files, more=None):
     held = {f"some/{file.name}": file.read_bytes() for file in files} | (more or {})
     return read_all(WheelReader(Bytes(archive(held))))
 
 
-def read_all(wheel: WheelReader) -> Needs:
+def read_all(wheel):
     return read_needs(wheel, [name for name in wheel.members if ".so" in name])
 
 
-def torch_needs(folder: Path, *undefined: str) -> TorchNeeds:
+def torch_needs(folder, *undefined):
     return needs(native_library(folder / "_C.so", undefined=undefined, needs=OF_TORCH)).torch
 
 
@@ -98,7 +96,7 @@ def test_of_libraries_that_are_one_for_each_torch_one_has_to_fit(tmp_path):
 def test_a_stable_library_fits_every_torch_from_a_minimum(tmp_path, name, oldest):
     torch = torch_needs(tmp_path, STABLE, name)
 
-    assert (torch.kind, torch.oldest, torch.fits) == ("stable", oldest, None)
+    assert (torch.kind, torch.oldest, torch.fits) == ("stable", oldest, ())
     assert torch.verdict("2.8") is False
     assert torch.verdict(oldest) is torch.verdict("3.1") is True
 
@@ -150,7 +148,7 @@ def test_a_library_for_another_processor_fits_no_minor_that_was_measured(tmp_pat
 
     torch = needs(more={"some/_C.so": bytes(data)}).torch
 
-    assert (torch.kind, torch.fits, torch.verdict("2.9")) == ("ordinary", None, None)
+    assert (torch.kind, torch.fits, torch.verdict("2.9")) == ("ordinary", (), None)
 
 
 def test_glibc_is_that_of_the_symbols_whatever_the_name_promises(tmp_path):
@@ -306,7 +304,7 @@ def test_five_hundred_mutations_of_a_wheel_give_no_wrong_fit(tmp_path, size):
     assert time.process_time() - started < 60
 
 
-def _changed(dice: random.Random, data: bytes) -> bytes:
+def _changed(dice, data):
     """A library with one thing wrong: a number, a bit, bytes gone or added, its end, its strings, its hash table."""
     at = dice.choice([dice.randrange(1024), dice.randrange(len(data))])
     number = dice.choice(

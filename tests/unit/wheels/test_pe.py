@@ -1,10 +1,7 @@
 """The GPU code of DLLs."""
 
-from collections.abc import Iterator
-
 from gpuinstall.wheels.companions import read_package
 from gpuinstall.wheels.gpu_code import read_fatbins
-from gpuinstall.wheels.needs import own_cuda
 from gpuinstall.wheels.pe import without_relocatable
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.pe import make_dll
@@ -13,7 +10,7 @@ from tests.unit.wheels.made import Bytes, archive, fatbin
 IMPORTS = {"c10.dll": ("?intrusive@c10@@YAXXZ",), "KERNEL32.dll": ()}
 
 
-def in_pieces(data: bytes, size: int = 1000) -> Iterator[bytes]:
+def in_pieces(data, size=1000):
     for start in range(0, len(data), size):
         yield data[start : start + size]
 
@@ -46,6 +43,6 @@ def test_a_dll_is_of_the_cuda_that_its_imports_name():
     ):
         dll = make_dll({library: ("?call@@YAXXZ",)}) + fatbin((2, 80, 0)) * 3
         wheel = WheelReader(Bytes(archive({"painter/_C.pyd": dll})))
-        code, needs = read_package(wheel, "painter", may_have_code=True)
-        assert (own_cuda(needs, code.opened, code.cuda), code.architectures) == (cuda, ("sm_80",))
-        assert needs.torch.kind == "unknown"
+        facts = read_package(wheel, "painter", may_have_code=True)
+        assert (facts.cuda, facts.architectures) == (cuda, ("sm_80",))
+        assert facts.torch.kind == "unknown"

@@ -1,7 +1,5 @@
 """What is read of wheels of torch."""
 
-from __future__ import annotations
-
 import zipfile
 from time import monotonic
 
@@ -9,7 +7,7 @@ import pytest
 
 from gpuinstall.wheels.gpu_code import read_flags
 from gpuinstall.wheels.ranges import FileRanges, WheelError
-from gpuinstall.wheels.torch_wheel import WITNESSES, TorchCode, read_torch
+from gpuinstall.wheels.torch_wheel import WITNESSES, read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.pace import slowness
 from tests.unit.wheels.made import (
@@ -30,14 +28,13 @@ from tests.unit.wheels.made import (
 
 CODE = [fatbin((2, 75, 0), (2, 80, 0), (2, 90, 0))] * 4
 CUDA = library(b"", 50_000) + b"".join(CODE)
-LINUX_PYTHON = "libtorch_python.so"
 
 
-def _read(files: dict[str, bytes]) -> TorchCode:
+def _read(files):
     return read_torch(WheelReader(Bytes(archive(files))))
 
 
-def _flags(string: bytes) -> tuple[str, ...]:
+def _flags(string):
     return _read(torch_files() | {PYTHON_LIBRARY: library(string)}).architectures
 
 

@@ -1,13 +1,10 @@
 """Zip files that are not what they say."""
 
-from __future__ import annotations
-
 import io
 import struct
 import tracemalloc
 import zipfile
 import zlib
-from collections.abc import Generator
 
 import pytest
 
@@ -21,24 +18,24 @@ END = SOUND.rindex(b"PK\5\6")
 DIRECTORY = struct.unpack_from("<I", SOUND, END + 16)[0]
 
 
-def _with(data: bytes, at: int, form: str, *values: int) -> bytes:
+def _with(data, at, form, *values):
     """Overwrite numbers."""
     new = struct.pack(form, *values)
     return data[:at] + new + data[at + len(new) :]
 
 
-def _entry(name: str) -> int:
+def _entry(name):
     """Where the directory's entry of a file begins."""
     return SOUND.rindex(name.encode(), DIRECTORY) - 46
 
 
-def _code(data: bytes) -> str:
+def _code(data):
     with pytest.raises(WheelError) as caught:
         read_torch(WheelReader(Bytes(data)))
     return caught.value.code
 
 
-def _zip64(data: bytes) -> bytes:
+def _zip64(data):
     """Keep the place of the directory and the sizes of the library in zip64's fields, as files above 4 GB do."""
     entry = _entry(PYTHON_LIBRARY)
     packed, size = struct.unpack_from("<2I", data, entry + 20)
@@ -139,14 +136,14 @@ def test_a_million_files_are_not_read():
     assert len(ranges.asked) == 1
 
 
-def _bomb(inflated: int) -> bytes:
+def _bomb(inflated):
     """Zeros, packed a thousand to one."""
     engine = zlib.compressobj(9, zlib.DEFLATED, -15)
     block = bytes(1 << 20)
     return b"".join(engine.compress(block) for _ in range(inflated >> 20)) + engine.flush()
 
 
-def _holding(packed: bytes, size: int) -> bytes:
+def _holding(packed, size):
     """A wheel of torch in which the library is ``packed`` and says that it has ``size`` bytes."""
     held = archive(torch_files() | {PYTHON_LIBRARY: packed}, zipfile.ZIP_STORED)
     entry = held.rindex(PYTHON_LIBRARY.encode()) - 46
@@ -183,7 +180,7 @@ def test_limits(limits):
 class _Endless(Bytes):
     """Never stops sending."""
 
-    def stream(self, start: int, end: int) -> Generator[bytes, None, None]:
+    def stream(self, start, end):
         yield from super().stream(start, end)
         while True:
             yield b"\0" * 1000
@@ -192,7 +189,7 @@ class _Endless(Bytes):
 class _Short(Bytes):
     """Stops a byte early."""
 
-    def stream(self, start: int, end: int) -> Generator[bytes, None, None]:
+    def stream(self, start, end):
         yield from super().stream(start, end - 1)
 
 

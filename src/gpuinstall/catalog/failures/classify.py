@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures import table
 from gpuinstall.catalog.failures.observations import Observation, observe
-from gpuinstall.catalog.failures.problems import ANYWHERE, LINUX, FixContext, fix, release_keys
+from gpuinstall.catalog.failures.problems import LINUX, FixContext, fix, release_keys
 from gpuinstall.catalog.failures.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ class RecognisedCause:
     def to_dict(self) -> dict[str, Any]:
         """Return the cause as the Explanation document holds it."""
         document = asdict(self)
+        del document["line"]
         document["fix"] = list(self.fix)
         return document
 
@@ -213,18 +214,6 @@ def _causes(
     return tuple(causes)
 
 
-def is_of_an_unknown_system(
-    text: _Text,
-    causes: Sequence[RecognisedCause],
-) -> bool:
-    """Whether the commands of the first of ``causes`` differ by system, and the text does not tell which it is of."""
-    if not causes:
-        return False
-    failure = table.load_failures()[causes[0].id]
-    systems = failure.fix.commands.keys() - {ANYWHERE, *ASKERS}
-    return len(systems) > 1 and not Circumstances(_read(text), None).tells_system()
-
-
 def groups_in_time(items: Iterable[_Located]) -> tuple[tuple[_Located, ...], ...]:
     """Return what stands near each other in a log as groups, in its order: each group is of one failure."""
     groups: list[list[_Located]] = []
@@ -246,37 +235,16 @@ def lookalikes(text: _Text) -> tuple[tuple[table.Lookalike, str], ...]:
     is_of_others = circumstances.hold("rocm-shown") or circumstances.hold("macos")
     shown = []
     for lookalike in table.load_lookalikes():
-        line = next(filter(None, map(circumstances.transcript.find, lookalike.patterns)), None)
-        if line is None:
+        passage = next(filter(None, map(circumstances.transcript.find, lookalike.says)), None)
+        if passage is None:
             continue
         fixes = []
         lines = lookalike.elsewhere if is_of_others else ()
         for fix_line in lines or lookalike.fix:
             with suppress(KeyError):
                 fixes.append(fix_line.format_map(circumstances.placeholders))
-        shown.append((replace(lookalike, fix=tuple(fixes)), line))
+        shown.append((replace(lookalike, fix=tuple(fixes)), passage.quotation))
     return tuple(shown)
-
-
-def advised(
-    text: _Text,
-    causes: Sequence[RecognisedCause] = (),
-) -> tuple[table.RefutedAdvice, ...]:
-    """Return the wrong advice that is often given for the first of ``causes``, or that ``text`` itself gives."""
-    transcript = _read(text)
-    first = ""
-    often_given: tuple[str, ...] = ()
-    if causes:
-        first = causes[0].id
-        often_given = table.load_failures()[first].advice
-    refuted = []
-    for advice in table.load_advice().values():
-        is_wrong = advice.id in often_given
-        if first not in advice.right:
-            is_wrong = is_wrong or any(map(transcript.find, advice.patterns))
-        if is_wrong:
-            refuted.append(advice)
-    return tuple(refuted)
 
 
 def cause_of(
@@ -325,34 +293,28 @@ class Circumstances:
 
     def locate(self, sign: table.Sign) -> tuple[int, str] | None:
         """Return the first line that shows a sign, with its number, whatever surrounds it."""
-        if sign.pattern:
-            passage = self.transcript.first(sign.pattern)
-            return passage[:2] if passage else None
+        if sign.says:
+            passage = self.transcript.find(sign.says)
+            return (passage.line, passage.quotation) if passage else None
         for observation in self.observations:
             if sign.sees and sign.sees.fullmatch(observation.name):
                 return observation.line, observation.quotation
         return None
 
-    def tells_system(self) -> bool:
-        """Whether the text, or the machine that it comes from, tells on which system or in what the failure was."""
-        if "distribution" in self.placeholders or self.hold("native-linux"):
-            return True
-        return any(map(self.hold, ORIGINS))
-
     def fix_context(self, machine: Machine | None) -> FixContext:
         """Return where a fix will be applied: on the system that the text tells, else on ``machine``."""
         context = FixContext.of_machine(machine) if machine else FixContext((LINUX,))
-        if self.tells_system():
-            context = replace(context, keys=self._keys_told(machine))
+        systems = [name for name in ORIGINS if self.hold(name)]
+        if systems or "distribution" in self.placeholders or self.hold("native-linux"):
+            context = replace(context, keys=self._keys_told(systems, machine))
         askers = [name for name in ASKERS if self.hold(name)]
         return context.near(*askers).knowing(**self.placeholders)
 
-    def _keys_told(self, machine: Machine | None) -> tuple[str, ...]:
+    def _keys_told(self, systems: list[str], machine: Machine | None) -> tuple[str, ...]:
         """Return the keys of the system that the text tells.
 
         Of a distribution or a container without a name, this machine's own is the likely one.
         """
-        systems = [name for name in ORIGINS if self.hold(name)]
         engine = machine.environment.container if machine else None
         if engine and "container" in systems and set(ENGINES).isdisjoint(systems):
             systems.insert(0, engine)
@@ -369,7 +331,8 @@ class Circumstances:
         values = {}
         for row in table.load_readings():
             if row.placeholder not in values:
-                value = self.transcript.read(row.pattern, row.value)
+                passage = self.transcript.find(row.says)
+                value = passage.expand(row.value) if passage else ""
                 if value:
                     values[row.placeholder] = value
         return values
@@ -411,20 +374,19 @@ def _match(
 def _ranked(matches: Sequence[_Match]) -> list[_Match]:
     """Return the likely failures in their order, each with the chance that it is the cause as its weight."""
     likely = [match for match in _weighed(matches) if match.weight >= LEAST_WEIGHT]
-    likely.sort(key=lambda match: -match.weight)
-    del likely[MOST_CAUSES:]
-    groups = groups_in_time(likely)
-    confidences: dict[str, float] = {}
-    ranks: dict[str, int] = {}
-    for number, group in enumerate(groups):
-        of_group = _confidences(group)
-        confidences |= of_group
+    sure: list[_Match] = []
+    unsure: list[_Match] = []
+    for group in groups_in_time(_by_weight(likely)[:MOST_CAUSES]):
+        shares = _with_confidences(_by_weight(group))
         # Of several failures in a log the first that is sure comes first: the later ones may follow from it.
-        is_sure = max(of_group.values()) >= SURE_CONFIDENCE
-        ranks |= dict.fromkeys(of_group, number if is_sure else len(groups))
-    ranked = [match._replace(weight=confidences[match.failure.id]) for match in likely]
-    ranked.sort(key=lambda match: (ranks[match.failure.id], -match.weight))
-    return ranked
+        is_sure = shares[0].weight >= SURE_CONFIDENCE
+        (sure if is_sure else unsure).extend(shares)
+    return sure + _by_weight(unsure)
+
+
+def _by_weight(matches: Iterable[_Match]) -> list[_Match]:
+    """Return matches, the heaviest first."""
+    return sorted(matches, key=lambda match: -match.weight)
 
 
 def _weighed(matches: Sequence[_Match]) -> list[_Match]:
@@ -444,19 +406,17 @@ def _weighed(matches: Sequence[_Match]) -> list[_Match]:
     return weighed
 
 
-def _confidences(group: Iterable[_Match]) -> dict[str, float]:
-    """Share one among what a failure may be of, and the chance that it is none of them; return the shares, calibrated."""
-    odds = {match.failure.id: match.weight / (1 - match.weight) for match in group}
-    total = 1 + sum(odds.values())
-    return {cause: _calibrated(odd / total) for cause, odd in odds.items()}
-
-
-def _calibrated(share: float) -> float:
-    """Return how often an answer of this share was right."""
-    share = round(share, 2)
-    if share < RELIABLE:
-        return round(share * OVERRATED, 2)
-    return share
+def _with_confidences(group: Sequence[_Match]) -> list[_Match]:
+    """Share one among what a failure may be of, and the chance that it is none of them: the shares are the weights."""
+    odds = [match.weight / (1 - match.weight) for match in group]
+    total = 1 + sum(odds)
+    shares = []
+    for match, odd in zip(group, odds, strict=True):
+        share = round(odd / total, 2)
+        if share < RELIABLE:
+            share = round(share * OVERRATED, 2)
+        shares.append(match._replace(weight=share))
+    return shares
 
 
 def circumstances_of(machine: Machine) -> frozenset[str]:

@@ -81,8 +81,9 @@ def observe(transcript: Transcript) -> tuple[Observation, ...]:
     observations: dict[tuple[int, str], Observation] = {}
     for kind in load_kinds():
         for pattern in kind.patterns:
-            for line, quotation, value in transcript.occurrences(pattern):
+            for passage in transcript.passages(pattern):
+                value = passage.expand(r"\g<it>") if "it" in passage.match.re.groupindex else ""
                 name = kind.name_of(value)
-                observation = Observation(name, value, line, quotation)
-                observations.setdefault((line, name), observation)
+                observation = Observation(name, value, passage.line, passage.quotation)
+                observations.setdefault((passage.line, name), observation)
     return tuple(sorted(observations.values(), key=lambda observation: observation.line))

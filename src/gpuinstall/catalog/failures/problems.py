@@ -242,8 +242,8 @@ def _commands(
     4. Nothing, if some hold anywhere.
     5. Those of Linux, for which most are written; ``lines_for`` adapts them.
     """
-    table = _table(what)
-    legacy = legacy or table.legacy
+    table, is_of_legacy_gpus = _table(what)
+    legacy = legacy or is_of_legacy_gpus
     suffixes = ("-legacy", "") if legacy else ("",)
     keys = [f"{key}{suffix}" for key in context.keys for suffix in suffixes]
     fitting = [key for key in keys if key in table.commands]
@@ -261,15 +261,16 @@ def _commands(
     return table.commands.get(LINUX, ())
 
 
-def _table(what: str) -> FixTable:
+def _table(what: str) -> tuple[FixTable, bool]:
+    """Return the commands of a code or a failure, and whether it is always about GPUs that need an old driver."""
     kind = load_problems().get(what)
-    if kind is None:
-        return load_failures()[what].fix
-    if kind.fix is not None:
-        return kind.fix
-    if kind.id is None:
-        return FixTable({})
-    return load_failures()[kind.id].fix
+    if kind and kind.fix:
+        return kind.fix, False
+    identity = kind.id if kind else what
+    if identity is None:
+        return FixTable({}), False
+    failure = load_failures()[identity]
+    return failure.fix, failure.legacy
 
 
 def _of_each_manager(commands: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

@@ -1,24 +1,23 @@
 """The one table of failures, as frozen values read from ``data/*.toml``: an entry for each, and the problems below it.
 
-What a key means stands at the field of its name; an unknown key is refused.
+What a key means stands at the field of its name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from gpuinstall.base.codec import read, read_object
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.transcript import Pattern
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 DATA = Path(__file__).with_name("data")
-_Row = TypeVar("_Row", bound="DataclassInstance")
+_Row = TypeVar("_Row")
 GROUPS = (
     "driver",
     "detection",
@@ -36,9 +35,9 @@ class Sign:
 
     weight: float
     """How sure it makes us, from 0 to 1."""
-    pattern: Pattern | None = None
-    """The words of a message; the key is ``says``."""
-    sees: re.Pattern[str] | None = None
+    says: Pattern | None = None
+    """The words of a message."""
+    sees: Annotated[re.Pattern[str], re.compile] | None = None
     """The names of observations (``observations.toml``)."""
     when: tuple[str, ...] = ()
     """The circumstances and observations that must hold."""
@@ -60,20 +59,12 @@ class FixTable:
     whichever it is."""
     like: tuple[str, ...] = ()
     """The entries and codes whose commands hold if there are none here."""
-    legacy: bool = False
-    """Whether the entry is always about GPUs that current drivers no longer serve."""
 
-
-@dataclass(frozen=True)
-class ErrorNumber:
-    """A number that a library of the driver returns."""
-
-    library: str
-    number: int
-    name: str
-    """Its name in the library's headers."""
-    code: str
-    """The code of the problem that it means."""
+    @classmethod
+    def from_document(cls, body: Mapping[str, list[str]], _place: str) -> FixTable:
+        """Return it as a file has it: its keys are those of the commands, and ``like``."""
+        commands = {key: tuple(lines) for key, lines in body.items()}
+        return cls(commands, like=commands.pop("like", ()))
 
 
 @dataclass(frozen=True)
@@ -81,7 +72,7 @@ class ProblemKind:
     """A code under which a failure is reported."""
 
     code: str
-    id: str | None
+    id: str | None = None
     """Its entry; None if it belongs to no single one."""
     message: str = ""
     """What is reported, if that is always the same; so is ``why``."""
@@ -92,8 +83,8 @@ class ProblemKind:
     """Only if the code says more than the entry; None: the entry's own."""
     told: tuple[str, ...] = ()
     """The words of our own checks that mean it."""
-    errors: tuple[ErrorNumber, ...] = ()
-    """By library in the file: each number with its name in the library's headers."""
+    cuda_errors: Mapping[str, str] | None = None
+    """The numbers of libcuda that mean it, each with its name in CUDA's headers."""
 
 
 @dataclass(frozen=True)
@@ -112,14 +103,14 @@ class Failure:
     """Whether we see it before an installation, after it, or only in a text."""
     signs: tuple[Sign, ...]
     fix: FixTable
-    problems: tuple[ProblemKind, ...]
-    """The codes under which it is reported: ``[[failure.problem]]``."""
     sources: tuple[str, ...]
     """Threads (owner/repository#number) or addresses."""
+    problems: tuple[ProblemKind, ...] = ()
+    """The codes under which it is reported."""
+    legacy: bool = False
+    """Whether it is always about GPUs that current drivers no longer serve."""
     unless: tuple[str, ...] = ()
     """The circumstances and observations that rule it out."""
-    advice: tuple[str, ...] = ()
-    """The wrong advice that is often given for it."""
     consequences: tuple[str, ...] = ()
     """The entries that follow from this one."""
     narrows: tuple[str, ...] = ()
@@ -141,19 +132,6 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class RefutedAdvice:
-    """What is often advised and is wrong."""
-
-    id: str
-    told: str
-    why: str
-    """Why it is wrong."""
-    patterns: tuple[Pattern, ...]
-    right: tuple[str, ...] = ()
-    """The failures for which it is good advice."""
-
-
-@dataclass(frozen=True)
 class Lookalike:
     """What looks like a fault of the GPU's stack and is none."""
 
@@ -161,7 +139,7 @@ class Lookalike:
     title: str
     why: str
     fix: tuple[str, ...]
-    patterns: tuple[Pattern, ...]
+    says: tuple[Pattern, ...]
     elsewhere: tuple[str, ...] = ()
     """The fixes on a Mac and on other makers' GPUs, if they differ."""
 
@@ -173,7 +151,7 @@ class Reading:
     placeholder: str
     value: str
     """It may hold the groups of the pattern."""
-    pattern: Pattern
+    says: Pattern
 
 
 @dataclass(frozen=True)
@@ -194,7 +172,11 @@ def load_failures() -> Mapping[str, Failure]:
     failures = []
     for name in GROUPS:
         page = read_table(name)
-        failures += [_failure(row, page) for row in page["failure"]]
+        head = {"group": page["group"], "date": page["date"]}
+        for row in page["failure"]:
+            failure = read_object(Failure, {**head, **row}, row["id"])
+            problems = [replace(problem, id=failure.id) for problem in failure.problems]
+            failures.append(replace(failure, problems=tuple(problems)))
     # F9 stands before F10.
     failures.sort(key=lambda failure: (len(failure.id), failure.id))
     return {failure.id: failure for failure in failures}
@@ -206,25 +188,24 @@ def load_problems() -> Mapping[str, ProblemKind]:
     kinds: list[ProblemKind] = []
     for failure in load_failures().values():
         kinds += failure.problems
-    kinds += [_problem(row, None) for row in read_table("problems")["problem"]]
+    kinds += _rows(ProblemKind, "problems", "problem")
     return {kind.code: kind for kind in kinds}
 
 
 @cache
-def load_errors(library: str) -> Mapping[int, ErrorNumber]:
-    """Return what a library's error numbers mean, by the number."""
+def load_cuda_errors() -> Mapping[int, tuple[str, str]]:
+    """Return what libcuda's numbers mean: by each its name in CUDA's headers, and the code of its problem."""
     errors = {}
     for kind in load_problems().values():
-        for error in kind.errors:
-            if error.library == library:
-                errors[error.number] = error
+        for number, name in (kind.cuda_errors or {}).items():
+            errors[int(number)] = (name, kind.code)
     return errors
 
 
 @cache
 def load_distributions() -> tuple[Distribution, ...]:
     """Return the distributions, each family after its members."""
-    return _values(Distribution, read_table("distributions")["distribution"])
+    return _rows(Distribution, "distributions", "distribution")
 
 
 @cache
@@ -237,7 +218,7 @@ def load_placeholders() -> Mapping[str, str]:
 @cache
 def load_readings() -> tuple[Reading, ...]:
     """Return which placeholders of fixes a text may fill; the first row of one that is found counts."""
-    return _values(Reading, read_table("readings")["reading"])
+    return _rows(Reading, "readings", "reading")
 
 
 @cache
@@ -259,16 +240,9 @@ def load_machine_circumstances() -> tuple[Mapping[str, Any], ...]:
 
 
 @cache
-def load_advice() -> Mapping[str, RefutedAdvice]:
-    """Return the common wrong advice, by its ids."""
-    refuted = _values(RefutedAdvice, read_table("advice")["advice"])
-    return {advice.id: advice for advice in refuted}
-
-
-@cache
 def load_lookalikes() -> tuple[Lookalike, ...]:
     """Return what only looks like a fault of the GPU's stack."""
-    return _values(Lookalike, read_table("lookalikes")["lookalike"])
+    return _rows(Lookalike, "lookalikes", "lookalike")
 
 
 @cache
@@ -280,83 +254,6 @@ def read_table(name: str) -> dict[str, Any]:
     return tomli.loads(text)
 
 
-def _values(
-    kind: type[_Row],
-    rows: Iterable[Mapping[str, Any]],
-) -> tuple[_Row, ...]:
-    return tuple(_value(kind, row) for row in rows)
-
-
-def _value(
-    kind: type[_Row],
-    row: Mapping[str, Any],
-    **values: Any,
-) -> _Row:
-    """Return a value of a row of a file, whose lists are tuples.
-
-    Args:
-        kind: Its class.
-        row: The row.
-        values: The fields that the caller made of the row.
-
-    Raises:
-        TypeError: if the row has an unknown key.
-    """
-    says = row.get("says")
-    if isinstance(says, str):
-        values["pattern"] = Pattern(says)
-    elif says is not None:
-        values["patterns"] = tuple(map(Pattern, says))
-    for name, value in row.items():
-        if name not in {"says", "problem", "legacy", *values}:
-            values[name] = tuple(value) if isinstance(value, list) else value
-    return kind(**values)
-
-
-def _failure(
-    row: Mapping[str, Any],
-    page: Mapping[str, Any],
-) -> Failure:
-    return _value(
-        Failure,
-        row,
-        group=page["group"],
-        date=page["date"],
-        signs=tuple(map(_sign, row["signs"])),
-        fix=_fix(row["fix"], legacy=row.get("legacy", False)),
-        problems=tuple(_problem(problem, row["id"]) for problem in row.get("problem", ())),
-    )
-
-
-def _sign(row: Mapping[str, Any]) -> Sign:
-    if "sees" in row:
-        return _value(Sign, row, sees=re.compile(row["sees"]))
-    return _value(Sign, row)
-
-
-def _problem(
-    row: Mapping[str, Any],
-    identity: str | None,
-) -> ProblemKind:
-    errors = []
-    for library, names in row.get("errors", {}).items():
-        for number, name in names.items():
-            error = ErrorNumber(library, int(number), name, row["code"])
-            errors.append(error)
-    return _value(
-        ProblemKind,
-        row,
-        id=identity,
-        fix=_fix(row["fix"]) if "fix" in row else None,
-        errors=tuple(errors),
-    )
-
-
-def _fix(
-    row: Mapping[str, list[str]],
-    *,
-    legacy: bool = False,
-) -> FixTable:
-    commands = {key: tuple(lines) for key, lines in row.items()}
-    like = commands.pop("like", ())
-    return FixTable(commands, like, legacy)
+def _rows(kind: type[_Row], file: str, key: str) -> tuple[_Row, ...]:
+    rows: tuple[_Row, ...] = read(tuple[kind, ...], read_table(file)[key], key)  # type: ignore[valid-type]
+    return rows

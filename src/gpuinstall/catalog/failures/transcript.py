@@ -19,8 +19,6 @@ LONGEST = 600_000
 """Characters: of a longer text the first third of so many is read, and the last two thirds."""
 LONG_LINE = 1000
 """Characters: a longer line is read in pieces."""
-REACH = 1500
-"""Characters before and after a pattern's fixed text that its match may take."""
 _PARTS = 2
 """A text with at most so many parts between quoted breaks was hardly pasted as one string."""
 
@@ -75,6 +73,11 @@ class Pattern:
     The rest is a regular expression.
     """
 
+    @classmethod
+    def parse(cls, says: str) -> Pattern:
+        """Return the message that a row of the table says."""
+        return cls(says)
+
     @cached_property
     def regex(self) -> re.Pattern[str]:
         """What the text is searched with."""
@@ -108,8 +111,12 @@ class Passage(NamedTuple):
     """The number of the line, from 1."""
     quotation: str
     """The line, or the lines if a break stands in the message."""
-    value: str
-    """What the pattern's group ``it`` found, in lower case; empty if it has none."""
+    match: re.Match[str]
+    """In the text in lower case."""
+
+    def expand(self, template: str) -> str:
+        """Return a template with the groups of the pattern, without the period of a sentence that ends there."""
+        return self.match.expand(template).rstrip(".")
 
 
 class Transcript:
@@ -120,79 +127,48 @@ class Transcript:
             text = f"{text[: LONGEST // 3]}\n{text[-LONGEST * 2 // 3 :]}"
         self.lines: list[str] = []
         self._numbers: list[int] = []
+        self._starts: list[int] = []
+        self._text = ""
+        cleaned = []
+        length = 0
         for number, line in enumerate(text.split("\n"), 1):
-            parts = _parts(line)
-            self.lines += parts
-            self._numbers += [number] * len(parts)
-        cleaned = [_clean(line) for line in self.lines]
+            for part in _parts(line):
+                self.lines.append(part)
+                self._numbers.append(number)
+                self._starts.append(length)
+                cleaned.append(_clean(part))
+                length += len(cleaned[-1]) + 1
         self._text = "\n".join(cleaned)
-        self._starts = [0]
-        for line in cleaned:
-            self._starts.append(self._starts[-1] + len(line) + 1)
         self._first: dict[Pattern, Passage | None] = {}
 
-    def first(self, pattern: Pattern) -> Passage | None:
+    def find(self, pattern: Pattern) -> Passage | None:
         """Return where ``pattern`` is first found."""
         if pattern not in self._first:
-            self._first[pattern] = next(self.occurrences(pattern), None)
+            self._first[pattern] = next(self.passages(pattern), None)
         return self._first[pattern]
 
-    def find(self, pattern: Pattern) -> str | None:
-        """Return the line, or the lines, where ``pattern`` is first found."""
-        passage = self.first(pattern)
-        return passage.quotation if passage else None
-
-    def read(self, pattern: Pattern, value: str) -> str | None:
-        """Return ``value`` with the groups of ``pattern``, as it is first found."""
-        match = next(self._matches(pattern), None)
-        # A sentence may end there.
-        return match.expand(value).rstrip(".") if match else None
-
-    def occurrences(self, pattern: Pattern) -> Iterator[Passage]:
+    def passages(self, pattern: Pattern) -> Iterator[Passage]:
         """Yield where the pattern is found."""
-        for match in self._matches(pattern):
+        # Most patterns are ruled out by this, and never compiled.
+        if pattern.needle not in self._text:
+            return
+        for match in pattern.regex.finditer(self._text):
             first = bisect_right(self._starts, match.start()) - 1
             last = bisect_right(self._starts, max(match.start(), match.end() - 1)) - 1
-            yield Passage(
-                line=self._numbers[first],
-                quotation="\n".join(self.lines[first : last + 1]).strip(),
-                value=(match.groupdict().get("it") or "").rstrip("."),
-            )
-
-    def _matches(self, pattern: Pattern) -> Iterator[re.Match[str]]:
-        """Yield the matches of a pattern."""
-        for start, stop in self._windows(pattern.needle):
-            yield from pattern.regex.finditer(self._text, start, stop)
-
-    def _windows(self, needle: str) -> Iterator[tuple[int, int]]:
-        """Yield what has to be searched: the surroundings of a fixed text, those that touch each other as one."""
-        if not needle:
-            yield 0, len(self._text)
-            return
-        found = self._text.find(needle)
-        while found >= 0:
-            start = max(0, found - REACH)
-            stop = found + REACH
-            while 0 <= found < stop + REACH:
-                stop = found + REACH
-                found = self._text.find(needle, found + 1)
-            yield start, stop
+            quotation = "\n".join(self.lines[first : last + 1]).strip()
+            yield Passage(self._numbers[first], quotation, match)
 
 
-def _parts(line: str) -> list[str]:
-    """Part a line at what a progress bar or a string has broken it, without colours and quoting."""
-    parts = []
+def _parts(line: str) -> Iterator[str]:
+    """Yield a line in plain characters, parted at what a progress bar or a string has broken it."""
     for piece in line.split("\r"):
         for start in range(0, len(piece), LONG_LINE):
-            parts += _unquoted(_plain(piece[start : start + LONG_LINE]))
-    return [part for part in parts if part.strip()]
-
-
-def _plain(line: str) -> str:
-    """Return a line without colours, in plain characters."""
-    text = html.unescape(_ESCAPES.sub("", line)).translate(_TYPOGRAPHY)
-    text = text.replace("%20", " ").replace("%2B", "+").replace("%2b", "+")
-    return _CODE_POINT.sub(lambda code: chr(int(code[1], 16)), text)
+            text = html.unescape(_ESCAPES.sub("", piece[start : start + LONG_LINE]))
+            text = text.translate(_TYPOGRAPHY).replace("%20", " ").replace("%2B", "+")
+            text = _CODE_POINT.sub(lambda code: chr(int(code[1], 16)), text)
+            for part in _unquoted(text):
+                if part.strip():
+                    yield part
 
 
 def _unquoted(line: str) -> list[str]:

@@ -9,35 +9,22 @@ from __future__ import annotations
 import lzma
 import os
 import re
+import shutil
 import tarfile
 import zlib
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import unwritable
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.versions import DriverVersion
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 LIBCUDA = "libcuda.so.1"
 _MOST_BYTES = 2 << 30
 """What an archive may unpack to: that of CUDA 13.3 has some 300 MB of libraries in 101 MB."""
 _LIBRARY = re.compile(r"lib(?:cuda|cudadebugger|nvidia-[a-z]+)\.so(?:\.[0-9]+)*")
-_DAMAGES = (EOFError, OSError, ValueError, lzma.LZMAError, tarfile.TarError, zlib.error)
-
-
-class ArchiveEntry(NamedTuple):
-    """A file or a link in an archive."""
-
-    name: str
-    content: IO[bytes] | None
-    """None for a link."""
-    link: str = ""
-    """What a link leads to."""
+_DAMAGES = (EOFError, ValueError, lzma.LZMAError, tarfile.TarError, zlib.error)
 
 
 def unpack_libraries(archive: Path, folder: Path) -> None:
@@ -48,23 +35,51 @@ def unpack_libraries(archive: Path, folder: Path) -> None:
         folder: The new place of the libraries.
 
     Raises:
-        InstallationError: It is damaged, is no tar, or has no libcuda.
+        InstallationError: It is damaged, is no tar, or has no libcuda; or they cannot be written.
     """
-    entries = _entries_of_folder(archive) if archive.is_dir() else _entries_of_tar(archive)
-    remaining = _MOST_BYTES
     try:
-        for entry in entries:
-            name = PurePosixPath(entry.name).name
-            if not _LIBRARY.fullmatch(name) or os.path.lexists(folder / name):
-                continue
-            if entry.content is None:
-                _link(folder / name, entry.link)
-            else:
-                remaining -= _copy(entry.content, folder / name, remaining)
+        if archive.is_dir():
+            _copy_libraries(archive, folder)
+        else:
+            _extract_libraries(archive, folder)
     except _DAMAGES as error:
         raise _damaged(archive, str(error) or type(error).__name__) from None
+    except OSError as error:
+        raise unwritable(folder, error) from None
     if not (folder / LIBCUDA).is_file():
         raise _damaged(archive, f"it has no {LIBCUDA}")
+
+
+def _copy_libraries(source: Path, folder: Path) -> None:
+    """Copy those of the first folder, from the top, that has a libcuda."""
+    found = min(source.rglob(LIBCUDA), key=lambda path: len(path.parts), default=None)
+    if found is None:
+        return
+    for path in found.parent.iterdir():
+        if not _LIBRARY.fullmatch(path.name):
+            continue
+        if path.is_symlink():
+            _link(folder / path.name, str(path.readlink()))
+        elif path.is_file():
+            shutil.copyfile(path, folder / path.name)
+
+
+def _extract_libraries(archive: Path, folder: Path) -> None:
+    unpacked = 0
+    with archive.open("rb") as file, tarfile.open(fileobj=file, mode="r|*") as tar:
+        for member in tar:
+            # What is skipped is unpacked too: a megabyte can hold a terabyte of zeros.
+            unpacked += member.size
+            if unpacked > _MOST_BYTES:
+                raise ValueError(f"it unpacks to more than {_MOST_BYTES >> 30} GiB")
+            path = folder / PurePosixPath(member.name).name
+            if not _LIBRARY.fullmatch(path.name) or os.path.lexists(path):
+                continue
+            if member.issym():
+                _link(path, member.linkname)
+            content = tar.extractfile(member) if member.isfile() else None
+            if content:
+                path.write_bytes(content.read())
 
 
 def _link(path: Path, target: str) -> None:
@@ -72,26 +87,6 @@ def _link(path: Path, target: str) -> None:
     name = PurePosixPath(target).name
     if _LIBRARY.fullmatch(name) and name != path.name:
         path.symlink_to(name)
-
-
-def _copy(content: IO[bytes], path: Path, most: int) -> int:
-    """Write a library; return its bytes.
-
-    Raises:
-        ValueError: It has more than ``most``.
-        InstallationError: It cannot be written.
-    """
-    count = 0
-    while chunk := content.read(1 << 20):
-        count += len(chunk)
-        if count > most:
-            raise ValueError(f"it unpacks to more than {_MOST_BYTES >> 30} GiB")
-        try:
-            with path.open("ab") as file:
-                file.write(chunk)
-        except OSError as error:
-            raise unwritable(path, error) from None
-    return count
 
 
 def _damaged(archive: Path, reason: str) -> InstallationError:
@@ -112,36 +107,3 @@ def library_version(folder: Path) -> DriverVersion | None:
     with suppress(ValueError):
         return DriverVersion.parse(name.removeprefix("libcuda.so."))
     return None
-
-
-def _entries_of_folder(folder: Path) -> Iterator[ArchiveEntry]:
-    """Yield the libraries of the first folder, from the top, that has a libcuda."""
-    for top, folders, names in os.walk(folder):
-        folders.sort()
-        if LIBCUDA not in names:
-            continue
-        for name in sorted(names):
-            path = Path(top, name)
-            if path.is_symlink():
-                yield ArchiveEntry(name, None, str(path.readlink()))
-            elif path.is_file():
-                with path.open("rb") as content:
-                    yield ArchiveEntry(name, content)
-        return
-
-
-def _entries_of_tar(archive: Path) -> Iterator[ArchiveEntry]:
-    try:
-        file = archive.open("rb")
-    except OSError as error:
-        raise InstallationError(
-            "cuda-compat-archive",
-            f"{archive} cannot be read: {error.strerror}",
-            hint="Check the path",
-        ) from None
-    with file, tarfile.open(fileobj=file, mode="r|*") as tar:
-        for member in tar:
-            if member.isfile():
-                yield ArchiveEntry(member.name, tar.extractfile(member))
-            elif member.issym():
-                yield ArchiveEntry(member.name, None, member.linkname)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urldefrag, urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.files import make_private_folder, parse_json, sha256_of, unwritable
+from gpuinstall.base.files import make_private_folder, parse_json, sha256_of, write_atomically
 from gpuinstall.base.units import readable
 from gpuinstall.environments.cuda_compat.archive import library_version, unpack_libraries
 from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 _COMPONENT = "cuda_compat"
 _PLATFORMS = {"x86_64": "linux-x86_64", "aarch64": "linux-sbsa"}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_FRAGMENT = re.compile(r"sha256=([0-9a-f]{64})")
 
 
 class CompatArchive(NamedTuple):
@@ -68,13 +66,11 @@ def find_archive(
     """
     manifests = [package.manifest for package in packages]
     if given:
-        address, fragment = urldefrag(given)
         if "://" not in given:
             return _local_archive(Path(given))
-        if not urlsplit(address).path.endswith(".json"):
-            digest = _FRAGMENT.fullmatch(fragment)
-            return CompatArchive(address, digest[1] if digest else None)
-        manifests = [address]
+        if not urlsplit(given).path.endswith(".json"):
+            return CompatArchive(given)
+        manifests = [given]
     for manifest in manifests:
         page = session.client.page(manifest)
         archive = page and listed_archive(page.text, manifest, arch)
@@ -92,7 +88,7 @@ def _local_archive(path: Path) -> CompatArchive:
         return CompatArchive(str(path))
     if not path.is_file():
         raise UsageError("file-unreadable", f"{path} is neither a file nor a folder")
-    return CompatArchive(str(path), sha256_of(path), path.stat().st_size)
+    return CompatArchive(str(path), size=path.stat().st_size)
 
 
 def listed_archive(text: str, manifest: str, arch: str) -> CompatArchive | None:
@@ -127,17 +123,13 @@ def fetch_libraries(archive: CompatArchive, folder: Path, session: Session) -> C
     Raises:
         InstallationError: It cannot be fetched, is damaged, or is not the one that was listed.
     """
-    try:
-        make_private_folder(folder)
-        (folder / ".gitignore").write_text("*\n", encoding="utf-8")
-    except OSError as error:
-        raise unwritable(folder, error) from None
-    if archive.is_local:
-        path = Path(archive.address)
-        sha256 = archive.sha256 or ""
-    else:
+    make_private_folder(folder)
+    write_atomically(folder / ".gitignore", "*\n")
+    path = Path(archive.address)
+    if not archive.is_local:
         path = session.scratch / Path(urlsplit(archive.address).path).name
-        sha256 = _download(archive, path, session)
+        _download(archive, path, session)
+    sha256 = sha256_of(path) if path.is_file() else ""
     if archive.sha256 and sha256 != archive.sha256:
         raise InstallationError(
             "hash-mismatch",
@@ -145,24 +137,20 @@ def fetch_libraries(archive: CompatArchive, folder: Path, session: Session) -> C
             evidence=f"sha256 {sha256}, not {archive.sha256}",
             hint="Run it again",
         )
-    address = "" if archive.is_local else archive.address
     unpack_libraries(path, folder)
     version = library_version(folder)
     return CompatLibraries(
         driver=str(version or "of an unknown driver"),
         sha256=sha256,
-        address=address,
+        address="" if archive.is_local else archive.address,
         path=str(folder),
     )
 
 
-def _download(archive: CompatArchive, path: Path, session: Session) -> str:
-    """Write an archive to a file of this run; return its sha256."""
-    digest = hashlib.sha256()
+def _download(archive: CompatArchive, path: Path, session: Session) -> None:
+    """Write an archive to a file of this run."""
     following = session.reporter.progress("cuda-compat", {path.name: archive.size})
     with path.open("wb") as file, following as progress:
         for chunk in session.client.chunks(archive.address, archive.size):
-            digest.update(chunk)
             file.write(chunk)
             progress(path.name, len(chunk))
-    return digest.hexdigest()

@@ -74,7 +74,9 @@ def machine_beside(
     """
     libraries = libraries_beside(folder)
     if libraries is None or not (starts or are_as_unpacked(libraries)):
-        _say_stranger(folder / COMPAT_FOLDER, reporter)
+        place = folder / COMPAT_FOLDER
+        if place.is_dir():
+            reporter.step("cuda-compat", f"off: {place} was not unpacked there for this user")
         yield MachineHere(read_machine(reporter))
         return
     with loaded_first(None):
@@ -91,20 +93,6 @@ def machine_beside(
     else:
         with loaded_first(libraries.folder):
             yield MachineHere(other, libraries)
-
-
-def _say_stranger(folder: Path, reporter: Reporter) -> None:
-    """Report libraries that are not loaded, by the release that the name of their file has."""
-    if not folder.is_dir():
-        return
-    from gpuinstall.environments.cuda_compat.archive import (
-        library_version,  # which takes long to load
-    )
-
-    version = library_version(folder)
-    if version:
-        text = f"off: libcuda {version} in {folder} was not unpacked there for this user"
-        reporter.step("cuda-compat", text)
 
 
 def machine_with(

@@ -1,4 +1,4 @@
-"""AMD's half of the probe: its own steps, what they show, and what is wrong with it.
+"""AMD's half of the probe: what it reads, what that shows, and what is wrong with it.
 
 The GPUs are those that the kernel's compute driver (KFD) lists: from sysfs, immune to every variable of ROCm. Format:
 drivers/gpu/drm/amd/amdkfd/kfd_topology.c; ``gfx_target_version`` 90010 is gfx90a, 110501 is gfx1151.
@@ -6,46 +6,35 @@ drivers/gpu/drm/amd/amdkfd/kfd_topology.c; ``gfx_target_version`` 90010 is gfx90
 
 from __future__ import annotations
 
-import os
 import re
-import struct
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.machine import Gpu, Machine
+from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import authored
-from gpuinstall.catalog.failures.problems import FixContext, finding_for
 from gpuinstall.machine.amd.rules import amd_chip, architecture_of_product, is_integrated
+from gpuinstall.machine.facts import MachineFacts
 from gpuinstall.machine.prober import (
-    GpuProof,
-    Preflight,
     Prober,
     VendorFindings,
     format_gpus,
-    withheld_cards,
     without_trademarks,
 )
-from gpuinstall.machine.steps import MachineFacts, Step
+from gpuinstall.machine.symptoms import KnownFacts, findings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from gpuinstall.base.finding import Finding
-    from gpuinstall.base.reporter import Reporter
     from gpuinstall.machine.bus import PciDevice
     from gpuinstall.machine.source import Access, Source
 
 AMD_ON_PCI = 0x1002
-MODULE = "amdgpu"
+KERNEL_DRIVERS = ("amdgpu", "radeon")
 KFD = "/dev/kfd"
 KFD_NODES = "/sys/class/kfd/kfd/topology/nodes"
 MODULE_VERSION = "/sys/module/amdgpu/version"
-ROCM_VERSION = "/opt/rocm/.info/version"
-POINTER = "https://rocm.docs.amd.com/projects/radeon-ryzen/"
-GET_VERSION = 0x80084B01
-"""AMDKFD_IOC_GET_VERSION of linux/kfd_ioctl.h: two numbers of 32 bits are read."""
 _VISIBLE_MEMORY = (1, 2)
 """The heaps that are a card's own memory: all of it public, or some of it private."""
 
@@ -72,15 +61,13 @@ class KfdNode:
 
 @dataclass(frozen=True)
 class AmdEvidence:
-    """The facts of all steps."""
+    """The facts of the machine, and AMD's own."""
 
     facts: MachineFacts = field(default_factory=MachineFacts)
     nodes: tuple[KfdNode, ...] = ()
     kfd: Access | None = None
     module: str | None = None
     """The release of AMD's own kernel module; None: it is the kernel's."""
-    rocm: str | None = None
-    """The release of a ROCm installation, which no wheel needs."""
     override: str | None = None
     """HSA_OVERRIDE_GFX_VERSION."""
 
@@ -101,7 +88,7 @@ class AmdEvidence:
         return has_amd and not any(name.startswith("nv") for name in names)
 
 
-def _nodes(source: Source, _: AmdEvidence) -> tuple[KfdNode, ...]:
+def _read_nodes(source: Source) -> tuple[KfdNode, ...]:
     """Return AMD's GPUs in the order in which HIP counts them; those that this process may not see are not readable."""
     names = [name for name in source.names(KFD_NODES) if name.isdecimal()]
     nodes = [_read_node(source, f"{KFD_NODES}/{name}") for name in sorted(names, key=int)]
@@ -150,27 +137,24 @@ class AmdProber(Prober[AmdEvidence]):
     """AMD's GPUs and the kernel's driver for them."""
 
     vendor = "amd"
-    evidence = AmdEvidence
-    steps = (
-        Step("nodes", _nodes),
-        Step(
-            "kfd",
-            lambda source, evidence: (
-                source.access(KFD) if evidence.nodes or evidence.cards else None
-            ),
-        ),
-        Step(
-            "module",
-            lambda source, evidence: _read_line(source, MODULE_VERSION) if evidence.nodes else None,
-        ),
-        Step(
-            "rocm",
-            lambda source, evidence: _read_line(source, ROCM_VERSION) if evidence.nodes else None,
-        ),
-        Step("override", lambda source, _: source.variable("HSA_OVERRIDE_GFX_VERSION")),
-    )
-    systems = frozenset({"linux"})
     job_variables = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+
+    def read(self, source: Source, facts: MachineFacts) -> AmdEvidence:
+        """Read the kernel's own list of the GPUs."""
+        if facts.host.os != "linux":
+            return AmdEvidence(facts)
+        evidence = AmdEvidence(
+            facts,
+            nodes=_read_nodes(source),
+            override=source.variable("HSA_OVERRIDE_GFX_VERSION"),
+        )
+        if not (evidence.nodes or evidence.cards):
+            return evidence
+        return replace(
+            evidence,
+            kfd=source.access(KFD),
+            module=_read_line(source, MODULE_VERSION),
+        )
 
     def answers(self, evidence: AmdEvidence) -> bool:
         """Whether the kernel lists a GPU."""
@@ -184,50 +168,18 @@ class AmdProber(Prober[AmdEvidence]):
         facts = {
             "kernel": evidence.facts.host.release,
             "amdgpu": evidence.module,
-            "rocm": evidence.rocm,
         }
         return VendorFindings(
             gpus=tuple(gpus),
-            faults=tuple(_faults(evidence, given)),
-            notes=tuple(_notes(evidence, given)),
+            problems=findings_of(
+                "amd",
+                _circumstances(evidence, given),
+                evidence.facts.fix_context,
+                _evidence_line(evidence),
+            ),
             shows_gpu=bool(gpus),
             facts={key: fact for key, fact in facts.items() if fact and given},
         )
-
-    def preflight(self, machine: Machine, reporter: Reporter) -> Preflight:
-        """Ask the kernel's compute driver for its version, once for all GPUs.
-
-        They stay unproven: a kernel needs ROCm, which only the build brings.
-        """
-        unproven = super().preflight(machine, reporter)
-        if machine.blocking or not unproven.cards or machine.os != "linux":
-            return Preflight()
-        try:
-            kfd_version()
-        except OSError as error:
-            gpus = tuple(card.index for card in unproven.cards)
-            fault = finding_for(
-                "kfd-not-answering",
-                f"{KFD} does not answer: {error.strerror}",
-                FixContext.of_machine(machine),
-                gpus=gpus,
-            )
-            proofs = tuple(GpuProof(gpu, "failed") for gpu in gpus)
-            return Preflight(proofs, (fault,))
-        return unproven
-
-
-def kfd_version(path: str = KFD) -> tuple[int, int]:
-    """Return the compute driver's version; raise OSError if it does not answer."""
-    import fcntl
-
-    device = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        answer = fcntl.ioctl(device, GET_VERSION, bytes(8))
-    finally:
-        os.close(device)
-    major, minor = struct.unpack("II", answer)
-    return major, minor
 
 
 @cache
@@ -292,105 +244,44 @@ def _windows_gpus(facts: MachineFacts) -> Iterator[Gpu]:
             )
 
 
-def _faults(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding]:
-    """Yield what stands between the GPUs and every program, else what takes single ones out."""
-    if given and evidence.kfd != "open":
-        yield finding_for(
-            "kfd-not-permitted",
-            f"{KFD} {'may not be opened' if evidence.kfd else 'is missing'}",
-            evidence.facts.fix_context,
-            why="every program that uses an AMD GPU opens it",
-            evidence=_evidence_line(evidence),
-            gpus=tuple(range(len(given))),
-        )
-        return
-    for rule in (_closed_nodes, _integrated_gpus, _idle_cards):
-        yield from rule(evidence, given)
-
-
-def _closed_nodes(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding]:
-    """Yield the GPUs whose render nodes may not be opened."""
+def _circumstances(evidence: AmdEvidence, given: Sequence[KfdNode]) -> KnownFacts:
+    facts = evidence.facts
     closed = {}
+    integrated = {}
     for index, node in enumerate(given):
         if node.render_minor and node.render != "open":
             closed[index] = f"/dev/dri/renderD{node.render_minor}"
-    if closed:
-        gpus = tuple(closed)
-        yield finding_for(
-            "kfd-not-permitted",
-            f"{', '.join(closed.values())} not accessible: {format_gpus(gpus)} cannot be used",
-            evidence.facts.fix_context,
-            why="each card has its own device node, besides /dev/kfd",
-            evidence=_evidence_line(evidence),
-            gpus=gpus,
-        )
-
-
-def _integrated_gpus(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding]:
-    """Yield a processor's graphics beside a card: programs that take both crash."""
-    integrated = {}
-    for index, node in enumerate(given):
         if is_integrated(amd_chips(), node.architecture):
             integrated[index] = node.architecture
+    # A processor's graphics are left out beside a card: programs that take both crash.
     cards = tuple(index for index in range(len(given)) if index not in integrated)
-    if integrated and cards:
-        gpus = tuple(integrated)
-        numbers = ",".join(map(str, cards))
-        yield finding_for(
-            "integrated-gpu-left-out",
-            f"{format_gpus(gpus)} ({', '.join(integrated.values())}) is the processor's own"
-            f" and is not used with {format_gpus(cards)}",
-            evidence.facts.fix_context.knowing(gpu=numbers),
-            why="programs that see both crash, or use the slower one",
-            gpus=gpus,
-        )
-
-
-def _idle_cards(evidence: AmdEvidence, _: Sequence[KfdNode]) -> Iterator[Finding]:
-    """Yield that nothing drives a card, and no other maker's is there: the kernel's module was kept out."""
-    facts = evidence.facts
-    if facts.host.os != "linux" or evidence.nodes or facts.container.shares_the_bus:
-        return
-    cards = [card for card in evidence.cards if card.is_display]
-    idle = [card for card in cards if card.driver not in {MODULE, "radeon"}]
-    others = [
-        device for device in facts.devices if device.is_display and device.vendor != AMD_ON_PCI
+    displays = [device for device in facts.devices if device.is_display]
+    others = [device for device in displays if device.vendor != AMD_ON_PCI]
+    idle = [
+        card for card in evidence.cards if card.is_display and card.driver not in KERNEL_DRIVERS
     ]
-    if idle and not others:
-        yield finding_for(
-            "amdgpu-not-loaded",
-            f"no driver is loaded for {', '.join(map(_name_card, idle))}",
-            facts.fix_context,
-            why=f"the kernel module {MODULE} supports none of them",
-        )
+    may_be_idle = facts.host.os == "linux" and not evidence.nodes and not others
+    is_whole_machine = not facts.container.shares_the_bus
+    return {
+        "given": tuple(range(len(given))),
+        f"kfd-{evidence.kfd or 'missing'}": True,
+        "closed": tuple(closed),
+        "closed-nodes": ", ".join(closed.values()),
+        "integrated": tuple(integrated) if cards else (),
+        "chips": ", ".join(integrated.values()),
+        "cards": format_gpus(cards),
+        "visible": ",".join(map(str, cards)),
+        # The kernel's module was kept out, and no other maker's card is there.
+        "idle": _names(idle) if may_be_idle and is_whole_machine else "",
+        "place": facts.container.place,
+        "withheld": "" if is_whole_machine or given else _names(evidence.cards),
+        "override": evidence.override if given else None,
+        "lent-by-windows": evidence.is_lent_by_windows,
+    }
 
 
-def _notes(evidence: AmdEvidence, given: Sequence[KfdNode]) -> Iterator[Finding]:
-    """Yield what should be known and stops nothing."""
-    facts = evidence.facts
-    if facts.container.shares_the_bus and evidence.cards and not given:
-        why = f"{KFD} and their render nodes are missing here"
-        yield withheld_cards(facts, map(_name_card, evidence.cards), why)
-    if evidence.override and given:
-        yield finding_for(
-            "gfx-override-set",
-            f"HSA_OVERRIDE_GFX_VERSION={evidence.override} makes every program treat the GPU as another chip",
-            facts.fix_context,
-            why="the build is for the chip that the kernel reports; code for another may crash or compute wrongly",
-            blocking=False,
-        )
-    if evidence.is_lent_by_windows:
-        yield finding_for(
-            "not-in-wsl",
-            "in WSL an AMD GPU requires librocdxg, which PyTorch's builds do not include",
-            facts.fix_context,
-            why=f"AMD's guide: {POINTER}",
-            blocking=False,
-        )
-
-
-def _name_card(card: PciDevice) -> str:
-    return f"AMD {card.id} at {card.address}"
+def _names(cards: Iterable[PciDevice]) -> str:
+    return ", ".join(f"AMD {card.id} at {card.address}" for card in cards)
 
 
 def _evidence_line(evidence: AmdEvidence) -> str:

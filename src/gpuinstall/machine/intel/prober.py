@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cache
 from typing import Any, NamedTuple
 
-from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import authored
-from gpuinstall.catalog.failures.problems import finding_for
 from gpuinstall.machine.bus import DEVICES, PciDevice
+from gpuinstall.machine.facts import MachineFacts
 from gpuinstall.machine.intel.rules import XeChip, chip_at
-from gpuinstall.machine.prober import Prober, VendorFindings, withheld_cards
+from gpuinstall.machine.prober import Prober, VendorFindings
 from gpuinstall.machine.source import Access, Source
-from gpuinstall.machine.steps import MachineFacts, Step
+from gpuinstall.machine.symptoms import KnownFacts, findings_of
 from gpuinstall.machine.vendors import PCI_IDS
 
 INTEL_ON_PCI = 0x8086
@@ -41,7 +40,7 @@ class XeCard(NamedTuple):
 
 @dataclass(frozen=True)
 class IntelEvidence:
-    """The facts of all steps."""
+    """The facts of the machine, and Intel's own."""
 
     facts: MachineFacts = field(default_factory=MachineFacts)
     nodes: Mapping[str, Access | None] = field(default_factory=dict)
@@ -90,19 +89,16 @@ def _chips() -> dict[str, Any]:
     return authored.read_data("gpus_intel.toml")
 
 
-def _nodes(source: Source, evidence: IntelEvidence) -> dict[str, Access | None]:
+def _read_nodes(source: Source, cards: Sequence[XeCard]) -> dict[str, Access | None]:
     access: dict[str, Access | None] = {}
-    for card in _cards_of(evidence.facts):
+    for card in cards:
         address = card.device.address
         nodes = source.names(f"{DEVICES}/{address}/drm", "renderD")
         access[address] = source.access(f"/dev/dri/{nodes[0]}") if nodes else None
     return access
 
 
-def _has_loader(source: Source, evidence: IntelEvidence) -> bool:
-    # Windows' graphics driver has it.
-    if evidence.facts.host.os != "linux" or not evidence.cards:
-        return True
+def _has_loader(source: Source) -> bool:
     paths = (source.variable("LD_LIBRARY_PATH") or "").split(":")
     folders = [*filter(None, paths), *FOLDERS]
     return any(source.names(folder, LEVEL_ZERO) for folder in folders)
@@ -112,13 +108,14 @@ class IntelProber(Prober[IntelEvidence]):
     """Intel's GPUs and what programs compute through."""
 
     vendor = "intel"
-    evidence = IntelEvidence
-    steps = (
-        Step("nodes", _nodes),
-        Step("has_loader", _has_loader),
-    )
-    systems = frozenset({"linux", "windows"})
     job_variables = ("ZE_AFFINITY_MASK",)
+
+    def read(self, source: Source, facts: MachineFacts) -> IntelEvidence:
+        """Read the render nodes, and where Level Zero is; Windows' graphics driver has it."""
+        cards = _cards_of(facts)
+        if facts.host.os != "linux" or not cards:
+            return IntelEvidence(facts)
+        return IntelEvidence(facts, _read_nodes(source, cards), _has_loader(source))
 
     def answers(self, evidence: IntelEvidence) -> bool:
         """Whether the bus shows a GPU that torch has builds for."""
@@ -129,8 +126,12 @@ class IntelProber(Prober[IntelEvidence]):
         gpus = [_gpu(index, card) for index, card in enumerate(evidence.given)]
         return VendorFindings(
             gpus=tuple(gpus),
-            faults=tuple(_faults(evidence)),
-            notes=tuple(_notes(evidence)),
+            problems=findings_of(
+                "intel",
+                _circumstances(evidence),
+                evidence.facts.fix_context,
+                _evidence_line(evidence),
+            ),
             shows_gpu=bool(gpus),
         )
 
@@ -146,53 +147,23 @@ def _gpu(index: int, card: XeCard) -> Gpu:
     )
 
 
-def _faults(evidence: IntelEvidence) -> Iterator[Finding]:
-    """Yield why no program can use the GPUs that are there: torch would run on the CPU without a word."""
-    if not evidence.given:
-        return
-    addresses = [card.device.address for card in evidence.given]
+def _circumstances(evidence: IntelEvidence) -> KnownFacts:
+    given = evidence.given
+    addresses = [card.device.address for card in given]
     denied = [address for address in addresses if evidence.nodes.get(address) == "denied"]
-    if not evidence.has_loader:
-        yield _fault(
-            evidence,
-            "level-zero-missing",
-            message="Level Zero is not installed: no program can use the Intel GPU",
-            why=f"{LEVEL_ZERO} is in none of the system's folders",
-        )
-    elif denied:
-        yield _fault(
-            evidence,
-            "render-not-permitted",
-            message=f"the render node of {' and '.join(denied)} may not be opened",
-            why="Level Zero opens it",
-        )
+    withheld = [card.device for card in evidence.cards if card not in given]
+    return {
+        "given": tuple(range(len(given))),
+        "without-loader": not evidence.has_loader,
+        "denied": " and ".join(denied),
+        "place": evidence.facts.container.place,
+        "withheld": ", ".join(f"Intel {device.id} at {device.address}" for device in withheld),
+    }
 
 
-def _fault(
-    evidence: IntelEvidence,
-    code: str,
-    *,
-    message: str,
-    why: str,
-) -> Finding:
+def _evidence_line(evidence: IntelEvidence) -> str:
     cards = [
         f"{chip.name} ({device.id}) by {device.driver or 'no driver'}"
         for device, chip in evidence.given
     ]
-    return finding_for(
-        code,
-        message,
-        evidence.facts.fix_context,
-        why=why,
-        evidence=" · ".join(cards),
-        gpus=tuple(range(len(cards))),
-    )
-
-
-def _notes(evidence: IntelEvidence) -> Iterator[Finding]:
-    """Yield the cards on the bus that a container or a job was not given."""
-    given = evidence.given
-    withheld = [card.device for card in evidence.cards if card not in given]
-    if withheld:
-        cards = [f"Intel {device.id} at {device.address}" for device in withheld]
-        yield withheld_cards(evidence.facts, cards, why="its render node is missing here")
+    return " · ".join(cards)

@@ -1,236 +1,130 @@
-"""What is wrong with the machine as a whole: the first fault that the evidence shows. Pure."""
+"""What is wrong with a machine's driver, and with single GPUs, by the rows of ``symptoms.toml``. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 
 from gpuinstall.base.finding import Finding
-from gpuinstall.machine.nvidia.card_diagnosis import (
-    driver_fault,
-    evidence_line,
-    fault,
-    held_by_nouveau,
+from gpuinstall.base.machine import Driver, Environment, Machine
+from gpuinstall.base.versions import ComputeCapability
+from gpuinstall.catalog.failures.problems import FixContext, fix_of
+from gpuinstall.machine.bus import OTHER_BRIDGE
+from gpuinstall.machine.nvidia.driver import MachineDriver
+from gpuinstall.machine.nvidia.evidence import BusCard, NvidiaEvidence, drivers
+from gpuinstall.machine.nvidia.gpus import DetectedGpu
+from gpuinstall.machine.nvidia.libraries import (
+    LibcudaFacts,
+    NvmlFacts,
+    NvmlGpu,
+    is_compat,
+    is_requested_compat,
+    visible_entries,
 )
-from gpuinstall.machine.nvidia.cuda_causes import CudaContext, count_blackwells, cuda_refusal
-from gpuinstall.machine.nvidia.evidence import NvidiaEvidence
-from gpuinstall.machine.nvidia.libraries import NO_PERMISSION, LibcudaFacts, NvmlFacts
+from gpuinstall.machine.nvidia.refusal import explain_refusal
+from gpuinstall.machine.prober import format_gpus
+from gpuinstall.machine.symptoms import KnownFacts, finding_of, findings_of, symptoms
 
-# NVML's numbers.
 DRIVER_NOT_LOADED = 9
 LIBRARY_NOT_FOUND = 12
-MISMATCH = 18
-UNKNOWN = 999
+"""NVML's numbers."""
 
 NO_DEVICE = 100
 """CUDA's number."""
-LOST_CARD_STOPS = (3, NO_DEVICE, UNKNOWN)
+LOST_CARD_STOPS = (3, NO_DEVICE, 999)
 """What cuInit may return for all cards if one is lost: not initialized, no device, unknown."""
 WITHOUT_GPUS = ("", "-1", "NoDevFiles")
 """What a scheduler writes into CUDA_VISIBLE_DEVICES for a job without GPUs."""
 
+_KERNEL_FILES = {"proc": "/proc/driver/nvidia/version", "sysfs": "/sys/module/nvidia/version"}
+
 
 def diagnose_machine(evidence: NvidiaEvidence) -> Finding | None:
     """Return what keeps the whole machine from working; None if nothing does, or if there is no GPU."""
-    return next((finding for faults in FAULTS for finding in faults(evidence)), None)
+    circumstances = _of_machine(evidence)
+    symptom = next(symptoms("machine", circumstances), None)
+    line = evidence_line(evidence)
+    if symptom is None:
+        init = evidence.cuda.init
+        if not init or not evidence.shows_gpu or _is_explained(evidence, init):
+            return None
+        chips = [gpu.compute_capability for gpu in evidence.nvml.gpus]
+        symptom, circumstances, facts = explain_refusal(
+            init, evidence.cuda.path, evidence.driver, chips, circumstances
+        )
+        line = f"{facts} · {line}"
+    cards = evidence.cards
+    context, legacy = _with_driver(evidence, [card.chip.capability for card in cards if card.chip])
+    return finding_of(symptom, circumstances, context, evidence=line, legacy=legacy)
 
 
-def _broken_driver(evidence: NvidiaEvidence) -> Iterator[Finding]:
-    """A library of the driver hangs, crashes, is of another release than the module, or may not open it."""
+def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
+    """Return the circumstances of the whole machine."""
     nvml = evidence.nvml
     cuda = evidence.cuda
-    if nvml.fault in ("timeout", "crash"):
-        # It is asked about one card after the other, and may fail at one.
-        card = "" if nvml.at is None else f" when asked about GPU {nvml.at}"
-        yield _dying_library(evidence, "NVML", card, nvml)
-    if cuda.fault in ("timeout", "crash") and evidence.shows_gpu:
-        yield _dying_library(evidence, "libcuda", "", cuda)
-    if nvml.init == MISMATCH:
-        yield _mismatch(evidence)
-    if nvml.init == NO_PERMISSION:
-        refused = "; ".join(evidence.refused)
-        yield fault(
-            evidence,
-            "device-nodes-unusable",
-            message="this user may not open the NVIDIA driver",
-            why=refused or "this user has no permission for the device nodes in /dev",
-        )
-
-
-def _dying_library(
-    evidence: NvidiaEvidence,
-    name: str,
-    card: str,
-    library: NvmlFacts | LibcudaFacts,
-) -> Finding:
-    if library.fault == "crash":
-        return driver_fault(
-            evidence,
-            "driver-crashes",
-            message=f"{name} crashes{card}",
-            why=library.error or "",
-        )
-    return fault(
-        evidence,
-        "driver-hangs",
-        message=f"{name} does not answer{card}",
-        why="a GPU or its kernel module no longer responds, or many GPUs start without persistence mode",
-    )
-
-
-def _mismatch(evidence: NvidiaEvidence) -> Finding:
-    module = evidence.kernel.module
-    kernel = f" ({module.version})" if module else ""
-    release = (evidence.nvml.library or "").partition(".so.")[2]
-    library = f" ({release})" if "." in release else ""
-    why = "the driver was updated and the machine has not been restarted since"
-    if evidence.container:
-        why = "the image contains its own driver libraries, or the host's driver was updated while the container ran"
-    return fault(
-        evidence,
-        "driver-library-mismatch",
-        message=f"the NVIDIA kernel module{kernel} and the driver's libraries{library} differ",
-        why=why,
-    )
-
-
-def _silent_driver(evidence: NvidiaEvidence) -> Iterator[Finding]:
-    """No driver answers while a source shows a GPU: Windows', the container's, or one whose module is loaded."""
-    if not _is_silent(evidence):
-        return
-    if evidence.facts.wsl:
-        yield fault(
-            evidence,
-            "wsl-driver-unreachable",
-            message="WSL has a GPU, but NVIDIA's driver does not respond in it",
-            why="the Windows driver is missing, too old, or not available to this WSL",
-        )
-    if evidence.facts.host.os == "windows":
-        yield driver_fault(
-            evidence,
-            "driver-missing",
-            message=f"{_first_card(evidence)} has no working driver",
-            why="Windows lists the adapter, but NVIDIA's driver does not respond",
-        )
-    module = evidence.kernel.module
-    if module is None:
-        yield from _without_module(evidence)
-        return
-    if evidence.container and not evidence.has_libraries:
-        yield _lent_nothing(evidence, "the container has a GPU and not the driver's libraries")
-    if evidence.has_libraries and evidence.refused:
-        yield fault(
-            evidence,
-            "device-nodes-unusable",
-            message=f"NVIDIA's driver {module.version} is loaded but cannot be opened",
-            why="; ".join(evidence.refused),
-        )
-    yield fault(
-        evidence,
-        "driver-libraries-missing",
-        message=f"the NVIDIA kernel module {module.version} is loaded, but the driver's libraries are not installed",
-        why="neither libnvidia-ml.so.1 nor libcuda.so.1 can be used",
-    )
-
-
-def _without_module(evidence: NvidiaEvidence) -> Iterator[Finding]:
-    """Linux has not loaded the module: its own driver came first, or it is forbidden, unsigned or not there."""
     kernel = evidence.kernel
-    init = evidence.nvml.init
-    for card in evidence.cards:
-        if card.device.driver == "nouveau":
-            yield held_by_nouveau(evidence, card)
-    if evidence.container and not evidence.has_libraries:
-        yield _lent_nothing(evidence, "the container has a GPU and no driver")
-    # Written by the tools that switch a laptop's card off.
-    if kernel.blocked_by:
-        yield fault(
-            evidence,
-            "gpu-switched-off",
-            message=f"{_first_card(evidence)} is switched off",
-            why=f"{kernel.blocked_by} blocks its module",
-        )
-    if kernel.secure_boot and kernel.on_disk:
-        yield fault(
-            evidence,
-            "module-blocked-by-secure-boot",
-            message="the NVIDIA kernel module is installed but not loaded",
-            why="Secure Boot is on, and the module's key is not enrolled",
-        )
-    if init == LIBRARY_NOT_FOUND and not kernel.on_disk:
-        yield fault(
-            evidence,
-            "driver-libraries-missing",
-            message="the NVIDIA driver is only partly installed",
-            why="its libraries do not find each other",
-        )
-    if evidence.has_libraries or init == DRIVER_NOT_LOADED or kernel.on_disk:
-        release = kernel.release or evidence.facts.host.release
-        not_built = "it was built for another kernel, or not at all"
-        yield fault(
-            evidence,
-            "module-not-loaded",
-            message=f"the NVIDIA kernel module is not loaded into kernel {release}",
-            why="it exists but was not loaded" if kernel.on_disk else not_built,
-        )
-    yield driver_fault(
-        evidence,
-        "driver-missing",
-        message=f"{_first_card(evidence)} has no NVIDIA driver",
-        why="neither its kernel module nor its libraries were found",
-    )
+    cards = evidence.cards
+    refused = evidence.refused
+    module = kernel.module and kernel.module.version
+    held_by_nouveau = [card.name for card in cards if card.device.driver == "nouveau"]
+    _, _, libraries = (nvml.library or "").partition(".so.")
+    lists_gpu = cards or nvml.gpus or cuda.devices or evidence.jetson
+    return {
+        evidence.facts.host.os: True,
+        "container": evidence.container,
+        "wsl": evidence.facts.wsl is not None,
+        "shows-gpu": evidence.shows_gpu,
+        "lists-gpu": bool(lists_gpu),
+        "answers": nvml.works or evidence.cuda_works,
+        "silent": _is_silent(evidence),
+        f"nvml-{nvml.fault or nvml.init}": True,
+        "nvml-init": nvml.init,
+        "nvml-error": nvml.error,
+        "nvml-gpus": bool(nvml.gpus),
+        # It is asked about one card after the other, and may fail at one.
+        "at-card": "" if nvml.at is None else f" when asked about GPU {nvml.at}",
+        f"libcuda-{cuda.fault or cuda.init}": True,
+        "libcuda-error": cuda.error,
+        "no-switch": not any(device.kind == OTHER_BRIDGE for device in evidence.nvidia_devices),
+        "without-slices": all(gpu.mig and not gpu.slices for gpu in nvml.gpus) and nvml.gpus,
+        # CUDA's own node is refused and the one that it shares with NVML is not.
+        "without-uvm": len(refused) == 1 and refused[0].startswith("/dev/nvidia-uvm"),
+        "refused": "; ".join(refused),
+        "libraries": evidence.has_libraries,
+        "of-libraries": f" ({libraries})" if "." in libraries else "",
+        "module": module,
+        "of-module": f" ({module})" if module else "",
+        "on-disk": kernel.on_disk,
+        "blocked-by": kernel.blocked_by,
+        "secure-boot": kernel.secure_boot,
+        "kernel": evidence.facts.host.release,
+        "capabilities": repr(evidence.capabilities) if evidence.capabilities else None,
+        "card": cards[0].name if cards else "the GPU of this machine",
+        "nouveau": held_by_nouveau[0] if held_by_nouveau else None,
+        "node": f"/dev/{evidence.nodes[0]}" if evidence.nodes else "/dev/dxg",
+    }
 
 
-def _failing_driver(evidence: NvidiaEvidence) -> Iterator[Finding]:
-    """NVML fails for a reason that no other fact explains, libcuda is missing, or nothing is listed."""
+def _is_silent(evidence: NvidiaEvidence) -> bool:
+    """NVML 9 or 12, or no NVML and no libcuda that finds a device, while another source shows a GPU.
+
+    NVML missing beside a libcuda that works is a healthy compute-only container.
+    """
     nvml = evidence.nvml
     cuda = evidence.cuda
-    if nvml.init == UNKNOWN and evidence.container:
-        yield fault(
-            evidence,
-            "gpu-withdrawn-from-container",
-            message="this container has lost its GPUs",
-            why="systemd rewrote the container's device rules while it ran",
-        )
-    if nvml.init and nvml.init not in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND):
-        yield fault(
-            evidence,
-            "nvml-unknown-error" if nvml.init == UNKNOWN else "nvml-error",
-            message=f"NVML cannot be initialized (error {nvml.init})",
-            why="; ".join(evidence.refused) or "the driver is loaded but fails",
-        )
-    if cuda.fault in ("missing", "unloadable") and nvml.gpus:
-        if evidence.container:
-            yield _lent_nothing(evidence, "the container has NVML but not libcuda")
-        yield fault(
-            evidence,
-            "libcuda-missing",
-            message="NVML sees a GPU, but libcuda cannot be loaded",
-            why=cuda.error or "libcuda.so.1 is not installed",
-        )
-    gpus = evidence.cards or nvml.gpus or cuda.devices or evidence.jetson
-    nodes = evidence.nodes
-    if not gpus and evidence.shows_gpu and (nvml.works or evidence.cuda_works):
-        yield fault(
-            evidence,
-            "no-device-found",
-            message="the NVIDIA driver finds no GPU",
-            why=f"there is /dev/{nodes[0]}, but no GPU behind it" if nodes else "there is /dev/dxg",
-        )
-
-
-def _refusing_driver(evidence: NvidiaEvidence) -> Iterator[Finding]:
-    """CUDA does not start while a GPU is seen, and no fault of the cards explains it."""
-    init = evidence.cuda.init
-    if not init or not evidence.shows_gpu or _is_explained(evidence, init):
-        return
-    finding = cuda_refusal(init, _cuda_context(evidence))
-    fabric = str(evidence.fabric) if evidence.fabric else None
-    facts = (finding.evidence, fabric, evidence_line(evidence))
-    yield replace(finding, evidence=" · ".join(filter(None, facts)))
+    # A Jetson's NVML is new and tells little: what its chip needs is decided by its L4T release.
+    is_tegra = evidence.jetson is not None and not evidence.cards
+    if is_tegra or not evidence.shows_gpu:
+        return False
+    if nvml == NvmlFacts() and cuda == LibcudaFacts():
+        # A recording has no answer of either library: a kernel without the module has the last word.
+        return evidence.facts.host.os == "linux" and evidence.kernel.module is None
+    is_refused = nvml.fault is None and nvml.init in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND)
+    is_without_cuda = cuda.fault == "missing" or cuda.init == NO_DEVICE
+    return is_refused or (nvml.fault == "missing" and is_without_cuda)
 
 
 def _is_explained(evidence: NvidiaEvidence, init: int) -> bool:
+    """Whether a fault of the cards, or a job, explains that CUDA does not start."""
     gpus = evidence.nvml.gpus
     lost = [gpu for gpu in gpus if gpu.error is not None]
     # One lost card may keep CUDA from starting for all; the others are tried without it, each by itself.
@@ -245,63 +139,186 @@ def _is_explained(evidence: NvidiaEvidence, init: int) -> bool:
     return evidence.nvml.works and bool(evidence.cards or gpus) and have_faults
 
 
-FAULTS = (_broken_driver, _silent_driver, _failing_driver, _refusing_driver)
-"""The first that one of them yields is the machine's."""
+def _with_driver(
+    evidence: NvidiaEvidence,
+    chips: Iterable[ComputeCapability],
+) -> tuple[FixContext, bool]:
+    """Return where a fix applies, with the driver that the chips need; also whether it is no longer made.
 
-
-def _is_silent(evidence: NvidiaEvidence) -> bool:
-    """NVML 9 or 12, or no NVML and no libcuda that finds a device, while another source shows a GPU."""
-    # A Jetson's NVML is new and tells little: what its chip needs is decided by its L4T release.
-    is_tegra = evidence.jetson is not None and not evidence.cards
-    if is_tegra or not evidence.shows_gpu:
-        return False
-    nvml = evidence.nvml
-    is_refused = nvml.fault is None and nvml.init in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND)
-    return is_refused or _is_absent(evidence)
-
-
-def _is_absent(evidence: NvidiaEvidence) -> bool:
-    """NVML missing beside a libcuda that works is a healthy compute-only container.
-
-    If a recording has no answer of either library, a kernel without the module has the last word.
+    It is the last branch of the oldest ones if all are old.
     """
+    tables = drivers()
+    chips = list(chips)
+    generations = filter(None, map(tables.generation, chips))
+    branches = [row.last_branch for row in generations if row.last_branch]
+    legacy = bool(branches) and all(chip < tables.kernel_modules.open_from for chip in chips)
+    branch = min(branches) if legacy else tables.recommended.branch
+    context = evidence.fix_context.knowing(branch=branch)
+    install = fix_of("driver-missing", context, legacy=legacy) or ""
+    return context.knowing(install=install.replace(" && sudo reboot", "")), legacy
+
+
+def evidence_line(evidence: NvidiaEvidence) -> str:
+    """Return the facts that a diagnosis rests on, in one line."""
+    nvml = evidence.nvml
     cuda = evidence.cuda
-    if not evidence.nvml.was_asked and cuda == LibcudaFacts():
-        return evidence.facts.host.os == "linux" and evidence.kernel.module is None
-    without_cuda = cuda.fault in ("missing", "unloadable") or cuda.init == NO_DEVICE
-    return evidence.nvml.fault == "missing" and without_cuda
+    module = evidence.kernel.module
+    facts = []
+    for card in evidence.cards[:2]:
+        holder = f" (held by {card.holder})" if card.holder else ""
+        facts.append(f"{card.name}{holder} on the bus")
+    if len(evidence.cards) > 2:
+        facts.append(f"{len(evidence.cards) - 2} more")
+    if module:
+        facts.append(f"{_KERNEL_FILES[module.found_via]} {module.version}")
+    elif evidence.facts.host.os == "linux" and not evidence.facts.wsl:
+        facts.append("no NVIDIA kernel module")
+    refusal = f"NVML error {nvml.init}"
+    facts += _answer(nvml, nvml.library or "nvml", len(nvml.gpus), refusal)
+    refusal = f"cuInit returned {cuda.init}"
+    facts += _answer(cuda, cuda.path or "libcuda.so.1", len(cuda.devices), refusal)
+    return " · ".join(facts)
 
 
-def _lent_nothing(evidence: NvidiaEvidence, message: str) -> Finding:
-    """A container has a GPU, and not the libraries to use it."""
-    capabilities = evidence.toolkit.capabilities
-    why = "the container toolkit did not add the driver"
-    if capabilities:
-        why = f"NVIDIA_DRIVER_CAPABILITIES is {capabilities!r}"
-    return fault(
-        evidence,
-        "libraries-not-in-container",
-        message=message,
-        why=why,
+def _answer(
+    library: NvmlFacts | LibcudaFacts,
+    name: str,
+    count: int,
+    refusal: str,
+) -> Iterator[str]:
+    if library.fault is not None:
+        yield f"{name}: {library.error or 'cannot be loaded'}"
+    elif library.init is not None:
+        yield f"{name}: {refusal if library.init else f'{count} listed'}"
+
+
+def card_faults(
+    evidence: NvidiaEvidence,
+    detected: Iterable[DetectedGpu],
+    *,
+    driver_works: bool,
+) -> Iterator[Finding]:
+    """Yield what is wrong with single GPUs; cards that only the bus shows are judged if the driver works."""
+    line = evidence_line(evidence)
+    for gpu in evidence.nvml.gpus:
+        circumstances = _of_gpu(gpu)
+        for symptom in symptoms("gpu", circumstances):
+            context = evidence.fix_context
+            yield finding_of(symptom, circumstances, context, gpus=(gpu.index,), evidence=line)
+            break
+    cards = {card.address: card for card in evidence.cards}
+    for found, address in detected:
+        if driver_works and found.found_via == "pci" and address in cards:
+            card = cards[address]
+            circumstances = _of_card(evidence, card)
+            chips = [card.chip.capability] if card.chip else []
+            context, legacy = _with_driver(evidence, chips)
+            yield finding_of(
+                next(symptoms("card", circumstances)),
+                circumstances,
+                context,
+                gpus=(found.index,),
+                evidence=line,
+                legacy=legacy,
+            )
+
+
+def _of_gpu(gpu: NvmlGpu) -> KnownFacts:
+    """Return the circumstances of a GPU that NVML lists."""
+    return {
+        "error": f"error {gpu.error}" if gpu.error is not None else None,
+        f"error-{gpu.error}": True,
+        "withheld": gpu.is_withheld,
+        "without-slices": gpu.mig and not gpu.slices,
+        "prohibited": gpu.prohibited,
+        "remap-failed": gpu.remap_failed,
+        "remap-pending": gpu.remap_pending,
+    }
+
+
+def _of_card(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
+    """Return the circumstances of a card that the driver does not list."""
+    circumstances: dict[str, object] = {
+        "card": card.name,
+        "driver": evidence.driver,
+        "nouveau": card.device.driver == "nouveau",
+    }
+    chip = card.chip and card.chip.capability
+    if card.chip is None or chip is None or evidence.driver is None:
+        return circumstances
+    host = evidence.facts.host
+    machine = Machine(
+        host.os,
+        host.arch,
+        environment=Environment(wsl=evidence.facts.wsl is not None),
+        driver=Driver(evidence.driver),
     )
+    ignored = MachineDriver(machine, drivers()).ignores(chip, card.chip.name, ())
+    if ignored:
+        circumstances[ignored.code] = ignored.message
+    module = evidence.kernel.module
+    modules = drivers().kernel_modules
+    return {
+        **circumstances,
+        "open-module": module and module.open is True,
+        "closed-module": module and module.open is False,
+        "before-open-module": chip < modules.open_from,
+        "after-closed-module": chip >= modules.open_only_from,
+    }
 
 
-def _first_card(evidence: NvidiaEvidence) -> str:
-    return evidence.cards[0].name if evidence.cards else "the GPU of this machine"
+def driver_notes(evidence: NvidiaEvidence) -> tuple[Finding, ...]:
+    """Return what should be known, and stops nothing."""
+    return findings_of("note", _of_surroundings(evidence), evidence.fix_context)
 
 
-def _cuda_context(evidence: NvidiaEvidence) -> CudaContext:
+def _of_surroundings(evidence: NvidiaEvidence) -> KnownFacts:
+    """Return the circumstances of notes."""
+    cuda = evidence.cuda
     gpus = evidence.nvml.gpus
-    refused = evidence.refused
-    return CudaContext(
-        wsl=evidence.facts.wsl is not None,
-        container=evidence.container,
-        fix_context=evidence.fix_context,
-        driver=evidence.driver,
-        library=evidence.cuda.path,
-        blackwells=count_blackwells(gpu.compute_capability for gpu in gpus),
-        unsliced=bool(gpus) and all(gpu.mig and not gpu.slices for gpu in gpus),
-        # CUDA's own node is refused and the one that it shares with NVML is not.
-        without_uvm=len(refused) == 1 and refused[0].startswith("/dev/nvidia-uvm"),
-        switches=evidence.fabric.switches if evidence.fabric else None,
-    )
+    job = evidence.facts.container.job
+    reserved = [card for card in evidence.others if card.device.is_reserved]
+    withheld = [card.name for card in evidence.others if not card.device.is_reserved]
+    lost = tuple(gpu.index for gpu in gpus if gpu.error is not None)
+    others = [gpu.uuid or str(gpu.index) for gpu in gpus if gpu.error is None]
+    folder, _, name = (cuda.path or "").rpartition("/")
+    visible = evidence.visible
+    hides_all = visible is not None and _hides_all(visible, evidence)
+    cache = evidence.facts.folders.get("kernel-cache")
+    return {
+        "container": evidence.container,
+        "job": job,
+        "place": evidence.facts.container.place,
+        "devices": repr(evidence.devices) if evidence.devices else None,
+        "shows-gpu": evidence.shows_gpu,
+        "reserved": ", ".join(card.name for card in reserved),
+        "reserved-for": reserved[0].device.driver if reserved else None,
+        "withheld": ", ".join(withheld),
+        f"nvml-{evidence.nvml.fault or evidence.nvml.init}": True,
+        f"libcuda-{cuda.fault or cuda.init}": True,
+        "libcuda-init": cuda.init,
+        "lost": format_gpus(lost) if lost else None,
+        "visible": ",".join(others),
+        "folder": folder if is_compat(cuda.path) else None,
+        "requested-compat": is_requested_compat(cuda.path),
+        "libcuda": name,
+        "hides-all": repr(visible) if hides_all else None,
+        "shadow": evidence.windows and evidence.windows.shadow,
+        "cache-closed": cache and not cache.writable,
+    }
+
+
+def _hides_all(visible: str, evidence: NvidiaEvidence) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES hides all GPUs that exist: its first entry is none of them, or not one alone."""
+    gpus = evidence.nvml.gpus
+    devices = evidence.cuda.devices
+    count = len(gpus) or len(devices)
+    entries = visible_entries(visible)
+    if count == 0 or not entries:
+        return count > 0
+    first = entries[0]
+    if first.isdecimal():
+        return count <= int(first)
+    uuids = {gpu.uuid for gpu in gpus} | {device.uuid for device in devices}
+    uuids |= {part.uuid for gpu in gpus for part in gpu.slices}
+    return sum((uuid or "").startswith(first) for uuid in uuids) != 1

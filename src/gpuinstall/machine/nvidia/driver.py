@@ -101,11 +101,12 @@ def _runs(
     if code.suffix == "a":
         return False
     if code.suffix == "f":
-        return chip in drivers.families.get(code.capability, ())
+        family = drivers.families.get(code.capability)
+        return family is not None and str(chip) in family.runs_on
     if chip not in drivers.tegra:
         return True
-    unified = drivers.tegra[chip]
-    return unified is not None and toolkit is not None and toolkit >= unified.ran
+    ran = drivers.tegra[chip].ran
+    return ran is not None and toolkit is not None and toolkit >= ran
 
 
 def _ptx_for(
@@ -206,7 +207,7 @@ class MachineDriver:
         if not self.is_compat:
             return None
         words = label.lower().split()
-        if not (self._has_compat and self.tables.no_compat.isdisjoint(words)):
+        if not (self._has_compat and self.tables.no_compat.words.isdisjoint(words)):
             return Finding(
                 "forward-compatibility-unsupported",
                 f"cuda-compat is for data-centre GPUs on Linux, not for {label} on {self.machine.os}",
@@ -233,7 +234,7 @@ class MachineDriver:
         """Yield the packages that bring a CUDA major that this driver does not serve, ascending."""
         if self.is_compat or not self._has_compat or self.version is None or self.cuda is None:
             return
-        if self.version.branch < self.tables.compat_base:
+        if self.version.branch < self.tables.compat_base.branch:
             return
         for package in self.tables.compat:
             if package.cuda.major > self.cuda.major:

@@ -12,10 +12,10 @@ from gpuinstall.catalog.drivers import Drivers, JetsonChip
 from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.catalog.gpus import Product
 from gpuinstall.machine.bus import PciDevice
+from gpuinstall.machine.facts import MachineFacts
 from gpuinstall.machine.nvidia.libraries import LibcudaFacts, NvmlFacts, permitted
-from gpuinstall.machine.nvidia.linux import Fabric, LentByWindows, LinuxKernel
+from gpuinstall.machine.nvidia.linux import LentByWindows, LinuxKernel
 from gpuinstall.machine.source import Source
-from gpuinstall.machine.steps import MachineFacts
 
 NVIDIA_ON_PCI = 0x10DE
 JETSON_RELEASE = "/etc/nv_tegra_release"
@@ -50,7 +50,8 @@ def read_jetson(source: Source, release: str) -> Jetson | None:
     if chip is None and l4t is None:
         return None
     kernel = ".".join(release.split(".")[:2])
-    return Jetson(chip, l4t or drivers().jetson_kernels.get(kernel, "unknown"))
+    jetson_linux = drivers().jetson_kernels.get(kernel)
+    return Jetson(chip, l4t or (jetson_linux.l4t if jetson_linux else "unknown"))
 
 
 def parse_compatible(text: str) -> JetsonChip | None:
@@ -67,18 +68,6 @@ def parse_l4t(text: str) -> str | None:
     """Return ``# R36 (release), REVISION: 4.0, …`` as ``36.4.0``."""
     match = re.search(r"#\s*R([0-9]{1,3})\b[^\n]*?REVISION:\s*([0-9]{1,3}(?:\.[0-9]{1,3})*)", text)
     return f"{match[1]}.{match[2]}" if match else None
-
-
-@dataclass(frozen=True)
-class ToolkitVariables:
-    """What the container toolkit reads."""
-
-    devices: str | None = None
-    """NVIDIA_VISIBLE_DEVICES: the devices asked for (void if CDI brings them)."""
-    capabilities: str | None = None
-    """NVIDIA_DRIVER_CAPABILITIES: the parts of the driver that are lent."""
-    required: str | None = None
-    """NVIDIA_REQUIRE_CUDA: what the image demands of the driver."""
 
 
 @dataclass(frozen=True)
@@ -116,14 +105,17 @@ class BusCard:
 
 @dataclass(frozen=True)
 class NvidiaEvidence:
-    """The facts of all steps."""
+    """The facts of the machine, and NVIDIA's own."""
 
     facts: MachineFacts = field(default_factory=MachineFacts)
     nodes: tuple[str, ...] = ()
     """The device nodes of cards."""
     jetson: Jetson | None = None
     windows: LentByWindows | None = None
-    toolkit: ToolkitVariables = field(default_factory=ToolkitVariables)
+    devices: str | None = None
+    """NVIDIA_VISIBLE_DEVICES, which the container toolkit reads: the devices asked for (void if CDI brings them)."""
+    capabilities: str | None = None
+    """NVIDIA_DRIVER_CAPABILITIES: the parts of the driver that it lends."""
     visible: str | None = None
     """CUDA_VISIBLE_DEVICES."""
     nvml: NvmlFacts = field(default_factory=NvmlFacts)
@@ -131,8 +123,6 @@ class NvidiaEvidence:
     kernel: LinuxKernel = field(default_factory=LinuxKernel)
     refused: tuple[str, ...] = ()
     """What keeps this process from the shared nodes."""
-    fabric: Fabric | None = None
-    """Read if CUDA waits for it."""
 
     @property
     def container(self) -> str | None:
@@ -183,10 +173,14 @@ class NvidiaEvidence:
         """The cards on the bus that it was not given."""
         return tuple(card for card in self._all_cards if card.address not in self._given)
 
+    @property
+    def nvidia_devices(self) -> list[PciDevice]:
+        """NVIDIA's devices on the bus."""
+        return [device for device in self.facts.devices if device.vendor == NVIDIA_ON_PCI]
+
     @cached_property
     def _all_cards(self) -> tuple[BusCard, ...]:
-        ours = (device for device in self.facts.devices if device.vendor == NVIDIA_ON_PCI)
-        return tuple(BusCard(device) for device in ours if device.is_display)
+        return tuple(BusCard(device) for device in self.nvidia_devices if device.is_display)
 
     @cached_property
     def _given(self) -> set[str | None]:
@@ -206,9 +200,9 @@ class NvidiaEvidence:
     def fix_context(self) -> FixContext:
         """Where a fix would be applied."""
         platforms = ("jetson",) if self.jetson else ()
-        branch = self.driver.branch if self.driver else drivers().recommended_branch
+        branch = self.driver.branch if self.driver else drivers().recommended.branch
         return FixContext(self.facts.fix_keys(*platforms)).knowing(
-            release=self.kernel.release or self.facts.host.release or "$(uname -r)",
+            release=self.facts.host.release or "$(uname -r)",
             version=self.driver or "of the kernel module",
             running=branch,
         )

@@ -3,10 +3,9 @@
 ``devices`` lists what CUDA sees. ``preflight FILE`` runs the kernel of that PTX file on the first device::
 
     {"path": "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05", "wrong": 0}
-    {"path": "...", "call": "cuModuleLoadData", "status": 222, "instead": {"wrong": 0}}
+    {"path": "...", "call": "cuModuleLoadData", "status": 222}
 
-``wrong`` is the number of words that are not what they should be; ``call`` was refused with the CUresult ``status``;
-``instead`` is the answer of setting memory and reading it back.
+``wrong`` is the number of words that are not what they should be; ``call`` was refused with the CUresult ``status``.
 What the library prints for itself goes to stderr.
 Prototypes and numbers: NVIDIA's cuda.h; the suffixes are the versions that programs built with CUDA 3.2 to 13 ask for.
 """
@@ -19,18 +18,7 @@ import os
 import re
 import sys
 from array import array
-from collections.abc import Callable
-from ctypes import (
-    POINTER,
-    byref,
-    c_char_p,
-    c_int,
-    c_size_t,
-    c_uint,
-    c_uint64,
-    c_void_p,
-    create_string_buffer,
-)
+from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p, create_string_buffer
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +30,6 @@ COMPUTE_CAPABILITY_MINOR = 76
 
 NOT_FOUND = 500
 
-# Out of memory; PTX that every release compiles refused, by a compiler of another driver; no PTX compiler, PTX that it
-# does not know, compilation switched off.
-NO_FAULT_OF_THE_DEVICE = (2, 218, 221, 222, 223)
-
 KERNEL = b"multiply_and_add_index"
 COUNT = 65_537
 BLOCK = 256
@@ -55,35 +39,6 @@ FACTOR = 2_654_435_761
 PATTERN = 0x5AC35AC3
 
 Answer = dict[str, Any]
-
-PROTOTYPES: dict[str, tuple[Any, ...]] = {
-    "cuInit": (c_uint,),
-    "cuDriverGetVersion": (POINTER(c_int),),
-    "cuDeviceGetCount": (POINTER(c_int),),
-    "cuDeviceGet": (POINTER(c_int), c_int),
-    "cuDeviceGetName": (c_char_p, c_int, c_int),
-    "cuDeviceGetUuid": (c_void_p, c_int),
-    "cuDeviceGetUuid_v2": (c_void_p, c_int),
-    "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
-    "cuDeviceTotalMem_v2": (POINTER(c_size_t), c_int),
-    "cuDeviceGetPCIBusId": (c_char_p, c_int, c_int),
-    "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
-    "cuCtxSetCurrent": (c_void_p,),
-    "cuCtxSynchronize": (),
-    "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
-    "cuMemcpyHtoD_v2": (c_uint64, c_void_p, c_size_t),
-    "cuMemcpyDtoH_v2": (c_void_p, c_uint64, c_size_t),
-    "cuMemsetD32_v2": (c_uint64, c_uint, c_size_t),
-    "cuModuleLoadData": (POINTER(c_void_p), c_char_p),
-    "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
-    "cuLaunchKernel": (
-        c_void_p,
-        *[c_uint] * 7,
-        c_void_p,
-        POINTER(c_void_p),
-        POINTER(c_void_p),
-    ),
-}
 
 
 class CudaError(Exception):
@@ -96,7 +51,7 @@ class CudaError(Exception):
 
 
 class Cuda:
-    """libcuda, every prototype declared."""
+    """libcuda: arguments that are no pointers and no C ``int`` are given with their types."""
 
     def __init__(self) -> None:
         self._library = load()
@@ -106,8 +61,6 @@ class Cuda:
         function = getattr(self._library, call, None)
         if function is None:
             return NOT_FOUND
-        function.argtypes = PROTOTYPES[call]
-        function.restype = c_int
         return int(function(*arguments))
 
     def __call__(self, call: str, *arguments: object) -> None:
@@ -116,11 +69,11 @@ class Cuda:
         if status:
             raise CudaError(call, status)
 
-    def number(self, call: str, *arguments: object) -> int | None:
+    def number(self, call: str, *arguments: int, kind: Any = c_int) -> int | None:
         """Return the number that a call writes; None if libcuda refuses."""
-        number = PROTOTYPES[call][0]._type_()
+        number = kind()
         refused = self.status(call, byref(number), *arguments)
-        return None if refused else number.value
+        return None if refused else int(number.value)
 
     def text(self, call: str, handle: int) -> str | None:
         """Return the text that a call writes about a device; None if libcuda refuses."""
@@ -158,7 +111,7 @@ def answer(words: list[str]) -> Answer:
     try:
         cuda = Cuda()
     except OSError as refusal:
-        return {"path": None, "error": str(refusal)}
+        return {"fault": "missing", "error": str(refusal)}
     if words[0] == "devices":
         facts = devices(cuda)
     else:
@@ -187,26 +140,26 @@ def devices(cuda: Cuda) -> Answer:
     init = cuda.status("cuInit", 0)
     count = 0 if init else cuda.number("cuDeviceGetCount") or 0
     return {
-        "version": version,
+        # 13010 is 13.1.
+        "driver_version": version and f"{version // 1000}.{version % 1000 // 10}",
         "init": init,
         "devices": [device(cuda, ordinal) for ordinal in range(count)],
     }
 
 
 def device(cuda: Cuda, ordinal: int) -> Answer:
-    """Describe one device; a fact that libcuda does not give is left out."""
+    """Describe one device; a fact that libcuda does not give is null."""
     handle = cuda.number("cuDeviceGet", ordinal)
     if handle is None:
         return {}
-    bus_id = cuda.text("cuDeviceGetPCIBusId", handle)
-    facts = {
+    memory = cuda.number("cuDeviceTotalMem_v2", handle, kind=c_size_t)
+    return {
         "name": cuda.text("cuDeviceGetName", handle),
         "uuid": uuid(cuda, handle),
         "compute_capability": compute_capability(cuda, handle),
-        "memory_bytes": cuda.number("cuDeviceTotalMem_v2", handle),
-        "bus_id": bus_id and bus_id.lower(),
+        "memory_mib": memory and memory >> 20,
+        "bus_id": cuda.text("cuDeviceGetPCIBusId", handle),
     }
-    return {key: fact for key, fact in facts.items() if fact is not None}
 
 
 def uuid(cuda: Cuda, handle: int) -> str | None:
@@ -220,25 +173,17 @@ def uuid(cuda: Cuda, handle: int) -> str | None:
     return f"{kind}-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def compute_capability(cuda: Cuda, handle: int) -> tuple[int, int] | None:
-    """Return major and minor; None if libcuda does not tell them."""
+def compute_capability(cuda: Cuda, handle: int) -> str | None:
+    """Return ``8.9``; None if libcuda does not tell it."""
     major = cuda.number("cuDeviceGetAttribute", COMPUTE_CAPABILITY_MAJOR, handle)
     minor = cuda.number("cuDeviceGetAttribute", COMPUTE_CAPABILITY_MINOR, handle)
-    return None if major is None or minor is None else (major, minor)
+    return None if major is None or minor is None else f"{major}.{minor}"
 
 
 def preflight(cuda: Cuda, ptx: bytes) -> Answer:
-    """Run the kernel on the first device, or set memory if only the kernel's compilation is in the way."""
-    answer = attempt(lambda: run_kernel(cuda, ptx))
-    if answer.get("status") in NO_FAULT_OF_THE_DEVICE:
-        answer["instead"] = attempt(lambda: set_memory(cuda))
-    return answer
-
-
-def attempt(step: Callable[[], int]) -> Answer:
-    """Take a step that counts wrong words; a refusal by libcuda is an answer too."""
+    """Run the kernel on the first device; a refusal by libcuda is an answer too."""
     try:
-        return {"wrong": step()}
+        return {"wrong": run_kernel(cuda, ptx)}
     except CudaError as refused:
         return {"call": refused.call, "status": refused.status}
 
@@ -248,15 +193,18 @@ def run_kernel(cuda: Cuda, ptx: bytes) -> int:
     open_device(cuda)
     function = compile_kernel(cuda, ptx)
     words = array("I", (index ^ PATTERN for index in range(COUNT)))
-    address = allocate(cuda)
-    cuda("cuMemcpyHtoD_v2", address, words.buffer_info()[0], BYTES)
+    address = c_uint64()
+    size = c_size_t(BYTES)
+    on_host = c_void_p(words.buffer_info()[0])
+    cuda("cuMemAlloc_v2", byref(address), size)
+    cuda("cuMemcpyHtoD_v2", address, on_host, size)
     arguments = (address, c_uint(FACTOR), c_uint(COUNT))
     pointers = (c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
     grid = (BLOCKS, 1, 1)
     block = (BLOCK, 1, 1)
     cuda("cuLaunchKernel", function, *grid, *block, 0, None, pointers, None)
     cuda("cuCtxSynchronize")
-    cuda("cuMemcpyDtoH_v2", words.buffer_info()[0], address, BYTES)
+    cuda("cuMemcpyDtoH_v2", on_host, address, size)
     wrong = 0
     for index, word in enumerate(words):
         wrong += word != ((index ^ PATTERN) * FACTOR + index) % 2**32
@@ -280,22 +228,6 @@ def compile_kernel(cuda: Cuda, ptx: bytes) -> c_void_p:
     cuda("cuModuleLoadData", byref(module), ptx)
     cuda("cuModuleGetFunction", byref(function), module, KERNEL)
     return function
-
-
-def set_memory(cuda: Cuda) -> int:
-    """Set memory on the open device; return the number of words that do not come back."""
-    words = array("I", bytes(BYTES))
-    address = allocate(cuda)
-    cuda("cuMemsetD32_v2", address, PATTERN, COUNT)
-    cuda("cuMemcpyDtoH_v2", words.buffer_info()[0], address, BYTES)
-    return sum(word != PATTERN for word in words)
-
-
-def allocate(cuda: Cuda) -> c_uint64:
-    """Return memory on the device for our words; it lives as long as this process."""
-    address = c_uint64()
-    cuda("cuMemAlloc_v2", byref(address), BYTES)
-    return address
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Annotated, Any
 
+from gpuinstall.base.codec import read_object
 from gpuinstall.base.machine import Gpu, MigDevice
 from gpuinstall.base.process import Finished
 from gpuinstall.base.values import dataclass
@@ -23,9 +24,6 @@ from gpuinstall.machine.bus import normal_address
 from gpuinstall.machine.children import DRIVER_SECONDS, ask_child, death, last_answer, run_children
 from gpuinstall.machine.container import JOBS
 from gpuinstall.machine.source import Source, json_or_none
-
-JsonObject = dict[str, Any]
-LibraryFault = Literal["missing", "unloadable", "timeout", "crash"]
 
 COMPAT_FOLDER = ".cuda-compat"
 """Where ``install --cuda-compat`` puts the forward-compatibility package, beside the environments."""
@@ -42,9 +40,11 @@ _MISLEADING = {
 _STEADY = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
 _VISIBLE_ENTRY = re.compile(r"([0-9]{1,9})|(?:GPU|MIG)-.+")
 
-# NVML's numbers: an error and a compute mode.
+Address = Annotated[str, normal_address]
+"""On the bus, as sysfs writes it."""
+
 NO_PERMISSION = 4
-PROHIBITED = 2
+"""NVML's number."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class CudaDevice:
     name: str | None = None
     uuid: str | None = None
     compute_capability: ComputeCapability | None = None
-    memory_bytes: int | None = None
-    bus_id: str | None = None
+    memory_mib: int | None = None
+    bus_id: Address | None = None
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class LibcudaFacts:
     driver_version: CudaVersion | None = None
     devices: tuple[CudaDevice, ...] = ()
     """With MIG, CUDA shows a process one slice and nothing else: they are then fewer than NVML's."""
-    fault: LibraryFault | None = None
-    """Why there is no answer."""
+    fault: str | None = None
+    """Why there is no answer: missing, timeout or crash."""
     error: str | None = None
     """The same in the loader's or the system's words."""
 
@@ -82,7 +82,7 @@ class NvmlGpu:
     index: int
     name: str | None = None
     uuid: str | None = None
-    bus_id: str | None = None
+    bus_id: Address | None = None
     pci_id: str | None = None
     compute_capability: ComputeCapability | None = None
     memory_mib: int | None = None
@@ -112,21 +112,14 @@ class NvmlFacts:
     """The number that nvmlInit returned; None: nobody asked."""
     driver: DriverVersion | None = None
     cuda: CudaVersion | None = None
-    count: int = 0
-    """The number of cards that it has."""
     gpus: tuple[NvmlGpu, ...] = ()
     """The cards about which it answered."""
-    fault: LibraryFault | None = None
-    """Why there is no answer to the end."""
+    fault: str | None = None
+    """Why there is no answer to the end: missing, timeout or crash."""
     error: str | None = None
     """The same in words."""
     at: int | None = None
     """The card that it was asked about when it failed."""
-
-    @property
-    def was_asked(self) -> bool:
-        """Whether anybody asked: on a recorded machine it may be that nobody did."""
-        return self != NvmlFacts()
 
     @property
     def works(self) -> bool:
@@ -276,112 +269,27 @@ def parse_libcuda(finished: Finished) -> LibcudaFacts:
     """Return the child's answer, or its death."""
     answer = last_answer(finished)
     if answer is None:
-        fault: LibraryFault = "timeout" if finished.status is None else "crash"
-        return LibcudaFacts(fault=fault, error=f"libcuda {death(finished)}")
-    if answer.get("path") is None:
-        error = str(answer.get("error"))
-        is_missing = "No such file" in error
-        return LibcudaFacts(fault="missing" if is_missing else "unloadable", error=error)
-    version = answer["version"]
-    return LibcudaFacts(
-        path=answer["path"],
-        init=answer["init"],
-        driver_version=None if version is None else CudaVersion.from_driver_api(version),
-        devices=tuple(map(_parse_device, answer["devices"])),
-    )
-
-
-def _parse_device(body: JsonObject) -> CudaDevice:
-    capability = body.get("compute_capability")
-    return CudaDevice(
-        name=body.get("name"),
-        uuid=body.get("uuid"),
-        compute_capability=None if capability is None else ComputeCapability(*capability),
-        memory_bytes=body.get("memory_bytes"),
-        bus_id=body.get("bus_id"),
-    )
+        return LibcudaFacts(fault=_fault(finished), error=f"libcuda {death(finished)}")
+    return read_object(LibcudaFacts, answer)
 
 
 def parse_nvml(finished: Finished) -> NvmlFacts:
     """Return what the child wrote, as far as it came."""
-    facts = NvmlFacts()
-    for line in json_lines(finished):
-        if line.get("end") is True:
-            return replace(
-                facts,
-                fault=None if facts.library else "missing",
-                at=None,
-            )
-        facts = _with_line(facts, line)
-    return replace(
-        facts,
-        fault="timeout" if finished.status is None else "crash",
-        error=f"NVML {death(finished)}",
-    )
+    document: dict[str, Any] = {}
+    gpus = []
+    for line in finished.out.splitlines():
+        answer = json_or_none(line)
+        if not isinstance(answer, dict):
+            continue
+        if "index" in answer:
+            gpus.append(answer)
+        else:
+            document |= answer
+    facts = read_object(NvmlFacts, {**document, "gpus": gpus})
+    if "end" in document:
+        return facts
+    return replace(facts, fault=_fault(finished), error=f"NVML {death(finished)}")
 
 
-def json_lines(finished: Finished) -> list[JsonObject]:
-    """Return the JSON objects that a child wrote."""
-    values = map(json_or_none, finished.out.splitlines())
-    return [value for value in values if isinstance(value, dict)]
-
-
-def _with_line(facts: NvmlFacts, line: JsonObject) -> NvmlFacts:
-    if "init" in line:
-        library = line["library"]
-        return replace(
-            facts,
-            library=library,
-            init=line["init"] if library else None,
-        )
-    if "count" in line:
-        cuda = line["cuda"]
-        return replace(
-            facts,
-            driver=_driver(line["driver"]),
-            cuda=CudaVersion.from_driver_api(cuda) if cuda else None,
-            count=line["count"],
-        )
-    if "ask" in line:
-        return replace(facts, at=line["ask"])
-    return replace(facts, gpus=(*facts.gpus, _parse_gpu(line)))
-
-
-def _parse_gpu(line: JsonObject) -> NvmlGpu:
-    bus_id = line.get("bus_id")
-    pci_device = line.get("pci_device_id")
-    capability = line.get("compute_capability")
-    _, _, remap_pending, remap_failed = line.get("remapped_rows") or (0, 0, False, False)
-    return NvmlGpu(
-        index=line["index"],
-        name=line.get("name"),
-        uuid=line.get("uuid"),
-        bus_id=bus_id and normal_address(bus_id),
-        # The device above the vendor: 0x268410DE.
-        pci_id=f"{pci_device & 0xFFFF:04x}:{pci_device >> 16:04x}" if pci_device else None,
-        compute_capability=ComputeCapability(*capability) if capability else None,
-        memory_mib=_mebibytes(line.get("memory_bytes")),
-        mig=line.get("mig", False),
-        slices=tuple(map(_parse_slice, line.get("slices", ()))),
-        slices_withheld=line.get("slices_withheld", False),
-        error=line.get("error"),
-        prohibited=line.get("compute_mode") == PROHIBITED,
-        remap_pending=bool(remap_pending),
-        remap_failed=bool(remap_failed),
-    )
-
-
-def _parse_slice(body: JsonObject) -> MigDevice:
-    profile = (body["name"] or "").partition("MIG ")[2] or None
-    return MigDevice(body["uuid"], profile, _mebibytes(body.get("memory_bytes")))
-
-
-def _driver(text: str | None) -> DriverVersion | None:
-    try:
-        return DriverVersion.parse(text or "")
-    except ValueError:
-        return None
-
-
-def _mebibytes(number: int | None) -> int | None:
-    return number >> 20 if number else None
+def _fault(finished: Finished) -> str:
+    return "timeout" if finished.status is None else "crash"

@@ -1,4 +1,4 @@
-"""What Linux's files show of NVIDIA's driver: its kernel module, device nodes, the files lent to WSL, the fabric."""
+"""What Linux's files show of NVIDIA's driver: its kernel module, device nodes, the files lent to WSL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import DriverVersion
-from gpuinstall.machine.source import Source, ThisMachine
+from gpuinstall.machine.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,21 +16,16 @@ if TYPE_CHECKING:
 
 PROC_VERSION = "/proc/driver/nvidia/version"
 SYS_VERSION = "/sys/module/nvidia/version"
-RELEASE = "/proc/sys/kernel/osrelease"
 SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 MODPROBE_FOLDERS = ("/etc/modprobe.d", "/lib/modprobe.d", "/usr/lib/modprobe.d", "/run/modprobe.d")
 MODULES = ("/lib/modules", "/run/booted-system/kernel-modules/lib/modules")
 """Where the modules of a kernel lie; NixOS has only the latter."""
-CHASSIS = "/sys/class/dmi/id/chassis_type"
-LAPTOPS = ("8", "9", "10", "14", "31", "32")
 
 SHARED = ("nvidiactl", "nvidia-uvm")
 
 WSL_LIBRARIES = "/usr/lib/wsl/lib"
 LINUX_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/aarch64-linux-gnu")
 _OTHER_MAKERS = ("iigd", "igdlh", "ki", "u0", "c0", "amd", "ati")
-
-FABRIC_PID_FILE = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
 
 
 @dataclass(frozen=True)
@@ -47,14 +42,12 @@ class KernelModule:
 class LinuxKernel:
     """The module loaded, the one on disk, and what may keep it out."""
 
-    release: str = ""
     module: KernelModule | None = None
     on_disk: bool | None = None
     """None: nobody looked."""
     secure_boot: bool = False
     blocked_by: str | None = None
     """The modprobe file that forbids the module."""
-    laptop: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,38 +62,19 @@ class LentByWindows:
     """A libcuda of a Linux driver, which does not work in WSL and hides the right one."""
 
 
-@dataclass(frozen=True)
-class Fabric:
-    """The NVSwitch fabric of HGX and DGX machines."""
-
-    switches: int = 0
-    """The number on the bus."""
-    running: bool = False
-    """Whether the daemon that brings it up has left its process id."""
-
-    def __str__(self) -> str:
-        """Return the fabric in a few words."""
-        switches = f"{self.switches} NVSwitches" if self.switches else "no NVSwitch on the bus"
-        daemon = f"nv-fabricmanager is {'running' if self.running else 'not running'}"
-        return f"{switches} · {daemon}"
-
-
-def read_linux_kernel(source: Source, *, obstacles: bool) -> LinuxKernel:
-    """Return Linux's side; ``obstacles``: also what keeps the module out."""
+def read_linux_kernel(source: Source, release: str, *, obstacles: bool) -> LinuxKernel:
+    """Return Linux's side; ``obstacles``: also what keeps the module out of the kernel of this release."""
     module = parse_proc_version(source.text(PROC_VERSION) or "")
     if module is None:
         module = parse_sys_version(source.text(SYS_VERSION) or "")
-    release = (source.text(RELEASE) or "").strip()
     if not obstacles:
-        return LinuxKernel(release, module)
+        return LinuxKernel(module)
     modules = source.answer("modules.dep", lambda: _nvidia_modules(release))
     return LinuxKernel(
-        release=release,
         module=module,
         on_disk=lists_nvidia(modules),
         secure_boot=parse_secure_boot(source.text(SECURE_BOOT)),
         blocked_by=next(_blocking_files(source), None),
-        laptop=(source.text(CHASSIS) or "").strip() in LAPTOPS,
     )
 
 
@@ -125,7 +99,7 @@ def parse_sys_version(text: str) -> KernelModule | None:
 
 
 def _nvidia_modules(release: str) -> str:
-    lists = [ThisMachine().text(f"{folder}/{release}/modules.dep") for folder in MODULES]
+    lists = [Source().text(f"{folder}/{release}/modules.dep") for folder in MODULES]
     lines = next(filter(None, lists), "").splitlines()
     ours = [line for line in lines if "/nvidia" in line.partition(":")[0]]
     return "\n".join(ours)

@@ -1,19 +1,18 @@
 """A program of its own that asks NVML through NVIDIA's binding, prints a line for each answer, and may die of it.
 
-Its first argument is the folder that holds ``pynvml``; ``health`` behind it asks how each card fares instead. Each
-line is JSON, written before the next question is asked: a hang or a crash leaves what was known, and shows which card
-it happened at::
+Its first argument is the folder that holds ``pynvml``. Each line is JSON, written before the next question is asked: a
+hang or a crash leaves what was known, and shows which card it happened at::
 
     {"library": "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05", "init": 0}
-    {"driver": "580.95.05", "cuda": 13000, "count": 2}
-    {"ask": 0}
+    {"driver": "580.95.05", "cuda": "13.0"}
+    {"at": 0}
     {"index": 0, "name": "NVIDIA H200", "bus_id": "00000000:01:00.0", …}
-    {"ask": 1}
+    {"at": 1}
     {"index": 1, "error": 15}
-    {"end": true}
+    {"at": null, "end": true}
 
-A fact that NVML does not give is null; if a card itself is refused, ``error`` is NVML's number. What a library
-prints for itself goes to stderr.
+A fact that NVML does not give is null, and the names are those of the values that are read; if a card itself is refused,
+``error`` is NVML's number. What a library prints for itself goes to stderr.
 """
 
 from __future__ import annotations
@@ -36,6 +35,8 @@ import pynvml as nvml  # type: ignore[import-untyped]
 UNREACHED = (4, 6, 15, 16, 23, 999)
 GONE = (15, 16)
 NO_PERMISSION = 4
+PROHIBITED = 2
+"""A compute mode."""
 
 Answer = dict[str, Any]
 
@@ -43,20 +44,19 @@ STREAM = os.fdopen(os.dup(1), "w", encoding="utf-8")
 
 
 def main() -> None:
-    """Ask NVML for everything that a choice needs, or for the cards' health."""
+    """Ask NVML for everything that a choice needs."""
     os.dup2(2, 1)
-    describe = describe_health if "health" in sys.argv[2:] else describe_card
     if initialize():
-        count = ask(nvml.nvmlDeviceGetCount) or 0
+        cuda = ask(nvml.nvmlSystemGetCudaDriverVersion)
         write_line(
             driver=ask(nvml.nvmlSystemGetDriverVersion),
-            cuda=ask(nvml.nvmlSystemGetCudaDriverVersion),
-            count=count,
+            # 13010 is 13.1.
+            cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
         )
-        for index in range(count):
-            write_line(ask=index)
-            write_line(index=index, **facts_of(index, describe))
-    write_line(end=True)
+        for index in range(ask(nvml.nvmlDeviceGetCount) or 0):
+            write_line(at=index)
+            write_line(index=index, **facts_of(index))
+    write_line(at=None, end=True)
 
 
 def write_line(**facts: Any) -> None:
@@ -67,13 +67,17 @@ def write_line(**facts: Any) -> None:
 
 
 def initialize() -> bool:
-    """Initialize, and write what came of it. ``library`` is null if none could be loaded."""
+    """Initialize, and write what came of it."""
     status = 0
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
         status = error.value
-    write_line(library=library_file() or (nvml.nvmlLib and "nvml"), init=status)
+    library = library_file() or (nvml.nvmlLib and "nvml")
+    if library:
+        write_line(library=library, init=status)
+    else:
+        write_line(fault="missing")
     return status == 0
 
 
@@ -102,10 +106,10 @@ def decode(value: Any) -> Any:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def facts_of(index: int, describe: Callable[[Any], Answer]) -> Answer:
+def facts_of(index: int) -> Answer:
     """Describe one card, or return why NVML refuses to."""
     try:
-        return describe(nvml.nvmlDeviceGetHandleByIndex(index))
+        return describe_card(nvml.nvmlDeviceGetHandleByIndex(index))
     except nvml.NVMLError as error:
         return {"error": error.value}
 
@@ -116,17 +120,22 @@ def describe_card(handle: Any) -> Answer:
     pci = ask(nvml.nvmlDeviceGetPciInfo, handle)
     mig_mode = ask(nvml.nvmlDeviceGetMigMode, handle)
     is_mig = bool(mig_mode and mig_mode[0])
+    capability = ask(nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    rows = ask(nvml.nvmlDeviceGetRemappedRows, handle)
+    _, _, remap_pending, remap_failed = rows or (0, 0, 0, 0)
     return {
         "name": name,
         "uuid": ask(nvml.nvmlDeviceGetUUID, handle),
         "bus_id": pci and str(decode(pci.busId)),
-        "pci_device_id": pci and pci.pciDeviceId,
-        "compute_capability": ask(nvml.nvmlDeviceGetCudaComputeCapability, handle),
-        "memory_bytes": memory_bytes(handle),
+        # The device above the vendor: 0x268410DE.
+        "pci_id": pci and f"{pci.pciDeviceId & 0xFFFF:04x}:{pci.pciDeviceId >> 16:04x}",
+        "compute_capability": capability and "{}.{}".format(*capability),
+        "memory_mib": memory_mib(handle),
         "mig": is_mig,
         **(describe_slices(handle) if is_mig else {}),
-        "compute_mode": ask(nvml.nvmlDeviceGetComputeMode, handle),
-        "remapped_rows": ask(nvml.nvmlDeviceGetRemappedRows, handle),
+        "prohibited": ask(nvml.nvmlDeviceGetComputeMode, handle) == PROHIBITED,
+        "remap_pending": bool(remap_pending),
+        "remap_failed": bool(remap_failed),
     }
 
 
@@ -149,34 +158,17 @@ def describe_slices(handle: Any) -> Answer:
             continue
         uuid = part and ask(nvml.nvmlDeviceGetUUID, part)
         if uuid:
-            facts = {
-                "uuid": uuid,
-                "name": ask(nvml.nvmlDeviceGetName, part),
-                "memory_bytes": memory_bytes(part),
-            }
-            slices.append(facts)
+            # "NVIDIA A100-SXM4-80GB MIG 1g.10gb".
+            name = ask(nvml.nvmlDeviceGetName, part) or ""
+            profile = name.partition("MIG ")[2] or None
+            slices.append({"uuid": uuid, "profile": profile, "memory_mib": memory_mib(part)})
     return {"slices": slices, "slices_withheld": withheld}
 
 
-def memory_bytes(handle: Any) -> int | None:
-    """Return the memory of a card or a MIG device."""
+def memory_mib(handle: Any) -> int | None:
+    """Return the memory of a card or a MIG device; None if it is not told."""
     amounts = ask(nvml.nvmlDeviceGetMemoryInfo, handle)
-    return amounts and int(amounts.total)
-
-
-def describe_health(handle: Any) -> Answer:
-    """Ask one card about its health: what it does not answer stops no other question."""
-    questions: dict[str, tuple[Any, ...]] = {
-        "compute_capability": (nvml.nvmlDeviceGetCudaComputeCapability, handle),
-        "ecc": (nvml.nvmlDeviceGetEccMode, handle),
-        "uncorrected": (nvml.nvmlDeviceGetTotalEccErrors, handle, 1, 0),
-        "pages_pending": (nvml.nvmlDeviceGetRetiredPagesPendingStatus, handle),
-        "rows": (nvml.nvmlDeviceGetRemappedRows, handle),
-        "slowed": (nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle),
-        "width": (nvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
-        "widest": (nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
-    }
-    return {fact: ask(*question, refusals=()) for fact, question in questions.items()}
+    return amounts and (int(amounts.total) >> 20 or None)
 
 
 if __name__ == "__main__":

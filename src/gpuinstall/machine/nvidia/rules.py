@@ -47,7 +47,7 @@ class NvidiaRules(Rules):
         """Return that a Jetson before JetPack 7 has builds of its own."""
         l4t = self.machine.environment.l4t
         number = re.search(r"[0-9]+", l4t or "")
-        if number is None or int(number[0]) >= self.catalog.drivers.server_l4t:
+        if number is None or int(number[0]) >= int(self.catalog.drivers.jetson.l4t):
             return None
         return Finding(
             "jetson",
@@ -305,11 +305,11 @@ class NvidiaRules(Rules):
         """Return that a Jetson was seen to run some code that torch does not count for it."""
         for gpu in gpus:
             chip = _chip(gpu)
-            unified = chip and self.catalog.drivers.tegra.get(chip)
-            if unified and toolkit and toolkit < unified.toolkit:
+            tegra = self.catalog.drivers.tegra.get(chip) if chip else None
+            if tegra and tegra.unified and toolkit and toolkit < tegra.unified:
                 return Reason(
                     "code-of-a-relative",
-                    f"torch has no code for {gpu.label} before CUDA {unified.toolkit},"
+                    f"torch has no code for {gpu.label} before CUDA {tegra.unified},"
                     f" and this build is of {CudaVersion(*toolkit)}: a user saw such a build run; verify decides",
                 )
         return None
@@ -317,12 +317,12 @@ class NvidiaRules(Rules):
     def _old_compiler(self, toolkit: Toolkit, gpus: Sequence[Gpu]) -> Reason | None:
         for gpu in gpus:
             chip = _chip(gpu)
-            first = chip and self.catalog.drivers.compilers.get(chip)
-            if first and toolkit and toolkit < first:
+            compilers = self.catalog.drivers.run_time_compilers.get(chip) if chip else None
+            if compilers and toolkit and toolkit < compilers.cuda:
                 return Reason(
                     "run-time-compiler-too-old",
                     f"the run-time compilers of CUDA {CudaVersion(*toolkit)} do not support {gpu.label},"
-                    f" those of {first} do: torch.compile may fail",
+                    f" those of {compilers.cuda} do: torch.compile may fail",
                 )
         return None
 

@@ -138,14 +138,6 @@ class Client:
         if self._session is not None:
             self._session.close()
 
-    def prepare(self) -> None:
-        """Load what requests are made with.
-
-        Before other threads load something too: then all of it takes longer.
-        """
-        if not self._offline:
-            self._opened()
-
     def page(self, url: str) -> Page | None:
         """Return an index page, fetched once; None if there is none.
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
-from .context import CheckContext, Skip, allow_tf32
+from .context import Check, CheckContext, Skip, allow_tf32
 from .deep import fp8_product
 
 BATCH = 16
@@ -76,24 +76,24 @@ def resnet50(context: CheckContext) -> float:
     return BATCH / seconds_of(context, lambda: model(images).sum().backward())
 
 
-class Measure(NamedTuple):
-    """One row of the table."""
+def _measure(
+    name: str,
+    run: Callable[[CheckContext], float],
+    unit: str,
+    where: str = "gpu cpu",
+) -> Check:
+    """Return a check whose message is what was measured."""
+    return Check(name, lambda context: f"{run(context):.4g} {unit}", where=where)
 
-    name: str
-    run: Callable[[CheckContext], float]
-    unit: str
-    where: str = "gpu cpu"
-    """The kinds of device that it is measured on."""
 
-
-MEASURES = (
-    Measure("product-float32", partial(product, "float32"), "TFLOP/s"),
-    Measure("product-tf32", partial(product, "tf32"), "TFLOP/s", where="cuda"),
-    Measure("product-float16", partial(product, "float16"), "TFLOP/s", where="gpu"),
-    Measure("product-bfloat16", partial(product, "bfloat16"), "TFLOP/s"),
-    Measure("product-fp8", partial(product, "float8_e4m3fn"), "TFLOP/s", where="cuda"),
-    Measure("memory", partial(copy, "device", "device"), "GB/s"),
-    Measure("host-to-device", partial(copy, "host", "device"), "GB/s", where="gpu"),
-    Measure("device-to-host", partial(copy, "device", "host"), "GB/s", where="gpu"),
-    Measure("resnet50", resnet50, "img/s"),
+CHECKS = (
+    _measure("product-float32", partial(product, "float32"), "TFLOP/s"),
+    _measure("product-tf32", partial(product, "tf32"), "TFLOP/s", where="cuda"),
+    _measure("product-float16", partial(product, "float16"), "TFLOP/s", where="gpu"),
+    _measure("product-bfloat16", partial(product, "bfloat16"), "TFLOP/s"),
+    _measure("product-fp8", partial(product, "float8_e4m3fn"), "TFLOP/s", where="cuda"),
+    _measure("memory", partial(copy, "device", "device"), "GB/s"),
+    _measure("host-to-device", partial(copy, "host", "device"), "GB/s", where="gpu"),
+    _measure("device-to-host", partial(copy, "device", "host"), "GB/s", where="gpu"),
+    _measure("resnet50", resnet50, "img/s"),
 )

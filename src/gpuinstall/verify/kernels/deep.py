@@ -36,29 +36,17 @@ BACKENDS = {
     "flash": ("FLASH_ATTENTION", (8, 0)),
     "cudnn": ("CUDNN_ATTENTION", (8, 0)),
     "efficient": ("EFFICIENT_ATTENTION", (5, 0)),
-    "math": ("MATH", None),
 }
 
 
 def attention(backend: str, context: CheckContext) -> None:
     """scaled_dot_product_attention by one back end against float64."""
     functional = context.torch.nn.functional
-    _, capability = BACKENDS[backend]
-    if capability and context.below(*capability):
-        major, minor = capability
+    _, (major, minor) = BACKENDS[backend]
+    if context.below(major, minor):
         raise Skip(f"needs compute capability {major}.{minor}")
-    dtype = "float16" if context.on_gpu else "float32"
-    q, k, v = (
-        context.random(
-            2,
-            HEADS,
-            LENGTH,
-            WIDTH,
-            dtype=dtype,
-            seed=seed,
-        )
-        for seed in range(3)
-    )
+    shape = (2, HEADS, LENGTH, WIDTH)
+    q, k, v = (context.random(*shape, dtype="float16", seed=seed) for seed in range(3))
     inputs = list(map(context.to_device, (q, k, v)))
     with _only(context.torch, backend):
         result = supported(
@@ -242,7 +230,6 @@ def _has_program(*names: str) -> bool:
 
 
 CHECKS = (
-    Check("attention-math", partial(attention, "math"), tolerance("float16", LENGTH)),
     Check(
         "attention-flash",
         partial(attention, "flash"),

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import sys
 
-if sys.version_info < (3, 8):  # noqa: UP036  the runner names the version
-    sys.exit(1)
+if sys.version_info < (3, 8):  # noqa: UP036  the runner says it
+    sys.exit("it is Python %d.%d, and the checks need 3.8 or newer" % sys.version_info[:2])  # noqa: UP031
 
 
 def _absolute(entry: str) -> str:
@@ -27,14 +27,14 @@ _PYTHONPATH = os.environ.get("PYTHONPATH", "").split(os.pathsep)
 ADDED = [_absolute(entry) for entry in ("", *filter(None, _PYTHONPATH))]
 sys.path[:] = [entry for entry in PATH if _absolute(entry) not in ADDED]
 
-import ast
 import importlib.util
 import json
 import re
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, Iterator  # noqa: UP035  Python 3.8
+from typing import Any
 
+_CONSTANT = re.compile(r"^(\w+)\b[^=\n]*= *['\"](.+)['\"]", re.MULTILINE)
 # The kinds of build, by what torch calls the toolkit that each is made with.
 KINDS = {"cuda": "cuda", "hip": "rocm", "xpu": "xpu"}
 
@@ -90,35 +90,24 @@ def _is_module(path: Path) -> bool:
 
 
 def _version(path: Path) -> dict[str, Any]:
-    """Return the version of torch, and the toolkit that it was built with, as its ``version.py`` has them."""
+    """Return the version of torch, and the toolkit that it was built with, as its ``version.py`` has them.
+
+    It is read and not run, as it may lie in the working folder.
+    """
     if path.parent.name != "torch" or not path.is_file():
         return {}
     try:
-        values = dict(_constants(ast.parse(path.read_bytes())))
-    except (OSError, SyntaxError, ValueError, RecursionError):
+        values = dict(_CONSTANT.findall(path.read_text("utf-8")))
+    except (OSError, ValueError):
         # A damaged file is for the import to report.
         return {}
     toolkit = None
     for name, kind in KINDS.items():
-        if values.get(name):
-            match = re.match(r"[0-9]+\.[0-9]+", str(values[name]))
+        if name in values:
+            match = re.match(r"[0-9]+\.[0-9]+", values[name])
             toolkit = [kind, match[0]] if match else [kind]
             break
     return {"version": values.get("__version__"), "toolkit": toolkit}
-
-
-def _constants(module: ast.Module) -> Iterator[tuple[str, Any]]:
-    """Yield the names that a module sets to plain values.
-
-    It is read and not run, as it may lie in the working folder.
-    """
-    for line in module.body:
-        value = getattr(line, "value", None)
-        if not isinstance(value, ast.Constant):
-            continue
-        for target in getattr(line, "targets", [getattr(line, "target", None)]):
-            if isinstance(target, ast.Name):
-                yield target.id, value.value
 
 
 main()

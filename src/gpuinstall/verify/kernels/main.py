@@ -22,8 +22,6 @@ from .programs import program_check
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .bench import Measure
-
 MOST_TEXT = 8000
 BUSY = (
     "busy or unavailable",
@@ -66,8 +64,12 @@ class Channel:
             message = f"failed once ({outcome['message']}), and passed when it was run again"
             outcome.update(status="passed", message=message)
         seconds = time.perf_counter() - start
+        status = str(outcome["status"])
+        if status == "unproven":
+            self.send(unproven=outcome["message"])
+            outcome["status"] = "skipped"
         self.send(name=name, seconds=round(seconds, 4), **outcome)
-        return str(outcome["status"])
+        return status
 
 
 def _outcome(run: Callable[[], str | None]) -> dict[str, Any]:
@@ -88,7 +90,7 @@ def _outcome(run: Callable[[], str | None]) -> dict[str, Any]:
 
 def _failure(message: str) -> dict[str, Any]:
     text = traceback.format_exc()
-    return {"status": "failed", "message": message, "text": text[-MOST_TEXT:]}
+    return {"status": "failed", "message": message, "evidence": text[-MOST_TEXT:]}
 
 
 def _message(error: Exception) -> str:
@@ -135,10 +137,7 @@ def main() -> None:
     if channel.attempt("import", _import_torch) == "passed":
         context = _context(options)
         _send_architectures(channel, context)
-        if options.work == "bench":
-            _run_measures(channel, context)
-        else:
-            _run_checks(channel, context, options.work)
+        _run_checks(channel, context, options.work)
 
 
 def _import_torch() -> str:
@@ -173,20 +172,6 @@ def _send_architectures(channel: Channel, context: CheckContext) -> None:
     channel.send(architectures=architectures)
 
 
-def _run_measures(channel: Channel, context: CheckContext) -> None:
-    for measure in bench.MEASURES:
-        if runs_on(measure.where, context.device):
-            channel.attempt(measure.name, partial(_run_measure, channel, measure, context))
-
-
-def _run_measure(
-    channel: Channel,
-    measure: Measure,
-    context: CheckContext,
-) -> None:
-    channel.send(measure=measure.name, value=measure.run(context), unit=measure.unit)
-
-
 def _run_checks(channel: Channel, context: CheckContext, work: str) -> None:
     """Run the table that fits; after a fault that ends the GPU's context, skip the rest."""
     if context.on_gpu:
@@ -219,11 +204,12 @@ def _run_checks(channel: Channel, context: CheckContext, work: str) -> None:
 
 def table(device: str, work: str) -> list[Check]:
     """Return the checks for one kind of device."""
-    checks = [*quick.CHECKS]
-    if work == "deep":
-        checks += deep.CHECKS
-    checks += all_gpus.CHECKS
-    return [check for check in checks if runs_on(check.where, device)]
+    tables = {
+        "quick": (*quick.CHECKS, *all_gpus.CHECKS),
+        "deep": (*quick.CHECKS, *deep.CHECKS, *all_gpus.CHECKS),
+        "bench": bench.CHECKS,
+    }
+    return [check for check in tables[work] if runs_on(check.where, device)]
 
 
 def _run_check(check: Check, context: CheckContext) -> str | None:

@@ -21,11 +21,11 @@ from gpuinstall.base.location import file_path
 from gpuinstall.base.units import readable
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import Build, Wheel
-from gpuinstall.wheels.companions import CompanionCode, load_members, read_package, read_tables
+from gpuinstall.wheels.companions import WheelFacts, load_members, read_package, read_tables
 from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.learned.row import Depth, LearnedRow, at_least
 from gpuinstall.wheels.learned.store import LearnedStore, holds, now
-from gpuinstall.wheels.needs import Needs, name_cuda, own_cuda, pinned_cuda
+from gpuinstall.wheels.needs import name_cuda, pinned_cuda
 from gpuinstall.wheels.ranges import FileRanges, Limits, WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
@@ -168,7 +168,7 @@ class Reader:
         platform: str,
         depth: Depth,
     ) -> dict[str, Any]:
-        """Return what a wheel says of its native code, as fields of a row."""
+        """Return what METADATA and the native code of a wheel say, as fields of a row."""
         metadata = opened.metadata()
         requires = tuple(map(str, metadata.get_all("Requires-Dist", ())))
         version = _exact(metadata["Version"] or "")
@@ -178,38 +178,28 @@ class Reader:
             message = f"METADATA names version {version}, and pip would reject the file"
             raise WheelError("wheel-malformed", message)
         system = _system_of(opened.members)
-        code, needs = CompanionCode(is_whole=False), Needs()
+        facts = WheelFacts()
         if depth is Depth.TABLES:
-            needs = read_tables(opened, wheel.package)
+            facts = read_tables(opened, wheel.package)
         # What is for Windows alone runs nowhere else, and need not be read there.
         elif system == "any" or platform.startswith("windows"):
-            code, needs = read_package(
+            facts = read_package(
                 opened,
                 wheel.package,
                 may_have_code=_may_have_code(wheel.package, metadata),
                 cuda=backend.version,
                 whole=depth is Depth.WHOLE,
             )
-        else:
-            code = CompanionCode()
-        cuda = own_cuda(needs, code.opened, code.cuda)
+        cuda = facts.cuda
         if depth is not Depth.TABLES:
             # Only if the code tells nothing.
             cuda = cuda or pinned_cuda(requires)
-        opens = {*needs.opened, *code.opened}.difference(needs.libraries)
         return {
+            **vars(facts),
             "requires": requires,
             "metadata_version": version if has_own_version else None,
-            "architectures": code.architectures,
-            "witness": code.member,
-            "is_whole": code.is_whole,
-            "unlinked": code.unlinked,
             "cuda": cuda,
             "system": system,
-            "needs": needs.libraries,
-            "opens": tuple(sorted(opens)),
-            "glibc": needs.glibc,
-            "torch": needs.torch,
         }
 
     def _requires(self, wheel: Wheel) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import tomli
 from packaging.version import Version
 
 from gpuinstall.base.backend import Backend
+from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import DEFAULT_INDEX, Build
 from gpuinstall.machine.protocol import Code, Rules
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     RulesOfGpus = Iterable[tuple[Rules, Gpu]]
 
-_LISTS = ("architectures", "unlinked", "requires", "pythons", "needs", "opens")
 _ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?|gfx[0-9a-f]{3,5}")
 _PIN = re.compile(r"([\w.-]+) ?\(?== ?([0-9]+(?:\.[0-9]+){1,3})\)? ?(?:;.*)?", re.ASCII)
 _SHOWN = (
@@ -88,8 +88,6 @@ class LearnedRow:
     """The part of the wheel that names ``architectures``."""
     is_whole: bool = True
     """Whether ``witness`` was read to its end: only then it has no other architectures."""
-    unlinked: tuple[str, ...] = ()
-    """The code of parts, which a driver would have to link to run it."""
     sha256: str | None = None
     """What its page claims: the file was not read as a whole."""
     etag: str | None = None
@@ -128,15 +126,11 @@ class LearnedRow:
 
     @classmethod
     def parse(cls, text: str) -> LearnedRow:
-        """Read a row as TOML; raise ValueError or TypeError if it is none, or was read by other rules."""
+        """Read a row as TOML; raise ValueError if it is none, or was read by other rules."""
         document = tomli.loads(text)
         if document.get("reading") != READING:
             raise ValueError("it was read by other rules")
-        for key in _LISTS:
-            document[key] = tuple(document.get(key, ()))
-        if document.get("torch"):
-            document["torch"] = _parse_torch(document["torch"])
-        row = cls(**document)
+        row = read_object(cls, document)
         # Both raise ValueError.
         Version(row.version)
         Backend.parse(row.backend)
@@ -150,11 +144,8 @@ class LearnedRow:
         """Return it as TOML."""
         import tomli_w
 
-        document = {key: value for key, value in asdict(self).items() if value not in (None, ())}
-        if self.torch:
-            torch = asdict(self.torch)
-            document["torch"] = {key: value for key, value in torch.items() if value is not None}
-        return tomli_w.dumps(document)
+        document = write_object(self).items()
+        return tomli_w.dumps({key: value for key, value in document if value not in (None, [])})
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as the documents of ``catalog`` hold it."""
@@ -215,13 +206,6 @@ class LearnedRow:
         )
 
 
-def _parse_torch(table: dict[str, Any]) -> TorchNeeds:
-    for key in ("fits", "judged"):
-        if key in table:
-            table[key] = tuple(table[key])
-    return TorchNeeds(**table)
-
-
 def as_build(row: LearnedRow, build: Build) -> Build:
     """Return what the rules are asked about a package: a build with its code and its toolkit.
 
@@ -269,8 +253,6 @@ def misfit(
         too_new = driver_too_old_for(row, build, without)
         if too_new:
             return f"does not run on {names}: {code}, and {too_new}"
-        if row.unlinked:
-            code += f", and its {' '.join(row.unlinked)} only for parts that the driver would have to link"
         return f"has no code for {names}: {code}"
     return refused
 
@@ -283,7 +265,7 @@ def refused_by_driver(row: LearnedRow, build: Build, gpus: RulesOfGpus) -> str |
     for rules, _ in gpus:
         refused = rules.against_driver(made)
         if refused:
-            cause = f"{made_with(row, made, rules)}, and {refused.message}"
+            cause = f"{made_with(row, made, rules.software)}, and {refused.message}"
             return f"does not run on {rules.driver}: {cause}"
     return None
 
@@ -301,11 +283,11 @@ def driver_too_old_for(row: LearnedRow, build: Build, gpus: RulesOfGpus) -> str:
 def made_with(
     row: LearnedRow,
     made: Build,
-    rules: Rules,
+    software: str,
 ) -> str:
     """Return what a package was made with, as a statement."""
     major, minor = made.toolkit or (0, 0)
-    toolkit = at_least(rules.software, f"{major}.{minor}")
+    toolkit = at_least(software, f"{major}.{minor}")
     # Its METADATA may tell it, and no library.
     return f"{row.witness} is built with {toolkit}" if row.witness else f"it is for {toolkit}"
 

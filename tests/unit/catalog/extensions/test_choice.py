@@ -1,10 +1,5 @@
 """Which file of an extension beside which torch: of a stand-in of its index, with libraries compiled here."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from gpuinstall.api import choose
@@ -13,12 +8,10 @@ from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import (
     Beside,
-    Extension,
-    ExtensionFile,
     list_files,
     load_extensions,
 )
-from gpuinstall.lock.extensions import ExtensionChoice, Surroundings, choose_extension
+from gpuinstall.lock.extensions import Surroundings, choose_extension
 from gpuinstall.lock.target import Target
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan import Plan
@@ -46,7 +39,7 @@ RTX_3090 = ("RTX 3090", "550")
 
 
 @pytest.fixture
-def index() -> Iterator[ExtensionIndex]:
+def index():
     index = ExtensionIndex()
     host = index.host()
     index.url = host.url
@@ -55,12 +48,12 @@ def index() -> Iterator[ExtensionIndex]:
 
 
 def choice(
-    index: ExtensionIndex,
-    folder: Path,
-    machine: tuple[str, str] = RTX_3090,
-    name: str = "flash-attn",
-    form: str = "",
-) -> ExtensionChoice:
+    index,
+    folder,
+    machine=RTX_3090,
+    name="flash-attn",
+    form="",
+):
     """Choose as the command does, with the stand-in in Astral's place."""
     here = surroundings(machine)
     sources = read_sources(None, {}, folder)
@@ -76,7 +69,7 @@ def choice(
         )
 
 
-def extension(index: ExtensionIndex, name: str, form: str = "") -> Extension:
+def extension(index, name, form=""):
     row = load_extensions().rows[name]
     astral = (
         load_extensions()
@@ -86,7 +79,7 @@ def extension(index: ExtensionIndex, name: str, form: str = "") -> Extension:
     return row._replace(sources=(astral,))
 
 
-def surroundings(machine: tuple[str, str]) -> Surroundings:
+def surroundings(machine):
     catalog, there = load_catalog(), machine_in_words((machine[0],), machine[1])
     plan = choose(there, Request(("torch",), python="3.12"), catalog)
     rules = rules_for(there, catalog, {"cuda"})
@@ -95,13 +88,13 @@ def surroundings(machine: tuple[str, str]) -> Surroundings:
     return Surroundings(plan.runnable, [(rules, gpu) for gpu in there.gpus], tags, "2.35")
 
 
-def library(folder: Path, *undefined: str, needs: tuple[str, ...] = CU12, **how: object) -> Path:
+def library(folder, *undefined, needs=CU12, **how):
     """A library of its own, for sm_80 and sm_90 unless told otherwise."""
     file = folder / f"{len(list(folder.glob('*.so')))}.so"
-    return native_library(file, undefined=undefined, needs=needs, **{"code": CODE, **how})  # type: ignore[arg-type]
+    return native_library(file, undefined=undefined, needs=needs, **{"code": CODE, **how})
 
 
-def reasons(found: ExtensionChoice) -> dict[str, str]:
+def reasons(found):
     return {rejection.reason.code: rejection.reason.message for rejection in found.rejected}
 
 
@@ -151,9 +144,9 @@ LIES = {
 }
 
 
-def liar(folder: Path, lie: str) -> Path:
+def liar(folder, lie):
     how: dict[str, object] = {}
-    names: tuple[str, ...] = {
+    names = {
         "another minor": (FROM_2_10, UNTIL_2_11),
         "no torch": (UNTIL_2_8, FROM_2_9, GONE),
         "a newer stable interface": (STABLE_FROM_2_13,),
@@ -164,7 +157,7 @@ def liar(folder: Path, lie: str) -> Path:
         how["needs"] = ("libtorch.so", "libcudart.so.13")
     if lie == "no code for the card":
         how["code"] = fatbin((2, 90, 0)) * 3
-    return library(folder, *names, **how)  # type: ignore[arg-type]
+    return library(folder, *names, **how)
 
 
 @pytest.mark.parametrize("lie", LIES)
@@ -368,7 +361,7 @@ def test_both_forms_of_local_versions_are_understood(local, cuda, torch):
     assert (file.cuda, file.torch, file.cpu) == (cuda, torch, "cpu" in local)
 
 
-def named(local: str) -> ExtensionFile:
+def named(local):
     from packaging.version import Version
 
     from gpuinstall.catalog import Wheel

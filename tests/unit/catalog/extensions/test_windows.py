@@ -1,7 +1,5 @@
 """Which files for Windows are looked at: made in the forms that their publishers use; the pages were not asked live."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -11,25 +9,24 @@ from packaging.version import Version
 
 from gpuinstall.api import choose
 from gpuinstall.base.request import Request
-from gpuinstall.catalog import Build, Wheel, load_catalog
+from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.catalog.extensions import (
     Beside,
     Extension,
-    ExtensionFile,
     ExtensionSource,
     list_files,
     load_extensions,
 )
-from gpuinstall.lock.extensions import ExtensionChoice, Surroundings, choose_extension
+from gpuinstall.lock.extensions import Surroundings, choose_extension
 from gpuinstall.lock.target import Target
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan import Plan
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.row import LearnedRow
-from gpuinstall.wheels.needs import TorchKind, TorchNeeds
+from gpuinstall.wheels.needs import TorchNeeds
 from gpuinstall.words import machine_in_words
-from tests.lab.host import NOT_FOUND, Answer, Host
+from tests.lab.host import NOT_FOUND, Host
 
 # From facts of what users install: the forms are real, the numbers are of several releases.
 NAMES = [
@@ -57,7 +54,7 @@ NAMES = [
 ]
 
 
-def file_named(name: str, filename: str) -> ExtensionFile:
+def file_named(name, filename):
     table = load_extensions()
     [*_, source] = table.rows[name].sources
     package, version, _, tags = parse_wheel_filename(filename)
@@ -74,9 +71,7 @@ def test_the_names_tell_cuda_and_torch(name, filename, cuda, torch):
     assert file.and_newer == ("andhigher" in filename)
 
 
-def chosen(
-    torch: str, files: list[ExtensionFile], row: LearnedRow | None = None
-) -> ExtensionChoice:
+def chosen(torch, files, row=None):
     """Choose among files beside a torch on an RTX 4090; all have the contents of ``row``, or none is to be read."""
     catalog = load_catalog()
     there = machine_in_words(("RTX 4090",), "580.88", os="windows", arch="x86_64")
@@ -91,7 +86,7 @@ def chosen(
     }
     here = Surroundings(plan.runnable, gpus, tags, constraints=constraints)
 
-    def read(file: ExtensionFile, build: Build) -> LearnedRow:
+    def read(file, build):
         assert row, (file, build)
         return row
 
@@ -99,7 +94,7 @@ def chosen(
     return choose_extension(load_extensions().rows[name], files, here, read)
 
 
-def empty_row(*requires: str, kind: TorchKind) -> LearnedRow:
+def empty_row(*requires, kind):
     """What is read of a wheel without GPU code."""
     return LearnedRow(
         package="painter",
@@ -152,7 +147,7 @@ def test_a_file_for_one_torch_without_a_library_for_it_is_none():
 def test_a_source_with_several_releases_has_a_page_for_each():
     pages = []
 
-    def respond(path: str, _headers: dict[str, str]) -> Answer:
+    def respond(path, _headers):
         pages.append(path)
         return NOT_FOUND
 

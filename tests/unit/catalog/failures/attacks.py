@@ -1,45 +1,30 @@
 """Texts made from a pattern that lead a careless one to try in vain, for ever, and how long each takes it."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpuinstall.catalog.failures.observations import load_kinds
-from gpuinstall.catalog.failures.table import (
-    load_advice,
-    load_circumstances,
-    load_failures,
-    load_lookalikes,
-)
-from gpuinstall.catalog.failures.transcript import Pattern
+from gpuinstall.catalog.failures.table import load_circumstances, load_failures, load_lookalikes
 
 TEXT = 2000
 _parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 _CATEGORIES = {"CATEGORY_DIGIT": "1", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "a"}
 
 
-def patterns() -> set[Pattern]:
+def patterns():
     """Every pattern of the table."""
     return {
-        *(
-            sign.pattern
-            for failure in load_failures().values()
-            for sign in failure.signs
-            if sign.pattern
-        ),
+        *(sign.says for failure in load_failures().values() for sign in failure.signs if sign.says),
         *(pattern for kind in load_kinds() for pattern in kind.patterns),
         *(pattern for group in load_circumstances().values() for pattern in group),
-        *(pattern for advice in load_advice().values() for pattern in advice.patterns),
-        *(pattern for other in load_lookalikes() for pattern in other.patterns),
+        *(pattern for other in load_lookalikes() for pattern in other.says),
     }
 
 
-def worst_seconds(pattern: Pattern, enough: float) -> float:
+def worst_seconds(pattern, enough):
     """How long a pattern takes for the worst of its own texts; the best of three where that is over ``enough``."""
     return max(
         _fastest_of_three(pattern.regex, re.sub(r"(\s)\s+", r"\1", text), enough)
@@ -47,19 +32,19 @@ def worst_seconds(pattern: Pattern, enough: float) -> float:
     )
 
 
-def _fastest_of_three(regex: re.Pattern[str], text: str, enough: float) -> float:
+def _fastest_of_three(regex, text, enough):
     took = _seconds(regex, text)
     return took if took < enough else min(took, _seconds(regex, text), _seconds(regex, text))
 
 
-def _seconds(regex: re.Pattern[str], text: str) -> float:
+def _seconds(regex, text):
     start = time.process_time()
     for _ in regex.finditer(text):
         pass
     return time.process_time() - start
 
 
-def attacks(regex: str, length: int) -> Iterator[str]:
+def attacks(regex, length):
     """Repeat each beginning of what the pattern matches, and each part that it lets repeat; complete none."""
     nodes = list(_parser.parse(regex))
     for count in range(1, len(nodes) + 1):
@@ -73,15 +58,15 @@ def attacks(regex: str, length: int) -> Iterator[str]:
                 yield _fill(before + body * 30, length)
 
 
-def _fill(unit: str, length: int) -> str:
+def _fill(unit, length):
     return (unit * (length // len(unit) + 1))[:length]
 
 
-def _sample(nodes: Sequence[Any], branch: int) -> str:
+def _sample(nodes, branch):
     return "".join(_one(str(kind), value, branch) for kind, value in nodes)
 
 
-def _one(kind: str, value: Any, branch: int) -> str:
+def _one(kind, value, branch):
     match kind:
         case "LITERAL":
             return chr(value)
@@ -99,7 +84,7 @@ def _one(kind: str, value: Any, branch: int) -> str:
     return ""
 
 
-def _of_set(items: Sequence[tuple[Any, Any]]) -> str:
+def _of_set(items):
     (first, value), *_ = items
     match str(first):
         case "NEGATE":

@@ -23,12 +23,12 @@ class Answer(NamedTuple):
     text: str
 
     @property
-    def is_right(self) -> bool:
+    def is_right(self):
         """Whether the entry that was named is one of the right ones."""
         return self.named in self.right
 
 
-def answers() -> list[Answer]:
+def answers():
     """Every text to which there is an answer."""
     texts = tomli.loads(HELD_OUT.read_text("utf-8"))["text"]
     found = ((each, classify(each["says"])[:1]) for each in texts)
@@ -39,7 +39,7 @@ def answers() -> list[Answer]:
     ]
 
 
-def silent() -> list[tuple[str, str]]:
+def silent():
     """The entries that are right, with the texts, where there is no answer."""
     texts = tomli.loads(HELD_OUT.read_text("utf-8"))["text"]
     return [(each["is"], each["says"]) for each in texts if not classify(each["says"])]

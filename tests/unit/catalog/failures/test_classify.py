@@ -1,7 +1,5 @@
 """Every failure is recognised from its message and in a log; nothing is recognised in what is healthy."""
 
-from __future__ import annotations
-
 import html
 import json
 import re
@@ -18,11 +16,8 @@ from hypothesis import strategies as st
 from gpuinstall.base.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.catalog.failures.classify import (
-    RecognisedCause,
-    advised,
     cause_of,
     classify,
-    is_of_an_unknown_system,
     lookalikes,
 )
 from gpuinstall.catalog.failures.table import load_failures
@@ -41,11 +36,11 @@ SHARED = {"No devices were found": {"F06", "F07", "F31"}}
 
 
 def machine(
-    *capabilities: str,
-    driver: str | None = None,
-    cuda: str | None = None,
-    environment: Environment | None = None,
-) -> Machine:
+    *capabilities,
+    driver=None,
+    cuda=None,
+    environment=None,
+):
     version = DriverVersion.parse(driver) if driver else None
     gpus = tuple(
         Gpu(index, compute_capability=ComputeCapability.parse(text))
@@ -57,17 +52,17 @@ def machine(
     )
 
 
-def first(text: str, machine: Machine | None = None) -> str | None:
+def first(text, machine=None):
     return next((cause.id for cause in classify(text, machine)), None)
 
 
 @cache
-def causes_of(known: str) -> tuple[RecognisedCause, ...]:
+def causes_of(known):
     """Return what a known text is recognised as; two tests look at each."""
     return classify(known)
 
 
-def wrapped(text: str, width: int) -> str:
+def wrapped(text, width):
     return "\n".join(
         line[at : at + width]
         for line in text.split("\n")
@@ -75,12 +70,12 @@ def wrapped(text: str, width: int) -> str:
     )
 
 
-def between_words(text: str, width: int) -> str:
+def between_words(text, width):
     # A path is one word, and what a colon announces stands beside it.
     return re.sub(rf"([^\n\\]{{{width},}}?[^:]) (?=\S)", r"\1\n", text)
 
 
-def prefixed(prefix: str) -> Callable[[str], str]:
+def prefixed(prefix):
     return lambda text: "\n".join(prefix + line for line in text.split("\n"))
 
 
@@ -190,7 +185,7 @@ def test_each_log_is_understood_however_it_is_broken(every):
     assert {place: cause for place, cause in found.items() if cause != place[1]} == {}
 
 
-def test_nothing_is_recognised_in_a_healthy_log_nor_advised_against():
+def test_nothing_is_recognised_in_a_healthy_log():
     texts = {log.stem: log.read_text(encoding="utf-8") for log in HEALTHY}
 
     assert len(HEALTHY) >= 30
@@ -198,7 +193,6 @@ def test_nothing_is_recognised_in_a_healthy_log_nor_advised_against():
     assert {
         name: causes for name, text in texts.items() if (causes := classify(wrapped(text, 80)))
     } == {}
-    assert {name: advice for name, text in texts.items() if (advice := advised(text))} == {}
 
 
 def test_nothing_is_recognised_in_an_unrelated_line():
@@ -282,16 +276,6 @@ def test_the_first_of_several_failures_is_the_first_answer():
     log = f"No space left on device (os error 28)\n{steps}{NO_KERNEL}\nTesla P100"
 
     assert [cause.id for cause in classify(log)][:2] == ["F70", "F37"]
-
-
-def test_commands_of_a_text_that_names_no_system_are_for_this_one():
-    rows = {
-        "fatal error: Python.h: No such file": True,
-        "Ubuntu 22.04\nfatal error: Python.h: No such file": False,
-        "undefined symbol: __nvJitLinkComplete_12_4": False,
-    }
-
-    assert {text: is_of_an_unknown_system(text, classify(text)) for text in rows} == rows
 
 
 def test_a_fix_is_made_of_the_library_and_of_who_asks_for_it():
@@ -443,41 +427,6 @@ def test_what_follows_from_a_cause_counts_less_than_it():
 def test_what_only_looks_like_a_gpu_fault_is_named_apart(name, identity):
     text = (LOGS / f"healthy-{name}.txt").read_text(encoding="utf-8")
     assert [other.id for other, _ in lookalikes(text)] == [identity]
-
-
-@pytest.mark.parametrize(
-    ("text", "identity"),
-    [
-        ("export LD_LIBRARY_PATH=/usr/local/cuda-12.4/lib64:$LD_LIBRARY_PATH", "ld-library-path"),
-        ("you need nvcc: sudo apt install nvidia-cuda-toolkit", "toolkit-for-torch"),
-        ("run sudo nvidia-smi -r and try again", "reset-in-use"),
-        ("sudo nvidia-smi --gpu-reset -i 0", "reset-in-use"),
-        ("torch sees no GPU, so it is a libcudart mismatch", "libcudart-mismatch"),
-        (
-            "pip install torch --extra-index-url https://download.pytorch.org/whl/cu121",
-            "extra-index",
-        ),
-        ("sudo ln -s /usr/lib/libcudnn.so.8 /usr/lib/libcudnn.so.9", "symlink"),
-        ("apt install cuda-compat-12-4", "cuda-compat-on-geforce"),
-        ("RUN apt-get install -y nvidia-driver-535", "driver-inside-container"),
-        ("install the NVIDIA driver inside WSL", "driver-inside-wsl"),
-        ("compile a newer glibc", "replace-glibc"),
-    ],
-)
-def test_wrong_advice_is_recognised_and_is_no_cause(text, identity):
-    assert [advice.id for advice in advised(text)] == [identity]
-    assert classify(text) == ()
-
-
-def test_advice_is_not_called_wrong_where_it_is_right():
-    text = "The detected CUDA version mismatches the version that was used to compile: install the CUDA toolkit"
-    assert "toolkit-for-torch" in [advice.id for advice in advised(text)]
-    assert advised(text, classify(text)) == ()
-
-
-def test_the_first_causes_own_advice_comes_with_it():
-    causes = classify("undefined symbol: __nvJitLinkComplete_12_4")
-    assert {advice.id for advice in advised("", causes)} == {"ld-library-path", "symlink"}
 
 
 @pytest.mark.parametrize(("message", "cause"), [(NO_KERNEL, "F37"), ("out of memory", None)])

@@ -1,8 +1,5 @@
 """What a line states is read whoever wrote it: each class of observation in many wordings, made by a rule."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from itertools import product
 from string import Template
 
@@ -152,7 +149,7 @@ NODES = (
 )
 
 #: Class of observation, the wordings that state it, and what they may be about.
-FAMILIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+FAMILIES = {
     "missing library cuda/cudnn": ((*LOADERS,), ("libcudnn.so.9", "libcudnn_ops_infer.so.8")),
     "missing library cuda/math": ((*LOADERS,), ("libcublasLt.so.12", "libcudart.so.11.0")),
     "missing library driver/cuda": ((*LOADERS,), ("libcuda.so.1", "libcuda.so")),
@@ -200,7 +197,7 @@ DLL_FAMILIES = {
     "missing library driver/cuda": ("nvcuda.dll",),
 }
 #: Signals and refusals have no names to put in: their sentences in the languages of the systems.
-SENTENCES: dict[str, tuple[str, ...]] = {
+SENTENCES = {
     "signal ill": (
         "Illegal hardware instruction",
         "Instruction illégale",
@@ -550,7 +547,7 @@ MEMORY = (
 )
 
 
-def families() -> Iterator[tuple[str, str]]:
+def families():
     """Yield each class with each of its wordings."""
     for name, (wordings, values) in FAMILIES.items():
         for wording, value in product(wordings, values):
@@ -563,7 +560,7 @@ def families() -> Iterator[tuple[str, str]]:
             yield name, sentence
 
 
-def names_in(text: str) -> set[str]:
+def names_in(text):
     """The names of what a text states."""
     return {observation.name for observation in observe(Transcript(text))}
 

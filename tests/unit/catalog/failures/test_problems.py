@@ -1,7 +1,5 @@
 """One fix for a failure, whoever says it: the table's, for the machine on which it will be applied."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -19,11 +17,8 @@ from gpuinstall.catalog.failures.problems import (
     fix_of,
 )
 from gpuinstall.catalog.failures.table import (
-    Failure,
-    FixTable,
-    ProblemKind,
+    load_cuda_errors,
     load_distributions,
-    load_errors,
     load_failures,
     load_placeholders,
     load_problems,
@@ -78,7 +73,7 @@ def test_probe_verify_and_doctor_give_the_same_fix(place):
     assert [entry for entry, fixes in said.items() if not fixes <= _usable(fixes)] == []
 
 
-def _fixes(failure: Failure, machine: Machine) -> set[str]:
+def _fixes(failure, machine):
     """What the table, probe, verify and doctor say."""
     context = FixContext.of_machine(machine).knowing(**advice_words(PYTHON))
     proof = ProofContext(machine, PYTHON, FoundTorch("3.12.1", venv=True))
@@ -100,7 +95,7 @@ def _fixes(failure: Failure, machine: Machine) -> set[str]:
     }
 
 
-def _usable(fixes: set[str]) -> set[str]:
+def _usable(fixes):
     """Those that say something, with every word filled in."""
     return {text for text in fixes if text and not re.search(r"\{\w+\}", text)}
 
@@ -122,18 +117,18 @@ def test_explain_gives_it_too_where_the_text_does_not_say_of_another_place(place
     assert {said: fixes for said, fixes in explained.items() if fixes != [agreed[said]]} == {}
 
 
-def _context(text: str, machine: Machine) -> FixContext:
+def _context(text, machine):
     """Where a fix is read, with the words that the text itself says."""
     transcript = Transcript(text)
     rows = {
-        row.placeholder: value
+        row.placeholder: passage.expand(row.value)
         for row in reversed(load_readings())
-        if (value := transcript.read(row.pattern, row.value))
+        if (passage := transcript.find(row.says))
     }
     return FixContext.of_machine(machine).knowing(**rows)
 
 
-def _says_where(text: str) -> bool:
+def _says_where(text):
     """Whether a text tells more of where it comes from than the machine does on which it is read."""
     around = (*ORIGINS, *ASKERS, "native-linux", "legacy-gpu")
     circumstances = Circumstances(Transcript(text), None)
@@ -167,7 +162,7 @@ def test_every_problem_and_every_fix_is_well_formed():
     assert [name for name, table in fixes.items() if not can_be_filled_in(table)] == []
 
 
-def is_well_formed(kind: ProblemKind) -> bool:
+def is_well_formed(kind):
     """Whether a problem's code, message and needs are written as all are."""
     return (
         kind.code == kind.code.lower()
@@ -176,7 +171,7 @@ def is_well_formed(kind: ProblemKind) -> bool:
     )
 
 
-def can_be_filled_in(table: FixTable) -> bool:
+def can_be_filled_in(table):
     """Whether a fix is for kinds of machines that exist, and has lines whose words have a default."""
     lines = [line for commands in table.commands.values() for line in commands]
     words = {word for line in lines for word in re.findall(r"\{(.*?)\}", line)}
@@ -188,12 +183,9 @@ def can_be_filled_in(table: FixTable) -> bool:
     )
 
 
-def test_a_number_of_a_library_means_one_code():
-    for library in ("cuda", "nvml"):
-        numbers = [
-            error.number for kind in KINDS for error in kind.errors if error.library == library
-        ]
-        assert sorted(numbers) == sorted(load_errors(library))
+def test_a_number_of_cuda_means_one_code():
+    numbers = [int(number) for kind in KINDS for number in kind.cuda_errors or ()]
+    assert sorted(numbers) == sorted(load_cuda_errors())
 
 
 def test_a_code_or_an_id_that_is_not_in_the_table_is_refused():
@@ -205,9 +197,12 @@ def test_a_code_or_an_id_that_is_not_in_the_table_is_refused():
 
 def test_every_code_of_the_table_is_reported_somewhere():
     package = Path(__file__).resolve().parents[4] / "src" / "gpuinstall"
-    source = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
+    files = [*package.rglob("*.py"), *package.rglob("symptoms.toml")]
+    source = "".join(path.read_text(encoding="utf-8") for path in files)
     silent = [
-        kind.code for kind in KINDS if not (kind.errors or kind.told or f'"{kind.code}"' in source)
+        kind.code
+        for kind in KINDS
+        if not (kind.cuda_errors or kind.told or f'"{kind.code}"' in source)
     ]
     assert silent == []
 

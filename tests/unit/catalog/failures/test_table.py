@@ -1,7 +1,5 @@
 """The table, entry by entry: a healthy text beside it, a fix that names its environment."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 from pathlib import Path
@@ -17,7 +15,6 @@ from gpuinstall.environments.environment import advice_words
 
 LOGS = Path(__file__).resolve().parents[3] / "data" / "logs"
 HEALTHY = tomli.loads((LOGS / "counterparts.toml").read_text("utf-8"))
-PYTHON = Path("/data/envs/it/bin/python")
 CHANGES = re.compile(
     r"\b(uv pip (?:install|uninstall|list|freeze)|conda install|python -m pip|gpuinstall (?:install|doctor|verify))\b"
     r"([^;&|]*)"
@@ -33,7 +30,7 @@ ELSEWHERE = (
 
 
 @pytest.fixture
-def known(tmp_path: Path) -> dict[str, str]:
+def known(tmp_path):
     """The words of an environment that somebody made."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "pyvenv.cfg").touch()
@@ -79,7 +76,7 @@ DISTRIBUTIONS = {
 }
 
 
-def of_distribution(name: str) -> FixContext:
+def of_distribution(name):
     """The context of a Linux machine."""
     return FixContext.of_machine(Machine("linux", "x86_64", distribution=name))
 

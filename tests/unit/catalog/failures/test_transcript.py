@@ -13,6 +13,12 @@ SAYS = Pattern("found no nvidia driver on your system")
 LINE = "RuntimeError: Found no NVIDIA driver on your system. Please check"
 
 
+def quotation(text, pattern=SAYS):
+    passage = Transcript(text).find(pattern)
+    assert passage is not None
+    return passage.quotation
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -45,11 +51,11 @@ def test_a_broken_message_is_found(text):
 
 
 def test_the_evidence_is_the_line_itself():
-    assert Transcript(f"one\n  {LINE}\ntwo").find(SAYS) == LINE
+    assert quotation(f"one\n  {LINE}\ntwo") == LINE
 
 
 def test_the_evidence_of_a_wrapped_message_is_its_lines():
-    assert Transcript("one\nFound no NVIDIA\ndriver on your system\ntwo").find(SAYS) == (
+    assert quotation("one\nFound no NVIDIA\ndriver on your system\ntwo") == (
         "Found no NVIDIA\ndriver on your system"
     )
 
@@ -71,11 +77,9 @@ def test_an_ellipsis_does_not_cross_lines():
 
 def test_of_a_long_text_the_beginning_and_the_end_are_read():
     noise = "step 1 loss 0.1\n" * (LONGEST // 10)
-    assert Transcript(f"{LINE}\n{noise}").find(SAYS) == LINE
-    assert Transcript(f"{noise}{LINE}\n{noise[:100_000]}").find(SAYS) == LINE
-    one_line = Transcript("x" * 3_000_000 + LINE).find(SAYS)
-    assert one_line is not None
-    assert len(one_line) <= 2001
+    assert quotation(f"{LINE}\n{noise}") == LINE
+    assert quotation(f"{noise}{LINE}\n{noise[:100_000]}") == LINE
+    assert len(quotation("x" * 3_000_000 + LINE)) <= 2001
 
 
 @pytest.mark.parametrize(
@@ -116,10 +120,9 @@ def test_alternatives_of_the_table_stand_in_parentheses():
     ],
 )
 def test_a_class_of_signs_keeps_all_its_signs(says, text):
-    assert Transcript(text).find(Pattern(says)) == text
+    assert quotation(text, Pattern(says)) == text
 
 
 @given(st.text())
 def test_no_text_is_too_strange(text):
-    found = Transcript(text).find(SAYS)
-    assert found is None or found
+    Transcript(text).find(SAYS)

@@ -1,10 +1,7 @@
 """The libraries of cuda-compat out of a tar or a folder, and nothing else out of any."""
 
-from __future__ import annotations
-
 import io
 import tarfile
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +19,7 @@ NAMES = {
 
 
 @pytest.fixture
-def libraries(tmp_path: Path) -> Path:
+def libraries(tmp_path):
     """The files of the package: their contents do not count here."""
     folder = tmp_path / "libraries"
     folder.mkdir()
@@ -35,18 +32,18 @@ def libraries(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path):
     folder = tmp_path / "unpacked"
     folder.mkdir()
     return folder
 
 
-def unpacked(archive: Path, place: Path) -> set[str]:
+def unpacked(archive, place):
     unpack_libraries(archive, place)
     return {path.name for path in place.iterdir()}
 
 
-def fault(archive: Path, place: Path) -> InstallationError:
+def fault(archive, place):
     with pytest.raises(InstallationError) as raised:
         unpack_libraries(archive, place)
     return raised.value
@@ -120,3 +117,19 @@ def test_what_has_no_libcuda_is_refused(tmp_path, place):
 
     for archive in (tmp_path / "empty", text):
         assert fault(archive, place).code == "cuda-compat-archive"
+
+
+@pytest.mark.parametrize(
+    ("size", "reason"), [(6 << 30, "unpacks to more than 2 GiB"), (-1024, "is no complete tar")]
+)
+def test_a_size_without_bounds_ends_before_it_is_unpacked(size, reason, tmp_path, place):
+    archive = tmp_path / "endless.tar"
+    header = bytearray(tarfile.TarInfo("README").tobuf(tarfile.GNU_FORMAT))
+    # The field of a size that has no octal form: eight bytes of it, or its complement.
+    header[124:136] = (b"\x80" if size > 0 else b"\xff") + size.to_bytes(11, "big", signed=True)
+    header[148:156] = b"%06o\0 " % (sum(header[:148]) + sum(header[156:512]) + 8 * ord(" "))
+    with archive.open("wb") as file:
+        file.write(header)
+        file.truncate(max(size, 1024))
+
+    assert reason in str(fault(archive, place))

@@ -1,7 +1,5 @@
 """Where the archive of cuda-compat is: what manifests of NVIDIA's redistributables list."""
 
-from __future__ import annotations
-
 import json
 
 from gpuinstall.environments.cuda_compat.package import CompatArchive, listed_archive
@@ -10,12 +8,12 @@ MANIFEST = "https://index.example/compute/cuda/redist/redistrib_13.3.0.json"
 SHA256 = "39a959840ed06b37ccde9b84c083babe415160c6907517cefc463da6d7dc2342"
 
 
-def listing(entry: object, platform: str = "linux-x86_64", **facts: str) -> str:
+def listing(entry, platform="linux-x86_64", **facts):
     component = {"license": "NVIDIA Driver", "version": "610.43.02", platform: entry, **facts}
     return json.dumps({"release_label": "13.3.0", "cuda_compat": component})
 
 
-def file(name: str, sha256: str = SHA256) -> dict[str, str]:
+def file(name, sha256=SHA256):
     return {"relative_path": f"cuda_compat/{name}", "sha256": sha256, "size": "101285400"}
 
 

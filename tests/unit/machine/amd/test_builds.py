@@ -1,9 +1,5 @@
 """AMD's builds against the table of the index: every torch, tag and chip, written down here a second time."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from gpuinstall.api import choose
@@ -40,8 +36,8 @@ CHIPS = sorted(
 )
 
 
-def amd(*chips: str, os: str = "linux", kernel: str | None = None) -> Machine:
-    gpus: list[dict[str, Any]] = [
+def amd(*chips, os="linux", kernel=None):
+    gpus = [
         {"index": index, "vendor": "amd", "architecture": chip, "compute_capability": None}
         for index, chip in enumerate(chips)
     ]

@@ -1,12 +1,8 @@
 """A lock for AMD's GPUs, made by uv of an index that has other makers' builds too; exported, and put to the proof."""
 
-from __future__ import annotations
-
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import uv
@@ -18,8 +14,6 @@ from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.request import Request
 from gpuinstall.export.dockerfile import dockerfile
 from gpuinstall.lock.fit import Fit, best, fit
-from gpuinstall.lock.folder_request import FolderRequest
-from gpuinstall.lock.lock import Lock
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.target import Target
 from gpuinstall.lock.write import LockOptions, write_locks
@@ -40,7 +34,7 @@ REQUEST = Request(python=PYTHON)
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Lock]]:
+def made(tmp_path, monkeypatch):
     """The locks of a machine with AMD's GPU and of the targets for NVIDIA's and the CPU, of one index."""
     for tag in ("rocm7.2", "cu130", "cpu"):
         make_wheel(tmp_path / "index" / "whl" / tag, "torch", f"2.11.0+{tag}", TAGS)
@@ -62,10 +56,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Lock]
         with open_session(
             read_sources(index.torch_index, index.environment(), tmp_path), SilentReporter()
         ) as session:
-            yield [
-                written.lock
-                for written in write_locks(LockOptions(tmp_path, asked, FolderRequest()), session)
-            ]
+            yield [written.lock for written in write_locks(LockOptions(tmp_path, asked), session)]
 
 
 def test_each_machine_takes_its_makers_lock_and_plain_uv_installs_it(made, tmp_path):
@@ -75,7 +66,7 @@ def test_each_machine_takes_its_makers_lock_and_plain_uv_installs_it(made, tmp_p
     assert (rocm.name, rocm.versions["torch"]) == ("pylock.rocm7-2.toml", "2.11.0+rocm7.2")
     assert "/whl/rocm7.2/" in rocm.files[0].url
     assert rocm.files[0].sha256
-    assert "gfx1100" in rocm.evidence["architectures"]
+    assert "gfx1100" in rocm.record.architectures
     fits = [fit(lock, amd("gfx1100"), REQUEST, catalog) for lock in made]
     found = best(fits, amd("gfx1100"), REQUEST, catalog)
     assert found is not None

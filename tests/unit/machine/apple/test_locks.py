@@ -1,12 +1,8 @@
 """A lock for Macs, made by uv of an index that has other makers' builds too; installed as uv would on a Mac; proven."""
 
-from __future__ import annotations
-
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import uv
@@ -18,8 +14,6 @@ from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.request import Request
 from gpuinstall.lock.cover import cover
 from gpuinstall.lock.fit import Fit, fit
-from gpuinstall.lock.folder_request import FolderRequest
-from gpuinstall.lock.lock import Lock
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.target import Target
 from gpuinstall.lock.write import LockOptions, write_locks
@@ -40,7 +34,7 @@ MAC = machine_in_words(("M3 Max",))
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Lock]]:
+def made(tmp_path, monkeypatch):
     """The locks of a Mac and of a target for NVIDIA's GPUs, of one index."""
     make_wheel(
         tmp_path / "index" / "whl" / "cpu", "torch", "2.11.0", f"{CPYTHON}-macosx_11_0_arm64"
@@ -75,10 +69,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Lock]
         with open_session(
             read_sources(index.torch_index, index.environment(), tmp_path), SilentReporter()
         ) as session:
-            yield [
-                written.lock
-                for written in write_locks(LockOptions(tmp_path, asked, FolderRequest()), session)
-            ]
+            yield [written.lock for written in write_locks(LockOptions(tmp_path, asked), session)]
 
 
 def test_a_macs_lock_serves_its_gpu_and_uv_takes_it_for_macs_alone(made, tmp_path):
@@ -87,7 +78,7 @@ def test_a_macs_lock_serves_its_gpu_and_uv_takes_it_for_macs_alone(made, tmp_pat
     assert (mac.name, mac.versions["torch"]) == ("pylock.cpu-macos-arm64.toml", "2.11.0")
     assert "macosx_11_0_arm64" in mac.files[0].url
     assert mac.files[0].sha256
-    assert mac.evidence["floors"] == {"macos": "14.0"}
+    assert mac.record.floors == {"macos": "14.0"}
     found = fit(mac, MAC, REQUEST, frozen_catalog())
     assert isinstance(found, Fit)
     assert found.plan.status == "ok"

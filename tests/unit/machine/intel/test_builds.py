@@ -1,7 +1,5 @@
 """Intel's builds against the hardware that torch's documentation names: every torch, platform and chip."""
 
-from __future__ import annotations
-
 import pytest
 
 from gpuinstall.api import choose
@@ -50,6 +48,6 @@ def test_a_chip_that_torch_is_not_for_is_refused_by_name():
     assert (plan.exit_code, plan.reasons[0].code) == (3, "no-build-ever")
 
 
-def intel(chip: str, os: str = "linux") -> Machine:
+def intel(chip, os="linux"):
     """A machine with one GPU of Intel's."""
     return Machine(os, "x86_64", gpus=(Gpu(0, vendor="intel", architecture=f"xe {chip}.0"),))

@@ -4,20 +4,16 @@
 machine around them is made up here.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from gpuinstall.api import Refusal, choose
+from gpuinstall.api import choose
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.machine.probe import read_machine
-from gpuinstall.plan import Plan
 from gpuinstall.verify.devices import device_targets
 from gpuinstall.words import machine_in_words
 from tests.frozen import frozen_catalog
@@ -40,9 +36,7 @@ DOCKER = {
 LOADER = {"/usr/lib/x86_64-linux-gnu/libze_loader.so.1": ""}
 
 
-def arc(
-    number: int, device: str, driver: str | None = "xe", node: str | None = "open"
-) -> dict[str, str]:
+def arc(number, device, driver="xe", node="open"):
     """A GPU of Intel's on the bus, with its render node."""
     files = card(number, f"8086:{device}", driver)
     if node is None:
@@ -222,13 +216,13 @@ def test_a_machine_in_words_needs_no_driver(name, chip):
     assert outcome(planned(machine)) == "2.15.0+xpu"
 
 
-def read(folder: Path, files: Mapping[str, str]) -> Machine:
+def read(folder, files):
     return read_machine(source=recording(folder, NO_NVIDIA, files))
 
 
-def planned(machine: Machine, backend: str | None = None) -> Plan | Refusal:
+def planned(machine, backend=None):
     return choose(machine, Request(backend=backend), frozen_catalog())
 
 
-def outcome(plan: Plan | Refusal) -> str:
+def outcome(plan):
     return plan.choice.build.name if plan.choice else plan.reasons[0].code

@@ -1,11 +1,8 @@
 """Whether a forward-compatibility libcuda counts: decided by cards, versions and the answers of both libcudas."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import Machine
 from gpuinstall.base.versions import CudaVersion
 from gpuinstall.machine.nvidia.compat import compat_rejection
 from gpuinstall.machine.nvidia.libraries import CudaDevice, LibcudaFacts
@@ -20,11 +17,11 @@ A100 = machine("A100", driver="550.163.01")
 
 
 def code(
-    on: Machine = A100,
-    system: LibcudaFacts = SYSTEM,
-    above: LibcudaFacts = ABOVE,
-    **environ: str,
-) -> str | None:
+    on=A100,
+    system=SYSTEM,
+    above=ABOVE,
+    **environ,
+):
     reason = compat_rejection(on, system, above, frozen_catalog().drivers, environ)
     return reason and reason.code
 
@@ -59,7 +56,7 @@ def test_it_counts_only_if_nothing_speaks_against_it():
         ("a GPU less", code(above=replace(ABOVE, devices=DEVICES[:1])), "cuda-compat-misses-gpu"),
         (
             "not loaded",
-            code(above=LibcudaFacts(fault="unloadable", error="GLIBC_2.99 not found")),
+            code(above=LibcudaFacts(fault="missing", error="GLIBC_2.99 not found")),
             "cuda-compat-unloadable",
         ),
         (

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -8,9 +6,8 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine, MigDevice
 from gpuinstall.base.process import Finished
 from gpuinstall.catalog.failures.problems import FixContext
-from gpuinstall.machine.nvidia.cuda_causes import known_cause
 from gpuinstall.machine.nvidia.preflight import (
-    PreflightFinding,
+    GpuTrial,
     judge_trial,
     problems_of,
     proofs_of,
@@ -25,11 +22,11 @@ HERE = FixContext.of_machine(MACHINE)
 JOB = {"SLURM_JOB_ID": "42"}
 
 
-def visible(machine: Machine, environ: dict[str, str]) -> list[str]:
+def visible(machine, environ):
     return [visible for _, visible in trials(machine, environ)]
 
 
-def answered(**answer: object) -> PreflightFinding:
+def answered(**answer):
     return judge_trial(
         ALONE, MACHINE, Finished((), 0, json.dumps({"path": "libcuda.so.1"} | answer), "")
     )
@@ -94,55 +91,20 @@ def test_what_the_probe_found_broken_is_not_tried():
         ({"call": "cuDevicePrimaryCtxRetain", "status": 46}, "unproven"),
         ({"call": "cuModuleLoadData", "status": 500}, "unproven"),
         ({"call": "cuInit", "status": 500}, "failed"),
-        (
-            {
-                "call": "cuMemAlloc_v2",
-                "status": 2,
-                "instead": {"call": "cuMemAlloc_v2", "status": 2},
-            },
-            "unproven",
-        ),
-        ({"call": "cuModuleLoadData", "status": 2, "instead": {"wrong": 0}}, "memory-only"),
-        ({"call": "cuModuleLoadData", "status": 2, "instead": {"wrong": 1}}, "failed"),
-        (
-            {"call": "cuInit", "status": 2, "instead": {"call": "cuMemAlloc_v2", "status": 201}},
-            "failed",
-        ),
-        ({"call": "cuModuleLoadData", "status": 221, "instead": {"wrong": 0}}, "memory-only"),
-        ({"call": "cuModuleLoadData", "status": 221, "instead": {"wrong": 5}}, "failed"),
-        (
-            {
-                "call": "cuModuleLoadData",
-                "status": 222,
-                "instead": {"call": "cuMemAlloc_v2", "status": 2},
-            },
-            "unproven",
-        ),
-        (
-            {
-                "call": "cuModuleLoadData",
-                "status": 223,
-                "instead": {"call": "cuMemcpyDtoH_v2", "status": 214},
-            },
-            "failed",
-        ),
+        ({"call": "cuMemAlloc_v2", "status": 2}, "unproven"),
+        ({"call": "cuModuleLoadData", "status": 221}, "unproven"),
+        ({"call": "cuInit", "status": 2}, "failed"),
     ],
 )
 def test_an_answer_becomes_an_outcome(answer, outcome):
     assert answered(**answer).outcome == outcome
 
 
-def test_a_fault_found_by_memory_is_told_as_its_own():
-    found = answered(
-        call="cuModuleLoadData", status=223, instead={"call": "cuMemcpyDtoH_v2", "status": 214}
-    )
-    assert found.cause == known_cause("gpu-memory-faulty")
-
-
 def test_a_library_that_cannot_be_loaded_is_said_in_the_loaders_words():
-    found = answered(path=None, error="libcuda.so.1: cannot open shared object file")
-    assert (found.cause, found.facts) == (
-        known_cause("libcuda-missing"),
+    found = answered(fault="missing", error="libcuda.so.1: cannot open shared object file")
+    (problem,) = problems_of([found], HERE)
+    assert (problem.code, problem.evidence) == (
+        "libcuda-missing",
         "libcuda.so.1: cannot open shared object file",
     )
 
@@ -150,23 +112,20 @@ def test_a_library_that_cannot_be_loaded_is_said_in_the_loaders_words():
 def test_a_gpu_is_as_good_as_its_worst_slice():
     outcomes: list[tuple[int, ProofOutcome]] = [
         (0, "proven"),
-        (1, "memory-only"),
+        (1, "unproven"),
         (1, "failed"),
         (1, "proven"),
     ]
-    findings = [PreflightFinding(index, outcome) for index, outcome in outcomes]
+    findings = [GpuTrial(index, outcome) for index, outcome in outcomes]
     assert proofs_of(findings) == (GpuProof(0, "proven"), GpuProof(1, "failed"))
 
 
 def test_what_stops_every_card_at_the_start_is_the_machines_problem():
-    stuck = [
-        PreflightFinding(index, "failed", known_cause("driver-hangs"), "no answer", at_start=True)
-        for index in range(2)
-    ]
+    stuck = [judge_trial(Gpu(index), MACHINE, Finished((), None, "", "")) for index in range(2)]
     assert [problem.gpus for problem in problems_of(stuck, HERE)] == [()]
-    assert [
-        problem.gpus for problem in problems_of([*stuck, PreflightFinding(2, "proven")], HERE)
-    ] == [(0, 1)]
+    assert [problem.gpus for problem in problems_of([*stuck, GpuTrial(2, "proven")], HERE)] == [
+        (0, 1)
+    ]
 
 
 def test_the_document_names_each_gpu_and_its_outcome():
@@ -189,7 +148,6 @@ def test_the_document_names_each_gpu_and_its_outcome():
         (["proven", "proven"], "a kernel ran on both GPUs"),
         (["proven"] * 8, "a kernel ran on all 8 GPUs"),
         (["proven", "failed", "proven"], "a kernel ran on GPUs 0 and 2 · failed: GPU 1"),
-        (["memory-only", "unproven"], "memory was set and read back on GPU 0 · not proven: GPU 1"),
         ([], ""),
     ],
 )

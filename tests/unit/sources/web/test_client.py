@@ -1,15 +1,11 @@
 """The client against real hosts on loopback."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -24,10 +20,10 @@ FILE = b"wheel" * CHUNK
 
 
 @pytest.fixture
-def host() -> Iterator[Host]:
+def host():
     """A host with a page, a file, and paths that answer badly."""
 
-    def respond(path: str, headers: dict[str, str]) -> Answer:
+    def respond(path, headers):
         match path:
             case "/page/":
                 return Answer(200, "Fenêtre".encode(), "text/html")
@@ -49,13 +45,13 @@ def host() -> Iterator[Host]:
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
+def client(tmp_path):
     """A client with a cache of its own."""
     with Client(cache=tmp_path / "cache") as client:
         yield client
 
 
-def _nobody() -> str:
+def _nobody():
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"http://127.0.0.1:{server.getsockname()[1]}"
 
@@ -177,7 +173,7 @@ def test_silent_host_is_found_out_once_for_all_threads(client, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def certificate(tmp_path_factory):
     """A certificate for loopback that signs itself, with its key."""
     if shutil.which("openssl") is None:
         pytest.skip("no openssl to make a certificate with")

@@ -1,14 +1,10 @@
 """The client against hosts on loopback that mean ill, with little patience."""
 
-from __future__ import annotations
-
 import socket
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from email.utils import formatdate
-from pathlib import Path
 
 import pytest
 
@@ -22,39 +18,39 @@ PATIENCE = Patience(silence=0.4, floor=1000)
 FILE = b"wheel" * 1000
 
 
-def drip(sent: bytes) -> Iterator[bytes]:
+def drip(sent):
     for position in range(len(sent)):
         yield sent[position : position + 1]
         time.sleep(0.1)
 
 
-def stall(sent: bytes) -> Iterator[bytes]:
+def stall(sent):
     yield sent[:10]
     time.sleep(20)
 
 
-def endless(sent: bytes) -> Iterator[bytes]:
+def endless(sent):
     while True:
         yield sent * 100
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
+def client(tmp_path):
     with Client(cache=tmp_path / "cache", patience=PATIENCE) as client:
         yield client
 
 
 @contextmanager
-def host(respond: Callable[[str, dict[str, str]], Answer]) -> Iterator[Host]:
+def host(respond):
     served = Host("hostile", respond)
     yield served
     served.close()
 
 
-def sending(
-    pieces: Callable[[bytes], Iterator[bytes]], length: int = len(FILE)
-) -> Callable[..., Answer]:
-    return lambda *_: Answer(200, FILE, "text/html", {"Content-Length": str(length)}, pieces)
+def sending(pieces, length=None):
+    return lambda *_: Answer(
+        200, FILE, "text/html", {"Content-Length": str(length or len(FILE))}, pieces
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,7 +77,7 @@ def test_a_page_without_end_is_given_up(client, monkeypatch):
 
 
 def test_a_page_that_keeps_the_pace_for_ever_is_given_up(client):
-    def steadily(sent: bytes) -> Iterator[bytes]:
+    def steadily(sent):
         while True:
             yield sent
             time.sleep(0.05)

@@ -1,16 +1,12 @@
 """The relay between hosts on loopback and whoever fetches from it: the bytes are the file's, or none of them count."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 import requests
@@ -21,8 +17,6 @@ from gpuinstall.sources.web.relay import Relay
 from tests.lab.host import Answer, Host
 from tests.lab.pace import within
 
-Respond = Callable[[str, dict[str, str]], Answer]
-
 PATIENCE = Patience(silence=0.4, floor=1000)
 NAME = "torch-2.14.1+cu126-py3-none-any.whl"
 SMALL = os.urandom(100_000)
@@ -32,16 +26,16 @@ LARGE = os.urandom(2_000_000)
 class Passed:
     """A relay before a host, and what was counted of the file."""
 
-    def __init__(self, client: Client, respond: Respond):
+    def __init__(self, client, respond):
         self.counted: Counter[str] = Counter()
         self.host = Host("files", respond)
         self.hashes: dict[str, str] = {}
         self.relay = Relay(client, self.count, self.hashes.__setitem__)
 
-    def count(self, part: str, size: int):
+    def count(self, part, size):
         self.counted[part] += size
 
-    def fetch(self, size: int | None = None, *, hashed: bool = False, times: int = 1) -> bytes:
+    def fetch(self, size=None, *, hashed=False, times=1):
         """Fetch the file as uv does: again where it breaks off; fail where it cannot be had."""
         address = self.relay.address(f"{self.host.url}/{NAME}", NAME, size, hashed=hashed)
         for _ in range(times - 1):
@@ -50,22 +44,22 @@ class Passed:
         return get(address)
 
     @property
-    def sent(self) -> int:
+    def sent(self):
         return sum(asked.sent for asked in self.host.log)
 
 
-def get(address: str) -> bytes:
+def get(address):
     answer = requests.get(address, timeout=10, allow_redirects=False)
     answer.raise_for_status()
     return answer.content
 
 
 @pytest.fixture
-def passed(tmp_path: Path) -> Iterator[Callable[..., Passed]]:
+def passed(tmp_path):
     begun: list[Passed] = []
     with Client(cache=tmp_path, patience=PATIENCE) as client:
 
-        def begin(respond: Respond) -> Passed:
+        def begin(respond):
             begun.append(Passed(client, respond))
             begun[-1].relay.__enter__()
             return begun[-1]
@@ -76,11 +70,11 @@ def passed(tmp_path: Path) -> Iterator[Callable[..., Passed]]:
             each.host.close()
 
 
-def serving(body: bytes) -> Respond:
+def serving(body):
     return lambda *_: Answer(200, body)
 
 
-def sending(body: bytes, pieces: Callable[[bytes], Iterator[bytes]], **headers: str) -> Respond:
+def sending(body, pieces, **headers):
     return lambda *_: Answer(
         200,
         body,
@@ -108,7 +102,7 @@ def test_a_file_whose_hash_is_known_is_not_hashed_again(passed):
 def test_a_transfer_that_breaks_off_is_made_again(passed):
     whole = iter([False, True])
 
-    def once(body: bytes) -> Iterator[bytes]:
+    def once(body):
         yield body if next(whole) else body[:500]
 
     way = passed(lambda *_: Answer(200, SMALL, headers={"Connection": "close"}, pieces=once))
@@ -117,18 +111,18 @@ def test_a_transfer_that_breaks_off_is_made_again(passed):
     assert way.relay.failure is not None
 
 
-def drip(body: bytes) -> Iterator[bytes]:
+def drip(body):
     for position in range(len(body)):
         yield body[position : position + 1]
         time.sleep(0.1)
 
 
-def stall(body: bytes) -> Iterator[bytes]:
+def stall(body):
     yield body[:10]
     time.sleep(20)
 
 
-def endless(body: bytes) -> Iterator[bytes]:
+def endless(body):
     while True:
         yield body
 
@@ -207,7 +201,7 @@ def test_nobody_guesses_an_address_and_nothing_else_is_passed_on(
 
 
 @contextmanager
-def closed_after(seconds: float, way: Passed) -> Iterator[None]:
+def closed_after(seconds, way):
     timer = threading.Timer(seconds, way.relay.__exit__)
     timer.start()
     yield
@@ -215,7 +209,7 @@ def closed_after(seconds: float, way: Passed) -> Iterator[None]:
 
 
 def test_a_relay_that_is_closed_ends_its_transfers(passed):
-    def steadily(body: bytes) -> Iterator[bytes]:
+    def steadily(body):
         for start in range(0, len(body), 1000):
             yield body[start : start + 1000]
             time.sleep(0.05)

@@ -1,9 +1,6 @@
 """What a wheel on this disk says of itself, and whether a package runs beside a torch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from packaging.utils import parse_wheel_filename
@@ -17,7 +14,7 @@ from gpuinstall.machine.vendors import rules_for
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.reader import Reader
-from gpuinstall.wheels.learned.row import LearnedRow, misfit
+from gpuinstall.wheels.learned.row import misfit
 from gpuinstall.wheels.learned.store import LearnedStore
 from gpuinstall.wheels.ranges import WheelError
 from gpuinstall.words import machine_in_words
@@ -28,7 +25,7 @@ from tests.unit.wheels.learned.test_store import ROW
 CU130 = Build(Version("2.9.0"), Backend("cuda", "13.0"), "linux", "x86_64", toolkit=(13, 0))
 
 
-def torch_wheel(folder: Path, version: str, versions: str) -> Wheel:
+def torch_wheel(folder, version, versions):
     """Make a wheel of torch with this ``torch/version.py``."""
     path = make_wheel(
         folder,
@@ -41,7 +38,7 @@ def torch_wheel(folder: Path, version: str, versions: str) -> Wheel:
     return Wheel("torch", parsed, path.name, path.as_uri(), tags)
 
 
-def read(folder: Path, version: str, versions: str) -> LearnedRow:
+def read(folder, version, versions):
     """Read a wheel of torch with this ``torch/version.py``."""
     wheel = torch_wheel(folder, version, versions)
     build = replace(CU130, unread=(wheel,))

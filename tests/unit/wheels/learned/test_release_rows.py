@@ -48,7 +48,7 @@ def test_what_is_put_into_builds_toml_is_loaded_from_it():
     assert sorted(new) == ["9.1.0+cu139", "9.1.0+cu140"]
     assert new["9.1.0+cu139"].on_default_index
     assert (new["9.1.0+cu140"].code, new["9.1.0+cu140"].pythons) == (NEW.architectures, ("3.12",))
-    assert rows.releases["9.1.0"]["triton"] == "~=3.9.0"
+    assert rows.releases["9.1.0"].triton == "~=3.9.0"
     assert extended(after, additions([], load_catalog())) == after
 
 

@@ -1,0 +1,111 @@
+"""What shows that something is wrong, as rows of ``symptoms.toml``, and the findings that they make. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import cast
+
+from gpuinstall.base.codec import read
+from gpuinstall.base.finding import Finding
+from gpuinstall.base.values import dataclass
+from gpuinstall.catalog.failures.problems import FixContext, finding_for
+from gpuinstall.catalog.failures.table import load_problems
+from gpuinstall.machine.prober import format_gpus
+
+KnownFacts = Mapping[str, object]
+"""Facts by their names: one holds unless it is empty, and its value is a word of messages and fixes."""
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """A row: what is wrong, and by which circumstances it shows."""
+
+    code: str
+    when: tuple[str, ...] = ()
+    """All of them hold."""
+    either: tuple[str, ...] = ()
+    """One of them holds, if there are any."""
+    unless: tuple[str, ...] = ()
+    """None of them holds."""
+    message: str | None = None
+    """With the names of circumstances in braces; None: the table of failures', as is ``why``."""
+    why: str | None = None
+    like: str | None = None
+    """The code whose entry and fixes are meant, if it is another."""
+    near: tuple[str, ...] = ()
+    """The keys of a closer fix."""
+    gpus: str | None = None
+    """The circumstance that holds the indices of the GPUs it is about."""
+    blocking: bool = True
+
+    def holds(self, circumstances: KnownFacts) -> bool:
+        """Whether it shows."""
+
+        def hold(names: tuple[str, ...]) -> list[bool]:
+            return [bool(circumstances.get(name)) for name in names]
+
+        is_either = not self.either or any(hold(self.either))
+        return is_either and all(hold(self.when)) and not any(hold(self.unless))
+
+
+@cache
+def _load() -> Mapping[str, tuple[Symptom, ...]]:
+    import tomli
+
+    text = Path(__file__).with_name("symptoms.toml").read_text(encoding="utf-8")
+    table: Mapping[str, tuple[Symptom, ...]]
+    table = read(dict[str, tuple[Symptom, ...]], tomli.loads(text), "symptoms")
+    return table
+
+
+def symptoms(subject: str, circumstances: KnownFacts) -> Iterator[Symptom]:
+    """Yield the rows of a subject that hold."""
+    for symptom in _load()[subject]:
+        if symptom.holds(circumstances):
+            yield symptom
+
+
+def finding_of(
+    symptom: Symptom,
+    circumstances: KnownFacts,
+    context: FixContext,
+    *,
+    gpus: tuple[int, ...] = (),
+    evidence: str | None = None,
+    legacy: bool = False,
+) -> Finding:
+    """Return a symptom as a finding about these GPUs, or about the whole machine."""
+    if symptom.gpus:
+        gpus = cast("tuple[int, ...]", circumstances[symptom.gpus])
+    kind = load_problems()[symptom.code]
+    numbers = ",".join(map(str, gpus)) or "<gpu>"
+    words = {**circumstances, "gpu": numbers, "where": format_gpus(gpus)}
+    message = symptom.message or kind.message
+    why = symptom.why or kind.why
+    finding = finding_for(
+        symptom.like or symptom.code,
+        message.format_map(words),
+        context.near(*symptom.near).knowing(**words),
+        why=why.format_map(words) or None,
+        evidence=evidence if symptom.blocking else None,
+        gpus=gpus,
+        blocking=symptom.blocking,
+        legacy=legacy,
+    )
+    return replace(finding, code=symptom.code)
+
+
+def findings_of(
+    subject: str,
+    circumstances: KnownFacts,
+    context: FixContext,
+    evidence: str | None = None,
+) -> tuple[Finding, ...]:
+    """Return the findings of all rows of a subject that hold."""
+    return tuple(
+        finding_of(symptom, circumstances, context, evidence=evidence)
+        for symptom in symptoms(subject, circumstances)
+    )

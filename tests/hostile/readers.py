@@ -1,0 +1,206 @@
+"""Every reader of what a stranger may have written, fed with damaged documents: it reads them, or says why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from gpuinstall.base.errors import GpuInstallError
+from gpuinstall.base.files import parse_json, parse_toml
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.catalog.failures.classify import classify
+from gpuinstall.catalog.pages import parse_names, parse_page, parse_sources
+from gpuinstall.environments.environment import NAME, read_marker
+from gpuinstall.lock.declaration import parse_project, read_inputs
+from gpuinstall.lock.fit import fit
+from gpuinstall.lock.lock import parse
+from gpuinstall.lock.request import machine_for_target
+from gpuinstall.lock.target import Target
+from gpuinstall.sources.configuration import parse_pip_file, uv_settings
+from gpuinstall.sources.web import Page
+from tests.frozen import frozen_catalog
+from tests.lab.bounded import Case, highest, too_much
+from tests.unit.install.environments import lock_text
+
+Reader = Callable[[str], object]
+
+PAGES: dict[str, Callable[..., object]] = {
+    "wheels": parse_page.__wrapped__,
+    "sources": partial(parse_sources.__wrapped__, package="torch"),
+    "names": parse_names,
+}
+"""Without their memory, which would keep every page."""
+SECONDS = 5.0
+"""The longest that one document may take, of the processor's time."""
+WEIRD = (
+    "\0",
+    "\n",
+    *["[", "]]", "{", '"', "../", "%2f", "😀", "-1", "null", "NaN", "1e999", "#", "=", "<a"],
+    "9" * 300,
+)
+PAGE = (
+    '<a href="torch-2.14.1-cp312-cp312-linux_x86_64.whl#sha256=00" data-core-metadata="true">x</a>\n'
+    * 3
+)
+PEP691 = json.dumps(
+    {"files": [{"filename": "torch-1-py3-none-any.whl", "url": "x", "hashes": {}, "size": 3}]}
+)
+JSON = "application/vnd.pypi.simple.v1+json"
+MACHINE = json.dumps(
+    {
+        "schema": "gpuinstall.machine/1",
+        "os": "linux",
+        "arch": "x86_64",
+        "gpus": [{"index": 0, "name": "A100", "compute_capability": "8.0", "memory_mib": 1}],
+        "driver": {"version": "535.1", "cuda": "12.2"},
+    }
+)
+LONG = 49_000_000
+"""Just below what a page of an index may be, the longest document that is read."""
+COSTLY: dict[str, tuple[str, str, str]] = {
+    "nested lists": ("", "[", ""),
+    "nested objects": ("", '{"a":', ""),
+    "lists": ('{"files":[', "[],", "[]]}"),
+    "objects": ('{"files":[', '{"":0},', "{}]}"),
+    "numbers": ('{"files":[', "-9,", "0]}"),
+    "strings": ('{"files":[', '"ab",', "0]}"),
+    "a number": ('{"files":', "9", "}"),
+    "long numbers": ('{"files":[', "9" * 4299 + ",", "0]}"),
+    "a string": ('{"files":"', "a", '"}'),
+    "a wide string": ('{"files":"😀', "a", '"}'),
+    "escapes": ('{"files":"', "\\u0041", '"}'),
+    "keys": ('{"files":[],"a":0', ',"%x":0', "}"),
+}
+"""Documents that take much of what reads them: how each begins, what repeats, and how it ends."""
+LOG = (
+    "RuntimeError: CUDA error: no kernel image is available for execution on the device\n- libcudart.so.12\n"
+    * 5
+)
+
+
+def fuzzed(folder, seconds, name):
+    """Have one reader read damaged documents; what it raises must be an error of its own."""
+    own = folder / name.replace(" ", "-")
+    own.mkdir()
+    read, seed, foreseen = known_readers(own)[name]
+    chance, until, tried, worst, fault = random.Random(name), time.monotonic() + seconds, 0, 0.0, ""
+    while time.monotonic() < until and not fault:
+        text, start = _damaged(seed, chance), time.process_time()
+        try:
+            read(text)
+        except foreseen:
+            pass
+        except Exception as error:  # noqa: BLE001  what nobody foresaw is what is looked for
+            fault = f"{type(error).__name__}: {error} for {text[:200]!r}"
+        took = time.process_time() - start
+        tried, worst = tried + 1, max(worst, took)
+        fault = fault or (f"{took:.1f} s for {len(text)} characters" if took > SECONDS else "")
+    return Case(f"{name}, {tried} documents", fault, worst, highest(os.getpid()))
+
+
+def costing(name):
+    """Have every reader of JSON read a long document; it may take a few seconds and 300 MB, itself included."""
+    head, unit, tail = COSTLY[name]
+    middle = (
+        "".join(unit % n for n in range(LONG // 9)) if "%" in unit else unit * (LONG // len(unit))
+    )
+    text = f"{head}{middle}{tail}"
+    reset = Path("/proc/self/clear_refs")
+    if reset.exists():
+        reset.write_text("5")  # the highest of before is forgotten
+    readers_of_json = {name: _page(read, JSON) for name, read in PAGES.items()} | {
+        "a document": parse_json
+    }
+    start, faults = time.process_time(), []
+    for reader, read in readers_of_json.items():
+        with suppress(GpuInstallError, ValueError):
+            read(text)
+        if (took := time.process_time() - start) > SECONDS:
+            faults.append(f"{reader}: {took:.1f} s")
+        start = time.process_time()
+    peak = highest(os.getpid())
+    return Case(name, ", ".join([*faults, *filter(None, [too_much(peak)])]), took, peak)
+
+
+def known_readers(folder):
+    """Each reader, a document that it reads well, and the errors that it may raise."""
+    ours, toml = (GpuInstallError,), (GpuInstallError, ValueError)
+    return {
+        **{
+            f"{name} of HTML": (_page(read, "text/html"), PAGE, ours)
+            for name, read in PAGES.items()
+        },
+        **{f"{name} of JSON": (_page(read, JSON), PEP691, ours) for name, read in PAGES.items()},
+        "a lock": (_lock, lock_text(), ours),
+        "a marker": (
+            _written(folder / NAME, lambda path: read_marker(path.parent)),
+            '{"schema": "x", "id": "1"}',
+            (),
+        ),
+        "requirements": (
+            _written(folder / "fuzz.txt", lambda path: read_inputs(str(path))),
+            "torch==2.*\n-r x\n",
+            ours,
+        ),
+        "a requirement": (parse_requirement, "torch[opt] >= 2 ; python_version < '3'", ours),
+        "pip's settings": (
+            lambda text: parse_pip_file(text, folder / "pip.conf", folder),
+            "[global]\nindex-url = https://x\n",
+            toml,
+        ),
+        "uv's settings": (
+            _uv_settings(folder),
+            'index-url = "https://x"\n',
+            (*toml, KeyError, TypeError, AttributeError),
+        ),
+        "a project": (
+            lambda text: parse_project(parse_toml(text)),
+            '[project]\nname = "x"\ndependencies = ["torch"]\n[dependency-groups]\ndev = ["numpy"]\n',
+            toml,
+        ),
+        "a machine": (lambda text: Machine.from_dict(parse_json(text)), MACHINE, toml),
+        "a log": (classify, LOG, ()),
+    }
+
+
+def _page(read, kind):
+    return lambda text: read(Page(text, kind, "https://index.example/torch/"))
+
+
+def _lock(text):
+    lock = parse("pylock.cu126.toml", text)
+    target = Target("cu126")
+    lock.is_sealed, lock.contents  # noqa: B018  reading them is the test
+    fit(lock, machine_for_target(target), Request(), frozen_catalog())
+
+
+def _uv_settings(folder):
+    return lambda text: uv_settings(parse_toml(text), folder / "uv.toml")
+
+
+def _written(path, read):
+    def reader(text):
+        path.write_text(text, encoding="utf-8", errors="replace")
+        with suppress(UnicodeDecodeError):
+            read(path)
+
+    return reader
+
+
+def _damaged(text, chance):
+    """Damage a document in a few places: something put in, taken out, doubled, moved."""
+    for _ in range(chance.randint(1, 6)):
+        start = chance.randint(0, len(text))
+        end = min(len(text), start + chance.randint(0, 30))
+        repeated = text[start:end] * chance.randint(0, 50)
+        piece = chance.choice((chance.choice(WEIRD), repeated, chr(chance.randint(1, 0x2FFF))))
+        text = text[:start] + piece + text[chance.choice((start, end)) :]
+    return text[:200_000]

@@ -1,0 +1,71 @@
+"""What an index has, as text: a line for each file, and the libraries in it below.
+
+``tests/stories`` says how a line is written.
+"""
+
+import re
+
+from tests.lab.native import native_library
+from tests.lab.wheels import make_sdist, make_wheel
+from tests.unit.wheels.made import fatbin
+
+
+def steps_of(text):
+    """Yield each line with those that are indented below it."""
+    for part in re.split(r"\n(?! )", text):
+        line, *below = part.split("\n")
+        yield line, [each.removeprefix("    ") for each in below]
+
+
+def publish(folder, line, below=()):
+    """Make the file of a package for an index, as a line and the libraries below it have it."""
+    words, _, requires = line.partition(":")
+    words, _, backend = words.partition(" on ")
+    kind, name, version, *tag = words.split()
+    made = folder / "made" / f"{name}-{version}"
+    folder = folder / "whl" / backend if backend else folder / "simple"
+    if kind == "sdist":
+        make_sdist(folder, name, version, requires=needs(requires))
+        return
+    modules = {}
+    module = name.replace("-", "_")
+    for library in below:
+        path, _, facts = library.partition("  ")
+        modules[path] = native(made / path, facts)
+    if modules:
+        tag = tag or ["py3-none-manylinux_2_28_x86_64"]
+        loaded = (path.split(".")[0].replace("/", ".") for path in modules)
+        imports = "".join(f"import {each}\n" for each in loaded)
+        modules = {f"{module}/__init__.py": imports, **modules}
+    make_wheel(folder, name, version, *tag, requires=needs(requires), modules=modules or None)
+
+
+def needs(requires):
+    return [each for each in requires.strip().split(", ") if each]
+
+
+def native(file, facts):
+    """Compile a library: ``sm_80 compute_86 isa 8.2; needs libtorch.so; undefined NAME; opens libcublas.so.12``."""
+    code, *rest = facts.strip().split("; ")
+    code, _, isa = code.partition(" isa ")
+    entries = []
+    for name in code.split():
+        kind, _, number = name.partition("_")
+        flags = 0x100000 if number.endswith("a") else 0
+        entries.append((2 if kind == "sm" else 1, int(number.rstrip("a")), flags))
+    major, minor = map(int, (isa or "0.0").split("."))
+    kernels = fatbin(*entries, isa=(major, minor)) * 3 if entries else b""
+    linked: dict[str, list[str]] = {"needs": [], "undefined": [], "opens": []}
+    for fact in rest:
+        word, *names = fact.split()
+        linked[word] += names
+    if not any(linked.values()):
+        return kernels
+    made = native_library(
+        file,
+        needs=linked["needs"],
+        undefined=linked["undefined"],
+        strings=linked["opens"],
+        code=kernels,
+    )
+    return made.read_bytes()

@@ -1,0 +1,323 @@
+"""Commands as stories: ``*.txt``, a paragraph each, run with real uv against an index on loopback.
+
+What stands before the first paragraph of a file is true for all of it. A paragraph begins with ``#`` lines that say what
+it is for (``# heavy:`` is for ``make test-all``). Its steps::
+
+    machine 2 × RTX 4090, driver 535.183.01      ``none`` until another is named; facts of the driver or of ``GPU 1``
+                                                 may follow
+    wheel painter 2.0 TAG on cu126: torch>=2     that index has it from here on, the default index without ``on``;
+                                                 ``sdist`` likewise
+        painter/o.so  sm_80 compute_86 isa 8.2; needs libcudart.so.12; undefined NAME; opens NAME
+                                                 with such a library
+    project NAME in FOLDER: REQUIREMENTS         of Python, as it lies in the folder
+    withdraw painter-2.0*                        what the default index no longer has
+    dated 2023-07-14 painter-1.0* …              that index tells when files were uploaded, those then
+    stop torch                                   the host that no longer answers
+    kernel NAME on PLACE: MESSAGE                that kernel of the small torch fails on a GPU, or with a build
+    file NAME, remove NAME, copy NAME NAME       in the folder; the text of a file is indented below it
+    variable NAME=VALUE                          of all commands from here on
+    show error:|note:                            only lines that begin so are told of what is printed
+    later                                        caches that know nothing of before
+    $ gpuinstall lock painter                    a command, or a line for ``sh``; DEFAULT-HOST is that of the
+                                                 default index
+
+Below a command stands what came of it: ``exit N`` unless that is 0, every line that it printed, and what it left: each
+lock that it changed with its packages and its request, what environments hold, and the other files that came or went.
+What is usual (``USUAL``) may be left out. Nothing writes these files but a person.
+"""
+
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import sys
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+import tomli
+
+from gpuinstall.base import process, uv
+from gpuinstall.base.versions import DriverVersion
+from tests.frozen import frozen_catalog
+from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, environment
+from tests.lab.index import StandInIndex
+from tests.lab.index_text import needs, publish, steps_of
+from tests.lab.projects import make_project
+from tests.lab.workshop import Workshop
+
+USUAL = re.compile(
+    r"(Machine|Preflight|Build|Learned|Code|Search|Download|From|Fetched|Hashes|Installed|Verified"
+    r"|Proof|Previous|Ready|Kept|Project|System|Pythons| running kernels| index| more) .*"
+    r"|Lock pylock\.\S+: .*every file hashed.*"
+    r"|warning: pylock\..* can be installed only where TORCH-INDEX and DEFAULT-INDEX can be reached"
+)
+"""What most runs print; it is not told unless a story expects it."""
+SUPPORT = re.compile(r"filelock|typing-extensions|triton|nvidia-cudnn-cu\d+ 9\.10\.2\.21|pip ")
+"""What the lab's torch requires; it is not told of a lock or an environment."""
+NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
+CARDS = {
+    "RTX 4090": FakeGpu(),
+    "RTX 5090": FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32607, pci="10de:2b85"),
+    "RTX 3090": FakeGpu("NVIDIA GeForce RTX 3090", cc="8.6", memory_mib=24576, pci="10de:2204"),
+    "GTX 1080": FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"),
+    "A100": FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),
+    "H100": FakeGpu("NVIDIA H100 80GB HBM3", cc="9.0", memory_mib=81559, pci="10de:2330"),
+    "GB10": FakeGpu("NVIDIA GB10", cc="12.1", pci="10de:2e12"),
+    "T4": FakeGpu("Tesla T4", cc="7.5", memory_mib=15360, pci="10de:1eb8"),
+}
+
+
+def stories():
+    for file in sorted(Path(__file__).parent.glob("*.txt")):
+        common, *paragraphs = re.split(r"\n\n(?=#)", file.read_text("utf-8").strip("\n"))
+        if common.startswith("#"):
+            common, paragraphs = "", [common, *paragraphs]
+        for text in paragraphs:
+            name = text.partition("\n")[0].lstrip("# ")
+            marks = [pytest.mark.heavy] if name.startswith("heavy:") else []
+            yield pytest.param(common, text, id=f"{file.stem}: {name}", marks=marks)
+
+
+@pytest.fixture
+def stage(catalog_wheels, tmp_path, libraries, monkeypatch):
+    served = shutil.copytree(catalog_wheels, tmp_path / "served", copy_function=os.link)
+    folder = tmp_path / "a project"
+    folder.mkdir()
+    # Sentences name folders of the home by a tilde.
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with StandInIndex(served) as index:
+        workshop = Workshop(folder, tmp_path / "caches", index.environment())
+        stage = Stage(workshop, index, libraries, tmp_path)
+        stage.play(NOTHING)
+        yield stage
+
+
+@pytest.mark.parametrize(("common", "text"), list(stories()))
+def test_story(common, text, stage):
+    for line, below in steps_of(common):
+        stage.step(line, below)
+    happened = []
+    for line, below in steps_of(text):
+        came = stage.step(line, below)
+        happened += [line, *(f"    {told}".rstrip() for told in told_of(came, below))]
+
+    assert happened == text.splitlines()
+
+
+def told_of(came, expected):
+    """Return what came of a step, without what is usual and not expected."""
+    return [line for line in came if line in expected or not USUAL.fullmatch(line)]
+
+
+@dataclass
+class Stage:
+    """Where a story is played."""
+
+    workshop: Workshop
+    index: StandInIndex
+    libraries: Path
+    tmp_path: Path
+    shown: str = ""
+    """How the lines begin that are told of what is printed."""
+    seen: dict[str, str] = field(default_factory=dict)
+    """What the folder held after the last step."""
+
+    def step(self, line, below):
+        """Do one step of a story; return the lines that came of it."""
+        word, _, rest = line.partition(" ")
+        if word == "$":
+            return self.command(rest)
+        if word in {"wheel", "sdist"}:
+            publish(self.index.folder, line, below)
+        elif line and word != "#":
+            getattr(self, f"do_{word}")(rest, below)
+        self.seen = self.holds()
+        return below
+
+    def do_machine(self, words, _below):
+        self.play(read_driver(words))
+
+    def do_kernel(self, words, _below):
+        words, _, message = words.partition(": ")
+        name, _, place = words.partition(" on ")
+        file = self.tmp_path / "verdict.json"
+        file.write_text(json.dumps({place: {"failed": {name: message}}}), "utf-8")
+        self.set("LAB_VERDICT", str(file))
+
+    def do_show(self, pattern, _below):
+        self.shown = pattern
+
+    def do_variable(self, words, _below):
+        self.set(*words.split("=", 1))
+
+    def do_later(self, _words, _below):
+        caches = self.workshop.caches
+        self.workshop = replace(self.workshop, caches=caches.with_name(f"{caches.name}, later"))
+
+    def do_project(self, words, _below):
+        words, _, requires = words.partition(":")
+        name, *folder = words.split(" in ")
+        make_project(self.workshop.folder.joinpath(*folder), name, requires=needs(requires))
+
+    def do_withdraw(self, pattern, _below):
+        for path in (self.index.folder / "simple").glob(pattern):
+            path.unlink()
+
+    def do_dated(self, words, _below):
+        date, *patterns = words.split()
+        seconds = datetime.fromisoformat(f"{date}T12:00+00:00").timestamp()
+        for pattern in patterns:
+            for path in (self.index.folder / "simple").glob(pattern):
+                os.utime(path, (seconds, seconds))
+        self.index.habits = replace(self.index.habits, dates=True)
+
+    def do_stop(self, name, _below):
+        next(host for host in self.index.hosts if host.name == name).close()
+
+    def do_file(self, name, below):
+        file = self.workshop.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(f"{line}\n" for line in below), "utf-8")
+
+    def do_remove(self, name, _below):
+        (self.workshop.folder / name).unlink()
+
+    def do_copy(self, words, _below):
+        source, target = (self.workshop.folder / name for name in words.split())
+        shutil.copy2(source, target)
+
+    def set(self, name, value):
+        variables = {**self.workshop.variables, name: value}
+        self.workshop = replace(self.workshop, variables=variables)
+
+    def play(self, driver):
+        played = environment(driver, self.libraries, self.tmp_path)
+        for name in ("LAB_GPUS", "LD_LIBRARY_PATH"):
+            self.set(name, played[name])
+
+    def command(self, line):
+        if line.startswith("gpuinstall "):
+            words, _, file = line.replace("DEFAULT-HOST", self.index.default.url).partition(" > ")
+            done = self.workshop.run(*shlex.split(words)[1:])
+            if file:
+                (self.workshop.folder / file).write_text(done.out, "utf-8")
+                done = done._replace(out="")
+        else:
+            path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+            variables = {**self.workshop.environment, "PATH": path}
+            done = process.run(["sh", "-c", line], env=variables, cwd=self.workshop.folder)
+        before, self.seen = self.seen, self.holds()
+        told = in_short(self.seen)
+        lines = [f"exit {done.status}"] if done.status else []
+        lines += [line for line in self.printed(done) if re.match(self.shown, line)]
+        for name, content in self.seen.items():
+            if content != before.get(name):
+                lines.append(f"left {name}{told[name] and ': '}{told[name]}")
+        lines += [f"gone {name}" for name in before if name not in self.seen]
+        return lines
+
+    def printed(self, done):
+        """Return the lines of stderr, then of stdout, with nothing in them of this run alone."""
+        text = (done.err + done.out).replace(
+            quote(str(self.workshop.folder)), str(self.workshop.folder)
+        )
+        for path, name in (
+            (f"{self.workshop.folder}/", ""),
+            (self.workshop.folder, "."),
+            (self.workshop.caches, "CACHES"),
+            (uv.uv(), "uv"),
+            (self.tmp_path, "TMP"),
+            (self.index.torch_index, "TORCH-INDEX"),
+            (self.index.default_index, "DEFAULT-INDEX"),
+        ):
+            text = text.replace(str(path), name)
+        text = re.sub(r"127\.0\.0\.1:\d+(/[\w-]{22}(?=/))?", "HOST", text)
+        # uv fetches side by side, in no order.
+        text = re.sub(r"(Downloading \S+ )+", "", text)
+        text = re.sub(r"[0-9a-f]{32,}", "HASH", text)
+        # What this machine is, and the Python that runs the tests.
+        text = text.replace(platform.release(), "KERNEL")
+        text = re.sub(r"(?<=\)) · \w+ \d+(\.\d+)?$", "", text, flags=re.MULTILINE)
+        text = re.sub(r"\bpip \d+(\.\d+)+", "pip", text)
+        here = ".".join(map(str, sys.version_info[:2]))
+        text = re.sub(rf"Python {here}(\.\d+)?(?!\d)", "Python HERE", text)
+        text = re.sub(r"\b\d+(\.\d)? ([kM]?B|bytes?)\b", "N B", text)
+        lines = (re.sub(r" +\d+(\.\d+)? (s|min)$|\s+$", "", line) for line in text.splitlines())
+        return [re.sub(r" {3,}", "  ", line).replace("  ", " ", 1) for line in lines if line]
+
+    def holds(self):
+        """Return what the folder holds: locks and environments in words, other files by their name."""
+        told = {}
+        for path in sorted(self.workshop.folder.iterdir()):
+            if (path / "pyvenv.cfg").exists():
+                told[path.name] = packages_in(path)
+            elif path.name.startswith("pylock."):
+                told[path.name] = lock_in_words(path)
+            elif path.name not in {".venv.gpuinstall", "__pycache__"}:
+                told[path.name] = ""
+        return told
+
+
+def in_short(holds):
+    """Return it with an environment told by the lock that has the same packages."""
+    locks = {text.partition(" of ")[0]: name for name, text in holds.items() if " of " in text}
+    return {name: f"as {locks[text]}" if text in locks else text for name, text in holds.items()}
+
+
+def lock_in_words(path):
+    try:
+        lock = tomli.loads(path.read_text("utf-8"))
+    except ValueError:
+        return "damaged"
+    packages = ((package["name"], package.get("version", "")) for package in lock["packages"])
+    inputs = ", ".join(lock.get("tool", {}).get("gpuinstall", {}).get("inputs", ()))
+    inputs = re.sub(r"127\.0\.0\.1:\d+", "HOST", inputs)
+    return f"{in_words(packages)} of {inputs}"
+
+
+def packages_in(venv):
+    names = (path.name.removesuffix(".dist-info") for path in venv.glob("lib/*/*/*.dist-info"))
+    return in_words(name.replace("_", "-").rsplit("-", 1) for name in names)
+
+
+def in_words(packages):
+    named = sorted(f"{name} {version}".strip() for name, version in packages)
+    return ", ".join(each for each in named if not SUPPORT.match(each)) or "nothing"
+
+
+def read_driver(words):
+    """Read a machine: its cards, its driver, then facts of both as ``FakeGpu`` and ``FakeDriver`` call them."""
+    cards, *rest = words.split(", ")
+    if not rest:
+        return NOTHING
+    gpus = []
+    for card in () if cards == "none" else cards.split(" + "):
+        count, _, name = card.rpartition(" × ")
+        gpus += [CARDS[name]] * int(count or 1)
+    version = rest[0].removeprefix("driver ")
+    branch = frozen_catalog().drivers.branch(DriverVersion.parse(version))
+    assert branch
+    _, cuda = branch
+    driver = FakeDriver(driver=version, cuda=cuda.major * 1000 + cuda.minor * 10)
+    for fact in rest[1:]:
+        if fact.startswith("GPU "):
+            _, number, own = fact.split(" ", 2)
+            gpus[int(number)] = with_fact(gpus[int(number)], own)
+        else:
+            driver = with_fact(driver, fact)
+    return replace(driver, gpus=tuple(gpus))
+
+
+def with_fact(value, words):
+    name, _, text = words.partition(" ")
+    if name == "slice":
+        return replace(value, slices=(*value.slices, FakeSlice(text)))
+    number = int(text) if text else True
+    if hasattr(value, name):
+        return replace(value, **{name: number})
+    return replace(value, more=(*value.more, (name, number)))

@@ -1,1 +1,0 @@
-"""The attack suite, bounded and on loopback alone: ``make torture`` runs all of it and prints how many held."""

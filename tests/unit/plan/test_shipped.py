@@ -1,0 +1,45 @@
+"""What rows of the shipped catalogue alone decide; all else is in ``cases/``, on one that stands still."""
+
+from gpuinstall.api import choose
+from gpuinstall.base.machine import Gpu
+from gpuinstall.base.request import Request
+from gpuinstall.base.versions import ComputeCapability
+from gpuinstall.catalog import load_catalog
+from tests.unit.plan.machines import jetson, machine
+
+
+def test_the_unknown_first_driver_of_a_chip_is_not_named():
+    rubin = Gpu(0, "NVIDIA R200", compute_capability=ComputeCapability(10, 7))
+    refused = choose(machine(rubin), Request(), load_catalog())
+
+    assert refused.reasons[0].code == "driver-older-than-gpu"
+    assert "newer than 595.45.04" in refused.reasons[0].message
+    assert "610" not in f"{refused.reasons[0].message} {refused.fix}"
+
+
+def test_orin_gets_its_own_code_and_else_what_was_seen_to_run():
+    orin = jetson("Orin", "38.2")
+    newest, older = (
+        choose(orin, Request((text,)), load_catalog()) for text in ("torch", "torch==2.9.1")
+    )
+
+    assert newest.choice
+    assert (newest.choice.build.backend.tag, newest.warnings) == ("cu132", ())
+    assert older.choice
+    assert older.choice.build.name == "2.9.1+cu130"
+    assert [warning.code for warning in older.warnings] == ["code-of-a-relative"]
+
+
+def test_a_python_that_metadata_forbids_is_not_taken():
+    chosen = []
+    for requirements, pythons in (
+        (("torch",), ("3.13.1", "3.14.1")),
+        (("torch", "torchvision"), ("3.13.1", "3.14.1")),
+        (("torch", "torchvision"), ("3.13.1", "3.14.2")),
+        (("torch", "torchvision"), ("3.14.0", "3.14.1")),
+    ):
+        plan = choose(machine("RTX 4090", pythons=pythons), Request(requirements), load_catalog())
+        assert plan.choice
+        chosen.append(plan.choice.python)
+
+    assert chosen == ["3.14", "3.13", "3.14", "3.13"]

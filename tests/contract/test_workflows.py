@@ -1,6 +1,5 @@
 """The workflows: valid by GitHub's schema, clean by a security linter, and nothing known to them alone."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ import yaml
 
 from gpuinstall.install.stage import carried_pip
 from tests.contract.test_powershell import parsed
+from tests.lab.wheels import make_wheel
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -114,13 +114,16 @@ def test_make_needs_no_ensurepip_where_bootstrap_has_brought_uv(tmp_path):
     pip = carried_pip(Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}"))
     if pip is None:
         pytest.skip("this Python carries no pip")
+    seeds = tmp_path / "seeds"
+    for name in ("setuptools", "wheel"):
+        make_wheel(seeds, name, "66.0")
+    shutil.copy(pip, seeds)
     variables = {
         "HOME": str(home),
         "PATH": "/usr/bin:/bin",
         "UV_OFFLINE": "1",
         "UV_NO_INDEX": "1",
-        "UV_FIND_LINKS": str(pip.parent),
-        "UV_CACHE_DIR": os.environ["UV_CACHE_DIR"],
+        "UV_FIND_LINKS": str(seeds),
     }
     made = subprocess.run(
         ["make", ".venv-dev/ready", f"PYTHON={python}"],

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.backend import CPU
 from gpuinstall.base.environment_paths import environment_of, made_for
 from gpuinstall.base.finding import CheckResult
-from gpuinstall.base.patience import read_patience
 from gpuinstall.base.reporter import Reporter, SilentReporter
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
@@ -80,8 +79,6 @@ def verify_environment(
         UsageError: if ``python`` is no interpreter.
     """
     reporter = reporter or SilentReporter()
-    limit = read_patience(os.environ).look
-    reporter.wait(f"asking {python} which torch it has, at most {limit:.0f} s")
     interpreter = inspect_interpreter(python)
     torch = interpreter.tested
     proof = ProofContext(

@@ -205,6 +205,4 @@ def last_line(examination: Examination) -> str:
         missing = "no environment here: gpuinstall install makes one"
         return f"no problem found in {parts[0]}; {missing}" if parts else missing
     parts.append(f"{number_of(environment.packages, 'package')} in {environment.venv.name}")
-    if examination.locks:
-        parts.append(number_of(examination.locks, "lock"))
     return f"healthy: {', '.join(parts)}"

@@ -105,8 +105,6 @@ class Examination(NamedTuple):
     """None if there is none."""
     findings: tuple[Finding, ...]
     """The first thing to fix first."""
-    locks: int = 0
-    """The number of the locks that were read."""
 
     @property
     def exit_code(self) -> int:
@@ -193,7 +191,6 @@ def examine(
         preflight=proof,
         environment=examined,
         findings=by_urgency([*machine.problems, *proof.problems, *findings]),
-        locks=len(evidence.project.locks),
     )
 
 

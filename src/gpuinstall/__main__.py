@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-from gpuinstall.environments.receipt import run_again
-
 TYPE_CHECKING = False  # typing takes longer to import than this module
 if TYPE_CHECKING:
     from typing import NoReturn, TextIO
@@ -16,8 +14,6 @@ INTERRUPTED = 130
 
 def main() -> NoReturn:
     """Run the command line and exit with its status."""
-    if sys.argv[1:2] == ["run"] and sys.argv[2:]:
-        run_again(sys.argv[2:])
     import gc
 
     gc.set_threshold(

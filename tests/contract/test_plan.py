@@ -309,8 +309,5 @@ def test_hardly_anything_is_imported_for_a_command_that_run_has_checked(tmp_path
         "gpuinstall.__main__",
         "gpuinstall.base",
         "gpuinstall.base.version",
-        "gpuinstall.environments",
-        "gpuinstall.environments.receipt",
-        "gpuinstall.environments.stamp",
     ]
     assert not {"contextlib", "json", "pathlib", "re", "typing"}.intersection(imported)

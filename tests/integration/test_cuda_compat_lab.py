@@ -100,7 +100,6 @@ def _check_lock(workshop, nvidia):
 
 def _check_everything_that_is_started(workshop, folder):
     assert loaded(workshop).out == f"{folder}\n"
-    assert loaded(workshop).out == f"{folder}\n", "also by a receipt"
     installed = workshop.run("run", "--any", "--install", "python", "-c", PATH)
     assert installed.out == f"{folder}\n", installed.err
     step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "CUDA_VISIBLE_DEVICES": "1"}

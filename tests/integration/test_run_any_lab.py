@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from time import sleep
 
 import pytest
 
@@ -87,22 +86,18 @@ def test_kernels_run_once_on_each_machine_and_not_at_all_where_that_is_said(work
 @pytest.mark.heavy
 def test_what_was_proven_starts_at_once_until_something_changes(workshop, play, tmp_path):
     def checks():
-        sleep(1.1)  # what has just changed is not relied on
         done = started(workshop)
         assert done.out == ".venv-cu130 2.10.0+cu130\n", done.err
         return "Environment" in done.err
 
     play(NEW_DRIVER)
-    lock = workshop.folder / "pylock.cu130.toml"
     (record,) = (workshop.folder / ".venv-cu130").glob(
         "lib/python*/site-packages/torch-*.dist-info/RECORD"
     )
 
-    assert [checks(), checks(), checks()] == [True, True, False], "it is proven, kept, and used"
-    os.utime(lock)
     assert [checks(), checks()] == [True, False]
     os.utime(record)
-    assert [checks(), checks(), checks()] == [True, True, False], "it is proven anew"
+    assert [checks(), checks()] == [True, False], "it is proven anew"
     shutil.rmtree(tmp_path / "cache" / "gpuinstall" / "stamps")
     assert checks()
 
@@ -112,7 +107,6 @@ def test_what_was_proven_starts_at_once_until_something_changes(workshop, play, 
 @pytest.mark.skipif(not can_contain(), reason="needs root and unshare for a /dev of its own")
 def test_a_container_starts_at_once_where_one_was_proven(workshop, play, tmp_path):
     def checks():
-        sleep(1.1)  # what has just changed is not relied on
         command = [*GPUINSTALL, "run", "--any", "python", "-c", CODE]
         words = contained(tmp_path / "container", command)
         done = process.run(words, env=workshop.environment, cwd=workshop.folder)
@@ -121,7 +115,7 @@ def test_a_container_starts_at_once_where_one_was_proven(workshop, play, tmp_pat
 
     play(NEW_DRIVER)
 
-    assert [checks(), checks(), checks()] == [True, True, False], "it is proven, kept, and used"
+    assert [checks(), checks()] == [True, False]
 
 
 @pytest.mark.heavy

@@ -1,11 +1,9 @@
 """``gpuinstall run``: a command in the environment, after the check that it still fits this machine."""
 
 import os
-import sys
 
 import pytest
 
-from gpuinstall.base import process, uv
 from tests.integration.test_install_lab import RTX_4090
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.workshop import Workshop
@@ -83,65 +81,14 @@ def test_an_environment_that_no_gpu_has_tried_says_so_where_there_are_some(works
 
 
 @pytest.mark.heavy
-@pytest.mark.skipif(
-    sys.platform != "linux", reason="only Linux says in its files which machine it is"
-)
-def test_a_command_that_was_checked_is_not_checked_again_until_something_changes(workshop, play):
+def test_torch_that_an_installer_left_half_done_starts_nothing(workshop, play):
     play(RTX_4090)
-    workshop.document("install", "torch==2.13.0", "numpy")
-    venv = workshop.folder / ".venv"
-    site = next(venv.glob("lib/*/site-packages"))
-    lock = venv / "pylock.cu126.toml"
-    own_lock = lock.read_text()
-    without_numpy = [
-        str(uv.uv()),
-        "pip",
-        "uninstall",
-        "numpy",
-        "--python",
-        str(venv / "bin" / "python"),
-    ]
+    workshop.document("install", "torch==2.13.0")
+    [site] = (workshop.folder / ".venv").glob("lib/*/site-packages")
+    assert workshop.run("run", "true").status == 0
 
-    def checks(command="true"):
-        """Run a command, and say whether it was checked in full, by what was imported for it."""
-        variables = {**workshop.environment, "PYTHONPROFILEIMPORTTIME": "1"}
-        done = process.run(
-            [sys.executable, "-m", "gpuinstall", "run", command], env=variables, cwd=workshop.folder
-        )
-        return "gpuinstall.cli.main" in done.err
+    (site / "torch" / "__init__.py").write_text("")
+    os.utime(next(site.glob("torch-*.dist-info/RECORD")))
 
-    def settle():
-        """Let everything lie there for long, and be checked once."""
-        for path in (site, *venv.iterdir(), *site.glob("torch*/*")):
-            os.utime(path, (0, 0))
-        checks()
-        assert not checks()
-
-    def half_done():
-        """Leave torch as an installer does that dies."""
-        (site / "torch" / "__init__.py").write_text("")
-        os.utime(next(site.glob("torch-*.dist-info/RECORD")))
-
-    changes = {
-        "another card": lambda: play(RTX_5090),
-        "the first card again": lambda: play(RTX_4090),
-        "another lock in it": lambda: lock.write_text(f"{own_lock}\n"),
-        "its own lock again": lambda: lock.write_text(own_lock),
-        "uv beside us": lambda: process.run([*without_numpy], env=workshop.environment),
-        "torch left half done": half_done,
-    }
-    settle()
-    tool = workshop.folder / "tool.py"
-    tool.write_text("#!/bin/sh\n")
-    tool.chmod(0o755)
-    os.utime(tool, (0, 0))
-    assert [checks("./tool.py"), checks("./tool.py")] == [True, False]
-    tool.write_text("#!/bin/sh\n# /// script\n# dependencies = torch\n# ///\n")
-    assert checks("./tool.py"), "it says now what it needs"
-    for name, change in changes.items():
-        change()
-        assert checks(), name
-        if name not in {"another card", "another lock in it", "torch left half done"}:
-            settle()
     refused = workshop.run("run", "true")
     assert (refused.status, "torch 2.13.0+cu126 is damaged" in refused.err) == (6, True)

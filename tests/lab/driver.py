@@ -141,7 +141,6 @@ def environment(driver: FakeDriver, libraries: Path, folder: Path) -> dict[str, 
         path.append(str(libraries / "nvml"))
     if not driver.cu_missing:
         path.append(str(libraries / "cuda"))
-    # Receipts of commands have this path in them: another driver must have another one.
     path.append(str(file.parent))
     inherited = os.environ.get("LD_LIBRARY_PATH")
     if inherited:

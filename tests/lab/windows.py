@@ -88,7 +88,6 @@ BY_PLATFORM = (
     "base.in_use",
     "base.interruption",
     "base.process",
-    "environments.receipt",
     "install.swap",
 )
 """The modules that choose by ``sys.platform`` what they do to files and processes."""

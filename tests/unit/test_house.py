@@ -21,7 +21,7 @@ from tests.lab.source import (
 # Every arrow between rooms, imports inside functions included: a new one is a decision, one that nobody uses goes.
 # ``python -m tests.lab.source`` prints those of today. The command line may use everything.
 ARROWS = """
-__main__ -> base cli environments
+__main__ -> base cli
 api -> base environments install lock plan project verify
 base ->
 catalog -> base sources
@@ -135,11 +135,6 @@ MAY_NAME_MAKERS = {
         "ptx",
     },  # the code of a warning, cuda-build-without-gpu; how a GPU runs a build
     "verify.pytest_plugin": {"cuda", "xpu"},  # torch's own names for devices
-    "environments.receipt": {
-        "cuda",
-        "hip",
-        "nvidia",
-    },  # the kernel's files and the variables that say which GPUs there are
     "verify.kernels": {"cuda", "hip", "mps", "rocm", "xpu"},  # torch's own names for devices
     "base.versions": {"cuda"},  # CudaVersion
     "wheels": {"cuda", "hip"},  # torch's own names for what a build was made with

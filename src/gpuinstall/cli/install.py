@@ -18,7 +18,7 @@ from gpuinstall.base.shell import activation, parent_program, quoted, this_shell
 from gpuinstall.base.units import display_path, duration, number_of, readable
 from gpuinstall.cli.active import name_active
 from gpuinstall.cli.options import REQUEST, CommandOptions, find_interpreter, words_of
-from gpuinstall.cli.outcome import Outcome, Row, framed, is_confirmed
+from gpuinstall.cli.outcome import Outcome, Row, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.environments.application import find_application
 from gpuinstall.project import Project
@@ -62,7 +62,6 @@ _NOT_INTO = ("only", "replace", "upgrade", "packages", "cuda_compat", "cuda_comp
     "upgrade",
     "packages",
     "replace",
-    "yes",
 )
 def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Install."""
@@ -155,13 +154,13 @@ def change_request(project: Project, options: CommandOptions) -> Outcome:
         replace=options.replace,
         upgrade=options.upgrade,
         moving=tuple(map(normalised, options.packages)),
-        yes=options.yes,
     )
     return carry_out(project, selected, is_dry_run=options.dry_run)
 
 
 def carry_out(project: Project, selected: InstallOptions, *, is_dry_run: bool) -> Outcome:
     """Install, or show what an installation would do."""
+    from gpuinstall.install.install import install
     from gpuinstall.lock.fit import misfit_rows, read_locks
     from gpuinstall.lock.lock import outdated_locks
 
@@ -169,7 +168,7 @@ def carry_out(project: Project, selected: InstallOptions, *, is_dry_run: bool) -
     reporter.step("Machine", machine_line(_read_machine(project)))
     if is_dry_run:
         return show_dry_run(project, selected)
-    result = _install_confirmed(project, selected)
+    result = install(project, selected)
     devices = result.verdict.get("devices", ())
     unproven = [device["name"] for device in devices if device["status"] == "unproven"]
     if unproven:
@@ -206,34 +205,15 @@ def _read_machine(project: Project) -> Machine:
     return project.machine
 
 
-def _install_confirmed(project: Project, selected: InstallOptions) -> InstallResult:
-    """Install; ask first if more would be downloaded than was requested.
-
-    Raises:
-        UsageError: if the answer is no, or nobody can answer.
-    """
-    from gpuinstall.install.install import install
-    from gpuinstall.install.priced_lock import UNCONFIRMED
-
-    try:
-        return install(project, selected)
-    except UsageError as error:
-        if error.code != UNCONFIRMED or not is_confirmed(f"{error.message}. Download it?"):
-            raise
-        return install(project, dataclasses.replace(selected, yes=True))
-
-
 def show_dry_run(project: Project, selected: InstallOptions) -> Outcome:
     """Return what an installation would do and cost."""
     from gpuinstall.install.install import dry_run
 
     priced = dry_run(project, selected)
-    hosts = priced.bill.sources.items()
     status = "nothing was changed" if priced.existing else "already up to date"
     return Outcome(
         priced.to_dict(),
         [*priced.lines(), ("Dry run", status)],
-        details=[("From", f"{readable(size)} from {host}") for host, size in hosts],
     )
 
 
@@ -273,10 +253,9 @@ def installed_rows(result: InstallResult, libraries: CompatLibraries | None) -> 
 
 
 def installed_details(result: InstallResult) -> Iterator[Row]:
-    """Yield what the environment holds and where what was fetched lies."""
+    """Yield what the environment holds."""
     versions = f"torch {result.fit.lock.versions['torch']} · Python {result.fit.choice.python}"
     yield "Environment", f"{display_path(result.paths.venv)} · {versions}"
-    yield "Cache", " and ".join(map(display_path, result.caches))
 
 
 def _cost(result: InstallResult | IntoResult) -> str:

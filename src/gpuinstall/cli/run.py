@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from errno import ENOENT
 from functools import partial
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuinstall.base.backend import CPU, known_backend
+from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import InstallationError, LockError, MachineError, UsageError
 from gpuinstall.base.files import check_cache, is_of_this_user, make_private_folder, restore_umask
 from gpuinstall.base.reporter import SilentReporter
@@ -23,7 +23,6 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.base.sourcing import Sourcing
 from gpuinstall.cli.options import SOURCING, CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.environments.receipt import activated, receipt_of
 from gpuinstall.environments.records import say_stranger
 from gpuinstall.project import Project, Settings, open_project
 
@@ -35,10 +34,9 @@ if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
-    from gpuinstall.environments.receipt import Receipt
     from gpuinstall.install.scripts import Script
 
-    FitnessCheck = Callable[[Project], list[str]]
+    FitnessCheck = Callable[[Project], None]
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
@@ -58,11 +56,6 @@ def command(terminal: Terminal, options: CommandOptions, words: tuple[str, ...])
     """Run a command in the environment, without activating it."""
     check = partial(_check_fitness, require_gpu=options.require_gpu)
     command_words = list(words)
-    receipt = None
-    if sys.argv[1:2] == ["run"]:
-        receipt = receipt_of(sys.argv[2:])
-        if receipt and receipt.command != command_words:  # other options than the receipt's
-            receipt = None
     folder = options.environment.absolute().parent
     script = None
     if words[0].endswith(".py") and Path(words[0]).is_file():
@@ -74,13 +67,10 @@ def command(terminal: Terminal, options: CommandOptions, words: tuple[str, ...])
 
             script = read_script(Path(file), options.extra)
     if options.extra and not (options.several or script):
-        receipt = None
         script = _with_folder(folder, options.extra, options.sourcing)
     if script:
-        paths, evidence = _cached_environment(
-            script, options.extra, options.sourcing, terminal, check
-        )
-        _become(command_words, paths, receipt, evidence)
+        paths = _cached_environment(script, options.extra, options.sourcing, terminal, check)
+        _become(command_words, paths)
     with options.open(
         terminal, folder=folder if options.several else None, only=True, anew=True, starts=True
     ) as project:
@@ -89,16 +79,13 @@ def command(terminal: Terminal, options: CommandOptions, words: tuple[str, ...])
                 _check_gpu(project.machine)
             from gpuinstall.install.start import environment_to_start
 
-            paths, evidence = environment_to_start(
-                project, proof=options.proof, installing=options.missing
-            )
+            paths = environment_to_start(project, proof=options.proof, installing=options.missing)
         else:
-            paths, evidence = project.paths, check(project)
+            paths = project.paths
+            check(project)
             say_stranger(paths.venv, project.reporter)
-            if evidence:
-                evidence.append(str(Path(words[0]).absolute()))
         libraries = project.compat_libraries
-    _become(command_words, paths, receipt, evidence, libraries)
+    _become(command_words, paths, libraries)
 
 
 def _with_folder(folder: Path, extra: tuple[str, ...], sourcing: Sourcing) -> Script:
@@ -116,12 +103,8 @@ def _cached_environment(
     sourcing: Sourcing,
     terminal: Terminal,
     check: FitnessCheck,
-) -> tuple[EnvironmentPaths, list[str]]:
-    """Return the environment in the cache of a script, or of a folder with more requirements; install it if need be.
-
-    Returns:
-        The environment, and the files that say that it fits this machine.
-    """
+) -> EnvironmentPaths:
+    """Return the environment in the cache of a script, or of a folder with more requirements; install it if need be."""
     paths = script.paths
     folder = paths.folder
     _prepare(folder)
@@ -137,7 +120,7 @@ def _cached_environment(
         settings = replace(settings, request=request, only=True, source_settings=script.settings)
     with open_project(folder, settings, terminal) as project:
         try:
-            return paths, check(project) + script.evidence
+            check(project)
         except (UsageError, LockError):
             if not of_folder:
                 # Its addresses may be a stranger's.
@@ -146,7 +129,7 @@ def _cached_environment(
                     Request(script.requirements, files=files), extra, project.reporter
                 )
             _install(project, lock_hint=script.restoring)
-            return paths, []
+    return paths
 
 
 def _prepare(folder: Path) -> None:
@@ -195,12 +178,8 @@ def _why_no_gpu(machine: Machine) -> str:
     return "" if machine.gpus else "none was found"
 
 
-def _check_fitness(project: Project, *, require_gpu: bool) -> list[str]:
+def _check_fitness(project: Project, *, require_gpu: bool) -> None:
     """Check that an environment is ours and fits this machine, with a GPU that can be used if one is required.
-
-    Returns:
-        The files that say so; none for a stranger's environment, or one that was never tried on GPUs that are
-        here: both are reported each time.
 
     Raises:
         UsageError: if there is no environment of ours.
@@ -236,34 +215,17 @@ def _check_fitness(project: Project, *, require_gpu: bool) -> list[str]:
         torch = existing.lock.versions["torch"]
         cause = _why_no_gpu(machine)
         project.reporter.warn(f"torch {torch} runs on the CPU: no GPU can be used here, {cause}")
-        return []
     if machine.gpus and marker.verdict.get("status") == "unproven":
         project.reporter.warn("this environment is not proven on a GPU yet; run gpuinstall sync")
-        return []
-    if not existing.made_here:
-        return []
-    # As it was given: it may be a link, and lead elsewhere tomorrow.
-    configuration = (project.settings.venv or venv) / "pyvenv.cfg"
-    return [str(configuration.absolute()), *existing.evidence]
 
 
 def _become(
     words: list[str],
     paths: EnvironmentPaths,
-    receipt: Receipt | None,
-    evidence: list[str],
     libraries: CompatLibraries | None = None,
 ) -> NoReturn:
-    """Become the command, whose check is kept; on Windows, start it and end as it does."""
-    folder = libraries.path if libraries else ""
-    if receipt and evidence:
-        receipt.keep(
-            str(paths.venv),
-            evidence,
-            is_script=words != receipt.command,
-            libraries=folder,
-        )
-    variables = activated(str(paths.venv), folder)
+    """Become the command; on Windows, start it and end as it does."""
+    variables = _activated(paths.venv, libraries)
     restore_umask()
     try:
         if os.name != "nt":
@@ -280,6 +242,22 @@ def _become(
             hint="gpuinstall install NAME   # the package that provides it",
         ) from None
     raise click.exceptions.Exit(status)
+
+
+def _activated(venv: Path, libraries: CompatLibraries | None) -> dict[str, str]:
+    """Return the variables of a command in an environment, as activating it sets them.
+
+    Those of cuda-compat are loaded before the system's libraries, which activating never does.
+    """
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
+    if libraries:
+        folders = variables.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+        others = [folder for folder in folders if folder and folder != libraries.path]
+        variables["LD_LIBRARY_PATH"] = os.pathsep.join((libraries.path, *others))
+    programs = interpreter(venv).parent
+    variables["PATH"] = f"{programs}{os.pathsep}{variables.get('PATH', os.defpath)}"
+    variables["VIRTUAL_ENV"] = str(venv)
+    return variables
 
 
 def _windows_program(word: str, path: str) -> str:

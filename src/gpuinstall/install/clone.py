@@ -16,9 +16,10 @@ from gpuinstall.environments.stamp import file_stamp
 from gpuinstall.lock.declaration import PROJECT_FILES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from gpuinstall.install.inspection import ExistingEnvironment
+    from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock
 
 COMMAND_FOLDERS = ("bin", "Scripts")
@@ -26,41 +27,27 @@ SMALL = 65_536
 """The bytes up to which a command is a script, and copied."""
 
 
-def unchanged_packages(
-    existing: ExistingEnvironment,
-    *,
-    versions: Mapping[str, str],
-    hashes: Mapping[str, Collection[str]],
-    editable: Mapping[str, Path],
-    python: str,
-) -> frozenset[str]:
+def unchanged_packages(existing: ExistingEnvironment, fit: Fit) -> frozenset[str]:
     """Return the packages that are to stay as they are; none if torch or Python changes, as all depend on them.
 
     None either if a package that goes or moves shares files with one that stays, or has no RECORD to be uninstalled by:
     all are installed in their order then.
-
-    Args:
-        existing: The environment that is to be changed.
-        versions: The version of each package that the changed one will hold.
-        hashes: The sha256 of the files of each.
-        editable: The folder of each that is editable.
-        python: The Python of the changed one, ``X.Y``.
     """
-    lock = existing.lock
-    if lock is None or lock.python != python or not _can_be_copied(existing):
+    lock, new = existing.lock, fit.lock
+    if lock is None or lock.python != fit.choice.python or not _can_be_copied(existing):
         return frozenset()
     unchanged = set()
-    for name, version in versions.items():
+    for name, version in new.versions.items():
         if name in lock.addresses:
             # What comes from a folder or a repository has no hash, and may be another by now.
             continue
         is_same_version = existing.packages.get(name) == version == lock.versions.get(name)
-        if is_same_version and not lock.hashes_by_package[name].isdisjoint(hashes.get(name, ())):
+        if is_same_version and lock.hashes_by_package[name] & new.hashes_by_package[name]:
             unchanged.add(name)
     if "torch" not in unchanged:
         return frozenset()
-    before = editable_folders(lock, existing.paths.folder)
-    for name, folder in editable.items():
+    before = _editable_folders(lock, existing.paths.folder)
+    for name, folder in _editable_folders(new, existing.paths.folder).items():
         if before.get(name) == folder and _is_built_since(folder, existing.built_ns):
             unchanged.add(name)
     leaving = leaving_packages(existing, unchanged)
@@ -97,7 +84,7 @@ def _can_leave(venv: Path, leaving: Collection[str]) -> bool:
     return going.isdisjoint(staying)
 
 
-def editable_folders(lock: Lock, folder: Path) -> dict[str, Path]:
+def _editable_folders(lock: Lock, folder: Path) -> dict[str, Path]:
     """Return the folder of each editable package of a lock that lies in ``folder``."""
     folders = {}
     for package in lock.pylock.packages:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter, packages_folders
+from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.shell import joined, quoted
@@ -16,7 +16,6 @@ from gpuinstall.base.text import some
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import (
-    NAME,
     Marker,
     changed_build,
     damaged_torch,
@@ -131,19 +130,6 @@ class ExistingEnvironment:
         """The option that names it in a command; none if commands mean it anyway."""
         venv = self.paths.venv
         return "" if venv == Path.cwd() / ".venv" else f" --venv {quoted(venv)}"
-
-    @property
-    def evidence(self) -> list[str]:
-        """The files that a judgement of it was read from."""
-        venv = self.paths.venv
-        files = [venv / NAME, venv / "pyvenv.cfg", interpreter(venv), *packages_folders(venv)]
-        if self.lock:
-            files.append(venv / self.lock.name)
-        files += [torch.record / "RECORD" for torch in packages_called({"torch"}, venv)]
-        covered = self.stamp.files.values() if self.stamp else ()
-        for stamps in covered:
-            files += [venv / path for path in stamps]
-        return list(dict.fromkeys(map(str, files)))
 
     @property
     def pinned_locks(self) -> list[Lock]:

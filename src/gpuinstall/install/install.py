@@ -52,8 +52,8 @@ def install(
     try:
         with locked_state(place, options, catalog) as locked:
             state, priced = _priced(locked, project)
-            priced.announce(project.session, yes=options.yes)
-            fit = priced.make_lock(state, project)
+            priced.announce(project.reporter)
+            fit = priced.fit
             # A request that changes nothing is known as such only when it is resolved.
             action = state.action_for(fit)
             lock_file = str(paths.folder / fit.lock.name)
@@ -76,7 +76,6 @@ def install(
         misfits=state.misfits,
         changes=priced.changes if is_built else (),
         bytes=priced.bill.fetch,
-        caches=priced.bill.caches,
         previous=previous,
         previous_bytes=size_of(previous) if previous else 0,
         seconds=monotonic() - start,

@@ -117,13 +117,14 @@ def install_into(
         machine = preflighted(project.machine, here, request, reporter)
         if repair:
             request = _proven_request(environment, request)
-        fit, priced, wheels = _planned(environment, machine, request, project)
+        priced, wheels = _planned(environment, machine, request, project)
+        fit = priced.fit
         action = Action.VERIFY
         if priced.changes:
             action = Action.BUILD
-            bill = price_files(wheels, {}, environment.root, project.session)
             replaced = [change.package for change in priced.changes if change.old]
-            bill = bill.with_bytes(environment.root, bytes_to_copy(environment, replaced))
+            copied = bytes_to_copy(environment, replaced)
+            bill = price_files(wheels, {}, environment.root, project.session, copied=copied)
             priced = replace(priced, bill=bill)
             reporter.step("Download", str(bill))
             bill.check()
@@ -171,10 +172,10 @@ def dry_run_into(
     request = project.request
     if repair:
         request = _proven_request(environment, request)
-    fit, priced, _ = _planned(environment, project.machine, request, project)
+    priced, _ = _planned(environment, project.machine, request, project)
     return IntoResult(
         environment,
-        fit,
+        priced.fit,
         priced.changes,
         verdict=None,
         bytes=0,
@@ -187,11 +188,11 @@ def _planned(
     machine: Machine,
     request: Request,
     project: Project,
-) -> tuple[Fit, PricedLock, list[LockedFile]]:
+) -> tuple[PricedLock, list[LockedFile]]:
     """Choose and resolve, near to what is there; report what changes, and what else that concerns.
 
     Returns:
-        The lock, what changes, and the wheels that come.
+        The lock with what changes, and the wheels that come.
     """
     session, reporter = project.session, project.reporter
     request = replace(request, python=environment.version, managed_pythons=False)
@@ -230,7 +231,8 @@ def _planned(
                 hint=f"Leave {name} out, and install it with the environment's own tools afterwards",
             )
         wheels.append(files[name])
-    return fit, PricedLock(resolution, tuple(changes)), wheels
+    heads = resolution.hashes.missing
+    return PricedLock(fit, tuple(changes), heads=heads), wheels
 
 
 def _resolve_near(

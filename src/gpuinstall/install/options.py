@@ -60,8 +60,6 @@ class InstallOptions:
     """The packages whose versions may move."""
     attempts: int = ATTEMPTS
     """How many builds to try if kernels fail."""
-    yes: bool = True
-    """Whether to download also what is large because a source is unreachable."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +82,6 @@ class InstallResult:
     """The packages that came, went and moved."""
     bytes: int = 0
     """What was to be fetched."""
-    caches: tuple[Path, ...] = ()
-    """The folders that it was fetched into."""
     previous: Path | None = None
     """The environment that was replaced, if it is kept."""
     previous_bytes: int = 0

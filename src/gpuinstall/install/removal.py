@@ -86,7 +86,7 @@ def find_prunable() -> dict[Path, int]:
 def prune(reporter: Reporter) -> dict[Path, int]:
     """Remove the environments in the cache, and the previous ones that this user has replaced; return their bytes.
 
-    What is in use stays, and is named. The stamps of environments that are gone go with them, and the receipts of ``run``.
+    What is in use stays, and is named. The stamps of environments that are gone go with them.
     """
     removed = {}
     for folder in cached_folders():
@@ -103,7 +103,6 @@ def prune(reporter: Reporter) -> dict[Path, int]:
     for stamp in own_cache_folder().glob("stamps/*.json"):
         if stamp.name.rpartition("-")[0] not in alive:
             remove_file(stamp)
-    remove_path(own_cache_folder() / "runs")
     return removed
 
 

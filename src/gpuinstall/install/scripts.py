@@ -89,11 +89,6 @@ class Script(NamedTuple):
         return EnvironmentPaths.at(folder / ".venv", is_named=False)
 
     @property
-    def evidence(self) -> list[str]:
-        """The files that say which environment it has."""
-        return [str(path.absolute()) for path in (self.file, self.locks, *locks_in(self.locks))]
-
-    @property
     def restoring(self) -> str:
         """The command that makes the locks of a script again; empty for a folder."""
         if self.file.is_dir():

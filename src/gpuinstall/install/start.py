@@ -31,18 +31,14 @@ def environment_to_start(
     *,
     proof: bool = True,
     installing: bool = False,
-) -> tuple[EnvironmentPaths, list[str]]:
-    """Choose among the environments of a folder by the rules of ``sync``, and prove the one that is chosen.
+) -> EnvironmentPaths:
+    """Return the environment that is chosen among those of a folder by the rules of ``sync``, proven.
 
     Args:
         project: The run, in the folder of the locks.
         proof: Whether to run kernels if this machine was not proven with the lock yet; that it was is kept in the
             user's cache.
         installing: Whether to bring an environment that is not there.
-
-    Returns:
-        The environment, and the files by which it was chosen and found proven; none of these if there is more to do or
-        to say at each start.
 
     Raises:
         MachineError, NoBuildError: no lock runs here.
@@ -89,22 +85,10 @@ def environment_to_start(
             status = result.verdict["status"]
     if status != "passed":
         reporter.warn("no kernel could run on these GPUs now; the next start tries again")
-    build = f"torch {fit.choice.build.name} · Python {fit.choice.python}"
-    reporter.step("Environment", f"{venv.name}: {build}")
-    is_settled = proof and action is Action.NOTHING and existing.made_here and not warnings
-    return existing.paths, _evidence(existing, machine, project) if is_settled else []
-
-
-def _evidence(
-    existing: ExistingEnvironment,
-    machine: Machine,
-    project: Project,
-) -> list[str]:
-    """Return the files by which an environment was chosen and found proven."""
-    folder = project.paths.venv.parent
-    settings = [str(path) for path in folder.iterdir() if path.suffix in (".toml", ".txt", ".lock")]
-    stamps = [str(stamp_file(existing.marker.id, machine))] if existing.marker else []
-    return [str(folder), *settings, *stamps, *existing.evidence]
+    if action is not Action.NOTHING:
+        build = f"torch {fit.choice.build.name} · Python {fit.choice.python}"
+        reporter.step("Environment", f"{venv.name}: {build}")
+    return existing.paths
 
 
 def _install(

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from packaging.specifiers import SpecifierSet
-from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from gpuinstall.base.backend import CPU, known_backend
@@ -19,7 +18,7 @@ from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
 from gpuinstall.lock.declaration import locks_in
 from gpuinstall.lock.lock import Lock, LockedFile, read_lock
 from gpuinstall.lock.record import Record
-from gpuinstall.lock.target import GLIBC, Target, best_by_tags
+from gpuinstall.lock.target import GLIBC, Target
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.values import Choice
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
     from packaging.markers import Environment, Marker
     from packaging.pylock import Package
-    from packaging.tags import Tag
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
@@ -255,20 +253,6 @@ def selected(
         if url and hashes:
             files.append(LockedFile(package.name, url, hashes.get("sha256")))
     return tuple(files)
-
-
-def best_files(
-    files: Iterable[LockedFile],
-    python: str,
-    machine: Machine,
-) -> tuple[LockedFile, ...]:
-    """Return of each package the file that ``selected`` would take of a lock with these files."""
-
-    def read(file: LockedFile) -> tuple[str, Iterable[Tag]]:
-        is_wheel = file.name.endswith(".whl")
-        return file.package, parse_wheel_filename(file.name)[3] if is_wheel else ()
-
-    return tuple(best_by_tags(files, _target_of(machine).tags(python), read))
 
 
 def uninstalled(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import NoBuildError
@@ -81,17 +80,6 @@ class Resolution:
     def held(self) -> dict[str, str]:
         """The version of each package; empty for one out of a folder."""
         return versions_in(self.document)
-
-    @property
-    def editable_folders(self) -> dict[str, Path]:
-        """The folder of each editable package."""
-        folders = {}
-        for package in self.document["packages"]:
-            folder = package.get("directory", {})
-            if folder.get("editable"):
-                path = Path(folder["path"])
-                folders[package["name"]] = path.resolve()
-        return folders
 
     def warned_of(self, reasons: Iterable[Reason]) -> Resolution:
         """Return the same with further warnings in its plan."""

@@ -3,6 +3,8 @@
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -11,12 +13,12 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.install.clone import copy_environment, leaving_packages, unchanged_packages
 from gpuinstall.install.inspection import ExistingEnvironment
+from gpuinstall.lock.fit import Fit
 from gpuinstall.lock.lock import parse
 from tests.lab.environments import put_package
 from tests.unit.install.environments import lock_text, make_environment
 
 SITE = "lib/python3.12/site-packages"
-HASH = "1" * 64
 
 
 @pytest.fixture
@@ -96,13 +98,8 @@ def existing(tmp_path):
 
 
 def unchanged(existing):
-    return unchanged_packages(
-        existing,
-        versions={"torch": "2.14.1"},
-        hashes={"torch": (HASH,)},
-        editable={},
-        python="3.12",
-    )
+    fit = SimpleNamespace(lock=existing.lock, choice=SimpleNamespace(python="3.12"))
+    return unchanged_packages(existing, cast("Fit", fit))
 
 
 def test_what_is_in_no_lock_is_taken_out_of_the_copy(existing):

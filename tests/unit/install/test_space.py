@@ -6,13 +6,12 @@ from typing import cast
 import pytest
 
 from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.units import readable
-from gpuinstall.install.space import UNPACKED, bill, sizes
+from gpuinstall.install.space import UNPACKED, price_files
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.transfer import cached_wheel
 from gpuinstall.sources.session import Session
-from gpuinstall.sources.web import Head
-from gpuinstall.sources.web.client import AnswerCache, FileHash
 
 TORCH = LockedFile(
     "torch", "https://index.example/torch-2.14.1%2Bcu126-cp312-cp312-linux_x86_64.whl", "1" * 64
@@ -23,8 +22,9 @@ NUMPY = LockedFile(
 
 
 def priced(tmp_path, sizes):
-    cached = {file for file in sizes if cached_wheel(file, tmp_path / "uv")}
-    return bill(sizes, cached, tmp_path / ".venv", uv_cache=tmp_path / "uv")
+    session = SimpleNamespace(uv_cache=tmp_path / "uv", reporter=SilentReporter())
+    listed = {file.url: size for file, size in sizes.items()}
+    return price_files(tuple(sizes), listed, tmp_path / ".venv", cast("Session", session))
 
 
 def keep(tmp_path, file, index, sha256):
@@ -43,8 +43,7 @@ def keep(tmp_path, file, index, sha256):
 def test_everything_new_is_fetched_and_unpacked_once(tmp_path):
     price = priced(tmp_path, {TORCH: 1000, NUMPY: 100})
     assert price.fetch == 1100
-    assert price.unpacked == int(UNPACKED * 1100)
-    assert price.folders == {tmp_path / "uv": price.unpacked, tmp_path / ".venv": 0}
+    assert price.folders == {tmp_path / "uv": int(UNPACKED * 1100)}, "the environment has links"
 
 
 def test_a_change_that_only_removes_takes_no_space(tmp_path):
@@ -106,23 +105,3 @@ def test_too_little_space_is_said_with_the_numbers(tmp_path):
 )
 def test_bytes_are_written_as_people_do(size, text):
     assert readable(size) == text
-
-
-class Hosts:
-    """Says the size of every file, and remembers who asked."""
-
-    def __init__(self):
-        self.asked: list[str] = []
-
-    def head(self, url):
-        self.asked.append(url)
-        return Head(1000)
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"1": "many"}'])
-def test_a_damaged_record_of_sizes_counts_for_nothing(tmp_path, text):
-    session = cast(
-        "Session", SimpleNamespace(client=Hosts(), cache=AnswerCache(tmp_path, FileHash))
-    )
-    (tmp_path / "sizes.json").write_text(text, encoding="utf-8")
-    assert sizes((TORCH,), {}, {TORCH}, session) == {TORCH: 1000}

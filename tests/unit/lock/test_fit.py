@@ -7,8 +7,8 @@ from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.lock.document import document
-from gpuinstall.lock.fit import Fit, best, best_files, fit
-from gpuinstall.lock.lock import LockedFile, parse, render
+from gpuinstall.lock.fit import Fit, best, fit
+from gpuinstall.lock.lock import parse, render
 from gpuinstall.lock.record import Record
 from gpuinstall.lock.target import Target
 from tests.frozen import frozen_catalog
@@ -38,17 +38,6 @@ def machine(driver=None, capability=None):
     return Machine(
         "linux", "x86_64", "glibc", "2.36", pythons=("3.11.7", "3.12.1"), driver=found, gpus=gpus
     )
-
-
-def test_of_several_wheels_of_a_package_the_one_that_is_installed_is_paid_for():
-    tags = ("cp312-cp312-manylinux_2_17_x86_64", "cp312-cp312-manylinux_2_28_x86_64")
-    others = ("cp312-cp312-musllinux_1_2_x86_64", "cp311-cp311-manylinux_2_28_x86_64")
-    files = [
-        LockedFile("pillow", f"https://index.example/pillow-1-{tag}.whl")
-        for tag in (*tags, *others)
-    ]
-    source = LockedFile("antlr", "https://index.example/antlr-1.tar.gz")
-    assert best_files([*files, source], "3.12", machine()) == (files[1], source)
 
 
 LOCKS = [

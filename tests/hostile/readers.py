@@ -30,8 +30,6 @@ from tests.frozen import frozen_catalog
 from tests.lab.bounded import Case, highest, too_much
 from tests.unit.install.environments import lock_text
 
-Reader = Callable[[str], object]
-
 PAGES: dict[str, Callable[..., object]] = {
     "wheels": parse_page.__wrapped__,
     "sources": partial(parse_sources.__wrapped__, package="torch"),

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 
 import pytest
 
@@ -85,14 +84,6 @@ def test_a_torch_that_was_replaced_is_seen_by_every_command_and_brought_back_by_
 
 
 @pytest.mark.heavy
-def test_what_somebody_only_added_still_stops_a_sync(workshop):
-    by_uv(workshop, "install", "cowsay")
-    assert workshop.run("run", "true").status == 0
-    error = workshop.document("sync", exit_code=2)["errors"][0]
-    assert (error["code"], "cowsay 6.1" in error["message"]) == ("users-packages", True)
-
-
-@pytest.mark.heavy
 def test_a_torch_that_an_installer_damaged_is_never_called_proven(workshop):
     site = next((workshop.folder / ".venv").glob("lib/*/site-packages"))
     module = site / "torch" / "__init__.py"
@@ -112,13 +103,3 @@ def test_a_torch_that_an_installer_damaged_is_never_called_proven(workshop):
     os.utime(record)
     broken = workshop.document("install", exit_code=4)["errors"][0]
     assert (broken["code"], "uv cache clean torch" in broken["hint"]) == ("cache-damaged", True)
-
-
-@pytest.mark.heavy
-def test_a_torch_that_is_gone_is_seen_too(workshop):
-    by_uv(workshop, "uninstall", "torch")
-    refused = workshop.run("run", "true")
-    assert refused.status == 6
-    assert "torch 2.13.0+cu126 is missing" in refused.err
-    assert workshop.document("sync")["data"]["environment"]["status"] == "built"
-    shutil.rmtree(workshop.folder / ".venv")

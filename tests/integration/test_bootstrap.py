@@ -3,16 +3,13 @@
 import json
 import os
 import random
-import re
 import shlex
-import shutil
 import signal
 import stat
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import bootstrap
 import pytest
@@ -57,22 +54,6 @@ def hands_over(version, person, clone):
 def test_a_clone_hands_over_under_each_python_with_what_the_default_index_has(version, tmp_path):
     (tmp_path / "a home").mkdir()
     hands_over(version, Person(tmp_path / "a home"), copy_project(tmp_path / "a clone"))
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("version", ["3.8", "3.12"])
-def test_a_clone_hands_over_and_stays_as_git_knows_it(version, person, clone):
-    git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@b.example"]
-    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "all"]):
-        subprocess.run([*git, *command], check=True)
-    hands_over(version, person, clone)
-
-    assert (
-        subprocess.run(
-            [*git, "status", "--porcelain", "--ignored"], capture_output=True, check=True
-        ).stdout
-        == b""
-    )
 
 
 def test_the_second_run_is_instant_and_makes_nothing(equipped, clone):
@@ -171,15 +152,6 @@ def test_without_a_network_it_says_the_ways_out_within_seconds_and_leaves_nothin
     assert list(person.data.iterdir()) == []
 
 
-def test_a_failure_is_one_document_where_one_was_asked_for(person, clone):
-    done = person.run(
-        interpreter("3.12"), clone / "bootstrap.py", "--json", "-q", settings=UNREACHABLE
-    )
-
-    document = json.loads(done.stdout)
-    assert (document["exit_code"], document["errors"][0]["code"]) == (4, "bootstrap")
-
-
 def test_a_data_folder_that_cannot_be_is_one_line_and_exit_4(person, clone, tmp_path):
     (tmp_path / "file").touch()
     done = person.run(
@@ -213,18 +185,6 @@ def test_a_tool_that_a_stranger_put_there_is_not_run(person, clone, tmp_path, mo
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.heavy
-def test_an_externally_managed_python_is_no_obstacle(person, clone):
-    python = Path("/usr/bin/python3")
-    asked = "import pip, sysconfig; print(sysconfig.get_path('stdlib'))"
-    stdlib = person.run(python, "-c", asked).stdout.strip() if python.exists() else ""
-    if not stdlib or not (Path(stdlib) / "EXTERNALLY-MANAGED").exists():
-        pytest.skip("no externally managed Python with pip at /usr/bin/python3")
-
-    assert "pinned wheel, by pip" in person.run(python, clone / "bootstrap.py", "--help").stderr
-    assert len(person.tools) == 1
-
-
 def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(person, clone, tmp_path):
     uv = tmp_path / "uv"
     for script, passed in (
@@ -242,45 +202,6 @@ def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(person, clon
         assert passed in done.stderr
         assert "by pip: Failed to establish" in done.stderr
         assert done.returncode == 4
-
-
-@pytest.mark.heavy
-def test_a_new_uv_on_path_is_used(person, clone, tmp_path):
-    (tmp_path / "bin").mkdir()
-    shutil.copy2(uv_program(), tmp_path / "bin" / "uv")
-    without_packages = {
-        "PIP_FIND_LINKS": str(tmp_path / "bin"),
-        "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",
-    }
-    done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=without_packages)
-
-    assert "on PATH" in done.stderr
-    assert "gpuinstall's own environment could not be made" in done.stderr
-
-
-@pytest.mark.heavy
-def test_a_folder_that_everyone_writes_to_gives_no_programs(person, clone, tmp_path):
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open" / "uv").symlink_to(uv_program())
-    (tmp_path / "open").chmod(0o777)
-    done = person.run(
-        interpreter("3.12"),
-        clone / "bootstrap.py",
-        settings={**UNREACHABLE, "PATH": f"{tmp_path / 'open'}:/usr/bin"},
-    )
-
-    assert "on PATH: none" in done.stderr
-
-
-@pytest.mark.heavy
-def test_the_release_archive_of_a_mirror_will_do(person, clone, tmp_path):
-    (tmp_path / "nothing").mkdir()
-    with uv_mirror(uv_program().read_bytes()) as address:
-        network = {"PIP_FIND_LINKS": str(tmp_path / "nothing"), "GPUINSTALL_UV_MIRROR": address}
-        done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=network)
-
-    assert re.search(r"uv [0-9.]+ +release archive", done.stderr)
-    assert "gpuinstall's own environment could not be made" in done.stderr
 
 
 @pytest.mark.parametrize("module", ["json", "zlib"])

@@ -9,7 +9,6 @@ import pytest
 
 from tests.lab.clone import ROOT, copy_project
 from tests.lab.index import StandInIndex
-from tests.lab.pace import within
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.uv_mirror import uv_mirror, uv_program
 
@@ -68,27 +67,6 @@ def in_debian(root, settings, *argv, network=True, user="0:0"):
         timeout=300,
         check=False,
     )
-
-
-def files(root):
-    folders = [root / name for name in ("root", "tmp", "var/tmp", "opt")]
-    return {path for folder in folders for path in folder.rglob("*") if not path.is_dir()}
-
-
-def test_without_any_network_it_fails_in_seconds_and_leaves_nothing(debian):
-    before = files(debian)
-    with within(10):
-        done = in_debian(debian, {}, "python3", "/opt/gpuinstall/bootstrap.py", network=False)
-
-    assert done.returncode == 4
-    for said in (
-        "No module named pip",
-        "name resolution",
-        "GPUINSTALL_UV_MIRROR=",
-        "Nothing was installed",
-    ):
-        assert said in done.stderr
-    assert files(debian) == before
 
 
 def test_a_user_who_is_not_root_installs_with_no_pip_no_path_and_nothing_at_home(debian, packages):

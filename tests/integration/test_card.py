@@ -6,13 +6,10 @@ read-only folder that the loader does not know by itself, and the sandbox report
 
 import io
 import json
-import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from time import sleep
@@ -20,11 +17,8 @@ from time import sleep
 import pytest
 
 from gpuinstall.base.uv import uv
-from tests.lab.cards import run_on
 from tests.lab.clone import interpreter
 from tests.lab.driver import FakeDriver, FakeGpu
-from tests.lab.environments import cuda_torch
-from tests.lab.states import STATES
 from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
 
@@ -196,27 +190,6 @@ def test_a_run_that_is_ended_takes_its_children_along(tmp_path, python):
     assert [words for words in running() if str(tmp_path / "card") in words] == []
 
 
-@pytest.mark.heavy
-@pytest.mark.root
-@pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("unshare") is None,
-    reason="needs root for a small file system",
-)
-@pytest.mark.parametrize("size", ["64k", "10m"])
-def test_a_full_disk_costs_no_other_step(size, tmp_path, python):
-    folder = tmp_path / "card"
-    folder.mkdir()
-    kept = f'mount -t tmpfs -o size={size} lab {folder}; "$@"; status=$?; cp -r {folder} {tmp_path}/kept; exit $status'
-    words = ("unshare", "--mount", "--propagation", "private", "sh", "-c", kept, "sh")
-
-    run = started([*words, *command(folder, python, limit=60, budget=90)])
-    output, _ = run.communicate()
-
-    assert ("No space left on device" in output) is (size == "64k")
-    assert "verify --deep" in output
-    assert "probe" in (tmp_path / "kept" / "evidence" / "card.md").read_text(encoding="utf-8")
-
-
 KILLED = """
 import sys
 from tools import card
@@ -245,56 +218,6 @@ def test_a_run_that_is_killed_leaves_what_it_had(tmp_path):
                 run.kill()
             if step:
                 assert list(evidence(folder))[:step] == names[:step], folder.name
-
-
-REAL = (
-    "one healthy card",
-    "a Jetson Thor: NVML gives a UUID without GPU- and no address",
-    "GB10: NVML gives no memory",
-    "eight cards that start for the first process, 3 s each",
-    "an H100 in confidential computing that is not ready; a guest whose host has no fabric manager",
-    "one of eight is lost: NVML says so at its second question, and cuInit fails for all",
-    "an exclusive card that another process holds",
-    "an MPS daemon that this user cannot reach",
-    "MIG on one card, beside a whole one",
-    "CUDA_VISIBLE_DEVICES=0,0",
-)
-"""Ten machines; into a copy of the environment something is put on the first."""
-
-
-@pytest.mark.heavy
-@pytest.mark.network
-@pytest.mark.root
-@pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("unshare") is None,
-    reason="needs root and unshare to lay other files over /proc, /sys and /dev",
-)
-@pytest.mark.parametrize("name", REAL)
-def test_with_the_real_torch_the_evidence_is_whole_at_each_moment(
-    name, tmp_path, tmp_path_factory, libraries
-):
-    python = cuda_torch(tmp_path_factory) / "bin" / "python"
-    folder = tmp_path / "card"
-    machine = tmp_path / "machine"
-    machine.mkdir()
-    copies = name == REAL[0]
-    words = shlex.join(command(folder, python, copies=copies))
-
-    with ThreadPoolExecutor() as pool:
-        ending = pool.submit(run_on, STATES[name].place, machine, libraries, words)
-        while not ending.done():
-            if (folder / "evidence" / "card.md").exists():
-                evidence(folder)
-            sleep(0.2)
-    shown = evidence(folder)
-    page = (folder / "evidence" / "card.md").read_text(encoding="utf-8")
-
-    # The played libcuda runs no kernel for the real CUDA runtime.
-    assert ending.result().returncode == 1, ending.result()
-    assert list(shown)[:3] == ["probe", "preflight", "torch"], page
-    assert shown["torch"][1].startswith("torch 2."), page
-    assert list(shown)[-1] == "verify --bench", page
-    assert ("what is there" in shown) is copies, page
 
 
 def running():

@@ -12,9 +12,7 @@ from gpuinstall.api import Refusal, choose
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.catalog import load_catalog
-from gpuinstall.lock.lock import read_lock
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.uv_failure import FAMILY_UNLISTED
@@ -143,23 +141,6 @@ def test_a_newer_driver_never_gives_an_older_torch_of_the_catalogue_nor_one_more
         assert isinstance(two, Refusal) == isinstance(plans[-1], Refusal)
         if two.choice and plans[-1].choice:
             assert two.choice.build == plans[-1].choice.build
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("words", ["vllm", "gptq", "faster-whisper", "rembg", "bound"])
-def test_what_a_live_plan_says_a_lock_says(workshop, words):
-    machine = ("--gpu", "RTX 3090", "--driver", "580.95.05")
-    plan = workshop.document("plan", "--live", words, *machine)["data"]
-    done = workshop.run("lock", words, *machine)
-    (path,) = workshop.folder.glob("pylock.*.toml")
-    held = read_lock(path).versions
-    pinned = {one.name: one for one in map(parse_requirement, plan["build"]["requirements"])}
-    assert held["torch"] == f"{plan['build']['torch']}+{plan['build']['backend']}"
-    assert all(
-        one.allows(held[name].partition("+")[0]) for name, one in pinned.items() if name != "torch"
-    )
-    for warning in plan["warnings"]:
-        assert warning["message"] in done.err.replace("\n  ", " ")
 
 
 def test_a_row_learned_for_a_hash_is_the_same_whatever_was_asked(workshop):

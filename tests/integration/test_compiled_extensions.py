@@ -1,9 +1,7 @@
 """Extensions compiled here against torch's own headers: read before the download, and linked on the disk alone."""
 
 import subprocess
-import sys
 import time
-import zipfile
 
 import pytest
 
@@ -142,50 +140,3 @@ def test_what_is_compiled_against_the_real_torch_fits_it_before_and_after(
     assert needs.kind == kind
     assert needs.verdict("2.13")
     assert on_disk(put(site, library)) == []
-
-
-def headers(folder, version):
-    """The headers of a release, which its wheel for macOS has too, in 60 to 90 MB."""
-    words = [
-        "download",
-        "-q",
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-        "--python-version",
-        "3.12",
-        f"torch=={version}",
-    ]
-    platform = [
-        "--platform",
-        "macosx_11_0_arm64",
-        "--platform",
-        "macosx_14_0_arm64",
-        "-d",
-        str(folder),
-    ]
-    subprocess.run([sys.executable, "-m", "pip", *words, *platform], check=True)
-    with zipfile.ZipFile(next(folder.glob("torch-*.whl"))) as wheel:
-        wheel.extractall(folder, _headers(wheel))
-    return folder / "torch" / "include"
-
-
-def _headers(wheel):
-    return (name for name in wheel.namelist() if name.startswith("torch/include/"))
-
-
-@pytest.mark.heavy
-@pytest.mark.network
-@pytest.mark.parametrize("version", ["2.8.0", "2.10.0", "2.12.1", "2.14.1"])
-def test_what_is_compiled_for_a_minor_is_told_from_the_others_and_refused_on_the_disk_of_another(
-    site, tmp_path, version
-):
-    library = compiled(tmp_path, headers(tmp_path / "headers", version))
-    minor = version.rpartition(".")[0]
-
-    needs = before(library)
-    sys.stdout.write(f"\ncompiled for {minor}: fits {needs.fits}\n")
-
-    assert needs.kind == "ordinary"
-    assert needs.verdict(minor)
-    assert bool(on_disk(put(site, library))) is (needs.verdict("2.13") is False)

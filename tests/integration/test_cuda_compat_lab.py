@@ -269,29 +269,6 @@ def test_a_dry_run_names_the_plan_that_shows_the_same(workshop):
     assert "torch 2.15.0+cu130" in said_by(workshop.run("plan", "--cuda-compat"))
 
 
-def test_what_is_no_newer_is_not_used(workshop, tmp_path):
-    older = make_libraries(tmp_path / "535", driver="535.183.01", cuda=12020)
-
-    done = workshop.run("install", "--cuda-compat-from", str(older))
-
-    said = " ".join((done.err + done.out).split())
-    assert done.status == 0, said
-    assert "not used: the driver serves CUDA 12.4, and it CUDA 12.2" in said
-    assert "torch 2.14.1+cu126" in said
-    assert ".cuda-compat" not in workshop.entries()
-
-
-def test_a_manifest_that_lists_none_names_the_other_way(workshop):
-    with closing(Redistributables(b"")) as host:
-        missing = f"{host.url}/redist/redistrib_13.9.0.json"
-        refused = workshop.run("install", "--cuda-compat-from", missing)
-
-    assert refused.status == 4
-    said = said_by(refused)
-    assert f"no manifest lists cuda-compat for linux x86_64: {missing}" in said
-    assert workshop.entries() == set()
-
-
 def test_a_cut_and_a_changed_archive_are_refused(workshop, archive):
     whole = archive.read_bytes()
     changed = bytes([*whole[:-1], whole[-1] ^ 1])

@@ -2,11 +2,9 @@
 
 import json
 import os
-import sys
 
 import pytest
 
-from gpuinstall.base import process
 from tests.lab.driver import FakeDriver, FakeGpu, uuid_of
 from tests.lab.environments import small_torch
 from tests.lab.forked import gpuinstall
@@ -67,16 +65,6 @@ def test_an_environment_of_others_is_read_and_started_only_if_it_is_named_or_act
     assert json.loads(active.out)["data"]["environment"]["verdict"] is not None
 
 
-@pytest.mark.heavy
-def test_the_document_holds_all_four_parts(doctor, play):
-    play(HEALTHY)
-    data = json.loads(doctor("--json").out)["data"]
-    assert data.keys() == {"machine", "preflight", "environment", "findings"}
-    assert data["machine"]["driver"]["version"] == "535.183.01"
-    assert data["environment"]["verdict"]["status"] == "passed"
-    assert data["findings"] == []
-
-
 def test_a_kernel_that_fails_is_the_environments_fault(doctor, play):
     play(HEALTHY)
     done = doctor("--json", verdict={uuid_of(1): {"failed": {"linear": NO_IMAGE}}})
@@ -112,14 +100,6 @@ def test_one_lost_gpu_of_two_is_partial_and_what_to_do_about_it_comes_last(docto
     assert doctor(folder="empty").out.splitlines()[-1].startswith("first: sudo dmesg")
 
 
-@pytest.mark.heavy
-def test_a_note_with_nothing_to_do_leaves_a_machine_healthy(doctor, play):
-    play(FakeDriver((FakeGpu(ptx_error=221),)))
-    done = doctor(folder="empty")
-    assert "no kernel could be compiled on GPU 0: what the build brings decides   [F67]" in done.out
-    assert done.out.splitlines()[-1] == "no environment here: gpuinstall install makes one"
-
-
 def test_a_uv_project_that_will_undo_the_build_is_found(doctor, play, tmp_path):
     play(HEALTHY)
     (tmp_path / "pyproject.toml").write_text(
@@ -149,14 +129,6 @@ def test_without_an_environment_only_the_machine_is_judged(doctor, play):
     assert done.out.splitlines()[-1] == f"no problem found in the driver and 2 GPUs; {advice}"
 
 
-@pytest.mark.heavy
-def test_an_environment_that_was_named_and_is_not_there_is_a_finding(doctor, play):
-    play(HEALTHY)
-    done = doctor("--venv", "absent")
-    assert done.status == 5
-    assert done.out.splitlines()[-1].startswith("first: gpuinstall install --venv ")
-
-
 def test_repairs_are_shown_made_and_looked_at_again(doctor, play, site):
     play(HEALTHY)
     (site / "~orch").mkdir()
@@ -176,29 +148,6 @@ def test_where_nobody_can_be_asked_nothing_is_repaired(doctor, play, site):
     shown = [done.err.index(words) for words in ("Found  ", "Repair  ", "--fix asks first")]
     assert shown == sorted(shown), "what is wrong is shown before a repair is asked for"
     assert (site / "~orch").is_dir()
-
-
-@pytest.mark.heavy
-def test_a_file_is_no_environment(doctor, tmp_path):
-    (tmp_path / "file").touch()
-    assert doctor("--venv", "file").status == 2
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("words", [["doctor"], ["verify"], ["probe"]])
-def test_a_working_folder_that_was_removed_is_no_fault_of_ours(tmp_path, words):
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    script = 'rmdir "$PWD" && exec "$0" -m gpuinstall "$@"'
-    done = process.run(["sh", "-c", script, sys.executable, *words], cwd=gone)
-    assert (done.status, "a bug in gpuinstall" in done.err) in ((0, False), (2, False))
-
-
-def test_a_healthy_machine_has_no_problems_to_repair(doctor, play):
-    play(HEALTHY)
-    done = doctor("--fix")
-    assert done.out.splitlines()[-1].startswith("healthy: ")
-    assert "repaired" not in done.err
 
 
 def test_quiet_prints_only_what_blocks(doctor, play, site):

@@ -224,17 +224,6 @@ def test_the_utf_16_of_powershell_is_read(tmp_path):
     assert document(tmp_path / "log.txt")["causes"][0]["id"] == "F37"
 
 
-def test_bytes_that_are_no_text_are_read(tmp_path):
-    (tmp_path / "log.bin").write_bytes(bytes(range(256)) * 20 + NO_KERNEL.encode())
-    assert document(tmp_path / "log.bin")["causes"][0]["id"] == "F37"
-
-
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf_16_without_its_mark_is_read(tmp_path, encoding):
-    (tmp_path / "log.txt").write_bytes(b"written before\r\n" + NO_KERNEL.encode(encoding))
-    assert document(tmp_path / "log.txt")["causes"][0]["id"] == "F37"
-
-
 @pytest.mark.skipif(
     not Path("/proc/self/mem").exists(), reason="no file that cannot be read (/proc/self/mem)"
 )

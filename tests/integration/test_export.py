@@ -63,19 +63,6 @@ def pip_install(workshop, file):
 
 
 @pytest.mark.heavy
-def test_pip_takes_a_package_from_the_address_that_was_asked_for(workshop, index):
-    address = f"{index.default.url}/files/filelock-3.20.0-py3-none-any.whl"
-    asked = ("torch", f"filelock @ {address}", "--python", PYTHON, "--target", "cpu", "--upgrade")
-    workshop.document("lock", *asked)
-    export(workshop, "requirements", "--lock", "pylock.cpu.toml", "-o", "requirements.txt")
-    assert f"filelock @ {address} " in (workshop.folder / "requirements.txt").read_text(
-        encoding="utf-8"
-    )
-    done = pip_install(workshop, "requirements.txt")
-    assert done.ok, done.err
-
-
-@pytest.mark.heavy
 def test_pip_takes_condas_pip_section_as_conda_hands_it_over(workshop):
     document = yaml.safe_load(export(workshop, "conda", "--lock", "pylock.cu126.toml")["text"])
     lines = document["dependencies"][-1]["pip"]

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import sys
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote
 
@@ -11,11 +10,9 @@ from uv import find_uv_bin
 
 from gpuinstall.base import process
 from gpuinstall.lock.lock import read_lock
-from tests.integration.test_install_lab import RTX_4090
 from tests.lab.extension_index import ExtensionIndex
 from tests.lab.host import NOT_FOUND, Answer, Host
 from tests.lab.index import StandInIndex
-from tests.lab.native import native_library
 from tests.lab.projects import make_sdist
 from tests.lab.releases import catalog_index
 from tests.lab.wheels import make_wheel
@@ -160,36 +157,6 @@ def test_a_plan_tells_which_file_is_taken_and_why_not_the_others(workshop, exten
 
 
 @pytest.mark.heavy
-def test_exports_name_the_file_of_an_extension_by_its_address(workshop):
-    assert workshop.run("lock", ENTRY, *RTX_3090).ok
-    (file,) = (
-        file
-        for file in read_lock(workshop.folder / "pylock.cu126.toml").files
-        if file.package == ENTRY
-    )
-    for format_ in ("requirements", "conda", "pixi"):
-        assert file.url in workshop.document("export", format_)["data"]["text"], format_
-    assert workshop.run("export", "requirements", "-o", "requirements.txt").ok
-    words = [
-        find_uv_bin(),
-        "pip",
-        "compile",
-        "-q",
-        "--no-deps",
-        "--python-version",
-        "3.12",
-        "requirements.txt",
-    ]
-    done = process.run(words, env=workshop.environment, cwd=workshop.folder, seconds=60)
-    assert f"{ENTRY} @ {file.url}" in done.out, done.err
-    project = workshop.folder / "pyproject.toml"
-    project.write_text(
-        '[project]\nname = "thing"\nversion = "1"\nrequires-python = "==3.12.*"\n', encoding="utf-8"
-    )
-    assert f'"{ENTRY} @ {file.url}' in workshop.document("export", "uv")["data"]["text"]
-
-
-@pytest.mark.heavy
 def test_a_lock_with_a_file_of_a_source_can_be_installed_and_of_a_strange_host_cannot(
     workshop,
 ):
@@ -204,13 +171,6 @@ def test_a_lock_with_a_file_of_a_source_can_be_installed_and_of_a_strange_host_c
         strange.document("sync", "--target", "cu126", "--dry-run", exit_code=6)["errors"][0]["code"]
         == "lock-source"
     )
-
-
-@pytest.mark.heavy
-def test_a_program_that_was_named_too_moves_both(workshop):
-    assert workshop.run("lock", "modern", ENTRY, *RTX_3090).ok
-    versions = read_lock(workshop.folder / "pylock.cu126.toml").versions
-    assert (versions[ENTRY], versions["torch"]) == ("2.8.2+cu.12.6.torch.2.13", "2.13.0+cu126")
 
 
 def test_a_gpu_that_no_build_of_it_serves_is_refused_before_anything_is_asked(workshop, extensions):
@@ -235,27 +195,6 @@ def test_where_nothing_fits_each_candidate_is_named_with_its_reason(workshop, ex
         "--no-build-isolation mamba-ssm # compiles it, with nvcc of CUDA 12.6, a C++ compiler"
         in said
     )
-
-
-def test_mmcv_full_is_not_built_without_its_operators(workshop):
-    done = workshop.run("lock", "mmcv-full==1.4.8", *RTX_3090)
-
-    assert done.status == 3
-    assert "error: no prebuilt file of mmcv-full runs here" in " ".join(done.err.split())
-
-
-@pytest.mark.heavy
-def test_a_release_of_before_is_not_taken_where_there_are_final_ones(
-    workshop, extensions, tmp_path
-):
-    good = library(tmp_path, FROM_2_10, needs=CU12)
-    extensions.add("cu126", "mamba-ssm", "cu.12.6.torch.2.9", good, version="2.3.1")
-    extensions.add("cu126", "mamba-ssm", "cu.12.6.torch.2.13", good, version="2.4.0b1")
-    assert (
-        workshop.document("lock", "mamba-ssm", *RTX_3090, exit_code=3)["errors"][0]["code"]
-        == "no-prebuilt-extension"
-    )
-    assert workshop.run("lock", "mamba-ssm==2.4.0b1", *RTX_3090).ok
 
 
 @pytest.mark.heavy
@@ -297,34 +236,6 @@ def test_a_file_whose_metadata_has_the_version_alone_is_locked_as_uv_and_pip_tak
     )
     assert installed.ok, installed.err
     assert (site / "flash_attn-2.9.0.dist-info").is_dir()
-
-
-@pytest.mark.heavy
-def test_what_was_installed_of_such_a_file_is_not_taken_for_a_change_by_hand(
-    workshop, page, tmp_path, play
-):
-    play(RTX_4090)
-    python = f"cp3{sys.version_info.minor}"
-    built = native_library(tmp_path / "o.so", needs=[])
-    name = f"kernelbox-1.0+cu12torch2.13-{python}-{python}-linux_x86_64.whl"
-    page.add(name, built, plain=True)
-    declare_source(workshop, page.url)
-    done = workshop.run("install", "kernelbox")
-    assert done.ok, done.err
-    assert workshop.run("run", "true").ok
-    again = workshop.run("install")
-    assert "up to date" in again.out, again.out
-
-
-@pytest.mark.heavy
-def test_a_source_that_is_named_is_asked_for_a_name_without_a_row(workshop, page, tmp_path):
-    built = library(tmp_path, FROM_2_10, needs=CU12)
-    page.add("einops-9.0-cp312-cp312-linux_x86_64.whl", built)
-    declare_source(workshop, page.url)
-    done = workshop.run("lock", "einops", *RTX_3090)
-    assert done.ok, done.err
-    lock = read_lock(workshop.folder / "pylock.cu126.toml")
-    assert lock.versions["einops"] == "9.0"
 
 
 def test_a_source_that_is_named_leaves_pure_packages_alone_and_its_file_is_hashed_once(
@@ -413,13 +324,6 @@ def test_one_that_an_extra_brings_is_taken_beside_the_torch_that_the_program_wan
     assert done.ok, done.err
     versions = read_lock(workshop.folder / "pylock.cu126.toml").versions
     assert (versions[ENTRY], versions["torch"]) == ("2.8.2+cu.12.6.torch.2.13", "2.13.0+cu126")
-
-
-@pytest.mark.heavy
-def test_what_a_program_can_use_is_offered_in_one_line(workshop):
-    done = workshop.run("lock", "transformers", *RTX_3090, "--verbose")
-    assert "transformers can use mamba-ssm, causal-conv1d" in " ".join(done.err.split())
-    assert done.err.count("gpuinstall plan --live") == 1
 
 
 def test_one_that_was_not_named_never_moves_torch_and_nobody_is_asked(workshop, extensions):

@@ -1,11 +1,8 @@
 """People stand in a folder: what lies there is what is installed, by whichever command, and it is said."""
 
-import sys
-
 import pytest
 import tomli
 
-from gpuinstall.base import process, uv
 from tests.lab.driver import FakeDriver
 from tests.lab.setuptools import make_setup_project, make_setuptools
 from tests.lab.workshop import Workshop
@@ -62,32 +59,6 @@ def test_a_project_of_setup_py_is_installed_with_the_file_beside_it(workshop, st
         workshop.python("from importlib.metadata import requires; print(requires('old-thing'))")
         == "['filelock']"
     )
-
-
-@pytest.mark.heavy
-def test_the_active_environment_is_named_with_the_line_that_means_it(workshop):
-    theirs = workshop.folder / "theirs"
-    made = process.run([uv.uv(), "venv", "--no-project", "--python", sys.executable, theirs])
-    assert made.ok, made.err
-    active = Workshop(
-        workshop.folder, workshop.caches, {**workshop.variables, "VIRTUAL_ENV": str(theirs)}
-    )
-    lines = {
-        "verify": f"gpuinstall verify --venv {theirs}",
-        "doctor": f"gpuinstall doctor --venv {theirs}",
-        "install": f"gpuinstall install --into --venv {theirs}",
-    }
-    said = {command: " ".join(active.run(command).err.split()) for command in lines}
-    assert {
-        command
-        for command, line in lines.items()
-        if f"for the active one: {line}" not in said[command]
-    } == set()
-    assert f"do gpuinstall install # makes one {lines['verify']} #" in said["verify"]
-    into = active.run(*lines["install"].split()[1:])
-    assert into.status == 0, into.err
-    assert "for the active one" not in into.err
-    assert active.run(*lines["verify"].split()[1:]).status == 0
 
 
 EXTENSION = """\

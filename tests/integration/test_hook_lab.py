@@ -93,26 +93,6 @@ def test_plain_uv_takes_builds_that_run_here_and_follows_the_driver(workshop, pl
 
 @pytest.mark.heavy
 @pytest.mark.usefixtures("venv")
-def test_the_official_index_is_said_to_uv_by_its_own_word_which_uvx_reads_too(workshop, play):
-    play(RTX_4090)
-    variables = {
-        key: value for key, value in workshop.variables.items() if key != "GPUINSTALL_TORCH_INDEX"
-    }
-    workshop = Workshop(workshop.folder, workshop.caches, variables)
-    workshop.document("hook", "uv")
-    for words in (("pip", "install", "torch"), ("tool", "run", "--with", "torch", "cowsay")):
-        asked = plain_uv(workshop, *words).err
-        assert "download.pytorch.org/whl/cu126/torch" in asked.replace("%2B", "+"), asked
-    python = ".".join(map(str, sys.version_info[:2]))
-    (workshop.folder / "pyproject.toml").write_text(
-        f'[project]\nname = "p"\nversion = "1"\nrequires-python = "=={python}.*"\ndependencies = ["torch"]\n'
-    )
-    assert plain_uv(workshop, "lock").ok, "a lock that a team shares is nsupports one machine"
-    assert "cu126" not in (workshop.folder / "uv.lock").read_text()
-
-
-@pytest.mark.heavy
-@pytest.mark.usefixtures("venv")
 def test_plain_pip_takes_builds_that_run_here_and_keeps_what_it_was_told(workshop, play):
     play(RTX_4090)
     file = settings(workshop, "pip/pip.conf")
@@ -134,22 +114,6 @@ def test_plain_pip_takes_builds_that_run_here_and_keeps_what_it_was_told(worksho
     workshop.document("hook", "pip", "--remove")
     assert file.read_text() == PIP_CONF
     assert [entry.name for entry in file.parent.iterdir()] == ["pip.conf"]
-
-
-@pytest.mark.heavy
-def test_what_stands_there_already_is_left(workshop, play):
-    play(RTX_4090)
-    for name, text in (
-        ("uv/uv.toml", "[pip]\nno-deps = true\n"),
-        ("pip/pip.conf", "[install]\nuser = true\n"),
-    ):
-        file = settings(workshop, name)
-        file.parent.mkdir(parents=True)
-        file.write_text(text)
-        tool = name.partition("/")[0]
-        refused = workshop.document("hook", tool, exit_code=2)
-        assert refused["errors"][0]["code"] == "hook-taken"
-        assert file.read_text() == text
 
 
 def test_a_driver_on_which_nothing_runs_writes_no_hook(workshop, play):

@@ -47,15 +47,6 @@ def test_a_branch_that_moves_is_pinned_to_its_commit(workshop, tmp_path, form):
 
 
 @pytest.mark.heavy
-@NEEDS_GIT
-def test_a_project_in_a_folder_of_a_repository_is_found(workshop, tmp_path):
-    make_project(tmp_path / "all" / "inner", "inner")
-    commit(tmp_path / "all")
-    workshop.document("lock", "torch", f"inner @ git+file://{tmp_path}/all@main#subdirectory=inner")
-    assert packages(workshop)["inner"]["vcs"]["subdirectory"] == "inner"
-
-
-@pytest.mark.heavy
 def test_a_torch_that_a_project_brings_by_address_is_refused(workshop, tmp_path):
     make_project(tmp_path / "fork", "torch", "2.15.0")
     make_project(workshop.folder, "our-thing", requires=[f"torch @ file://{tmp_path}/fork"])

@@ -8,7 +8,6 @@ import signal
 import socket
 import sys
 import time
-from base64 import b64encode
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,6 @@ import pytest
 from gpuinstall.base import process
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu
-from tests.lab.host import UNAUTHORIZED
-from tests.lab.index import Habits, StandInIndex
 from tests.lab.pace import within
 from tests.lab.workshop import Workshop
 
@@ -70,32 +67,6 @@ def test_an_rtx_4090_on_driver_535_gets_a_proven_cu126_environment_and_every_byt
     assert stand_in.default.url + "/files/torch" not in text
     assert workshop.entries() == {".venv", "pylock.cu126.toml"}
     assert workshop.python("import torch; print(torch.__version__)") == "2.14.1+cu126"
-
-
-def test_a_machine_that_must_be_mended_is_refused_before_any_download(workshop, stand_in, play):
-    play(replace(RTX_4090, cu_init=999, nvml_init=0))
-    done = workshop.run("install")
-    assert done.status == 8, done.err
-    assert "--backend cpu: the CPU build instead" in done.err
-    assert done.err.count("--backend cpu") == 1
-    assert stand_in.log == []
-    assert workshop.entries() == set()
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("moment", [0.3, 0.8, 1.2, 1.6])
-def test_kill_9_at_any_moment_leaves_the_old_environment_or_the_new_one(workshop, play, moment):
-    play(RTX_4090)
-    workshop.document("install", "torch==2.13.0")
-    running = workshop.start("install", "torch==2.14.1")
-    time.sleep(moment)
-    running.send_signal(signal.SIGKILL)
-    running.communicate()
-    version = workshop.python("import torch; print(torch.__version__)")
-    assert version in {"2.13.0+cu126", "2.14.1+cu126"}
-    data = workshop.document("install", "torch==2.14.1")["data"]
-    assert data["environment"]["torch"] == "2.14.1+cu126"
-    assert leftovers(workshop) == set()
 
 
 @pytest.mark.heavy
@@ -174,17 +145,6 @@ def fills_an_environment(child):
     return b"\0pip\0" in words and b".venv.gpuinstall/staging-" in words
 
 
-@pytest.mark.heavy
-def test_two_runs_at_once_take_turns(workshop, stand_in, play):
-    play(RTX_4090)
-    runs = [workshop.start("install", "--json") for _ in range(2)]
-    outputs = [run.communicate(timeout=300) for run in runs]
-    assert [run.returncode for run in runs] == [0, 0], outputs
-    changes = {json.loads(out)["data"]["environment"]["status"] for out, _ in outputs}
-    assert changes == {"built", "none"}
-    assert wheels_sent_once(stand_in)
-
-
 @pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux has a file system that not even root may write"
 )
@@ -194,46 +154,6 @@ def test_a_folder_that_may_not_be_written_is_one_clear_line(workshop, stand_in, 
     assert done.status == 4
     assert "cannot be written" in done.err
     assert stand_in.sent() == {}
-
-
-@pytest.mark.heavy
-def test_credentials_reach_the_index_and_neither_lock_nor_words(stand_in_folder, tmp_path, play):
-    play(RTX_4090)
-    (tmp_path / "closed").mkdir()
-    with StandInIndex(stand_in_folder, Habits(credentials="user:s3cret")) as index:
-        workshop = Workshop(tmp_path / "closed", tmp_path / "caches", index.environment())
-        done = workshop.run("install", "--verbose")
-        assert done.status == 0, done.err
-        dry = workshop.run("install", "--upgrade", "--dry-run")
-    assert "s3cret" not in done.out + done.err + dry.out + dry.err + workshop.lock(
-        "pylock.cu126.toml"
-    )
-    assert index.default.url in workshop.lock("pylock.cu126.toml")
-
-
-@pytest.mark.heavy
-def test_a_torch_index_behind_a_password_serves_and_keeps_its_secret(
-    stand_in_folder, tmp_path, play
-):
-    play(RTX_4090)
-    (tmp_path / "closed").mkdir()
-    with StandInIndex(stand_in_folder, Habits(absolute=False)) as index:
-        serve = index.torch.respond
-
-        def guarded(path, headers):
-            known = headers.get("authorization") == "Basic " + b64encode(b"user:s3cret").decode()
-            return serve(path, headers) if known else UNAUTHORIZED
-
-        index.torch.respond = guarded
-        login = index.torch_index.replace("//", "//user:s3cret@")
-        workshop = Workshop(
-            tmp_path / "closed",
-            tmp_path / "caches",
-            {**index.environment(), "GPUINSTALL_TORCH_INDEX": login},
-        )
-        done = workshop.run("install", "--verbose")
-        assert done.status == 0, done.err
-    assert "s3cret" not in done.out + done.err + workshop.lock("pylock.cu126.toml")
 
 
 @pytest.mark.heavy

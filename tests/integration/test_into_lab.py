@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import shutil
 import sys
 import sysconfig
@@ -13,7 +12,6 @@ import pytest
 from gpuinstall.base import process, uv
 from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver, FakeGpu
-from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
@@ -102,17 +100,6 @@ def tell(monkeypatch, folder, failed):
     monkeypatch.setenv("LAB_VERDICT", str(folder / "verdict.json"))
 
 
-@pytest.mark.heavy
-def test_a_package_comes_beside_a_torch_whose_index_gives_no_hash(workshop, play):
-    play(RTX_4090)
-    environment = plain_venv(workshop)
-    fill(workshop, environment)
-    done = workshop.run("install", "--into", "--venv", environment.name, "torch==2.13.0", "numpy")
-
-    assert done.status == 0, done.err
-    assert any("numpy" in name for name in files(environment))
-
-
 @pytest.mark.parametrize("make", [pytest.param(plain_venv, marks=pytest.mark.heavy), conda_like])
 def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it(
     workshop,
@@ -166,49 +153,6 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
     assert process.run([environment / "bin" / "python", "-m", "app"]).out == "2.14.1+cu126\n"
 
 
-@pytest.mark.heavy
-def test_plain_pip_keeps_the_build_until_the_change_is_undone(workshop, stand_in, play):
-    play(RTX_4090)
-    environment = plain_venv(workshop)
-    fill(workshop, environment)
-    make_wheel(stand_in.folder / "simple", "timm", "1.0", requires=["torch", "torchvision"])
-    into = ("install", "--into", "--venv", environment.name, "torch>=2.14")
-    done = workshop.run(*into)
-    assert done.status == 0, done.err
-
-    variables = {
-        **workshop.environment,
-        "PIP_CONFIG_FILE": "",
-    }  # with that of no user, pip reads no other either
-    index = ("--index-url", stand_in.default_index)
-    pip = (
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        environment / "bin" / "python",
-        "install",
-        *index,
-    )
-    refused = process.run([*pip, "torch==2.13.0"], env=variables)
-    assert "The user requested (constraint) torch==2.14.1+cu126" in refused.out
-    later = process.run([*pip, "timm"], env=variables)
-    assert later.ok, later.out + later.err
-    assert any("torchvision-0.29.2+cu126" in name for name in files(environment))
-    constraint = shlex.split(offered(workshop.run(*into), "Guard"))[-2:]
-    by_uv = (uv.uv(), "pip", "install", "--python", environment / "bin" / "python", *constraint)
-    assert (
-        "torch==2.14.1+cu126"
-        in process.run([*map(str, by_uv), "torch==2.13.0"], env=workshop.environment).err
-    )
-
-    moved = workshop.run(*into[:-1], "torch==2.13.0")
-    assert moved.status == 0, moved.err
-    assert "torch==2.13.0+cu126\n" in (environment / "constraints.txt").read_text()
-    assert workshop.run("env", "rollback", "--into", "--venv", environment.name).status == 0
-    assert "torch==2.14.1+cu126\n" in (environment / "constraints.txt").read_text()
-
-
 @pytest.fixture
 def comfyui(workshop, play):
     """A clone of ComfyUI with its environment and one custom node."""
@@ -220,49 +164,6 @@ def comfyui(workshop, play):
     venv = plain_venv(workshop)
     venv.rename(folder / "venv")
     return folder
-
-
-def uv_pip(workshop, node, *words):
-    """Install as a manager of custom nodes does with uv: in the folder of the node."""
-    python = workshop.folder / "venv" / "bin" / "python"
-    command = [uv.uv(), "pip", "install", "--python", python, *words]
-    return process.run([*map(str, command)], env=workshop.environment, cwd=node)
-
-
-@pytest.mark.heavy
-def test_uv_in_the_folder_of_a_custom_node_keeps_the_build_until_the_change_is_undone(
-    workshop, comfyui
-):
-    node = comfyui / "custom_nodes" / "painter"
-    done = workshop.run("install", "--into", "torch==2.13.0")
-    assert done.status == 0, done.err
-    assert offered(done, "Guard").endswith(str(comfyui / "uv.toml"))
-
-    refused = uv_pip(workshop, node, "torch==2.12.0")
-    assert "torch==2.13.0+cu126" in refused.err
-    assert uv_pip(workshop, node, "cowsay").ok
-    assert workshop.run("env", "rollback", "--into").status == 0
-    assert not (comfyui / "uv.toml").exists()
-    assert not (comfyui / "venv" / "pip.conf").exists()
-
-
-@pytest.mark.heavy
-def test_what_went_past_the_guard_is_told_and_repaired_with_the_packages_that_came_since(
-    workshop, comfyui
-):
-    assert workshop.run("install", "--into", "torch==2.13.0").status == 0
-    past = ("--no-config", "--reinstall-package", "torch", "torch!=2.13.0", "cowsay")
-    replaced = uv_pip(workshop, comfyui, *past)
-    assert replaced.ok, replaced.err
-
-    told = workshop.run("doctor")
-    assert "not the torch 2.13.0+cu126 that was proven here" in " ".join(told.out.split())
-    repaired = workshop.document("install", "--repair", "--into")["data"]
-
-    moved = {change["package"]: change["new"] for change in repaired["changes"]}
-    assert moved["torch"] == "2.13.0+cu126"
-    assert any("cowsay" in name for name in files(comfyui / "venv"))
-    assert "was proven here" not in workshop.run("doctor").out
 
 
 def test_settings_of_uv_that_others_wrote_stay_as_they_are(workshop, comfyui):
@@ -378,12 +279,3 @@ def test_what_means_nothing_there_is_refused(workshop, option):
         "errors"
     ][0]
     assert error["message"] == f"--into cannot be combined with {option.partition('=')[0]}"
-
-
-@pytest.mark.heavy
-def test_without_into_an_environment_of_others_is_refused_and_into_named(workshop, play):
-    play(RTX_4090)
-    venv = plain_venv(workshop)
-    for words in (("--python", str(venv / "bin" / "python")), ("--venv", "app")):
-        refused = workshop.document("install", *words, exit_code=2)
-        assert "--into" in refused["errors"][0]["hint"]

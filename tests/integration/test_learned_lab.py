@@ -1,20 +1,14 @@
 """Every command that looks at the indexes takes a torch that came out today, and reads nothing of it twice."""
 
-import json
-
 import pytest
 import tomli
 
-from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.new_torch import make_new_torch, make_variant
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 NEW = FakeDriver((FakeGpu(),), driver="610.43.02", cuda=13030)
-LATER = FakeDriver(
-    (FakeGpu("NVIDIA H100", cc="9.0", memory_mib=81920),), driver="650.10", cuda=14000
-)
 
 
 @pytest.fixture
@@ -69,49 +63,6 @@ def test_plan_lock_and_install_choose_the_new_torch_alike_and_read_its_wheels_on
 
 
 @pytest.mark.heavy
-def test_an_unknown_cuda_major_is_installed_where_the_driver_has_it(
-    workshop, stand_in_folder, play
-):
-    play(LATER)
-    make_new_torch(stand_in_folder, "cu140")
-    done = workshop.document("install")["data"]
-    assert done["environment"]["torch"] == "2.16.0+cu140"
-    assert "driver-not-in-catalogue" in {warning["code"] for warning in done["plan"]["warnings"]}
-
-
-@pytest.mark.parametrize(
-    "command",
-    mostly_heavy([("plan", "--live"), ("lock",), ("install", "--dry-run")], [("plan", "--live")]),
-)
-def test_a_new_torch_for_other_gpus_alone_is_rejected_for_that(
-    command, workshop, stand_in_folder, play
-):
-    play(NEW)
-    make_new_torch(stand_in_folder, "cu132", "130")
-    data = workshop.document(*command)["data"]
-    if command == ("lock",):
-        assert data["locks"][0]["torch"] == "2.15.0+cu132"
-        return
-    plan = data.get("plan", data)
-    assert plan["build"]["torch"] == "2.15.0"
-    assert rejections(plan)["2.16.0+cu132"] == "no-code"
-
-
-@pytest.mark.heavy
-def test_a_lock_of_a_colleague_with_a_torch_that_nobody_here_knows_is_read_and_installed(
-    workshop, stand_in, stand_in_folder, play, tmp_path
-):
-    play(NEW)
-    make_new_torch(stand_in_folder, "cu132")
-    workshop.document("lock")
-    here = Workshop(workshop.folder, tmp_path / "other caches", stand_in.environment())
-    stand_in.forget()
-    done = here.document("sync")["data"]
-    assert done["environment"]["torch"] == "2.16.0+cu132"
-    assert parts_asked(stand_in) == ["torch-2.16.0%2Bcu132"]
-
-
-@pytest.mark.heavy
 def test_a_torch_that_has_other_code_than_its_wheel_said_is_not_swapped_in(
     workshop, stand_in_folder, play
 ):
@@ -126,25 +77,6 @@ def test_a_torch_that_has_other_code_than_its_wheel_said_is_not_swapped_in(
         in envelope["data"]["verdict"]["devices"][0]["checks"][-1]["message"]
     )
     assert ".venv" not in workshop.entries()
-
-
-@pytest.mark.heavy
-def test_a_new_torch_whose_kernel_fails_gives_way_to_another_and_is_not_learned_again(
-    workshop,
-    stand_in,
-    stand_in_folder,
-    play,
-    monkeypatch,
-):
-    play(NEW)
-    make_new_torch(stand_in_folder, "cu132")
-    no_kernel = "CUDA error: no kernel image is available for execution on the device"
-    told = {"2.16.0+cu132/*": {"failed": {"matmul-float32": no_kernel}}}
-    (workshop.caches.parent / "verdict.json").write_text(json.dumps(told), encoding="utf-8")
-    monkeypatch.setenv("LAB_VERDICT", str(workshop.caches.parent / "verdict.json"))
-    done = workshop.document("install")["data"]
-    assert done["environment"]["torch"] == "2.14.1+cu126"
-    assert parts_asked(stand_in) == ["torch-2.16.0%2Bcu132"]
 
 
 def test_no_wheel_that_is_labelled_as_a_variant_comes_into_a_lock(workshop, stand_in_folder, play):

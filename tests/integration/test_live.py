@@ -13,7 +13,6 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.live import live_catalog
 from gpuinstall.sources import Sources
 from gpuinstall.sources.web import Client
-from tests.lab.wheels import make_wheel
 
 
 @dataclass
@@ -88,32 +87,12 @@ def test_listed_build_is_chosen_from_the_index_that_lists_it(live, stand_in):
     assert live.reporter.warnings == []
 
 
-def test_withdrawn_build_is_not_chosen_and_its_rejection_says_so(live, stand_in, stand_in_folder):
-    for wheel in (stand_in_folder / "whl" / "cu126").glob("torch-2.14.1+cu126-*"):
-        wheel.unlink()
-    plan = live.plan(_machine("8.9"), _sources(stand_in))
-    assert _chosen(plan)[0] == "2.13.0+cu126"
-    codes = {rejection.candidate.name: rejection.reason.code for rejection in plan.rejected}
-    assert codes["2.14.1+cu126"] == "withdrawn"
-
-
 def test_change_on_the_index_is_seen_by_the_next_run(live, stand_in, stand_in_folder):
     before = live.plan(_machine(), _sources(stand_in))
     for wheel in (stand_in_folder / "whl" / "cpu").glob("torch-2.15.0*"):
         wheel.unlink()
     after = live.plan(_machine(), _sources(stand_in))
     assert (_chosen(before)[0], _chosen(after)[0]) == ("2.15.0+cpu", "2.14.1+cpu")
-
-
-def test_build_that_only_the_index_knows_is_shown_and_not_chosen(live, stand_in, stand_in_folder):
-    tag = "cp312-cp312-manylinux_2_28_x86_64"
-    make_wheel(stand_in_folder / "whl" / "cu130", "torch", "2.16.0+cu130", tag)
-    plan = live.plan(_machine("8.9", "580.95.05"), _sources(stand_in))
-    assert _chosen(plan)[0] == "2.15.0+cu130"
-    codes = {rejection.candidate.name: rejection.reason.code for rejection in plan.rejected}
-    assert codes["2.16.0+cu130"] == "not-in-catalogue"
-    assert plan.reasons[0].code == "newest-known"
-    assert "2.16.0+cu130 is on the index" in plan.reasons[0].message
 
 
 def test_unreachable_index_is_said_once_and_the_default_index_serves(live, stand_in):
@@ -151,22 +130,6 @@ def test_cpu_machine_takes_the_default_indexs_cuda_build_when_there_is_no_other(
     assert _chosen(plan) == ("2.15.0+cu132", None)
 
 
-def test_cpu_build_without_the_companion_that_is_asked_for_gives_way_to_the_default_index(
-    live, stand_in, stand_in_folder, tmp_path
-):
-    wheel = "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl"
-    (tmp_path / "near").mkdir()
-    (tmp_path / "near" / wheel).hardlink_to(stand_in_folder / "whl" / "cpu" / wheel)
-    sources = Sources(
-        stand_in.torch_index,
-        find_links=(str(tmp_path / "near"),),
-        default_index=stand_in.default_index,
-    )
-    stand_in.torch.close()
-    plan = live.plan(_machine(), sources, Request(("torch", "torchvision")))
-    assert _chosen(plan) == ("2.15.0+cu132", None)
-
-
 def test_extra_indexes_are_named_and_not_asked(live, stand_in):
     sources = Sources(
         stand_in.torch_index,
@@ -178,19 +141,6 @@ def test_extra_indexes_are_named_and_not_asked(live, stand_in):
         f"the extra index {stand_in.default.url}/simple is not used for PyTorch packages"
     ]
     assert stand_in.default.log == []
-
-
-def test_backend_without_the_companion_that_is_asked_for_is_rejected(
-    live, stand_in, stand_in_folder
-):
-    request = Request(("torch", "torchvision"))
-    before = live.plan(_machine("8.9", "610.43.02"), _sources(stand_in), request)
-    for wheel in (stand_in_folder / "whl" / "cu132").glob("torchvision-*"):
-        wheel.unlink()
-    after = live.plan(_machine("8.9", "610.43.02"), _sources(stand_in), request)
-    assert (_chosen(before)[0], _chosen(after)[0]) == ("2.15.0+cu132", "2.15.0+cu130")
-    assert after.choice is not None
-    assert after.choice.requirements == ("torch==2.15.0+cu130", "torchvision==0.29.2+cu130")
 
 
 def test_named_index_that_lists_nothing_is_said_to_be_the_wrong_base(live, stand_in):

@@ -1,6 +1,5 @@
 """Locks against the real default index, installed by us, by plain uv and by plain pip, with the real torch."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -55,14 +54,6 @@ def locked_and_installed_by_three(folder, variables, words, play):
         assert installed(python) == lock.versions
         assert process.run([python, "-c", MULTIPLY]).out.split()[1] == "8.0"
     return lock.versions["torch"]
-
-
-def test_torch_and_numpy_for_the_cpu(tmp_path, play):
-    find_links = os.environ.get("PIP_FIND_LINKS", "")
-    if not any(Path(find_links).glob("torch-*+cpu-cp311-*linux*_x86_64.whl")):
-        pytest.skip(f"no wheel of torch for the CPU in PIP_FIND_LINKS ({find_links or 'not set'})")
-    torch = locked_and_installed_by_three(tmp_path, {}, ("torch", "numpy", "--target", "cpu"), play)
-    assert torch.endswith("+cpu")
 
 
 @pytest.mark.heavy

@@ -3,13 +3,11 @@
 import re
 import sys
 from base64 import b64encode
-from collections import Counter
 from dataclasses import replace
 
 import pytest
 import tomli
 
-from gpuinstall.lock.lock import parse
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.host import UNAUTHORIZED
 from tests.lab.index import Habits, StandInIndex
@@ -29,22 +27,6 @@ def workshop(index, folder):
 @pytest.fixture
 def bench(stand_in, tmp_path):
     return workshop(stand_in, tmp_path)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    "habits", [Habits(), Habits(hashed=lambda _name: True), Habits(metadata=False, ranges=False)]
-)
-def test_what_each_member_of_the_family_demands_is_locked(stand_in_folder, tmp_path, habits):
-    with StandInIndex(stand_in_folder, habits) as index:
-        here = workshop(index, tmp_path)
-        here.document(
-            "lock", "torch", "torchvision", "--target", "cu126", "--target", "cu130-windows-x86_64"
-        )
-    demanded = {"torch", "torchvision", "filelock", "typing-extensions", "numpy"}
-    assert parse("x", here.lock("pylock.cu130-windows-x86_64.toml")).versions.keys() == demanded
-    linux = {*demanded, "triton", "nvidia-cudnn-cu12"}
-    assert parse("x", here.lock("pylock.cu126.toml")).versions.keys() == linux
 
 
 def test_an_index_without_hashes_metadata_and_ranges_still_locks(stand_in_folder, tmp_path, play):
@@ -70,21 +52,6 @@ def test_locking_and_then_installing_fetches_each_file_once(bench, stand_in, pla
     assert {
         name: sent / stand_in.size(name) for name, sent in stand_in.sent().items()
     } == dict.fromkeys(stand_in.sent(), 1)
-
-
-def test_what_torch_itself_demands_is_at_hand_when_uv_is_asked(bench, stand_in):
-    bench.document("lock", "torch", "--target", "cu126")
-    asked = Counter(each.path for each in stand_in.log if each.path.endswith(".metadata"))
-    assert [times for path, times in asked.items() if "/torch-2.14.1" in path] == [1]
-    assert not any(
-        each.path == "/simple/triton/" and "uv/" in each.headers["user-agent"]
-        for each in stand_in.log
-    )
-
-
-def test_what_the_hashes_cost_is_said_before_they_are_fetched(bench):
-    done = bench.run("lock", "torch", "--target", "cu126", "--target", "cu130")
-    assert "Hashes      4 files without a hash on the index: " in done.err
 
 
 def test_a_transitive_member_of_the_family_comes_from_its_own_source(
@@ -153,26 +120,6 @@ def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(stand_in_fol
 
 
 @pytest.mark.heavy
-def test_a_lock_from_the_default_index_alone_is_fresh_and_can_be_shared(bench):
-    silent = replace(bench, variables={**bench.variables, **SILENT})
-    made = silent.document("lock", "torch", "--target", "cu132")["data"]["locks"][0]
-    assert made["torch"] == "2.15.0"
-    assert silent.document("lock", "check")["data"]["locks"][0]["status"] == "fresh"
-
-
-@pytest.mark.heavy
-def test_a_build_that_the_catalogue_knows_not_to_run_on_a_declared_machine_is_stale(
-    bench,
-):
-    bench.document("lock", "torch==2.14.1", "--target", "cu130")
-    words = ("lock", "check", "--offline", "--gpu", "GTX 1080", "--driver", "580")
-    reasons = bench.document(*words, exit_code=6)["data"]["locks"][0]["reasons"]
-    assert "sm_61" in reasons[0]["message"]
-    fits = ("lock", "check", "--offline", "--gpu", "A100", "--driver", "580")
-    assert bench.document(*fits)["data"]["locks"][0]["status"] == "fresh"
-
-
-@pytest.mark.heavy
 def test_two_files_of_one_name_are_both_brought_for_machines_without_a_network(
     bench, stand_in, stand_in_folder, tmp_path, play
 ):
@@ -230,42 +177,6 @@ def test_files_are_brought_only_into_a_folder_and_only_as_they_were_locked(bench
         here.document("lock", "download", "wheels", exit_code=6)["errors"][0]["code"]
         == "lock-unhashed"
     )
-
-
-PROJECT = """\
-[project]
-name = "ours"
-version = "0"
-dependencies = ["torch==2.14.1", "numpy"]
-
-[dependency-groups]
-dev = ["cowsay"]
-
-[tool.gpuinstall]
-targets = ["cu126", "cpu"]
-"""
-
-
-def test_a_project_is_locked_with_its_dependencies_its_dev_group_and_its_targets(
-    bench,
-):
-    project = bench.folder / "pyproject.toml"
-    project.write_text(PROJECT, encoding="utf-8")
-    assert [lock["target"] for lock in bench.document("lock")["data"]["locks"]] == ["cu126", "cpu"]
-    names = {package["name"] for package in tomli.loads(bench.lock("pylock.cpu.toml"))["packages"]}
-    assert names >= {"torch", "numpy", "cowsay"}
-    assert bench.document("lock", "check", "--offline")["status"] == "success"
-    assert {lock["status"] for lock in bench.document("lock")["data"]["locks"]} == {"unchanged"}
-    project.write_text(PROJECT.replace('"numpy"', '"numpy>=2"'), encoding="utf-8")
-    stale = bench.document("lock", "check", "--offline", exit_code=6)["data"]["locks"]
-    assert [lock["reasons"][0]["code"] for lock in stale] == ["inputs-changed", "inputs-changed"]
-    (bench.folder / "pylock.cpu.toml").unlink()
-    missing = bench.document("lock", "check", "--offline", exit_code=6)["errors"][0]
-    assert (missing["code"], "pylock.cpu.toml" in missing["message"]) == ("lock-missing", True)
-    project.write_text(f'{PROJECT}requirements = ["torch==2.13.0"]\n', encoding="utf-8")
-    assert {
-        lock["torch"].partition("+")[0] for lock in bench.document("lock")["data"]["locks"]
-    } == {"2.13.0"}
 
 
 @pytest.mark.parametrize(

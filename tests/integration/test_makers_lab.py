@@ -158,18 +158,6 @@ def test_an_arc_gets_a_proven_xpu_environment(workshop, play, tmp_path, loader):
 
 
 @pytest.mark.heavy
-def test_an_arc_without_level_zero_downloads_nothing(workshop, index, play, tmp_path):
-    play(NO_NVIDIA)
-    here = replace(
-        workshop, variables={**workshop.variables, **lay(tmp_path / "machine", ARC_B580)}
-    )
-    (error,) = here.document("install", exit_code=8)["errors"]
-
-    assert error["code"] == "level-zero-missing"
-    assert index.sent() == {}
-
-
-@pytest.mark.heavy
 def test_a_mixed_machine_has_an_environment_for_each_maker(workshop, play, tmp_path):
     play(RTX_4090)
     here = replace(
@@ -189,15 +177,6 @@ def test_a_mixed_machine_has_an_environment_for_each_maker(workshop, play, tmp_p
         (1, "passed")
     ]
     assert here.document("verify", "--venv", "amd/.venv")["data"]["status"] == "passed"
-
-
-def test_one_command_lists_a_card_of_each_maker(workshop, play, tmp_path):
-    play(NO_NVIDIA)
-    both = lay(tmp_path / "machine", {**RX_7900_XTX, **ARC_B580})
-    here = replace(workshop, variables={**workshop.variables, **both})
-    data = here.document("probe")["data"]
-
-    assert {gpu["architecture"] for gpu in data["gpus"]} == {"gfx1100", "xe 20.1"}
 
 
 def test_locks_for_all_makers_lie_beside_each_other_and_uv_takes_a_macs_for_a_mac(

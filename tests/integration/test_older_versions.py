@@ -3,7 +3,6 @@
 import os
 from itertools import chain, repeat
 from random import Random
-from time import monotonic
 from unittest import mock
 
 import pytest
@@ -123,19 +122,6 @@ def test_a_pin_to_any_newer_version_than_the_one_taken_is_refused(folder, librar
         assert resolve(f"{name}=={number}", session) is None, "".join(kinds)
 
 
-@pytest.mark.heavy
-def test_a_history_of_300_versions_takes_seconds(folder, libraries, session):
-    make_history(folder, libraries, "chronicle", [RUNS, *NEWER_CUDA * 149, *UNKNOWN_TORCH * 150])
-    make_history(folder, libraries, "leaflet", [RUNS, UNKNOWN_TORCH])
-    started = monotonic()
-    assert resolve("leaflet", session)
-    short = monotonic() - started
-    answer = resolve("chronicle", session)
-    assert answer
-    assert answer.versions["chronicle"] == "1"
-    assert monotonic() - started - 2 * short < 10
-
-
 def test_a_torch_is_tried_with_every_build_that_runs(tmp_path, monkeypatch):
     folder = catalog_index(tmp_path / "index", ["2.10.0", "2.13.0"], platforms=["linux-x86_64"])
     for version in ("1", "2"):
@@ -172,15 +158,6 @@ def test_a_wheel_with_libraries_for_windows_alone_is_none_for_linux(folder, sess
     assert answer
     assert answer.versions["attentive"] == "1"
     assert resolve("attentive==2", session) is None
-
-
-def test_a_wheel_without_libraries_is_none_in_the_place_of_one_for_windows(folder, session):
-    modules: dict[str, str | bytes] = {"windowed/__init__.py": ""}
-    make_wheel(folder / "simple", "windowed", "1", requires=["torch"], modules=modules)
-    modules["windowed/o.pyd"] = b"\0" * 500
-    make_wheel(folder / "simple", "windowed", "2", requires=["torch"], modules=modules)
-
-    assert resolve("windowed", session) is None
 
 
 def test_what_a_remedy_promises_is_in_the_lock(folder, libraries, session):

@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -78,24 +77,6 @@ def test_pip_cannot_replace_torch_and_says_why(workshop):
 
 
 @pytest.mark.heavy
-def test_the_environments_own_pip_is_the_one_that_an_activated_shell_calls(
-    workshop,
-):
-    script = ". .venv/bin/activate && command -v pip && .venv/bin/pip install --quiet cowsay && pip install torch==2.13.0"
-    done = process.run(["bash", "-c", script], env=workshop.environment, cwd=workshop.folder)
-    assert done.out.splitlines()[0] == str(workshop.folder / ".venv" / "bin" / "pip")
-    assert not done.ok
-    assert torch_in(workshop) == "2.14.1+cpu"
-    assert workshop.run("run", "python", "-c", "import cowsay").status == 0
-
-
-@pytest.mark.heavy
-def test_its_pip_is_nobodys_package_and_nothing_is_installed_again(workshop):
-    again = workshop.document("install", "torch==2.14.1", "--backend", "cpu", "--python", PYTHON)
-    assert again["data"]["environment"]["status"] == "none"
-
-
-@pytest.mark.heavy
 @pytest.mark.parametrize("tool", mostly_heavy(["pip", "uv"], ["pip"]))
 def test_what_comes_later_goes_with_torch(workshop, stand_in, tool):
     make_wheel(stand_in.folder / "simple", "timm", "1.0", requires=["torch", "torchvision"])
@@ -144,33 +125,6 @@ def test_every_command_of_uv_keeps_torch_in_a_project(workshop, shell):
     )
     doctor = in_shell(workshop, "gpuinstall doctor --json", shell)
     assert "override-left-behind" not in doctor.out
-
-
-@pytest.mark.heavy
-def test_without_pip_conf_pip_takes_any_torch(workshop):
-    (workshop.folder / ".venv" / "pip.conf").unlink()
-    done = pip(workshop, "install", "--no-deps", "torch==2.13.0")
-    assert done.ok, done.err
-    assert torch_in(workshop) == "2.13.0"
-
-
-@pytest.mark.heavy
-def test_in_a_shell_that_knows_uv_cannot_either(workshop):
-    shell = shutil.which("dash") or "/bin/sh"
-    program = f'eval "$({sys.executable} -m gpuinstall shellenv)" && {uv()} pip install --python .venv "torch==2.13.0"'
-    done = process.run([shell, "-c", program], env=workshop.environment, cwd=workshop.folder)
-    assert not done.ok
-    assert "torch==2.14.1+cpu" in done.err
-    assert torch_in(workshop) == "2.14.1+cpu"
-
-
-@pytest.mark.heavy
-def test_gpuinstall_itself_is_not_held_by_what_a_shell_knows(workshop):
-    said = workshop.document("shellenv")["data"]["variables"]
-    assert "UV_CONSTRAINT" in said
-    inside = replace(workshop, variables={**workshop.variables, **said})
-    inside.document("install", "torch==2.13.0", "--backend", "cpu", "--python", PYTHON)
-    assert torch_in(workshop) == "2.13.0+cpu"
 
 
 @pytest.mark.heavy

@@ -31,15 +31,6 @@ def torch():
         pytest.skip("no wheel of torch 2.13.0+cpu in PIP_FIND_LINKS")
 
 
-def test_an_extension_without_a_prebuilt_file_is_refused_with_the_command_that_compiles(tmp_path):
-    command = [*GPUINSTALL, "install", "torch-scatter", *OPTIONS]
-    done = process.run(command, env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)}, cwd=tmp_path)
-
-    assert done.status == 3
-    assert "no prebuilt file of torch-scatter runs here" in done.err
-    assert "pip install --no-build-isolation torch-scatter" in done.err
-
-
 def test_programs_run_however_their_lock_is_installed(tmp_path):
     caches = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "UV_CACHE_DIR": str(tmp_path / "uv-cache")}
     variables = {**os.environ, **caches}

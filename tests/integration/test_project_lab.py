@@ -49,38 +49,17 @@ def ours(settings, **more):
 
 
 KINDS = {
-    "nothing": Kind({}),
     "nothing, on a GPU": Kind({}, driver=RTX_4090),
-    "requirements.txt": Kind({"requirements.txt": "numpy\n"}),
-    "a requirements file that was read": Kind(
-        {"wanted.txt": "numpy\n"}, (("install", "-r", "wanted.txt"),)
-    ),
-    "constraints": Kind({"allowed.txt": "numpy<3\n"}, (("install", "numpy", "-c", "allowed.txt"),)),
     "the project's dependencies": Kind(
         {"pyproject.toml": f'{PYPROJECT}dependencies = ["numpy", "torch>=2.6"]\n'}
     ),
-    "groups": Kind(
-        {"pyproject.toml": f'{PYPROJECT}[dependency-groups]\ndev = ["numpy"]\n'}, (("lock",),)
-    ),
     "requirements of ours": ours('requirements = ["torch==2.13.0", "numpy"]'),
-    "a Python of ours": ours('python = "3.12"'),
     "allowed backends": ours('backends = ["cpu", "cu118"]', driver=RTX_4090),
     "targets": ours('targets = ["cpu", "cu126"]'),
     "a torch index": ours('torch-index = "{torch}"', unset=("GPUINSTALL_TORCH_INDEX",)),
-    "wheels only": ours("only-binary = true"),
-    ".python-version": Kind({".python-version": "3.12\n"}),
-    "requires-python": Kind({"pyproject.toml": f'{PYPROJECT}requires-python = ">=3.12"\n'}),
-    "settings of uv": Kind(
-        {"uv.toml": '[[index]]\nurl = "{index}"\ndefault = true\n'}, unset=("UV_DEFAULT_INDEX",)
-    ),
-    "a lock": Kind({}, (("lock", "torch==2.13.0", "numpy"),)),
     "a lock for GPUs": Kind({}, (("lock", "torch==2.13.0", "--target", "cu126"),)),
     "a damaged lock": Kind({"pylock.cpu.toml": 'inputs = [\n    "torch",\n]\n'}),
     "an environment": Kind({}, (("install", "torch==2.13.0", "numpy"),)),
-    "an environment for the CPU on a GPU": Kind(
-        {}, (("install", "--backend", "cpu"),), driver=RTX_4090
-    ),
-    "an environment of another Python": Kind({}, (("install", "--python", "3.12", "torch"),)),
     "another request in the project": ours(
         'requirements = ["torch", "numpy"]', before=(("install", "cowsay"),)
     ),

@@ -5,9 +5,6 @@ import shutil
 
 import pytest
 
-from gpuinstall.base import process
-from tests.frozen import GPUINSTALL
-from tests.lab.container import can_contain, contained
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
@@ -71,19 +68,6 @@ def test_each_machine_starts_in_the_environment_whose_lock_fits_its_driver(works
 
 
 @pytest.mark.heavy
-def test_kernels_run_once_on_each_machine_and_not_at_all_where_that_is_said(workshop, play):
-    play(NEW_DRIVER)
-    assert "Verified" not in started(workshop, "--no-proof").err
-    first, second = started(workshop).err, started(workshop).err
-    assert "Preflight" in first
-    assert "Verified" in first
-    assert "Preflight" not in second
-    assert "Verified" not in second
-    play(OLD_DRIVER)
-    assert "Verified" in started(workshop).err, "another driver is another machine"
-
-
-@pytest.mark.heavy
 def test_what_was_proven_starts_at_once_until_something_changes(workshop, play, tmp_path):
     def checks():
         done = started(workshop)
@@ -100,32 +84,6 @@ def test_what_was_proven_starts_at_once_until_something_changes(workshop, play, 
     assert [checks(), checks()] == [True, False], "it is proven anew"
     shutil.rmtree(tmp_path / "cache" / "gpuinstall" / "stamps")
     assert checks()
-
-
-@pytest.mark.heavy
-@pytest.mark.root
-@pytest.mark.skipif(not can_contain(), reason="needs root and unshare for a /dev of its own")
-def test_a_container_starts_at_once_where_one_was_proven(workshop, play, tmp_path):
-    def checks():
-        command = [*GPUINSTALL, "run", "--any", "python", "-c", CODE]
-        words = contained(tmp_path / "container", command)
-        done = process.run(words, env=workshop.environment, cwd=workshop.folder)
-        assert done.out == ".venv-cu130 2.10.0+cu130\n", done.err
-        return "Environment" in done.err
-
-    play(NEW_DRIVER)
-
-    assert [checks(), checks()] == [True, False]
-
-
-@pytest.mark.heavy
-def test_where_the_proof_cannot_be_kept_each_start_runs_kernels(workshop, play, tmp_path):
-    (tmp_path / "cache").write_text("no folder", encoding="utf-8")
-    play(NEW_DRIVER)
-    for _ in range(2):
-        done = started(workshop)
-        assert (done.status, done.out) == (0, ".venv-cu130 2.10.0+cu130\n"), done.err
-        assert "Verified" in done.err
 
 
 def test_a_kernel_that_fails_starts_nothing(workshop, play, tmp_path):

@@ -1,6 +1,5 @@
 """A script with inline metadata: ``run`` makes or finds the proven environment of exactly what it requires."""
 
-import shlex
 import sys
 from pathlib import Path
 
@@ -55,16 +54,6 @@ def test_a_script_runs_in_an_environment_of_its_own_which_is_there_the_second_ti
 
 
 @pytest.mark.heavy
-def test_what_is_named_beside_a_script_is_another_request(workshop):
-    (workshop.folder / "plain.py").write_text(CODE + "import cowsay\n")
-    assert "there is no environment at" in workshop.run("run", "plain.py").err
-    done = workshop.run("run", "--with", "torch==2.13.0", "--with", "cowsay", "plain.py")
-    assert (done.status, done.out.split()[0]) == (0, "2.13.0+cu126"), done.err
-    (workshop.folder / "broken.py").write_text("# /// script\n# dependencies = torch\n# ///\n")
-    assert "broken.py: its inline metadata cannot be read" in workshop.run("run", "broken.py").err
-
-
-@pytest.mark.heavy
 def test_the_locks_beside_a_script_say_what_it_runs_with(workshop):
     locked = workshop.document(
         "lock", "--script", "train.py", "--target", "cu126", "--target", "cpu"
@@ -77,33 +66,6 @@ def test_the_locks_beside_a_script_say_what_it_runs_with(workshop):
     assert done.status == 0, done.err
     assert lock.read_bytes() == before
     assert (Path(done.out.split()[-1]).parent / lock.name).read_bytes() == before
-
-
-@pytest.mark.heavy
-def test_a_damaged_lock_of_a_script_names_what_makes_it_again(workshop):
-    lock = workshop.folder / "train.py.locks" / "pylock.cu126.toml"
-    lock.parent.mkdir()
-    lock.write_text("damaged [", encoding="utf-8")
-    refused = workshop.run("run", "train.py")
-    assert refused.status == 6
-    [hint] = [
-        line.split("do ")[1].split("   #")[0].strip()
-        for line in refused.err.splitlines()
-        if "  do " in line
-    ]
-    assert hint == "gpuinstall lock --script train.py --upgrade"
-    assert workshop.run(*shlex.split(hint)[1:]).status == 0
-    assert workshop.run("run", "train.py").status == 0
-
-
-def test_what_was_checked_is_known_and_another_card_gets_another_build(workshop, play):
-    first = workshop.run("run", "train.py")
-    assert first.status == 0, first.err
-    venv = Path(first.out.split()[-1])
-    play(RTX_5090)
-    assert workshop.run("run", "train.py").out.split() == ["2.13.0+cu130", "[]", str(venv)]
-    assert f"Removed     {venv.parent}," in workshop.run("env", "prune", "--yes").out
-    assert not venv.parent.exists()
 
 
 @pytest.mark.heavy

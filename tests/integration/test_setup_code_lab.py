@@ -2,21 +2,16 @@
 
 import re
 import shutil
-import sys
-from dataclasses import replace
 
 import pytest
 import tomli
 
-from gpuinstall.base import process, uv
-from tests.lab.clone import ROOT
 from tests.lab.driver import FakeDriver
 from tests.lab.projects import commit, make_project, make_silent_sdist
 from tests.lab.setuptools import make_setup_project, make_setuptools
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
-FROZEN = "from tests.frozen import freeze\nfreeze()\n"
 NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
 ASKED = ("plain", "--backend", "cpu")
 
@@ -97,20 +92,6 @@ def test_what_is_built_with_torch_has_a_real_one_and_the_python_of_the_lock(
         shutil.rmtree(workshop.caches / "uv")
 
 
-@pytest.mark.heavy
-def test_what_was_named_once_is_not_run_again_to_be_asked(workshop):
-    assert workshop.run("lock", *ASKED).status == 0
-    assert "its build code runs" not in workshop.run("lock", *ASKED, "--upgrade").err
-
-
-@pytest.mark.heavy
-def test_without_a_cache_it_goes_on_all_the_same(workshop):
-    done = Workshop(
-        workshop.folder, workshop.caches, {**workshop.variables, "UV_NO_CACHE": "1"}
-    ).run("lock", *ASKED)
-    assert done.status == 0, done.err
-
-
 def test_only_binary_refuses_it_and_nothing_runs(workshop, ran):
     error = workshop.document("lock", *ASKED, "--only-binary", exit_code=3)["errors"][0]
     assert error["code"] == "only-binary"
@@ -125,42 +106,6 @@ def test_only_binary_is_a_setting_too(workshop, ran):
     )
     for command in (("install", *ASKED), ("plan", "--live", *ASKED), ("lock", *ASKED)):
         assert workshop.document(*command, exit_code=3)["errors"][0]["code"] == "only-binary"
-    assert not ran.exists()
-
-
-@pytest.mark.heavy
-def test_only_binary_holds_in_an_environment_of_others_and_where_something_is_removed(
-    workshop, ran
-):
-    made = process.run(
-        [uv.uv(), "venv", "--no-project", "--python", sys.executable, "theirs"], cwd=workshop.folder
-    )
-    assert made.ok, made.err
-    into = ("install", "--into", "--venv", "theirs", *ASKED)
-    assert (
-        workshop.document(*into, "--only-binary", exit_code=3)["errors"][0]["code"] == "only-binary"
-    )
-    assert workshop.run("lock", *ASKED, "filelock").status == 0
-    ran.unlink()
-    (workshop.folder / "pyproject.toml").write_text(
-        "[tool.gpuinstall]\nonly-binary = true\n", encoding="utf-8"
-    )
-    forgetful = replace(workshop, caches=workshop.caches.with_name("empty"))
-    for command in (into, ("remove", "filelock")):
-        assert forgetful.document(*command, exit_code=3)["errors"][0]["code"] == "only-binary", (
-            command
-        )
-    assert not ran.exists()
-
-
-@pytest.mark.heavy
-def test_only_binary_is_had_from_python_too(workshop, ran):
-    call = 'lock(".", Request(("plain",), backend="cpu", sourcing=Sourcing(only_binary=True)), targets=["cpu"])'
-    code = f"{FROZEN}from gpuinstall import GpuInstallError, Request, Sourcing, lock\ntry:\n    {call}\n"
-    code += "except GpuInstallError as error:\n    print(error.code)"
-    variables = {**workshop.environment, "PYTHONPATH": str(ROOT)}
-    done = process.run([sys.executable, "-c", code], env=variables, cwd=workshop.folder)
-    assert done.out == "only-binary\n", done.err
     assert not ran.exists()
 
 

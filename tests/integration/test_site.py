@@ -9,7 +9,6 @@ import pytest
 
 from gpuinstall.catalog.failures.table import load_failures
 from tests.contract.test_tracked_files import ROOT, project_files
-from tests.lab.axe import axe, serious
 from tests.lab.browser import CHROMIUM, browser
 from tests.lab.links import broken, html
 from tests.lab.shared import once
@@ -76,12 +75,6 @@ def test_nothing_is_loaded_from_another_host(site):
     ] == []
 
 
-def test_the_selector_page_is_in_it(site):
-    assert 'href="select/index.html"' in (site / "index.html").read_text("utf-8")
-    assert 'href="../select/index.html"' in (site / "failures" / "F37.html").read_text("utf-8")
-    assert "Which PyTorch runs on my GPU?" in (site / "select" / "index.html").read_text("utf-8")
-
-
 @seen
 def test_the_words_of_an_error_are_found_without_a_network(site, shown):
     shown.open(f"{site.as_uri()}/search.html?q=no+kernel+image")
@@ -89,27 +82,3 @@ def test_the_words_of_an_error_are_found_without_a_network(site, shown):
 
     assert any("F37.html" in address for address in shown.run(FOUND)[:3])
     assert [address for address in shown.requests if address.startswith(("http", "ws"))] == []
-
-
-@seen
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("pixels", [360, 1600])
-def test_a_checker_of_accessibility_finds_nothing_serious(
-    site, shown, tmp_path_factory, scheme, pixels
-):
-    script, found = axe(tmp_path_factory), {}
-    shown.scheme(scheme)
-    shown.width(pixels)
-    for page in (
-        "index",
-        "failures",
-        "failures/F37",
-        "commands",
-        "support-table",
-        "documents",
-        "search",
-    ):
-        shown.open(f"{site.as_uri()}/{page}.html")
-        found[page] = serious(shown, script)
-
-    assert {page: said for page, said in found.items() if said} == {}

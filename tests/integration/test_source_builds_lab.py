@@ -138,36 +138,6 @@ def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(
     assert workshop.document("sync")["data"]["environment"]["status"] == "none"
 
 
-@pytest.mark.heavy
-def test_what_was_built_is_kept_for_the_same_torch_and_gpus_and_built_anew_for_another(
-    workshop,
-):
-    workshop = with_nvcc(workshop, "12.4")
-
-    def built(torch, jobs, venv):
-        variables = {**workshop.variables, "MAX_JOBS": jobs, "GPUINSTALL_VENV": venv}
-        other = Workshop(workshop.folder, workshop.caches, variables)
-        done = other.run(
-            "install", "--only", f"torch=={torch}", flash(workshop), "--backend", "cu126"
-        )
-        assert done.status == 0, done.err
-        said = process.run(
-            [
-                workshop.folder / venv / "bin" / "python",
-                "-c",
-                "import flash_attn as f; print(f.SAID)",
-            ]
-        )
-        return said.out
-
-    first = built("2.14.1", "3", "one/.venv")
-    assert "MAX_JOBS=3\n" in first
-    assert "TORCH_CUDA_ARCH_LIST=8.0\nFLASH_ATTN_CUDA_ARCHS=80\n" in first
-    assert built("2.14.1", "5", "two/.venv") == first
-    assert "MAX_JOBS=5\n" in built("2.13.0", "5", "three/.venv")
-    assert built("2.14.1", "7", "four/.venv") == first
-
-
 @pytest.fixture
 def compiling(workshop, stand_in_folder, tmp_path):
     """The same with nvcc, and a flash-attn that is really compiled."""
@@ -199,23 +169,6 @@ def test_a_package_that_nobody_knows_is_compiled_with_the_torch_of_its_environme
     )
     assert compiling.built("three", package="odd-ext") == "torch 2.14.1+cu126 for no GPU"
     assert len(compiling.log) == 2
-
-
-@pytest.mark.heavy
-def test_it_is_compiled_with_a_torch_from_a_folder_of_wheels_too(
-    compiling, stand_in_folder, tmp_path
-):
-    make_sdist(
-        stand_in_folder / "simple", "odd-ext", "1.0", ["torch"], compiled=True, built_with=["torch"]
-    )
-    (tmp_path / "wheels").mkdir()
-    for wheel in (stand_in_folder / "whl" / "cu126").glob("torch-2.13.0+cu126-*.whl"):
-        wheel.rename(tmp_path / "wheels" / wheel.name)
-    links = {"PIP_FIND_LINKS": str(tmp_path / "wheels")}
-    assert (
-        compiling.built("one", torch="2.13.0", package="odd-ext", **links)
-        == "torch 2.13.0+cu126 for no GPU"
-    )
 
 
 def test_a_lock_for_other_machines_says_what_will_be_built_and_checks_nothing_here(

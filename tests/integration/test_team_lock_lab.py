@@ -74,29 +74,6 @@ def test_uv_run_stays_with_the_build_in_a_shell_that_knows_it_and_is_seen_elsewh
     assert workshop.run("run", "true").status == 0
 
 
-@pytest.mark.heavy
-def test_uvs_own_sync_with_an_exported_group_and_ours_make_the_same_environment(
-    workshop,
-):
-    """As a team has it that syncs with uv in CI, and with gpuinstall on its desks."""
-    workshop.document("sync")
-    tables = workshop.document("export", "uv")["data"]["text"]
-    with (workshop.folder / "pyproject.toml").open("a", encoding="utf-8") as project:
-        project.write(f"\n{tables}")
-    locked(workshop)
-    before = (workshop.folder / "uv.lock").read_bytes()
-    words = [str(uv.uv()), "sync", "--frozen", "--group", "torch-cu126"]
-    done = process.run(words, env=workshop.environment, cwd=workshop.folder)
-    assert done.ok, done.err
-    torch = "import torch; print(torch.__version__)"
-    assert workshop.python(torch) == "2.13.0+cu126"
-    assert workshop.run("run", "true").status == 0, "uv put the same build there"
-    done = workshop.run("sync")
-    assert done.status == 0, done.err
-    assert (workshop.python(torch), versions(workshop)["markdown"]) == ("2.13.0+cu126", "3.9")
-    assert (workshop.folder / "uv.lock").read_bytes() == before
-
-
 def test_torch_stays_until_a_program_moves_it(workshop, simple):
     make_project(workshop.folder, "thing", requires=["torch", "numpy", "rich"])
     locked(workshop, "--upgrade-package", "torch==2.13.0")

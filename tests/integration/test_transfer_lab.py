@@ -113,21 +113,6 @@ def test_a_transfer_that_is_ended_leaves_the_old_environment_and_the_next_fetche
     assert leftovers(workshop) == set()
 
 
-@pytest.mark.heavy
-def test_an_interrupt_before_any_download_claims_nothing(workshop, stand_in, play):
-    play(RTX_4090)
-    stand_in.default.pace = stand_in.torch.pace = 5.0
-    running = workshop.start("lock", "torch==2.14.1")
-    while not stand_in.log:
-        assert running.poll() is None, running.communicate()
-        time.sleep(0.05)
-    running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=20)
-    assert running.returncode == 130
-    assert "download" not in said
-    assert "cache" not in said
-
-
 @pytest.fixture
 def proxy():
     """A proxy that fetches for others, and logs what."""
@@ -211,28 +196,6 @@ def test_a_file_without_a_hash_that_uv_holds_already_is_fetched_once_for_its_has
     done = workshop.run("install", "--into", "--venv", "app")
     assert done.status == 0, done.err
     assert not {"torch", "triton"} & asked_wheels(stand_in)
-
-
-@pytest.mark.heavy
-def test_without_a_cache_packages_are_put_into_an_environment_of_others(workshop, stand_in, play):
-    play(RTX_4090)
-    make_environment(workshop)
-    alone = replace(workshop, variables={**workshop.variables, "UV_NO_CACHE": "1"})
-    done = alone.run("install", "--into", "--venv", "app")
-    assert done.status == 0, done.err
-    assert all(size == stand_in.size(name) for name, size in stand_in.sent().items())
-    assert not [*(workshop.caches / "uv").rglob("torch")]
-
-
-@pytest.mark.heavy
-def test_a_wheel_of_the_folder_is_put_into_an_environment_of_others(
-    workshop, stand_in_folder, play
-):
-    play(RTX_4090)
-    make_environment(workshop)
-    wheel = shutil.copy2(next((stand_in_folder / "simple").glob("filelock-*.whl")), workshop.folder)
-    done = workshop.run("install", "--into", "--venv", "app", "torch", str(wheel))
-    assert done.status == 0, done.err
 
 
 @pytest.mark.heavy

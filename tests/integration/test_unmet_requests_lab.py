@@ -46,7 +46,6 @@ class Refusal(NamedTuple):
 
 
 REFUSALS = {
-    "RTX 5090: 2.0.1": Refusal(RTX_5090, "torch==2.0.1", "--relax", "2.7.1+cu128"),
     "RTX 5090: 2.0.1 and torchvision": Refusal(
         RTX_5090, "torch==2.0.1 torchvision==0.15.2", "--relax", "2.7.1+cu128"
     ),
@@ -57,17 +56,8 @@ REFUSALS = {
         "2.7.1+cu128",
     ),
     "H100: 1.13.1": Refusal(H100, "torch==1.13.1", "--relax", "2.0.1+cu118"),
-    "H100: 1.13.1 and torchvision": Refusal(
-        H100, "torch==1.13.1 torchvision==0.14.1", "--relax", "2.0.1+cu118"
-    ),
     "RTX 4090: 1.10.2": Refusal(RTX_4090, "torch==1.10.2", "--relax", "1.13.1+cu117"),
-    "T4: 1.10.2": Refusal(T4, "torch==1.10.2", "--relax", "1.13.1+cu117"),
-    "RTX 4090: 2.15": Refusal(RTX_4090, "torch>=2.15", "--relax", "2.14.1+cu126"),
     "T4: 2.15": Refusal(T4, "torch>=2.15", "--cuda-compat", "2.15.0+cu130"),
-    "A100: 2.15": Refusal(A100, "torch>=2.15", "--cuda-compat", "2.15.0+cu130"),
-    "T4: 2.15 and an old torchvision": Refusal(
-        T4, "torch==2.15.0 torchvision==0.18.1", "--relax", "2.14.1+cu126"
-    ),
     "A100: 2.15 and an old torchvision": Refusal(
         A100, "torch>=2.15 torchvision==0.18.1", "--relax", "2.14.1+cu126"
     ),

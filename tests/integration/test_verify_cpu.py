@@ -104,16 +104,6 @@ def test_the_deep_checks_pass_too_and_say_what_compiling_lacks(torch, monkeypatc
 
 
 @pytest.mark.heavy
-@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler (c++) for torch.compile")
-def test_a_function_that_torch_compiled_is_right(torch):
-    verdict = verify(torch, deep=True)
-    assert (
-        next(check.status for check in verdict.devices[0].checks if check.name == "compile")
-        == "passed"
-    )
-
-
-@pytest.mark.heavy
 def test_every_measurement_of_the_cpu_is_taken(torch):
     argv = [sys.executable, "-m", "gpuinstall", "verify", "--venv", str(torch), "--bench", "--json"]
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -172,20 +162,6 @@ def test_an_environment_without_torch_says_so(tmp_path):
     verdict = verify(tmp_path / "env")
     assert the_fault(verdict).message == "torch is not installed in this environment"
     assert verdict.environment.torch is None
-
-
-@pytest.mark.heavy
-def test_a_torch_in_the_working_folder_is_found_out(torch, tmp_path, monkeypatch):
-    (tmp_path / "torch.py").write_text("raise SystemExit('not the real one')")
-    monkeypatch.chdir(tmp_path)
-    fault = the_fault(verify(torch))
-    assert (fault.name, fault.id) == ("surroundings", "F46")
-    torch_py = tmp_path / "torch.py"
-    said = (
-        f"a program started in this folder would import another torch: {torch_py}, which lies in it"
-    )
-    assert fault.message == said
-    assert fault.fixes == (f"mv {torch_py} {torch_py}.away",)
 
 
 @pytest.mark.heavy
@@ -319,22 +295,6 @@ def test_an_older_libstdcxx_is_blamed_on_the_variable_that_brings_it(torch, tmp_
     fault = the_fault(verify(torch))
     assert (fault.name, fault.id) == ("import", "F59")
     assert str(fault.message).endswith(f"it passes without LD_LIBRARY_PATH={tmp_path}")
-
-
-@pytest.mark.root
-@pytest.mark.heavy
-def test_a_full_folder_for_temporary_files_is_named(torch, tmp_path, monkeypatch):
-    full = tmp_path / "full"
-    full.mkdir()
-    mounted = process.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", full])
-    if not mounted.ok:
-        pytest.skip(f"a small file system cannot be mounted here: {mounted.err.strip()}")
-    monkeypatch.setenv("TMPDIR", str(full))
-    try:
-        fault = the_fault(verify(torch))
-    finally:
-        process.run(["umount", full])
-    assert (fault.name, fault.id) == ("temporary-files", "F70")
 
 
 def test_an_interpreter_that_is_none_is_a_usage_error(tmp_path):

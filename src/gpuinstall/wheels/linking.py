@@ -24,6 +24,7 @@ from gpuinstall.wheels.needs import is_linked_to_torch, load_libraries
 from gpuinstall.wheels.torch_abi import torch_names
 
 _NATIVE = re.compile(r".+\.so(\.[\w.]+)?")
+_VERSIONED = re.compile(r"\.so\.\d")
 _PRELOADED = re.compile(r"torch/lib|nvidia/[\w/]+/lib")
 _OF_PYTHON = re.compile(r"libpython3[\w.]*\.so[\w.]*")
 _FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
@@ -109,6 +110,14 @@ class LinkEnvironment:
         return load_libraries().cuda_of_all(needs)
 
     @cached_property
+    def requested_names(self) -> set[str]:
+        """The names by which the libraries ask for others."""
+        names = set[str]()
+        for library in self.libraries:
+            names.update(library.elf.needs, library.opened)
+        return names
+
+    @cached_property
     def torch_names(self) -> set[bytes]:
         """The symbols that torch's own libraries have for others."""
         names = set()
@@ -166,17 +175,19 @@ def _missing_libraries(
             code="missing-library",
             name=name,
             provider=row.package_for(cuda) if row else None,
-            is_certain=_is_certain(library, name),
+            is_certain=_is_certain(library, name, environment),
         )
 
 
-def _is_certain(library: InstalledLibrary, name: str) -> bool:
+def _is_certain(library: InstalledLibrary, name: str, environment: LinkEnvironment) -> bool:
     """Whether a library that is missing matters."""
     # A plugin is loaded on demand.
     if load_libraries().plugins.search(library.path):
         return False
     if name not in library.opened:
-        return True
+        own = posixpath.basename(library.path)
+        # Wheels carry libraries that nothing asks for: torch 2.15.0's a libgfortran, without its libquadmath.
+        return own in environment.requested_names or not _VERSIONED.search(own)
     # A name that occurs as a string alone may never be opened, unless it is known that it is.
     must_open = load_members().must_open.get(library.package)
     return must_open is not None and must_open.fullmatch(name) is not None

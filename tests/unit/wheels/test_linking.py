@@ -85,6 +85,17 @@ def test_a_library_that_is_opened_by_its_name_is_missed_too_and_surely_where_not
     ]
 
 
+def test_what_a_carried_library_lacks_matters_only_if_another_asks_for_it(site):
+    carried = "torch/lib/libgfortran.so.5"
+    place(site, "torch", carried, needs=["libquadmath.so.0"], soname="libgfortran.so.5")
+
+    assert faults(site) == [("missing-library", "libquadmath.so.0", None, False)]
+
+    place(site, "torch", "torch/lib/libblas.so", needs=["libgfortran.so.5"])
+
+    assert faults(site) == [("missing-library", "libquadmath.so.0", None, True)]
+
+
 def test_a_cudnn_of_another_major_is_missed_although_one_is_there(site):
     place(site, "nvidia-cudnn-cu12", "nvidia/cudnn/lib/libcudnn.so.9", soname="libcudnn.so.9")
     place(site, "some", "some/_C.so", needs=["libcudnn.so.8", "libcudart.so.12"])

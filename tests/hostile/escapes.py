@@ -68,11 +68,6 @@ def in_record(**error):
     return write
 
 
-def named_record(repository, text):
-    name = text.replace("/", "-")
-    repository.write(f"{name}.sync.json", "{}")
-
-
 def in_machine(key):
     def write(repository, text):
         gpu: dict[str, Any] = {
@@ -102,12 +97,6 @@ def notebook(repository, text):
 
 
 SOURCES = {
-    "an index of uv.toml": Source(
-        lambda repository, text: repository.write(
-            "uv.toml", f"index-url = {toml(f'https://x.example/{text}')}"
-        ),
-        "install --offline",
-    ),
     "an index of pyproject.toml": Source(
         lambda repository, text: repository.write(
             "pyproject.toml", f"[tool.uv]\nindex-url = {toml(f'https://x.example/{text}')}"
@@ -116,12 +105,6 @@ SOURCES = {
     ),
     "a requirement": Source(
         put("requirements.txt", "torch == {text}\n"), "plan -r requirements.txt"
-    ),
-    "a project's requirement": Source(
-        lambda repository, text: repository.write(
-            "pyproject.toml", f"[tool.gpuinstall]\nrequirements = [{toml(f'torch {text}')}]"
-        ),
-        "plan",
     ),
     "a lock's package": Source(
         lambda repository, text: repository.write(
@@ -134,11 +117,7 @@ SOURCES = {
         "export requirements",
     ),
     "a record's message": Source(in_record(message="{text}"), "report ."),
-    "a record's hint": Source(in_record(hint="{text}", message="a"), "report ."),
-    "a record's name": Source(named_record, "report ."),
     "a machine's GPU": Source(in_machine("name"), "plan --machine machine.json"),
-    "a machine's system": Source(in_machine("distribution"), "plan --machine machine.json"),
-    "a machine's word": Source(in_machine("os"), "plan --machine machine.json"),
     "a device": Source(
         lambda _repository, _text: None,
         "probe",
@@ -161,29 +140,6 @@ SOURCES = {
             "environment.yml", f"dependencies:\n  - pip:\n    - {json.dumps(f'torch {text}')}\n"
         ),
         "plan",
-    ),
-    "a page of extensions": Source(
-        lambda repository, text: repository.write(
-            "pyproject.toml",
-            f"[tool.gpuinstall]\nextension-sources = [{toml(f'https://x.example/{text}')}]",
-        ),
-        "lock --offline",
-    ),
-    "an address of a package": Source(
-        lambda repository, text: repository.write(
-            "pyproject.toml",
-            '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch", "numpy"]\n'
-            f"[tool.uv.sources]\nnumpy = {{ url = {toml(f'https://x.example/{text}')} }}",
-        ),
-        "lock --offline",
-    ),
-    "what a lock was asked for": Source(
-        lambda repository, text: repository.write(
-            LOCK,
-            lock_text()
-            + f"[tool.gpuinstall.requirements-files]\n{toml(f'a {text}.txt')} = [{toml(text)}]\n",
-        ),
-        "lock check --offline",
     ),
 }
 

@@ -18,12 +18,9 @@ FILES = {
 }
 KEYS = ("find-links", "index-url")
 SPELLINGS = {
-    "as it is": "{0}",
     "with a slash": "{0}/",
-    "with dots and slashes": "{0}/./x/..//",
     "with another case": "HTTP://LOCALHOST{1}/",
     "with a login": "http://me:secret@127.0.0.1{1}/",
-    "of a folder": "{2}",
     "of a folder with a slash": "file://{2}/",
     "of a folder with dots": "file://{2}/../evil//",
 }

@@ -105,18 +105,3 @@ def test_where_torch_comes_from_the_default_index_nothing_of_the_family_is_built
     here = Workshop(here.folder, here.caches, silent)
     here.document("lock", "--target", "cu130", f"torch=={TORCH}", exit_code=4)
     assert not attack.mark.exists()
-
-
-@pytest.mark.heavy
-def test_what_somebody_asks_for_by_its_name_may_come_from_the_default_index_as_a_wheel(
-    attack, here
-):
-    attack.plant(["torchtune"])
-    attack.demand([])
-    here.document(*LOCK, "torchtune")
-    packages = {
-        package["name"]: package
-        for package in tomli.loads(here.lock(f"pylock.{TAG}.toml"))["packages"]
-    }
-    assert packages["torchtune"]["version"] == "99.0"
-    assert not attack.mark.exists()

@@ -110,11 +110,6 @@ def code(*names, folder=""):
     return craft
 
 
-def torch_folder(repository):
-    repository.write("torch/__init__.py", repository.code)
-    repository.write("torch/version.py", repository.code + "__version__ = '9.9'\n")
-
-
 def fake_python(repository):
     """An environment as uv finds it where it is not told of another."""
     repository.write(".venv/pyvenv.cfg", "home = /usr/bin\n")
@@ -146,17 +141,6 @@ REPOSITORIES = {
     "journal whose newcomer is the folder itself": Hostile(
         lambda repository: repository.journal("."), (INSTALL,)
     ),
-    "journal whose newcomer is the environment": Hostile(
-        lambda repository: repository.journal("../.venv"), (INSTALL,)
-    ),
-    "journal of numbers": Hostile(lambda repository: repository.journal(7, keep="no"), (INSTALL,)),
-    "journal that is a list": Hostile(
-        both(
-            Repository.environment,
-            lambda repository: repository.write(".venv.gpuinstall/journal.json", "[[1]]"),
-        ),
-        (INSTALL,),
-    ),
     "journal whose newcomer is a link": Hostile(
         both(
             lambda repository: repository.journal("staging-1", keep=True),
@@ -167,48 +151,20 @@ REPOSITORIES = {
     "journal that is a link": Hostile(
         instead(".venv.gpuinstall/journal.json", to_bashrc), (INSTALL,)
     ),
-    "journal that is a pipe": Hostile(instead(".venv.gpuinstall/journal.json", pipe), (INSTALL,)),
     "journal that is huge": Hostile(instead(".venv.gpuinstall/journal.json", huge), (INSTALL,)),
-    "journal that is deep": Hostile(instead(".venv.gpuinstall/journal.json", deep), (INSTALL,)),
-    "journal that is a folder": Hostile(
-        both(Repository.environment, code("x", folder=".venv.gpuinstall/journal.json/")), (INSTALL,)
-    ),
     "marker whose lock lies above, by a link": Hostile(linked_folder, (ROLLBACK, SYNC)),
-    "marker whose lock is an absolute path": Hostile(marker(lock="/etc/hostname"), (ROLLBACK,)),
-    "marker whose lock is another file of the folder": Hostile(
-        marker(lock="Makefile"), (ROLLBACK,)
-    ),
     "marker whose lock lies above": Hostile(marker(lock="../bashrc"), (ROLLBACK, SYNC)),
     "marker of the wrong types": Hostile(
         marker(verdict=[1], torch=2, python=None), (INSTALL, "env list")
     ),
-    "marker with the devices of nothing": Hostile(
-        marker(verdict={"devices": [3, {"index": {}}]}), (SYNC, "env list")
-    ),
     "marker that is a pipe": Hostile(instead(".venv/gpuinstall.json", pipe), (INSTALL, "env list")),
-    "marker that is huge": Hostile(instead(".venv/gpuinstall.json", huge), (INSTALL,)),
-    "marker that is deep": Hostile(instead(".venv/gpuinstall.json", deep), (INSTALL, "env list")),
     "copy of the lock that is a link": Hostile(
         instead(f".venv/{LOCK}", to_bashrc), (ROLLBACK, INSTALL)
     ),
-    "copy of the lock that is a pipe": Hostile(instead(f".venv/{LOCK}", pipe), (INSTALL, ROLLBACK)),
     ".gitignore that is a link": Hostile(instead(".venv.gpuinstall/.gitignore", to_bashrc), BACK),
-    ".gitignore that is a pipe": Hostile(instead(".venv.gpuinstall/.gitignore", pipe), (INSTALL,)),
     "owner that is a link": Hostile(instead(".venv.gpuinstall/owner", to_bashrc), BACK),
-    "owner that is a link to nothing": Hostile(
-        instead(".venv.gpuinstall/owner", to_nowhere), (INSTALL,)
-    ),
-    "owner that is a pipe": Hostile(instead(".venv.gpuinstall/owner", pipe), (INSTALL,)),
-    "guard that is a link": Hostile(instead(".venv.gpuinstall/lock", to_bashrc), BACK),
     "guard that is a link to nothing": Hostile(
         instead(".venv.gpuinstall/lock", to_nowhere), (INSTALL,)
-    ),
-    "guard that is a pipe": Hostile(instead(".venv.gpuinstall/lock", pipe), (INSTALL,)),
-    "private lock that is a link": Hostile(
-        instead(".venv.gpuinstall/pylock.private.toml", to_bashrc), (INSTALL,)
-    ),
-    "previous that is a link to a folder": Hostile(
-        instead(".venv.gpuinstall/previous", to_thesis), BACK
     ),
     "previous that is a link to another environment": Hostile(
         instead(".venv.gpuinstall/previous", to_other), BACK
@@ -223,43 +179,25 @@ REPOSITORIES = {
         (INSTALL,),
         "is not a folder",
     ),
-    "environment that is a link to a folder": Hostile(
-        lambda repository: repository.link(".venv", repository.thesis), (INSTALL, REMOVE), "link"
-    ),
     "environment that is a link to another": Hostile(
         lambda repository: repository.link(".venv", repository.other),
         (*BACK, "env remove --previous --yes"),
         "link",
     ),
     "lock that is a link": Hostile(linked_lock, (SYNC,), "points outside"),
-    "lock that is a pipe": Hostile(
-        lambda repository: repository.fifo(LOCK),
-        (SYNC, "lock check --offline"),
-        "not a regular file",
-    ),
     "lock that is a device": Hostile(
         lambda repository: repository.link(LOCK, "/dev/zero"), (SYNC,), "cannot be read"
     ),
     "lock that is huge": Hostile(lambda repository: huge(repository, LOCK), (SYNC,), "larger than"),
-    "lock that is deep": Hostile(lambda repository: deep(repository, LOCK), (SYNC,), LOCK),
     "lock with credentials": Hostile(
         locked('url = "https://me:secret@index.example/torch-2.14.1-py3-none-any.whl"'),
         (SYNC,),
         "user name or password",
     ),
-    "lock with an absolute path": Hostile(
-        locked('path = "{home}/torch-2.14.1-py3-none-any.whl"'), (SYNC,), "is outside its folder"
-    ),
     "lock with a path above": Hostile(
         locked('path = "../torch-2.14.1-py3-none-any.whl"'), (SYNC,), "is outside its folder"
     ),
     "pyproject.toml that is a link": Hostile(linked_project, ("plan", INSTALL), "points outside"),
-    "pyproject.toml that is a pipe": Hostile(
-        lambda repository: repository.fifo("pyproject.toml"), ("plan", "doctor")
-    ),
-    "pyproject.toml that is huge": Hostile(
-        lambda repository: huge(repository, "pyproject.toml"), ("plan",), "larger"
-    ),
     "pyproject.toml that is deep": Hostile(
         lambda repository: deep(repository, "pyproject.toml"), ("plan", INSTALL), "pyproject.toml"
     ),
@@ -284,13 +222,6 @@ REPOSITORIES = {
         ("install --offline --replace",),
         "Index       https://evil.example/simple, as",
     ),
-    "uv.toml that is a pipe": Hostile(lambda repository: repository.fifo("uv.toml"), (INSTALL,)),
-    "uv.toml that is deep": Hostile(
-        lambda repository: deep(repository, "uv.toml"), (INSTALL,), "uv.toml"
-    ),
-    ".python-version that is a pipe": Hostile(
-        lambda repository: repository.fifo(".python-version"), ("plan",)
-    ),
     "requirements that are a pipe": Hostile(
         lambda repository: repository.fifo("requirements.txt"),
         ("plan -r requirements.txt",),
@@ -313,9 +244,6 @@ REPOSITORIES = {
         ),
         ("probe", "plan", INSTALL, "doctor", f"verify --python {sys.executable}"),
         starts=True,
-    ),
-    "torch as a folder": Hostile(
-        torch_folder, ("doctor", f"verify --python {sys.executable}", INSTALL), starts=True
     ),
     "environment that uv would ask": Hostile(fake_python, ("install --replace", "lock")),
 }

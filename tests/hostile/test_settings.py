@@ -162,25 +162,6 @@ def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(he
             assert not any("hunter" in text for text in (done.out, done.err, *logs)), words
 
 
-@pytest.mark.heavy
-def test_an_address_in_the_metadata_of_a_script_is_named_or_refused(here, stand_in):
-    wheel = next((stand_in.folder / "simple").glob("filelock-*.whl")).name
-    address = f"{stand_in.default.url}/files/{wheel}"
-    script = here.folder / "train.py"
-    script.write_text(
-        f'# /// script\n# dependencies = ["torch", "filelock @ {address}"]\n# ///\n',
-        encoding="utf-8",
-    )
-    wary = replace(here, variables={**here.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
-    stand_in.forget()
-    assert wary.run("run", "-q", "train.py").status == 2
-    assert not any(wheel in str(request) for request in stand_in.log)
-    done = here.run("run", "-q", "train.py")
-    assert done.status == 0, done.err
-    assert f"{address}, as {script} says: the source of filelock" in done.err
-    assert "Index" not in here.run("run", "-q", "--with", f"filelock @ {address}", "plain.py").err
-
-
 @pytest.mark.parametrize(
     ("before", "words"),
     [

@@ -46,15 +46,6 @@ def test_a_wheel_that_writes_where_it_may_not_is_not_installed(here):
 
 
 @pytest.mark.heavy
-def test_a_wheel_without_the_local_version_of_its_file_stays_locked(here, stand_in_folder):
-    wheel = make_wheel(stand_in_folder / "simple", "odd", "1.0")
-    wheel.rename(wheel.with_name("odd-1.0+cu12torch2.13-py3-none-any.whl"))
-    here.document("install", "--backend", "cpu", "odd")
-    for command in ("install", "sync"):
-        assert here.document(command)["data"]["environment"]["status"] == "none", command
-
-
-@pytest.mark.heavy
 def test_nor_is_it_left_in_an_environment_of_others(here):
     venv = here.folder / "app"
     process.run(

@@ -16,20 +16,6 @@ from gpuinstall.cli.main import COMMANDS, run_command_line
 from tests.lab.forked import gpuinstall
 
 ENVELOPE = {"gpuinstall", "command", "status", "exit_code", "data", "errors"}
-GTX_1080 = ("--gpu", "GTX 1080", "--driver", "580.95.05")
-PLAN = {"schema", "status", "build", "gpus", "reasons", "rejected", "warnings"}
-MACHINE = {
-    "schema",
-    "os",
-    "arch",
-    "libc",
-    "glibc",
-    "environment",
-    "pythons",
-    "driver",
-    "gpus",
-    "problems",
-}
 
 
 def document(*arguments, cwd=None):
@@ -87,23 +73,6 @@ def test_commands_that_resolve_or_install_take_the_same_sourcing():
     assert not any(missing.values()), missing
 
 
-def test_help_explains_every_command(capsys):
-    options = ("--json", "--quiet", "--verbose", "--json-events")
-    wrong = {}
-    for command in words():
-        status = run_command_line([*command, "--help"])
-        printed = capsys.readouterr()
-        begins = f"Usage: gpuinstall {' '.join(command)}" in printed.out
-        if (
-            (status, printed.err) != (0, "")
-            or not begins
-            or not all(option in printed.out for option in options)
-        ):
-            wrong[command] = printed
-
-    assert wrong == {}
-
-
 @pytest.mark.parametrize(
     "line",
     [["-h"], ["plan", "-h"], ["bootstrap", "-h"], ["bootstrap", "numpy", "-h"]],
@@ -130,27 +99,6 @@ def test_a_wrong_option_is_exit_2_in_words_and_as_a_document(
 
     assert wrong == {}
     assert document("plan", "--no-such-option")["errors"][0]["code"] == "usage"
-
-
-def test_an_unknown_command_is_exit_2():
-    assert gpuinstall("conjure").status == 2
-
-
-def test_probe_is_a_machine():
-    parsed = document("probe")
-
-    assert parsed["exit_code"] in {0, 8}
-    assert set(parsed["data"]) >= MACHINE
-    assert parsed["data"]["schema"] == "gpuinstall.machine/1"
-
-
-def test_plan_is_a_plan():
-    data = document("plan", *GTX_1080)["data"]
-
-    assert set(data) >= PLAN
-    assert data["schema"] == "gpuinstall.plan/1"
-    assert set(data["build"]) >= {"torch", "backend", "index", "python", "requirements"}
-    assert [(set(gpu), gpu["how"]) for gpu in data["gpus"]] == [({"index", "runs", "how"}, "sass")]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 import re
 
-import yaml
-from tools.docs import EXAMPLE, GETS, ROOT, SHOWN, made, pages, refreshed, run
+from tools.docs import EXAMPLE, GETS, ROOT, made, pages, refreshed, run
 from tools.site.__main__ import home, stage
 
 from gpuinstall.catalog.failures.table import load_failures
@@ -11,10 +10,6 @@ from tests.lab.links import broken, markdown
 from tests.lab.source import room_graph
 
 PAGES = [page.relative_to(ROOT).as_posix() for page in pages()]
-
-
-def test_the_pages_show_output_at_all():
-    assert sum(len(SHOWN.findall((ROOT / page).read_text(encoding="utf-8"))) for page in PAGES) > 3
 
 
 def test_the_pages_show_what_their_commands_say_now():
@@ -116,24 +111,6 @@ def test_the_architecture_has_a_row_for_every_room():
         "__main__",
         "gpuinstall",
     }
-
-
-def test_the_workflow_builds_with_the_one_command_and_publishes_with_no_more_rights_than_that():
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "site.yml").read_text("utf-8"))
-    build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
-    steps = [*build["steps"], *publish["steps"]]
-
-    assert [step["run"] for step in steps if "run" in step] == ["make site"]
-    assert workflow[True]["push"] == {"branches": ["main"]}  # YAML 1.1 reads the key `on` so
-    assert (workflow["permissions"], build["permissions"]) == ({}, {"contents": "read"})
-    assert publish["permissions"] == {"pages": "write", "id-token": "write"}
-    assert publish["needs"] == "build"
-    assert [
-        step["with"]["path"] for step in steps if "upload-pages-artifact" in step.get("uses", "")
-    ] == ["site"]
-    assert all(
-        len(step["uses"].partition("@")[2].split()[0]) == 40 for step in steps if "uses" in step
-    )
 
 
 def test_the_examples_of_how_code_is_written_are_code_of_ours():

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 from tools.docs import MAN_PAGE, roff
@@ -42,17 +41,3 @@ def test_nothing_that_is_said_is_taken_for_a_request_of_man(tmp_path):
     text, warnings = formatted(tmp_path / "page.1")
 
     assert (said in text, warnings) == (True, "")
-
-
-@pytest.mark.heavy
-def test_man_finds_it_where_the_command_that_bootstrap_py_made_is_on_path(equipped):
-    if shutil.which("man") is None:
-        pytest.skip("no man here")
-    done = equipped.run(
-        "/usr/bin/man",
-        "-w",
-        "gpuinstall",
-        settings={"PATH": f"{equipped.data / 'bin'}:/usr/bin:/bin"},
-    )
-
-    assert Path(done.stdout.strip()).resolve().is_relative_to(equipped.tools[0]), done.stderr

@@ -118,15 +118,6 @@ def test_a_gpu_in_use_by_others_is_unproven_not_failed(verify):
     assert verdict.devices[1].unproven == busy
 
 
-def test_failed_beats_unproven_beats_passed(verify):
-    three = replace(
-        TWO, gpus=(*CARDS, Gpu(2, "NVIDIA GeForce RTX 4090", "GPU-2", compute_capability=ADA))
-    )
-    verdict = verify({"GPU-0": {"unproven": "busy"}, "GPU-2": {"exit": 3}}, three)
-    assert statuses(verdict) == ["unproven", "passed", "failed"]
-    assert verdict.status == "failed"
-
-
 def test_a_torch_in_the_working_folder_is_found_out(verify, tmp_path, monkeypatch):
     other = tmp_path / "torch.py"
     other.write_text("raise SystemExit('not the real one')")
@@ -249,11 +240,3 @@ def test_an_interpreter_that_crashes_says_how(verify, tmp_path):
     with pytest.raises(UsageError) as refused:
         verify({}, python=python)
     assert refused.value.why == "killed by SIGSEGV"
-
-
-def test_a_cpu_build_that_was_asked_for_passes_with_a_warning(verify, cpu):
-    verdict = verify({}, python=cpu, for_cpu=True)
-    assert [(device.name, device.status) for device in verdict.devices] == [("CPU", "passed")]
-    warning = next(check.message for check in verdict.devices[0].checks if check.name == "build")
-    assert warning is not None
-    assert warning.endswith("does not use GPU 0 (GeForce RTX 4090), GPU 1 (GeForce RTX 4090)")

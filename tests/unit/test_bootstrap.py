@@ -74,25 +74,11 @@ def test_pips_index_certificates_and_find_links_reach_uv(nobody):
     assert (given["SSL_CERT_FILE"], given["UV_FIND_LINKS"]) == ("/ca.pem", "/a,/b")
 
 
-def test_pips_variables_come_before_its_files(nobody, monkeypatch):
-    settings(nobody, "[global]\nindex-url = https://file.example/\n")
-    monkeypatch.setenv("PIP_INDEX_URL", "https://variable.example/")
-
-    assert bootstrap.environment()["UV_DEFAULT_INDEX"] == "https://variable.example/"
-
-
 def test_uvs_own_variables_are_left_alone(monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "https://pip.example/")
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://uv.example/")
 
     assert bootstrap.environment()["UV_DEFAULT_INDEX"] == "https://uv.example/"
-
-
-def test_the_certificates_of_requests_come_before_pips(monkeypatch):
-    monkeypatch.setenv("PIP_CERT", "/pip.pem")
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/requests.pem")
-
-    assert bootstrap.environment()["SSL_CERT_FILE"] == "/requests.pem"
 
 
 def test_what_would_bend_the_pins_does_not_reach_pip_and_uv(
@@ -104,13 +90,6 @@ def test_what_would_bend_the_pins_does_not_reach_pip_and_uv(
     assert not {"PIP_CONSTRAINT", "UV_EXCLUDE_NEWER", "UV_OVERRIDE", "PYTHONPATH"} & set(
         bootstrap.environment()
     )
-
-
-def test_without_a_pip_its_variables_count_all_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.executable", str(tmp_path / "no python"))
-    monkeypatch.setenv("PIP_INDEX_URL", "https://variable.example/")
-
-    assert bootstrap.environment()["UV_DEFAULT_INDEX"] == "https://variable.example/"
 
 
 @pytest.mark.parametrize(
@@ -155,10 +134,6 @@ def test_the_release_archive_is_the_machines(system, machine, libc, expected, mo
     assert bootstrap.archive_target() == expected
     programs = (Path(bootstrap.__file__).parent / "lockfiles" / "uv-programs.txt").read_text()
     assert f"\n{expected} " in programs
-
-
-def test_versions_compare_as_numbers():
-    assert bootstrap.numbers("0.13.10") > bootstrap.numbers("0.13.8") > bootstrap.numbers("0.9.30")
 
 
 def test_the_data_folder_follows_xdg_only_where_it_is_absolute(nobody, monkeypatch):
@@ -296,11 +271,6 @@ def test_a_umask_that_lets_everyone_write_makes_no_such_folder(tmp_path, monkeyp
     assert restored == 0
 
 
-def test_a_program_that_does_not_answer_is_passed_over():
-    with pytest.raises(bootstrap.PassedOverError, match="timed out after 1 seconds"):
-        bootstrap.run([sys.executable, "-c", "import time; time.sleep(60)"], Path(), seconds=1)
-
-
 class Gone(io.StringIO):
     """A stream whose reader has gone away."""
 
@@ -352,14 +322,3 @@ def test_a_full_disk_is_named_before_anything_is_cut_and_all_that_is_written_goe
     assert all(
         f"{name}=/path/to/folder" in room for name in ("XDG_DATA_HOME", "UV_CACHE_DIR", "TMPDIR")
     )
-
-
-def test_every_way_out_that_begins_with_a_small_letter_is_a_command_of_a_shell(monkeypatch):
-    monkeypatch.setattr(bootstrap, "UV_WAYS", {})
-    with pytest.raises(bootstrap.BootstrapError) as caught:
-        bootstrap.get_uv(Path(bootstrap.__file__).parent)
-    ways = [*caught.value.args[-1], *bootstrap.ROOM]
-    commands = [way for way in ways if way[:1].islower()]
-    assert len(commands) > 3
-    for command in commands:
-        assert subprocess.run(["sh", "-n", "-c", command], check=False).returncode == 0, command

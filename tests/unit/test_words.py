@@ -29,20 +29,13 @@ def test_a_machine_has_what_was_said_and_nothing_else():
 @pytest.mark.parametrize(
     ("said", "driver"),
     [
-        ("580", "580"),
         ("535.183.01", "535.183.01"),
-        ("535-server", "535"),
         ("nvidia-driver-535-server-open", "535"),
-        ("550.54.14-open", "550.54.14"),
         ("550.54.14-0ubuntu0.22.04.1", "550.54.14"),
         ("r570", "570"),
-        ("R570.x", "570"),
         ("v580.95.05", "580.95.05"),
-        (" 580.95.05 ", "580.95.05"),
         ("Driver Version: 580.95.05", "580.95.05"),
         ("31.0.15.3623", "536.23"),
-        ("32.0.15.6094", "560.94"),
-        ("27.21.14.5671", "456.71"),
     ],
 )
 def test_a_driver_is_read_as_packages_and_windows_write_it(said, driver):
@@ -50,7 +43,13 @@ def test_a_driver_is_read_as_packages_and_windows_write_it(said, driver):
 
 
 @pytest.mark.parametrize(
-    "said", ["12.4", "cuda 12.4", "cu124", "12.4.1", "CUDA Version: 12.4", "16.2", "vGPU 17.3"]
+    "said",
+    [
+        "12.4",
+        "cu124",
+        "12.4.1",
+        "vGPU 17.3",
+    ],
 )
 def test_a_version_of_cuda_or_of_vgpu_software_is_no_drivers(said):
     error = refused("RTX 4090", driver=said)

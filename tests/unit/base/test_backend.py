@@ -1,7 +1,6 @@
 import pytest
 
-from gpuinstall.base.backend import CPU, SPELLINGS, Backend, known_backend
-from gpuinstall.catalog import load_catalog
+from gpuinstall.base.backend import Backend, known_backend
 
 
 @pytest.mark.parametrize(
@@ -29,10 +28,3 @@ def test_what_is_no_tag_is_named(text):
     assert known_backend(text) is None
     with pytest.raises(ValueError, match="is not a backend such as cu126 or cpu"):
         Backend.parse(text)
-
-
-def test_every_tag_of_the_catalogue_is_of_a_known_kind():
-    backends = {build.backend for build in load_catalog().builds}
-
-    assert CPU in backends
-    assert {backend.kind for backend in backends} <= set(SPELLINGS)

@@ -4,7 +4,7 @@ import pytest
 
 from gpuinstall.base.config import parse_config, read_config
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.request import FOLDERS_OWN, Request
+from gpuinstall.base.request import Request
 from gpuinstall.base.sourcing import Sourcing
 
 SETTINGS = """
@@ -20,10 +20,6 @@ torch-index = "https://index.example/whl"
 """
 
 
-def test_a_folder_without_settings_has_none(tmp_path):
-    assert read_config(tmp_path) == FOLDERS_OWN
-
-
 def test_every_setting_is_read(tmp_path):
     (tmp_path / "pyproject.toml").write_text(SETTINGS)
 
@@ -34,13 +30,6 @@ def test_every_setting_is_read(tmp_path):
         targets=("cu126", "cpu"),
         sourcing=Sourcing(torch_index="https://index.example/whl"),
     )
-
-
-def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path):
-    (tmp_path / "pyproject.toml").write_text(SETTINGS, encoding="utf-8-sig")
-    (tmp_path / ".python-version").write_text("3.12", encoding="utf-8-sig")
-
-    assert read_config(tmp_path).targets == ("cu126", "cpu")
 
 
 def test_python_is_said_by_us_then_by_the_version_file_then_by_the_project(tmp_path):

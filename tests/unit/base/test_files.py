@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from platformdirs import user_cache_path
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
@@ -16,7 +15,6 @@ from gpuinstall.base.files import (
     files_below,
     make_private_folder,
     open_regular,
-    own_cache_folder,
     restore_umask,
     write_atomically,
     written,
@@ -30,15 +28,6 @@ def test_file_takes_the_place_of_the_old_one_in_new_folders(tmp_path):
     write_atomically(path, "new\n")
     assert path.read_bytes() == b"new\n"
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_file_has_the_permissions_that_the_umask_leaves(tmp_path):
-    before = os.umask(0o027)
-    try:
-        write_atomically(tmp_path / "file", "")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
 
 
 def test_old_file_stays_when_writing_fails(tmp_path):
@@ -136,15 +125,6 @@ def test_a_folder_deeper_than_python_recurses_is_read(tmp_path, monkeypatch):
     assert [file.name for file in files_below(deep)] == ["file"]
     # Nor does pytest, which removes its own folders.
     subprocess.run(["rm", "-r", deep], check=True)
-
-
-@pytest.mark.parametrize("named", ["/elsewhere/caches", " ", None])
-def test_the_cache_lies_where_platformdirs_says(monkeypatch, named):
-    if named is None:
-        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    else:
-        monkeypatch.setenv("XDG_CACHE_HOME", named)
-    assert own_cache_folder() == user_cache_path("gpuinstall", appauthor=False)
 
 
 def test_a_file_is_never_more_open_than_the_one_it_replaces(tmp_path, monkeypatch):

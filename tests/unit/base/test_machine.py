@@ -77,10 +77,6 @@ def test_the_envelope_around_a_machine_is_taken_off():
     ) == Machine.from_dict(FULL)
 
 
-def test_unknown_keys_are_ignored():
-    assert Machine.from_dict({**LEAST, "colour": "green"}) == Machine.from_dict(LEAST)
-
-
 def test_missing_pythons_mean_that_any_can_be_had_and_an_empty_list_that_none_can():
     assert Machine.from_dict(LEAST).pythons is None
     assert Machine.from_dict({**LEAST, "pythons": []}).pythons == ()
@@ -112,24 +108,17 @@ def test_an_unknown_capability_stays_unknown():
     [
         ({"schema": "gpuinstall.machine/2"}, "schema"),
         ({"os": "beos"}, "os"),
-        ({"arch": None}, "arch"),
         ({"gpus": None}, "gpus"),
         ({"gpus": [CARD] * 10_000}, "10000 entries"),
         ({"gpus": [{}]}, "gpus[0].compute_capability is missing"),
         ({"gpus": [{"compute_capability": "-8.0"}]}, "gpus[0].compute_capability"),
-        ({"gpus": [{"compute_capability": 8.0}]}, "gpus[0].compute_capability"),
         ({"gpus": [CARD | {"memory_mib": -1}]}, "gpus[0].memory_mib"),
         ({"gpus": [CARD | {"index": 0}, CARD | {"index": 0}]}, "same index"),
         ({"gpus": ["A100"]}, "gpus[0] is 'A100', not an object"),
         ({"driver": {"version": "banana"}}, "driver.version"),
-        ({"driver": "580"}, "driver"),
-        ({"gpus": [CARD | {"vendor": 4318}]}, "gpus[0].vendor is 4318, not a string"),
         ({"gpus": [CARD | {"mig_devices": [{}]}]}, "gpus[0].mig_devices[0].uuid is missing"),
-        ({"amd": "rocm"}, "amd is 'rocm', not an object"),
         ({"pythons": ["three"]}, "pythons[0]"),
-        ({"pythons": ["3.12.1", "3.x"]}, "pythons[1]"),
         ({"libc": "uclibc"}, "libc"),
-        ({"glibc": "new"}, "glibc"),
         ({"environment": {"container": "jail"}}, "environment.container"),
         ({"problems": [{"code": "x", "gpus": [-1]}]}, "problems[0].gpus"),
     ],
@@ -163,10 +152,3 @@ JSON = st.recursive(
 def test_whatever_the_document_holds_only_our_own_error_leaves_it(wrong):
     with suppress(UsageError):
         assert isinstance(Machine.from_dict({**LEAST, **wrong}), Machine)
-
-
-@pytest.mark.parametrize("jetson", [{}, {"l4t": None}])
-def test_a_jetson_of_an_unknown_release_is_still_a_jetson(jetson):
-    machine = Machine.from_dict({**LEAST, "arch": "aarch64", "environment": {"jetson": jetson}})
-    assert machine.environment.l4t == "unknown"
-    assert Machine.from_dict(machine.to_dict()) == machine

@@ -47,7 +47,3 @@ def test_interpreters_are_named_by_their_full_path_and_credentials_are_in_no_com
         assert command[0] == str(uv.uv())
         assert Path(command[command.index("--python") + 1]).is_absolute()
         assert not any("://" in word for word in command)
-
-
-def test_uv_says_where_its_cache_is(tmp_path):
-    assert uv.cache_folder({"UV_CACHE_DIR": str(tmp_path)}) == tmp_path

@@ -88,13 +88,6 @@ def test_every_capability_belongs_to_a_chip_of_the_gpu_table():
     assert {chip.capability for chip in drivers.jetsons.values()} <= drivers.unified_memory.keys()
 
 
-def test_every_chip_belongs_to_one_generation_of_the_driver_table():
-    generations = load_catalog().drivers.generations
-
-    for product in products():
-        assert sum(row.first <= product.capability <= row.last for row in generations) == 1, product
-
-
 def test_every_build_has_pythons_and_every_cuda_build_has_code():
     for build in load_catalog().builds:
         assert build.pythons, build.name
@@ -130,23 +123,9 @@ def test_driver_branches_ascend_and_so_does_the_cuda_that_they_serve():
     assert [cuda for _, cuda in branches] == sorted(cuda for _, cuda in branches)
 
 
-def test_builds_for_a_platform_come_newest_first_by_any_name_of_its_processor():
-    builds = load_catalog().builds_for("linux", "aarch64")
-
-    assert [build.torch for build in builds] == sorted(
-        (build.torch for build in builds), reverse=True
-    )
-    assert load_catalog().builds_for("linux", "arm64") == builds
-    assert load_catalog().builds_for("plan9", "mips") == ()
-
-
 def test_the_family_is_named_as_indexes_name_it_and_has_what_everybody_asks_for():
     assert {canonicalize_name(name) for name in load_catalog().family} == load_catalog().family
     assert {"torch", "torchvision", "torchaudio", "triton", "xformers"} <= load_catalog().family
-
-
-def test_drivers_alone_are_those_of_the_catalogue():
-    assert load_drivers().branches == load_catalog().drivers.branches
 
 
 def test_every_chip_has_a_generation_and_the_first_driver_that_knows_it():
@@ -200,18 +179,6 @@ def test_every_companion_of_a_release_has_its_wheels_in_the_catalogue():
         )
 
 
-def test_only_a_branch_between_two_majors_is_partially_supported():
-    partial = load_drivers().partially_supported
-
-    assert [branch for branch in (None, *range(520, 535)) if partial.includes(branch)] == [
-        525,
-        526,
-        527,
-        528,
-        529,
-    ]
-
-
 def test_every_default_build_and_every_companion_of_a_release_is_there():
     for torch, release in load_catalog().releases.items():
         builds = [build for build in load_catalog().builds if build.torch == torch]
@@ -219,21 +186,6 @@ def test_every_default_build_and_every_companion_of_a_release_is_there():
         assert {"linux", "windows", "macos"} == {build.os for build in builds}
         assert release.torchvision, torch
         assert release.torchaudio, torch
-
-
-def test_the_newest_release_can_be_had_on_every_linux_processor_and_on_windows():
-    newest = max(load_catalog().releases)
-
-    for os, arch in (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64")):
-        sure = [
-            build
-            for build in load_catalog().builds_for(os, arch)
-            if build.confidence != "unverified"
-        ]
-        assert {build.backend == CPU for build in sure if build.torch == newest} == {True, False}, (
-            os,
-            arch,
-        )
 
 
 def test_every_cuda_that_a_build_needs_has_its_first_driver():

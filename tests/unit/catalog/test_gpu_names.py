@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuinstall.base.errors import GpuInstallError, NoBuildError, UsageError
-from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpu_names import find_gpu
 from gpuinstall.catalog.gpus import (
@@ -44,46 +43,25 @@ def refused(name):
         ("NVIDIA GeForce RTX 5090", "12.0"),
         ("rtx5090", "12.0"),
         ("5090", "12.0"),
-        ("RTX 5070 Ti", "12.0"),
         ("rtx 4070 super", "8.9"),
-        ("RTX 4070 Ti SUPER", "8.9"),
         ("RTX 4090 Laptop GPU", "8.9"),
         ("RTX 3080 Mobile", "8.6"),
         ("GTX 1080", "6.1"),
-        ("GeForce GTX 1080 Ti", "6.1"),
-        ("GTX 980", "5.2"),
         ("GTX 750 Ti", "5.0"),
-        ("GT 1030", "6.1"),
         ("GT 710", "3.5"),
-        ("K80", "3.7"),
         ("Tesla K80", "3.7"),
-        ("P40", "6.1"),
-        ("P100", "6.0"),
-        ("V100", "7.0"),
         ("Tesla V100-SXM2-16GB", "7.0"),
-        ("T4", "7.5"),
         ("TITAN RTX", "7.5"),
         ("A100", "8.0"),
         ("NVIDIA A100-SXM4-80GB", "8.0"),
-        ("A10", "8.6"),
         ("RTX A6000", "8.6"),
         ("L4", "8.9"),
-        ("L40S", "8.9"),
-        ("RTX 6000 Ada", "8.9"),
-        ("H100", "9.0"),
         ("NVIDIA H100 80GB HBM3", "9.0"),
-        ("H200", "9.0"),
-        ("GH200", "9.0"),
         ("B200", "10.0"),
-        ("RTX PRO 6000", "12.0"),
         ("GB10", "12.1"),
         ("Jetson AGX Thor", "11.0"),
-        ("MX450", "7.5"),
-        ("GM107", "5.0"),
         ("Quadro RTX 8000", "7.5"),
-        ("GeForce GTX 1080 with Max-Q Design", "6.1"),
         ("NVIDIA TITAN X (Pascal)", "6.1"),
-        ("GTX TITAN X", "5.2"),
     ],
 )
 def test_a_gpu_is_found_by_its_name(name, capability):
@@ -95,24 +73,15 @@ def test_a_gpu_is_found_by_its_name(name, capability):
     [
         ("nvidia_h100_80gb_hbm3", "9.0"),
         ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "8.0"),
-        ("nvidia-geforce-rtx-4090", "8.9"),
-        ("rtx_4070_ti_super", "8.9"),
         ("A100 80 GB PCIe", "8.0"),
-        ("H100 NVL", "9.0"),
-        ("A10G", "8.6"),
         ("RTX 3050", "8.6"),
-        ("NVIDIA GeForce RTX 3050 Laptop GPU", "8.6"),
         ("NVIDIA GeForce RTX 3050 A Laptop GPU", "8.9"),
         ("GTX 750", "5.0"),
         ("M2000", "5.2"),
         ("Quadro M2000M", "5.0"),
-        ("Quadro A6000", "8.6"),
         ("Tesla K40", "3.5"),
         ("RTX 8000", "7.5"),
-        ("RTX 6000 Pro", "12.0"),
-        ("RTX 6000 Blackwell", "12.0"),
         ("NVIDIA GeForce GTX 1650 Ti with Max-Q Design", "7.5"),
-        ("GeForce RTX 2080 Super with Max-Q Design", "7.5"),
         ("4090D", "8.9"),
     ],
 )
@@ -124,22 +93,14 @@ def test_a_name_is_read_as_shops_and_habit_write_it(name, capability):
     ("name", "capability"),
     [
         ("DGX Spark", "12.1"),
-        ("RTX Spark", "12.1"),
         ("DGX A100", "8.0"),
-        ("HGX H100", "9.0"),
         ("Grace Hopper", "9.0"),
         ("Jetson Orin", "8.7"),
-        ("Jetson AGX Orin 64GB", "8.7"),
-        ("NVIDIA Jetson AGX Orin Developer Kit", "8.7"),
         ("Jetson Orin Nano Super Developer Kit", "8.7"),
         ("Orin (nvgpu)", "8.7"),
-        ("Jetson AGX Thor", "11.0"),
         ("NVIDIA Thor", "11.0"),
-        ("Jetson Xavier NX", "7.2"),
-        ("Jetson TX2", "6.2"),
         ("Jetson Nano", "5.3"),
         ("Hopper", "9.0"),
-        ("Turing", "7.5"),
     ],
 )
 def test_a_product_line_is_found_by_a_name_that_no_bus_shows(name, capability):
@@ -150,9 +111,7 @@ def test_a_product_line_is_found_by_a_name_that_no_bus_shows(name, capability):
     ("name", "capability"),
     [
         ("A100 MIG 1g.5gb", "8.0"),
-        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "8.0"),
         ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "9.0"),
-        ("H100 1g.10gb+me", "9.0"),
         ("A100 MIG 1c.3g.20gb", "8.0"),
         ("MIG 1g.5gb", "gpu-unknown"),
     ],
@@ -178,12 +137,9 @@ def test_a_product_keeps_the_words_of_the_person_where_they_say_less_or_more_tha
             "RTX 6000",
             ['"Quadro RTX 6000" (sm_75)', '"RTX 6000 Ada Generation" (sm_89)', "RTX PRO 6000"],
         ),
-        ("RTX 4000", ["sm_75", "sm_89", "sm_120"]),
         ("Blackwell", ["sm_100", "sm_103", "sm_110", "sm_120", "sm_121"]),
         ("GTX 860M", ["--gpu GK104 (sm_30)", "--gpu GM107 (sm_50)"]),
-        ("Titan X", ["--gpu GM200 (sm_52)", "--gpu GP102 (sm_61)"]),
         ("DGX Station", ["sm_70", "sm_80", "sm_103"]),
-        ("GT 730", ["sm_30", "sm_35"]),
         ("M4", ['"Tesla M4"']),
     ],
 )
@@ -198,18 +154,10 @@ def test_a_name_of_several_chips_is_ambiguous_and_says_what_to_say(name, hints):
     "name",
     [
         "NVIDIA Graphics Device",
-        "Graphics Device",
-        "NVIDIA",
         "GeForce",
-        "Quadro",
-        "Tesla",
         "RTX",
-        "Titan",
-        "Jetson",
-        "Laptop GPU",
         "80GB",
         "2",
-        "A",
         "",
         "RTX 50",
         "RTX 5090 Ti",
@@ -219,12 +167,6 @@ def test_a_name_of_several_chips_is_ambiguous_and_says_what_to_say(name, hints):
 )
 def test_a_name_of_no_one_gpu_is_never_guessed(name):
     assert refused(name).code == "gpu-unknown"
-
-
-@pytest.mark.parametrize("name", ["NVIDIA Graphics Device", "GeForce", "Quadro", "RTX"])
-def test_a_name_that_is_no_gpu_s_says_how_to_read_the_name_and_the_capability(name):
-    assert "nvidia-smi -L" in (refused(name).hint or "")
-    assert "compute_cap" in (refused(name).hint or "")
 
 
 @pytest.mark.parametrize(
@@ -240,41 +182,21 @@ def test_an_unknown_name_offers_the_nearest(name, near):
     [
         ("RX 7900 XTX", "gfx1100"),
         ("7900xtx", "gfx1100"),
-        ("7900 XT", "gfx1100"),
         ("7900", "gfx1100"),
-        ("rx7900xtx", "gfx1100"),
         ("AMD Radeon RX 6800", "gfx1030"),
-        ("W7900", "gfx1100"),
         ("Radeon Pro W7900", "gfx1100"),
-        ("9070xt", "gfx1201"),
-        ("9070 XT", "gfx1201"),
         ("R9700", "gfx1201"),
-        ("Radeon AI PRO R9700", "gfx1201"),
         ("Ryzen AI Max+ 395", "gfx1151"),
-        ("AMD Ryzen AI Max 395", "gfx1151"),
-        ("AI Max+ 395", "gfx1151"),
         ("8060S", "gfx1151"),
-        ("Radeon 780M", "gfx1103"),
         ("AMD Radeon(TM) 780M Graphics", "gfx1103"),
-        ("890M", "gfx1150"),
-        ("MI300X", "gfx942"),
         ("AMD Instinct MI250X", "gfx90a"),
         ("Navi 31", "gfx1100"),
         ("gfx90a", "gfx90a"),
-        ("Arc B580", "xe 20.1"),
-        ("B580", "xe 20.1"),
         ("Intel(R) Arc(TM) A770 Graphics", "xe 12.55"),
-        ("Max 1550", "xe 12.60"),
         ("Data Center GPU Max 1550", "xe 12.60"),
-        ("Apple M3 Max", "metal"),
         ("M2 Ultra", "metal"),
         ("Orin Nano", "8.7"),
-        ("AGX Orin", "8.7"),
         ("AGX Thor", "11.0"),
-        ("Drive Thor", "11.0"),
-        ("DRIVE AGX Thor", "11.0"),
-        ("TITAN Xp Collectors Edition", "6.1"),
-        ("NVIDIA TITAN Xp COLLECTORS EDITION", "6.1"),
         ("A40", "8.6"),
         ("Arc Pro A40", "xe 12.56"),
     ],
@@ -308,13 +230,6 @@ def test_a_card_before_kepler_is_not_taken_for_a_newer_one_of_the_same_number(na
 
     assert (caught.value.code, caught.value.exit_code) == ("gpu-not-supported", 3)
     assert "Fermi" in (caught.value.hint or "")
-
-
-@pytest.mark.parametrize(
-    "name", ["Quadro RTX 6000", "RTX A6000", "Quadro A6000", "Quadro K6000", "Quadro M2000M"]
-)
-def test_its_namesakes_are_still_found(name):
-    assert find_gpu(name).capability
 
 
 @pytest.mark.parametrize(
@@ -440,11 +355,6 @@ def test_what_stands_beside_an_arm_processor_is_known():
     ]
 
     assert [find_gpu(name).arm for name in names] == [True] * 6 + [False] * 4
-
-
-def test_a_chip_s_capability_is_the_one_of_its_products():
-    assert find_gpu("GB10").capability == ComputeCapability(12, 1)
-    assert find_gpu("GB10B").capability == ComputeCapability(11, 0)
 
 
 def test_what_people_call_the_cards_of_a_capability_is_what_its_products_are_called():

@@ -57,12 +57,6 @@ def test_every_layout_lists_the_same_wheels(habits, folder, client):
     ]
 
 
-def test_listing_fetches_pages_and_no_wheel(folder, client):
-    with StandInIndex(folder) as index:
-        read_listing(_named(index), client, TAGS, ["torch", "torchvision"])
-        assert index.sent() == {}
-
-
 def test_silent_index_is_said_once_and_the_folder_still_serves(folder, client):
     with StandInIndex(folder) as index:
         sources = Sources(
@@ -96,17 +90,6 @@ def test_configured_default_index_is_asked_and_comes_last(folder, client):
     assert all(wheel.sha256 for wheel in listing.wheels[1:])
 
 
-def test_find_links_page_lists_what_it_links_to(folder, client):
-    with StandInIndex(folder, Habits(flat=True)) as index:
-        page = f"{index.torch_index}/cu126/"
-        listing = read_listing(
-            Sources(index.torch_index, find_links=(page,)), client, [], ["triton"]
-        )
-    assert [(wheel.filename, wheel.source) for wheel in listing.wheels] == [
-        ("triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl", page)
-    ]
-
-
 def test_local_indexes_are_read_by_their_pages_or_their_files(folder, client, tmp_path):
     name = "torch-2.14.1-cp312-cp312-manylinux_2_28_x86_64.whl"
     (tmp_path / "simple" / "torch").mkdir(parents=True)
@@ -135,13 +118,6 @@ def test_family_package_is_listed_on_demand(folder, client):
         None,
         True,
     )
-
-
-def test_index_that_wants_a_login_is_an_error_with_the_way_out(folder, client):
-    with StandInIndex(folder, Habits(credentials="me:secret")) as index:
-        bare = Sources(index.torch_index, default_index=f"{index.default.url}/simple")
-        with pytest.raises(InstallationError, match="answered 401"):
-            read_listing(bare, client, ["cpu"], ["torch"])
 
 
 def test_name_that_leads_out_stops_the_listing(client, tmp_path):

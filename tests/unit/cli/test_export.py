@@ -1,5 +1,4 @@
 import json
-import os
 
 import pytest
 
@@ -44,12 +43,6 @@ def test_a_file_is_written_where_it_is_named(folder, capsys):
     assert (folder / "requirements.txt").read_text(encoding="utf-8") == data["text"]
 
 
-def test_a_dash_is_stdout(folder, capsys):
-    assert run_command_line(["export", "requirements", "-o", "-"]) == 0
-    assert capsys.readouterr().out.startswith("# From pylock.cu126.toml")
-    assert not (folder / "-").exists()
-
-
 def test_without_a_lock_it_says_how_to_get_one(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert run_command_line(["export", "requirements"]) == 6
@@ -64,26 +57,11 @@ def test_of_several_locks_one_has_to_be_named(folder, capsys):
     assert "torch-2.14.1%2Bcpu" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("folder")
-def test_tables_for_a_uv_project_are_printed(capsys):
-    assert run_command_line(["export", "uv", "--json"]) == 0
-    data = document(capsys)["data"]
-    assert "https://download.pytorch.org/whl/cu126" in data["text"]
-    assert run_command_line(["export", "uv"]) == 0
-    assert capsys.readouterr().out == data["text"]
-
-
 def test_the_torch_index_of_the_project_is_the_one_that_uv_is_given(folder, capsys):
     settings = '[tool.gpuinstall]\ntorch-index = "https://index.example/whl"\n'
     (folder / "pyproject.toml").write_text(settings, encoding="utf-8")
     assert run_command_line(["export", "uv", "--json"]) == 0
     assert 'url = "https://index.example/whl/cu126"' in document(capsys)["data"]["text"]
-
-
-@pytest.mark.usefixtures("folder")
-def test_jupyter_is_to_be_had(capsys):
-    assert run_command_line(["export", "dockerfile", "--with", "jupyter"]) == 0
-    assert "jupyterlab" in capsys.readouterr().out
 
 
 def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(folder, capsys):
@@ -107,18 +85,3 @@ def test_a_link_stays_one_and_the_file_behind_it_is_written(folder):
     assert (folder / "requirements.txt").is_symlink()
     assert "torch" in (folder / "real.txt").read_text(encoding="utf-8")
     assert (folder / "real.txt").stat().st_mode & 0o777 == 0o600
-
-
-def test_a_pipe_is_written_to_and_not_replaced(folder):
-    os.mkfifo(folder / "pipe")
-    reader = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    assert run_command_line(["export", "requirements", "-o", "pipe"]) == 0
-    assert os.read(reader, 1 << 16).startswith(b"# From pylock.cu126.toml")
-    assert (folder / "pipe").is_fifo()
-    os.close(reader)
-
-
-@pytest.mark.usefixtures("folder")
-def test_a_folder_is_no_place_to_write_to(capsys):
-    assert run_command_line(["export", "requirements", "-o", "."]) == 2
-    assert "is a directory" in capsys.readouterr().err

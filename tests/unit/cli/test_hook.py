@@ -78,18 +78,6 @@ def test_a_constraint_of_another_file_still_counts(home, section, monkeypatch):
     )
 
 
-def test_a_constraint_of_the_file_itself_still_counts(home):
-    file = home / "pip" / "pip.conf"
-    file.write_text(
-        "[global]\nconstraint =\n    /srv/a.txt\n    https://index.example/b.txt\n",
-        encoding="utf-8",
-    )
-    assert run_command_line(["hook", "pip"]) == 0
-    assert "\nconstraint = /srv/a.txt https://index.example/b.txt file://" in file.read_text(
-        encoding="utf-8"
-    )
-
-
 def test_a_hook_without_one_of_its_marks_is_left(home, capsys):
     file = home / "uv" / "uv.toml"
     file.write_text("# mine\nnative-tls = false\n", encoding="utf-8")

@@ -1,4 +1,3 @@
-import json
 import os
 import re
 import sys
@@ -33,14 +32,6 @@ def test_help_names_every_command(capsys):
     )
 
 
-def test_the_program_by_itself_shows_its_help(capsys):
-    assert run_command_line([]) == 0
-    alone = capsys.readouterr()
-    run_command_line(["--help"])
-    assert (alone.out.strip(), alone.err) == (capsys.readouterr().out.strip(), "")
-    assert run_command_line(["export"]) == 2, "a group lacks its command"
-
-
 @pytest.mark.parametrize("option", ["--version", "-V"])
 def test_the_version_is_the_packages(option, capsys):
     assert run_command_line([option]) == 0
@@ -56,18 +47,6 @@ def test_an_unknown_command_is_a_usage_error_on_stderr(capsys):
     assert "do    gpuinstall install" in captured.err
     assert run_command_line(["conjure"]) == 2
     assert "do    gpuinstall --help" in capsys.readouterr().err
-
-
-def test_help_is_a_word_too(capsys):
-    assert run_command_line(["help", "export", "uv"]) == 0
-    assert "Usage: gpuinstall export uv" in capsys.readouterr().out
-
-
-def test_a_usage_error_is_one_document_with_json(capsys):
-    assert run_command_line(["plan", "--frobnicate", "--json"]) == 2
-    document = json.loads(capsys.readouterr().out)
-    assert (document["command"], document["status"], document["exit_code"]) == ("plan", "error", 2)
-    assert document["errors"][0]["code"] == "usage"
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))

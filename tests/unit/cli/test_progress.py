@@ -50,13 +50,6 @@ def test_no_other_count_of_checks_than_that_of_the_verdict_is_shown():
     assert str(work) == "25%"
 
 
-def test_a_short_work_leaves_no_line_in_a_log():
-    out = StringIO()
-    with Terminal(err=out).progress("Download", WHEELS) as advance:
-        advance("torch", 40_000_000)
-    assert out.getvalue() == ""
-
-
 def test_what_is_said_meanwhile_stands_above_the_bar(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     with screen(80) as (stream, drawn):
@@ -72,12 +65,6 @@ def test_no_more_is_counted_than_there_is_and_a_transfer_that_begins_again_takes
     unknown.add(7)
     unknown.add(-7)
     assert (known.done, known.size, unknown.done, unknown.size) == (10, 10, 0, None)
-
-
-def test_a_program_within_a_command_line_is_shown_by_its_beginning():
-    out = StringIO()
-    Terminal(err=out).show_command(["python", "-c", "import os\nprint(os)\n"])
-    assert out.getvalue() == "            $ python -c 'import os…'\n"
 
 
 def test_no_line_is_broken_so_that_commands_can_be_copied():

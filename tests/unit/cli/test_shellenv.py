@@ -107,18 +107,6 @@ def test_a_project_gets_no_constraints_and_the_next_folder_none_of_its_variables
 
 
 @pytest.mark.usefixtures("folder")
-def test_constraints_that_are_not_there_are_not_named(capsys):
-    assert run_command_line(["shellenv", "--json"]) == 0
-    assert data(capsys)["variables"].keys() == {"UV_TORCH_BACKEND"}
-
-
-@pytest.mark.usefixtures("folder")
-def test_another_shell_gets_its_own_words(capsys):
-    assert run_command_line(["shellenv", "--shell", "fish"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "set -gx UV_TORCH_BACKEND cu126"
-
-
-@pytest.mark.usefixtures("folder")
 def test_without_an_environment_it_is_the_plan_for_this_machine(
     capsys,
 ):
@@ -126,11 +114,3 @@ def test_without_an_environment_it_is_the_plan_for_this_machine(
     planned = data(capsys)["build"]["backend"]
     assert run_command_line(["shellenv", "--venv", "none", "--json"]) == 0
     assert data(capsys)["backend"] == planned
-
-
-@pytest.mark.usefixtures("folder")
-def test_what_is_left_out_is_said_on_stderr(capsys):
-    assert run_command_line(["shellenv", "--torch-index", "https://index.example/whl"]) == 0
-    captured = capsys.readouterr()
-    assert "UV_TORCH_BACKEND" not in captured.out
-    assert "https://index.example/whl/cu126" in captured.err

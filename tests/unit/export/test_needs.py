@@ -5,8 +5,7 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.main import run_command_line
-from gpuinstall.export.needs import GpuNeeds, machine_needs
-from gpuinstall.export.needs_text import describe
+from gpuinstall.export.needs import machine_needs
 from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, wheel
 
@@ -75,24 +74,6 @@ def test_the_newest_glibc_of_any_package_is_needed():
 def test_a_lock_of_an_unknown_torch_is_refused():
     with pytest.raises(UsageError, match=r"runs on no known machine: .* no torch 9\.9"):
         machine_needs([cuda_lock("cu126", torch="9.9")], load_catalog())
-
-
-def test_drivers_without_an_end_have_no_last_cuda():
-    (needs,) = machine_needs([cuda_lock()], load_catalog())
-
-    assert [gpus.to_dict()["last_cuda"] for gpus in needs.gpus] == ["13.0", None]
-    assert GpuNeeds(("gfx942",)).to_dict()["driver"] is None
-
-
-def test_people_read_a_paragraph_for_each_lock():
-    assert describe(machine_needs([cuda_lock()], load_catalog())) == (
-        "pylock.cu126.toml: torch 2.14.1+cu126, Python 3.12\n"
-        "  system    Linux x86_64, glibc 2.28 or newer\n"
-        "  GPU       compute capability 5.0, 5.2, 6.0, 6.1, 7.0: "
-        "driver 525.60.13 to 580 (CUDA 12.0 to 13.0)\n"
-        "  GPU       compute capability 7.5, 8.0, 8.6, 8.9, 9.0: "
-        "driver 525.60.13 or newer (CUDA 12.0 or newer)\n"
-    )
 
 
 def export_needs(capsys, *words):

@@ -4,7 +4,7 @@ import tomli
 from gpuinstall.base.errors import UsageError
 from gpuinstall.export.formats import pixi
 from gpuinstall.lock.lock import parse
-from tests.unit.export.locks import INDEX, cpu_lock, cuda_lock, lock, wheel
+from tests.unit.export.locks import cpu_lock, cuda_lock, lock, wheel
 
 # The tables and keys of https://pixi.prefix.dev/latest/reference/pixi_manifest and of the schema that pixi publishes
 # with it, as of 2026-11, as far as they are used; the platforms are conda's.
@@ -30,17 +30,6 @@ def test_it_has_the_documented_tables_and_keys_and_no_other():
     tables = [said for said in read["pypi-dependencies"].values() if isinstance(said, dict)]
     assert tables
     assert all(said.keys() <= BY_ADDRESS for said in tables)
-
-
-def test_conda_brings_python_and_the_family_is_named_by_its_addresses():
-    read = document(pixi([cuda_lock()]))
-
-    assert read["dependencies"] == {"python": "3.12.*"}
-    assert read["pypi-dependencies"] == {
-        "numpy": "==2.3.4",
-        "torch": {"url": f"{INDEX}/torch-2.14.1%2Bcu126-cp312-cp312-manylinux_2_28_x86_64.whl"},
-        "triton": {"url": f"{INDEX}/triton-3.8.0-py3-none-any.whl"},
-    }
 
 
 @pytest.mark.parametrize(

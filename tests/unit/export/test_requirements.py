@@ -2,35 +2,17 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.export.formats import requirements
-from tests.unit.export.locks import INDEX, cuda_lock, digest, lock, source, wheel
+from tests.unit.export.locks import INDEX, digest, lock, wheel
 
 
 def lines(text):
     return [line for line in text.replace(" \\\n   ", "").splitlines() if not line.startswith("#")]
 
 
-def test_the_family_comes_by_address_and_the_rest_by_version_all_with_their_hashes():
-    assert lines(requirements([cuda_lock()])) == [
-        f"numpy==2.3.4 --hash=sha256:{digest('numpy')}",
-        f"torch @ {INDEX}/torch-2.14.1%2Bcu126-cp312-cp312-manylinux_2_28_x86_64.whl --hash=sha256:{digest('torch')}",
-        f"triton @ {INDEX}/triton-3.8.0-py3-none-any.whl --hash=sha256:{digest('triton')}",
-    ]
-
-
-def test_no_index_is_named():
-    assert "index-url" not in requirements([cuda_lock()])
-
-
 def test_a_marker_of_the_lock_stays():
     marked = lock("cu126", wheel("numpy", "2.3.4", marker="sys_platform == 'linux'"))
     assert lines(requirements([marked]))[0].startswith(
         'numpy==2.3.4 ; sys_platform == "linux" --hash'
-    )
-
-
-def test_a_source_distribution_is_locked_by_its_hash_too():
-    assert f"sdist-only==2.9 --hash=sha256:{digest('sdist-only')}" in lines(
-        requirements([cuda_lock("cu126", source("sdist-only", "2.9"))])
     )
 
 

@@ -89,7 +89,12 @@ def test_kubernetes_schemas_accept_the_affinity(target):
     validate(pod, "1.37", strict=True)
 
 
-@pytest.mark.parametrize("target", ["cu126", "cu130"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "cu130",
+    ],
+)
 def test_kubernetes_decides_as_the_plan_by_gpu_and_driver_branch(target):
     locked, catalog = cuda_lock(target), load_catalog()
     affinity = yaml.safe_load(told("kubernetes", locked))["affinity"]["nodeAffinity"]

@@ -13,16 +13,6 @@ def tables(*locks):
     return tomli.loads(uv_tables(locks, BASE))
 
 
-def test_each_backend_has_a_group_an_index_of_its_own_and_only_one_at_a_time():
-    document = tables(cuda_lock(), cpu_lock())
-    uv = document["tool"]["uv"]
-    assert document["dependency-groups"].keys() == {"torch-cpu", "torch-cu126"}
-    assert uv["index"][1] == {"name": "gpuinstall-cu126", "url": f"{BASE}/cu126", "explicit": True}
-    assert uv["sources"]["torch"][1] == {"index": "gpuinstall-cu126", "group": "torch-cu126"}
-    assert uv["conflicts"] == [[{"group": "torch-cpu"}, {"group": "torch-cu126"}]]
-    assert uv["dependency-groups"]["torch-cpu"] == {"requires-python": "==3.12.*"}
-
-
 def test_uv_run_takes_a_build_for_gpus_unasked():
     def default(*locks):
         return tables(*locks)["tool"]["uv"]["default-groups"]

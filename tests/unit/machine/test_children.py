@@ -63,7 +63,3 @@ def test_a_program_that_cannot_be_started_is_an_answer(tmp_path):
 def test_a_signal_is_named():
     assert death(Finished((), -11, "", "")) == "was ended by SIGSEGV"
     assert death(Finished((), -99, "", "")) == "was ended by signal 99"
-
-
-def test_no_children_are_no_answers():
-    assert run_children([], 5, nothing) == ()

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 from gpuinstall.machine.host import read_folders
 from gpuinstall.machine.source import Source
@@ -15,14 +14,6 @@ def test_the_nearest_folder_that_is_there_is_looked_at(tmp_path, monkeypatch):
     assert found.keys() == {"environment", "cache", "temporary", "shared-memory", "kernel-cache"}
     assert found["cache"].writable
     assert found["cache"].free > 0
-
-
-def test_a_user_without_a_home_has_folders(monkeypatch):
-    def unknown():
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", unknown)
-    assert "cache" in read_folders(Source())
 
 
 def test_a_working_folder_that_is_gone_is_no_fault(tmp_path):

@@ -95,18 +95,6 @@ def test_a_card_set_aside_for_a_virtual_machine_is_noted_and_not_listed(tmp_path
     assert driver in (note.why or "")
 
 
-def test_only_cards_for_virtual_machines_are_a_machine_without_a_gpu(tmp_path):
-    machine = probed(tmp_path, card(1, driver="vfio-pci"), no_nvml(), no_libcuda())
-    assert machine.gpus == ()
-    assert not any(problem.blocking for problem in machine.problems)
-
-
-def test_more_gpus_in_nvml_than_on_the_bus_are_no_problem(tmp_path):
-    machine = probed(tmp_path, nvml({}, {}), libcuda(2), card(1), nodes(2))
-    assert len(machine.gpus) == 2
-    assert machine.problems == ()
-
-
 def test_a_lost_gpu_is_named_by_the_bus_when_only_one_card_is_left(tmp_path):
     files = healthy(2) | nvml(
         {},
@@ -122,24 +110,6 @@ def test_a_lost_gpu_is_named_by_the_bus_when_only_one_card_is_left(tmp_path):
     machine = probed(tmp_path, files | libcuda(1) | card(2, H200))
     lost = machine.gpus[1]
     assert (lost.index, lost.pci_id, str(lost.compute_capability)) == (1, H200, "9.0")
-
-
-def test_without_a_driver_the_cards_come_from_the_bus_in_its_order(tmp_path):
-    machine = probed(
-        tmp_path, card(0x41, H200, None), card(2, driver=None), no_nvml(), no_libcuda()
-    )
-    assert [
-        (gpu.index, gpu.pci_id, str(gpu.compute_capability), gpu.found_via) for gpu in machine.gpus
-    ] == [
-        (0, "10de:2684", "8.9", "pci"),
-        (1, H200, "9.0", "pci"),
-    ]
-    assert [problem.code for problem in machine.problems] == ["driver-missing"]
-
-
-def test_the_capability_of_an_unknown_chip_is_not_guessed(tmp_path):
-    machine = probed(tmp_path, card(1, "10de:3340", None), no_nvml(), no_libcuda())
-    assert machine.gpus[0].compute_capability is None
 
 
 def test_other_makers_gpus_are_noted_where_nvidia_has_none(tmp_path):

@@ -53,11 +53,6 @@ def test_pip_section_install_beats_global():
     assert written(settings) == [("--index-url", "https://install.example")]
 
 
-def test_pip_sections_of_other_commands_do_not_count():
-    text = "[search]\nindex-url = https://index.example\n"
-    assert parse_pip_file(text, PIP_FILE, FOLDER).settings == ()
-
-
 def test_pip_variables_are_read_and_empty_ones_say_nothing():
     environ = {
         "PIP_INDEX_URL": "",

@@ -287,15 +287,6 @@ def test_a_lock_records_no_login_no_path_of_this_machine_and_one_digest_of_hashe
     assert len(recorded) == 3
 
 
-def test_a_login_is_no_part_of_an_index(tmp_path):
-    settings = settings_in(
-        tmp_path, "requirements.txt", "--extra-index-url https://me:secret@corp.example/simple"
-    )
-    sources = Sources().with_settings(settings)
-    assert (sources.extra_indexes, sources.logins) == ((INDEX,), {"corp.example": "me:secret"})
-    assert "secret" not in repr(sources)
-
-
 def test_constraints_and_addresses_of_uv_are_part_of_the_request(tmp_path):
     script = tmp_path / "train.py"
     (tmp_path / "lib").mkdir()
@@ -315,13 +306,6 @@ def test_constraints_and_addresses_of_uv_are_part_of_the_request(tmp_path):
     other = read_script(script)
     assert other is not None
     assert other.paths != before
-
-
-def test_options_in_the_pip_part_of_conda_are_pips(tmp_path):
-    text = f"channels:\n  - corp\ndependencies:\n  - pip:\n    - --extra-index-url {INDEX}\n    - mine\n"
-    assert [one.row.key for one in settings_in(tmp_path, "environment.yml", text)] == [
-        "--extra-index-url"
-    ]
 
 
 ADDRESS = f"{INDEX}/mine-1-py3-none-any.whl"
@@ -397,14 +381,6 @@ def test_a_workspace_of_another_user_is_refused_and_its_packages_are_named(tmp_p
         os.chown(tmp_path / "pyproject.toml", 12345, -1)
         with pytest.raises(UsageError, match="belongs to another user"):
             read_declaration(member)
-
-
-def test_what_a_pyproject_elsewhere_says_of_indexes_counts_with_it(tmp_path):
-    shared = NAMED.replace("explicit = true\n", "")
-    (tmp_path / "pyproject.toml").write_text(f"{PROJECT}{GROUP}{shared}", encoding="utf-8")
-    for name in ("pyproject.toml", "pyproject.toml:all"):
-        sources = Sources().with_settings(read_inputs(str(tmp_path / name)).settings)
-        assert sources.extra_indexes == (INDEX,), name
 
 
 CORP = f'name = "corp"\nurl = "{INDEX}"\n'
@@ -509,16 +485,6 @@ def test_the_files_of_other_tools_count_beside_a_project_and_with_it(tmp_path):
         read_declaration(tmp_path)
 
 
-def test_a_lock_that_is_not_read_is_named_with_its_export(tmp_path):
-    (tmp_path / "requirements.txt").write_text("mine\n", encoding="utf-8")
-    for name in ("pdm.lock", "Pipfile.lock"):
-        (tmp_path / name).write_text("", encoding="utf-8")
-    assert read_declaration(tmp_path).unread == {
-        "pdm.lock": "pdm export -o requirements.txt",
-        "Pipfile.lock": "pipenv requirements > requirements.txt",
-    }
-
-
 def test_a_file_whose_request_is_not_read_is_named_with_its_export(tmp_path):
     for name in ("Pipfile", "pixi.toml"):
         (tmp_path / name).write_text("", encoding="utf-8")
@@ -555,24 +521,6 @@ def test_paths_of_a_pyproject_elsewhere_start_from_where_it_lies(tmp_path, monke
     }
     monkeypatch.chdir(folder)
     assert read_inputs("pyproject.toml").requirements == (f"mine @ {ADDRESS}",)
-
-
-def test_a_member_of_a_workspace_given_by_name_has_its_sources(tmp_path, monkeypatch):
-    member = tmp_path / "members" / "x"
-    member.mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "pyproject.toml").write_text(
-        f'{WORKSPACE}[tool.uv.sources]\nmine = {{ index = "corp" }}\nother = {{ path = "lib" }}\n{NAMED}',
-        encoding="utf-8",
-    )
-    project = PROJECT.replace('"mine"', '"mine", "other"')
-    (member / "pyproject.toml").write_text(f"{project}{GROUP}", encoding="utf-8")
-    listed = read_inputs("members/x/pyproject.toml")
-    assert listed.requirements == ("mine", "other @ lib")
-    for name in ("members/x/pyproject.toml", "members/x/pyproject.toml:all"):
-        assert Sources().with_settings(read_inputs(name).settings).package_indexes == {
-            "mine": INDEX
-        }, name
 
 
 def test_two_default_indexes_of_one_file_are_refused_with_both(tmp_path, environ):
@@ -631,13 +579,6 @@ def test_a_lock_records_what_the_configuration_of_its_folder_says(tmp_path, envi
     }
 
 
-def test_pdms_sources_are_refused_in_a_script_too(tmp_path):
-    settings = settings_in(
-        tmp_path, "script.py", f'[[tool.pdm.source]]\nname = "corp"\nurl = "{INDEX}"'
-    )
-    assert refused(Sources().with_settings(settings))
-
-
 def test_no_form_of_the_pip_part_is_passed_over(tmp_path):
     option = f"--extra-index-url {INDEX}"
     read = {}
@@ -653,11 +594,3 @@ def test_no_form_of_the_pip_part_is_passed_over(tmp_path):
         with suppress(UsageError):
             read[text] = [one.row.key for one in settings_in(tmp_path, "environment.yml", text)]
     assert [*read.values()] == [["--extra-index-url"]] * 3 + [["requirements-malformed"]] * 3
-
-
-def test_a_folder_of_pdms_find_links_lies_beside_its_file(tmp_path):
-    text = '[[tool.pdm.source]]\nname = "mine"\nurl = "wheels"\ntype = "find_links"\n'
-    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
-    refusal = refused(Sources().with_settings(read_declaration(tmp_path).listed.settings))
-    assert refusal is not None
-    assert refusal.hint == f"export UV_FIND_LINKS={tmp_path / 'wheels'}"

@@ -205,25 +205,6 @@ def test_a_path_may_have_blanks_and_be_quoted(tmp_path):
     assert [setting.row.key for setting in listed.settings] == ["--config-settings"]
 
 
-def test_what_is_editable_from_git_is_a_requirement_as_any_other(tmp_path):
-    """uv refuses an editable package from Git."""
-    text = "dependencies:\n  - pip:\n    - -e git+https://git.example/a@v1#egg=b\n"
-    (tmp_path / "environment.yaml").write_text(text, encoding="utf-8")
-    listed = read_inputs(str(tmp_path / "environment.yaml"))
-    (tmp_path / "in.txt").write_text("--editable=git+https://git.example/a@v1#egg=b\n", "utf-8")
-    expected = ("git+https://git.example/a@v1#egg=b",)
-    assert listed.requirements == expected
-    assert read_requirements(tmp_path / "in.txt").requirements == expected
-
-
-def test_an_empty_item_of_conda_is_passed_over(tmp_path):
-    text = "dependencies:\n  - ''\n  - pip:\n    - \"\"\n    - torch\n  - numpy\n"
-    (tmp_path / "environment.yml").write_text(text, encoding="utf-8")
-
-    listed = read_inputs(str(tmp_path / "environment.yml"))
-    assert (listed.requirements, listed.conda) == (("numpy", "torch"), ("numpy",))
-
-
 def test_files_that_include_one_another_without_end_are_refused_in_a_line(tmp_path):
     for number in range(1000):
         (tmp_path / f"{number}.txt").write_text(f"-r {number + 1}.txt\n")

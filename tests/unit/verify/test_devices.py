@@ -1,6 +1,6 @@
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine, MigDevice
-from gpuinstall.verify.devices import CPU_TARGET, all_gpus_target, device_targets
+from gpuinstall.verify.devices import all_gpus_target, device_targets
 
 MACHINE = Machine(
     "linux", "x86_64", gpus=(Gpu(1, "NVIDIA B", "GPU-bbb"), Gpu(0, "NVIDIA A", "GPU-aaa"))
@@ -34,19 +34,6 @@ def test_a_gpu_without_a_uuid_is_shown_by_its_place():
     assert [(target.index, target.visible) for target in found] == [(0, ("0",)), (3, ("1",))]
 
 
-def test_an_environment_for_the_cpu_hides_the_gpus():
-    assert (CPU_TARGET.name, CPU_TARGET.device, CPU_TARGET.environment["CUDA_VISIBLE_DEVICES"]) == (
-        "CPU",
-        "cpu",
-        "",
-    )
-
-
-def test_without_a_gpu_there_is_one_device_that_cannot_be_tried():
-    (found,) = device_targets(Machine("linux", "x86_64"), kind="cuda", gpus=None, environ={})
-    assert (found.device, found.unproven) == ("none", "this machine has no GPU that torch can use")
-
-
 def test_a_job_is_given_gpus_by_index_or_by_the_beginning_of_a_uuid():
     job = {"SLURM_JOB_ID": "7"}
     assert (
@@ -60,12 +47,6 @@ def test_a_job_is_given_gpus_by_index_or_by_the_beginning_of_a_uuid():
     assert None not in [unproven for _, unproven in names(job | {"CUDA_VISIBLE_DEVICES": ""})]
     assert names(job) == [("NVIDIA A", None), ("NVIDIA B", None)]
     assert names({"CUDA_VISIBLE_DEVICES": "1"}) == [("NVIDIA A", None), ("NVIDIA B", None)]
-
-
-def test_a_job_is_given_slices_by_uuid():
-    machine = Machine("linux", "x86_64", gpus=(SLICED,))
-    found = names({"PBS_JOBID": "7", "CUDA_VISIBLE_DEVICES": "MIG-2"}, machine)
-    assert [name for name, unproven in found if unproven is None] == ["NVIDIA H100 MIG MIG-2"]
 
 
 def test_a_jobs_ordinals_count_cards_and_not_their_slices():

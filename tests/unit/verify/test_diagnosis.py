@@ -64,9 +64,7 @@ def compared(names, cuda, capability, *, works):
     ("names", "cuda", "capability", "runs"),
     [
         (CU126, "12.6", "8.9", "sm_86"),
-        (CU126, "12.6", "6.1", "sm_60"),
         (CU130, "13.0", "12.1", "sm_120"),
-        (CU130, "13.0", "12.0", "sm_120"),
         (("sm_90a",), "12.6", "9.0", "sm_90a"),
     ],
 )

@@ -101,11 +101,3 @@ def test_checks_that_failed_for_one_reason_are_one_fault():
         ),
         Finding("kernel-failed", "numpy: the numbers differ", where="environment"),
     )
-
-
-def test_a_device_is_named_in_a_few_letters():
-    assert [Device(3, name).label for name in ("NVIDIA A100", "CPU", "no usable GPU")] == [
-        "GPU 3",
-        "CPU",
-        "no usable GPU",
-    ]

@@ -1,6 +1,5 @@
 """The tables by which a library is linked, read of the file or of its beginning."""
 
-import random
 import re
 import struct
 import time
@@ -123,16 +122,11 @@ HOSTILE = {
     "more symbols than any library has": made(MANY),
     "a count of symbols beyond the file": made(30, chain=1 << 31),
     "a hash table without an end": made(30, gnu=CHAINS),
-    "a hash table of endless buckets": made(
-        30, gnu=struct.pack("<IIII", 0xFFFFFFFF, 1, 0xFFFFFFFF, 0)
-    ),
     "a hash table that begins behind all symbols": made(
         30, gnu=struct.pack("<IIIII", 1, 0xFFFFFFFF, 0, 0, 0)
     ),
     "strings without an end": made(30, strings=b"\0name"),
-    "names that are no text": made(30, strings=b"\0\1\2\3\4\0"),
     "names outside": made(30, strings=b"\0"),
-    "strings beyond the file": made(30, size=1 << 40),
     "a header alone": made(30)[:64],
     "no header": b"\x7fELF\2\1",
     "another machine's order": b"\x7fELF\2\2" + made(30)[6:],
@@ -152,42 +146,3 @@ def test_a_hostile_library_says_nothing_at_once(name):
     tracemalloc.stop()
     assert time.process_time() - started < 5
     assert peak < 100 << 20
-
-
-def test_endless_zeros_and_endless_rows_are_looked_at_once():
-    started = time.process_time()
-    header = made(30)[:64]
-
-    assert read_elf(header + bytes(8 << 20), whole=False) is None
-    assert (
-        read_elf(
-            header + (bytes(24) + struct.pack("<IBBHQQ", 1, 0x12, 0, 0, 0, 0) * 20) * 10_000,
-            whole=False,
-        )
-        is None
-    )
-
-    assert time.process_time() - started < 5
-
-
-def test_five_hundred_changed_libraries_end_in_an_answer(library):
-    data, dice = library.read_bytes(), random.Random(28)
-    started = time.process_time()
-    for number in range(500):
-        at = dice.randrange(512 if number % 2 else len(data))
-        changed = bytearray(data)
-        kind = number % 4
-        if kind == 0:
-            changed[at : at + 8] = dice.choice(
-                [0, 1, 1 << 31, (1 << 64) - 1, dice.getrandbits(64)]
-            ).to_bytes(8, "little")
-        elif kind == 1:
-            changed[at] ^= 1 << dice.randrange(8)
-        elif kind == 2:
-            del changed[at : at + dice.randrange(1, 100)]
-        else:
-            changed[at:at] = dice.randbytes(dice.randrange(1, 100))
-        for whole in (True, False):
-            elf = read_elf(bytes(changed), whole=whole)
-            assert elf is None or all(elf.undefined() | elf.defined())
-    assert time.process_time() - started < 20

@@ -1,16 +1,13 @@
 """What the native code of a wheel needs: libraries compiled here, in wheels that are read by range."""
 
 import random
-import subprocess
 import time
 import tracemalloc
 from collections import Counter
-from pathlib import Path
 
 import pytest
-from tools.torch_exports import exports, extended, packed
+from tools.torch_exports import exports, packed
 
-import gpuinstall
 from gpuinstall.wheels.needs import (
     Needs,
     TorchNeeds,
@@ -18,13 +15,11 @@ from gpuinstall.wheels.needs import (
     own_cuda,
     read_needs,
 )
-from gpuinstall.wheels.ranges import Limits, WheelError
+from gpuinstall.wheels.ranges import Limits
 from gpuinstall.wheels.torch_abi import Exports, load_exports, ordinary_names
 from gpuinstall.wheels.wheel_reader import WheelReader
-from tests.lab.clone import interpreter
 from tests.lab.native import GONE, native_library
 from tests.unit.wheels.made import Bytes, archive, filler
-from tests.unit.wheels.test_mutations import MUTATIONS, Mutated
 
 UNTIL_2_8 = "_ZNK3c106SymInt6sym_neERKS0_"
 FROM_2_9 = "_ZNK3c106SymInt22maybe_as_int_slow_pathEv"
@@ -239,34 +234,6 @@ def test_a_library_whose_beginning_has_no_names_is_read_whole_or_not_at_all(tmp_
     assert large.bytes_read < 400_000
 
 
-def test_a_librarys_own_name_is_not_one_that_it_needs_whatever_its_file_is_called(
-    tmp_path,
-):
-    names = [f"_ZN4some4name{number}" for number in range(40)]
-    library = native_library(
-        tmp_path / "libown.so", soname="libown.so.4", undefined=names, needs=["libcudart.so.12"]
-    )
-    late = library.read_bytes() + random.Random(0).randbytes(12 << 20)
-
-    found = needs(more={"some/libown.so": late})
-
-    assert found.libraries == ("libcudart.so.12",)
-
-
-def test_many_libraries_that_say_nothing_are_left_off_before_the_wheel_is_given_up(
-    tmp_path,
-):
-    silent = {
-        f"some.libs/l{number}.so": random.Random(number).randbytes(LATE) for number in range(30)
-    }
-    small = native_library(tmp_path / "_C.so", needs=["libcudart.so.12"], code=filler(LATE * 4))
-    wheel = archive({"some/_C.so": small.read_bytes()} | silent)
-
-    found = read_all(WheelReader(Bytes(wheel)))
-
-    assert (found.cuda, found.torch.kind) == (12, "unknown")
-
-
 def test_a_library_that_inflates_without_end_is_left_off():
     bomb = WheelReader(
         Bytes(archive({"some/_C.so": b"\x7fELF\2\1" + bytes(200 << 20)})), Limits(inflated=1 << 30)
@@ -278,30 +245,6 @@ def test_a_library_that_inflates_without_end_is_left_off():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100 << 20
-
-
-@pytest.mark.parametrize("size", [100, LATE])
-def test_five_hundred_mutations_of_a_wheel_give_no_wrong_fit(tmp_path, size):
-    noise = random.Random(0).randbytes(size)
-    names = [UNTIL_2_11, FROM_2_10, *(f"other_{number}" for number in range(size))][:40]
-    library = (
-        native_library(tmp_path / "_C.so", undefined=names, needs=OF_TORCH).read_bytes() + noise
-    )
-    whole = archive({"some/_C.so": library, "some/b.so": filler(9000)})
-    outcomes = set()
-    started = time.process_time()
-    for seed in range(500):
-        dice = random.Random(seed)
-        mutation = list(MUTATIONS.values())[seed % len(MUTATIONS)]
-        mutated = Mutated(Bytes(whole), whole, mutation, dice, dice.randrange(1, 4), len(whole))
-        try:
-            torch = read_all(WheelReader(mutated)).torch
-        except WheelError:
-            continue
-        outcomes.add(frozenset(minor for minor in load_exports().minors if torch.verdict(minor)))
-    assert outcomes <= {frozenset(), frozenset({"2.10", "2.11"})}
-    assert frozenset({"2.10", "2.11"}) in outcomes
-    assert time.process_time() - started < 60
 
 
 def _changed(dice, data):
@@ -369,35 +312,6 @@ def test_the_table_of_exports_is_packed_and_unpacked_the_same():
         ),  # the library of the device, which has b and may have d, was not read of it
         "2.2": ("_ZN2at1cEv", "_ZN2at4cuda1dEv"),
     }
-
-
-def test_a_new_minor_release_is_added_to_the_table():
-    table = extended(
-        exports({"2.1": ([b"_ZN2at1aEv"], [b"_ZN2at1bEv"])}), "2.2", [b"_ZN2at1aEv", b"_ZN2at1cEv"]
-    )
-
-    assert Exports.unpack(packed(table)) == table
-    assert table.missing([b"_ZN2at1aEv", b"_ZN2at1bEv", b"_ZN2at1cEv"]) == {
-        "2.1": ("_ZN2at1cEv",),
-        "2.2": (),
-    }
-
-
-def test_the_oldest_supported_python_reads_the_shipped_table():
-    code = "from gpuinstall.wheels.torch_abi import load_exports; print(load_exports().minors[0])"
-    source = Path(gpuinstall.__file__).parents[1]
-
-    minor = subprocess.check_output([interpreter("3.10"), "-c", code], cwd=source, text=True)
-
-    assert minor == "2.1\n"
-
-
-def test_the_shipped_table_is_small_and_knows_the_names_of_torch():
-    table = load_exports()
-
-    assert table.minors[0] == "2.1"
-    assert len(table.masks) > 40_000
-    assert len(packed(table)) < 200_000
 
 
 def test_the_namespaces_of_torch_are_told_from_names_that_mention_them():

@@ -1,12 +1,11 @@
 """What is read of wheels of torch."""
 
-import zipfile
 from time import monotonic
 
 import pytest
 
 from gpuinstall.wheels.gpu_code import read_flags
-from gpuinstall.wheels.ranges import FileRanges, WheelError
+from gpuinstall.wheels.ranges import WheelError
 from gpuinstall.wheels.torch_wheel import WITNESSES, read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.pace import slowness
@@ -64,12 +63,6 @@ def test_a_library_is_read_no_further_than_its_string():
     assert 0.5 < wheel.bytes_read / ranges.size < 0.75
 
 
-def test_a_local_file_is_read_alike(tmp_path):
-    path = tmp_path / "torch.whl"
-    path.write_bytes(archive(torch_files()))
-    assert read_torch(WheelReader(FileRanges(path))).architectures == ROW
-
-
 @pytest.mark.parametrize(
     ("string", "expected"),
     [
@@ -116,12 +109,6 @@ def test_an_older_version_file():
     assert (code.version, code.cuda, code.hip) == ("2.1.2+cu121", "12.1", None)
 
 
-def test_a_macos_build_has_no_library_of_cuda():
-    files = torch_files() | {"torch/version.py": version_py(None)}
-    del files[PYTHON_LIBRARY]
-    assert _read(files).architectures == ()
-
-
 def test_both_witnesses_agree():
     wheel = WheelReader(Bytes(archive(torch_files() | {CUDA_LIBRARY: CUDA})))
     heard = [read_torch(wheel, [witness]) for witness in WITNESSES]
@@ -141,22 +128,12 @@ def test_a_build_that_says_nothing_has_no_architectures():
     assert (code.cuda, code.architectures, code.witness) == ("13.0", (), None)
 
 
-def test_metadata():
-    wheel = WheelReader(Bytes(archive(torch_files(), zipfile.ZIP_STORED)))
-    assert wheel.metadata()["Requires-Dist"] == "triton==3.9.0"
-
-
 @pytest.mark.parametrize(
     "files", [{"a": b""}, {"a.dist-info/METADATA": b"", "b.dist-info/METADATA": b""}]
 )
 def test_a_wheel_has_one_metadata(files):
     with pytest.raises(WheelError, match="files METADATA"):
         WheelReader(Bytes(archive(files))).metadata()
-
-
-def test_another_package_is_no_torch():
-    with pytest.raises(WheelError, match=r"version\.py"):
-        _read({"numpy/version.py": b""})
 
 
 def test_a_run_of_names_without_an_end_is_read_once():

@@ -20,7 +20,6 @@ from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.store import LearnedStore
 from gpuinstall.words import machine_in_words
-from tests.lab.astral import astral_index
 from tests.lab.extension_index import ExtensionIndex
 from tests.lab.native import GONE, native_library
 from tests.unit.wheels.made import fatbin
@@ -194,21 +193,6 @@ def test_a_release_whose_metadata_names_another_version_gives_way_to_one_that_pi
     assert {rejection.reason.code for rejection in found.rejected} == {"not-read"}
 
 
-@pytest.mark.parametrize("form", ["", "v1+json/", "v1+html/"])
-def test_the_page_is_read_in_each_of_its_forms(index, tmp_path, form):
-    canonical = index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", library(tmp_path, FROM_2_10))
-    dense = index.add(
-        "cu126", "flash-attn", "cu12.6torch2.12.1cxx11abiTRUE", library(tmp_path, FROM_2_10)
-    )
-
-    found = choice(index, tmp_path, form=form)
-
-    assert found.fit
-    assert found.fit.file.wheel.filename in {canonical, dense}
-    assert found.fit.file.wheel.sha256
-    assert found.fit.file.wheel.metadata_sha256
-
-
 def test_what_names_say_rejects_without_a_request(index, tmp_path):
     good = library(tmp_path, FROM_2_10)
     for name, local, tag in (
@@ -245,21 +229,6 @@ def test_the_newest_extension_comes_before_the_newest_torch(index, tmp_path):
     assert (found.fit.file.wheel.filename, str(found.fit.build.torch)) == (newer, "2.10.0")
 
 
-def test_what_it_requires_beside_torch_says_nothing_of_torch(index, tmp_path):
-    name = index.add(
-        "cu126",
-        "flash-attn",
-        "cu.12.6.torch.2.10",
-        library(tmp_path, FROM_2_10),
-        requires="einops>=99",
-    )
-
-    found = choice(index, tmp_path)
-
-    assert found.fit
-    assert found.fit.file.wheel.filename == name
-
-
 def test_stable_code_is_taken_beside_the_newest_torch_that_its_metadata_allows(index, tmp_path):
     index.add(
         "cu126",
@@ -292,16 +261,6 @@ def test_a_card_below_the_lowest_capability_is_refused_without_reading(index, tm
     )
 
 
-def test_a_list_that_changes_under_the_same_name_gives_what_it_lists_now(index, tmp_path):
-    first = library(tmp_path, FROM_2_10, code=fatbin((2, 90, 0)) * 3)
-    index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", first)
-    assert choice(index, tmp_path).fit is None
-
-    index.add("cu126", "flash-attn", "cu.12.6.torch.2.12", library(tmp_path, FROM_2_10))
-
-    assert choice(index, tmp_path).fit
-
-
 def test_nothing_else_is_asked_for_a_bound_name(index, tmp_path):
     choice(index, tmp_path)
 
@@ -312,32 +271,6 @@ def test_nothing_else_is_asked_for_a_bound_name(index, tmp_path):
     )
     for name in ("flash-attn", "flash-attn-3", "pyg-lib", "detectron2"):
         assert "default" not in {source.id for source in load_extensions().rows[name].sources}
-
-
-DOCUMENTED = {
-    ("flash-attn-3", "H100", "580.95.05"): "3.0.0b1+cu.13.0.torch.2.12 2.12.1+cu130",
-    ("flash-attn-3", "RTX 5090", "580.95.05"): "no-code",  # sm_90a alone, and no PTX
-    ("sageattention", "GTX 1080", "580.95.05"): "no-code",
-    ("sageattention", "V100", "535"): "2.2.0+cu.12.6.torch.2.12 2.12.1+cu126",
-    ("sageattention", "RTX 5090", "570.86.15"): "2.2.0+cu.12.8.torch.2.11 2.11.0+cu128",
-    ("pyg-lib", "T4", "580.95.05"): "0.9.0+cu.13.0.torch.2.14 2.14.1+cu130",
-}
-
-
-@pytest.mark.parametrize("wanted", DOCUMENTED, ids=" ".join)
-def test_of_the_lists_that_are_documented_each_machine_gets_a_file_with_its_code_or_none(
-    tmp_path, wanted
-):
-    name, *machine = wanted
-    index = astral_index(tmp_path, [name])
-    host = index.host()
-    index.url = host.url
-
-    found = choice(index, tmp_path, (machine[0], machine[1]), name)
-
-    host.close()
-    fit = found.fit and f"{found.fit.file.wheel.version} {found.fit.build.name}"
-    assert DOCUMENTED[wanted] == (fit or found.closest[0].reason.code)
 
 
 @pytest.mark.parametrize(

@@ -74,23 +74,6 @@ def test_the_catalogue_has_the_builds_of_the_table_and_the_one_that_is_not_insta
     assert {build.platform for build in builds} == {"linux_x86_64"}
 
 
-@pytest.mark.parametrize("chip", CHIPS)
-def test_the_newest_torch_with_code_for_a_chip_is_taken_with_its_newest_rocm(chip):
-    served = [
-        (minor, tag)
-        for minor, tags in TABLE.items()
-        for tag, chips in tags.items()
-        if chip[3:] in chips.split()
-    ]
-    choice = choose(amd(chip), Request(), frozen_catalog()).choice
-
-    assert choice is not None
-    assert (
-        ".".join(str(choice.build.torch).split(".")[:2]),
-        choice.build.backend.version,
-    ) == served[-1]
-
-
 def test_a_build_in_separate_packages_one_of_them_code_is_refused_by_name():
     plan = choose(amd("gfx1100"), Request(backend="rocm7.14"), frozen_catalog())
 
@@ -116,12 +99,6 @@ def test_a_kernel_far_from_the_rocm_is_a_warning_and_prefers_an_older_one():
     assert "682 days apart" in far.warnings[1].message
 
 
-def test_the_days_between_kernel_and_rocm_count_leap_days():
-    plan = choose(amd("gfx1100", kernel="6.1.0-40"), Request(backend="rocm6.4"), frozen_catalog())
-
-    assert "ROCm 6.4 are 852 days apart" in plan.warnings[1].message
-
-
 def test_what_people_reported_of_a_chip_is_said():
     plan = choose(amd("gfx1151", kernel="6.11.0"), Request(("torch==2.11.0",)), frozen_catalog())
 
@@ -143,28 +120,3 @@ def test_windows_is_refused_with_amds_own_command_and_guide():
         ' "torchvision[device-gfx1201]==0.28.0+rocm10.0.0" "torchaudio==2.11.0.2+rocm10.0.0"   # '
     )
     assert guide.startswith("AMD's guide: https://rocm.docs.amd.com/")
-
-
-def test_on_windows_a_chip_that_amds_index_has_nothing_for_is_led_to_the_guide_alone():
-    plan = choose(amd("gfx803", os="windows"), Request(), frozen_catalog())
-
-    assert (plan.fix or "").startswith("AMD's guide: https://rocm.docs.amd.com/")
-
-
-def test_the_reason_speaks_of_this_makers_builds():
-    plan = choose(amd("gfx1100"), Request(), frozen_catalog())
-
-    assert plan.reasons[0].message == "2.14.1 is the newest torch with a build for AMD GPUs"
-
-
-def test_rows_of_other_makers_are_not_read_for_nvidias_machines():
-    nvidia = {"index": 0, "name": "RTX 4090", "compute_capability": "8.9"}
-    document = {
-        "schema": "gpuinstall.machine/1",
-        "os": "linux",
-        "arch": "x86_64",
-        "driver": {"version": "580"},
-    }
-    plan = choose(Machine.from_dict({**document, "gpus": [nvidia]}), Request(), frozen_catalog())
-
-    assert {found.candidate.backend.kind for found in plan.rejected} == {"cpu", "cuda"} - {"cpu"}

@@ -110,40 +110,6 @@ def test_torchs_own_use_of_metal_may_ask_for_a_newer_macos_than_its_wheel(torch,
     assert choose(before, asked, frozen_catalog()).reasons[0].code == "macos-too-old"
 
 
-def test_an_intel_python_is_named_with_the_way_out(tmp_path):
-    (problem,) = read(tmp_path, MACS["an Intel Python on Apple silicon"]).problems
-
-    assert (problem.code, problem.blocking) == ("python-under-rosetta", True)
-    assert (problem.fix or "").startswith("arch -arm64 python3 bootstrap.py")
-
-
-def test_the_gpu_of_a_virtual_mac_is_left_to_verify_with_a_word(tmp_path):
-    (problem,) = read(tmp_path, MACS["a virtual Mac"]).problems
-
-    assert (problem.code, problem.blocking) == ("gpu-of-a-virtual-mac", False)
-
-
-def test_the_cpu_may_be_asked_for(tmp_path):
-    plan = choose(read(tmp_path, MACS["an M3"]), Request(backend="cpu"), frozen_catalog())
-
-    assert (plan.status, [run.how for run in plan.gpus]) == ("cpu", ["none"])
-
-
-@pytest.mark.parametrize("name", ["M3 Max", "m1", "Apple M4 Pro", "M2 Ultra"])
-def test_a_mac_in_words_is_a_mac(name):
-    machine = machine_in_words((name,))
-    plan = choose(machine, Request(), frozen_catalog())
-
-    assert (machine.os, machine.arch) == ("macos", "arm64")
-    assert (plan.status, plan.choice and plan.choice.build.name) == ("ok", "2.15.0+cpu")
-
-
-def test_apples_gpu_is_nowhere_but_in_a_mac():
-    plan = choose(machine_in_words(("M3 Max",), os="linux"), Request(), frozen_catalog())
-
-    assert (plan.exit_code, plan.reasons[0].code) == (3, "no-build-ever")
-
-
 def test_mps_is_no_backend_and_the_hint_says_what_to_do():
     with pytest.raises(UsageError, match="is torch's name for a GPU") as caught:
         choose(machine_in_words(("M3 Max",)), Request(backend="mps"), frozen_catalog())

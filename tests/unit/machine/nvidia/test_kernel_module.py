@@ -8,7 +8,6 @@ from gpuinstall.machine.nvidia.linux import (
     lists_nvidia,
     parse_proc_version,
     parse_secure_boot,
-    parse_sys_version,
     read_linux_kernel,
 )
 from gpuinstall.machine.source import Source
@@ -40,17 +39,6 @@ def test_the_release_and_the_flavour_are_read(text, version, is_open):
     module = parse_proc_version(text)
     assert module is not None
     assert (str(module.version), module.open, module.found_via) == (version, is_open, "proc")
-
-
-def test_the_file_below_sys_has_no_flavour():
-    module = parse_sys_version("580.95.05\n")
-    assert module is not None
-    assert (str(module.version), module.open, module.found_via) == ("580.95.05", None, "sysfs")
-
-
-def test_no_text_is_no_module():
-    assert parse_proc_version("") is None
-    assert parse_sys_version("") is None
 
 
 def test_every_distributions_name_of_the_module_is_known():

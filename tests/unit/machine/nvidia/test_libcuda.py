@@ -49,19 +49,6 @@ def test_an_answer_is_read():
     )
 
 
-def test_what_libraries_print_before_the_answer_is_passed_over():
-    out = (
-        "cuInit called\n" + answered(path=LIBRARY, driver_version="12.2", init=802, devices=[]).out
-    )
-    assert parse_libcuda(ended(out)).init == 802
-
-
-def test_a_device_that_gives_no_facts_is_still_a_device():
-    assert parse_libcuda(
-        answered(path=LIBRARY, driver_version="13.0", init=0, devices=[{}])
-    ).devices == (CudaDevice(),)
-
-
 def test_a_library_that_cannot_be_loaded_is_told_in_the_loaders_words():
     loader = "libcuda.so.1: wrong ELF class: ELFCLASS32"
     facts = parse_libcuda(answered(fault="missing", error=loader))

@@ -72,17 +72,6 @@ def test_page_that_we_hold_is_only_asked_whether_it_still_holds(host, tmp_path):
     assert [(asked.status, asked.sent > 0) for asked in host.log] == [(200, True), (304, False)]
 
 
-def test_page_that_may_not_be_stored_is_read_again(host, tmp_path):
-    for _ in range(2):
-        with Client(cache=tmp_path) as client:
-            client.page(f"{host.url}/kept-by-nobody/")
-    assert [asked.status for asked in host.log] == [200, 200]
-
-
-def test_page_that_is_not_there_is_none(host, client):
-    assert client.page(f"{host.url}/nothing/") is None
-
-
 def test_offline_client_asks_nobody_and_knows_what_it_holds(host, client, tmp_path):
     page = client.page(f"{host.url}/page/")
     host.log.clear()
@@ -132,10 +121,6 @@ def test_head_tells_size_and_mark_without_fetching(host, client):
     assert sum(asked.sent for asked in host.log) == 0
 
 
-def test_a_file_comes_as_it_is(host, client):
-    assert b"".join(client.chunks(f"{host.url}/file.whl", len(FILE))) == FILE
-
-
 def test_a_file_that_breaks_off_is_never_taken_for_whole(client):
     headers = {"Content-Length": str(len(FILE) + 1), "Connection": "close"}
     host = Host("liar", lambda _path, _headers: Answer(200, FILE, headers=headers))
@@ -153,13 +138,6 @@ def test_host_that_refuses_is_asked_once(client):
     with pytest.raises(UnreachableError):
         client.head(f"{url}/file.whl")
     assert time.perf_counter() - started < 0.01 * slowness()
-
-
-def test_unknown_name_is_said_to_be_unknown(client):
-    with pytest.raises(UnreachableError) as caught:
-        client.page("http://index.invalid/simple/")
-    assert caught.value.host == "index.invalid"
-    assert caught.value.why == "its host name could not be resolved"
 
 
 def test_silent_host_is_found_out_once_for_all_threads(client, monkeypatch):
@@ -199,15 +177,6 @@ def test_certificates_that_are_given_are_trusted_and_no_other(certificate, tmp_p
     assert "SSL_CERT_FILE" in (caught.value.hint or "")
 
 
-def test_certificates_that_cannot_be_read_are_said_to_be_the_cause(tmp_path):
-    with (
-        Client("/nowhere/ca.pem", cache=tmp_path) as client,
-        pytest.raises(UnreachableError) as caught,
-    ):
-        client.page("https://127.0.0.1:9/page/")
-    assert caught.value.why == "the CA certificates cannot be read"
-
-
 def test_host_in_trouble_counts_as_unreachable(host, client):
     with pytest.raises(UnreachableError) as caught:
         client.page(f"{host.url}/broken")
@@ -229,14 +198,6 @@ def test_connection_that_was_reset_is_tried_once_more(client):
     assert page.text == "hi"
 
 
-def test_cache_that_cannot_be_used_does_no_harm(host, tmp_path):
-    (tmp_path / "pages").write_text("in the way", encoding="utf-8")
-    for _ in range(2):
-        with Client(cache=tmp_path) as client:
-            client.page(f"{host.url}/page/")
-    assert [asked.status for asked in host.log] == [200, 200]
-
-
 def test_cache_that_was_damaged_is_read_again(host, tmp_path):
     with Client(cache=tmp_path) as client:
         before = client.page(f"{host.url}/page/")
@@ -244,41 +205,6 @@ def test_cache_that_was_damaged_is_read_again(host, tmp_path):
             kept.write_text('{"text": 1, ', encoding="utf-8")
     with Client(cache=tmp_path) as client:
         assert client.page(f"{host.url}/page/") == before
-
-
-ONE_IMPORT = """
-import builtins, sys, threading
-from pathlib import Path
-from gpuinstall.sources.web import Client
-
-real, importing = builtins.__import__, set()
-
-def spy(name, globals=None, *rest, **more):
-    ours = (globals or {}).get("__name__", "").startswith("gpuinstall")
-    loaded = sys.modules.get("requests.adapters")
-    if ours and name.startswith("requests") and (loaded is None or loaded.__spec__._initializing):
-        importing.add(threading.get_ident())
-    return real(name, globals, *rest, **more)
-
-builtins.__import__ = spy
-start = threading.Barrier(8)
-
-def ask(number):
-    start.wait()
-    client.page(f"{sys.argv[1]}/page/{number}/")
-
-with Client(cache=Path(sys.argv[2])) as client:
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
-    for thread in threads: thread.start()
-    for thread in threads: thread.join()
-print(len(importing))
-"""
-
-
-def test_requests_is_imported_by_one_thread_alone(host, tmp_path):
-    """CPython finds a deadlock between the imports of several threads, now and then."""
-    done = process.run([sys.executable, "-c", ONE_IMPORT, host.url, str(tmp_path)])
-    assert (done.out, done.err) == ("1\n", "")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")

@@ -90,20 +90,6 @@ def test_a_page_that_keeps_the_pace_for_ever_is_given_up(client):
         client.page(f"{served.url}/page/")
 
 
-@pytest.mark.parametrize(
-    ("pieces", "code"), [(drip, "too-slow"), (stall, "too-slow"), (endless, "too-large")]
-)
-def test_a_file_that_does_not_come_as_declared_is_given_up(client, pieces, code):
-    length = 10**12 if pieces is endless else len(FILE)
-    with (
-        host(sending(pieces, length)) as served,
-        within(3),
-        pytest.raises(InstallationError) as caught,
-    ):
-        list(client.chunks(f"{served.url}/file.whl", len(FILE)))
-    assert caught.value.code == code
-
-
 def test_headers_that_come_in_drops_are_not_waited_for(client):
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(client.page, f"http://127.0.0.1:{server.getsockname()[1]}/page/")

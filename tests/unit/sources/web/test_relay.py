@@ -174,14 +174,6 @@ def test_a_part_is_never_taken_for_a_file_whose_length_nobody_knew(
     assert way.hashes == {}
 
 
-def test_what_its_server_keeps_from_us_cannot_be_had(passed):
-    way = passed(lambda *_: Answer(401, b"who are you?"))
-    with pytest.raises(requests.RequestException):
-        way.fetch(times=3)
-    assert way.relay.failure is not None
-    assert (way.relay.failure.code, len(way.host.log)) == ("http-status", 1)
-
-
 def test_nobody_guesses_an_address_and_nothing_else_is_passed_on(
     passed,
 ):

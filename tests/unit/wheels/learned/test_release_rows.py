@@ -1,17 +1,14 @@
 """The rows that a learned release is printed as are rows that the loader reads."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import tomli
-import yaml
 from tools.learn_release import DATA, additions, extended
 
 from gpuinstall import load_catalog
 from gpuinstall.catalog.loader import Rows, code_names
 from tests.unit.wheels.learned.test_store import ROW
 
-WORKFLOW = Path(__file__).resolve().parents[4] / ".github" / "workflows" / "learn.yml"
 TRITON = ("triton~=3.9.0; platform_system == 'Linux'", *ROW.requires[:1])
 NEW = replace(ROW, version="9.1.0", requires=TRITON)
 ARM = replace(NEW, platform="linux-aarch64", architectures=("sm_110",), source="", backend="cu139")
@@ -64,21 +61,3 @@ def test_what_the_catalogue_has_is_not_printed_again():
     )
 
     assert str(additions([same], load_catalog())) == ""
-
-
-def test_the_workflow_looks_every_day_and_opens_a_pull_request_with_no_more_rights_than_that():
-    workflow = yaml.safe_load(WORKFLOW.read_text("utf-8"))
-    (job,) = workflow["jobs"].values()
-    commands = "\n".join(step.get("run", "") for step in job["steps"])
-    on = workflow[True]  # YAML 1.1 reads the key `on` so
-
-    assert [set(entry) for entry in on["schedule"]] == [{"cron"}]
-    assert "python -m tools.learn_release --write" in commands
-    assert "gh pr create" in commands
-    assert workflow["permissions"] == {}
-    assert job["permissions"] == {"contents": "write", "pull-requests": "write"}
-    assert all(
-        len(step["uses"].partition("@")[2].split()[0]) == 40
-        for step in job["steps"]
-        if "uses" in step
-    )

@@ -144,10 +144,3 @@ def test_what_a_folders_default_index_lists_is_not_the_official_index(tmp_path):
     row = replace(ROW, source="", index=OTHER)
     store.keep(row, wheel(), "cu140")
     assert not [build for build in known_catalog(OFFICIAL, store).builds if build.learned]
-
-
-def test_a_store_that_cannot_be_written_is_no_fault(tmp_path):
-    (tmp_path / "file").touch()
-    LearnedStore(tmp_path / "file").keep(ROW, wheel(), "cu140")
-
-    assert list(LearnedStore(tmp_path / "file").builds()) == []

@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 
@@ -85,3 +86,12 @@ def test_a_link_stays_one_and_the_file_behind_it_is_written(folder):
     assert (folder / "requirements.txt").is_symlink()
     assert "torch" in (folder / "real.txt").read_text(encoding="utf-8")
     assert (folder / "real.txt").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_pipe_is_written_to_and_not_replaced(folder):
+    os.mkfifo(folder / "pipe")
+    reader = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert run_command_line(["export", "requirements", "-o", "pipe"]) == 0
+    assert os.read(reader, 1 << 16).startswith(b"# From pylock.cu126.toml")
+    assert (folder / "pipe").is_fifo()
+    os.close(reader)

@@ -120,3 +120,8 @@ def test_other_makers_gpus_are_noted_where_nvidia_has_none(tmp_path):
         ("gpu-not-supported", False, "not used: AMD 1002:744c")
     ]
     assert probed(tmp_path / "both", healthy(1), radeon).problems == ()
+
+
+def test_the_capability_of_an_unknown_chip_is_not_guessed(tmp_path):
+    machine = probed(tmp_path, card(1, "10de:3340", None), no_nvml(), no_libcuda())
+    assert machine.gpus[0].compute_capability is None

@@ -139,3 +139,7 @@ def test_a_check_that_fails_is_run_once_more():
     assert attempted(off, other) == ("failed", "off by 0.1")
     assert attempted(off, Skip("no")) == ("failed", "off by 0.1")
     assert attempted(None) == ("passed", None)
+
+
+def test_linux_says_what_memory_it_would_give():
+    assert available_memory() > 1 << 20

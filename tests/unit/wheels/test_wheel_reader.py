@@ -184,3 +184,9 @@ def test_more_or_less_than_was_asked_for(kind):
     with pytest.raises(WheelError) as caught:
         WheelReader(kind(SOUND))
     assert caught.value.code == "wrong-range"
+
+
+def test_a_large_text_is_not_read():
+    wheel = WheelReader(Bytes(archive({"a/b": bytes(5 << 20)})))
+    with pytest.raises(WheelError, match="5242880"):
+        wheel.read("a/b")

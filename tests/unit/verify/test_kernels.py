@@ -9,6 +9,7 @@ from gpuinstall.verify.kernels.context import (
     CheckContext,
     Skip,
     Wrong,
+    available_memory,
     supported,
     tolerance,
 )

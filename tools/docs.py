@@ -67,7 +67,14 @@ PARSED = ("builds.toml", "drivers.toml", "gpus.toml")
 
 ARROWS = re.compile(r"(?P<head><!-- arrows, made by `make docs` -->\n```text\n)(?:.*\n)*?```")
 STATUS = re.compile(r"(\d+) \| ([^|]+?) \|")
-DEVICES = {"gpu": "GPU", "cuda": "GPU (CUDA, ROCm)", "cpu": "CPU", "mps": "Mac GPU", "all": "all"}
+DEVICES = {
+    "gpu": "GPU",
+    "cuda": "GPU (CUDA, ROCm)",
+    "cpu": "CPU",
+    "mps": "Mac GPU",
+    "all": "all",
+    "none": "none",
+}
 KNOWN_FAILURES = """\
 # Known failures
 

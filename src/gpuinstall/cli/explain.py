@@ -16,6 +16,7 @@ from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import open_regular, parse_json
 from gpuinstall.base.machine import Environment, Machine
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.uv import uv_in_words
 from gpuinstall.catalog.failures.classify import (
     APART,
@@ -162,12 +163,17 @@ def _show_what_to_do_instead(terminal: Terminal, words: Mapping[str, str]) -> No
 
 def _words(venv: Path) -> dict[str, str]:
     """Return the words for an environment in the commands of a fix; if there is none, commands make it."""
-    from gpuinstall.environments.environment import advice_words
+    from gpuinstall.catalog import load_catalog
+    from gpuinstall.diagnose.evidence import environment_words, read_contents
 
-    python = interpreter(venv)
-    if python.exists() or (venv / "pyvenv.cfg").is_file():
-        return advice_words(python)
-    return {"uv": uv_in_words()}
+    words = {"uv": uv_in_words()}
+    if interpreter(venv).exists() or (venv / "pyvenv.cfg").is_file():
+        words = environment_words(venv, read_contents(venv).packages, load_catalog())
+    for shadow in (Path("torch").absolute(), Path("torch.py").absolute()):
+        if shadow.exists():
+            words["path"] = quoted(shadow)
+            words["moved"] = quoted(f"{shadow}.away")
+    return words
 
 
 def _by_the_cards_here(

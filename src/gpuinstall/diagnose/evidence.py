@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from functools import cached_property
@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.base.advice import OURS, Advice
-from gpuinstall.base.environment_paths import packages_folders
+from gpuinstall.base.environment_paths import interpreter, packages_folders
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.finding import Finding
+from gpuinstall.base.shell import joined
 from gpuinstall.base.text import some
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.problems import FixContext, finding_for
 from gpuinstall.diagnose.repair import RepairSource
+from gpuinstall.environments.environment import advice_words
 from gpuinstall.environments.packages import InstalledPackage, read_packages, top_packages
 from gpuinstall.lock.declaration import Declaration, read_declaration
 from gpuinstall.lock.folder_request import read_own_lock
@@ -240,17 +242,8 @@ class DoctorEvidence:
 
     @cached_property
     def users_packages(self) -> tuple[InstalledPackage, ...]:
-        """The packages that neither our lock holds nor torch's build brings, without those that others require."""
-        own = set(_WITH_EVERY_ENVIRONMENT)
-        lock = read_own_lock(self.venv)
-        if lock:
-            own |= lock.names
-        packages = []
-        for package in top_packages(self.contents.packages):
-            is_tied = self.catalog.is_tied(package.name)
-            if not is_tied and package.name not in own:
-                packages.append(package)
-        return tuple(packages)
+        """The packages that are only there because the user wanted them."""
+        return users_packages(self.venv, self.contents.packages, self.catalog)
 
     @property
     def anew(self) -> tuple[str, ...]:
@@ -264,8 +257,7 @@ class DoctorEvidence:
         """The requirements by which an environment that is made again has the user's packages as well."""
         if _REPLACE not in self.anew:
             return ()
-        packages = [package for package in self.users_packages if not package.has_address]
-        return tuple(f"{package.name}=={package.version}" for package in packages)
+        return carried(self.users_packages)
 
     def install(self, *requirements: str, note: str = "", anew: bool = False) -> Advice:
         """Advise to bring the right build into the environment, or to make it ``anew`` with all that the user has there."""
@@ -282,6 +274,45 @@ class DoctorEvidence:
             self.project.folder,
             note="; ".join(notes),
         )
+
+
+def users_packages(
+    venv: Path,
+    packages: Sequence[InstalledPackage],
+    catalog: Catalog,
+) -> tuple[InstalledPackage, ...]:
+    """Return the packages that neither our lock holds nor torch's build brings, without those that others require."""
+    own = set(_WITH_EVERY_ENVIRONMENT)
+    lock = read_own_lock(venv)
+    if lock:
+        own |= lock.names
+    return tuple(
+        package
+        for package in top_packages(packages)
+        if package.name not in own and not catalog.is_tied(package.name)
+    )
+
+
+def carried(packages: Iterable[InstalledPackage]) -> tuple[str, ...]:
+    """Return the requirements by which an environment that is made again has these packages as well."""
+    return tuple(
+        f"{package.name}=={package.version}" for package in packages if not package.has_address
+    )
+
+
+def environment_words(
+    venv: Path,
+    packages: Sequence[InstalledPackage],
+    catalog: Catalog,
+) -> dict[str, str]:
+    """Return the words for an environment in the commands of a fix: made again, it has the user's packages too."""
+    words = advice_words(interpreter(venv))
+    requirements = carried(users_packages(venv, packages, catalog))
+    if requirements and "anew" in words:
+        words["anew"] += f" {joined(requirements)}"
+        if _REPLACE in words["into"].split():
+            words["into"] += f" {joined(requirements)}"
+    return words
 
 
 def toml_table(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:

@@ -14,7 +14,6 @@ from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import MachineError, UsageError
 from gpuinstall.base.finding import Finding, Where
 from gpuinstall.base.regex import regex
-from gpuinstall.base.shell import joined
 from gpuinstall.base.uv import environment as uv_environment
 from gpuinstall.base.uv import uv
 from gpuinstall.diagnose import application, environment, project
@@ -22,13 +21,13 @@ from gpuinstall.diagnose.add_ons import read_add_ons
 from gpuinstall.diagnose.evidence import (
     DoctorEvidence,
     DoctorFindings,
+    environment_words,
     read_contents,
     read_project,
     read_shell,
 )
 from gpuinstall.diagnose.repair import read_repair, repair_steps
 from gpuinstall.environments.environment import (
-    advice_words,
     read_marker,
     read_origin,
     renewing_arguments,
@@ -231,7 +230,7 @@ def read_evidence(
     marker = read_marker(venv)
     indices = read_origin(venv, machine).gpus
     gpus = [gpu for gpu in machine.gpus if indices is None or gpu.index in indices]
-    evidence = DoctorEvidence(
+    return DoctorEvidence(
         replace(machine, gpus=tuple(gpus)),
         shell=read_shell(os.environ if is_there else {}, marker.backend if marker else None),
         project=read_project(folder),
@@ -239,16 +238,10 @@ def read_evidence(
         venv=venv,
         contents=contents,
         repair=read_repair(venv, contents.version("torch"), sources, catalog.family),
-        words=advice_words(interpreter(venv)) if is_there else {},
+        words=environment_words(venv, contents.packages, catalog) if is_there else {},
         renewing=renewing_arguments(venv),
         add_ons=read_add_ons(venv, machine, contents.python),
     )
-    words = dict(evidence.words)
-    if evidence.carried and "anew" in words:
-        words["anew"] += f" {joined(evidence.carried)}"
-        if "--replace" in evidence.renewing:
-            words["into"] += f" {joined(evidence.carried)}"
-    return replace(evidence, words=words)
 
 
 def run_checks(evidence: DoctorEvidence) -> DoctorFindings:
@@ -300,8 +293,11 @@ def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
         if requirement.name == "torch":
             entry = _COMPANIONS.get(name)
             fix = evidence.install("torch", name, note="install both together")
+        elif name == "torch":
+            is_of_cuda = requirement.name.startswith("nvidia-")
+            entry = "F102" if is_of_cuda else "F167"
         yield evidence.fault(
-            f"{name}-mismatch" if entry else "requirement-unmet",
+            f"{name}-mismatch" if requirement.name == "torch" and entry else "requirement-unmet",
             f"{name} {package.version} requires {required}, and {state}",
             entry=entry,
             why="it was removed or changed after the installation",
@@ -388,7 +384,8 @@ def _verify(
         )
     except UsageError as error:
         fix = evidence.install(anew=True)
-        return None, [replace(error.finding, fixes=(fix,), where="environment")]
+        finding = replace(error.finding, id="F168", fixes=(fix,), where="environment")
+        return None, [finding]
     more = Advice(OURS, ("verify", "--verbose", "--venv", str(venv)))
     failures = []
     torch = evidence.contents.by_name.get("torch")

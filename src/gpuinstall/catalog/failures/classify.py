@@ -69,6 +69,17 @@ ORIGINS = (
 # Whose package a text is about, and what it lacks: some fixes are theirs.
 ASKERS = (
     "custom-node",
+    "arm-linux",
+    "bitsandbytes-sources",
+    "conflict-elsewhere",
+    "gpu-blocked",
+    "module-sources",
+    "module-not-built",
+    "nvpl",
+    "old-architecture",
+    "system-libstdc",
+    "torch-basics",
+    "torch-loads",
     "torch-lacks",
     "companion-lacks",
     "numpy",

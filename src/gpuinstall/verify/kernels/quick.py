@@ -201,6 +201,6 @@ CHECKS = (
         where=EVERYWHERE,
     ),
     Check("copies", copies, where="gpu"),
-    Check("numpy", numpy, cause="F66"),
+    Check("numpy", numpy, where="gpu cpu none", cause="F66"),
     Check("temporary-files", temporary),
 )

@@ -222,7 +222,7 @@ def test_lookalikes_are_told_apart():
         ("Error no kernel image is available for execution on the device at line 167 in file /src/csrc/ops.cu", "F71"),
         ("version `GLIBC_2.28' not found (required by libtorch_cpu.so)", "F58"),
         ("version `GLIBCXX_3.4.30' not found", "F59"),
-        ("libtorch_cuda.so: undefined symbol: ncclCommRegister", "F53"),
+        ("libtorch_cuda.so: undefined symbol: ncclCommRegister", "F49"),
         ("flash_attn_2_cuda.so: undefined symbol: _ZN3c105ErrorC2E", "F56"),
         ("torchvision/_C.so: undefined symbol: _ZN3c105ErrorC2E", "F47"),
         ("driver 525.85.12\nCUDA error: operation not supported", "F19"),

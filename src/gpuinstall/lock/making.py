@@ -12,7 +12,6 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.text import some
 from gpuinstall.lock.live import live_requests
-from gpuinstall.lock.package_names import PackageNames
 from gpuinstall.lock.programs import misnamed_releases, names_programs
 from gpuinstall.lock.record import Record
 from gpuinstall.lock.request import LockRequest, VersionPins, agree_on_torch
@@ -258,13 +257,7 @@ def _other_obstacle(
     session: Session,
     silence: InstallationError,
 ) -> Conflict:
-    """Return what would refuse the requests also if every source answered; raise ``silence`` if nothing would.
-
-    That is a version that the default index does not have, or what the rules say of the catalogue.
-    """
-    missing = _missing_release(requests[0], session)
-    if missing:
-        return missing
+    """Return what the rules refuse also if every source answered; raise ``silence`` if that is nothing."""
     try:
         agree_on_torch(requests)
     except (MachineError, NoBuildError) as error:
@@ -272,21 +265,6 @@ def _other_obstacle(
     if session.environment.get("UV_OFFLINE"):
         silence.why, silence.hint = OFFLINE
     raise silence
-
-
-def _missing_release(request: LockRequest, session: Session) -> Conflict | None:
-    """Return that the default index does not have a version that is requested of it, if so."""
-    if session.sources.find_links or session.sources.has_further_indexes:
-        return None
-    names = PackageNames(session)
-    for requirement in request.request.parsed:
-        # With a marker it may not be needed here.
-        if requirement.url or requirement.marker or requirement.name in request.catalog.family:
-            continue
-        missing = names.missing_version(requirement)
-        if missing:
-            return missing
-    return None
 
 
 def _name_own_indexes(resolutions: Iterable[Resolution], session: Session) -> None:

@@ -29,7 +29,6 @@ from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import ParsedRequirement, parse_requirement, requirement_names
 from gpuinstall.base.text import without_logins
 from gpuinstall.lock.lock import unknown_hash, without_unknown
-from gpuinstall.lock.package_names import PackageNames
 from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.source_builds import resolver_settings
 from gpuinstall.lock.uv_failure import FAILED_BUILD, Conflict, explain_failure, unwrapped
@@ -200,9 +199,7 @@ def resolve_project(project: ResolverProject, session: Session) -> dict[str, Any
         document = tomli.loads(without_logins(done.out))
         document[MISSING_EXTRAS] = _MISSING_EXTRA.findall(unwrapped(done.err))
         return document
-    requested = requirement_names(project.requirements)
-    known_names = requested.union(project.pins.preferred)
-    names = PackageNames(session, known_names, project.pages)
+    names = requirement_names(project.requirements).union(project.pins.preferred)
     failure = explain_failure(done.err, project.unlisted, names)
     if isinstance(failure, Conflict):
         return failure

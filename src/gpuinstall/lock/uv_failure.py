@@ -6,18 +6,26 @@ A failed build is told with the name of its package and its last lines, the caus
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from typing import NamedTuple, Protocol
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.base.text import some, without_logins
+from gpuinstall.catalog import authored, load_catalog
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES
 from gpuinstall.sources.web.answers import ways_to_network
 
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
 BUILD_FAILED = "build-failed"
 FAMILY_UNLISTED = "family-unlisted"
 """The code of one of PyTorch's packages that none of its sources has."""
+
+LEAST_LIKENESS = 0.8
+"""How alike a mistyped name and its suggestion are: ``transfomers`` and ``transformers`` are at 0.96,
+``rich`` and ``torch`` at 0.67, ``transfomers`` and ``xformers`` at 0.74."""
 
 _LINES = 15
 """How many of the build's last lines are kept."""
@@ -131,30 +139,20 @@ def unwrapped(message: str) -> str:
     return " ".join(message.split())
 
 
-class IndexAnswers(Protocol):
-    """What the default index has of a package."""
-
-    def newest(self, package: str) -> str | None:
-        """Return its newest version; None if that is not known."""
-
-    def likely(self, mistyped: str) -> str | None:
-        """Return the name that was probably meant; None if there is none."""
-
-
 Diagnosis = InstallationError | Conflict
 
 
 def explain_failure(
     message: str,
     unlisted: Collection[str] = (),
-    index: IndexAnswers | None = None,
+    names: Collection[str] = (),
 ) -> Diagnosis:
     """Turn uv's failure into a conflict, or into an error of ours: a build, no network, no such package.
 
     Args:
         message: What uv wrote.
         unlisted: Packages that no source of the family has.
-        index: What can be asked of the default index; None: nothing.
+        names: Those of the packages that the folder itself has: requested or locked.
     """
     cause = _sentences(message)
     error = (
@@ -166,8 +164,7 @@ def explain_failure(
         error
         or _unlisted_package(message, cause, unlisted)
         or _no_wheel(message, cause)
-        or _unknown_package(message, index)
-        or _missing_version(cause, index)
+        or _unknown_package(message, names)
         or _conflicting(message, cause)
         or InstallationError(
             "resolution-failed",
@@ -296,7 +293,7 @@ def _no_wheel(message: str, cause: str) -> Conflict | None:
     return Conflict(error)
 
 
-def _unknown_package(message: str, index: IndexAnswers | None) -> InstallationError | None:
+def _unknown_package(message: str, names: Collection[str]) -> InstallationError | None:
     missing = re.search(
         r"Because (\S+) was not found in the (?:package registry|provided package loc)",
         message,
@@ -304,46 +301,19 @@ def _unknown_package(message: str, index: IndexAnswers | None) -> InstallationEr
     if not missing:
         return None
     package = missing[1]
-    likely = index.likely(package) if index else None
+    hint = "Check the name"
+    for likely in get_close_matches(package, known_names(names) - {package}, 1, LEAST_LIKENESS):
+        hint = f"Write {likely} in place of {package}"
     return InstallationError(
-        "package-not-found",
-        f"the index has no package called {package}",
-        hint=f"Write {likely} in place of {package}" if likely else "Check the name",
+        "package-not-found", f"the index has no package called {package}", hint=hint
     )
 
 
-def _missing_version(cause: str, index: IndexAnswers | None) -> Conflict | None:
-    """Explain a version that is requested and that the default index does not have."""
-    exact = r"(?P<package>[\w.-]+)==(?P<version>\S+)"
-    forms = (
-        rf"there is no version of {exact} and you require (?P<requirement>(?P=package)==(?P=version))[ ,]",
-        r"only (?P<package>[\w.-]+)(?:<=?|==)[\w.]+ is available and you require (?P<requirement>(?P=package)[<>=!~]\S+?),? ",
-    )
-    for form in forms:
-        match = re.search(form, cause)
-        if match and index:
-            newest = index.newest(match["package"])
-            # A package of another source, or offline: it may exist where it was not looked for.
-            if newest is None:
-                return None
-            return version_not_found(match["package"], match["requirement"], newest)
-    return None
-
-
-def version_not_found(
-    package: str,
-    requirement: str,
-    newest: str,
-) -> Conflict:
-    """Return that no release of a package is what is required of it."""
-    exact = re.fullmatch(r"[^=]*==([\w.+!]+)", requirement)
-    message = f"{package} {exact[1]} does not exist" if exact else f"there is no {requirement}"
-    error = NoBuildError(
-        "version-not-found",
-        f"{message}; the newest is {newest}",
-        hint=f"Write {package} in place of {requirement}",
-    )
-    return Conflict(error)
+def known_names(names: Iterable[str] = ()) -> frozenset[str]:
+    """Return the names of packages in the catalogue, and further ones."""
+    names_in_conda = authored.read_data("conda_names.toml")["wheels"]
+    common = [wheel or name for name, wheel in names_in_conda.items()]
+    return load_catalog().family.union(load_extensions().rows, common, names)
 
 
 def _conflicting(message: str, cause: str) -> Conflict | None:

@@ -2,7 +2,6 @@
 
 import ast
 import re
-from difflib import get_close_matches
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import some
 from gpuinstall.catalog.failures.table import load_failures
-from gpuinstall.lock.package_names import LEAST_LIKENESS, known_names
-from gpuinstall.lock.uv_failure import Conflict, explain_failure
+from gpuinstall.lock.uv_failure import explain_failure
 from tests.lab.advice import judged
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -61,18 +59,6 @@ def test_a_requirement_in_conda_s_spelling_is_answered_with_the_right_one(typed,
     assert caught.value.hint == f"Write {likely} in place of {typed}"
 
 
-class Index:
-    """An index that has every package, in version 2.5."""
-
-    def newest(self, package):  # noqa: ARG002
-        return "2.5"
-
-    def likely(self, mistyped):
-        return next(
-            iter(get_close_matches(mistyped, known_names() - {mistyped}, 1, LEAST_LIKENESS)), None
-        )
-
-
 def test_a_package_that_is_not_found_is_answered_with_the_likely_name():
     names = {
         "trch": "torch",
@@ -83,33 +69,12 @@ def test_a_package_that_is_not_found_is_answered_with_the_likely_name():
         "quux": None,
     }
     message = "No solution found: Because {} was not found in the package registry"
-    errors = {name: explain_failure(message.format(name), (), Index()) for name in names}
+    errors = {name: explain_failure(message.format(name)) for name in names}
     hints = {name: getattr(error, "hint", None) for name, error in errors.items()}
     assert hints == {
         name: f"Write {likely} in place of {name}" if likely else "Check the name"
         for name, likely in names.items()
     }
-    assert getattr(explain_failure(message.format("trch")), "hint", None) == "Check the name", (
-        "nobody was asked"
-    )
-
-
-def test_a_version_that_is_not_there_is_answered_with_the_newest():
-    message = "No solution found\n  cause: Because {} is {}, we can conclude that your requirements are unsatisfiable."
-    exact = message.format("there", "no version of numpy==99.0 and you require numpy==99.0")
-    bounded = message.format("only numpy<=2.5", "available and you require numpy>=99")
-    said = []
-    for text in (exact, bounded):
-        found = explain_failure(text, (), Index())
-        assert isinstance(found, Conflict)
-        said.append((found.error.message, found.error.hint))
-    assert said == [
-        (
-            "numpy 99.0 does not exist; the newest is 2.5",
-            "Write numpy in place of numpy==99.0",
-        ),
-        ("there is no numpy>=99; the newest is 2.5", "Write numpy in place of numpy>=99"),
-    ]
 
 
 def test_an_advice_that_fails_when_pasted_is_found():

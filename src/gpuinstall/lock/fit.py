@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from packaging.markers import Environment, Marker
+    from packaging.markers import Environment
     from packaging.pylock import Package
 
     from gpuinstall.base.machine import Machine
@@ -255,24 +255,6 @@ def selected(
     return tuple(files)
 
 
-def uninstalled(
-    lock: Lock,
-    target: Target,
-    python: str,
-) -> tuple[str, ...]:
-    """Return the packages that their own markers keep out of every environment of a target for CPython ``X.Y``."""
-    environment: dict[str, Any] = target.environment(python)
-
-    def fails(marker: Marker) -> bool:
-        try:
-            return not marker.evaluate(environment)
-        except (ValueError, KeyError):  # a marker of names that no environment has
-            return True
-
-    packages = lock.pylock.packages
-    return tuple(package.name for package in packages if package.marker and fails(package.marker))
-
-
 def _why_not(
     plan: Plan | Rejected,
     build: Build,
@@ -287,9 +269,7 @@ def _why_not(
     if machine.gpus and build.backend == CPU and is_refused:
         message = f"it has the CPU build, but this machine has an {maker} GPU"
         return Reason("cpu-build", f"{message} (--target cpu installs it)")
-    if plan.rejected:
-        return plan.rejected[0].reason
-    return plan.reasons[0]
+    return plan.rejected[0].reason if plan.rejected else plan.reasons[0]
 
 
 def _not_pinned(lock: Lock) -> Reason | None:
@@ -350,26 +330,23 @@ def _not_held(
     request: Request,
 ) -> Reason | None:
     environment = _environment_of(machine, python)
-    left_out = uninstalled(lock, _target_of(machine), python)
+    installed = {package.name for package, _ in _select(lock, python, machine)}
     missing = []
     for requirement in request.parsed:
-        if lock.record.relaxed.get(requirement.name) == requirement.text:
-            continue
-        if requirement.marker and not requirement.marker.evaluate(environment):
-            continue
-        if requirement.name in left_out or not _holds(lock, requirement):
-            missing.append(requirement.text)
+        is_needed = requirement.marker is None or requirement.marker.evaluate(environment)
+        is_there = requirement.name in installed and _holds(lock, requirement)
+        if is_needed and not is_there:
+            missing.append(requirement)
     if lock.is_ours:
-        missing += [f"{name} (its marker never holds)" for name in left_out]
+        # A marker in a lock of ours was written into it, and keeps its package out.
+        missing += map(parse_requirement, sorted(lock.names - installed))
     for constraint in map(parse_requirement, request.constraints):
-        if lock.record.relaxed.get(constraint.name) == constraint.text:
-            continue
         version = lock.versions.get(constraint.name)
         if version and not constraint.allows(version):
-            missing.append(f"{constraint.text} (a constraint)")
-    if not missing:
-        return None
-    return Reason(OTHER_REQUEST, f"it lacks {', '.join(missing)}")
+            missing.append(constraint)
+    relaxed = lock.record.relaxed
+    texts = [one.text for one in missing if relaxed.get(one.name) != one.text]
+    return Reason(OTHER_REQUEST, f"it lacks {', '.join(texts)}") if texts else None
 
 
 def _holds(lock: Lock, requirement: ParsedRequirement) -> bool:

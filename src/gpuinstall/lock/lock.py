@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from contextlib import suppress
-from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -90,7 +88,7 @@ class Lock:
     @cached_property
     def held(self) -> dict[str, str]:
         """The version of each package; empty for one from a folder."""
-        return {package.name: _version(package) for package in self.pylock.packages}
+        return {package.name: str(package.version or "") for package in self.pylock.packages}
 
     @cached_property
     def versions(self) -> dict[str, str]:
@@ -117,25 +115,16 @@ class Lock:
         return self.record.contents_digest == _contents_digest(parse_toml(self.text))
 
     @property
-    def _unhashed_packages(self) -> list[Package]:
-        """The packages from folders or repositories, which no hash can pin."""
-        packages = self.pylock.packages
-        return [package for package in packages if package.directory or package.vcs]
-
-    @property
     def addresses(self) -> dict[str, str]:
-        """The packages that no hash can pin, as requirements by name."""
-        return {package.name: _by_address(package) for package in self._unhashed_packages}
-
-    @property
-    def unhashed(self) -> Strings:
-        """The packages that no hash can pin, with the place that they come from, for people."""
-        return tuple(map(_with_place, self._unhashed_packages))
+        """The packages from folders or repositories, which no hash can pin, as requirements by name."""
+        packages = [one for one in self.pylock.packages if one.directory or one.vcs]
+        return {package.name: _by_address(package) for package in packages}
 
     @property
     def pinned_by(self) -> str:
         """How far its packages are pinned, for people."""
-        return f"no hash pins {', '.join(self.unhashed)}" if self.unhashed else "every file hashed"
+        addresses = ", ".join(self.addresses.values())
+        return f"no hash pins {addresses}" if addresses else "every file hashed"
 
     @property
     def unserved(self) -> Strings:
@@ -187,11 +176,7 @@ class Lock:
             contents[name].add(f"{file.url or file.path} of {file.hashes.get('sha256')}")
         return contents
 
-    def entry(
-        self,
-        path: Path,
-        status: str,
-    ) -> dict[str, Any]:
+    def entry(self, path: Path, status: str) -> dict[str, Any]:
         """Return what the documents of ``lock`` say of a lock that lies at ``path``."""
         return {
             "target": self.target,
@@ -211,27 +196,6 @@ class Lock:
         document = sealed(parse_toml(text))
         return parse(self.name, render(document))
 
-    def with_files(self, files: Mapping[str, Strings]) -> Lock:
-        """Return the same, said to be made from other requirements files; a broken seal stays broken."""
-        if not self.record.inputs or self.record.requirements_files == files:
-            return self
-        record = replace(self.record, requirements_files=files)
-        document = with_evidence(parse_toml(self.text), record.to_table())
-        if self.is_sealed:
-            document = sealed(document)
-        return parse(self.name, render(document))
-
-
-def _version(package: Package) -> str:
-    """Return the version of a package, empty without one; pip names that of a wheel by address in its name alone."""
-    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
-
-    if package.archive and not package.version:
-        file = LockedFile(package.name, package.archive.url or "")
-        with suppress(InvalidWheelFilename):
-            return str(parse_wheel_filename(file.name)[1])
-    return str(package.version or "")
-
 
 def _by_address(package: Package) -> str:
     """Write a requirement that gives the very same again."""
@@ -246,17 +210,6 @@ def _by_address(package: Package) -> str:
         return package.name
     inside = f"#subdirectory={vcs.subdirectory}" if vcs.subdirectory else ""
     return f"{package.name} @ {vcs.type}+{vcs.url}@{vcs.commit_id}{inside}"
-
-
-def _with_place(package: Package) -> str:
-    """Write a package with its folder or its commit."""
-    if package.directory:
-        editable = ", editable" if package.directory.editable else ""
-        return f"{package.name} (the folder {package.directory.path}{editable})"
-    vcs = package.vcs
-    if vcs is None:
-        return package.name
-    return f"{package.name} (commit {vcs.commit_id[:12]} of {vcs.url or vcs.path})"
 
 
 def read_lock(path: Path) -> Lock:

@@ -68,7 +68,7 @@ class Written:
             **self.lock.entry(self.path, self.status),
             "changes": [change._asdict() for change in self.changes],
             "private": list(self.private),
-            "unhashed": list(self.lock.unhashed),
+            "unhashed": list(self.lock.addresses.values()),
         }
 
 
@@ -76,9 +76,7 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
     """Make the locks, or leave alone those that serve; raise what choosing or resolving raises."""
     serving = _serving(options)
     if serving:
-        # They stay as they are, but for the files that their requirements now come from.
-        files = options.requests[0].request.files
-        return [_write(lock.with_files(files), options, session) for lock in serving]
+        return [_write(lock, options, session) for lock in serving]
     resolutions = _resolve(options, session)
     before = [
         readable_lock(options.folder / resolution.target.filename) for resolution in resolutions
@@ -121,6 +119,10 @@ def _serving(options: LockOptions) -> list[Lock]:
         verdicts = judge(candidates, one.machine, one.request, one.catalog, exact=True)
         fit = best(verdicts, one.machine, one.request, one.catalog)
         if fit is None:
+            return []
+        # Its requirements may come from other files by now.
+        record = fit.lock.record
+        if record.inputs and record.requirements_files != one.request.files:
             return []
         serving.append(fit.lock)
     if len({lock.python for lock in serving}) > 1 or version_conflicts(serving):

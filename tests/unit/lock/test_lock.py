@@ -29,17 +29,6 @@ def test_a_package_that_is_listed_twice_has_all_hashes():
     assert lock.hashes_by_package == {"torch": {"1" * 64, "2" * 64}}
 
 
-def test_the_version_of_a_wheel_by_its_address_is_that_of_its_name():
-    by_pip = LOCK.replace("[[packages.wheels]]", "[packages.archive]").replace(
-        'version = "2.14.1+cu126"\n', ""
-    )
-    assert parse("pylock.toml", by_pip).versions == {"torch": "2.14.1+cu126"}
-    assert (
-        parse("pylock.toml", by_pip.replace("-cp312-cp312-linux_x86_64.whl", ".tar.gz")).versions
-        == {}
-    )
-
-
 @pytest.mark.parametrize(
     "pythons",
     [
@@ -129,9 +118,9 @@ def test_packages_that_no_hash_can_pin_are_known():
     assert parse("pylock.cu126.toml", repository).addresses == {
         "torch": "torch @ git+https://index.example/a@1"
     }
-    assert parse("pylock.cu126.toml", folder).pinned_by == "no hash pins torch (the folder .)"
+    assert parse("pylock.cu126.toml", folder).pinned_by == "no hash pins torch @ ."
     assert parse("pylock.cu126.toml", repository).pinned_by == (
-        "no hash pins torch (commit 1 of https://index.example/a)"
+        "no hash pins torch @ git+https://index.example/a@1"
     )
     assert [parse("pylock.cu126.toml", text).unserved for text in (folder, repository)] == [
         ("torch",)

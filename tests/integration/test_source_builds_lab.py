@@ -132,7 +132,7 @@ def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(
     done = workshop.run("install", "torch==2.14.1", flash(workshop), "--backend", "cu126")
     assert done.status == 0, done.err
     assert "flash-attn 2.8.3 is built from an archive, with nvcc of CUDA 12.6" in done.err
-    assert "3 at once (MAX_JOBS)" in done.err
+    assert "9 GB of memory for each job (MAX_JOBS)" in done.err
     assert workshop.python("import flash_attn; print(flash_attn.SAID.split()[0])") == "MAX_JOBS=3"
     assert all(f'name = "{tool}"' in workshop.lock("pylock.cu126.toml") for tool in TOOLS)
     assert workshop.document("sync")["data"]["environment"]["status"] == "none"

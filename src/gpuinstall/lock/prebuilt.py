@@ -340,8 +340,7 @@ def check_compiling(
             request.machine,
             session,
         )
-        lines = build_needs(known, site, here=request.builds_here)
-        needs = ", ".join(lines)
+        needs = ", ".join(build_needs(known, site))
     hint = (
         f"gpuinstall run python -m pip install --no-build-isolation {name}   "
         f"# compiles it{f', {needs}' if needs else ''}, once torch is installed"

@@ -17,7 +17,6 @@ import tomli_w
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import authored, load_catalog
-from gpuinstall.machine.host import Capacity, read_capacity
 from gpuinstall.machine.nvidia.toolchain import COMPILED_FOR, find_compiler, toolkit_fix
 
 if TYPE_CHECKING:
@@ -81,7 +80,6 @@ class BuildSite(NamedTuple):
 
     machine: Machine
     environ: Mapping[str, str]
-    capacity: Capacity
 
     @property
     def torch(self) -> str:
@@ -102,16 +100,6 @@ class BuildSite(NamedTuple):
         capabilities = {gpu.compute_capability for gpu in self.machine.gpus}
         return tuple(map(str, sorted(filter(None, capabilities))))
 
-    def jobs(self, build: KnownBuild) -> int:
-        """Return how many compilers may run at once: what the user gives, or what cores and memory allow."""
-        given = self.environ.get("MAX_JOBS", "")
-        if given.isdigit() and int(given):
-            return int(given)
-        jobs = self.capacity.cores
-        if self.capacity.free_gib is not None:
-            jobs = min(jobs, int(self.capacity.free_gib // build.gib_per_job))
-        return max(1, jobs)
-
 
 def this_site(
     choice: Choice,
@@ -125,7 +113,6 @@ def this_site(
         versions=versions,
         machine=machine,
         environ=session.environment,
-        capacity=read_capacity(),
     )
 
 
@@ -197,7 +184,7 @@ def check_builds(
         NoBuildError: if it is built ``here`` and that cannot work.
     """
     for build in builds:
-        needs = build_needs(build.known, site, here=here)
+        needs = build_needs(build.known, site)
         text = ", ".join([f"{build} is built from {build.origin}", *needs])
         reporter.step("Source", text)
     for build in builds:
@@ -213,20 +200,13 @@ def check_builds(
             _check_cxx_compiler(build, site)
 
 
-def build_needs(
-    known: KnownBuild,
-    site: BuildSite,
-    *,
-    here: bool,
-) -> Iterator[str]:
+def build_needs(known: KnownBuild, site: BuildSite) -> Iterator[str]:
     """Yield what a build needs: compilers, memory."""
     if known.compiles:
         if site.is_for_cuda:
             yield f"with nvcc of CUDA {site.backend.version}"
         yield "a C++ compiler"
-        yield f"{known.gib_per_job} GB of memory for each job"
-        if here:
-            yield f"{site.jobs(known)} at once (MAX_JOBS)"
+        yield f"{known.gib_per_job} GB of memory for each job (MAX_JOBS)"
     if known.note:
         yield known.note
 
@@ -294,21 +274,18 @@ def sync_settings(
 
 def sync_variables(builds: Iterable[SourceBuild], site: BuildSite) -> dict[str, str]:
     """Return the variables to build with."""
-    compiled = [build.known for build in builds if build.known.compiles]
-    if not compiled:
+    if not site.is_for_cuda:
         return {}
     variables = dict[str, str]()
-    if site.is_for_cuda:
-        first_numbers = [name.partition(".")[0] for name in site.architectures]
-        majors = ";".join(dict.fromkeys(f"{number}0" for number in first_numbers))
-        if majors:
+    first_numbers = [name.partition(".")[0] for name in site.architectures]
+    majors = ";".join(dict.fromkeys(f"{number}0" for number in first_numbers))
+    for build in builds:
+        if build.known.compiles and majors:
             variables[COMPILED_FOR] = ";".join(site.architectures)
-        for known in compiled:
-            for name, value in known.environment.items():
-                if majors or "{" not in value:
-                    variables[name] = value.format(majors=majors)
-    jobs = min(map(site.jobs, compiled))
-    return {**variables, "MAX_JOBS": str(jobs)}
+        for name, value in build.known.environment.items():
+            if majors or "{" not in value:
+                variables[name] = value.format(majors=majors)
+    return variables
 
 
 def resolver_settings(

@@ -10,14 +10,10 @@ import shutil
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.problems import distribution_keys
 from gpuinstall.machine.source import Source, home_folder, json_or_none
-
-GIB = 1 << 30
-_GROUP = "/sys/fs/cgroup"
 
 OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
 PLATFORM = "platform.json"
@@ -203,41 +199,6 @@ def _libc_of_loaders(source: Source) -> str | None:
             if name.startswith(beginning):
                 return libc
     return None
-
-
-class Capacity(NamedTuple):
-    """What this process may use."""
-
-    cores: int
-    """Those that it may run on."""
-
-    free_gib: float | None
-    """None if the system does not tell."""
-
-
-def read_capacity() -> Capacity:
-    """Read the capacity: that of this process's own group if it has less than the machine."""
-    cores = os.cpu_count() or 1
-    # Linux alone has it.
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    this_machine = Source()
-    amounts = []
-    free = available(this_machine.text("/proc/meminfo") or "")
-    if free is not None:
-        amounts.append(free)
-    limit = (this_machine.text(f"{_GROUP}/memory.max") or "").strip()
-    used = (this_machine.text(f"{_GROUP}/memory.current") or "").strip()
-    # Without a limit it is "max".
-    if limit.isdigit() and used.isdigit():
-        amounts.append(max(0, int(limit) - int(used)))
-    return Capacity(cores, min(amounts) / GIB if amounts else None)
-
-
-def available(meminfo: str) -> int | None:
-    """Return MemAvailable, in bytes, from ``/proc/meminfo``."""
-    line = re.search(r"(?m)^MemAvailable:\s+(\d+) kB", meminfo)
-    return int(line[1]) * 1024 if line else None
 
 
 @dataclass(frozen=True)

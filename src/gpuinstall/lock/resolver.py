@@ -6,7 +6,7 @@ everything else from the default index.
 The code of a package that has to run before it is known what it requires is named first, or refused: uv is run with a
 Python that cannot start, so that it stops where it would run such code and names the package. That one is announced and
 built alone, with a Python that works; uv keeps what it learned of it, and is asked again. A package that is requested
-by its address alone may have no name until it is built (setup.py); uv then says none, and is told one.
+by its address alone may have no name until it is built (setup.py); uv then names none, and all of these are built.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from packaging.version import Version
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.process import Finished
-from gpuinstall.base.requirement import ParsedRequirement, parse_requirement, requirement_names
+from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.text import without_logins
 from gpuinstall.lock.lock import unknown_hash, without_unknown
 from gpuinstall.lock.request import VersionPins
@@ -52,7 +52,6 @@ _NO_CODE = {"PYTHONHOME": os.devnull}
 """With it an interpreter ends before it reads a line, but for the isolated one that uv asks for its version."""
 _BY_ADDRESS = re.compile(r"Building source distributions for `([^`]+)` is disabled")
 _NAMELESS = ("The build backend returned an error", "Building source distributions is disabled")
-_OTHER_NAME = re.compile(r"metadata name `([^`]+)` does not match given name")
 
 
 @dataclass(frozen=True)
@@ -182,8 +181,7 @@ class ResolverProject:
             inputs += ["--output-file", PREFERRED]
         if self.target.os == "macos":
             variables["MACOSX_DEPLOYMENT_TARGET"] = self.target.macos
-        resolver = _Resolver(command, variables, folder, session, self.addresses)
-        return resolver.resolve(inputs)
+        return _Resolver(command, variables, folder, session, self.addresses).resolve(inputs)
 
 
 MISSING_EXTRAS = "missing-extras"
@@ -247,6 +245,10 @@ class _Resolver:
     session: Session
     addresses: list[str]
 
+    def __post_init__(self) -> None:
+        self.nameless = [address for address in self.addresses if not _has_name(address)]
+        """What is requested by an address alone, and was not built yet."""
+
     def resolve(self, inputs: Iterable[str]) -> Finished:
         """Run uv on files of the folder; every package whose code has to run is named before.
 
@@ -257,18 +259,14 @@ class _Resolver:
         words = list(_WHEELS_ALONE if only_binary else ())
         tried = set[str]()
         while True:
-            done = self.run(
-                *words,
-                *inputs,
-                code=False,
-            )
+            done = self.run(*words, *inputs, code=False)
             message = unwrapped(done.err)
             # A project is built with a torch that is really fetched, and uv does not say which project.
             if "Hash mismatch" in message and self.drop_unknown_hashes():
                 continue
             stopped = FAILED_BUILD.search(message)
-            if not stopped and self._lacks_name(message):
-                failed = self.name_addresses()
+            if not stopped and self.nameless and any(sign in message for sign in _NAMELESS):
+                failed = self.build_nameless()
                 if failed:
                     return failed
                 continue
@@ -286,17 +284,23 @@ class _Resolver:
                 return self.run(*words, *inputs)
             tried.add(package)
             _announce(package, self.session)
+            # Nothing is built but the package itself.
             name = re.split(r"[ =]", package)[0]
-            alone = self.build(name, self._as_requested(package))
-            failed_builds = FAILED_BUILD.findall(unwrapped(alone.err))
-            if package in failed_builds:
+            alone = self.alone(self._as_requested(package), *_WHEELS_ALONE, _built(name))
+            if package in FAILED_BUILD.findall(unwrapped(alone.err)):
                 return alone
 
-    def _lacks_name(self, message: str) -> bool:
-        """Whether uv stopped because it does not know the name of a package at an address."""
-        if all(map(_has_name, self.addresses)):
-            return False
-        return any(sign in message for sign in _NAMELESS)
+    def build_nameless(self) -> Finished | None:
+        """Build what is requested by an address alone, so that uv learns its name; return the build that fails."""
+        while self.nameless:
+            address = self.nameless.pop(0)
+            done = self.alone(address, "--no-deps", code=False)
+            if not done.ok:
+                _announce(address.removeprefix("-e "), self.session)
+                done = self.alone(address, "--no-deps")
+            if not done.ok:
+                return done
+        return None
 
     def _as_requested(self, package: str) -> str:
         """Return the requirement itself: a folder that is editable is built otherwise than one that is not."""
@@ -307,41 +311,22 @@ class _Resolver:
                 return text
         return package
 
-    def run(
-        self,
-        *words: str,
-        code: bool = True,
-    ) -> Finished:
+    def run(self, *words: str, code: bool = True) -> Finished:
         """Run it; without ``code`` it ends where a package's code would run."""
-        variables = dict(self.variables)
-        if not code:
-            variables |= _NO_CODE
         self.session.uv_runs.append(" ".join(words))
         return process.run(
             [*self.command, *words],
-            env=variables,
+            env={**self.variables, **({} if code else _NO_CODE)},
             cwd=self.folder,
             patience=self.session.patience,
         )
 
-    def build(
-        self,
-        package: str,
-        requirement: str,
-        *words: str,
-        code: bool = True,
-    ) -> Finished:
-        """Resolve one requirement alone; nothing is built but its package."""
+    def alone(self, requirement: str, *words: str, code: bool = True) -> Finished:
+        """Resolve one requirement; what its build demands is really fetched."""
         (self.folder / "alone.in").write_text(requirement, encoding="utf-8")
         pages = self._pages()
         self.drop_unknown_hashes()
-        done = self.run(
-            *_WHEELS_ALONE,
-            _built(package),
-            *words,
-            "alone.in",
-            code=code,
-        )
+        done = self.run(*words, "alone.in", code=code)
         for page, text in pages.items():
             page.write_text(text, "utf-8")
         return done
@@ -356,41 +341,6 @@ class _Resolver:
     def _pages(self) -> dict[Path, str]:
         pages = self.folder.glob("family/*/index.html")
         return {page: page.read_text("utf-8") for page in pages}
-
-    def name_addresses(self) -> Finished | None:
-        """Give each requirement by address the name of its package; return the build that failed, if one does."""
-        for position, address in enumerate(self.addresses):
-            if _has_name(address):
-                continue
-            name = self.package_name(address)
-            if isinstance(name, Finished):
-                return name
-            self.addresses[position] = _with_name(name, address)
-        file = self.folder / "addresses.in"
-        file.write_text("\n".join(self.addresses), encoding="utf-8")
-        return None
-
-    def package_name(self, address: str) -> str | Finished:
-        """Find out what the package at an address is called; its code runs only if no file of it tells the name."""
-        guess = parse_requirement(address).name
-        if not re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", guess):
-            guess = "project"
-        requirement = _with_name(guess, address)
-        done = self.build(
-            guess,
-            requirement,
-            "--no-deps",
-            code=False,
-        )
-        if FAILED_BUILD.search(done.err):
-            _announce(address.removeprefix("-e "), self.session)
-            done = self.build(guess, requirement, "--no-deps")
-        # uv refuses a guess that is wrong, and says the name.
-        other_name = _OTHER_NAME.search(unwrapped(done.err))
-        name = other_name[1] if other_name else guess
-        requirement = _with_name(name, address)
-        self.session.announced.add(requirement.removeprefix("-e "))
-        return name if done.ok or other_name else done
 
 
 def _built(package: str) -> str:
@@ -415,22 +365,10 @@ def _located(text: str, folder: Path) -> str:
     address = requirement.url or ""
     path = folder / Path(address).expanduser()
     path = path.absolute()
-    is_nameless = requirement.text.startswith(address)
-    if requirement.editable or is_nameless:
-        return _at(requirement, f"{path}{requirement.extras}")
-    return _at(requirement, f"{requirement.name}{requirement.extras} @ {path.as_uri()}")
-
-
-def _with_name(name: str, address: str) -> str:
-    """Write a requirement by address alone with the name of its package."""
-    requirement = parse_requirement(address)
-    url = requirement.url or ""
-    place = url if requirement.is_remote else Path(url).as_uri()
-    return _at(requirement, f"{name}{requirement.extras} @ {place}")
-
-
-def _at(requirement: ParsedRequirement, place: str) -> str:
-    """Write a requirement for a place, with its marker."""
+    if requirement.editable or not _has_name(text):
+        place = f"{path}{requirement.extras}"
+    else:
+        place = f"{requirement.name}{requirement.extras} @ {path.as_uri()}"
     option = "-e " if requirement.editable else ""
     marker = f" ; {requirement.marker}" if requirement.marker else ""
     return f"{option}{place}{marker}"

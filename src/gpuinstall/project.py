@@ -628,7 +628,7 @@ class Project:
         """Return the digest of the build files of the folders among the requirements."""
         if not folders:
             return ""
-        from gpuinstall.lock.build_files import build_files_digest  # which takes long to load
+        from gpuinstall.lock.folder_project import build_files_digest  # which takes long to load
 
         return build_files_digest(folders, self.folder)
 

@@ -9,7 +9,7 @@ from gpuinstall.api import choose
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.request import Request
-from gpuinstall.lock.learned import learned_catalog
+from gpuinstall.lock.live import learned_catalog
 from gpuinstall.sources import Sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.store import LearnedStore, known_catalog

@@ -228,7 +228,7 @@ def check_command(terminal: Terminal, options: CommandOptions) -> Outcome:
 @framed("lock", *_RANGE, "all_supported", *_UPDATE)
 def cover_command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Write the fewest locks for a range of GPUs and drivers, and tell what each adds to those before it."""
-    from gpuinstall.lock.ranges import cover_range, machines_in, spanned
+    from gpuinstall.lock.cover import cover_range, machines_in, spanned
 
     if bool(options.gpu) == options.all_supported:
         raise UsageError(

@@ -213,9 +213,9 @@ def _live_plan(
         everything: Whether a refusal names every file of an extension that was rejected.
     """
     from gpuinstall.base.reporter import SilentReporter
-    from gpuinstall.lock.learned import learned_catalog
+    from gpuinstall.lock.extensions import prebuilt_choices
+    from gpuinstall.lock.live import learned_catalog
     from gpuinstall.lock.making import resolve_locks
-    from gpuinstall.lock.prebuilt import prebuilt_choices
     from gpuinstall.lock.request import LockRequest
 
     session = project.session

@@ -83,9 +83,9 @@ def _check_platform(target: Target, machine: Machine) -> None:
 
 def _check_inputs(folder: Path, target: Target | None) -> None:
     """Raise LockError if a requirements file that a lock was made from requests something else today."""
-    from gpuinstall.lock.build_files import changed_build_files
     from gpuinstall.lock.declaration import changed_inputs, command_again
     from gpuinstall.lock.fit import read_locks
+    from gpuinstall.lock.folder_project import changed_build_files
 
     for lock in read_locks(folder):
         if target and lock.name != target.filename:

@@ -1,22 +1,200 @@
-"""The fewest targets that serve recorded machines."""
+"""The fewest locks for recorded machines, or for a range: ``lock cover --gpu "RTX 30" --driver ">=470"``."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.errors import NoBuildError
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from gpuinstall.base.errors import NoBuildError, UsageError
+from gpuinstall.base.machine import Driver, Gpu, Machine
+from gpuinstall.base.values import dataclass
+from gpuinstall.catalog.gpus import card_capabilities, other_chips, series_of
 from gpuinstall.lock.live import live_requests
 from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.proposal import torch_of_programs
-from gpuinstall.lock.request import LockRequest, agree_on_torch, common_torches
+from gpuinstall.lock.request import LockRequest, agree_on_torch, common_torches, pin_torch
 from gpuinstall.lock.target import Target
 from gpuinstall.lock.uv_failure import Conflict
-from gpuinstall.plan.cover import best_cover, serving_builds
+from gpuinstall.plan import Plan, Rejected, choose
+from gpuinstall.plan.cover import Cover, best_cover, serving_builds
+from gpuinstall.words import gpu_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from gpuinstall.base.request import Request
+    from gpuinstall.catalog import Build, Catalog
     from gpuinstall.sources.session import Session
+
+
+@dataclass(frozen=True)
+class CoveringLock:
+    """A lock to make: its build, and the machines of the range that it is for."""
+
+    build: Build
+    machines: tuple[Machine, ...]
+
+    def request(self, request: Request, catalog: Catalog) -> LockRequest:
+        """Return the request for the lock: its build, or with programs an older one."""
+        if names_programs(request.requirements):
+            requirements = (*request.requirements, f"torch<={self.build.torch}")
+        else:
+            requirements = pin_torch(request.requirements, str(self.build.torch))
+        target = Target(self.build.backend.tag, self.build.os, self.build.arch)
+        own = replace(request, requirements=requirements)
+        return LockRequest.for_target(target, own, catalog, self.machines)
+
+
+@dataclass(frozen=True)
+class RangeCover:
+    """The fewest locks for a range, and the machines that none can serve."""
+
+    locks: tuple[CoveringLock, ...]
+    unserved: tuple[Machine, ...]
+
+
+def machines_in(
+    names: Sequence[str],
+    drivers: str | None,
+    arch: str,
+    catalog: Catalog,
+) -> list[Machine]:
+    """Return a Linux machine for each GPU under each driver branch; for a GPU whose builds ask for no driver, one.
+
+    Args:
+        names: Of GPUs or of series (``RTX 30``); none: every GPU that the catalogue knows.
+        drivers: A range of branches, ``>=470``, or one, ``570``; None: all.
+        arch: The processor's architecture.
+        catalog: What is known of GPUs and drivers.
+
+    Raises:
+        UsageError: A name or the range is malformed.
+    """
+    branches = _branches(drivers or "", catalog)
+    machines: list[Machine] = []
+    for gpu in _gpus(names, catalog):
+        drivers_of_gpu = branches if gpu.compute_capability else [None]
+        machines += [
+            Machine("linux", arch, driver=driver, gpus=(gpu,)) for driver in drivers_of_gpu
+        ]
+    return machines
+
+
+def _branches(drivers: str, catalog: Catalog) -> list[Driver]:
+    if drivers.isdigit():
+        drivers = f"=={drivers}"
+    try:
+        specifiers = SpecifierSet(drivers)
+    except InvalidSpecifier:
+        raise UsageError(
+            "driver-malformed",
+            f"{drivers!r} is not a range of driver branches",
+            hint="gpuinstall lock cover --all-supported --driver '>=525,<590'",
+        ) from None
+    branches = [version for version in catalog.drivers.versions if str(version) in specifiers]
+    return [Driver(version, found_via="words") for version in branches]
+
+
+def _gpus(names: Sequence[str], catalog: Catalog) -> Iterator[Gpu]:
+    """Yield each GPU once by the code that it runs, under the names that were given."""
+    if not names:
+        yield from _known_gpus(catalog)
+        return
+    series = {}
+    for capability in card_capabilities(catalog.drivers):
+        for name in series_of(str(capability)):
+            series[name.lower()] = capability
+    for name in names:
+        of_series = series.get(name.lower())
+        if of_series:
+            yield Gpu(0, name, compute_capability=of_series, found_via="words")
+        else:
+            yield gpu_in_words(name)
+
+
+def _known_gpus(catalog: Catalog) -> Iterator[Gpu]:
+    for capability in card_capabilities(catalog.drivers):
+        name = "/".join(series_of(str(capability))) or capability.sm
+        yield Gpu(0, name, compute_capability=capability, found_via="words")
+    for chip in other_chips():
+        if chip.os in {None, "linux"}:
+            yield Gpu(
+                0,
+                chip.name,
+                vendor=chip.maker,
+                architecture=chip.architecture,
+                found_via="words",
+            )
+
+
+def spanned(machines: Iterable[Machine]) -> str:
+    """Return the GPUs and the drivers of machines: ``RTX 30, A800 with driver 525–575``."""
+    drivers: dict[str, list[str]] = defaultdict(list)
+    for machine in machines:
+        version = machine.driver.version if machine.driver else ""
+        drivers[machine.gpus[0].label].append(str(version))
+    gpus: dict[str, list[str]] = defaultdict(list)
+    for name, versions in drivers.items():
+        ends = dict.fromkeys((versions[0], versions[-1]))
+        gpus["–".join(ends)].append(name)
+    spans = []
+    for span, names in gpus.items():
+        under = f" with driver {span}" if span else ""
+        spans.append(f"{', '.join(names)}{under}")
+    return "; ".join(spans)
+
+
+def cover_range(
+    machines: Sequence[Machine],
+    request: Request,
+    catalog: Catalog,
+) -> RangeCover:
+    """Return the fewest locks that serve every machine that any build runs on.
+
+    Each machine gets the newest torch that it would have alone, unless a target then had two: a folder holds one lock
+    for each target.
+    """
+    plans = [choose(machine, request, catalog) for machine in machines]
+    unserved = []
+    served = []
+    for position, plan in enumerate(plans):
+        if isinstance(plan, Rejected):
+            unserved.append(machines[position])
+        else:
+            served.append(position)
+    of_newest = [_of_newest_torch(plan) if isinstance(plan, Plan) else plan for plan in plans]
+    cover = best_cover(serving_builds(of_newest), served)
+    targets = {(serving.build.backend, serving.build.platform) for serving in cover}
+    if len(targets) < len(cover):
+        cover = best_cover(serving_builds(plans), served)
+    return RangeCover(tuple(_locks(cover, machines, plans)), tuple(unserved))
+
+
+def _of_newest_torch(plan: Plan) -> Plan:
+    torch = plan.choice.build.torch
+    return replace(plan, runnable=tuple(build for build in plan.runnable if build.torch == torch))
+
+
+def _locks(
+    cover: Cover,
+    machines: Sequence[Machine],
+    plans: Sequence[Plan | Rejected],
+) -> Iterator[CoveringLock]:
+    """Yield a lock for each build of the cover, with the machines that prefer it."""
+    members: dict[str, list[Machine]] = defaultdict(list)
+    for position, plan in enumerate(plans):
+        if isinstance(plan, Plan):
+            fitting = {serving.build.name for serving in cover if position in serving.ranks}
+            # A plan's builds stand in the order in which the machine prefers them.
+            best = next(build.name for build in plan.runnable if build.name in fitting)
+            members[best].append(machines[position])
+    for serving in cover:
+        if members[serving.build.name]:
+            yield CoveringLock(serving.build, tuple(members[serving.build.name]))
+
 
 Served = dict[Target, frozenset[int]]
 """The machines, by their positions, that each target serves."""

@@ -1,25 +1,47 @@
-"""The joint choice of an extension's file and torch's build: rule 13 of the choice.
+"""Extensions: one prebuilt file of each, and the torch that it loads beside, chosen together (rule 13 of the design).
 
-Pure, but for what ``read`` does. A file and a build are judged first by what names say, for
-nothing, then by what the file itself says, read by range. Both may reject, and neither proves:
-after the installation the same is looked at on the disk, and a kernel runs.
+Pure, but for what ``read`` does and what sources are asked. A file and a build are judged first by what names say, for
+nothing, then by what the file itself says, read by range. Both may reject, and neither proves: after the installation
+the same is looked at on the disk, and a kernel runs.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.base.requirement import (
+    ParsedRequirement,
+    marker_holds,
+    parse_requirement,
+    requirement_names,
+)
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import ComputeCapability
+from gpuinstall.catalog.extensions import (
+    NAMED,
+    Beside,
+    Extension,
+    ExtensionFile,
+    ExtensionSource,
+    list_files,
+    load_extensions,
+    program_source,
+)
+from gpuinstall.lock.code_check import served_gpus
+from gpuinstall.lock.source_builds import build_needs, known_builds, this_site
 from gpuinstall.machine.protocol import Rules
+from gpuinstall.plan import Rejected
+from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.row import LearnedRow, misfit
+from gpuinstall.wheels.learned.store import learned_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -28,12 +50,19 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.machine import Gpu
     from gpuinstall.catalog import Build
-    from gpuinstall.catalog.extensions import Extension, ExtensionFile
+    from gpuinstall.catalog.extensions import ExtensionFile
 
     Read = Callable[[ExtensionFile, Build], LearnedRow]
     """Reads what a file says of itself; raises InstallationError if it cannot."""
     Pair = tuple[ExtensionFile, Build]
     """A file, and a build of torch beside which it may load."""
+    from collections.abc import Iterator
+
+    from gpuinstall.catalog import Build, Wheel
+    from gpuinstall.lock.request import LockRequest
+    from gpuinstall.lock.resolution import Resolution
+    from gpuinstall.sources.session import Session
+    from gpuinstall.wheels.learned.row import LearnedRow
 
 MOST_READ = 24
 """How many files of an extension to read, from 0.6 to 16 MB each; the rest is not looked at."""
@@ -318,3 +347,339 @@ def _preferred(pairs: Iterable[Pair], here: Surroundings) -> list[Pair]:
     preferred = sorted(pairs, key=pair_key)
     preferred.sort(key=lambda pair: _age(pair[0]), reverse=True)
     return preferred
+
+
+MIRROR = "GPUINSTALL_EXTENSION_INDEX"
+"""The variable that names a mirror of Astral's index."""
+TORCHES = 3
+"""For how many versions of torch files of extensions are tried."""
+REASONS = 3
+"""How many files that were passed over a refusal names."""
+
+
+class Opening(NamedTuple):
+    """Requests that are narrowed to a torch with a file of each extension, as a search may begin."""
+
+    requests: list[LockRequest]
+    torch: Version | None = None
+    """That torch; None if the extensions leave it open."""
+
+    remarks: tuple[Reason, ...] = ()
+    """What to say of the choice."""
+
+
+def openings(requests: Sequence[LockRequest], session: Session) -> Iterator[Opening]:
+    """Yield requests that name extensions with a file of each; then for older versions of torch.
+
+    Raises:
+        NoBuildError: if there is no file, and what is requested is not built from source.
+    """
+    remaining = list(requests)
+    for _ in range(TORCHES):
+        opening = Opening(remaining)
+        for extension, requirement in _requested_extensions(remaining, session):
+            for position in range(len(remaining)):
+                opening = _with_extension(extension, requirement, opening, position, session)
+        yield opening
+        if opening.torch is None:
+            return
+        for position, request in enumerate(remaining):
+            others = {build.name for build in request.builds if build.torch != opening.torch}
+            remaining[position] = _only(request, others)
+
+
+def _requested_extensions(
+    requests: Sequence[LockRequest],
+    session: Session,
+) -> Iterator[tuple[Extension, ParsedRequirement]]:
+    """Yield the extensions that are requested and that a source may have prebuilt files of."""
+    for text in requests[0].request.requirements:
+        requirement = parse_requirement(text)
+        if requirement.url:
+            continue
+        extension = extension_row(requirement.name, session)
+        has_source = any(source.url for source in extension.sources)
+        if has_source and _is_served(extension, requests, session):
+            yield extension, requirement
+
+
+def prebuilt_choices(
+    request: LockRequest,
+    session: Session,
+    build: Build | None = None,
+) -> list[tuple[Extension, ExtensionChoice]]:
+    """Return the prebuilt file of each requested extension, and why not the others.
+
+    Args:
+        request: What is requested.
+        session: What the sources have said.
+        build: The torch that was chosen; None if none was.
+    """
+    choices = []
+    for extension, requirement in _requested_extensions([request], session):
+        choice = choose_prebuilt(extension, request, session, requirement)
+        if build and choice.fit and choice.fit.build != build:
+            # What else was requested took another torch.
+            beside = _only(request, {build.name})
+            choice = choose_prebuilt(extension, beside, session, requirement)
+        choices.append((extension, choice))
+    return choices
+
+
+def _with_extension(
+    extension: Extension,
+    requirement: ParsedRequirement,
+    opening: Opening,
+    position: int,
+    session: Session,
+) -> Opening:
+    """Choose a file of one extension for the request at ``position``, and narrow the others to its torch."""
+    request = opening.requests[position]
+    if isinstance(request.outcome, Rejected):
+        return opening
+    python = request.choice.python
+    marker = requirement.marker
+    if marker and not marker_holds(marker, request.machine, python):
+        return opening
+    choice = choose_prebuilt(extension, request, session, requirement)
+    if choice.fit is None:
+        check_compiling(extension, choice, request, session)
+        return opening
+    file, build, _ = choice.fit
+    wheel = _locked_wheel(choice.fit)
+    builds = [other for other in request.builds if other.torch == build.torch]
+    same_torch = {other.name for other in builds}
+    narrowed = [_only(other, same_torch) for other in opening.requests]
+    narrowed[position] = replace(
+        _only(request, {build.name}),
+        files={**request.files, extension.name: (wheel,)},
+        python=python,
+    )
+    remarks = dict.fromkeys(opening.remarks)
+    best = request.choice.build
+    if build.torch < best.torch:
+        newest = f"{extension.name} {file.wheel.version.public} has prebuilt files only up to torch {build.torch}"
+        message = f"{newest}; without it torch {best.name} would run here"
+        remarks[Reason("extension-wants-torch", message)] = None
+    return Opening(narrowed, build.torch, tuple(remarks))
+
+
+def _is_served(
+    extension: Extension,
+    requests: Sequence[LockRequest],
+    session: Session,
+) -> bool:
+    """Whether a name is an extension's: it has a row, or a source that the user names has compiled files of it."""
+    if extension.name in load_extensions().rows:
+        return True
+    if extension.name in requests[0].catalog.family:
+        return False
+    places = {Beside.of(build) for one in requests for build in one.builds}
+    for source in extension.sources:
+        if source.id != NAMED:
+            continue
+        own = extension._replace(sources=(source,))
+        try:
+            files = list_files(own, sorted(places), session.sources, session.client).files
+        except InstallationError:
+            if "{name}" in (source.url or ""):
+                continue  # it has pages of other names
+            raise
+        if any(tag.platform != "any" for file in files for tag in file.wheel.tags):
+            return True
+    return False
+
+
+def _locked_wheel(fit: ExtensionFit) -> Wheel:
+    """Return the file of an extension as it is locked."""
+    return replace(fit.file.wheel, by_address=fit.row.metadata_version is not None)
+
+
+def extension_row(name: str, session: Session) -> Extension:
+    """Return the row of a name with the sources that the user names; without a row, these and the default index."""
+    table = load_extensions()
+    row = table.rows.get(name) or Extension(name, (table.sources["default"],))
+    mirror = session.environment.get(MIRROR)
+    sources = list(row.sources)
+    for position, source in enumerate(sources):
+        if mirror and source.id == "astral":
+            address = f"{mirror.rstrip('/')}/{{backend}}/{{name}}/"
+            sources[position] = source._replace(url=address)
+    own = [ExtensionSource(NAMED, rank=4, url=url) for url in session.sources.extension_sources]
+    return row._replace(sources=(*sources, *own))
+
+
+def own_build(
+    package: str,
+    version: str,
+    request: LockRequest,
+    session: Session,
+) -> Wheel | None:
+    """Return the file that a program's makers have of a version and that runs here; None if there is none."""
+    source = program_source(package, version, session.environment)
+    if source is None:
+        return None
+    program = Extension(package, (source,))
+    same = parse_requirement(f"{package}=={version}")
+    fit = choose_prebuilt(program, request, session, same).fit
+    return _locked_wheel(fit) if fit else None
+
+
+def choose_prebuilt(
+    extension: Extension,
+    request: LockRequest,
+    session: Session,
+    requirement: ParsedRequirement | None = None,
+) -> ExtensionChoice:
+    """Choose a file of an extension by what the names of all files say, and the nearest files themselves.
+
+    A file of the version that is to stay comes first.
+    """
+    plan = request.plan
+    tags = request.target.tags(plan.choice.python)
+    builds = plan.runnable or (plan.choice.build,)
+    constraints = {}
+    for build in builds:
+        texts = request.catalog.constraints(build.torch)
+        constraints[build.torch] = list(map(Requirement, texts))
+    here = Surroundings(
+        builds=builds,
+        gpus=tuple(served_gpus(request, plan)),
+        tags=frozenset(tags),
+        glibc=request.machine.glibc,
+        locked=request.locked,
+        constraints=constraints,
+    )
+    sources = replace(session.sources, default_index=session.default_index)
+    reader = Reader(sources, session.client, learned_store(), session.reporter)
+
+    def read(file: ExtensionFile, build: Build) -> LearnedRow:
+        return reader.companion(file.wheel, build.backend, f"{build.os}-{build.arch}")
+
+    # Listed only when they are read: an extension may be refused before any request.
+    list_again = partial(_list_files, extension, requirement, here, session)
+    locked = request.pins.preferred.get(extension.name)
+    if locked:
+        version = locked.partition("+")[0]
+        same = (file for file in list_again() if file.wheel.version.public == version)
+        choice = choose_extension(extension, same, here, read)
+        if choice.fit or choice.refusal:
+            return choice
+    return choose_extension(extension, list_again(), here, read)
+
+
+def _list_files(
+    extension: Extension,
+    requirement: ParsedRequirement | None,
+    here: Surroundings,
+    session: Session,
+) -> Iterator[ExtensionFile]:
+    """Yield the files of an extension that a requirement allows, with the hashes that a lock has of them."""
+    places = [Beside.of(build) for build in here.builds]
+    sources = replace(session.sources, default_index=session.default_index)
+    listing = list_files(extension, places, sources, session.client)
+    for host in listing.silent:
+        session.reporter.warn(f"{host} is unreachable: its files of {extension.name} are not known")
+    specifier = requirement.specifier if requirement else None
+    files = list(listing.files)
+    if not (specifier and specifier.prereleases):
+        final = [file for file in files if not file.wheel.version.is_prerelease]
+        files = final or files
+    for file in files:
+        wheel = file.wheel
+        if requirement is None or requirement.allows(wheel.version):
+            sha256 = wheel.sha256 or here.locked.get(wheel.filename)
+            wheel = replace(wheel, sha256=sha256)
+            yield file._replace(wheel=wheel)
+
+
+def file_beside(package: str, resolution: Resolution, session: Session) -> Wheel | None:
+    """Return the prebuilt file of an extension that loads beside the torch of a resolution; None if there is none."""
+    alone = _only(resolution.request, {resolution.choice.build.name})
+    fit = choose_prebuilt(extension_row(package, session), alone, session).fit
+    return _locked_wheel(fit) if fit else None
+
+
+def optional_extensions(resolution: Resolution) -> str | None:
+    """Return, in one line, which extensions the requested programs can use and do without; None if there are none."""
+    if resolution.choice.build.toolkit is None:
+        return None
+    requested = requirement_names(resolution.request.request.requirements)
+    extensions = []
+    programs = set[str]()
+    for row in load_extensions().rows.values():
+        users = row.optional_for & requested
+        if users and row.name not in resolution.versions:
+            extensions.append(row.name)
+            programs |= users
+    if not extensions:
+        return None
+    users_text = ", ".join(sorted(programs))
+    command = f"gpuinstall plan --live {' '.join(extensions)}"
+    return f"{users_text} can use {', '.join(extensions)}; what fits here: {command}"
+
+
+def check_compiling(
+    extension: Extension,
+    choice: ExtensionChoice,
+    request: LockRequest,
+    session: Session,
+) -> None:
+    """Raise NoBuildError, with the command that compiles it, for an extension without a file that fits."""
+    name = extension.name
+    known = known_builds().get(name)
+    if choice.refusal:
+        raise NoBuildError(
+            choice.refusal.code,
+            choice.refusal.message,
+            hint=f"Leave {name} out",
+        )
+    if known and not known.compiles:
+        return
+    needs = ""
+    if known:
+        torch = str(request.choice.build.torch)
+        site = this_site(
+            request.choice,
+            {"torch": torch},
+            request.machine,
+            session,
+        )
+        needs = ", ".join(build_needs(known, site))
+    hint = (
+        f"gpuinstall run python -m pip install --no-build-isolation {name}   "
+        f"# compiles it{f', {needs}' if needs else ''}, once torch is installed"
+    )
+    if extension.unclaimed:
+        hint = f"Leave {name} out: its name on the default index is nobody's"
+    raise NoBuildError(
+        "no-prebuilt-extension",
+        f"no prebuilt file of {name} runs here",
+        why=_why_none(extension, choice),
+        hint=hint,
+    )
+
+
+def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
+    """Return what is against the files that came closest, or that no source has any."""
+    rows = choice.closest
+    if not rows:
+        names = [source.id for source in extension.sources]
+        return f"there is no file of it from {' or '.join(names) or 'any source'}"
+    lines = []
+    for row in rows[:REASONS]:
+        file, _ = row.candidate
+        lines.append(f"{file.wheel.filename} {row.reason.message}")
+    more = len(rows) - REASONS
+    if more > 0:
+        lines.append(f"{more} other reasons: gpuinstall plan --live --all {extension.name}")
+    return "\n".join(lines)
+
+
+def _only(request: LockRequest, names: Collection[str]) -> LockRequest:
+    """Return the same request with these builds alone."""
+    catalog = request.catalog.without(
+        lambda build: not (build.absent or build.name in names),
+        "without-extension",
+    )
+    return replace(request, catalog=catalog)

@@ -1,18 +1,27 @@
-"""A project in a folder whose requirements can be read without building it."""
+"""A project in a folder: its requirements if they can be read without building it, and what its build reads."""
 
 from __future__ import annotations
 
+import hashlib
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
+from gpuinstall.base.files import parse_toml, read_raw
+from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.lock.build_files import static_project
+from gpuinstall.lock.declaration import PROJECT_FILES
+from gpuinstall.lock.record import BUILD_FILES
+from gpuinstall.sources.requirements_file import PROJECT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from gpuinstall.base.requirement import ParsedRequirement
+    from gpuinstall.lock.record import Record
 
 
 class FolderProject(NamedTuple):
@@ -57,3 +66,42 @@ def read_folder_project(requirement: ParsedRequirement, folder: Path) -> FolderP
     if any(requirement.name == name for requirement in requirements):
         return None
     return FolderProject(name, version, tuple(one.text for one in requirements))
+
+
+def build_files_digest(requirements: Iterable[str], folder: Path) -> str:
+    """Return the digest of the build files of all folders that are requested; empty if there are none.
+
+    The project in ``folder`` itself counts only if its requirements are not written in its pyproject.toml: those are
+    requirements of the lock.
+    """
+    contents = []
+    for requirement in map(parse_requirement, requirements):
+        if requirement.url is None or requirement.is_remote:
+            continue
+        place = folder / Path(requirement.url).expanduser()
+        if place.resolve() == folder.resolve() and static_project(place):
+            continue
+        for name in PROJECT_FILES:
+            with suppress(OSError):
+                # One digest for both line ends: Git writes those of the system.
+                text = read_raw(place / name, place).replace(b"\r\n", b"\n")
+                contents.append(f"{requirement.url} {name}\n".encode() + text)
+    if not contents:
+        return ""
+    return hashlib.sha256(b"\n".join(contents)).hexdigest()
+
+
+def changed_build_files(record: Record, folder: Path) -> Iterator[Reason]:
+    """Yield why a lock is stale, if the build files of its folders have changed since it was made."""
+    before = record.build_files_digest
+    if before and before != build_files_digest(record.inputs, folder):
+        yield Reason("inputs-changed", f"{BUILD_FILES} has changed since it was made")
+
+
+def static_project(folder: Path) -> dict[str, Any] | None:
+    """Return the ``[project]`` of a folder; None if only its build backend knows what it requires."""
+    try:
+        table = parse_toml(read_raw(folder / PROJECT).decode())["project"]
+        return None if "dependencies" in table.get("dynamic", ()) else table
+    except (OSError, ValueError, LookupError, AttributeError):
+        return None

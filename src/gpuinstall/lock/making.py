@@ -163,7 +163,7 @@ def _resolve_live(
     session: Session,
 ) -> list[Resolution] | Conflict:
     """Search among what the sources list today, and check that what has to be built can be built."""
-    from gpuinstall.lock.prebuilt import optional_extensions
+    from gpuinstall.lock.extensions import optional_extensions
     from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
     from gpuinstall.lock.strangers import name_torch_source
 

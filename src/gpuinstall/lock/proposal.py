@@ -19,13 +19,14 @@ from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.catalog.listing import COMPANIONS
 from gpuinstall.lock.binding import Binding
-from gpuinstall.lock.obstacles import (
+from gpuinstall.lock.programs import (
+    ListedProgram,
     held_back,
+    list_programs,
     required_torches,
     shortened,
     who_requires_torch,
 )
-from gpuinstall.lock.programs import ListedProgram, list_programs
 from gpuinstall.lock.request import LockRequest, is_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
 from gpuinstall.lock.resolver import ResolverProject, resolve_project, versions_in

@@ -1,26 +1,33 @@
 """A request that cannot be met as it is written, met as near to its words as a machine can (rule 14 of the design).
 
 torch moves first, and with it what its build decides (``gpuinstall.plan.relax``). Every other requirement stays, and if
-one cannot, the fewest give way (``gpuinstall.lock.concessions``). What is not pinned is taken as of the date that the
-pins speak of: the programs of that time were written for the packages of that time.
+one cannot, the fewest give way. What is not pinned is taken as of the date that the pins speak of: the programs of that
+time were written for the packages of that time.
 """
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import field, replace
+from datetime import datetime, timedelta
+from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
+from packaging.utils import parse_sdist_filename, parse_wheel_filename
+
 from gpuinstall.base.errors import GpuInstallError, InstallationError, MachineError, NoBuildError
+from gpuinstall.base.files import parse_json
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.text import some
+from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.extensions import load_extensions
-from gpuinstall.lock.concessions import Concessions, fewest_concessions
 from gpuinstall.lock.folder_project import read_folder_project
 from gpuinstall.lock.live import live_requests
-from gpuinstall.lock.pinned_pages import date_of_pins
+from gpuinstall.lock.programs import shortened
 from gpuinstall.lock.request import LockRequest, agree_on_torch
 from gpuinstall.lock.uv_failure import BUILD_FAILED, Conflict, build_conflict
 from gpuinstall.plan import Rejected
@@ -36,6 +43,17 @@ if TYPE_CHECKING:
     from gpuinstall.sources.session import Session
 
     Resolve = Callable[[Sequence[LockRequest], Session], "list[Resolution] | Conflict"]
+    from collections.abc import Callable, Sequence
+
+    Trial = Callable[["Concessions"], "list[Resolution] | Conflict"]
+    """Resolves a request with some of it given up."""
+    from collections.abc import Sequence
+
+    from packaging.version import Version
+
+    from gpuinstall.base.requirement import ParsedRequirement
+    from gpuinstall.sources.session import Session
+    from gpuinstall.sources.web import Page
 
 _FAILURES_OF_A_VERSION = {BUILD_FAILED, "build-needs-torch"}
 """The codes of failures that another version of the package, one that has a wheel, may not have."""
@@ -314,3 +332,171 @@ def _as_of(date: str, resolution: Resolution, concessions: Concessions) -> Reaso
     if exceptions:
         message = f"{message}, except {some(exceptions)}"
     return Reason("as-of", message)
+
+
+MOST_TRIALS = 60
+"""How often a request may be resolved until it can be met: a trial takes a second or two."""
+
+
+class Obstacle(NamedTuple):
+    """Packages of which one at least has to give way, and why."""
+
+    packages: frozenset[str]
+    why: str
+    """uv's account."""
+
+
+@dataclass(frozen=True)
+class Concessions:
+    """What of a request is not held to."""
+
+    dropped: frozenset[str] = frozenset()
+    """Packages whose version is open."""
+
+    undated: frozenset[str] = frozenset()
+    """Packages that may be newer than the date of the request."""
+
+    obstacles: tuple[Obstacle, ...] = field(default=(), compare=False)
+    """What stood against the request as it was written."""
+
+    def why(self, package: str) -> str:
+        """Return what stood against the version of a package that gave way."""
+        accounts = [obstacle.why for obstacle in self.obstacles if package in obstacle.packages]
+        return shortened(accounts[0]) if accounts else "it goes with what gave way"
+
+
+def fewest_concessions(
+    packages: Sequence[str],
+    trial: Trial,
+    *,
+    undated: frozenset[str] = frozenset(),
+) -> Concessions | Conflict:
+    """Find the fewest packages that have to give way.
+
+    An obstacle is met if one of its packages gives way, whatever else does. So the smallest set that meets all known
+    obstacles is tried. Either it succeeds, and no smaller one can, or it shows another obstacle.
+
+    Args:
+        packages: Those whose versions are pinned.
+        trial: Resolves the request with some of it given up.
+        undated: Packages that are never held to the date of the request.
+
+    Returns:
+        The conflict of the last trial if nothing is left to give up.
+    """
+    concessions = Concessions(undated=undated)
+    outcome = trial(concessions)
+    for _ in range(MOST_TRIALS):
+        if not isinstance(outcome, Conflict):
+            return _without_needless(concessions, trial)
+        pinned = frozenset(packages) - concessions.dropped
+        newer = _newly_undated(outcome, concessions, pinned)
+        names = _names_in(outcome.why)
+        obstacles = concessions.obstacles
+        if newer:
+            # What stood against older versions of these may be no obstacle any more.
+            obstacles = tuple(each for each in obstacles if newer.isdisjoint(_names_in(each.why)))
+        elif pinned:
+            obstacles = (*obstacles, Obstacle(pinned & names or pinned, outcome.why))
+        else:
+            break
+        concessions = Concessions(
+            _smallest_cover([obstacle.packages for obstacle in obstacles], packages),
+            concessions.undated | newer,
+            obstacles,
+        )
+        outcome = trial(concessions)
+    return outcome if isinstance(outcome, Conflict) else concessions
+
+
+def _newly_undated(
+    conflict: Conflict,
+    concessions: Concessions,
+    pinned: frozenset[str],
+) -> frozenset[str]:
+    """Return the packages that may have to be newer than the date, before anything else gives way."""
+    names = _names_in(conflict.why)
+    newer = conflict.too_new | (concessions.dropped & names)
+    if newer - pinned <= concessions.undated and pinned.isdisjoint(names):
+        newer = concessions.dropped
+    # A pinned version is what it is at any date.
+    return newer - concessions.undated - pinned
+
+
+def _smallest_cover(groups: Sequence[frozenset[str]], packages: Sequence[str]) -> frozenset[str]:
+    """Return the fewest packages of which every group has one; of equals, those that were requested last."""
+    involved = frozenset[str]().union(*groups)
+    candidates = [package for package in reversed(packages) if package in involved]
+    for size in range(len(candidates)):
+        for chosen in combinations(candidates, size):
+            if all(group.intersection(chosen) for group in groups):
+                return frozenset(chosen)
+    return involved
+
+
+def _without_needless(concessions: Concessions, trial: Trial) -> Concessions:
+    """Pin each package again with which the request can be met after all: uv may name more than it has to."""
+    for package in sorted(concessions.dropped):
+        fewer = replace(concessions, dropped=concessions.dropped - {package})
+        if not isinstance(trial(fewer), Conflict):
+            concessions = fewer
+    return concessions
+
+
+def _names_in(text: str) -> frozenset[str]:
+    """Return the words of uv's account that can be names of packages."""
+    words = re.findall(r"[A-Za-z0-9][\w.-]*", text)
+    return frozenset(word.rstrip(".").lower() for word in words)
+
+
+def date_of_pins(limits: Sequence[ParsedRequirement], session: Session) -> str | None:
+    """Return the day after the newest of the pinned versions came out, as uv reads a date.
+
+    Args:
+        limits: Requirements with specifiers.
+        session: The sources and the clients of the run.
+
+    Returns:
+        None if nothing is pinned to one version, or no source tells when that came out.
+    """
+    pins = [limit for limit in limits if _is_exact(limit)]
+    pages = side_by_side(session.known_page, [pin.name for pin in pins])
+    days = [release_day(page, pin) for page, pin in zip(pages, pins, strict=True) if page]
+    newest = max(filter(None, days), default=None)
+    if newest is None:
+        return None
+    day_after = newest + timedelta(days=1)
+    return f"{day_after:%Y-%m-%d}T00:00:00Z"
+
+
+def release_day(page: Page, pin: ParsedRequirement) -> datetime | None:
+    """Return when the first file of a pinned version was uploaded, if the page tells it (PEP 700).
+
+    Later files of a version are wheels for newer Pythons: their dates are not that of the version.
+    """
+    if "json" not in page.content_type:
+        return None
+    days = []
+    for file in parse_json(page.text).get("files", ()):
+        version = _version_of(file.get("filename", ""))
+        uploaded = file.get("upload-time")
+        if version is None or not pin.allows(version):
+            continue
+        if isinstance(uploaded, str):
+            with suppress(ValueError):
+                days.append(datetime.fromisoformat(uploaded[:10]))
+    return min(days, default=None)
+
+
+def _is_exact(requirement: ParsedRequirement) -> bool:
+    """Whether a requirement pins one version."""
+    parts = requirement.specifier or ()
+    return any(part.operator == "==" and not part.version.endswith("*") for part in parts)
+
+
+def _version_of(filename: str) -> Version | None:
+    with suppress(ValueError):
+        if filename.endswith(".whl"):
+            return parse_wheel_filename(filename)[1]
+        return parse_sdist_filename(filename)[1]
+    return None

@@ -13,14 +13,15 @@ from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.extensions import program_source
-from gpuinstall.lock.code_check import NO_CODE, WOULD_BE_COMPILED
-from gpuinstall.lock.code_rules import (
+from gpuinstall.lock.code_check import (
+    NO_CODE,
+    WOULD_BE_COMPILED,
     certainly_against,
     has_symbols,
     is_for_single_chips,
     lacking,
 )
-from gpuinstall.lock.prebuilt import file_beside, own_build
+from gpuinstall.lock.extensions import file_beside, own_build
 from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.learned.row import Depth, misfit, refused_by_driver, without_code
 from gpuinstall.wheels.needs import name_for_cuda

@@ -26,9 +26,8 @@ from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.units import readable
 from gpuinstall.lock.code_check import FAULT_RULES, NO_CODE, CodeCheck
-from gpuinstall.lock.obstacles import shortened
-from gpuinstall.lock.prebuilt import openings
-from gpuinstall.lock.programs import names_programs
+from gpuinstall.lock.extensions import openings
+from gpuinstall.lock.programs import names_programs, shortened
 from gpuinstall.lock.proposal import resolve_programs
 from gpuinstall.lock.remedies import Decision
 from gpuinstall.lock.request import LockRequest, agree_on_torch

@@ -170,7 +170,7 @@ def _listed_addresses(
         program_source,
     )
     from gpuinstall.catalog.listing import default_wheels, family_wheels
-    from gpuinstall.lock.prebuilt import extension_row  # which takes long to load
+    from gpuinstall.lock.extensions import extension_row  # which takes long to load
 
     sources = replace(session.sources, default_index=session.default_index)
     client = session.client

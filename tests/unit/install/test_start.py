@@ -9,7 +9,7 @@ from gpuinstall.base.errors import GpuInstallError, NoBuildError
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.install.start import environment_to_start
-from gpuinstall.lock.ranges import cover_range, machines_in
+from gpuinstall.lock.cover import cover_range, machines_in
 from gpuinstall.lock.target import Target
 from gpuinstall.project import Settings, open_project
 from gpuinstall.words import machine_in_words

@@ -1,8 +1,7 @@
 import pytest
 from packaging.version import Version
 
-from gpuinstall.lock.obstacles import held_back, required_torches, who_requires_torch
-from gpuinstall.lock.programs import ListedProgram
+from gpuinstall.lock.programs import ListedProgram, held_back, required_torches, who_requires_torch
 
 PAINTER = ListedProgram("painter", None, Version("4.0"))
 VERSIONS = {

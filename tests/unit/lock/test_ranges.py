@@ -5,7 +5,7 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
-from gpuinstall.lock.ranges import cover_range, machines_in, spanned
+from gpuinstall.lock.cover import cover_range, machines_in, spanned
 
 NAMES = ("RTX 30", "RTX 40", "A800")
 

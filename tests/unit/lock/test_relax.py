@@ -6,8 +6,7 @@ from itertools import combinations
 
 from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.lock.concessions import Concessions, fewest_concessions
-from gpuinstall.lock.pinned_pages import release_day
+from gpuinstall.lock.relax import Concessions, fewest_concessions, release_day
 from gpuinstall.lock.uv_failure import Conflict, build_conflict
 from gpuinstall.sources.web import Page
 

@@ -186,7 +186,7 @@ class Project:
         UsageError if it is gone, for they would come from the default index.
         """
         from gpuinstall.lock.declaration import has_place
-        from gpuinstall.lock.team_lock import read_team_settings
+        from gpuinstall.lock.project_sources import read_team_settings
 
         settings: list[SourceSetting] = []
         for name, listed in self.settings.files.items():
@@ -361,7 +361,7 @@ class Project:
     @cached_property
     def preferred(self) -> tuple[str, ...]:
         """The versions that the lock of the project's own tool holds, for the machine and the Python that are meant."""
-        from gpuinstall.lock.team_lock import read_team_lock
+        from gpuinstall.lock.project_sources import read_team_lock
 
         path = self._team_lock
         if path is None:
@@ -377,7 +377,7 @@ class Project:
     @property
     def _team_lock(self) -> Path | None:
         """The lock of the project's own tool, if it counts."""
-        from gpuinstall.lock.team_lock import team_lock_in
+        from gpuinstall.lock.project_sources import team_lock_in
 
         if self.settings.only:
             return None

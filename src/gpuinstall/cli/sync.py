@@ -35,8 +35,8 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Sync."""
     from gpuinstall.install.options import InstallOptions
     from gpuinstall.lock.folder_request import declaring, other_request, recorded_request
+    from gpuinstall.lock.project_sources import team_lock_in
     from gpuinstall.lock.target import Target
-    from gpuinstall.lock.team_lock import team_lock_in
 
     selected_target = Target.parse(options.target) if options.target else None
     of_team = selected_target is None and team_lock_in(Path.cwd()) is not None

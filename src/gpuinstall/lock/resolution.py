@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from dataclasses import field, replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.errors import InstallationError, NoBuildError, UsageError
 from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
+from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.lock.binding import Binding
-from gpuinstall.lock.fetch import Hashes, known_hashes
-from gpuinstall.lock.lock import LockedFile
-from gpuinstall.lock.origins import (
-    check_addresses,
-    check_default,
-    check_provenance,
-    check_unbuilt,
-    locked_files,
-    packages_of_indexes,
-    requested_hashes,
-    with_own_indexes,
-    with_requested_files,
-)
+from gpuinstall.lock.fetch import Hashes, fetch_missing, known_hashes
+from gpuinstall.lock.lock import LockedFile, is_unknown
 from gpuinstall.lock.resolver import ResolverProject, resolve_project, versions_in
 from gpuinstall.lock.source_builds import build_tools
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan.values import PROGRAM_REASONS, Choice
+from gpuinstall.sources.provenance import Effect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from gpuinstall.base.finding import Reason
-    from gpuinstall.catalog import Catalog
+    from gpuinstall.catalog import Catalog, Wheel
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.target import Target
     from gpuinstall.plan import Plan
+    from gpuinstall.sources import Sources
     from gpuinstall.sources.session import Session
 
 TARGETS_AT_ONCE = 6
@@ -173,3 +170,226 @@ def _unloadable(document: Mapping[str, Any], request: LockRequest) -> Conflict |
             )
             return Conflict(error)
     return None
+
+
+_SOURCE_FILES = ("sdist", "archive")
+"""The keys of a package's files that are no wheels."""
+
+
+def locked_files(document: Mapping[str, Any]) -> tuple[LockedFile, ...]:
+    """Return the files of uv's lock that will be locked: wheels, and a source distribution only if there is no wheel.
+
+    A folder and a repository have no file, and no hash.
+    """
+    files = []
+    for package in document["packages"]:
+        others = [package[kind] for kind in _SOURCE_FILES if kind in package]
+        for entry in package.get("wheels") or others:
+            sha256 = entry.get("hashes", {}).get("sha256")
+            if sha256 and is_unknown(sha256):
+                sha256 = None
+            files.append(LockedFile(package["name"], _address(entry), sha256))
+    return tuple(files)
+
+
+def packages_of_indexes(document: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the packages that indexes serve, with the addresses of their wheels."""
+    return {
+        package["name"]: [entry.get("url", "") for entry in package.get("wheels", ())]
+        for package in document["packages"]
+        if package.keys().isdisjoint({"vcs", "directory", "archive"})
+    }
+
+
+def check_addresses(served: Mapping[str, Collection[str]], sources: Sources) -> None:
+    """Raise UsageError if an index would serve a package that a file of the project takes from an address.
+
+    Args:
+        served: The packages that an index serves, with the addresses of their files.
+        sources: What the files say.
+    """
+    demanded = {
+        setting.package: setting for setting in sources.demanded if setting.effect is Effect.ADDRESS
+    }
+    for name, setting in sorted(demanded.items()):
+        if name in served and setting.value not in served[name]:
+            raise UsageError(
+                "source-setting",
+                f"{name} would come from an index, and {setting.place} has it from a URL or a folder",
+                why="an index may have another package of that name",
+                hint=f"Request {name} by its URL: {name} @ https://…",
+            )
+
+
+def check_provenance(files: Iterable[LockedFile], pages: Mapping[str, tuple[Wheel, ...]]) -> None:
+    """Raise InstallationError for a file that its page does not have.
+
+    Every other file came from the default index alone, the only one that uv was given; it may not be one that a page
+    lists for another package.
+
+    Args:
+        files: The files of a resolution.
+        pages: The packages that have a source of their own, with its wheels.
+    """
+    owners: dict[str, set[str]] = {}
+    for package, wheels in pages.items():
+        for wheel in wheels:
+            owners.setdefault(wheel.url, set()).add(package)
+    for file in files:
+        own = {file.package} & pages.keys()
+        if file.name in {"", ".", ".."} or "/" in file.name or "\\" in file.name:
+            why = "its name points outside its folder"
+        elif owners.get(file.url, set()) != own:
+            why = "the source of PyTorch packages does not list it"
+        else:
+            continue
+        address = file.url.partition("?")[0]
+        message = f"{file.package} would come from {address}"
+        raise InstallationError("wrong-source", message, why=why)
+
+
+def check_default(files: Iterable[LockedFile], packages: Collection[str], session: Session) -> None:
+    """Raise InstallationError if uv took one of ``packages`` from an index that it asks before the default one."""
+    if not session.sources.has_further_indexes:
+        return
+    sources = replace(session.sources, default_index=session.default_index)
+    for file in files:
+        if file.package not in packages:
+            continue
+        listed = default_wheels(sources, session.client, file.package)
+        page = session.page_of(file.package)
+        if page and file.url not in {wheel.url for wheel in listed}:
+            index = page.url.rstrip("/").rpartition("/")[0]
+            raise InstallationError(
+                "wrong-source",
+                f"{file.package} would come from {index}, an index beside the default one",
+                why="it is chosen among the builds of PyTorch's index and of the default index",
+                hint=f"export UV_DEFAULT_INDEX={index}   # if it is a mirror of the default index",
+            )
+
+
+def check_unbuilt(document: Mapping[str, Any], family: Collection[str]) -> None:
+    """Raise InstallationError for a member of the family that would come from an address, or be built."""
+    for package in document["packages"]:
+        name = package["name"]
+        if name in family and not package.get("wheels"):
+            raise InstallationError(
+                "wrong-source",
+                f"{name} has no usable wheel on its index",
+                why="a requirement gives a URL for it, or no wheel fits",
+                hint=f"Request {name} by name, or by version",
+            )
+
+
+def with_own_indexes(
+    document: dict[str, Any],
+    others: Collection[str],
+    session: Session,
+) -> dict[str, Any]:
+    """Write the index of a package, by the standard's own key, if only the user's configuration names it.
+
+    If another user makes the lock again without it, the default index has a package of that name too. uv does not say
+    what it took a package from.
+
+    Args:
+        document: uv's lock.
+        others: The packages with a source of their own.
+        session: The run, whose sources have the user's configuration.
+    """
+    own_indexes = session.sources.own_indexes
+    if not own_indexes:
+        return document
+    names = [name for name in packages_of_indexes(document) if name not in others]
+    answers = side_by_side(partial(_first_index, session=session), names)
+    indexes = dict(zip(names, answers, strict=True))
+    packages = []
+    for package in document["packages"]:
+        index = indexes.get(package["name"])
+        packages.append({**package, "index": index} if index in own_indexes else package)
+    return {**document, "packages": packages}
+
+
+def _first_index(package: str, session: Session) -> str | None:
+    """Return the first index beside the default one that serves a package, if one does."""
+    for index in session.sources.indexes_for(package, None):
+        with suppress(InstallationError):  # uv had the package without it
+            if session.client.page(f"{index}/{package}/"):
+                return index
+    return None
+
+
+def requested_hashes(
+    requirements: Iterable[str],
+    document: Mapping[str, Any],
+    sources: Sources,
+) -> dict[str, frozenset[str]]:
+    """Return the SHA-256 that files give for packages, in their own settings, in an address or in a tool's lock."""
+    requested = dict[str, frozenset[str]]()
+    for package in document["packages"]:
+        name = package["name"]
+        hashes = sources.hashes.get(name)
+        if hashes is None and package.keys().isdisjoint({"vcs", "directory"}):
+            hashes = sources.hashes.get(f"{name}=={package.get('version')}")
+        if hashes:
+            requested[name] = hashes
+    for requirement in map(parse_requirement, requirements):
+        sha256 = re.search(r"[#&]sha256=([0-9a-f]{64})\b", requirement.url or "")
+        if sha256:
+            known = requested.get(requirement.name, frozenset())
+            requested[requirement.name] = known | {sha256[1]}
+    return requested
+
+
+def with_requested_files(
+    document: Mapping[str, Any],
+    requested: Mapping[str, frozenset[str]],
+    hashes: Hashes,
+    session: Session,
+) -> dict[str, Any]:
+    """Leave of each package the files whose hash was requested; raise UsageError if there is none.
+
+    uv itself checks no hash when it resolves, not even that of an address. A file whose index gives no hash is
+    downloaded once for it.
+    """
+    missing = {file: head for file, head in hashes.missing.items() if file.package in requested}
+    known = fetch_missing(Hashes(hashes.known, missing), session)
+
+    packages = []
+    for package in document["packages"]:
+        name = package["name"]
+        if name not in requested:
+            packages.append(package)
+            continue
+        kept = dict(package)
+        has_files = False
+        for kind in ("wheels", *_SOURCE_FILES):
+            entries = kept.pop(kind, [])
+            files = []
+            for entry in entries if isinstance(entries, list) else [entries]:
+                sha256 = entry.get("hashes", {}).get("sha256")
+                if known.get(_address(entry), sha256) in requested[name]:
+                    files.append(entry)
+            if files:
+                has_files = True
+                kept[kind] = files if kind == "wheels" else files[0]
+        if not has_files:
+            raise _no_such_file(name, package.get("version", ""), session.sources)
+        packages.append(kept)
+    return {**document, "packages": packages}
+
+
+def _no_such_file(name: str, version: str, sources: Sources) -> UsageError:
+    places = sources.hash_places
+    place = places.get(f"{name}=={version}") or places.get(name) or "its address"
+    return UsageError(
+        "hash-not-chosen",
+        f"{place}: no file of {name} {version} for this machine has the hash that is given there",
+        hint="Run it again after removing the hash there",
+    )
+
+
+def _address(entry: Mapping[str, Any]) -> str:
+    """Return the address of a file of uv's lock, which writes a local one as a path."""
+    if "url" in entry:
+        return str(entry["url"])
+    return Path(entry["path"]).as_uri()

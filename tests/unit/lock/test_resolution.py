@@ -3,7 +3,7 @@ import pytest
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.lock.binding import fitting
 from gpuinstall.lock.lock import LockedFile, unknown_hash
-from gpuinstall.lock.origins import check_provenance, check_unbuilt, locked_files
+from gpuinstall.lock.resolution import check_provenance, check_unbuilt, locked_files
 from gpuinstall.lock.target import Target
 from tests.unit.lock.wheels_here import listed, torch
 

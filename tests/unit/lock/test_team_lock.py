@@ -7,8 +7,8 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import marker_environment
-from gpuinstall.lock.origins import check_addresses, requested_hashes
-from gpuinstall.lock.team_lock import read_team_lock, read_team_settings, team_lock_in
+from gpuinstall.lock.project_sources import read_team_lock, read_team_settings, team_lock_in
+from gpuinstall.lock.resolution import check_addresses, requested_hashes
 from gpuinstall.sources import Sources
 
 UV = """\

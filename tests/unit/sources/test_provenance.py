@@ -15,8 +15,7 @@ from gpuinstall.lock.declaration import (
     read_declaration,
     read_inputs,
 )
-from gpuinstall.lock.project_sources import TOOL_FILES
-from gpuinstall.lock.team_lock import read_team_settings
+from gpuinstall.lock.project_sources import TOOL_FILES, read_team_settings
 from gpuinstall.project import Settings, open_project
 from gpuinstall.sources import Sources, read_sources
 from gpuinstall.sources.provenance import (

@@ -23,7 +23,7 @@ from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.catalog.narrowing import narrow
 from gpuinstall.diagnose.evidence import read_project, read_shell
 from gpuinstall.lock.lock import LockedFile
-from gpuinstall.lock.origins import check_provenance
+from gpuinstall.lock.resolution import check_provenance
 from gpuinstall.machine.nvidia.preflight import judge_trial, problems_of
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.sources import read_sources

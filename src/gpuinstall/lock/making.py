@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.request import Requests
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.sources.session import Session
-    from gpuinstall.sources.web import UnreachableError
 
 
 def resolve_locks(
@@ -65,15 +63,8 @@ def resolve_locks(
         error = answer.error
     if requests[0].request.relax:
         from gpuinstall.lock.relax import resolve_relaxed
-        from gpuinstall.lock.search import search_locks
 
-        return resolve_relaxed(
-            requests,
-            error,
-            session,
-            search=search_locks,
-            resolve=_resolve_live,
-        )
+        return resolve_relaxed(requests, error, session, resolve=_resolve_live)
     raise error
 
 
@@ -164,32 +155,29 @@ def _resolve_live(
 ) -> list[Resolution] | Conflict:
     """Search among what the sources list today, and check that what has to be built can be built."""
     from gpuinstall.lock.extensions import optional_extensions
+    from gpuinstall.lock.search import search_locks
     from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
     from gpuinstall.lock.strangers import name_torch_source
 
     live, unreachable = live_requests(requests, session)
     request = requests[0].request
-    misnamed = misnamed_releases(
-        request.requirements,
-        requests[0].catalog.family,
-        session,
-    )
+    family = requests[0].catalog.family
+    misnamed = misnamed_releases(request.requirements, family, session)
     bounds = (*request.constraints, *misnamed)
     live = [replace(one, pins=one.pins.within(*bounds)) for one in live]
+    answer: list[Resolution] | Conflict
     try:
-        answer = _search(
-            live,
-            session,
-            unreachable,
-        )
+        if unreachable:
+            raise unreachable
+        answer = search_locks(live, session)
     except InstallationError as error:
         if error.code != "unreachable":
             raise
-        return _other_obstacle(requests, session, error)
+        return _refused_anyway(requests, session, error)
     if isinstance(answer, Conflict):
         silence = session.client.unreachable(session.sources.torch_index)
-        if silence and _may_lack(answer, requests[0].catalog.family):
-            return _other_obstacle(requests, session, silence)
+        if silence and _may_lack(answer, family):
+            return _refused_anyway(requests, session, silence)
         return answer
     for text in dict.fromkeys(map(optional_extensions, answer)):
         if text:
@@ -197,25 +185,10 @@ def _resolve_live(
     _name_own_indexes(answer, session)
     try:
         for one in answer:
-            machine = one.request.machine
-            site = this_site(
-                one.choice,
-                one.versions,
-                machine,
-                session,
-            )
-            name_torch_source(
-                one.files,
-                one.choice.build.listed_at,
-                session,
-            )
+            site = this_site(one.choice, one.versions, one.request.machine, session)
+            name_torch_source(one.files, one.choice.build.listed_at, session)
             builds = source_builds(one.document)
-            check_builds(
-                builds,
-                site,
-                session.reporter,
-                here=one.request.builds_here,
-            )
+            check_builds(builds, site, session.reporter, here=one.request.builds_here)
     except NoBuildError as error:
         return Conflict(error)
     return answer
@@ -234,25 +207,7 @@ def _may_lack(conflict: Conflict, family: Iterable[str]) -> bool:
     return bool(re.search(rf"\b(no versions? of|only) ({names})\b", conflict.why))
 
 
-def _search(
-    requests: Requests,
-    session: Session,
-    unreachable: UnreachableError | None,
-) -> list[Resolution] | Conflict:
-    """Search among what the sources list; what the rules alone refuse is refused as ever if they are unreachable."""
-    from gpuinstall.lock.search import search_locks
-
-    try:
-        if unreachable:
-            with suppress(InstallationError):
-                agree_on_torch(requests)
-            raise unreachable
-        return search_locks(requests, session)
-    except (NoBuildError, MachineError) as error:
-        return Conflict(error)
-
-
-def _other_obstacle(
+def _refused_anyway(
     requests: Requests,
     session: Session,
     silence: InstallationError,

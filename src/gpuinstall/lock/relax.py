@@ -29,6 +29,7 @@ from gpuinstall.lock.folder_project import read_folder_project
 from gpuinstall.lock.live import live_requests
 from gpuinstall.lock.programs import shortened
 from gpuinstall.lock.request import LockRequest, agree_on_torch
+from gpuinstall.lock.search import search_locks
 from gpuinstall.lock.uv_failure import BUILD_FAILED, Conflict, build_conflict
 from gpuinstall.plan import Rejected
 from gpuinstall.plan.relax import nearest_request, version_limits
@@ -64,7 +65,6 @@ def resolve_relaxed(
     refusal: GpuInstallError,
     session: Session,
     *,
-    search: Resolve,
     resolve: Resolve,
 ) -> list[Resolution]:
     """Resolve what is nearest to requests that cannot be met as they are written.
@@ -73,8 +73,7 @@ def resolve_relaxed(
         requests: One for each target.
         refusal: What they were refused with.
         session: The sources and the clients of the run.
-        search: Resolves requests within what the sources list.
-        resolve: Does the same from the beginning, with the warnings about the sources.
+        resolve: Resolves requests from the beginning, with the warnings about the sources.
 
     Raises:
         GpuInstallError: ``refusal`` if no torch that runs here serves the rest of the request, or what stands against
@@ -92,11 +91,11 @@ def resolve_relaxed(
             raise refusal
     live = _with_nearest_torch(live, nearest)
     terms = _read_terms(requests[0].request, nearest, live[0], session)
-    undated = _goes_with_torch(live, silent, search)
+    undated = _goes_with_torch(live, silent)
 
     def trial(concessions: Concessions) -> list[Resolution] | Conflict:
         relaxed = terms.of(live, concessions)
-        return _attempt(relaxed, terms.dated(silent, concessions), search)
+        return _attempt(relaxed, terms.dated(silent, concessions))
 
     names = [pin.name for pin in terms.pins]
     concessions = fewest_concessions(names, trial, undated=undated)
@@ -242,11 +241,7 @@ def _with_nearest_torch(
     return relaxed
 
 
-def _goes_with_torch(
-    requests: Sequence[LockRequest],
-    session: Session,
-    search: Resolve,
-) -> frozenset[str]:
+def _goes_with_torch(requests: Sequence[LockRequest], session: Session) -> frozenset[str]:
     """Return the packages whose versions torch decides, which no date can be held to: extensions are made for one."""
     catalog = requests[0].catalog
     requirements = requests[0].request.requirements
@@ -255,27 +250,21 @@ def _goes_with_torch(
     for request in requests:
         own = replace(request.request, requirements=tuple(family), constraints=())
         alone.append(replace(request, request=own))
-    answer = _attempt(alone, session, search)
+    answer = _attempt(alone, session)
     names = set(catalog.family.union(load_extensions().rows))
     for resolution in () if isinstance(answer, Conflict) else answer:
         names.update(filter(catalog.is_tied, resolution.versions))
     return frozenset(names)
 
 
-def _attempt(
-    requests: Sequence[LockRequest],
-    session: Session,
-    search: Resolve,
-) -> list[Resolution] | Conflict:
+def _attempt(requests: Sequence[LockRequest], session: Session) -> list[Resolution] | Conflict:
     """Resolve; a package that cannot be built is a conflict too, for it may have wheels in another version."""
     within = []
     for request in requests:
         pins = request.pins.within(*request.request.constraints)
         within.append(replace(request, pins=pins))
     try:
-        return search(within, session)
-    except (NoBuildError, MachineError) as error:
-        return Conflict(error)
+        return search_locks(within, session)
     except InstallationError as error:
         if error.code in _FAILURES_OF_A_VERSION:
             return build_conflict(error)

@@ -29,7 +29,6 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import marker_holds, parse_requirement
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.units import readable
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.extensions import program_source
 from gpuinstall.lock.code_check import (
@@ -90,11 +89,8 @@ def search_locks(
             if not isinstance(answer, Conflict):
                 return [one.warned_of(opening.remarks) for one in answer]
             conflicts.append(answer)
-    except NoBuildError as error:
+    except (NoBuildError, MachineError) as error:
         conflicts.append(Conflict(error))
-    finally:
-        if session.reading:
-            session.reporter.detail("Read", _reading_text(session.reading))
     return conflicts[0]
 
 
@@ -291,12 +287,6 @@ def propose(
             return answer
         resolutions += answer
     return _aligned(resolutions, planned[0].catalog.family, session)
-
-
-def _reading_text(reading: Mapping[str, int]) -> str:
-    """Return what was read of wheels, of which eight come side by side."""
-    amount = f"{readable(reading['bytes'])} in {reading['requests']} requests"
-    return f"{reading['wheels']} wheels, {amount}, {reading['seconds']} s in all"
 
 
 def _aligned(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import field, replace
-from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -99,6 +99,11 @@ class ExtensionFit(NamedTuple):
     build: Build
     row: LearnedRow
 
+    @property
+    def wheel(self) -> Wheel:
+        """The file as it is locked."""
+        return replace(self.file.wheel, by_address=self.row.metadata_version is not None)
+
 
 class ExtensionChoice(NamedTuple):
     """The best pair of a file and a build, and what was passed over for it."""
@@ -135,35 +140,39 @@ def choose_extension(
     if refusal:
         return ExtensionChoice(None, refusal=refusal)
     rejected: dict[str, Rejection[Pair]] = {}
-
-    def reject(pair: Pair, reason: Reason) -> None:
-        """Keep of each file the reason of the build that it came closest to."""
-        file, _ = pair
-        known = rejected.get(file.wheel.url)
-        if known is None or _STAGES.index(known.reason.code) < _STAGES.index(reason.code):
-            rejected[file.wheel.url] = Rejection(pair, reason)
-
     pairs: list[Pair] = []
-    for file in sorted(files, key=_age, reverse=True):
-        for build in here.builds:
-            reason = _reject_by_name(file, build, here)
-            if reason:
-                reject((file, build), reason)
-            else:
-                pairs.append((file, build))
+    for file, build in product(sorted(files, key=_age, reverse=True), here.builds):
+        reason = _reject_by_name(file, build, here)
+        if reason:
+            _note(rejected, (file, build), reason)
+        else:
+            pairs.append((file, build))
     read_so_far: set[str] = set()
     for file, build in _preferred(pairs, here):
         read_so_far.add(file.wheel.url)
         if len(read_so_far) > MOST_READ:
             message = f"was not read: {MOST_READ} newer files do not run here"
-            reject((file, build), Reason("not-read", message))
+            _note(rejected, (file, build), Reason("not-read", message))
             break
-        verdict = _judge(file, build, here, read)
-        if isinstance(verdict, ExtensionFit):
-            rejected.pop(file.wheel.url, None)
-            return ExtensionChoice(verdict, tuple(rejected.values()))
-        reject((file, build), verdict)
+        try:
+            row = read(file, build)
+        except InstallationError as error:
+            reason = Reason("not-read", f"cannot be read: {error.message}")
+        else:
+            reason = _reject_by_contents(file, row, build, here)
+            if reason is None:
+                rejected.pop(file.wheel.url, None)
+                return ExtensionChoice(ExtensionFit(file, build, row), tuple(rejected.values()))
+        _note(rejected, (file, build), reason)
     return ExtensionChoice(None, tuple(rejected.values()))
+
+
+def _note(rejected: dict[str, Rejection[Pair]], pair: Pair, reason: Reason) -> None:
+    """Keep of each file the reason of the build that it came closest to."""
+    url = pair[0].wheel.url
+    known = rejected.get(url)
+    if known is None or _STAGES.index(known.reason.code) < _STAGES.index(reason.code):
+        rejected[url] = Rejection(pair, reason)
 
 
 def _refusal(extension: Extension, here: Surroundings) -> Reason | None:
@@ -173,20 +182,6 @@ def _refusal(extension: Extension, here: Surroundings) -> Reason | None:
             need = f"{extension.name} requires compute capability {lowest} or newer"
             return Reason("no-code", f"{need}, and {gpu.label} has {gpu.compute_capability}")
     return None
-
-
-def _judge(
-    file: ExtensionFile,
-    build: Build,
-    here: Surroundings,
-    read: Read,
-) -> ExtensionFit | Reason:
-    """Read a file and judge it beside a build."""
-    try:
-        row = read(file, build)
-    except InstallationError as error:
-        return Reason("not-read", f"cannot be read: {error.message}")
-    return _reject_by_contents(file, row, build, here) or ExtensionFit(file, build, row)
 
 
 def _reject_by_name(file: ExtensionFile, build: Build, here: Surroundings) -> Reason | None:
@@ -210,11 +205,7 @@ def _reject_by_name(file: ExtensionFile, build: Build, here: Surroundings) -> Re
     return None
 
 
-def _reject_other_torch(
-    file: ExtensionFile,
-    build: Build,
-    here: Surroundings,
-) -> Reason | None:
+def _reject_other_torch(file: ExtensionFile, build: Build, here: Surroundings) -> Reason | None:
     torch = build.torch
     is_for_torch = file.torch in {None, build.minor}
     if file.torch and file.and_newer:
@@ -223,8 +214,7 @@ def _reject_other_torch(
         return Reason("other-torch", f"is for torch {file.torch}, not {torch}")
     constraint = here.constraint(file, build)
     if constraint and file.wheel.version not in constraint.specifier:
-        message = f"does not go with torch {torch}, but {constraint} does"
-        return Reason("other-torch", message)
+        return Reason("other-torch", f"does not go with torch {torch}, but {constraint} does")
     return None
 
 
@@ -437,31 +427,31 @@ def _with_extension(
     request = opening.requests[position]
     if isinstance(request.outcome, Rejected):
         return opening
-    python = request.choice.python
+    best = request.choice
     marker = requirement.marker
-    if marker and not marker_holds(marker, request.machine, python):
+    if marker and not marker_holds(marker, request.machine, best.python):
         return opening
     choice = choose_prebuilt(extension, request, session, requirement)
     if choice.fit is None:
         check_compiling(extension, choice, request, session)
         return opening
-    file, build, _ = choice.fit
-    wheel = _locked_wheel(choice.fit)
-    builds = [other for other in request.builds if other.torch == build.torch]
-    same_torch = {other.name for other in builds}
+    torch = choice.fit.build.torch
+    same_torch = {build.name for build in request.builds if build.torch == torch}
     narrowed = [_only(other, same_torch) for other in opening.requests]
     narrowed[position] = replace(
-        _only(request, {build.name}),
-        files={**request.files, extension.name: (wheel,)},
-        python=python,
+        _only(request, {choice.fit.build.name}),
+        files={**request.files, extension.name: (choice.fit.wheel,)},
+        python=best.python,
     )
-    remarks = dict.fromkeys(opening.remarks)
-    best = request.choice.build
-    if build.torch < best.torch:
-        newest = f"{extension.name} {file.wheel.version.public} has prebuilt files only up to torch {build.torch}"
-        message = f"{newest}; without it torch {best.name} would run here"
-        remarks[Reason("extension-wants-torch", message)] = None
-    return Opening(narrowed, build.torch, tuple(remarks))
+    remarks = opening.remarks
+    if torch < best.build.torch:
+        version = choice.fit.wheel.version.public
+        message = (
+            f"{extension.name} {version} has prebuilt files only up to torch {torch}; "
+            f"without it torch {best.build.name} would run here"
+        )
+        remarks = (*remarks, Reason("extension-wants-torch", message))
+    return Opening(narrowed, torch, tuple(dict.fromkeys(remarks)))
 
 
 def _is_served(
@@ -488,11 +478,6 @@ def _is_served(
         if any(tag.platform != "any" for file in files for tag in file.wheel.tags):
             return True
     return False
-
-
-def _locked_wheel(fit: ExtensionFit) -> Wheel:
-    """Return the file of an extension as it is locked."""
-    return replace(fit.file.wheel, by_address=fit.row.metadata_version is not None)
 
 
 def extension_row(name: str, session: Session) -> Extension:
@@ -522,7 +507,7 @@ def own_build(
     program = Extension(package, (source,))
     same = parse_requirement(f"{package}=={version}")
     fit = choose_prebuilt(program, request, session, same).fit
-    return _locked_wheel(fit) if fit else None
+    return fit.wheel if fit else None
 
 
 def choose_prebuilt(
@@ -536,16 +521,15 @@ def choose_prebuilt(
     A file of the version that is to stay comes first.
     """
     plan = request.plan
-    tags = request.target.tags(plan.choice.python)
     builds = plan.runnable or (plan.choice.build,)
-    constraints = {}
-    for build in builds:
-        texts = request.catalog.constraints(build.torch)
-        constraints[build.torch] = list(map(Requirement, texts))
+    constraints = {
+        build.torch: list(map(Requirement, request.catalog.constraints(build.torch)))
+        for build in builds
+    }
     here = Surroundings(
         builds=builds,
         gpus=tuple(served_gpus(request, plan)),
-        tags=frozenset(tags),
+        tags=frozenset(request.target.tags(plan.choice.python)),
         glibc=request.machine.glibc,
         locked=request.locked,
         constraints=constraints,
@@ -556,16 +540,16 @@ def choose_prebuilt(
     def read(file: ExtensionFile, build: Build) -> LearnedRow:
         return reader.companion(file.wheel, build.backend, f"{build.os}-{build.arch}")
 
-    # Listed only when they are read: an extension may be refused before any request.
-    list_again = partial(_list_files, extension, requirement, here, session)
     locked = request.pins.preferred.get(extension.name)
     if locked:
         version = locked.partition("+")[0]
-        same = (file for file in list_again() if file.wheel.version.public == version)
+        files = _list_files(extension, requirement, here, session)
+        same = (file for file in files if file.wheel.version.public == version)
         choice = choose_extension(extension, same, here, read)
         if choice.fit or choice.refusal:
             return choice
-    return choose_extension(extension, list_again(), here, read)
+    files = _list_files(extension, requirement, here, session)
+    return choose_extension(extension, files, here, read)
 
 
 def _list_files(
@@ -597,7 +581,7 @@ def file_beside(package: str, resolution: Resolution, session: Session) -> Wheel
     """Return the prebuilt file of an extension that loads beside the torch of a resolution; None if there is none."""
     alone = _only(resolution.request, {resolution.choice.build.name})
     fit = choose_prebuilt(extension_row(package, session), alone, session).fit
-    return _locked_wheel(fit) if fit else None
+    return fit.wheel if fit else None
 
 
 def optional_extensions(resolution: Resolution) -> str | None:
@@ -605,18 +589,17 @@ def optional_extensions(resolution: Resolution) -> str | None:
     if resolution.choice.build.toolkit is None:
         return None
     requested = requirement_names(resolution.request.request.requirements)
-    extensions = []
-    programs = set[str]()
-    for row in load_extensions().rows.values():
-        users = row.optional_for & requested
-        if users and row.name not in resolution.versions:
-            extensions.append(row.name)
-            programs |= users
-    if not extensions:
+    rows = [
+        row
+        for row in load_extensions().rows.values()
+        if row.optional_for & requested and row.name not in resolution.versions
+    ]
+    if not rows:
         return None
-    users_text = ", ".join(sorted(programs))
-    command = f"gpuinstall plan --live {' '.join(extensions)}"
-    return f"{users_text} can use {', '.join(extensions)}; what fits here: {command}"
+    users = requested & frozenset().union(*(row.optional_for for row in rows))
+    names = [row.name for row in rows]
+    command = f"gpuinstall plan --live {' '.join(names)}"
+    return f"{', '.join(sorted(users))} can use {', '.join(names)}; what fits here: {command}"
 
 
 def check_compiling(
@@ -666,10 +649,7 @@ def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
     if not rows:
         names = [source.id for source in extension.sources]
         return f"there is no file of it from {' or '.join(names) or 'any source'}"
-    lines = []
-    for row in rows[:REASONS]:
-        file, _ = row.candidate
-        lines.append(f"{file.wheel.filename} {row.reason.message}")
+    lines = [f"{row.candidate[0].wheel.filename} {row.reason.message}" for row in rows[:REASONS]]
     more = len(rows) - REASONS
     if more > 0:
         lines.append(f"{more} other reasons: gpuinstall plan --live --all {extension.name}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -194,6 +195,16 @@ class Lock:
         if text == self.text:
             return self
         document = sealed(parse_toml(text))
+        return parse(self.name, render(document))
+
+    def with_files(self, files: Mapping[str, Strings]) -> Lock:
+        """Return the same, said to be made from other requirements files; a broken seal stays broken."""
+        if not self.record.inputs or self.record.requirements_files == files:
+            return self
+        record = replace(self.record, requirements_files=files)
+        document = with_evidence(parse_toml(self.text), record.to_table())
+        if self.is_sealed:
+            document = sealed(document)
         return parse(self.name, render(document))
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -93,46 +92,48 @@ def list_programs(
     limits = list(map(parse_requirement, constraints))
     tags = set(target.tags(python))
 
-    @cache  # a page of 4,000 files has a dozen of them
-    def allows_python(specifier: str) -> bool:
-        with suppress(ValueError):
-            version = f"{python.removesuffix('t')}.99"
-            specifiers = SpecifierSet(specifier)
-            return specifiers.contains(version)
-        return True
-
-    def suits(release: Wheel | SourceRelease, allowed: Iterable[ParsedRequirement]) -> bool:
-        version = release.version
-        if version.is_prerelease:
-            return False
-        if release.requires_python and not allows_python(release.requires_python):
-            return False
-        return all(requirement.allows(version) for requirement in allowed)
-
-    def newest(
-        releases: Iterable[Wheel | SourceRelease], allowed: Iterable[ParsedRequirement]
-    ) -> Version | None:
-        versions = [release.version for release in releases if suits(release, allowed)]
-        return max(versions, default=None)
-
     def listed(program: ParsedRequirement) -> ListedProgram:
         name = program.name
         page = session.known_page(name)
         # Which of its files a date hides, uv alone decides.
         if page is None or session.sources.is_dated(name):
             return ListedProgram(name, None, None)
-        allowed = [limit for limit in limits if limit.name == name]
-        allowed.append(program)
+        allowed = [program, *[limit for limit in limits if limit.name == name]]
         wheels = [
             wheel
             for wheel in parse_page(page)
             if wheel.package == name and not tags.isdisjoint(wheel.tags)
         ]
         sources = parse_sources(page, name)
-        return ListedProgram(name, newest(wheels, allowed), newest(sources, allowed))
+        return ListedProgram(
+            name, _newest(wheels, allowed, python), _newest(sources, allowed, python)
+        )
 
-    programs = _open_programs(requirements, family)
-    return side_by_side(listed, programs)
+    return side_by_side(listed, _open_programs(requirements, family))
+
+
+def _newest(
+    releases: Iterable[Wheel | SourceRelease],
+    allowed: Iterable[ParsedRequirement],
+    python: str,
+) -> Version | None:
+    """Return the newest release for a Python that all requirements allow."""
+    newest = None
+    for release in releases:
+        version = release.version
+        # What a page of 4,000 files says is looked at only where it may matter.
+        if version.is_prerelease or (newest and version <= newest):
+            continue
+        if all(one.allows(version) for one in allowed) and _allows_python(release, python):
+            newest = version
+    return newest
+
+
+def _allows_python(release: Wheel | SourceRelease, python: str) -> bool:
+    with suppress(ValueError):
+        specifiers = SpecifierSet(release.requires_python or "")
+        return specifiers.contains(f"{python.removesuffix('t')}.99")
+    return True
 
 
 def misnamed_releases(

@@ -14,7 +14,6 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.catalog.listing import COMPANIONS
@@ -84,22 +83,34 @@ def resolve_programs(requests: Requests, session: Session) -> list[Resolution] |
         proposal = _propose(requests[0], remaining, session)
         if isinstance(proposal, Conflict):
             return conflict or _refused_by_machine(proposal, requests[0])
-        resolve_one = partial(_with_best_build, torch=proposal.torch, session=session)
-        # The target that proposed can have what it proposed; the others may need older programs.
-        bounds = [proposal.bounds, *[()] * (len(requests) - 1)]
-        with ThreadPoolExecutor(TARGETS_AT_ONCE) as pool:
-            answers = list(pool.map(resolve_one, requests, bounds))
-        refusal = next((answer for answer in answers if isinstance(answer, Conflict)), None)
-        if refusal is None:
-            return [
-                _explained(answer, proposal, max(common))
-                for answer in answers
-                if isinstance(answer, Resolution)
-            ]
-        text = f"without torch {proposal.torch}: {shortened(refusal.why)}"
+        answer = _resolve_all(requests, proposal, session)
+        if not isinstance(answer, Conflict):
+            return [_explained(one, proposal, max(common)) for one in answer]
+        text = f"without torch {proposal.torch}: {shortened(answer.why)}"
         session.reporter.detail("Search", text)
-        conflict = conflict or refusal
+        conflict = conflict or answer
         remaining -= {proposal.torch}
+
+
+def _resolve_all(
+    requests: Requests,
+    proposal: Proposal,
+    session: Session,
+    *,
+    most_builds: int | None = None,
+) -> list[Resolution] | Conflict:
+    """Resolve for every target with the proposed torch, side by side, or return the first conflict."""
+    resolve_one = partial(_with_best_build, torch=proposal.torch, session=session, most=most_builds)
+    # The target that proposed can have what it proposed; the others may need older programs.
+    bounds = [proposal.bounds, *[()] * (len(requests) - 1)]
+    with ThreadPoolExecutor(TARGETS_AT_ONCE) as pool:
+        answers = list(pool.map(resolve_one, requests, bounds))
+    resolutions = []
+    for answer in answers:
+        if isinstance(answer, Conflict):
+            return answer
+        resolutions.append(answer)
+    return resolutions
 
 
 def _all_newest(requests: Requests, torches: Torches, session: Session) -> list[Resolution] | None:
@@ -119,34 +130,26 @@ def _all_newest(requests: Requests, torches: Torches, session: Session) -> list[
     )
     if first.pins.preferred or not all(program.needs_no_building for program in programs):
         return None
-    newest = [f"{program.name}>={program.newest}" for program in programs]
-
-    def resolve_newest(torch: Version, request: LockRequest) -> Resolution | Conflict:
-        best = replace(request, program_constraints=ProgramConstraints(torch, "", {}))
-        return resolve(best, session, newest if request is first else ())
-
-    account = ""
+    newest = {program.name: str(program.newest) for program in programs}
+    obstacles = dict[str, str]()
     remaining = torches
-    for _ in range(2):
-        if not remaining:
-            break
-        torch = max(remaining)
-        answers = side_by_side(partial(resolve_newest, torch), requests, TARGETS_AT_ONCE)
-        conflict = next((answer for answer in answers if isinstance(answer, Conflict)), None)
-        if conflict is None:
-            resolutions = [answer for answer in answers if isinstance(answer, Resolution)]
-            if any(_prereleases(one.versions) for one in resolutions):
-                break
-            obstacles = {"torch": account} if account else {}
-            proposal = Proposal(torch, programs, resolutions[0].versions, obstacles)
-            return [_explained(one, proposal, max(torches)) for one in resolutions]
-        account = conflict.why
-        required = [parse_requirement(f"torch{text}") for text in required_torches(account)]
+    while remaining:
+        proposal = Proposal(max(remaining), programs, newest, obstacles)
+        answer = _resolve_all(requests, proposal, session, most_builds=1)
+        if not isinstance(answer, Conflict):
+            if any(_prereleases(one.versions) for one in answer):
+                return None
+            proposal = replace(proposal, versions=answer[0].versions)
+            return [_explained(one, proposal, max(torches)) for one in answer]
+        required = [parse_requirement(f"torch{text}") for text in required_torches(answer.why)]
+        if obstacles or not required:
+            return None
+        obstacles["torch"] = answer.why
         remaining = frozenset(
-            other for other in remaining - {torch} if all(one.allows(other) for one in required)
+            torch
+            for torch in remaining - {proposal.torch}
+            if all(one.allows(torch) for one in required)
         )
-        if not required:
-            break
     return None
 
 
@@ -334,13 +337,13 @@ def _with_best_build(
     *,
     torch: Version,
     session: Session,
+    most: int | None = None,
 ) -> Resolution | Conflict:
     """Resolve with the best build of a torch that the programs can be had with, as new as they were proposed."""
     conflicts = []
     unserved = dict[str, str]()
-    for build in request.plan.runnable:
-        if build.torch != torch:
-            continue
+    builds = [build for build in request.plan.runnable if build.torch == torch]
+    for build in builds[:most]:
         constraints = ProgramConstraints(torch, "", dict(unserved))
         answer = resolve(
             replace(request, program_constraints=constraints),

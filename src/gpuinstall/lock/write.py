@@ -76,7 +76,9 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
     """Make the locks, or leave alone those that serve; raise what choosing or resolving raises."""
     serving = _serving(options)
     if serving:
-        return [_write(lock, options, session) for lock in serving]
+        # They stay as they are, but for the files that their requirements now come from.
+        files = options.requests[0].request.files
+        return [_write(lock.with_files(files), options, session) for lock in serving]
     resolutions = _resolve(options, session)
     before = [
         readable_lock(options.folder / resolution.target.filename) for resolution in resolutions
@@ -119,10 +121,6 @@ def _serving(options: LockOptions) -> list[Lock]:
         verdicts = judge(candidates, one.machine, one.request, one.catalog, exact=True)
         fit = best(verdicts, one.machine, one.request, one.catalog)
         if fit is None:
-            return []
-        # Its requirements may come from other files by now.
-        record = fit.lock.record
-        if record.inputs and record.requirements_files != one.request.files:
             return []
         serving.append(fit.lock)
     if len({lock.python for lock in serving}) > 1 or version_conflicts(serving):

@@ -492,7 +492,6 @@ class Project:
             message = str(declared)
             if self.preferred:
                 message += f"; {len(self.preferred)} versions of its own lock"
-            message += declared.uncounted({*recorded.files, *self._added_files})
             reporter.step("Project", message)
         for name, export in declared.unread.items():
             reporter.warn(f"{name} is not read; to install what it has: {export}")

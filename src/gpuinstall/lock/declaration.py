@@ -17,7 +17,6 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.poetry import poetry_specifiers
 from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
 from gpuinstall.base.shell import joined
-from gpuinstall.base.text import some
 from gpuinstall.base.units import number_of
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.lock.conda import parse_conda
@@ -67,16 +66,6 @@ _UNREAD_LOCKS = {
     "Pipfile.lock": "pipenv requirements > requirements.txt",
 }
 """Locks whose versions are not read, with such a command."""
-_INSTALLED_BY = {
-    "pylock.*toml": "gpuinstall sync   # installs the lock of a folder that fits this machine",
-    "uv.lock": "gpuinstall lock   # in its folder, near to its versions",
-    "poetry.lock": "gpuinstall lock   # in its folder, near to its versions",
-}
-"""Locks that are read, with the command that does."""
-
-_REQUEST_FILES = ("requirements*.txt", "environment*.yml", "environment*.yaml")
-"""How users call files of requirements, which a folder may have many of."""
-
 _UNNAMED = "the project"
 """What a project is called if only its build knows its name."""
 
@@ -96,8 +85,6 @@ class Declaration(NamedTuple):
     """The name of the project, if it is installed where it lies, as uv does."""
     package_file: str = PROJECT
     """The file that makes the folder a project."""
-    other_files: Lines = ()
-    """Further files of requirements in the folder, which do not count."""
     unread: Mapping[str, str] = {}
     """The files of other tools that are not read, with the command that writes each into one that is."""
 
@@ -124,11 +111,6 @@ class Declaration(NamedTuple):
     def beside_project(self) -> Declaration:
         """What it asks for beside the project, if the user requests that: it comes with its own requirements."""
         return Declaration() if self.file in PROJECT_FILES else self._replace(package="")
-
-    def uncounted(self, requested: Collection[str]) -> str:
-        """Return which files of requirements do not count and are not ``requested`` either, and what adds one."""
-        files = [name for name in self.other_files if name not in requested]
-        return f"; not read: {some(files)} (-r FILE adds one)" if files else ""
 
     def __str__(self) -> str:
         parts = {self.package_file: f"{self.package} itself, editable"} if self.package else {}
@@ -164,15 +146,11 @@ def read_declaration(
         declared = Declaration(listed=_from_sources(configured, tool, project))
     else:
         declared = _read_own_files(folder, document)
-    others = set[str]()
-    for pattern in _REQUEST_FILES:
-        others.update(file.name for file in folder.glob(pattern) if file.is_file())
     exports = _UNREAD_LOCKS
     if not (declared.package or declared.listed.requirements):
         exports = _UNREAD_LOCKS | _EXPORTED_BY
     return declared._replace(
         listed=declared.listed | RequirementsFile(settings=tuple(_tool_settings(folder))),
-        other_files=tuple(sorted(others - {declared.file})),
         unread={name: export for name, export in exports.items() if (folder / name).is_file()},
     )
 
@@ -284,10 +262,6 @@ def read_limits(name: str) -> RequirementsFile:
 
 def _check_form(path: Path) -> None:
     """Raise UsageError for a file that is not read as a list of requirements."""
-    for pattern, command in _INSTALLED_BY.items():
-        if fnmatch(path.name, pattern):
-            message = f"{path} is a lock, not a list of requirements"
-            raise UsageError("requirements-unread", message, hint=command)
     export = (_EXPORTED_BY | _UNREAD_LOCKS).get(path.name)
     if export:
         message = f"{path} is not read as a request"

@@ -128,8 +128,7 @@ def _with_locked_torch(
         lock = next((lock for lock in held if lock.target == request.label), held[0])
         if lock.python:
             pythons = (lock.python, *request.request.preferred_pythons)
-            own = replace(request.request, preferred_pythons=pythons)
-            request = replace(request, request=own)
+            request = request.asking(preferred_pythons=pythons)
         if torch is not None:
             torch = _public(torch or lock.versions.get("torch", ""))
     if not torch:
@@ -164,7 +163,7 @@ def _resolve_live(
     family = requests[0].catalog.family
     misnamed = misnamed_releases(request.requirements, family, session)
     bounds = (*request.constraints, *misnamed)
-    live = [replace(one, pins=one.pins.within(*bounds)) for one in live]
+    live = [one.within(*bounds) for one in live]
     answer: list[Resolution] | Conflict
     try:
         if unreachable:

@@ -237,8 +237,7 @@ def _refused_by_machine(conflict: Conflict, request: LockRequest) -> Conflict:
     refusals = list[Rejected]()
     for specifier in required_torches(conflict.why):
         requirements = (f"torch{specifier}", *others)
-        required = replace(request.request, requirements=requirements)
-        outcome = replace(request, request=required).outcome
+        outcome = request.asking(requirements=requirements).outcome
         if isinstance(outcome, Plan):
             return conflict
         refusals.append(outcome)
@@ -283,7 +282,7 @@ def _newest_versions(
                 answer = _resolve_versions(newer, session)
             if isinstance(answer, Conflict):
                 if answer.error.code == FAMILY_UNLISTED and not has_companions:
-                    return answer.against(f"{name} {program.newest}")
+                    return answer
                 obstacles[name] = answer.why
                 break
             # What only the newer version requires may have nothing but pre-releases.

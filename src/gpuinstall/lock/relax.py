@@ -117,7 +117,7 @@ def relaxed_again(
 ) -> LockRequest:
     """Return a request as it was relaxed for a lock, in which the versions of ``packages`` gave way."""
     request = _with_requirements_of_folders(request, session)
-    return replace(request, request=_without_versions(request.request, packages))
+    return _without_versions(request, packages)
 
 
 def _with_requirements_of_folders(request: LockRequest, session: Session) -> LockRequest:
@@ -129,8 +129,8 @@ def _with_requirements_of_folders(request: LockRequest, session: Session) -> Loc
         if project:
             projects.append(project)
             requirements.update(dict.fromkeys(project.requirements))
-    own = replace(request.request, requirements=tuple(requirements))
-    return replace(request, request=own, folder_projects=tuple(projects))
+    request = request.asking(requirements=tuple(requirements))
+    return replace(request, folder_projects=tuple(projects))
 
 
 class _Terms(NamedTuple):
@@ -150,11 +150,7 @@ class _Terms(NamedTuple):
 
     def of(self, requests: Iterable[LockRequest], concessions: Concessions) -> list[LockRequest]:
         """Return requests without what is given up."""
-        relaxed = []
-        for request in requests:
-            own = _without_versions(request.request, concessions.dropped)
-            relaxed.append(replace(request, request=own))
-        return relaxed
+        return [_without_versions(request, concessions.dropped) for request in requests]
 
     def dated(self, session: Session, concessions: Concessions) -> Session:
         """Return the session whose sources show what there was at the date."""
@@ -190,23 +186,15 @@ def _read_terms(
     )
 
 
-def _without_versions(request: Request, packages: Collection[str]) -> Request:
+def _without_versions(request: LockRequest, packages: Collection[str]) -> LockRequest:
     """Return a request that leaves the versions of some packages open."""
     requirements = []
-    for text in request.requirements:
-        requirement = parse_requirement(text)
-        if requirement.name in packages and not requirement.url:
-            requirements.append(requirement.with_specifier(""))
-        else:
-            requirements.append(text)
-    constraints = [
-        text for text in request.constraints if parse_requirement(text).name not in packages
-    ]
-    return replace(
-        request,
-        requirements=tuple(requirements),
-        constraints=tuple(constraints),
-    )
+    for requirement in request.request.parsed:
+        is_open = requirement.name in packages and not requirement.url
+        requirements.append(requirement.with_specifier("") if is_open else requirement.text)
+    constraints = request.request.constraints
+    kept = [text for text in constraints if parse_requirement(text).name not in packages]
+    return request.asking(requirements=tuple(requirements), constraints=tuple(kept))
 
 
 def _nearest_request(requests: Sequence[LockRequest]) -> RelaxedRequest | None:
@@ -230,15 +218,12 @@ def _with_nearest_torch(
 ) -> list[LockRequest]:
     if nearest is None:
         return list(requests)
-    relaxed = []
-    for request in requests:
-        own = replace(
-            request.request,
-            requirements=nearest.request.requirements,
-            constraints=nearest.request.constraints,
-        )
-        relaxed.append(replace(request, request=own))
-    return relaxed
+    nearest_requirements = nearest.request.requirements
+    constraints = nearest.request.constraints
+    return [
+        request.asking(requirements=nearest_requirements, constraints=constraints)
+        for request in requests
+    ]
 
 
 def _goes_with_torch(requests: Sequence[LockRequest], session: Session) -> frozenset[str]:
@@ -246,10 +231,7 @@ def _goes_with_torch(requests: Sequence[LockRequest], session: Session) -> froze
     catalog = requests[0].catalog
     requirements = requests[0].request.requirements
     family = [text for text in requirements if parse_requirement(text).name in catalog.family]
-    alone = []
-    for request in requests:
-        own = replace(request.request, requirements=tuple(family), constraints=())
-        alone.append(replace(request, request=own))
+    alone = [one.asking(requirements=tuple(family), constraints=()) for one in requests]
     answer = _attempt(alone, session)
     names = set(catalog.family.union(load_extensions().rows))
     for resolution in () if isinstance(answer, Conflict) else answer:
@@ -259,10 +241,7 @@ def _goes_with_torch(requests: Sequence[LockRequest], session: Session) -> froze
 
 def _attempt(requests: Sequence[LockRequest], session: Session) -> list[Resolution] | Conflict:
     """Resolve; a package that cannot be built is a conflict too, for it may have wheels in another version."""
-    within = []
-    for request in requests:
-        pins = request.pins.within(*request.request.constraints)
-        within.append(replace(request, pins=pins))
+    within = [request.within(*request.request.constraints) for request in requests]
     try:
         return search_locks(within, session)
     except InstallationError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.backend import known_backend
 from gpuinstall.base.errors import NoBuildError
@@ -100,15 +100,20 @@ class LockRequest:
         tags = [Target.parse(lock.target).backend for lock in locks if lock.is_ours]
         if self.request.backend or not tags:
             return self
-        request = replace(self.request, allowed_backends=tuple(tags))
-        narrowed = replace(self, request=request)
+        narrowed = self.asking(allowed_backends=tuple(tags))
         return narrowed if isinstance(narrowed.outcome, Plan) else self
 
     def with_torch(self, torch: str) -> LockRequest:
         """Return the same, asking for one version of torch."""
-        requirements = pin_torch(self.request.requirements, torch)
-        request = replace(self.request, requirements=requirements)
-        return replace(self, request=request)
+        return self.asking(requirements=pin_torch(self.request.requirements, torch))
+
+    def asking(self, **changes: Any) -> LockRequest:
+        """Return the same with another request: ``changes`` are to the fields of it."""
+        return replace(self, request=replace(self.request, **changes))
+
+    def within(self, *bounds: str) -> LockRequest:
+        """Return the same with further constraints on the packages that turn up."""
+        return replace(self, pins=self.pins.within(*bounds))
 
     @property
     def label(self) -> str:
@@ -137,21 +142,11 @@ class LockRequest:
             request = replace(request, python=self.python)
         catalog = self.catalog
         for machine in self.serves:
-            plan = choose(
-                machine,
-                request,
-                catalog,
-                self.program_constraints,
-            )
+            plan = choose(machine, request, catalog, self.program_constraints)
             if isinstance(plan, Rejected):
                 return plan
             catalog = catalog.only(*plan.runnable)
-        return choose(
-            self.machine,
-            request,
-            catalog,
-            self.program_constraints,
-        )
+        return choose(self.machine, request, catalog, self.program_constraints)
 
     @property
     def plan(self) -> Plan:

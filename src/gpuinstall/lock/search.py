@@ -220,9 +220,7 @@ class _Search:
         for decision in self._in_force:
             chosen = decision.chosen
             if chosen.constraint:
-                for position, request in enumerate(requests):
-                    pins = request.pins.within(chosen.constraint)
-                    requests[position] = replace(request, pins=pins)
+                requests = [request.within(chosen.constraint) for request in requests]
             request = requests[decision.target]
             files = dict(request.files)
             if chosen.file:

@@ -122,17 +122,6 @@ class Conflict(NamedTuple):
             return self.error.message
         return self.error.why or self.error.message
 
-    def against(self, package: str) -> Conflict:
-        """Return the same as what stands against a package."""
-        kind = type(self.error)
-        error = kind(
-            self.error.code,
-            f"{package} is unavailable: {self.error.message}",
-            why=self.error.why,
-            hint=self.error.hint,
-        )
-        return Conflict(error)
-
 
 def unwrapped(message: str) -> str:
     """Return uv's message on one line: it breaks lines anywhere, also within the name of a package at an address."""

@@ -118,16 +118,6 @@ def test_the_first_file_that_asks_for_something_is_the_request_of_the_folder(
     assert (str(declared), declared.whole.requirements) == (line, requirements)
 
 
-def test_other_files_of_requirements_are_named(tmp_path):
-    files = ("requirements__txt", "requirements-dev__txt", "environment__yml", "notes__txt")
-    write(tmp_path, pyproject__toml=PROJECT, **dict.fromkeys(files, "rich\n"))
-    others = ("environment.yml", "requirements-dev.txt", "requirements.txt")
-    assert read_declaration(tmp_path).other_files == others
-    assert read_declaration(tmp_path, ["torch"]).other_files == others
-    (tmp_path / "pyproject.toml").unlink()
-    assert read_declaration(tmp_path).other_files == others[:2]
-
-
 def test_a_project_and_the_file_beside_it_are_recorded_apart(tmp_path):
     declared = read_declaration(write(tmp_path, setup__py="", requirements__txt="rich\n"))
     assert declared.files == {"requirements.txt": ("rich",), "setup.py": ("-e .",)}
@@ -207,8 +197,6 @@ def test_a_project_is_read_as_a_list_of_requirements(tmp_path):
     [
         ("pyproject.toml", "[project", "is malformed"),
         ("all.toml", 'lock-version = "1.0"', "line 1: "),
-        ("pylock.cu126.toml", 'lock-version = "1.0"', "is a lock, not a list of requirements"),
-        ("uv.lock", "version = 1", "is a lock, not a list of requirements"),
         ("Pipfile.lock", "{}", "is not read as a request"),
     ],
 )

@@ -12,9 +12,8 @@ from gpuinstall.base.text import some
 from gpuinstall.lock.declaration import changed_inputs, command_again
 from gpuinstall.lock.document import lock_of
 from gpuinstall.lock.fit import fit, read_locks
-from gpuinstall.lock.lock import Lock, unknown_hash, version_conflicts
+from gpuinstall.lock.lock import Lock, Record, unknown_hash, version_conflicts
 from gpuinstall.lock.making import resolve_locks
-from gpuinstall.lock.record import Record
 from gpuinstall.lock.request import LockRequest, machine_for_target
 from gpuinstall.lock.target import Target
 

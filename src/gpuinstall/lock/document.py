@@ -17,8 +17,7 @@ from gpuinstall.base import uv
 from gpuinstall.base.errors import InternalError
 from gpuinstall.catalog.narrowing import glibc_floor
 from gpuinstall.lock.fetch import fetch_missing
-from gpuinstall.lock.lock import Lock, LockedFile, parse, render, sealed, unknown_hash
-from gpuinstall.lock.record import Record
+from gpuinstall.lock.lock import Lock, LockedFile, Record, parse, render, sealed, unknown_hash
 from gpuinstall.lock.target import GLIBC, minor
 from gpuinstall.lock.transfer import Transfer, cache_words
 from gpuinstall.machine.vendors import rules_for

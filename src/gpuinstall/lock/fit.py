@@ -16,8 +16,7 @@ from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
 from gpuinstall.lock.declaration import locks_in
-from gpuinstall.lock.lock import Lock, LockedFile, read_lock
-from gpuinstall.lock.record import Record
+from gpuinstall.lock.lock import Lock, LockedFile, Record, read_lock
 from gpuinstall.lock.target import GLIBC, Target
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan import Plan, Rejected, choose

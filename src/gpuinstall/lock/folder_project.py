@@ -14,14 +14,14 @@ from gpuinstall.base.files import parse_toml, read_raw
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.lock.declaration import PROJECT_FILES
-from gpuinstall.lock.record import BUILD_FILES
+from gpuinstall.lock.lock import BUILD_FILES
 from gpuinstall.sources.requirements_file import PROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpuinstall.base.requirement import ParsedRequirement
-    from gpuinstall.lock.record import Record
+    from gpuinstall.lock.lock import Record
 
 
 class FolderProject(NamedTuple):

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuinstall.lock.declaration import Declaration
-    from gpuinstall.lock.lock import Lock
-    from gpuinstall.lock.record import Record
+    from gpuinstall.lock.lock import Lock, Record
 
     LinesByFile = Mapping[str, tuple[str, ...]]
 
@@ -156,8 +155,7 @@ def _joined(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 def _records(path: Path) -> list[Record]:
     """Return what one lock was made from, of one in conflict both sides; of a damaged one, what its text still says."""
-    from gpuinstall.lock.lock import parse, sides
-    from gpuinstall.lock.record import Record
+    from gpuinstall.lock.lock import Record, parse, sides
 
     try:
         text = read_document(path, path.parent)

@@ -11,8 +11,8 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.text import some
 from gpuinstall.lock.live import live_requests
+from gpuinstall.lock.lock import Record
 from gpuinstall.lock.programs import misnamed_releases, names_programs
-from gpuinstall.lock.record import Record
 from gpuinstall.lock.request import LockRequest, VersionPins, agree_on_torch
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan import Rejected

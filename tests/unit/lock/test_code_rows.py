@@ -1,6 +1,6 @@
 """Which wheels of a lock are read."""
 
-from gpuinstall.lock.code_rows import installed_wheels
+from gpuinstall.lock.code_check import installed_wheels
 from gpuinstall.lock.target import Target
 from tests.unit.lock.wheels_here import listed
 

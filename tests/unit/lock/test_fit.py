@@ -8,8 +8,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.lock.document import document
 from gpuinstall.lock.fit import Fit, best, fit
-from gpuinstall.lock.lock import parse, render
-from gpuinstall.lock.record import Record
+from gpuinstall.lock.lock import Record, parse, render
 from gpuinstall.lock.target import Target
 from tests.frozen import frozen_catalog
 

@@ -126,12 +126,10 @@ def lock_of(
 def _with_archives(resolution: Resolution) -> dict[str, Any]:
     """Return what was resolved, with files as archives that pip takes by their address alone."""
     files = resolution.request.files
-    packages = []
-    for package in resolution.document["packages"]:
-        entry = dict(package)
-        if any(wheel.by_address for wheel in files.get(entry["name"], ())):
-            entry["archive"] = entry.pop("wheels")[0]
-        packages.append(entry)
+    packages = [dict(package) for package in resolution.document["packages"]]
+    for package in packages:
+        if any(wheel.by_address for wheel in files.get(package["name"], ())):
+            package["archive"] = package.pop("wheels")[0]
     return {**resolution.document, "packages": packages}
 
 
@@ -166,11 +164,8 @@ def record_of(resolution: Resolution, request: Request) -> Record:
     floors = dict(rules_for(machine, catalog, {build.backend.kind}).floors(build))
     if resolution.target.os == "linux":
         floors["glibc"] = _glibc_floor(resolution)
-    unhashed = [
-        package["name"]
-        for package in resolution.document["packages"]
-        if "directory" in package or "vcs" in package
-    ]
+    packages = resolution.document["packages"]
+    unhashed = [one["name"] for one in packages if "directory" in one or "vcs" in one]
     return replace(
         Record.of(request),
         torch=str(build.torch),
@@ -202,29 +197,21 @@ def _package(
     folder: Path,
 ) -> dict[str, Any]:
     """Return one package: its files with their hashes, or the folder or commit that no hash pins."""
-    keys = ("name", "version", "marker", "index")
+    keys = ("name", "version", "marker", "index", "vcs")
     entry = {key: package[key] for key in keys if key in package}
-    for kind in ("wheels", "sdist", "archive", "directory", "vcs"):
-        if not package.get(kind):
-            continue
-        match kind:
-            case "wheels":
-                entry[kind] = [_file(wheel, hashes, folder) for wheel in package[kind]]
-            case "sdist" | "archive":
-                entry[kind] = _file(package[kind], hashes, folder)
-            case "directory":
-                entry[kind] = {**package[kind], "path": _path(package[kind]["path"], folder)}
-            case "vcs":
-                entry[kind] = package[kind]
-        break
+    if package.get("wheels"):
+        entry["wheels"] = [_file(wheel, hashes, folder) for wheel in package["wheels"]]
+        return entry
+    for kind in ("sdist", "archive"):
+        if kind in package:
+            entry[kind] = _file(package[kind], hashes, folder)
+    if "directory" in package:
+        directory = package["directory"]
+        entry["directory"] = {**directory, "path": _path(directory["path"], folder)}
     return entry
 
 
-def _file(
-    entry: _Table,
-    hashes: _Hashes,
-    folder: Path,
-) -> dict[str, Any]:
+def _file(entry: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any]:
     address = entry.get("url") or Path(entry["path"]).as_uri()
     if address not in hashes:
         raise InternalError("hash-missing", f"{address} has no hash")

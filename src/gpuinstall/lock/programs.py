@@ -58,10 +58,7 @@ class ListedProgram(NamedTuple):
 
     def is_newer_than(self, version: str) -> bool:
         """Whether there is a newer release."""
-        if self.newest is None:
-            return False
-        public = version.partition("+")[0]
-        return self.newest > Version(public)
+        return self.newest is not None and self.newest > Version(Version(version).public)
 
 
 def names_programs(requirements: Iterable[str]) -> bool:

@@ -11,8 +11,6 @@ from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog.listing import family_wheels, index_names
 from gpuinstall.environments.guard import FamilyMember
 from gpuinstall.lock.binding import fitting
-from gpuinstall.lock.fetch import known_hashes
-from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.target import Target
 from gpuinstall.plan.companions import PAIRED, Companions
 
@@ -49,23 +47,17 @@ def members_beside(
         if on_index and not sources.find_links:
             listed &= on_index
 
-    def wheel_of(name: str) -> Wheel | None:
+    def member(name: str) -> FamilyMember:
+        wheel = None
         with suppress(InstallationError):
             if name in listed:
-                return _newest(name, family_wheels(sources, client, backend, name), fit, catalog)
-        return None
+                wheels = family_wheels(sources, client, backend, name)
+                wheel = _newest(name, wheels, fit, catalog)
+        if wheel is None:
+            return FamilyMember(name)
+        return FamilyMember(name, str(wheel.version), wheel.url, wheel.sha256)
 
-    wheels = dict(zip(names, side_by_side(wheel_of, names), strict=True))
-    files = [
-        LockedFile(wheel.package, wheel.url, wheel.sha256) for wheel in wheels.values() if wheel
-    ]
-    hashes = known_hashes(files, session).known
-    return tuple(
-        FamilyMember(name, str(wheel.version), wheel.url, hashes.get(wheel.url))
-        if wheel
-        else FamilyMember(name)
-        for name, wheel in wheels.items()
-    )
+    return tuple(side_by_side(member, names))
 
 
 def _newest(

@@ -23,7 +23,7 @@ from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.values import Choice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from packaging.markers import Environment
@@ -333,8 +333,7 @@ def _not_held(
     missing = []
     for requirement in request.parsed:
         is_needed = requirement.marker is None or requirement.marker.evaluate(environment)
-        is_there = requirement.name in installed and _holds(lock, requirement)
-        if is_needed and not is_there:
+        if is_needed and not _holds(lock, requirement, installed):
             missing.append(requirement)
     if lock.is_ours:
         # A marker in a lock of ours was written into it, and keeps its package out.
@@ -348,15 +347,15 @@ def _not_held(
     return Reason(OTHER_REQUEST, f"it lacks {', '.join(texts)}") if texts else None
 
 
-def _holds(lock: Lock, requirement: ParsedRequirement) -> bool:
+def _holds(lock: Lock, requirement: ParsedRequirement, installed: Collection[str]) -> bool:
     """Whether a lock has what is requested; an address if the lock was made from it."""
     if requirement.url:
         return requirement.text in lock.record.inputs
-    specifier = requirement.specifier
-    version = lock.versions.get(requirement.name)
-    if version is None:
-        return requirement.name in lock.addresses and specifier is None
-    return specifier is None or specifier.contains(version, prereleases=True)
+    name, specifier = requirement.name, requirement.specifier
+    if name not in installed or specifier is None:
+        return name in installed
+    version = lock.versions.get(name)
+    return version is not None and specifier.contains(version, prereleases=True)
 
 
 def _target_of(machine: Machine) -> Target:

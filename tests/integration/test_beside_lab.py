@@ -56,8 +56,7 @@ def test_a_torch_that_was_replaced_is_seen_by_every_command_and_brought_back_by_
     before, lock = packages(workshop), workshop.lock("pylock.cu126.toml")
     assert callable(by)
     by(workshop, "install", "torch==2.15.0", "cowsay")
-    name = "uv" if by is by_uv else "pip"
-    change = f"torch is 2.15.0, installed by {name}, instead of 2.13.0+cu126; 3 more packages were changed"
+    change = "torch is 2.15.0 instead of 2.13.0+cu126"
 
     refused = workshop.run("run", "python", "-c", "print('it ran')")
     assert (refused.status, refused.out) == (6, "")

@@ -41,7 +41,7 @@ def test_a_package_comes_and_goes_beside_the_proven_torch(workshop, tmp_path, mo
     fail(monkeypatch, tmp_path, "matmul-float32", "it went wrong")
 
     rehearsed = workshop.run("install", "cowsay", "--dry-run").out
-    assert re.search(r"Download +\d+ kB to .*, \d+ kB for \.venv", rehearsed), (
+    assert re.search(r"Download +\d+ kB, \d+ kB in .*/uv ", rehearsed), (
         "torch is linked, and takes no space"
     )
     added = workshop.run("install", "cowsay", "ipykernel")

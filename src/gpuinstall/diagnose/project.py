@@ -145,7 +145,7 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
     versions = {package.name: package.version for package in packages if package.name != "pip"}
     locked = {name: versions.get(name, "") for name in lock.names} | lock.versions
     why = "pip, uv or another program changed it"
-    build = changed_build(evidence.venv, versions, locked, evidence.catalog.is_tied)
+    build = changed_build(versions, locked, evidence.catalog.is_tied)
     if build:
         fix = Advice(OURS, ("sync", "--venv", str(evidence.venv)), folder)
         yield evidence.fault(

@@ -183,15 +183,13 @@ def _is_same(installed: str, locked: str) -> bool:
 
 
 def changed_build(
-    venv: Path,
     installed: Mapping[str, str],
     locked: Mapping[str, str],
     is_tied: Callable[[str], bool],
 ) -> str:
-    """Return how torch, or what comes with its build, is not what was locked, and by whom; empty if it is.
+    """Return how torch, or what comes with its build, is not what was locked; empty if it is.
 
     Args:
-        venv: The environment.
         installed: The versions of its packages, without the pip that every environment has.
         locked: Those in its lock.
         is_tied: Whether the build of torch decides the version of a package.
@@ -203,18 +201,9 @@ def changed_build(
     if not tied:
         return ""
     first = "torch" if "torch" in tied else tied[0]
-    text = f"{first} {locked[first]} is missing"
-    if installed.get(first):
-        by = ""
-        for package in packages_called({first}, venv):
-            if package.installer:
-                by = f", installed by {package.installer},"
-        text = f"{first} is {installed[first]}{by} instead of {locked[first]}"
-    others = len(changed) - 1
-    if others:
-        packages = "package was" if others == 1 else "packages were"
-        text += f"; {others} more {packages} changed"
-    return text
+    if first not in installed:
+        return f"{first} {locked[first]} is missing"
+    return f"{first} is {installed[first]} instead of {locked[first]}"
 
 
 def damaged_torch(venv: Path) -> str:

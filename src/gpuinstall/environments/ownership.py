@@ -7,27 +7,32 @@ command of gpuinstall deletes it.
 
 from __future__ import annotations
 
-import filecmp
-import json
+import base64
+import hashlib
 import os
+import posixpath
+import re
+from collections import defaultdict
 from contextlib import suppress
+from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuinstall.base.environment_paths import packages_folders
-from gpuinstall.base.files import read_document
-from gpuinstall.base.location import file_path
+from gpuinstall.base.files import open_regular, read_document
 from gpuinstall.base.regex import regex
-from gpuinstall.environments.environment import NAME, added_packages, packages_called, read_marker
+from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
-from gpuinstall.environments.packages import file_size, read_packages
+from gpuinstall.environments.packages import file_size, read_packages, written_files
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from gpuinstall.environments.packages import InstalledPackage, RecordedFile
 
 _COMMAND = regex(r"(bin|Scripts)/[^/]+")
-_COMPILED = regex(r"(?P<folder>.*/)?__pycache__/(?P<module>[^/.]+)\.[^/]+\.(pyc|nbi|nbc)")
+_COMPILED = regex(r"(.*/)?__pycache__/[^/]+\.(pyc|nbi|nbc)")
 """What Python and Numba compile of a module, beside it."""
 
 MADE_FILES = (
@@ -58,98 +63,42 @@ def user_paths(folder: Path) -> tuple[str, ...]:
     """
     paths = list(_list_paths(folder))
     owned = _owned_paths(folder, paths) if is_environment(folder) else ()
-    return topmost_paths(paths, owned)
+    return tuple(sorted(set(_topmost(paths, owned))))
 
 
-def left_paths(folder: Path, venv: Path) -> tuple[str, ...]:
-    """Return the user's own files and folders in an environment that the one in its place lacks.
-
-    An edited ``pip.conf`` is carried over; it would be kept once more with every change.
-    """
-    users = user_paths(folder)
-    return tuple(path for path in users if not _is_carried(path, folder, venv))
-
-
-def _is_carried(
-    path: str,
-    folder: Path,
-    venv: Path,
-) -> bool:
-    if path not in GUARD_FILES or (folder / path).is_symlink():
-        return False
-    with suppress(OSError):
-        return filecmp.cmp(folder / path, venv / path, shallow=False)
-    return False
-
-
-def topmost_paths(
-    paths: Iterable[str],
-    owned: Collection[str],
-) -> tuple[str, ...]:
-    """Return the paths that are not ``owned``, each as high as nothing owned is below it."""
-    shared_folders = enclosing_folders(owned)
-    found = set[str]()
+def _topmost(paths: Iterable[str], owned: Collection[str]) -> Iterator[str]:
+    """Yield the paths that are not ``owned``, each as high as nothing owned is below it."""
+    shared_folders = {""}
+    for path in owned:
+        folder = path.rpartition("/")[0]
+        while folder not in shared_folders:
+            shared_folders.add(folder)
+            folder = folder.rpartition("/")[0]
     for path in paths:
         if path in owned:
             continue
         highest = path
-        folder = highest.rpartition("/")[0]
-        while folder not in shared_folders:
+        while (folder := highest.rpartition("/")[0]) not in shared_folders:
             highest = folder
-            folder = highest.rpartition("/")[0]
-        found.add(highest)
-    return tuple(sorted(found))
+        yield highest
 
 
-def enclosing_folders(paths: Iterable[str]) -> set[str]:
-    """Return the folders that these paths lie in, at any depth; the outermost is an empty path."""
-    folders = {""}
-    for path in paths:
-        folder = path.rpartition("/")[0]
-        while folder not in folders:
-            folders.add(folder)
-            folder = folder.rpartition("/")[0]
-    return folders
-
-
-def recorded_paths(venv: Path, folders: Iterable[Path]) -> set[str]:
-    """Return the files in an environment that the packages in ``folders`` recorded, by their paths in it."""
-    root = venv.resolve()
+def recorded_paths(root: Path, folders: Iterable[Path]) -> set[str]:
+    """Return the files in an environment that the packages in ``folders`` recorded, by their paths below ``root``."""
     recorded = set[str]()
     for package in read_packages(folders):
-        site = package.record.parent.resolve()
+        site = package.record.parent
         if not site.is_relative_to(root):
             continue
         base = site.relative_to(root).as_posix()
-        for file in package.recorded:
-            path = f"{base}/{file.path}"
-            if ".." not in path:
-                recorded.add(path)
-                continue
-            path = os.path.normpath(path).replace(os.sep, "/")
+        for path, row in written_files(package, root).items():
             # Outside the folder of the packages a RECORD could name a file of the user's. Installers
             # write the size of what they put there, virtualenv alone not that of its commands.
-            is_command = not file.size and _COMMAND.fullmatch(path)
+            is_command = not row.size and _COMMAND.fullmatch(path)
             is_below = path.startswith(f"{base}/")
-            if is_below or is_command or file_size(root / path) == file.size:
+            if is_below or is_command or file_size(root / path) == row.size:
                 recorded.add(path)
     return recorded
-
-
-def only_copies(venv: Path) -> tuple[str, ...]:
-    """Return those of the added packages that came from a file or a folder which is gone."""
-    added = {text.partition(" ")[0]: text for text in added_packages(venv)}
-    packages = packages_called(added, venv)
-    return tuple(added[one.name] for one in packages if _is_source_gone(one.record))
-
-
-def _is_source_gone(record: Path) -> bool:
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        origin = json.loads(read_document(record / "direct_url.json", record))
-        address = urlsplit(origin["url"])
-        path = file_path(address.path)
-        return address.scheme == "file" and not os.path.lexists(path)
-    return False
 
 
 def _list_paths(folder: Path) -> Iterator[str]:
@@ -170,20 +119,12 @@ def _list_paths(folder: Path) -> Iterator[str]:
 
 
 def _owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
-    """Return the paths that an installer, the making of the environment, or gpuinstall wrote."""
-    recorded = recorded_paths(venv, packages_folders(venv))
-    own_files = _own_files(venv)
+    """Return the paths that an installer, Python, the making of the environment, or gpuinstall wrote."""
+    known = recorded_paths(venv, packages_folders(venv)) | _own_files(venv)
     owned = set[str]()
-    compiled_files = []
     for path in paths:
-        if path in recorded or path in own_files or _MADE.fullmatch(path):
+        if path in known or _MADE.fullmatch(path) or _COMPILED.fullmatch(path):
             owned.add(path)
-        elif compiled := _COMPILED.fullmatch(path):
-            compiled_files.append(compiled)
-    for compiled in compiled_files:
-        folder = compiled["folder"] or ""
-        if f"{folder}{compiled['module']}.py" in owned:
-            owned.add(compiled[0])
     return owned
 
 
@@ -197,3 +138,215 @@ def _own_files(venv: Path) -> set[str]:
         if _IGNORE_ALL.fullmatch(read_document(venv / ".gitignore", venv)):
             own.add(".gitignore")
     return own
+
+
+_OF_THE_ENVIRONMENT = regex(
+    rf"{MADE_FILES}|gpuinstall\.json|pip\.(conf|ini)|constraints\.txt|pylock\.[^/]*toml",
+    re.IGNORECASE,
+)
+"""What the environment's making writes, and we."""
+_RECORD = regex(r"[^/]+\.(dist-info|egg-info|egg-link)")
+_SHIPPED_BY_MISTAKE = regex(
+    r"(tests?|docs?|examples?|benchmarks|scripts|tools)/.*|[^/]+\.(md|rst|txt)|LICENSE.*"
+)
+_TOOLS = {
+    "pip": "pip",
+    "setuptools": "setuptools",
+    "pkg_resources": "setuptools",
+    "_distutils_hack": "setuptools",
+    "uv": "uv",
+    "gpuinstall": "gpuinstall",
+}
+"""Modules of the tools that install, whether they are in the environment or come later, with their packages."""
+
+
+WrittenFiles: TypeAlias = "Mapping[str, RecordedFile]"
+"""What a package has written, by the path below the environment."""
+
+
+class WriteFault(NamedTuple):
+    """Packages that have written where they may not."""
+
+    packages: tuple[InstalledPackage, ...]
+    """Of several that write the same files, the one to do without comes first."""
+    message: str
+    is_refused: bool = True
+    """Whether they may not be installed; else they are as pip installs them, which lets the last one win."""
+
+
+def write_faults(
+    packages: Sequence[InstalledPackage],
+    changed: Collection[str],
+    root: Path,
+    *,
+    family: Collection[str],
+    is_tied: Callable[[str], bool],
+) -> Iterator[WriteFault]:
+    """Yield what packages have written where they may not.
+
+    Args:
+        packages: All packages of the environment.
+        changed: The names of those that are new: the others were looked at when they were.
+        root: The environment.
+        family: The packages of torch's index, into whose modules nothing else may write.
+        is_tied: Says of a name whether it belongs to torch's build: the family, and what it loads.
+    """
+    modules = _TOOLS | _modules_of(family, packages)
+    written = {package: written_files(package, root) for package in packages}
+    new = set[str]()
+    misplaced = set[str]()
+    for package, files in written.items():
+        if package.name not in changed:
+            continue
+        for path, row in files.items():
+            message = _misplaced(package, path, row) or _intruding(package, path, modules, family)
+            if message:
+                yield WriteFault((package,), message)
+                misplaced.add(path)
+        new |= files.keys()
+    shared: dict[tuple[InstalledPackage, ...], list[str]] = defaultdict(list)
+    for path in sorted((new - misplaced) & _paths_of_several(written)):
+        sharing = {package: files[path] for package, files in written.items() if path in files}
+        if _differ(sharing.values(), root / path):
+            shared[tuple(sharing)].append(path)
+    for group, paths in shared.items():
+        *names, last = [f"{package.name} {package.version}" for package in group]
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        module = _top_name(paths[0]).replace("_", "-").lower()
+        # The owner of the module comes last.
+        owner_last = sorted(group, key=lambda one: is_tied(one.name) or one.name == module)
+        sharing_files = {package: written[package] for package in group}
+        is_refused = _is_refused(sharing_files, paths, is_tied)
+        yield WriteFault(
+            tuple(owner_last),
+            f"{', '.join(names)} and {last} write {paths[0]}{more}, with different contents",
+            is_refused,
+        )
+
+
+def _paths_of_several(written: Mapping[InstalledPackage, WrittenFiles]) -> set[str]:
+    """Return the paths that more than one package has written."""
+    seen = set[str]()
+    again = set[str]()
+    for files in written.values():
+        again |= seen & files.keys()
+        seen |= files.keys()
+    return again
+
+
+def _import_path(path: str) -> str:
+    """Return a path below the folder of the packages, however it gets there; empty for scripts and data."""
+    folder, _, below = path.partition("-packages/")
+    return below if folder.endswith(("/site", "/dist")) else ""
+
+
+def _top_name(path: str) -> str:
+    """Return the name in the folder of the packages of what a file lies in, or of itself; empty for scripts and data."""
+    return _import_path(path).partition("/")[0]
+
+
+def _are_forms_of_one_thing(one: WrittenFiles, other: WrittenFiles) -> bool:
+    """Whether one package writes most of the modules of another.
+
+    opencv-python and its headless form replace each other as a whole, which pip and uv allow and projects live with.
+    """
+    modules = {path for path in one if _import_path(path) and not _is_record(path)}
+    others = {path for path in other if _import_path(path) and not _is_record(path)}
+    return len(modules & others) * 2 >= max(len(modules), len(others))
+
+
+def _is_refused(
+    sharing: Mapping[InstalledPackage, WrittenFiles],
+    paths: Sequence[str],
+    is_tied: Callable[[str], bool],
+) -> bool:
+    """Whether packages that write the same files may not be installed together."""
+    tied = [is_tied(package.name) for package in sharing]
+    if any(tied):
+        # The parts of CUDA come from one source and share folders.
+        return not all(tied)
+    if any(package.name in _TOOLS.values() for package in sharing):
+        return True
+    if all(_are_forms_of_one_thing(*pair) for pair in combinations(sharing.values(), 2)):
+        return False
+    return not all(_is_untidy(path) for path in paths)
+
+
+def _is_record(path: str) -> bool:
+    """Whether a file belongs to the record of a package, which no two packages share."""
+    return _RECORD.fullmatch(_top_name(path)) is not None
+
+
+def _is_untidy(path: str) -> bool:
+    """Whether a file is a script, data, or one that many packages ship unasked."""
+    import_path = _import_path(path)
+    return not import_path or _SHIPPED_BY_MISTAKE.fullmatch(import_path) is not None
+
+
+def _modules_of(
+    family: Collection[str],
+    packages: Sequence[InstalledPackage],
+) -> dict[str, str]:
+    """Return the modules of torch's family in an environment, each with its package."""
+    modules: dict[str, str] = {}
+    for package in packages:
+        if package.name not in family:
+            continue
+        for file in package.files:
+            folder, _, name = file.path.rpartition("/")
+            if name == "__init__.py" and "/" not in folder:
+                modules[folder.lower()] = package.name
+    return modules
+
+
+def _intruding(
+    package: InstalledPackage,
+    path: str,
+    modules: Mapping[str, str],
+    family: Collection[str],
+) -> str | None:
+    """Return that a file lies in a module of torch's family, or of a tool that installs; None if it does not.
+
+    Other packages share folders in good faith: ``nvidia``, ``google``, ``airflow`` and ``mlflow``.
+    """
+    # "torchvision.libs" is torchvision's, "pip.py" would be imported as pip; some file systems ignore case.
+    module = _top_name(path).partition(".")[0].lower()
+    owner = modules.get(module)
+    if owner is None or package.name == owner:
+        return None
+    if package.name in family and owner in family:
+        return None
+    return f"{package.name} {package.version} writes {path}, a file of a module of {owner}"
+
+
+def _misplaced(
+    package: InstalledPackage,
+    path: str,
+    row: RecordedFile,
+) -> str | None:
+    """Return where a file lies that no package may write; None if it may."""
+    name = f"{package.name} {package.version}"
+    if path.startswith("../") or posixpath.isabs(path) or ":" in path:
+        return f"{name} names {row.path}, which is outside the environment, as a file of its own"
+    if _OF_THE_ENVIRONMENT.fullmatch(path):
+        return f"{name} writes {path}, a file of the environment itself"
+    if _is_record(path) and _top_name(path) != package.record.name:
+        return f"{name} writes {_import_path(path)}, the record of another package"
+    return None
+
+
+def _differ(rows: Collection[RecordedFile], path: Path) -> bool:
+    """Whether one of the packages has recorded other bytes for a file than those that lie there."""
+    try:
+        with open_regular(path) as file:
+            content = file.read()
+    except OSError:
+        return False
+    sha256 = hashlib.sha256(content).digest()
+    digest = base64.urlsafe_b64encode(sha256).decode().rstrip("=")
+    for row in rows:
+        if row.digest and row.digest != digest:
+            return True
+        if not row.digest and row.size != len(content):
+            return True
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from contextlib import suppress
 from functools import cache, cached_property
@@ -13,7 +14,7 @@ from gpuinstall.base.regex import regex
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
     from packaging.requirements import Requirement
@@ -54,7 +55,7 @@ class InstalledPackage:
     @cached_property
     def files(self) -> tuple[RecordedFile, ...]:
         """What the installation recorded, without what lies outside the folder of the packages (scripts)."""
-        return parse_record(self.record_text)
+        return tuple(row for row in self.recorded if not _OUTSIDE.match(row.path))
 
     @cached_property
     def entry_points(self) -> str:
@@ -87,12 +88,6 @@ class InstalledPackage:
         """Whether it came from a folder, a repository or a file, so that no index need have its version (PEP 610)."""
         return (self.record / "direct_url.json").is_file()
 
-    @property
-    def installer(self) -> str:
-        """The program that installed it, as it recorded: pip, uv, conda; empty if it did not."""
-        name = _text(self.record / "INSTALLER").strip()
-        return name if _NAME.fullmatch(name) else ""
-
     @cached_property
     def requires(self) -> tuple[Requirement, ...]:
         """What it requires by its metadata, extras and other systems included."""
@@ -124,23 +119,15 @@ def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
 
 
 def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage, ...]:
-    """Return the packages that bring all others with them: those that none requires, and one of each circle.
+    """Return the packages that no other requires.
 
     What is required with an extra alone does not count: a package may be required without its extra.
     """
-    by_name = {package.name: package for package in packages}
-    required = {name: required_names(package) for name, package in by_name.items()}
-    required_by_others = set[str]()
-    for name, others in required.items():
-        required_by_others |= others - {name}
-    top = []
-    reached = set[str]()
-    # Those that none requires come first; of the rest, what they have not reached is in a circle.
-    for name in sorted(by_name, key=required_by_others.__contains__):
-        if name not in reached:
-            top.append(name)
-            reached |= _reached(name, required)
-    return tuple(by_name[name] for name in sorted(top))
+    packages = tuple(packages)
+    required = set[str]()
+    for package in packages:
+        required |= required_names(package) - {package.name}
+    return tuple(package for package in packages if package.name not in required)
 
 
 def required_names(package: InstalledPackage) -> frozenset[str]:
@@ -155,56 +142,31 @@ def required_names(package: InstalledPackage) -> frozenset[str]:
     )
 
 
-def _reached(
-    package: str,
-    required: Mapping[str, frozenset[str]],
-) -> set[str]:
-    """Return a package and all that it requires, directly or not."""
-    reached = set[str]()
-    waiting = [package]
-    while waiting:
-        name = waiting.pop()
-        if name not in reached:
-            reached.add(name)
-            waiting.extend(required.get(name, ()))
-    return reached
+def written_files(package: InstalledPackage, root: Path) -> dict[str, RecordedFile]:
+    """Return the files that a package's record names, by their paths below ``root``, the environment."""
+    folder = package.record.parent.relative_to(root).as_posix()
+    files = {}
+    for row in package.recorded:
+        path = row.path.replace(os.sep, "/")
+        if "../" in path or "//" in path or "./" in path:
+            path = posixpath.normpath(posixpath.join(folder, path))
+        elif not path.startswith("/"):
+            path = f"{folder}/{path}"
+        files[path] = row
+    return files
 
 
 # A change reads the same RECORD in the environment before, in the new one and in the one that goes.
 @cache
-def parse_record(text: str) -> tuple[RecordedFile, ...]:
-    """Read the rows of a RECORD that lie in the folder of the packages; up to the first that is malformed."""
-    rows = _read_rows(text)
-    return tuple(row for row in rows if not _OUTSIDE.match(row.path))
-
-
-def _unquoted_rows(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the rows of a table in which some values are quoted; up to the first that is malformed."""
-    import csv
-
-    with suppress(csv.Error):
-        yield from csv.reader(lines)
-
-
-@cache
 def _read_rows(text: str) -> tuple[RecordedFile, ...]:
     """Read the rows of a RECORD, scripts and data beside the packages included; up to the first that is malformed."""
-    lines = text.splitlines()
-    table: Iterable[list[str]] = (line.rsplit(",", 2) for line in lines)
-    if '"' in text:
-        # The csv module takes three times as long, and torch has 12,000 rows.
-        table = _unquoted_rows(lines)
+    import csv
+
     rows = []
-    with suppress(ValueError):
-        for path, digest, size in table:
+    with suppress(csv.Error, ValueError):
+        for path, digest, size in csv.reader(text.splitlines()):
             sha256 = digest.partition("sha256=")[2]
-            rows.append(
-                RecordedFile(
-                    path,
-                    sha256,
-                    int(size) if size.isdigit() else 0,
-                )
-            )
+            rows.append(RecordedFile(path, sha256, int(size) if size.isdigit() else 0))
     return tuple(rows)
 
 

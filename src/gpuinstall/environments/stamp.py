@@ -1,17 +1,20 @@
-"""Whether an environment is still what was proven on one machine: one stamp, which every command asks in milliseconds.
-
-It comes before all that takes long to import: ``typing``, ``contextlib`` and ``pathlib`` too.
-"""
+"""Whether an environment is still what was proven on one machine: one stamp, which every command asks in milliseconds."""
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-TYPE_CHECKING = False  # typing takes longer to import than this module
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import read_json, write_atomically
+from gpuinstall.base.values import dataclass
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
-    from typing import Any
 
 STAMP_SCHEMA = "gpuinstall.stamp/1"
 TORCH = "torch"
@@ -19,39 +22,27 @@ _STARTUP_MODULES = ("sitecustomize", "usercustomize")
 _LOADING = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHOME", "PYTHONPATH")
 """The variables that change what is loaded."""
 _COMPAT = ".cuda-compat"
-_MOST_BYTES = 20_000_000
 
 FileStamp = tuple[int, int, int]
 """Size, modification time in nanoseconds, inode."""
 
 
+@dataclass(frozen=True)
 class Stamp:
-    """What a proof on one machine covered, as it was then. A file that was changed behind its RECORD is ``verify``'s to find.
+    """What a proof on one machine covered, as it was then. A file that was changed behind its RECORD is ``verify``'s to find."""
 
-    Attributes:
-        machine: The fingerprint of the machine: its system, driver and GPUs.
-        python: The interpreter behind the environment's own, by its path, and its stamp.
-        variables: Those that change what is loaded, by name.
-        files: By path below the environment the stamps, under "torch", of the RECORD and the libraries of torch and of
-            what it loads, of ``pyvenv.cfg``, and of what Python runs at its start; under each module that was tested
-            beside torch, of the RECORDs of its package and of what that requires beside torch's.
-        verdict: The Verdict document of the proof.
-    """
-
-    def __init__(
-        self,
-        *,
-        machine: str,
-        python: str,
-        variables: Mapping[str, str],
-        files: Mapping[str, Mapping[str, FileStamp]],
-        verdict: Mapping[str, Any],
-    ) -> None:
-        self.machine = machine
-        self.python = python
-        self.variables = dict(variables)
-        self.files = {owner: dict(stamps) for owner, stamps in files.items()}
-        self.verdict = dict(verdict)
+    machine: str
+    """The fingerprint of the machine: its system, driver and GPUs."""
+    python: str
+    """The interpreter behind the environment's own, by its path, and its stamp."""
+    variables: Mapping[str, str]
+    """Those that change what is loaded."""
+    files: Mapping[str, Mapping[str, FileStamp]]
+    """The stamps by path below the environment: under "torch", of the RECORD and the libraries of torch and of what it
+    loads, of ``pyvenv.cfg``, and of what Python runs at its start; under each module that was tested beside torch, of
+    the RECORDs of its package and of what that requires beside torch's."""
+    verdict: dict[str, Any]
+    """The Verdict document of the proof."""
 
     @property
     def is_passed(self) -> bool:
@@ -61,7 +52,7 @@ class Stamp:
     @property
     def programs(self) -> set[str]:
         """The modules that were tested beside torch."""
-        return self.files.keys() - {TORCH}
+        return set(self.files) - {TORCH}
 
     def proves(self, gpus: Iterable[int]) -> bool:
         """Whether every device passed, and these GPUs (by their indices) were among them."""
@@ -103,51 +94,28 @@ class Stamp:
                 new.append(module)
         return tuple(new)
 
-    def proven(self, verdict: Mapping[str, Any]) -> Stamp:
-        """Return it with the verdict that a proof of it came to."""
-        return Stamp(**{**vars(self), "verdict": verdict})
-
     def write(self, path: Path) -> None:
         """Write it for this user; a cache that cannot be written is no fault: the next command proves again."""
-        import json
-
-        from gpuinstall.base.errors import InstallationError
-        from gpuinstall.base.files import write_atomically
-
-        try:
-            write_atomically(path, json.dumps({"schema": STAMP_SCHEMA, **vars(self)}))
-            # With a umask of 002 the group could write to it, and it would not be believed.
-            path.chmod(0o600)
-        except (InstallationError, OSError):
-            return
+        text = json.dumps({"schema": STAMP_SCHEMA, **asdict(self)})
+        with suppress(InstallationError):
+            write_atomically(path, text, is_private=True)
 
 
-def read_stamp(path: str) -> Stamp | None:
+def read_stamp(path: Path) -> Stamp | None:
     """Return a stamp of this user's; None if there is none, or none that we would have written."""
-    import json
-
-    flags = os.O_RDONLY
-    # Windows has no O_NONBLOCK, which keeps a named pipe from waiting, and nothing else has O_BINARY.
-    for name in ("O_NONBLOCK", "O_BINARY"):
-        flags |= getattr(os, name, 0)
-    try:
-        with os.fdopen(os.open(path, flags), "rb") as file:
-            status = os.fstat(file.fileno())
-            if os.name == "posix":
-                is_writable_by_others = status.st_mode & 0o022
-                if is_writable_by_others or status.st_uid != os.geteuid():
-                    return None
-            document = json.loads(file.read(_MOST_BYTES))
-        files = document["files"]
-        if document.pop("schema") != STAMP_SCHEMA or TORCH not in files:
+    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        status = path.stat()
+        if os.name == "posix" and (status.st_mode & 0o022 or status.st_uid != os.geteuid()):
             return None
-        for stamps in files.values():
+        document = read_json(path)
+        if document.pop("schema") != STAMP_SCHEMA or TORCH not in document["files"]:
+            return None
+        for stamps in document["files"].values():
             # JSON has no tuples.
             for name, (size, time, inode) in stamps.items():
                 stamps[name] = (size, time, inode)
         return Stamp(**document)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
+    return None
 
 
 def file_stamp(path: str) -> FileStamp:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
+from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter, packages_folders
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.shell import joined, quoted
@@ -26,16 +26,18 @@ from gpuinstall.environments.environment import (
     unlocked_packages,
 )
 from gpuinstall.environments.ownership import is_environment, user_paths
-from gpuinstall.environments.packages import top_packages
+from gpuinstall.environments.packages import read_packages, top_packages
 from gpuinstall.environments.records import was_made_here
-from gpuinstall.environments.stamp import read_stamp
+from gpuinstall.environments.stamp import file_stamp, read_stamp
+from gpuinstall.lock.declaration import PROJECT_FILES
 from gpuinstall.lock.folder_request import read_own_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.environments.stamp import Stamp
+    from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock
 
 
@@ -96,7 +98,7 @@ class ExistingEnvironment:
         if self.lock is None:
             return ""
         venv = self.paths.venv
-        changed = changed_build(venv, self.packages, self._locked, load_catalog().is_tied)
+        changed = changed_build(self.packages, self._locked, load_catalog().is_tied)
         if changed or self.stamp:
             # To look at all 12,000 files of torch takes a tenth of a second.
             return changed
@@ -197,8 +199,7 @@ class ExistingEnvironment:
         venv = self.paths.venv
         added = {text.partition(" ")[0] for text in extra}
         packages = packages_called(added, venv)
-        names = self._locked.keys() | {package.name for package in top_packages(packages)}
-        requirements = [f"{one.name}=={one.version}" for one in packages if one.name in names]
+        requirements = [f"{one.name}=={one.version}" for one in top_packages(packages)]
         install = f"gpuinstall install --replace{self._option} {joined(requirements)}"
         return UsageError(
             "users-packages",
@@ -246,7 +247,7 @@ def standing_stamp(
     """Return the stamp of an environment on a machine; None if there is none, or it holds no longer."""
     if machine is None:
         return None
-    stamp = read_stamp(str(stamp_file(marker.id, machine)))
+    stamp = read_stamp(stamp_file(marker.id, machine))
     if stamp is None or stamp.machine != fingerprint(machine) or not stamp.holds(str(venv)):
         return None
     return stamp
@@ -282,3 +283,75 @@ def check_replaceable(paths: EnvironmentPaths) -> None:
             f"{venv} is a mount point, which cannot be replaced atomically",
             hint=f"gpuinstall install --venv {quoted(venv / 'env')}",
         )
+
+
+def unchanged_packages(existing: ExistingEnvironment, fit: Fit) -> frozenset[str]:
+    """Return the packages that are to stay as they are; none if torch or Python changes, as all depend on them.
+
+    None either if a package that goes or moves shares files with one that stays, or has no RECORD to be uninstalled by:
+    all are installed in their order then.
+    """
+    lock, new = existing.lock, fit.lock
+    if lock is None or lock.python != fit.choice.python or not _can_be_copied(existing):
+        return frozenset()
+    unchanged = set()
+    for name, version in new.versions.items():
+        if name in lock.addresses:
+            # What comes from a folder or a repository has no hash, and may be another by now.
+            continue
+        is_same_version = existing.packages.get(name) == version == lock.versions.get(name)
+        if is_same_version and lock.hashes_by_package[name] & new.hashes_by_package[name]:
+            unchanged.add(name)
+    if "torch" not in unchanged:
+        return frozenset()
+    before = _editable_folders(lock, existing.paths.folder)
+    for name, folder in _editable_folders(new, existing.paths.folder).items():
+        if before.get(name) == folder and _is_built_since(folder, existing.built_ns):
+            unchanged.add(name)
+    leaving = leaving_packages(existing, unchanged)
+    if leaving and not _can_leave(existing.paths.venv, leaving):
+        return frozenset()
+    return frozenset(unchanged)
+
+
+def _can_be_copied(existing: ExistingEnvironment) -> bool:
+    """Whether a copy of an environment would run, and change nothing in the environment itself."""
+    if not existing.made_here or not existing.has_python or existing.changed_build:
+        return False
+    venv = existing.paths.venv.resolve()
+    # A link to packages elsewhere would lead there from the copy too.
+    return all(folder.resolve().is_relative_to(venv) for folder in packages_folders(venv))
+
+
+def leaving_packages(existing: ExistingEnvironment, unchanged: Collection[str]) -> list[str]:
+    """Return what has to be taken out of a copy of an environment, in the order of the names."""
+    # pip belongs to no lock, and every environment has one.
+    return sorted(existing.packages.keys() - {*unchanged, "pip"})
+
+
+def _can_leave(venv: Path, leaving: Collection[str]) -> bool:
+    """Whether packages can be uninstalled: each has a RECORD, and none has recorded a file of one that stays."""
+    going = set[str]()
+    staying = set[str]()
+    for package in read_packages(packages_folders(venv)):
+        is_leaving = package.name in leaving
+        if is_leaving and not package.record_text:
+            return False
+        files = going if is_leaving else staying
+        files.update(file.path for file in package.files)
+    return going.isdisjoint(staying)
+
+
+def _editable_folders(lock: Lock, folder: Path) -> dict[str, Path]:
+    """Return the folder of each editable package of a lock that lies in ``folder``."""
+    folders = {}
+    for package in lock.pylock.packages:
+        if package.directory and package.directory.editable:
+            folders[str(package.name)] = (folder / package.directory.path).resolve()
+    return folders
+
+
+def _is_built_since(project: Path, built_ns: int) -> bool:
+    """Whether a project was built after the last change of the files for which uv builds it anew."""
+    files = [project / name for name in PROJECT_FILES]
+    return all(file_stamp(str(file))[1] <= built_ns for file in files)

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.stamp import file_stamp
-from gpuinstall.install.environment_lock import is_idle
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
 from gpuinstall.install.options import Action, InstallOptions, InstallResult, InstallState
 from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
 from gpuinstall.install.proof import KernelFailedError, catalog_without, preflighted
-from gpuinstall.install.swap import publish_lock, size_of
+from gpuinstall.install.swap import is_idle, publish_lock, size_of
 from gpuinstall.install.transaction import OwnPlace, transact
 from gpuinstall.lock.fit import OTHER_REQUEST, read_locks
 from gpuinstall.lock.request import LockRequest
@@ -185,12 +184,6 @@ def _price(state: InstallState, project: Project) -> PricedLock:
     """Choose where the lock comes from, and reckon what it costs; raise the error of a refusal."""
     fit = state.fit
     if fit and state.action is not Action.BUILD:
-        newer = state.newer(fit) if state.action is Action.VERIFY else None
-        if newer:
-            project.reporter.step(
-                "Newer",
-                f"torch {newer.build.name} runs here too: gpuinstall install --upgrade",
-            )
         return PricedLock(fit)
     if fit is None:
         state.check_lockable()

@@ -24,9 +24,8 @@ from gpuinstall.environments.guard import (
 )
 from gpuinstall.install.foreign import ENVIRONMENT_NAMES, ForeignEnvironment, inspect_foreign
 from gpuinstall.install.options import Action
-from gpuinstall.install.priced_lock import PricedLock
+from gpuinstall.install.priced_lock import PricedLock, price_files
 from gpuinstall.install.proof import preflighted
-from gpuinstall.install.space import price_files
 from gpuinstall.install.transaction import ForeignPlace, transact
 from gpuinstall.install.undo import bytes_to_copy, find_undo, finish_undo, plan_undo
 from gpuinstall.lock.beside import members_beside
@@ -291,7 +290,7 @@ def _write_guard(
         else:
             absent.append(member)
     if find_undo(environment) is None:
-        plan_undo(environment).begin().keep(environment, project.reporter)
+        plan_undo(environment).begin().keep(environment)
     write_guard(
         prefix,
         prefix,

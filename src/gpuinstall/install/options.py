@@ -16,7 +16,6 @@ from gpuinstall.lock.target import Target
 from gpuinstall.plan import Rejected, choose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from gpuinstall.base.machine import Machine
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock, VersionChange
     from gpuinstall.lock.request import LockRequest
-    from gpuinstall.plan.values import Choice
 
 
 ATTEMPTS = 3
@@ -181,17 +179,6 @@ class InstallState:
         """The locks that do not fit."""
         return tuple(misfit for misfit in self.judged if isinstance(misfit, Rejection))
 
-    def newer(self, fit: Fit) -> Choice | None:
-        """Return what these GPUs and this driver would run too, of a torch that is newer than a lock's."""
-        plan = self.request.outcome
-        if (
-            isinstance(plan, Rejected)
-            or plan.status == "cpu"
-            or plan.choice.build.torch <= fit.choice.build.torch
-        ):
-            return None
-        return plan.choice
-
     def check_lockable(self) -> None:
         """Raise what stands against a new lock: a machine that has to be repaired first, or that none is to be made.
 
@@ -236,13 +223,10 @@ class InstallState:
             words += ["--target", target]
         return joined(words)
 
-    def _compat_hints(self) -> Iterator[str]:
-        """Yield how to have the libraries that a lock was made with, if it is the driver that is too old for it."""
+    def _compat_hints(self) -> list[str]:
+        """Return how to have the libraries that a lock was made with, if the driver is too old without them."""
         for misfit in self.misfits:
-            lock = misfit.candidate
-            compat = lock.record.cuda_compat
-            if compat and misfit.reason.code.startswith("driver-too-old"):
-                package = f"cuda-compat {compat.get('driver', '')}"
-                option = "--cuda-compat" if "url" in compat else "--cuda-compat-from PATH"
-                yield f"Run it again with {option}: {package}, with which {lock.name} was made"
-                return
+            is_old = misfit.reason.code.startswith("driver-too-old")
+            if is_old and misfit.candidate.record.cuda_compat:
+                return ["Run it again with --cuda-compat, as the lock was made"]
+        return []

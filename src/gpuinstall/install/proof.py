@@ -15,7 +15,7 @@ from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import NOT_COPIED, fingerprint
-from gpuinstall.environments.written_files import write_faults
+from gpuinstall.environments.ownership import write_faults
 from gpuinstall.verify.verdict import with_programs, without_programs
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Build, Catalog
+    from gpuinstall.environments.ownership import WriteFault
     from gpuinstall.environments.packages import InstalledPackage
     from gpuinstall.environments.stamp import Stamp
-    from gpuinstall.environments.written_files import WriteFault
     from gpuinstall.lock.fit import Fit
     from gpuinstall.project import Project
     from gpuinstall.verify.verdict import Verdict
@@ -107,16 +107,10 @@ def check_links(
         package, path, code = fault.candidate.package, fault.candidate.path, fault.reason.code
         if not fault.is_certain or load_members().is_spare(package, path):
             continue
-        if code == "missing-library" and fault.name in names:
-            # It is there, in a folder that its package looks into.
+        if code == "missing-library" and (fault.name in names or _is_configured(fault.name)):
+            # It is there, in a folder that its package looks into, or on this machine.
             continue
-        folder = _configured_folder(fault.name)
-        if folder:
-            text = (
-                f"{path} of {package} finds {fault.name} through LD_LIBRARY_PATH ({folder}) alone"
-            )
-            reporter.warn(text)
-        elif package not in requested or code == "twice-there":
+        if package not in requested or code == "twice-there":
             # Which of two is used, a kernel shows.
             reporter.warn(fault.reason.message)
         else:
@@ -128,12 +122,10 @@ def check_links(
             )
 
 
-def _configured_folder(library: str) -> str | None:
-    """Return the folder in LD_LIBRARY_PATH that has a library; None if none has it."""
-    for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
-        if folder and Path(folder, library).is_file():
-            return folder
-    return None
+def _is_configured(library: str) -> bool:
+    """Whether a folder in LD_LIBRARY_PATH has a library."""
+    folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    return any(Path(folder, library).is_file() for folder in folders)
 
 
 def check_written_files(
@@ -222,7 +214,7 @@ def verify(
     return replace(
         installation,
         verdict=verdict,
-        stamp=stamp.proven(verdict),
+        stamp=replace(stamp, verdict=verdict),
         is_proof_kept=kept_verdict is not None,
     )
 

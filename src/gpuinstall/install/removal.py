@@ -14,11 +14,10 @@ from gpuinstall.base.text import some
 from gpuinstall.environments.cuda_compat.libraries import libraries_beside, remove_libraries
 from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.records import forget, remembered, was_at
-from gpuinstall.install.disposal import dispose
-from gpuinstall.install.environment_lock import WAIT_S, environment_lock, is_idle
 from gpuinstall.install.inspection import check_replaceable
-from gpuinstall.install.scripts import cached_folders, remove_cached, script_environments
-from gpuinstall.install.swap import size_of
+from gpuinstall.install.scripts import cached_folders, script_environments
+from gpuinstall.install.swap import WAIT_S, dispose, environment_lock, is_idle, size_of
+from gpuinstall.lock.declaration import locks_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,21 +34,20 @@ def remove(
     paths: EnvironmentPaths,
     reporter: Reporter,
     *,
-    previous_only: bool,
+    previous_only: bool = False,
     with_packages: bool = False,
     wait: float = WAIT_S,
 ) -> dict[Path, int]:
     """Remove an environment of ours and the previous one, or that alone; locks stay.
 
-    The user's own files are left in the environment's folder; those in the previous one are moved
-    to a dated folder.
+    One that has files of the user's is kept whole, in a dated folder.
 
     Args:
-        paths: the environment.
-        reporter: is told what of the user's was found, and where it is now.
-        previous_only: removes only the previous environment.
-        with_packages: also removes packages that the user added.
-        wait: the seconds to wait for another run.
+        paths: The environment.
+        reporter: Is told what of the user's was found, and where it is now.
+        previous_only: Whether to remove only the previous environment.
+        with_packages: Whether to remove packages that the user added, too.
+        wait: The seconds to wait for another run.
 
     Returns:
         The bytes of each folder that was removed.
@@ -66,12 +64,12 @@ def remove(
                 remove_path(cache)
     with environment_lock(paths, reporter, wait):
         removed = find_removable(paths, previous_only=previous_only, with_packages=with_packages)
-        libraries = None if previous_only else _libraries_of_last(paths)
+        libraries = _libraries_of_last(paths)
         for folder in removed:
             if libraries and folder == libraries.folder:
                 remove_libraries(libraries)
             else:
-                dispose(folder, paths, reporter, leave_user_files=folder != paths.previous)
+                dispose(folder, paths, reporter)
     if not previous_only:
         forget(paths.venv)
     return removed
@@ -89,13 +87,14 @@ def prune(reporter: Reporter) -> dict[Path, int]:
     What is in use stays, and is named. The stamps of environments that are gone go with them.
     """
     removed = {}
-    for folder in cached_folders():
-        size = size_of(folder)
-        if remove_cached(folder, reporter):
+    for folder, size in find_prunable().items():
+        with suppress(GpuInstallError, OSError):
+            if folder.parent == script_environments():
+                _remove_cached(folder, reporter)
+            else:
+                venv = folder.parent.with_suffix("")
+                remove(EnvironmentPaths(venv), reporter, previous_only=True, wait=0)
             removed[folder] = size
-    for paths in _replaced():
-        with suppress(GpuInstallError):
-            removed |= remove(paths, reporter, previous_only=True, wait=0)
     for folder in find_prunable():
         reporter.warn(f"{folder} stays: it is in use, or has files of yours")
     markers = map(read_marker, remembered())
@@ -104,6 +103,16 @@ def prune(reporter: Reporter) -> dict[Path, int]:
         if stamp.name.rpartition("-")[0] not in alive:
             remove_file(stamp)
     return removed
+
+
+def _remove_cached(folder: Path, reporter: Reporter) -> None:
+    """Remove one environment in the cache; raise OSError or GpuInstallError if it is in use, or has the user's files."""
+    paths = EnvironmentPaths(folder / ".venv")
+    if os.path.lexists(paths.venv):
+        remove(paths, reporter, with_packages=True, wait=0)
+    for file in locks_in(folder):
+        remove_file(file)
+    folder.rmdir()
 
 
 def _replaced() -> list[EnvironmentPaths]:

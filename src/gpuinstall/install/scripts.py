@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import GpuInstallError, LockError, UsageError
+from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import (
     holds_text,
     is_folder,
@@ -21,9 +21,6 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.shell import quoted
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.records import forget
-from gpuinstall.install.disposal import dispose
-from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.lock.declaration import locks_in, parse_project
 from gpuinstall.lock.lock import read_lock_text
 from gpuinstall.sources.configuration import uv_settings
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from gpuinstall.base.reporter import Reporter
     from gpuinstall.sources.provenance import SourceSetting
 
 _BLOCK = re.compile(r"(?m)^# /// script\s*$\s(?P<toml>(?:^#(?:| .*)$\s)+)^# ///\s*$")
@@ -177,27 +173,6 @@ def _read_block(
 
 def _malformed(file: Path, reason: str) -> UsageError:
     return UsageError("script-malformed", f"{file}: its inline metadata cannot be read: {reason}")
-
-
-def remove_cached(folder: Path, reporter: Reporter) -> bool:
-    """Remove one environment in the cache; return whether it is gone."""
-    try:
-        paths = EnvironmentPaths.at(folder / ".venv")
-        if os.path.lexists(paths.venv):
-            if read_marker(paths.venv) is None:
-                # It is the user's.
-                return False
-            with environment_lock(paths, reporter, wait=0):
-                dispose(paths.venv, paths, reporter)
-                dispose(paths.previous, paths, reporter)
-            forget(paths.venv)
-        for file in locks_in(folder):
-            remove_file(file)
-        folder.rmdir()
-    except (GpuInstallError, OSError):
-        # Another run works there, or it has files of the user's.
-        return False
-    return True
 
 
 def cached_folders() -> list[Path]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -26,7 +28,7 @@ from gpuinstall.environments.guard import (
     write_guard,
 )
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.install.clone import copy_environment, leaving_packages
+from gpuinstall.install.inspection import leaving_packages
 from gpuinstall.install.priced_lock import PricedLock, builds_of
 from gpuinstall.install.proof import Installation, check_links, check_written_files
 from gpuinstall.lock.beside import members_beside
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from gpuinstall.install.inspection import ExistingEnvironment
+    from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock
     from gpuinstall.project import Project
     from gpuinstall.sources.session import Session
@@ -312,3 +315,41 @@ def settle_activate(built: Path, final: Path) -> None:
         assignment = f"VIRTUAL_ENV={quoted(final, 'sh')}"
         settled = re.sub(r"(?m)^VIRTUAL_ENV=''.*$", lambda _: assignment, text)
         script.write_text(settled, encoding="utf-8")
+
+
+COMMAND_FOLDERS = ("bin", "Scripts")
+SMALL = 65_536
+"""The bytes up to which a command is a script, and copied."""
+
+
+def copy_environment(venv: Path, copy: Path) -> None:
+    """Make a copy of an environment, by links: the user's own files are in both.
+
+    Installers and Python replace a file, and never write into one that is there, but for what is small and lies in the
+    environment itself or with its commands: that is copied.
+
+    Raises:
+        InstallationError: something in it cannot be linked, nor copied.
+    """
+    try:
+        shutil.copytree(venv, copy, symlinks=True, copy_function=_link)
+    except (OSError, RecursionError) as error:
+        remove_path(copy)
+        reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error
+        raise InstallationError(
+            "not-copied",
+            f"{venv} cannot be copied: {reason}",
+            why="it is changed in a copy, so that it stays as it is until the change is proven",
+            hint="Move the file out of the environment; then run it again",
+        ) from None
+
+
+def _link(source: str, destination: str) -> None:
+    folder, name = os.path.split(source)
+    is_written_in_place = name == "pyvenv.cfg" or os.path.basename(folder) in COMMAND_FOLDERS
+    if not is_written_in_place or os.path.getsize(source) > SMALL:
+        # A file system without links, or too many links to this file.
+        with suppress(OSError):
+            os.link(source, destination)
+            return
+    shutil.copy2(source, destination)

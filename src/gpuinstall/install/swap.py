@@ -2,11 +2,13 @@
 
 ::
 
-    build     work/staging-…                           a run that dies here leaves the old environment as it was
-    journal   work/journal.json names the newcomer
-    exchange  newcomer <-> venv                        one stroke, or venv -> work/aside, newcomer -> venv
-    lock      the newcomer's lock goes into the folder
-    settle    what was replaced becomes work/previous  and that one the next change's beginning; the journal goes
+    build      work/staging-…                           a run that dies here leaves the old environment as it was
+    journal    work/journal.json names the newcomer
+    exchange   newcomer <-> venv                        one stroke, or venv -> work/aside, newcomer -> venv
+    lock       the newcomer's lock goes into the folder
+    settle     what was replaced becomes work/previous; the previous one before goes, and the journal
+    discarded  work/.discarded-…                        an environment of ours that nothing of the user's is in
+    kept       venv.kept/<date>/                        one that has files of the user's: nothing of ours removes it
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ import errno
 import json
 import os
 import re
-from contextlib import suppress
+import stat
+import time
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import InstallationError
@@ -28,17 +32,21 @@ from gpuinstall.base.files import (
     remove_file,
     remove_path,
     unwritable,
+    write_anew,
     write_atomically,
 )
 from gpuinstall.base.interruption import defer_interrupts
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
-from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.ownership import left_paths
+from gpuinstall.environments.environment import added_packages, read_marker
+from gpuinstall.environments.ownership import user_paths
 from gpuinstall.environments.records import remember_replaced
-from gpuinstall.install.disposal import discard, dispose, finish_disposals
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from filelock import FileLock
 
     from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.base.reporter import Reporter
@@ -46,6 +54,8 @@ if TYPE_CHECKING:
 _FIXED = {errno.EXDEV, errno.EBUSY}
 """The errors of a folder that cannot be renamed whatever its permissions."""
 _NEWCOMER = re.compile(r"previous|staging-[0-9a-f]+")
+_OURS = re.compile(r"staging-[0-9a-f]{8}|\.discarded-[0-9a-f]{8}")
+"""The folders that a killed run leaves: what it was building, and what it was deleting."""
 _PART = re.compile(r"\..{1,40}\.[0-9a-f]{8}")
 """A file of ours that was being written."""
 
@@ -70,9 +80,8 @@ def swap_in(
     Raises:
         InstallationError: it may not be put there; the environment is as it was.
     """
-    marker = read_marker(newcomer)
-    journal = _Journal(marker.id if marker else None, newcomer.name)
     # From here on the next run knows what to look for; killed before, it finds only a staging folder to remove.
+    journal = _Journal(_id_of(newcomer), newcomer.name)
     write_atomically(paths.journal, json.dumps(journal._asdict()))
     remember_replaced(paths.venv)
     try:
@@ -98,19 +107,20 @@ def swap_in(
 
 
 def finish_swap(paths: EnvironmentPaths, reporter: Reporter) -> None:
-    """Finish or undo what a run that died has begun, and clear away what it was building."""
+    """Finish or undo what a run that died has begun, and clear away what it was building or deleting."""
     journal = _read_journal(paths)
     if journal and _is_exchanged(paths, journal):
         _finish(paths, paths.work / journal.newcomer, reporter)
     if is_folder(paths.aside) and not os.path.lexists(paths.venv):
         paths.aside.rename(paths.venv)
     # After an exchange the old environment may lie where the new one was built; now it is the previous one.
-    parts = [path for path in paths.work.iterdir() if _PART.fullmatch(path.name)]
-    for file in (paths.journal, paths.private_lock, paths.build_settings, *parts):
+    for file in (paths.journal, paths.private_lock, paths.build_settings):
         remove_file(file)
-    for staging in paths.stagings:
-        remove_path(staging)
-    finish_disposals(paths, reporter)
+    for path in list(paths.work.iterdir()):
+        if _PART.fullmatch(path.name):
+            remove_file(path)
+        if _OURS.fullmatch(path.name):
+            remove_path(path)
 
 
 def _read_journal(paths: EnvironmentPaths) -> _Journal | None:
@@ -124,12 +134,16 @@ def _read_journal(paths: EnvironmentPaths) -> _Journal | None:
 
 def _is_exchanged(paths: EnvironmentPaths, journal: _Journal) -> bool:
     """Whether the newcomer has taken the environment's place, even if it was removed from there since."""
-    marker = read_marker(paths.venv)
-    if marker and marker.id == journal.id:
+    if journal.id and _id_of(paths.venv) == journal.id:
         return True
     replaced = paths.work / journal.newcomer
-    marker = read_marker(replaced)
-    return is_folder(replaced) and (marker.id if marker else None) != journal.id
+    return is_folder(replaced) and _id_of(replaced) != journal.id
+
+
+def _id_of(venv: Path) -> str | None:
+    """Return the id of an environment's marker; None if it is not one of ours."""
+    marker = read_marker(venv)
+    return marker.id if marker else None
 
 
 def _finish(
@@ -142,12 +156,12 @@ def _finish(
     replaced = paths.aside if is_folder(paths.aside) else newcomer
     if is_folder(replaced) and replaced != paths.previous:
         if _is_copy(replaced, paths.previous):
-            discard(paths.previous)
+            _discard(paths.previous, paths)
         else:
             dispose(paths.previous, paths, reporter)
         replaced.rename(paths.previous)
     if paths.has_previous and not _is_copy(paths.venv, paths.previous):
-        users = left_paths(paths.previous, paths.venv)
+        users = user_paths(paths.previous)
         if users:
             text = f"{some(users)}, which no installer wrote, with the replaced environment: in {paths.previous}"
             reporter.notice("Moved", text)
@@ -158,6 +172,58 @@ def _is_copy(venv: Path, original: Path) -> bool:
     """Whether an environment was made as a copy of another, with all that was the user's in it."""
     copy, source = read_marker(venv), read_marker(original)
     return copy is not None and source is not None and copy.copied_from == source.id
+
+
+def dispose(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> None:
+    """Delete an environment; one that has files of the user's is kept whole in a dated folder, and they are named.
+
+    Args:
+        folder: The environment; a link there is removed, and not what it leads to.
+        paths: Beside which environment it is kept.
+        reporter: Is told of them, and of the packages that the user added.
+
+    Raises:
+        InstallationError: it cannot be moved; nothing is deleted then.
+    """
+    if folder.is_symlink():
+        remove_file(folder)
+    if not os.path.lexists(folder):
+        return
+    try:
+        users = user_paths(folder)
+        if users:
+            kept = folder.rename(_dated_folder(paths) / folder.name)
+            reporter.notice(
+                "Kept", f"{kept}, complete: {some(users)} in it, which no installer wrote"
+            )
+            return
+        packages = added_packages(folder)
+        _discard(folder, paths)
+        if packages:
+            text = f"{', '.join(packages)}: added by pip or uv to {folder}"
+            reporter.notice("Removed", text)
+    except OSError as error:
+        raise unwritable(folder, error) from None
+
+
+def _discard(folder: Path, paths: EnvironmentPaths) -> None:
+    """Delete an environment of ours that nothing of the user's is in; what resists is tried again by the next run."""
+    with suppress(FileNotFoundError):
+        discarded = folder.rename(paths.work / f".discarded-{os.urandom(4).hex()}")
+        remove_path(discarded)
+
+
+def _dated_folder(paths: EnvironmentPaths) -> Path:
+    """Make a new folder for what is kept; raise InstallationError if a link or a file is in its place."""
+    if os.path.lexists(paths.kept) and not is_folder(paths.kept):
+        raise InstallationError(
+            "not-writable",
+            f"{paths.kept}, for files of yours, is not a folder",
+            hint=f"mv {quoted(paths.kept)} {quoted(f'{paths.kept}.old')}",
+        )
+    folder = paths.kept / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+    folder.mkdir(parents=True)
+    return folder
 
 
 def publish_lock(paths: EnvironmentPaths) -> None:
@@ -184,3 +250,141 @@ def size_of(folder: Path) -> int:
                 elif entry.is_file(follow_symlinks=False):
                     size += entry.stat(follow_symlinks=False).st_size
     return size
+
+
+WAIT_S = 600.0
+"""How long a run waits for another, which may be fetching some 3 GB: at 50 Mbit/s, eight minutes."""
+_OWNER = "owner"
+"""The file that names the run that works there."""
+
+_AT_REST = {"lock", ".gitignore"}
+"""What lies beside a previous environment while no run works; Git sees none of it while the second is there."""
+
+
+@contextmanager
+def environment_lock(
+    paths: EnvironmentPaths,
+    reporter: Reporter,
+    wait: float = WAIT_S,
+) -> Iterator[bool]:
+    """Hold the environment for one run, and yield whether it had to wait for another.
+
+    What a run that died has begun is finished or undone first, and what this one has begun if it ends early.
+
+    Raises:
+        InstallationError: another run holds it for more than ``wait`` seconds, or its folder cannot be written.
+    """
+    with _tidied(paths), file_lock(paths.guard, paths.venv, reporter, wait) as has_waited:
+        try:
+            # On a full disk those who wait read of "another run".
+            with suppress(OSError):
+                write_anew(paths.work / _OWNER, f"process {os.getpid()}")
+            with suppress(OSError):
+                write_anew(paths.work / ".gitignore", "*\n")
+            try:
+                finish_swap(paths, reporter)
+            except OSError as error:
+                raise unwritable(paths.work, error) from None
+            yield has_waited
+        finally:
+            with defer_interrupts():
+                # What cannot be done now is left to the next run.
+                with suppress(OSError, InstallationError):
+                    finish_swap(paths, reporter)
+                remove_file(paths.work / _OWNER)
+                if _entries(paths) <= _AT_REST:
+                    remove_file(paths.work / ".gitignore")
+
+
+@contextmanager
+def _tidied(paths: EnvironmentPaths) -> Iterator[None]:
+    """Leave nothing behind but a previous environment."""
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            paths.work.rmdir()
+
+
+def is_idle(paths: EnvironmentPaths) -> bool:
+    """Whether no run works on the environment, and none died while doing so."""
+    return _entries(paths) <= {*_AT_REST, paths.previous.name}
+
+
+def _entries(paths: EnvironmentPaths) -> set[str]:
+    with suppress(FileNotFoundError):
+        return {entry.name for entry in paths.work.iterdir()}
+    return set()
+
+
+@contextmanager
+def file_lock(file: Path, place: Path, reporter: Reporter, wait: float) -> Iterator[bool]:
+    """Hold a lock file for one run on ``place``, and yield whether another run had it; the file goes with the run.
+
+    Raises:
+        InstallationError: another run holds it for more than ``wait`` seconds, or it cannot be written.
+    """
+    from filelock import FileLock
+
+    guard = FileLock(file)
+    deadline = time.monotonic() + wait
+    has_waited = False
+    try:
+        while not _try_lock(guard, file):
+            if time.monotonic() >= deadline:
+                raise InstallationError(
+                    "busy",
+                    f"{place} is still in use by {_owner(file)}",
+                    hint="Wait for it to end; then run this command again",
+                )
+            if not has_waited:
+                reporter.wait(
+                    f"waiting up to {wait:.0f} s for {_owner(file)}, which works on {place}"
+                )
+            has_waited = True
+            time.sleep(0.05)
+    except OSError as error:
+        raise unwritable(file.parent, error) from None
+    try:
+        yield has_waited
+    finally:
+        with defer_interrupts():
+            if os.name == "nt":
+                # Windows does not remove a file that is open.
+                guard.release()
+            remove_file(file)
+            guard.release()
+
+
+def _try_lock(guard: FileLock, file: Path) -> bool:
+    """Lock a file; return False if another run has it, or takes its folder away just now."""
+    from filelock import Timeout
+
+    # A place that takes no folder is a fault, and no reason to wait.
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if not _is_regular(file):
+        remove_file(file)
+    with suppress(Timeout, FileNotFoundError):
+        guard.acquire(timeout=0)
+        if _is_regular(file):
+            return True
+        # The run before has taken the file away between the two.
+        guard.release()
+    return False
+
+
+def _is_regular(path: Path) -> bool:
+    """Whether a regular file lies there that has no other name: to lock another would empty what it leads to."""
+    with suppress(OSError):
+        status = path.lstat()
+        return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+    return False
+
+
+def _owner(file: Path) -> str:
+    """Return which run holds an environment, as far as its own words can be believed."""
+    with suppress(OSError, ValueError):
+        text = read_document(file.with_name(_OWNER), file.parent)
+        if re.fullmatch(r"process \d+", text):
+            return text
+    return "another run"

@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import os
 import uuid
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpuinstall.base import uv
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.files import unwritable
 from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.units import number_of
 from gpuinstall.base.values import dataclass
@@ -32,15 +31,13 @@ from gpuinstall.environments.environment import Marker, fingerprint, read_marker
 from gpuinstall.environments.guard import renew_uv_guard
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.records import remember, was_at
-from gpuinstall.install.environment_lock import WAIT_S, environment_lock
 from gpuinstall.install.inspection import stamp_file
 from gpuinstall.install.options import Action
 from gpuinstall.install.proof import Installation, check_written_files, verify
-from gpuinstall.install.swap import finish_swap, swap_in
-from gpuinstall.install.undo import find_undo, finish_undo, plan_undo, undo_folder
+from gpuinstall.install.swap import WAIT_S, environment_lock, file_lock, finish_swap, swap_in
+from gpuinstall.install.undo import find_undo, finish_undo, keep_overwritten, plan_undo, undo_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from gpuinstall.base.machine import Machine
@@ -187,36 +184,10 @@ class ForeignPlace:
     environment: ForeignEnvironment
     project: Project
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold it for one run.
-
-        Raises:
-            InstallationError: it may not be written, or another run does not leave it free.
-        """
-        from filelock import FileLock, Timeout
-
-        path = undo_folder(self.environment).with_suffix(".lock")
-        guard = FileLock(path)
-        try:
-            guard.acquire(timeout=WAIT_S)
-        except Timeout:
-            raise InstallationError(
-                "busy",
-                f"another run is using {self.environment.prefix}",
-                hint="Wait for it to end; then run this command again",
-            ) from None
-        except OSError as error:
-            raise unwritable(path, error) from None
-        try:
-            yield
-        finally:
-            if os.name == "nt":
-                # Windows does not remove a file that is open.
-                guard.release()
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
-            guard.release()
+    def held(self) -> AbstractContextManager[bool]:
+        """Hold it for one run; yield whether another run had it before."""
+        file = undo_folder(self.environment).with_suffix(".lock")
+        return file_lock(file, self.environment.prefix, self.project.reporter, WAIT_S)
 
     def present(self, fit: Fit) -> Installation:
         """Return it as it is."""
@@ -241,13 +212,13 @@ class ForeignPlace:
         )
         words = cache_words(fit.lock, fit.choice, session)
         transfer.run(uv.unpack(environment.python, private_lock, unpacked, words), session)
-        metadata = sorted(unpacked.glob("*.dist-info/METADATA"))
-        wheels = [file.resolve().parent.parent for file in metadata]
         start = monotonic()
-        plan_undo(environment, sorted(names), wheels).begin()
+        record = plan_undo(environment, names, unpacked)
+        keep_overwritten(environment, unpacked, self.project.reporter)
+        record.begin()
         words = cache_words(None, fit.choice, session)
         run_uv(uv.put_into(environment.python, private_lock, words), session.from_cache())
-        installed = number_of(len(wheels), "package")
+        installed = number_of(len(names), "package")
         self.project.reporter.detail("Installed", installed, monotonic() - start)
         packages = read_packages(environment.packages_folders)
         for fault in check_written_files(packages, names, environment.root):
@@ -258,7 +229,7 @@ class ForeignPlace:
         """Keep the copy of what was before for ``roll_back``."""
         record = find_undo(self.environment)
         if record and record.state == "changing":
-            record.keep(self.environment, self.project.reporter)
+            record.keep(self.environment)
 
     def abort(self) -> None:
         """Put back what the change has replaced."""
@@ -279,17 +250,9 @@ class ForeignPlace:
             if not finish_undo(environment):
                 record = find_undo(environment)
                 if record is None:
-                    raise self._no_previous()
-                record.go_back(environment, self.project.reporter, replaces=replace)
+                    raise UsageError(
+                        "no-previous",
+                        f"there is no change by gpuinstall to undo in {environment.prefix}, by this user",
+                    )
+                record.go_back(environment, replaces=replace)
             renew_uv_guard(environment.prefix)
-
-    def _no_previous(self) -> UsageError:
-        folder = undo_folder(self.environment)
-        why = None
-        if folder.exists():
-            why = f"this user did not make the change in {folder} here"
-        return UsageError(
-            "no-previous",
-            f"there is no change by gpuinstall to undo in {self.environment.prefix}",
-            why=why,
-        )

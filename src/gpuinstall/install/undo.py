@@ -39,7 +39,7 @@ from gpuinstall.base.text import some
 from gpuinstall.base.values import dataclass
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.ownership import recorded_paths
-from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.packages import read_packages, written_files
 from gpuinstall.environments.records import is_vouched, vouch
 from gpuinstall.environments.stamp import file_stamp
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpuinstall.base.reporter import Reporter
+    from gpuinstall.environments.packages import InstalledPackage
     from gpuinstall.install.foreign import ForeignEnvironment
 
 UNDO_SCHEMA = "gpuinstall.undo/2"
@@ -65,16 +66,13 @@ class UndoRecord:
     state: UndoState
     units: tuple[str, ...]
     """The paths below ``root`` that the change touches: a file, or a whole folder beside the packages."""
-    users: tuple[str, ...] = ()
-    """The files that the change overwrites and no installer wrote: they are never deleted."""
     packages: Mapping[str, SizeAndTime] = field(default_factory=dict)
     """The stamp of the RECORD of each package with a file in the units, once the change was proven."""
 
     @property
     def identity(self) -> str:
         """What the user's state folder knows this change by, whatever its state: the paths that it may touch."""
-        text = json.dumps((self.units, self.users))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.units).encode()).hexdigest()
 
     @property
     def is_ours(self) -> bool:
@@ -97,7 +95,6 @@ class UndoRecord:
             "schema": UNDO_SCHEMA,
             "state": self.state,
             "units": self.units,
-            "users": self.users,
             "packages": self.packages,
         }
         write_atomically(folder / "record.json", json.dumps(document))
@@ -112,9 +109,9 @@ class UndoRecord:
         # A record that nobody has vouched for would not be obeyed by the next run.
         vouch(self.folder.resolve(), self.identity)
         try:
+            (building / "copy").mkdir(parents=True, exist_ok=True)
             for unit in self.units:
                 _mirror(self.root / unit, building / "copy" / unit, building)
-            (building / "copy").mkdir(parents=True, exist_ok=True)
             self.write(building)
             if os.path.lexists(self.folder):
                 remove_path(self.earlier)
@@ -131,11 +128,15 @@ class UndoRecord:
     def undo(self) -> None:
         """Put everything back as it was; a run that dies here is repeated by the next one."""
         self.put_back(self.copy)
-        _drop(self.folder)
+        # A copy without a record would be taken for a stranger's change.
+        leaving = _beside(self.folder, "new")
+        remove_path(leaving)
+        self.folder.rename(leaving)
+        remove_path(leaving)
         _restore_earlier(self.folder)
 
-    def put_back(self, copy: Path) -> None:
-        """Make the environment what a copy holds of the units.
+    def put_back(self, copy: Path, staying: Collection[Path] = ()) -> None:
+        """Make the environment what a copy holds of the units, but for the files that are ``staying``.
 
         Raises:
             InstallationError: something cannot be written or removed.
@@ -143,81 +144,78 @@ class UndoRecord:
         try:
             # What came goes first: the space that it took is there for what comes back.
             for unit in self.units:
-                _remove_extra(copy / unit, self.root / unit)
+                _remove_extra(copy / unit, self.root / unit, staying)
             for unit in self.units:
-                _mirror(copy / unit, self.root / unit, self.folder)
+                if self.root / unit not in staying:
+                    _mirror(copy / unit, self.root / unit, self.folder)
         except OSError as error:
             raise unwritable(self.root, error) from None
 
-    def keep(self, environment: ForeignEnvironment, reporter: Reporter) -> None:
-        """Keep what is there now, which is proven, and the copy of what was before.
-
-        The user's own files that were overwritten are copied to where nothing of ours removes them.
-        """
-        _keep_users(self.users, self.copy, self.folder, reporter)
+    def keep(self, environment: ForeignEnvironment) -> None:
+        """Keep what is there now, which is proven, and the copy of what was before."""
         packages = _packages_in(self.units, environment)
         replace(self, state="proven", packages=packages).write(self.folder)
         # Only now that this change is proven may what was before the one before go.
         remove_path(self.earlier)
 
-    def go_back(
-        self,
-        environment: ForeignEnvironment,
-        reporter: Reporter,
-        *,
-        replaces: bool,
-    ) -> None:
+    def go_back(self, environment: ForeignEnvironment, *, replaces: bool) -> None:
         """Put back what was before this change, which is proven, and keep what is there for the way forward.
+
+        Files that no installer wrote stay where they are.
 
         Args:
             environment: The environment.
-            reporter: Where the user's files are said to be.
-            replaces: Whether what came or moved since may go.
+            replaces: Whether packages that came or moved since may go.
 
         Raises:
-            UsageError: something came or moved since.
+            UsageError: a package came or moved since.
             InstallationError: a copy of what is there cannot be made.
         """
         now = _packages_in(self.units, environment)
-        moved = [
+        moved = {
             path for path in {**now, **self.packages} if now.get(path) != self.packages.get(path)
-        ]
-        users = tuple(self._users_since(environment))
-        if (moved or users) and not replaces:
+        }
+        if moved and not replaces:
             names = [PurePosixPath(path).parent.name.removesuffix(".dist-info") for path in moved]
             raise UsageError(
                 "changed-since",
-                f"{some(sorted({*names, *users}))} came or changed in {environment.prefix} "
+                f"{some(sorted(names))} came or changed in {environment.prefix} "
                 "since gpuinstall installed into it",
                 why="to go back takes them out again",
                 hint="Run it again with --replace",
             )
         # The files of what came since, also beside the units: half a package would be left.
-        further = _files_recorded([self.root / path for path in moved], environment)
+        further = [
+            path
+            for package in read_packages(environment.packages_folders)
+            if (package.record / "RECORD").relative_to(self.root).as_posix() in moved
+            for path in written_files(package, self.root)
+            if _are_below(self.root, [path])
+        ]
         units = tuple(dict.fromkeys([*self.units, *further]))
-        back = replace(self, state="changing", units=units, users=users)
+        back = replace(self, state="changing", units=units)
+        staying = set(back.users_files(environment))
         back.begin()
         try:
-            back.put_back(back.earlier / "copy")
-            back.keep(environment, reporter)
+            back.put_back(back.earlier / "copy", staying)
+            back.keep(environment)
         except BaseException:
             with suppress(InstallationError, OSError):
                 back.undo()
             raise
 
-    def _users_since(self, environment: ForeignEnvironment) -> Iterator[str]:
-        """Yield the files in the units that no installer wrote, and that the copy does not have."""
+    def users_files(self, environment: ForeignEnvironment) -> Iterator[Path]:
+        """Yield the files in the units that no installer wrote, Python did not compile, and the copy does not have."""
         recorded = recorded_paths(self.root, environment.packages_folders)
         for unit in self.units:
             unit_path = self.root / unit
             for path in files_below(unit_path) if is_folder(unit_path) else (unit_path,):
                 name = path.relative_to(self.root).as_posix()
-                is_installed = name in recorded or name.endswith(".pyc")
                 is_ours = path.name in GUARD_FILES and is_own_guard_file(path)
-                if is_installed or is_ours or not os.path.lexists(path):
+                if name in recorded or name.endswith(".pyc") or is_ours:
                     continue
-                if not _is_same(path, self.copy / name):
-                    yield name
+                if os.path.lexists(path) and not _is_same(path, self.copy / name):
+                    yield path
 
 
 def undo_folder(environment: ForeignEnvironment) -> Path:
@@ -228,42 +226,61 @@ def undo_folder(environment: ForeignEnvironment) -> Path:
 def plan_undo(
     environment: ForeignEnvironment,
     packages: Collection[str] = (),
-    wheels: Iterable[Path] = (),
+    unpacked: Path | None = None,
 ) -> UndoRecord:
     """Return the change that is about to be made; the guard's files are part of each.
 
     Args:
         environment: The environment that is changed.
         packages: The packages that are replaced.
-        wheels: The folders of the unpacked wheels that take their place.
+        unpacked: The folder in which uv has unpacked the wheels that take their place.
 
     Raises:
         InstallationError: a wheel names what lies outside the environment.
     """
     root = environment.root
-    new = set[Path]()
-    for wheel in wheels:
-        for path in _paths_of_wheel(wheel, environment.paths):
-            _check_inside(path, wheel, root)
-            new.add(path)
-    old = environment.files_of(packages) if packages else []
-    overwritten = {path for path in new.difference(old) if os.path.lexists(path)}
-    # All records are read only if there is something to find out.
-    users = tuple(_user_files(overwritten, environment)) if overwritten else ()
-    guard = [environment.prefix / name for name in GUARD_FILES]
-    units = {_unit(path, environment) for path in (*old, *new)}
-    return UndoRecord(
-        root,
-        undo_folder(environment),
-        state="changing",
-        units=_sorted_names({*units, *guard}, root),
-        users=_sorted_names(users, root),
-    )
+    paths = {environment.prefix / name for name in GUARD_FILES}
+    for package in _packages_called(packages, environment):
+        files = written_files(package, root)
+        paths |= {package.record, *(root / name for name in files if _are_below(root, [name]))}
+    if unpacked:
+        new = set(_paths_in(unpacked, environment))
+        if not _are_below(root, {os.path.relpath(path, root) for path in new}):
+            raise InstallationError(
+                "outside",
+                f"a package would write outside {environment.prefix}",
+                hint="gpuinstall install   # makes an environment in .venv",
+            )
+        paths |= new
+    units = {_unit(path, environment).relative_to(root).as_posix() for path in paths}
+    return UndoRecord(root, undo_folder(environment), state="changing", units=tuple(sorted(units)))
+
+
+def keep_overwritten(
+    environment: ForeignEnvironment,
+    unpacked: Path,
+    reporter: Reporter,
+) -> None:
+    """Copy what wheels will overwrite and no installer wrote to a dated folder, which nothing of ours removes."""
+    root, folder = environment.root, undo_folder(environment)
+    overwritten = [path for path in set(_paths_in(unpacked, environment)) if path.is_file()]
+    if not overwritten:
+        return
+    recorded = recorded_paths(root, environment.packages_folders)
+    names = {path.relative_to(root).as_posix() for path in overwritten} - recorded
+    if names:
+        copies = folder.with_name(time.strftime(".gpuinstall.kept-%Y%m%d-%H%M%S"))
+        for name in names:
+            _mirror(root / name, copies / name, copies)
+        reporter.notice("Kept", f"{some(sorted(names))}, which no installer wrote: in {copies}")
 
 
 def bytes_to_copy(environment: ForeignEnvironment, packages: Collection[str]) -> int:
     """Return what the copy of packages takes, in bytes; 0 if it is made of links."""
-    files = [path for path in environment.files_of(packages) if path.is_file()]
+    files = []
+    for package in _packages_called(packages, environment):
+        paths = [package.record.parent / row.path for row in package.files]
+        files += [path for path in paths if path.is_file()]
     if not files or _has_free_links(files[0], environment.paths["purelib"]):
         return 0
     return sum(path.stat().st_size for path in files)
@@ -317,11 +334,9 @@ def _read_record(environment: ForeignEnvironment) -> UndoRecord | None:
             folder,
             state=document["state"],
             units=tuple(document["units"]),
-            users=tuple(document["users"]),
             packages={name: (size, time_ns) for name, (size, time_ns) in stamps},
         )
-        names = (*record.units, *record.users)
-        is_inside = _are_below(record.root, names) and _are_below(record.copy, names)
+        is_inside = _are_below(record.root, record.units) and _are_below(record.copy, record.units)
         if is_inside and document["schema"] == UNDO_SCHEMA:
             return record
     return None
@@ -329,14 +344,6 @@ def _read_record(environment: ForeignEnvironment) -> UndoRecord | None:
 
 def _beside(folder: Path, name: str) -> Path:
     return folder.with_name(f"{folder.name}.{name}")
-
-
-def _drop(folder: Path) -> None:
-    """Remove a record with its copy; a copy without a record would be taken for a stranger's change."""
-    leaving = _beside(folder, "new")
-    remove_path(leaving)
-    folder.rename(leaving)
-    remove_path(leaving)
 
 
 def _restore_earlier(folder: Path) -> None:
@@ -347,12 +354,12 @@ def _restore_earlier(folder: Path) -> None:
         earlier.rename(folder)
 
 
-def _unit(path: Path, environment: ForeignEnvironment) -> Path:
-    """Return what is copied for a file: all of its folder beside the packages, elsewhere the file alone."""
-    for site in environment.packages_folders:
-        if path.is_relative_to(site) and path != site:
-            return site / path.relative_to(site).parts[0]
-    return path
+def _packages_called(
+    names: Collection[str], environment: ForeignEnvironment
+) -> Iterator[InstalledPackage]:
+    for package in read_packages(environment.packages_folders):
+        if package.name in names:
+            yield package
 
 
 def _packages_in(units: Collection[str], environment: ForeignEnvironment) -> dict[str, SizeAndTime]:
@@ -368,31 +375,30 @@ def _packages_in(units: Collection[str], environment: ForeignEnvironment) -> dic
     return stamps
 
 
-def _files_recorded(
-    records: Collection[Path],
-    environment: ForeignEnvironment,
-) -> Iterator[str]:
-    """Yield the files of the packages with these RECORDs, as paths below the environment's root."""
-    for package in read_packages(environment.packages_folders):
-        if package.record / "RECORD" in records:
-            for file in package.files:
-                path = package.record.parent / file.path
-                yield path.relative_to(environment.root).as_posix()
+def _paths_in(unpacked: Path, environment: ForeignEnvironment) -> Iterator[Path]:
+    """Yield where the files of wheels may come to lie that uv has unpacked into one folder, whatever their scheme."""
+    data = environment.paths["data"]
+    for package in read_packages([unpacked]):
+        for name in written_files(package, unpacked):
+            first, _, rest = name.partition("/")
+            yield data / name
+            for site in environment.packages_folders:
+                yield site / name
+            if first in {"bin", "Scripts"}:
+                yield environment.paths["scripts"] / rest
+            if first == "include":
+                yield data / f"include/site/python{environment.version}" / rest
 
 
-def _keep_users(
-    names: Iterable[str],
-    folder: Path,
-    record: Path,
-    reporter: Reporter,
-) -> None:
-    """Copy files of the user's to a dated folder beside the record, which nothing of ours removes."""
-    present = [name for name in names if os.path.lexists(folder / name)]
-    if present:
-        copies = record.with_name(time.strftime(".gpuinstall.kept-%Y%m%d-%H%M%S"))
-        for name in present:
-            _mirror(folder / name, copies / name, record)
-        reporter.notice("Kept", f"{some(present)}, which no installer wrote: in {copies}")
+def _unit(path: Path, environment: ForeignEnvironment) -> Path:
+    """Return what is copied for a file: the folder beside the packages or of its own that it lies in, else it alone."""
+    data = environment.paths["data"]
+    for folder in (*environment.packages_folders, data):
+        if path.is_relative_to(folder):
+            first = folder / path.relative_to(folder).parts[0]
+            if folder != data or not os.path.lexists(first):
+                return first
+    return path
 
 
 def _mirror(
@@ -432,15 +438,17 @@ def _link(source: Path, destination: Path) -> None:
     shutil.copy2(source, destination, follow_symlinks=False)
 
 
-def _remove_extra(copy: Path, path: Path) -> None:
+def _remove_extra(copy: Path, path: Path, staying: Collection[Path]) -> None:
     """Remove what lies at a path and is not in the copy; raise OSError if it resists, as a file in use on Windows."""
-    if is_folder(copy) and is_folder(path):
+    if is_folder(path):
         for child in list(path.iterdir()):
-            _remove_extra(copy / child.name, child)
-    elif not _is_same(copy, path):
-        remove_path(path)
-        if os.path.lexists(path):
-            raise PermissionError(f"{path} cannot be removed")
+            _remove_extra(copy / child.name, child, staying)
+        if not is_folder(copy):
+            # Something in it may be staying.
+            with suppress(OSError):
+                path.rmdir()
+    elif os.path.lexists(path) and path not in staying and not _is_same(copy, path):
+        path.unlink()
 
 
 def _is_same(first: Path, second: Path) -> bool:
@@ -476,76 +484,6 @@ def _file_system(folder: Path) -> str | None:
             if fields[2] == number:
                 return fields[fields.index("-") + 1]
     return None
-
-
-def _check_inside(
-    path: Path,
-    wheel: Path,
-    root: Path,
-) -> None:
-    if ".." not in path.parts and path.is_relative_to(root):
-        name = str(path.relative_to(root))
-        if _are_below(root, [name]):
-            return
-    package, version = next(wheel.glob("*.dist-info")).stem.split("-")
-    raise InstallationError(
-        "outside",
-        f"{package} {version} would write outside the environment, to {path.resolve()}",
-        hint=f"gpuinstall install --into {quoted(f'{package}!={version}')}",
-    )
-
-
-def _user_files(
-    paths: Iterable[Path],
-    environment: ForeignEnvironment,
-) -> Iterator[Path]:
-    """Yield those of some files that no package of the environment has recorded."""
-    root = environment.root
-    recorded = recorded_paths(root, environment.packages_folders)
-    for path in paths:
-        if not is_folder(path) and path.relative_to(root).as_posix() not in recorded:
-            yield path
-
-
-def _sorted_names(paths: Iterable[Path], root: Path) -> tuple[str, ...]:
-    return tuple(sorted({path.relative_to(root).as_posix() for path in paths}))
-
-
-def _paths_of_wheel(wheel: Path, paths: Mapping[str, Path]) -> Iterator[Path]:
-    """Yield the paths that an unpacked wheel makes; its ``.dist-info`` folder is one of them."""
-    from email import message_from_string  # which takes long to load
-
-    info = next(wheel.glob("*.dist-info"))
-    headers = message_from_string((info / "WHEEL").read_text(encoding="utf-8"))
-    is_pure = headers["Root-Is-Purelib"] == "true"
-    site = paths["purelib" if is_pure else "platlib"]
-    yield site / info.name
-    for file in files_below(wheel):
-        path = file.relative_to(wheel)
-        first, *rest = path.parts
-        if first.endswith(".data"):
-            # It is there as long as the wheel is being installed.
-            yield site / first
-            if rest and rest[0] in paths:
-                yield paths[rest[0]].joinpath(*rest[1:])
-        elif first != info.name:
-            yield site / path
-    suffix = ".exe" if os.name == "nt" else ""
-    with suppress(FileNotFoundError):
-        entry_points = (info / "entry_points.txt").read_text(encoding="utf-8", errors="replace")
-        for script in _scripts(entry_points):
-            yield paths["scripts"] / f"{script}{suffix}"
-
-
-def _scripts(entry_points: str) -> Iterator[str]:
-    """Yield the names of the commands that a wheel brings."""
-    section = ""
-    for line in entry_points.splitlines():
-        text = line.strip()
-        if text.startswith("["):
-            section = text.strip("[]")
-        elif "=" in text and section in {"console_scripts", "gui_scripts"}:
-            yield text.partition("=")[0].strip()
 
 
 def _are_below(root: Path, names: Iterable[str]) -> bool:

@@ -4,8 +4,8 @@ import base64
 import hashlib
 import re
 
+from gpuinstall.environments.ownership import write_faults
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.environments.written_files import write_faults
 
 SITE = "lib/python3.12/site-packages"
 TORCH = {"torch/version.py": "cuda = '12.6'", "torch/__init__.py": ""}
@@ -163,7 +163,6 @@ def test_the_same_bytes_of_two_packages_are_no_fault(tmp_path):
 
 
 OPENCV = {f"cv2/{number}.py": f"{number}" for number in range(4)}
-NAMESPACE = "__path__ = __import__('pkgutil').extend_path(__path__, __name__)"
 A_SCRIPT = (
     {"../../../bin/x": "a", "a.py": "", "aa.py": ""},
     {"../../../bin/x": "b", "b.py": "", "bb.py": ""},
@@ -187,10 +186,6 @@ UNTIDY = {
     "a licence": (
         {"LICENSE": "a", "a.py": "", "aa.py": ""},
         {"LICENSE": "b", "b.py": "", "bb.py": ""},
-    ),
-    "a namespace": (
-        {"google/__init__.py": "# other", "a.py": "", "aa.py": ""},
-        {"google/__init__.py": NAMESPACE, "b.py": "", "bb.py": ""},
     ),
     "a script": A_SCRIPT,
 }

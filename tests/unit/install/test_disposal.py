@@ -1,15 +1,12 @@
 """An environment that goes, and what of it stays."""
 
-import json
-from pathlib import Path
-
 import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import SilentReporter
-from gpuinstall.install import disposal
-from gpuinstall.install.disposal import dispose, finish_disposals
+from gpuinstall.install import swap
+from gpuinstall.install.swap import dispose, finish_swap
 from tests.unit.install.environments import make_environment
 
 
@@ -55,23 +52,6 @@ def test_an_environment_of_installers_alone_goes_without_a_word(paths):
     assert listener.notices == []
 
 
-def test_settings_that_were_carried_over_are_not_kept_twice(paths):
-    write(paths.previous / "pip.conf", "[global]\ntimeout = 7\n")
-    write(paths.venv / "pip.conf", "[global]\ntimeout = 7\n")
-    write(paths.previous / "constraints.txt", "numpy<2\n")
-    write(paths.venv / "constraints.txt", "numpy<3\n")
-    write(paths.previous / "notes.txt")
-    write(paths.venv / "notes.txt")
-
-    listener = Listener()
-    dispose(paths.previous, paths, listener)
-
-    assert "previous/notes.txt" in kept(paths)
-    assert listener.notices[0].endswith(
-        "complete: constraints.txt, notes.txt in it, which no installer wrote"
-    )
-
-
 def test_an_environment_with_files_of_the_users_is_kept_whole_in_a_dated_folder(paths):
     write(paths.previous / "notebooks" / "a.ipynb")
     write(paths.previous / "lib/python3.12/site-packages/mine.py")
@@ -96,46 +76,11 @@ def test_a_folder_that_is_no_environment_is_kept_as_it_is(paths, tmp_path):
     assert kept(paths) == {"project/.git/HEAD", "project/bin/python"}
 
 
-def test_files_of_the_users_can_stay_where_they_are(paths):
-    make_environment(paths.venv, "ours")
-    write(paths.venv / "train.py")
-    write(paths.venv / "notes" / "1")
-    listener = Listener()
-    dispose(paths.venv, paths, listener, leave_user_files=True)
-    assert files(paths.venv) == {"train.py", "notes/1"}
-    assert listener.notices == [f"Kept notes, train.py, which no installer wrote: in {paths.venv}"]
-
-
 def test_packages_that_were_added_are_listed_with_their_versions(paths):
     (paths.previous / "lib/python3.12/site-packages/cowsay-6.1.dist-info").mkdir()
     listener = Listener()
     dispose(paths.previous, paths, listener)
     assert listener.notices == [f"Removed cowsay 6.1: added by pip or uv to {paths.previous}"]
-
-
-def test_the_only_copy_of_a_package_keeps_its_environment(paths):
-    url = {"url": (paths.folder / "gone.whl").as_uri()}
-    record = paths.previous / "lib/python3.12/site-packages/mine-1.0.dist-info"
-    write(record / "direct_url.json", json.dumps(url))
-    listener = Listener()
-    dispose(paths.previous, paths, listener)
-    assert f"previous/{(record / 'direct_url.json').relative_to(paths.previous)}" in kept(paths)
-    assert "previous/gpuinstall.json" in kept(paths)
-    assert "it has the only copy of mine 1.0" in listener.notices[0]
-
-
-def test_what_cannot_be_moved_out_goes_with_its_environment(paths, monkeypatch):
-    write(paths.previous / "others")
-    rename = Path.rename
-
-    def refuse(path, target):
-        if path.name == "others":
-            raise PermissionError(13, "Permission denied")
-        return rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", refuse)
-    dispose(paths.previous, paths, SilentReporter(), leave_user_files=True)
-    assert {"previous/others", "previous/gpuinstall.json"} <= kept(paths)
 
 
 @pytest.mark.parametrize("place", ["link", "file"])
@@ -149,9 +94,7 @@ def test_kept_files_go_through_no_link(paths, tmp_path, place):
     with pytest.raises(InstallationError, match="is not a folder"):
         dispose(paths.previous, paths, SilentReporter())
     assert [*(tmp_path / "elsewhere").iterdir()] == []
-    paths.kept.unlink()
-    finish_disposals(paths, SilentReporter())
-    assert "previous/data.csv" in kept(paths)
+    assert (paths.previous / "data.csv").exists()
 
 
 def test_of_a_link_only_the_link_goes(paths, tmp_path):
@@ -163,47 +106,22 @@ def test_of_a_link_only_the_link_goes(paths, tmp_path):
     assert files(tmp_path / "elsewhere") == {"thesis"}
 
 
-@pytest.mark.parametrize("step", range(1, 3))
-def test_a_run_killed_at_any_step_loses_no_file_of_the_users(paths, monkeypatch, step):
-    """The renames are: out of the way, and into the dated folder."""
-    write(paths.previous / "data.csv")
-    write(paths.previous / "notes" / "1")
-    rename, calls = Path.rename, []
-
-    def dies(path, target):
-        calls.append(path)
-        if len(calls) == step:
-            raise Killed
-        return rename(path, target)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "rename", dies)
-        with pytest.raises(Killed):
-            dispose(paths.previous, paths, SilentReporter())
-    finish_disposals(paths, SilentReporter())
-    left = files(paths.previous) if paths.previous.exists() else set()
-    assert {"data.csv", "notes/1"} <= left | {
-        name.removeprefix("previous/") for name in kept(paths)
-    }
-    assert {entry.name for entry in paths.work.iterdir()} <= {"previous"}
-
-
 def test_what_was_left_of_it_is_deleted_by_the_next_run(paths, monkeypatch):
     def dies(_path):
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(disposal, "remove_path", dies)
+        patched.setattr(swap, "remove_path", dies)
         with pytest.raises(Killed):
             dispose(paths.previous, paths, SilentReporter())
     assert len([*paths.work.iterdir()]) == 1
-    finish_disposals(paths, SilentReporter())
+    finish_swap(paths, SilentReporter())
     assert [*paths.work.iterdir()] == []
 
 
 def test_other_files_in_the_working_folder_stay(paths):
-    names = {".my.notes", ".leaving-notes", ".discarded-0123", "staging-notes"}
+    names = {".my.notes", ".discarded-0123", "staging-notes"}
     for name in names:
         write(paths.work / name / "file")
-    finish_disposals(paths, SilentReporter())
+    finish_swap(paths, SilentReporter())
     assert {path.name for path in paths.work.iterdir()} == {*names, "previous"}

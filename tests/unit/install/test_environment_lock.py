@@ -8,7 +8,7 @@ import pytest
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import SilentReporter
-from gpuinstall.install.environment_lock import environment_lock, is_idle
+from gpuinstall.install.swap import environment_lock, is_idle
 
 
 class Listener(SilentReporter):
@@ -20,7 +20,7 @@ class Listener(SilentReporter):
 
 
 def test_a_run_leaves_nothing_behind(tmp_path):
-    paths = EnvironmentPaths.at(tmp_path / "a" / ".venv")
+    paths = EnvironmentPaths.at(tmp_path / ".venv")
     with environment_lock(paths, SilentReporter(), wait=0):
         assert paths.guard.exists()
         assert not is_idle(paths)
@@ -32,14 +32,12 @@ def test_a_previous_environment_stays_and_git_does_not_see_it(tmp_path):
     paths = EnvironmentPaths.at(tmp_path / ".venv")
     with environment_lock(paths, SilentReporter(), wait=0):
         paths.previous.mkdir()
-    assert {entry.name for entry in paths.work.iterdir()} == {"previous", ".gitignore", "lock"}
+    assert {entry.name for entry in paths.work.iterdir()} == {"previous", ".gitignore"}
     assert (paths.work / ".gitignore").read_text(encoding="utf-8") == "*\n"
     assert is_idle(paths)
 
 
-@pytest.mark.parametrize(
-    "left", ["owner", "staging", "journal.json", "pylock.private.toml", ".gitignore"]
-)
+@pytest.mark.parametrize("left", ["owner", "staging", "journal.json", "pylock.private.toml"])
 def test_what_a_run_that_died_has_left_is_seen(tmp_path, left):
     paths = EnvironmentPaths.at(tmp_path / ".venv")
     paths.work.mkdir()

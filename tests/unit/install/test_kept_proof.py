@@ -11,8 +11,8 @@ from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.environments.environment import Marker, fingerprint
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.install.clone import copy_environment
 from gpuinstall.install.inspection import stamp_file, standing_stamp
+from gpuinstall.install.stage import copy_environment
 from gpuinstall.verify.cover import take_stamp
 from gpuinstall.verify.verdict import without_programs
 from tests.lab.environments import put_package
@@ -56,7 +56,7 @@ def make_skeleton(venv):
 
 
 def proven(venv):
-    return take_stamp(venv, fingerprint(MACHINE)).proven(PASSED)
+    return replace(take_stamp(venv, fingerprint(MACHINE)), verdict=PASSED)
 
 
 def cloned(venv, *left_out):
@@ -204,8 +204,8 @@ def test_a_record_that_is_none_of_ours_proves_nothing(venv):
 
 def test_a_proof_of_one_gpu_is_none_of_two(venv):
     passed = {"status": "passed", "devices": [{"index": 0, "name": "NVIDIA L4"}]}
-    record = take_stamp(venv, "here").proven(passed)
-    unproven = take_stamp(venv, "here").proven({**passed, "status": "unproven"})
+    record = replace(take_stamp(venv, "here"), verdict=passed)
+    unproven = replace(record, verdict={**passed, "status": "unproven"})
 
     assert (record.proves([0]), record.proves([0, 1]), unproven.proves([0])) == (True, False, False)
 

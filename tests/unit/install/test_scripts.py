@@ -9,9 +9,9 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import LockError
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.environments.records import remember
-from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.removal import prune
 from gpuinstall.install.scripts import Script
+from gpuinstall.install.swap import environment_lock
 from tests.unit.install.environments import lock_text, make_environment
 
 

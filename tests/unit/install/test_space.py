@@ -8,7 +8,7 @@ import pytest
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.units import readable
-from gpuinstall.install.space import UNPACKED, price_files
+from gpuinstall.install.priced_lock import UNPACKED, price_files
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.transfer import cached_wheel
 from gpuinstall.sources.session import Session

@@ -114,7 +114,7 @@ def kill_before(monkeypatch, owner, name, call=1):
         ("exchange", 1),
         ("publish_lock", 1),
         ("dispose", 1),
-        ("left_paths", 1),
+        ("user_paths", 1),
         ("write_atomically", 2),
     ],
 )

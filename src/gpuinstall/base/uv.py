@@ -152,22 +152,6 @@ def create(python: Path, folder: Path) -> list[str]:
     ]
 
 
-def sync(
-    python: Path,
-    lock: Path,
-    settings: Path,
-    words: Iterable[str] = (),
-) -> list[str]:
-    """Make the environment of ``python`` hold exactly ``lock``, built as a file of uv's own settings says."""
-    return [
-        *_pip("sync", python),
-        "--config-file",
-        str(settings),
-        *words,
-        str(lock),
-    ]
-
-
 def add(
     python: Path,
     lock: Path,

@@ -124,55 +124,49 @@ def read_script(file: Path, extra: Sequence[str] = ()) -> Script | None:
         UsageError: they are malformed.
     """
     try:
-        text = read_document(file)
-        count = len(re.findall(r"(?m)^# /// script\b", text))
-        # From each of many blocks the pattern would read to the end.
-        block = _BLOCK.search(text) if count == 1 else None
-        table = parse_toml(re.sub(r"(?m)^# ?", "", block["toml"])) if block else {}
-    except (OSError, ValueError) as error:
-        raise _malformed(file, getattr(error, "strerror", None) or str(error)) from None
-    dependencies = table.get("dependencies", [])
-    python = table.get("requires-python") or ""
-    if count > 1 or not isinstance(dependencies, list) or not isinstance(python, str):
-        reason = "it has one block, with a list of dependencies and a requires-python"
-        raise _malformed(file, reason)
-    if not block:
-        return None
-    return _read_block(table, file, extra)
+        table = _read_table(read_document(file))
+        return _read_block(table, file, extra) if table else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        message = f"{file}: its inline metadata cannot be read: {reason}"
+        raise UsageError("script-malformed", message) from None
 
 
-def _read_block(
-    table: Mapping[str, Any],
-    file: Path,
-    extra: Sequence[str],
-) -> Script:
+def _read_table(text: str) -> dict[str, Any]:
+    """Return the table of a script's block, empty if it has none; raise ValueError if that is malformed."""
+    count = len(re.findall(r"(?m)^# /// script\b", text))
+    if count == 0:
+        return {}
+    # From each of many blocks the pattern would read to the end.
+    block = _BLOCK.search(text) if count == 1 else None
+    table = parse_toml(re.sub(r"(?m)^# ?", "", block["toml"])) if block else {}
+    dependencies = table.setdefault("dependencies", [])
+    is_text = isinstance(table.setdefault("requires-python", ""), str)
+    if block is None or not isinstance(dependencies, list) or not is_text:
+        raise ValueError("it has one block, with a list of dependencies and a requires-python")
+    return table
+
+
+def _read_block(table: Mapping[str, Any], file: Path, extra: Sequence[str]) -> Script:
     """Return what a block requires, with what its ``[tool.uv]`` says of sources; paths begin at the script."""
     folder = file.absolute().parent
-    try:
-        uv = dict(table.get("tool", {}).get("uv", {}))
-        sources = dict(uv.get("sources", {}))
-        for name, source in sources.items():
-            if isinstance(source, dict) and "path" in source:
-                sources[name] = {**source, "path": str(folder / source["path"])}
-        document = {
-            "project": {"dependencies": list(map(str, table.get("dependencies", [])))},
-            "tool": {**table.get("tool", {}), "uv": {**uv, "sources": sources}},
-        }
-        listed = parse_project(document, file).listed
-        settings = (*listed.settings, *uv_settings(uv, file))
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise _malformed(file, str(error)) from None
+    uv = dict(table.get("tool", {}).get("uv", {}))
+    sources = dict(uv.get("sources", {}))
+    for name, source in sources.items():
+        if isinstance(source, dict) and "path" in source:
+            sources[name] = {**source, "path": str(folder / source["path"])}
+    document = {
+        "project": {"dependencies": list(map(str, table["dependencies"]))},
+        "tool": {**table.get("tool", {}), "uv": {**uv, "sources": sources}},
+    }
+    listed = parse_project(document, file).listed
     return Script(
         file,
         requirements=(*listed.requirements, *extra),
-        python=table.get("requires-python"),
+        python=table["requires-python"] or None,
         constraints=listed.constraints,
-        settings=settings,
+        settings=(*listed.settings, *uv_settings(uv, file)),
     )
-
-
-def _malformed(file: Path, reason: str) -> UsageError:
-    return UsageError("script-malformed", f"{file}: its inline metadata cannot be read: {reason}")
 
 
 def cached_folders() -> list[Path]:

@@ -254,8 +254,7 @@ def _install(
         wheels=project.sourcing.wheels,
         only=names,
     )
-    put = uv.sync if len(names) == len(fit.lock.names) else uv.add
-    command = put(
+    command = uv.add(
         interpreter(paths.staging),
         paths.private_lock,
         paths.build_settings,

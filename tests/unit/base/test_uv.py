@@ -40,7 +40,7 @@ def test_interpreters_are_named_by_their_full_path_and_credentials_are_in_no_com
     python = Path("/usr/bin/python3.12")
     commands = [
         uv.create(python, Path("/x/staging")),
-        uv.sync(Path("/x/staging/bin/python"), Path("/x/pylock.private.toml"), Path("/x/uv.toml")),
+        uv.add(Path("/x/staging/bin/python"), Path("/x/pylock.private.toml"), Path("/x/uv.toml")),
         uv.compile_lock(python, "3.12", "x86_64-manylinux_2_28"),
     ]
     for command in commands:

@@ -52,12 +52,11 @@ def install(
         with locked_state(place, options, catalog) as locked:
             state, priced = _priced(locked, project)
             priced.announce(project.reporter)
-            fit = priced.fit
             # A request that changes nothing is known as such only when it is resolved.
-            action = state.action_for(fit)
-            lock_file = str(paths.folder / fit.lock.name)
+            action = state.action_for(priced.fit)
+            lock_file = str(paths.folder / priced.fit.lock.name)
             stamp = file_stamp(lock_file)
-            installation = transact(place, action, fit, priced=priced, here=state.here)
+            installation = transact(place, action, priced, state.here)
             # The folder may lack it also if nothing had to be done.
             publish_lock(paths)
             is_lock_new = action is not Action.NOTHING and file_stamp(lock_file) != stamp

@@ -117,7 +117,6 @@ def install_into(
         if repair:
             request = _proven_request(environment, request)
         priced, wheels = _planned(environment, machine, request, project)
-        fit = priced.fit
         action = Action.VERIFY
         if priced.changes:
             action = Action.BUILD
@@ -127,15 +126,15 @@ def install_into(
             priced = replace(priced, bill=bill)
             reporter.step("Download", str(bill))
             bill.check()
-        installation = transact(place, action, fit, priced=priced, here=here)
+        installation = transact(place, action, priced, here)
         is_guarded = is_own_guard_file(environment.prefix / CONSTRAINTS)
         if priced.changes or not is_guarded:
-            is_guarded = _write_guard(environment, fit, project)
+            is_guarded = _write_guard(environment, priced.fit, project)
         uv_guard = renew_uv_guard(environment.prefix)
         record = find_undo(environment)
     return IntoResult(
         environment=environment,
-        fit=fit,
+        fit=priced.fit,
         changes=priced.changes,
         verdict=installation.verdict,
         bytes=priced.bill.fetch,

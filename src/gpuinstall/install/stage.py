@@ -48,33 +48,28 @@ if TYPE_CHECKING:
     from gpuinstall.sources.session import Session
 
 
-def build(
-    fit: Fit,
-    priced: PricedLock,
-    project: Project,
-) -> Installation:
+def build(priced: PricedLock, project: Project) -> Installation:
     """Build an environment of a lock at ``paths.staging``, with what the existing one has of it already.
 
     Args:
-        fit: The lock, and its plan.
-        priced: What has to be fetched, and what stays as it is.
+        priced: The lock, what has to be fetched of it, and what stays as it is.
         project: The run.
 
     Raises:
         InstallationError: also if what uv has put there is damaged or lacks a library.
     """
-    paths, session = project.paths, project.session
+    paths, session, fit = project.paths, project.session, priced.fit
     start = monotonic()
     remove_path(paths.staging)
     base = _base_python(fit.choice.python, session)
     # Torch, and with it all that torch loads, is as it was.
-    is_clone = bool(priced.existing and priced.unchanged)
-    if priced.existing and is_clone:
-        _copy(priced.existing, fit, priced, project)
+    copied = priced.existing if priced.unchanged else None
+    if copied:
+        _copy(copied, priced, project)
     else:
         run_uv(uv.create(base, paths.staging), session)
     new = fit.lock.names - priced.unchanged
-    keeps_guard = is_clone and _has_guard(priced, fit, project)
+    keeps_guard = copied is not None and _has_guard(copied, priced, project)
     # An activated shell calls the environment's own pip, so it has one.
     needs_pip = "pip" not in fit.lock.names | installed_packages(paths.staging).keys()
     pip = uv.give_pip(interpreter(paths.staging), carried_pip(base))
@@ -84,10 +79,12 @@ def build(
         if not keeps_guard:
             beside = pool.submit(members_beside, fit, project.catalog, session)
         if new:
-            fit = replace(fit, lock=_install(new, fit, priced, project))
+            fit = replace(fit, lock=_install(new, priced, project))
         if needs_pip:
             giving = pool.submit(run_uv, pip, session)
-        _check_files(fit, new, priced, project, is_clone=is_clone)
+        if copied is None:
+            _check_torch(paths.staging)
+        _check_files(new, priced, project)
     if needs_pip:
         try:
             giving.result()
@@ -100,10 +97,9 @@ def build(
         _write_guard(fit, beside.result(), project)
     # As "uv pip list" counts them: with pip, which no lock holds.
     installed = number_of(len(installed_packages(paths.staging)), "package")
-    if is_clone:
+    if copied:
         installed += f", {len(new)} of them new"
     session.reporter.detail("Installed", installed, monotonic() - start)
-    copied = priced.existing if is_clone else None
     return Installation(
         fit,
         paths.staging,
@@ -123,44 +119,30 @@ def _load_checks() -> None:
         import_module(module)
 
 
-def _copy(
-    existing: ExistingEnvironment,
-    fit: Fit,
-    priced: PricedLock,
-    project: Project,
-) -> None:
+def _copy(existing: ExistingEnvironment, priced: PricedLock, project: Project) -> None:
     """Copy the existing environment, and take out of the copy what goes or moves."""
     paths = project.paths
     copy_environment(paths.venv, paths.staging)
     leaving = leaving_packages(existing, priced.unchanged)
     if leaving:
         run_uv(uv.take_out(interpreter(paths.staging), *leaving), project.session)
-    if existing.lock and existing.lock.name != fit.lock.name:
+    if existing.lock and existing.lock.name != priced.fit.lock.name:
         remove_file(paths.staging / existing.lock.name)
 
 
-def _has_guard(
-    priced: PricedLock,
-    fit: Fit,
-    project: Project,
-) -> bool:
-    """Whether the environment before has a guard that is right for a lock of the same torch too, or is the user's."""
+def _has_guard(existing: ExistingEnvironment, priced: PricedLock, project: Project) -> bool:
+    """Whether an environment has a guard that is right for a lock of the same torch too, or is the user's."""
     venv = project.paths.venv
     guard = [venv / name for name in GUARD_FILES if os.path.lexists(venv / name)]
-    if any(not is_own_guard_file(file) for file in guard):
+    if not all(map(is_own_guard_file, guard)):
         return True
-    own = priced.existing.lock if priced.existing else None
-    if own is None or not guard:
+    lock, new, family = existing.lock, priced.fit.lock, project.catalog.family
+    if lock is None or not guard:
         return False
-    family = project.catalog.family
-    return own.name == fit.lock.name and own.versions_of(family) == fit.lock.versions_of(family)
+    return lock.name == new.name and lock.versions_of(family) == new.versions_of(family)
 
 
-def _write_guard(
-    fit: Fit,
-    beside: Iterable[FamilyMember],
-    project: Project,
-) -> None:
+def _write_guard(fit: Fit, beside: Iterable[FamilyMember], project: Project) -> None:
     """Keep plain pip and uv to the build of the lock, in what it holds of the family and in what may come later."""
     paths = project.paths
     installed = fit.lock.versions_of(project.catalog.family)
@@ -173,36 +155,8 @@ def _write_guard(
     )
 
 
-def _check_files(
-    fit: Fit,
-    new: Collection[str],
-    priced: PricedLock,
-    project: Project,
-    *,
-    is_clone: bool,
-) -> None:
-    """Check that every new wheel wrote only what it may, torch's files are whole, and its libraries can be loaded.
-
-    What stayed was looked at when it was new, and what has no native code is loaded by no loader.
-    """
-    staging = project.paths.staging
-    if not is_clone:
-        _check_torch(staging)
-    site = site_packages(staging, fit.choice.python)
-    # pip is being installed meanwhile, unless a lock holds it.
-    incomplete = {"pip"} - fit.lock.names
-    packages = [package for package in read_packages([site]) if package.name not in incomplete]
-    if new:
-        overlapping = set[str]()
-        for fault in check_written_files(packages, new, staging):
-            project.reporter.warn(f"{fault.message}; the last in the lock wins, as with pip")
-            overlapping.update(package.name for package in fault.packages)
-        _install_in_order(overlapping, fit, priced, project)
-    if not is_clone or any(package.is_native for package in packages if package.name in new):
-        check_links(fit, site, project.machine, project.reporter)
-
-
 def _check_torch(venv: Path) -> None:
+    """Check that torch's files are whole: uv's cache may have cut ones."""
     damage = damaged_torch(venv)
     if damage:
         clean = joined((uv.uv(), "cache", "clean", "torch"))
@@ -214,28 +168,35 @@ def _check_torch(venv: Path) -> None:
         )
 
 
-def _install_in_order(
-    names: Collection[str],
-    fit: Fit,
-    priced: PricedLock,
-    project: Project,
-) -> None:
-    """Install packages again that write the same files, one after the other: uv installs all of them at once."""
+def _check_files(new: Collection[str], priced: PricedLock, project: Project) -> None:
+    """Check that every new wheel wrote only what it may, and that its libraries can be loaded.
+
+    What stayed was looked at when it was new, and what has no native code is loaded by no loader.
+    """
+    if not new:
+        return
+    staging, fit = project.paths.staging, priced.fit
+    site = site_packages(staging, fit.choice.python)
+    # pip is being installed meanwhile, unless a lock holds it.
+    incomplete = {"pip"} - fit.lock.names
+    packages = [package for package in read_packages([site]) if package.name not in incomplete]
+    overlapping = set[str]()
+    for fault in check_written_files(packages, new, staging):
+        project.reporter.warn(f"{fault.message}; the last in the lock wins, as with pip")
+        overlapping.update(package.name for package in fault.packages)
+    # uv installs all of them at once: those that write the same files come again, one after the other.
     for package in fit.lock.pylock.packages:
-        if package.name in names:
+        if package.name in overlapping:
             # With --reinstall uv would download it again.
-            run_uv(uv.take_out(interpreter(project.paths.staging), package.name), project.session)
-            _install({package.name}, fit, priced, project)
+            run_uv(uv.take_out(interpreter(staging), package.name), project.session)
+            _install({package.name}, priced, project)
+    if any(package.is_native for package in packages if package.name in new):
+        check_links(fit, site, project.machine, project.reporter)
 
 
-def _install(
-    names: Collection[str],
-    fit: Fit,
-    priced: PricedLock,
-    project: Project,
-) -> Lock:
+def _install(names: Collection[str], priced: PricedLock, project: Project) -> Lock:
     """Have uv install packages of a lock; return the lock with the hashes that it lacked."""
-    paths, session = project.paths, project.session
+    paths, session, fit = project.paths, project.session, priced.fit
     all_builds, site = builds_of(fit, project.machine, project)
     builds = [build for build in all_builds if build.package in names]
     constraints = session.scratch / "build-constraints.txt"

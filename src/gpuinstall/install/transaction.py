@@ -52,8 +52,6 @@ InstallPlace: TypeAlias = "OwnPlace | ForeignPlace"
 def transact(
     place: InstallPlace,
     action: Action,
-    fit: Fit,
-    *,
     priced: PricedLock,
     here: Machine | None,
 ) -> Installation:
@@ -62,8 +60,7 @@ def transact(
     Args:
         place: The environment; its run holds it.
         action: What there is to do.
-        fit: The lock, and its plan.
-        priced: What comes and goes, and what has to be fetched.
+        priced: The lock, what comes and goes, and what has to be fetched.
         here: This machine; None if no kernel can run on it.
 
     Raises:
@@ -73,11 +70,11 @@ def transact(
     try:
         match action:
             case Action.NOTHING:
-                return place.present(fit)
+                return place.present(priced.fit)
             case Action.VERIFY:
-                installation = place.present(fit)
+                installation = place.present(priced.fit)
             case Action.BUILD:
-                installation = place.prepare(fit, priced)
+                installation = place.prepare(priced)
         installation = verify(installation, here, place.project)
         place.commit(installation, here)
     except BaseException:
@@ -103,11 +100,11 @@ class OwnPlace:
         venv = self.project.paths.venv
         return Installation(fit, venv, interpreter(venv))
 
-    def prepare(self, fit: Fit, priced: PricedLock) -> Installation:
+    def prepare(self, priced: PricedLock) -> Installation:
         """Build another one beside it."""
         from gpuinstall.install.stage import build  # which takes long to load
 
-        return build(fit, priced, self.project)
+        return build(priced, self.project)
 
     def commit(self, installation: Installation, here: Machine | None) -> None:
         """Keep the proof, and put what was built in its place."""
@@ -193,11 +190,11 @@ class ForeignPlace:
         """Return it as it is."""
         return Installation(fit, self.environment.prefix, self.environment.python, is_ours=False)
 
-    def prepare(self, fit: Fit, priced: PricedLock) -> Installation:
+    def prepare(self, priced: PricedLock) -> Installation:
         """Have the wheels fetched and unpacked, copy what they replace, and install them."""
         from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
 
-        environment, session = self.environment, self.project.session
+        environment, session, fit = self.environment, self.project.session, priced.fit
         private_lock = session.scratch / "pylock.private.toml"
         unpacked = session.scratch / "unpacked"
         names = {change.package for change in priced.changes}

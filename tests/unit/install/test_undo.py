@@ -233,7 +233,7 @@ def test_a_failing_transaction_puts_back_what_was_there(environment, wheel):
     fit = Fit(parse("pylock.cpu.toml", lock_text()), Plan("cpu", choice))
 
     with pytest.raises(GpuInstallError):  # there is no such interpreter to run kernels with
-        transact(place_of(environment), Action.VERIFY, fit, priced=PricedLock(fit), here=None)
+        transact(place_of(environment), Action.VERIFY, PricedLock(fit), None)
 
     assert tree(environment) == before
 

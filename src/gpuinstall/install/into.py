@@ -37,7 +37,7 @@ from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from gpuinstall.base.machine import Machine
@@ -114,9 +114,7 @@ def install_into(
         environment = inspect_foreign(python)
         place = replace(place, environment=environment)
         machine = preflighted(project.machine, here, request, reporter)
-        if repair:
-            request = _proven_request(environment, request)
-        priced, wheels = _planned(environment, machine, request, project)
+        priced, wheels = _planned(environment, machine, project, repair=repair)
         action = Action.VERIFY
         if priced.changes:
             action = Action.BUILD
@@ -167,10 +165,7 @@ def dry_run_into(
     """Return what would change."""
     start = monotonic()
     environment = inspect_foreign(python)
-    request = project.request
-    if repair:
-        request = _proven_request(environment, request)
-    priced, _ = _planned(environment, project.machine, request, project)
+    priced, _ = _planned(environment, project.machine, project, repair=repair)
     return IntoResult(
         environment,
         priced.fit,
@@ -184,15 +179,18 @@ def dry_run_into(
 def _planned(
     environment: ForeignEnvironment,
     machine: Machine,
-    request: Request,
     project: Project,
+    *,
+    repair: bool,
 ) -> tuple[PricedLock, list[LockedFile]]:
     """Choose and resolve, near to what is there; report what changes, and what else that concerns.
 
     Returns:
         The lock with what changes, and the wheels that come.
     """
-    session, reporter = project.session, project.reporter
+    session, reporter, request = project.session, project.reporter, project.request
+    if repair:
+        request = _proven_request(environment, request)
     request = replace(request, python=environment.version, managed_pythons=False)
     outside = environment.versions.keys() - project.catalog.family
     pins = VersionPins(preferred={name: environment.versions[name] for name in sorted(outside)})
@@ -218,10 +216,22 @@ def _planned(
         reporter.warn(warning.message)
     for conflict in environment.broken_by(new_versions):
         reporter.warn(conflict)
+    wheels = _wheels_of(new_versions, fit, resolution, machine)
+    heads = resolution.hashes.missing
+    return PricedLock(fit, tuple(changes), heads=heads), wheels
+
+
+def _wheels_of(
+    names: Iterable[str],
+    fit: Fit,
+    resolution: Resolution,
+    machine: Machine,
+) -> list[LockedFile]:
+    """Return the wheels of packages; raise InstallationError if one has none."""
     files = {file.package: file for file in resolution.files if local_path(file.url)}
-    files |= {file.package: file for file in selected(fit.lock, choice.python, machine)}
+    files |= {file.package: file for file in selected(fit.lock, fit.choice.python, machine)}
     wheels = []
-    for name in new_versions:
+    for name in names:
         if name not in files or not files[name].name.endswith(".whl"):
             raise InstallationError(
                 "needs-building",
@@ -229,8 +239,7 @@ def _planned(
                 hint=f"Leave {name} out, and install it with the environment's own tools afterwards",
             )
         wheels.append(files[name])
-    heads = resolution.hashes.missing
-    return PricedLock(fit, tuple(changes), heads=heads), wheels
+    return wheels
 
 
 def _resolve_near(

@@ -298,12 +298,14 @@ def environment_lock(
 
 @contextmanager
 def _tidied(paths: EnvironmentPaths) -> Iterator[None]:
-    """Leave nothing behind but a previous environment."""
+    """Leave nothing behind but environments, nor folders that were made for one."""
+    made = [folder for folder in paths.work.parents if not folder.exists()]
     try:
         yield
     finally:
         with suppress(OSError):
-            paths.work.rmdir()
+            for folder in (paths.work, *made):
+                folder.rmdir()
 
 
 def is_idle(paths: EnvironmentPaths) -> bool:

@@ -20,7 +20,7 @@ class Listener(SilentReporter):
 
 
 def test_a_run_leaves_nothing_behind(tmp_path):
-    paths = EnvironmentPaths.at(tmp_path / ".venv")
+    paths = EnvironmentPaths.at(tmp_path / "a" / ".venv")
     with environment_lock(paths, SilentReporter(), wait=0):
         assert paths.guard.exists()
         assert not is_idle(paths)

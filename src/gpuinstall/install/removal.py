@@ -50,7 +50,7 @@ def remove(
         wait: The seconds to wait for another run.
 
     Returns:
-        The bytes of each folder that was removed.
+        The bytes of each folder that was deleted.
 
     Raises:
         UsageError: there is none, or it is not ours.
@@ -65,11 +65,11 @@ def remove(
     with environment_lock(paths, reporter, wait):
         removed = find_removable(paths, previous_only=previous_only, with_packages=with_packages)
         libraries = _libraries_of_last(paths)
-        for folder in removed:
+        for folder in list(removed):
             if libraries and folder == libraries.folder:
                 remove_libraries(libraries)
-            else:
-                dispose(folder, paths, reporter)
+            elif not dispose(folder, paths, reporter):
+                del removed[folder]
     if not previous_only:
         forget(paths.venv)
     return removed
@@ -91,10 +91,10 @@ def prune(reporter: Reporter) -> dict[Path, int]:
         with suppress(GpuInstallError, OSError):
             if folder.parent == script_environments():
                 _remove_cached(folder, reporter)
+                removed[folder] = size
             else:
-                venv = folder.parent.with_suffix("")
-                remove(EnvironmentPaths(venv), reporter, previous_only=True, wait=0)
-            removed[folder] = size
+                paths = EnvironmentPaths(folder.parent.with_suffix(""))
+                removed |= remove(paths, reporter, previous_only=True, wait=0)
     for folder in find_prunable():
         reporter.warn(f"{folder} stays: it is in use, or has files of yours")
     markers = map(read_marker, remembered())

@@ -174,8 +174,10 @@ def _is_copy(venv: Path, original: Path) -> bool:
     return copy is not None and source is not None and copy.copied_from == source.id
 
 
-def dispose(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> None:
+def dispose(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> bool:
     """Delete an environment; one that has files of the user's is kept whole in a dated folder, and they are named.
+
+    Returns whether it was deleted.
 
     Args:
         folder: The environment; a link there is removed, and not what it leads to.
@@ -188,7 +190,7 @@ def dispose(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> None:
     if folder.is_symlink():
         remove_file(folder)
     if not os.path.lexists(folder):
-        return
+        return True
     try:
         users = user_paths(folder)
         if users:
@@ -196,7 +198,7 @@ def dispose(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> None:
             reporter.notice(
                 "Kept", f"{kept}, complete: {some(users)} in it, which no installer wrote"
             )
-            return
+            return False
         packages = added_packages(folder)
         _discard(folder, paths)
         if packages:
@@ -204,6 +206,7 @@ def dispose(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> None:
             reporter.notice("Removed", text)
     except OSError as error:
         raise unwritable(folder, error) from None
+    return True
 
 
 def _discard(folder: Path, paths: EnvironmentPaths) -> None:

@@ -108,11 +108,11 @@ def locked_state(
                 f"{project.paths.venv} was not made on this machine; rebuilding it"
             )
         if state.action is not Action.NOTHING and not state.existing.is_proven:
-            state = _with_preflight(state, project)
+            state = with_preflight(state, project)
         yield state
 
 
-def _with_preflight(state: InstallState, project: Project) -> InstallState:
+def with_preflight(state: InstallState, project: Project) -> InstallState:
     """Prove the driver; what is wrong with it counts in every choice from now on."""
     request = state.request
     machine = preflighted(request.machine, state.here, request.request, project.reporter)
@@ -173,7 +173,7 @@ def _priced(state: InstallState, project: Project) -> tuple[InstallState, Priced
     changed = {change.package for change in priced.changes}
     if marker and marker.python == priced.choice.python and "torch" not in changed:
         return state, priced
-    proven = _with_preflight(state, project)
+    proven = with_preflight(state, project)
     if proven.request.machine == state.request.machine:
         return state, priced
     return proven, _price(proven, project)

@@ -12,9 +12,9 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.shell import joined
 from gpuinstall.environments.records import say_stranger
 from gpuinstall.install.inspection import ExistingEnvironment, inspect_environment, stamp_file
-from gpuinstall.install.install import install, read_state
+from gpuinstall.install.install import install, read_state, with_preflight
 from gpuinstall.install.options import Action, InstallOptions, InstallResult, InstallState
-from gpuinstall.install.proof import Installation, preflighted, verify
+from gpuinstall.install.proof import Installation, verify
 from gpuinstall.plan import Rejected
 
 if TYPE_CHECKING:
@@ -49,16 +49,11 @@ def environment_to_start(
     locked = InstallOptions(locked=True, attempts=1)
     # Whatever lies at .venv itself stays there: it is not the environment that is started.
     state = read_state(project, replace(locked, replace=True))
-    machine = state.request.machine
-    fit = _fit(state)
-    existing = inspect_environment(_paths(fit, project), machine)
-    action = _action(existing, fit, proof=proof)
+    fit, existing, action = _chosen(state, project, proof=proof)
     if action is Action.VERIFY:
-        machine = preflighted(machine, state.here, state.request.request, reporter)
-        request = replace(state.request, machine=machine)
-        fit = _fit(replace(state, request=request))
-        existing = inspect_environment(_paths(fit, project), machine)
-        action = _action(existing, fit, proof=proof)
+        state = with_preflight(state, project)
+        fit, existing, action = _chosen(state, project, proof=proof)
+    machine = state.request.machine
     warnings = fit.plan.warnings if fit.plan.status != "cpu" else ()
     for warning in warnings:
         reporter.warn(warning.message)
@@ -113,23 +108,22 @@ def _install(
         raise
 
 
-def _paths(fit: Fit, project: Project) -> EnvironmentPaths:
-    """Return where the environment of a lock lies."""
-    venv = project.paths.venv
-    return EnvironmentPaths.at(venv.with_name(f"{venv.name}-{fit.lock.target}"), is_named=False)
-
-
-def _action(
-    existing: ExistingEnvironment,
-    fit: Fit,
+def _chosen(
+    state: InstallState,
+    project: Project,
     *,
     proof: bool,
-) -> Action:
-    """Return what there is to do before a start in the environment of a lock, whoever made it."""
+) -> tuple[Fit, ExistingEnvironment, Action]:
+    """Return the lock that runs here, what lies where its environment is to be, and what there is to do with that."""
+    fit, venv = _fit(state), project.paths.venv
+    paths = EnvironmentPaths.at(venv.with_name(f"{venv.name}-{fit.lock.target}"), is_named=False)
+    existing = inspect_environment(paths, state.request.machine)
     marker = existing.marker
+    # Whoever made it.
     if marker is None or marker.lock_sha256 != fit.lock.sha256 or not existing.has_python:
-        return Action.BUILD
-    return Action.VERIFY if proof and not existing.is_proven else Action.NOTHING
+        return fit, existing, Action.BUILD
+    action = Action.VERIFY if proof and not existing.is_proven else Action.NOTHING
+    return fit, existing, action
 
 
 def _fit(state: InstallState) -> Fit:

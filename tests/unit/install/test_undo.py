@@ -138,6 +138,20 @@ def test_what_was_put_in_goes_and_what_was_there_comes_back(environment, wheel):
     assert not undo_folder(environment).exists()
 
 
+def test_data_and_headers_that_came_go_too(environment, tmp_path):
+    (environment.root / "share").mkdir()
+    before = tree(environment)
+    unpacked = made(tmp_path / "unpacked", "share/torch/page.1", "etc/torch.conf", "include/t/t.h")
+    record = begun(environment, unpacked)
+    put_in(environment)
+    for name in ("share/torch/page.1", "etc/torch.conf", "include/site/python3.12/t/t.h"):
+        replace_file(environment.root / name, "2")
+
+    record.undo()
+
+    assert tree(environment) == before
+
+
 def test_the_copy_is_of_links_and_of_what_changes_alone(environment, wheel):
     record = begun(environment, wheel)
 

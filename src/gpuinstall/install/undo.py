@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import posixpath
 import shutil
 import time
 import uuid
@@ -185,14 +186,8 @@ class UndoRecord:
                 hint="Run it again with --replace",
             )
         # The files of what came since, also beside the units: half a package would be left.
-        further = [
-            path
-            for package in read_packages(environment.packages_folders)
-            if (package.record / "RECORD").relative_to(self.root).as_posix() in moved
-            for path in written_files(package, self.root)
-            if _are_below(self.root, [path])
-        ]
-        units = tuple(dict.fromkeys([*self.units, *further]))
+        further = _files_recorded([self.root / path for path in moved], environment)
+        units = tuple(dict.fromkeys([*self.units, *_inside(self.root, further)]))
         back = replace(self, state="changing", units=units)
         staying = set(back.users_files(environment))
         back.begin()
@@ -240,9 +235,11 @@ def plan_undo(
     """
     root = environment.root
     paths = {environment.prefix / name for name in GUARD_FILES}
+    records = []
     for package in _packages_called(packages, environment):
-        files = written_files(package, root)
-        paths |= {package.record, *(root / name for name in files if _are_below(root, [name]))}
+        paths.add(package.record)
+        records.append(package.record / "RECORD")
+    paths |= {root / name for name in _files_recorded(records, environment)}
     if unpacked:
         new = set(_paths_in(unpacked, environment))
         if not _are_below(root, {os.path.relpath(path, root) for path in new}):
@@ -253,7 +250,8 @@ def plan_undo(
             )
         paths |= new
     units = {_unit(path, environment).relative_to(root).as_posix() for path in paths}
-    return UndoRecord(root, undo_folder(environment), state="changing", units=tuple(sorted(units)))
+    inside = tuple(sorted(_inside(root, units)))
+    return UndoRecord(root, undo_folder(environment), state="changing", units=inside)
 
 
 def keep_overwritten(
@@ -375,13 +373,28 @@ def _packages_in(units: Collection[str], environment: ForeignEnvironment) -> dic
     return stamps
 
 
+def _files_recorded(
+    records: Collection[Path],
+    environment: ForeignEnvironment,
+) -> Iterator[str]:
+    """Yield the files of the packages with these RECORDs, by their paths below the environment's root."""
+    for package in read_packages(environment.packages_folders):
+        if package.record / "RECORD" not in records:
+            continue
+        for path in written_files(package, environment.root):
+            if not path.startswith(("../", "/")):
+                yield path
+
+
 def _paths_in(unpacked: Path, environment: ForeignEnvironment) -> Iterator[Path]:
     """Yield where the files of wheels may come to lie that uv has unpacked into one folder, whatever their scheme."""
     data = environment.paths["data"]
+    present = {path.name for path in data.iterdir()}
     for package in read_packages([unpacked]):
-        for name in written_files(package, unpacked):
+        for row in package.recorded:
+            name = posixpath.normpath(row.path.replace(os.sep, "/"))
             first, _, rest = name.partition("/")
-            yield data / name
+            yield data / (name if first in present else first)
             for site in environment.packages_folders:
                 yield site / name
             if first in {"bin", "Scripts"}:
@@ -484,6 +497,15 @@ def _file_system(folder: Path) -> str | None:
             if fields[2] == number:
                 return fields[fields.index("-") + 1]
     return None
+
+
+def _inside(root: Path, names: Iterable[str]) -> list[str]:
+    """Return the names that mean something below a folder; a link may lead the others out of it."""
+    by_folder: dict[PurePosixPath, list[str]] = {}
+    for name in names:
+        by_folder.setdefault(PurePosixPath(name).parent, []).append(name)
+    groups = [group for group in by_folder.values() if _are_below(root, group)]
+    return [name for group in groups for name in group]
 
 
 def _are_below(root: Path, names: Iterable[str]) -> bool:

@@ -140,6 +140,7 @@ def test_what_was_put_in_goes_and_what_was_there_comes_back(environment, wheel):
 
 def test_data_and_headers_that_came_go_too(environment, tmp_path):
     (environment.root / "share").mkdir()
+    (environment.root / "include" / "site").mkdir(parents=True)
     before = tree(environment)
     unpacked = made(tmp_path / "unpacked", "share/torch/page.1", "etc/torch.conf", "include/t/t.h")
     record = begun(environment, unpacked)

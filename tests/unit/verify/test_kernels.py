@@ -57,7 +57,7 @@ def test_every_makers_gpu_has_the_checks_of_gpus_and_not_those_of_one_maker():
         "optimizer-step",
     } <= names("mps")
     assert names("all", "quick") == {"all-reduce", "peer-to-peer"}
-    assert names("none") == set()
+    assert names("none") == {"numpy"}
 
 
 def test_what_a_library_does_not_have_is_skipped():

@@ -1,18 +1,69 @@
 """A real torch in a real environment, broken as people, disks and other programs break it, and repaired."""
 
 import os
+import shutil
 
 import pytest
 
+from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.diagnose.evidence import read_contents
-from gpuinstall.diagnose.repair import repair_steps
+from gpuinstall.diagnose.examination import examine
+from gpuinstall.diagnose.repair import repair_steps, run_repairs
+from gpuinstall.machine.probe import read_machine
 from gpuinstall.sources import read_sources
-from tests.lab.broken import BROKEN, broken, examine_clone, examined
-from tests.lab.environments import cpu_torch
+from gpuinstall.sources.session import open_session
+from tests.lab.cases import mostly_heavy
+from tests.lab.environments import copied, cpu_torch, packages, rewrite
 from tests.unit.diagnose.evidence import found
 
-OF_CPU = [breakage for breakage in BROKEN if not breakage.cuda]
-SEVERAL = [BROKEN[number] for number in (0, 1, 10, 11, 16, 23, 24)]
+GONE = {
+    "libtorch_cpu.so": ["torch/lib/libtorch_cpu.so"],
+    "libshm.so": ["torch/lib/libshm.so"],
+    "torch's OpenMP library": ["torch/lib/libgomp*"],
+    "the module torch._C": ["torch/_C.cpython-*.so"],
+    "torch/__init__.py": ["torch/__init__.py"],
+    "torch/nn": ["torch/nn"],
+    "torch without its record": ["torch/*"],
+    "torch": ["torch", "torch-*.dist-info", "functorch", "torchgen"],
+    "everything": ["*"],
+    "torchgen": ["torchgen"],
+    "typing_extensions.py without its record": ["typing_extensions.py"],
+    "typing_extensions": ["typing_extensions*"],
+    "mpmath, which sympy needs": ["mpmath*"],
+    "filelock without its record": ["filelock"],
+    "jinja2": ["jinja2*"],
+}
+CUT = {"torch/lib/libc10.so": 1000, "torch/version.py": 40, "torch/functional.py": 0}
+BROKEN = (*GONE, *CUT, "another Python", "another processor", "two records", "the interpreter")
+QUICK = {"libtorch_cpu.so", "torch/lib/libc10.so", "torch without its record", "another Python"}
+
+
+def break_it(what, site):
+    """Break the packages of an environment, whose files are hard links to those of a sound one."""
+    module = next(site.glob("torch/_C.cpython-*.so"))
+    for path in [path for name in GONE.get(what, ()) for path in sorted(site.glob(name))]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if what in CUT:
+        start = (site / what).read_bytes()[: CUT[what]]
+        (site / what).unlink()
+        (site / what).write_bytes(start)
+    elif what == "another Python":
+        minor = module.name.split("-")[1]
+        other = f"3{int(minor[1:]) + 1}"
+        module.rename(module.with_name(module.name.replace(minor, other)))
+        [record] = site.glob("torch-*.dist-info/RECORD")
+        rewrite(record, record.read_text().replace(f"cpython-{minor}", f"cpython-{other}"))
+    elif what == "another processor":
+        content = bytearray(module.read_bytes())
+        content[18:20] = (183).to_bytes(2, "little")
+        module.unlink()
+        module.write_bytes(content)
+    elif what == "two records":
+        shutil.copytree(next(site.glob("torch-*.dist-info")), site / "torch-2.9.1.dist-info")
+    elif what == "the interpreter":
+        python = site.parents[2] / "bin" / "python"
+        python.unlink()
+        python.symlink_to("/nowhere/python3.11")
 
 
 @pytest.fixture(scope="session")
@@ -20,16 +71,38 @@ def torch(tmp_path_factory, request):
     return cpu_torch(tmp_path_factory, offline="not network" in request.config.getoption("-m"))
 
 
-@pytest.mark.parametrize("breakage", SEVERAL, ids=lambda breakage: str(breakage.what))
-def test_what_is_broken_blocks_and_is_repaired_in_this_environment(
-    breakage, torch, tmp_path, monkeypatch
-):
+@pytest.fixture
+def examined(tmp_path, monkeypatch):
+    """What is found in an environment that was named."""
     monkeypatch.chdir(tmp_path)
     sources = read_sources(None, os.environ, tmp_path)
-    with broken(breakage, torch, tmp_path) as clone:
-        findings = examine_clone(tmp_path, clone, sources).findings
-        assert findings[0].blocking
-        assert repair_steps(findings, clone)
+
+    def run(clone):
+        silent = SilentReporter()
+        return examine(
+            tmp_path,
+            clone,
+            read_machine(),
+            request=None,
+            sources=sources,
+            reporter=silent,
+            named=True,
+        ).findings
+
+    return run
+
+
+@pytest.fixture
+def clone(torch, tmp_path):
+    return copied(torch, tmp_path / "env")
+
+
+@pytest.mark.parametrize("what", mostly_heavy(BROKEN, QUICK))
+def test_what_is_broken_blocks_and_is_repaired_in_this_environment(what, clone, examined):
+    break_it(what, packages(clone))
+    findings = examined(clone)
+    assert findings[0].blocking
+    assert repair_steps(findings, clone)
 
 
 def test_nothing_is_wrong_with_the_files_of_a_sound_environment(torch):
@@ -38,10 +111,10 @@ def test_nothing_is_wrong_with_the_files_of_a_sound_environment(torch):
 
 @pytest.mark.heavy
 @pytest.mark.network
-@pytest.mark.parametrize("breakage", OF_CPU, ids=lambda breakage: str(breakage.what))
-def test_a_broken_environment_is_recognised_and_repaired(breakage, torch, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    row = examined(breakage, torch, tmp_path, read_sources(None, os.environ, tmp_path))
-    assert row.doctor != "healthy"
-    assert row.steps
-    assert row.after == "healthy"
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_broken_environment_is_repaired(what, clone, examined, tmp_path):
+    break_it(what, packages(clone))
+    steps = repair_steps(examined(clone), clone)
+    with open_session(read_sources(None, os.environ, tmp_path), SilentReporter()) as session:
+        run_repairs(steps, session.environment, SilentReporter())
+    assert examined(clone) == []

@@ -44,11 +44,3 @@ def test_a_branch_that_moves_is_pinned_to_its_commit(workshop, tmp_path, form):
     workshop.document("lock", "check", "torch", form.format(tmp_path / "tool"))
     workshop.document("sync")
     assert workshop.python("import tool; print(tool.SAID.count('='))") == "5"
-
-
-@pytest.mark.heavy
-def test_a_torch_that_a_project_brings_by_address_is_refused(workshop, tmp_path):
-    make_project(tmp_path / "fork", "torch", "2.15.0")
-    make_project(workshop.folder, "our-thing", requires=[f"torch @ file://{tmp_path}/fork"])
-    error = workshop.document("lock", "-e", ".", exit_code=3)["errors"][0]
-    assert error["code"] == "requirements-conflict"

@@ -177,30 +177,3 @@ def test_files_are_brought_only_into_a_folder_and_only_as_they_were_locked(bench
         here.document("lock", "download", "wheels", exit_code=6)["errors"][0]["code"]
         == "lock-unhashed"
     )
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "exit_code"),
-    [
-        (("torch==", "--target", "cu126", "--target", "cpu"), "requirement-malformed", 2),
-        (("--target", "cu126.1"), "target-malformed", 2),
-        (("--backend", "cu126", "--target", "cu126", "--target", "cpu"), "backend-and-target", 2),
-        (("--offline", "--target", "cpu"), "unreachable", 4),
-        (("--target", "cu999"), "", 3),
-        (("--target", "cu126-macos-arm64"), "", 3),
-        (("check",), "lock-missing", 6),
-        (("download", "wheels"), "lock-missing", 6),
-        (("--upgrade-package", "cowsay", "--target", "cpu"), "not-locked", 2),
-        (("no-such-thing", "--target", "cpu"), "package-not-found", 4),
-        (
-            ("torch @ https://index.example/torch-1-py3-none-any.whl", "--target", "cpu"),
-            "requirement-by-address",
-            2,
-        ),
-    ],
-)
-def test_a_mistake_is_named(bench, words, code, exit_code):
-    error = bench.document("lock", *words, exit_code=exit_code)["errors"][0]
-    assert code in error["code"]
-    assert error["message"]
-    assert bench.entries() <= {"wheels"}

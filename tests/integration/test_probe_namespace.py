@@ -3,13 +3,25 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 
 import pytest
 
-from tests.lab.cards import run_over
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.recorded import GTX_1080, H200, RTX_4090, card, module
+
+COVERED = ("/sys/bus/pci/devices", "/sys/module", "/proc/driver")
+# What a machine shows in folders that others need too is put in anew.
+MOUNTS = f"""set -e
+for covered in {" ".join(COVERED)}; do mount --bind "$1$covered" "$covered"; done
+nodes=$(ls "$1/dev")
+mount -t tmpfs lab "$1/dev"
+cp -a /dev/null /dev/zero /dev/urandom "$1/dev/"
+for node in $nodes; do mknod -m 666 "$1/dev/$node" c 1 3; done
+mount --bind "$1/dev" /dev
+"$2" -m gpuinstall probe --json
+"""
 
 pytestmark = [
     pytest.mark.root,
@@ -22,7 +34,23 @@ pytestmark = [
 
 def probed(folder, files, environment):
     """Lay the files over this machine's, for one child and its children, and probe there."""
-    done = run_over(folder, files, f"{sys.executable} -m gpuinstall probe --json", environment)
+    for covered in (*COVERED, "/dev"):
+        (folder / covered.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        target = folder / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.name in ("driver", "physfn"):
+            target.symlink_to(text)
+        else:
+            target.write_text(text, encoding="utf-8")
+    namespace = ["unshare", "--mount", "--propagation", "private"]
+    done = subprocess.run(
+        [*namespace, "sh", "-c", MOUNTS, "sh", str(folder), sys.executable],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.stdout, done.stderr
     return json.loads(done.stdout)
 

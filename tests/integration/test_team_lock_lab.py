@@ -1,15 +1,12 @@
 """A uv.lock beside the project: the team's versions stay, with torch for this machine; and uv.lock is not touched."""
 
 import pytest
-import tomli
 
 from gpuinstall.base import process, uv
 from tests.integration.test_install_lab import RTX_4090
-from tests.lab.projects import make_project
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
-LOCK = "pylock.cu126.toml"
 PROJECT = """\
 [project]
 name = "thing"
@@ -46,13 +43,6 @@ def locked(workshop, *words):
     assert done.ok, done.err
 
 
-def versions(workshop):
-    return {
-        package["name"]: package.get("version", "")
-        for package in tomli.loads(workshop.lock(LOCK))["packages"]
-    }
-
-
 @pytest.mark.heavy
 def test_uv_run_stays_with_the_build_in_a_shell_that_knows_it_and_is_seen_elsewhere(
     workshop,
@@ -70,19 +60,3 @@ def test_uv_run_stays_with_the_build_in_a_shell_that_knows_it_and_is_seen_elsewh
     assert "torch is 2.13.0 instead of 2.13.0+cu126" in " ".join(refused.err.split())
     assert workshop.run("sync").status == 0
     assert workshop.run("run", "true").status == 0
-
-
-def test_torch_stays_until_a_program_moves_it(workshop, simple):
-    make_project(workshop.folder, "thing", requires=["torch", "numpy", "rich"])
-    locked(workshop, "--upgrade-package", "torch==2.13.0")
-    done = workshop.run("install")
-    assert done.status == 0, done.err
-    assert versions(workshop)["torch"] == "2.13.0+cu126", (
-        "although the project itself is in no lock"
-    )
-    make_wheel(simple, "newer", "1.0", requires=["torch==2.14.1"])
-    workshop.document("install", "newer")
-    workshop.document("remove", "newer")
-    assert versions(workshop)["torch"] == "2.14.1+cu126", (
-        "as the environment has it, and not as uv.lock"
-    )

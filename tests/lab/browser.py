@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import shutil
@@ -75,27 +74,6 @@ class Browser:
         }
         for kind in ("keyDown", "keyUp"):
             self._call("Input.dispatchKeyEvent", type=kind, **said)
-
-    def width(self, pixels: int):
-        """Make the window as wide as a phone or a screen."""
-        self._call(
-            "Emulation.setDeviceMetricsOverride",
-            width=pixels,
-            height=900,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
-
-    def scheme(self, name: str):
-        """Ask for ``light`` or ``dark``, as a person's settings do."""
-        self._call(
-            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}]
-        )
-
-    def picture(self) -> bytes:
-        """Take a picture (PNG) of the whole page."""
-        shot = self._call("Page.captureScreenshot", captureBeyondViewport=True)
-        return base64.b64decode(shot["data"])
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1

@@ -41,24 +41,6 @@ OF_NUMPY_1 = Release(
     pythons=("3.10", "3.11", "3.12"),
     default="cu121",
 )
-OF_2022 = Release(
-    torch="1.13.1",
-    cuda=("cu116", "cu117"),
-    torchvision="0.14.1",
-    torchaudio="0.13.1",
-    triton="2.0.0",
-    pythons=("3.10", "3.11"),
-    default="cu117",
-)
-OF_2023 = Release(
-    torch="2.0.1",
-    cuda=("cu117", "cu118"),
-    torchvision="0.15.2",
-    torchaudio="2.0.2",
-    triton="2.0.0",
-    pythons=("3.10", "3.11"),
-    default="cu117",
-)
 RELEASES = (
     Release(
         torch="2.3.1",
@@ -118,8 +100,6 @@ RELEASES = (
         arm=("cu130", "cu132"),
     ),
 )
-EARLIER = (OF_2022, OF_2023, OF_NUMPY_1)
-"""Releases that are made only where they are named."""
 AUDIO_TAGS = ("cpu", "cu118", "cu121", "cu126", "cu128", "cu130")
 """torchaudio's last release was never built for newer toolkits."""
 
@@ -146,7 +126,7 @@ def catalog_index(
     chosen = list(RELEASES)
     if releases is not None:
         versions = set(releases)
-        chosen = [release for release in (*EARLIER, *RELEASES) if release.torch in versions]
+        chosen = [release for release in (OF_NUMPY_1, *RELEASES) if release.torch in versions]
     served = set(pythons)
     for release in chosen:
         for platform in platforms:

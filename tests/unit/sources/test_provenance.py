@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -20,10 +21,10 @@ from gpuinstall.project import Settings, open_project
 from gpuinstall.sources import Sources, read_sources
 from gpuinstall.sources.provenance import (
     SETTING_RULES,
-    TEAM_LOCK,
     Effect,
     recorded_sources,
 )
+from tests.lab.index_text import steps_of
 
 INDEX = "https://corp.example/simple"
 HASH = "sha256:" + "a" * 64
@@ -36,113 +37,14 @@ PDM = f'[project]\ndependencies = ["mine"]\n[[tool.pdm.source]]\nname = "corp"\n
 RYE = f'[project]\ndependencies = ["mine"]\n[[tool.rye.sources]]\nname = "corp"\nurl = "{INDEX}"\n'
 PIXI = '[project]\ndependencies = ["mine"]\n[tool.pixi.pypi-options]\n'
 BY_PIXI = '[project]\ndependencies = ["mine"]\n[tool.pixi.pypi-dependencies]\nmine = {{ {} }}\n'
-PIPENV = f'''[[source]]
-name = "first"
-url = "https://first.example"
-[[source]]
-name = "corp"
-url = "{INDEX}"
-'''
-LOCKED = '[[package]]\nname = "mine"\nversion = "1"\n'
 
-EXAMPLES = {
-    ("pip", "--index-url"): ("requirements.txt", f"--index-url {INDEX}"),
-    ("pip", "--extra-index-url"): ("requirements.txt", f"--extra-index-url {INDEX}"),
-    ("pip", "--find-links"): ("requirements.txt", f"--find-links {INDEX}"),
-    ("pip", "--hash"): ("requirements.txt", f"mine --hash={HASH}"),
-    ("pip", "--only-binary"): ("requirements.txt", "--only-binary mine"),
-    ("pip", "--uploaded-prior-to"): ("requirements.txt", "--uploaded-prior-to 2026-01-01"),
-    ("pip", "-r"): ("requirements.txt", "-r ../outside.txt"),
-    ("pip", "--no-index"): ("requirements.txt", "--no-index"),
-    ("pip", "--require-hashes"): ("requirements.txt", "--require-hashes"),
-    ("pip", "--no-binary"): ("requirements.txt", "--no-binary mine"),
-    ("pip", "--pre"): ("requirements.txt", "--pre"),
-    ("pip", "--prefer-binary"): ("requirements.txt", "--prefer-binary"),
-    ("pip", "--trusted-host"): ("requirements.txt", "--trusted-host corp.example"),
-    ("pip", "--config-settings"): ("requirements.txt", "mine --config-settings a=b"),
-    ("pip", "--global-option"): ("requirements.txt", "mine --global-option=a"),
-    ("pip", "--no-build-isolation"): ("requirements.txt", "--no-build-isolation"),
-    ("pip", "--use-feature"): ("requirements.txt", "--use-feature=a"),
-    ("uv", "index"): ("script.py", f'[[tool.uv.index]]\nurl = "{INDEX}"'),
-    ("uv", "index (default)"): ("script.py", f'[[tool.uv.index]]\nurl = "{INDEX}"\ndefault = true'),
-    ("uv", "index (flat)"): ("script.py", f'[[tool.uv.index]]\nurl = "{INDEX}"\nformat = "flat"'),
-    ("uv", "index (flat, default)"): (
-        "uv.toml",
-        f'[[index]]\nurl = "{INDEX}"\nformat = "flat"\ndefault = true',
-    ),
-    ("uv", "index (by relative path)"): ("uv.toml", '[[index]]\nurl = "wheels"'),
-    ("uv", "index-url"): ("script.py", f'[tool.uv]\nindex-url = "{INDEX}"'),
-    ("uv", "extra-index-url"): ("script.py", f'[tool.uv]\nextra-index-url = ["{INDEX}"]'),
-    ("uv", "find-links"): ("script.py", f'[tool.uv]\nfind-links = ["{INDEX}"]'),
-    ("uv", "sources (index)"): (
-        "pyproject.toml",
-        f'{UV}sources.mine = {{ index = "corp" }}\n{NAMED}',
-    ),
-    ("uv", "sources (git, url, path)"): (
-        "pyproject.toml",
-        f'{UV}sources.mine = {{ path = "lib" }}',
-    ),
-    ("uv", "sources (workspace)"): ("pyproject.toml", f"{UV}sources.mine = {{ workspace = true }}"),
-    ("uv", "sources of torch"): (
-        "pyproject.toml",
-        f'{UV}sources.torch = {{ index = "corp" }}\n{NAMED}',
-    ),
-    ("uv", "torch-backend"): ("uv.toml", '[pip]\ntorch-backend = "cu118"'),
-    ("uv", "exclude-newer"): ("uv.toml", 'exclude-newer = "2026-01-01"'),
-    ("uv", "no-build"): ("uv.toml", "no-build = true"),
-    ("uv", "no-build-package"): ("uv.toml", 'no-build-package = ["mine"]'),
-    ("uv", "exclude-newer-package"): ("uv.toml", 'exclude-newer-package = { mine = "2026-01-01" }'),
-    ("uv", "no-index"): ("uv.toml", "no-index = true"),
-    ("uv", "no-sources"): ("uv.toml", "no-sources = true"),
-    ("uv", "no-binary"): ("uv.toml", "no-binary = true"),
-    ("uv", "no-binary-package"): ("uv.toml", 'no-binary-package = ["mine"]'),
-    ("uv", "index-strategy"): ("uv.toml", 'index-strategy = "unsafe-best-match"'),
-    ("uv", "require-hashes"): ("uv.toml", "[pip]\nrequire-hashes = true"),
-    ("uv", "override-dependencies (by URL)"): (
-        "uv.toml",
-        f'override-dependencies = ["mine @ {INDEX}/mine.whl"]',
-    ),
-    ("uv", "override-dependencies"): ("uv.toml", 'override-dependencies = ["mine<2"]'),
-    ("uv", "build-constraint-dependencies"): (
-        "uv.toml",
-        'build-constraint-dependencies = ["mine<2"]',
-    ),
-    ("uv", "extra-build-dependencies"): ("uv.toml", 'extra-build-dependencies = { mine = ["a"] }'),
-    ("uv", "extra-build-variables"): ("uv.toml", 'extra-build-variables = { mine = { A = "1" } }'),
-    ("uv", "config-settings"): ("uv.toml", 'config-settings = { a = "b" }'),
-    ("uv", "config-settings-package"): (
-        "uv.toml",
-        'config-settings-package = { mine = { a = "b" } }',
-    ),
-    ("uv", "no-build-isolation"): ("uv.toml", "no-build-isolation = true"),
-    ("uv", "no-build-isolation-package"): ("uv.toml", 'no-build-isolation-package = ["mine"]'),
-    ("uv", "allow-insecure-host"): ("uv.toml", 'allow-insecure-host = ["corp.example"]'),
-    ("Poetry", "sources"): ("pyproject.toml", POETRY),
-    ("Poetry", "git, url, path of a package"): (
-        "pyproject.toml",
-        '[tool.poetry.dependencies]\nmine = { path = "lib" }\n',
-    ),
-    ("PDM", "sources"): ("pyproject.toml", PDM),
-    ("PDM", "overrides"): ("pyproject.toml", f'{PDM}[tool.pdm.resolution.overrides]\nmine = "2"\n'),
-    ("Rye", "sources"): ("pyproject.toml", RYE),
-    ("pixi", "sources"): ("pyproject.toml", f'{PIXI}index-url = "{INDEX}"\n'),
-    ("Pipenv", "sources"): ("Pipfile", PIPENV),
-    ("Hatch", "sources"): ("hatch.toml", f'[envs.a.env-vars]\nUV_INDEX = "corp={INDEX}"\n'),
-    ("setuptools", "sources"): ("setup.cfg", f"[easy_install]\nindex-url = {INDEX}\n"),
-    (TEAM_LOCK, "hashes of packages at their versions"): (
-        "poetry.lock",
-        f'[[package]]\nname = "mine"\nversion = "1.0"\nfiles = [{{ file = "mine.whl", hash = "{HASH}" }}]\n',
-    ),
-    (TEAM_LOCK, "index of a package"): (
-        "uv.lock",
-        f'{LOCKED}source = {{ registry = "{INDEX}" }}\n',
-    ),
-    (TEAM_LOCK, "git, url, path of a package"): (
-        "uv.lock",
-        f'{LOCKED}source = {{ git = "{INDEX}" }}\n',
-    ),
-    (TEAM_LOCK, "files of torch"): ("uv.lock", LOCKED.replace("mine", "torch")),
-}
+EXAMPLES = {}
+for line, below in steps_of(
+    (Path(__file__).parents[2] / "data" / "settings.txt").read_text("utf-8").rstrip()
+):
+    row, _, file = line.rpartition(": ")
+    text = "\n".join(below).replace("<hash>", HASH).replace("<index>", INDEX)
+    EXAMPLES[tuple(row.split(" · "))] = (file, text)
 """How a file of each tool writes a setting."""
 
 ELSEWHERE = {

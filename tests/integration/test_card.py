@@ -4,7 +4,6 @@ Its driver and its torch are played. Python 3.12 and torch lie in an environment
 read-only folder that the loader does not know by itself, and the sandbox reports an old kernel, as gVisor does.
 """
 
-import io
 import json
 import re
 import shutil
@@ -12,7 +11,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from time import sleep
 
 import pytest
 
@@ -188,36 +186,6 @@ def test_a_run_that_is_ended_takes_its_children_along(tmp_path, python):
     assert run.returncode == 143
     assert evidence(tmp_path / "card")["probe"][0] == "0"
     assert [words for words in running() if str(tmp_path / "card") in words] == []
-
-
-KILLED = """
-import sys
-from tools import card
-card.START = "print('{}')"
-card.FACTS = "print('{}')"
-card.PROVOKED = {}
-"""
-
-
-@pytest.mark.heavy
-def test_a_run_that_is_killed_leaves_what_it_had(tmp_path):
-    # Steps that take no time, so that there can be a run for each: what is written is the same.
-    words = [sys.executable, "-c", KILLED + RUN]
-    settings = (sys.executable, "150", "540", "False")
-    with started([*words, str(tmp_path / "whole"), *settings]) as run:
-        lines = (run.stdout or io.StringIO()).readlines()
-    names = [re.split(r" {2,}", line)[0] for line in lines]
-    for step in range(len(names)):
-        for pause in (0, 0.03):
-            folder = tmp_path / f"{step}-{pause}"
-            with started([*words, str(folder), *settings]) as run:
-                for _ in range(step):
-                    assert run.stdout is not None
-                    run.stdout.readline()
-                sleep(pause)
-                run.kill()
-            if step:
-                assert list(evidence(folder))[:step] == names[:step], folder.name
 
 
 def running():

@@ -183,20 +183,6 @@ def test_a_gpu_that_no_build_of_it_serves_is_refused_before_anything_is_asked(wo
     assert extensions.addresses == []
 
 
-def test_where_nothing_fits_each_candidate_is_named_with_its_reason(workshop, extensions, tmp_path):
-    good = library(tmp_path, FROM_2_10)
-    name = extensions.add("cu126", "mamba-ssm", "cu.12.6.torch.2.9", good, version="2.3.1")
-    done = workshop.run("lock", "mamba-ssm", *RTX_3090)
-    said = " ".join(done.err.split())
-    assert done.status == 3
-    assert "error: no prebuilt file of mamba-ssm runs here" in said
-    assert f"why {name} is for torch 2.9, not 2.1" in said
-    assert (
-        "--no-build-isolation mamba-ssm # compiles it, with nvcc of CUDA 12.6, a C++ compiler"
-        in said
-    )
-
-
 @pytest.mark.heavy
 def test_a_name_never_falls_through_to_the_default_index(workshop):
     error = workshop.document("lock", "pyg-lib", *RTX_3090, exit_code=3)["errors"][0]

@@ -92,21 +92,6 @@ def test_after_three_seconds_it_says_once_what_it_waits_for(play, monkeypatch):
     assert len(reporter.waited) == 1
 
 
-def test_a_gpu_that_the_probe_found_unusable_is_not_touched(play):
-    driver = FakeDriver((H200, replace(H200, cuda_crash=True)))
-    play(driver)
-    broken = run(play, driver).problems
-    assert preflight(machine(driver).with_problems(broken), SilentReporter()).with_outcome(
-        "proven"
-    ) == (0,)
-
-
-def test_a_machine_that_is_refused_is_not_touched(play):
-    driver = FakeDriver((H200,), cu_init=802)
-    refused = machine(driver).with_problems(run(play, driver).problems)
-    assert preflight(refused, SilentReporter()).cards == ()
-
-
 def test_a_mismatch_in_a_container_is_not_answered_with_a_reboot(play):
     driver = FakeDriver((H200,), cu_init=803)
     play(driver)

@@ -13,7 +13,6 @@ from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 A100 = FakeDriver((FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0"),))
-NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
 TOOLS = ("setuptools", "wheel", "packaging", "psutil", "ninja", "einops")
 
 
@@ -113,16 +112,6 @@ def test_an_extension_without_a_prebuilt_file_is_refused_with_the_command_that_c
     assert stand_in.sent() == {}
 
 
-def test_an_nvcc_of_another_cuda_is_refused_with_both_versions(workshop, stand_in):
-    error = with_nvcc(workshop, "11.8").document(
-        "lock", "torch==2.14.1", flash(workshop), "--backend", "cu126", exit_code=3
-    )["errors"][0]
-    assert error["code"] == "toolkit-differs"
-    assert "11.8" in error["message"]
-    assert "12.6" in error["message"]
-    assert set(stand_in.sent()) == {"flash_attn-2.8.3.tar.gz"}
-
-
 @pytest.mark.heavy
 def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(
     workshop,
@@ -179,15 +168,6 @@ def test_a_lock_for_other_machines_says_what_will_be_built_and_checks_nothing_he
     assert "flash-attn 2.8.3 is built from an archive" in done.err
     refused = workshop.document("sync", exit_code=3)["errors"][0]
     assert refused["code"] == "toolkit-missing"
-
-
-def test_code_for_gpus_is_not_built_beside_the_cpu_build(workshop, play, stand_in):
-    play(NOTHING)
-    assert (
-        workshop.document("install", "torch", flash(workshop), exit_code=3)["errors"][0]["code"]
-        == "build-needs-gpu"
-    )
-    assert set(stand_in.sent()) == {"flash_attn-2.8.3.tar.gz"}
 
 
 def test_a_setup_that_imports_torch_and_is_not_known_is_explained(workshop, tmp_path):

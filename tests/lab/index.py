@@ -1,7 +1,7 @@
 """A stand-in for the PyTorch index, its file host and the default index, on loopback, true to how they really answer.
 
 The wheels lie in a folder, ``whl/<tag>/*.whl`` and ``simple/*.whl``, and every page is made from what lies there now:
-to withdraw a wheel, delete it. ``python -m tests.lab.index`` serves a small catalogue until it is interrupted.
+to withdraw a wheel, delete it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import html
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -63,10 +62,10 @@ class Habits:
 class StandInIndex:
     """Three hosts: ``torch`` (pages and files), ``r2`` (the files again) and ``default`` (everything else)."""
 
-    def __init__(self, folder: Path, habits: Habits | None = None, port: int = 0):
+    def __init__(self, folder: Path, habits: Habits | None = None):
         self.folder = folder
         self.habits = habits or Habits()
-        self.torch = Host("torch", self._torch, port)
+        self.torch = Host("torch", self._torch)
         self.r2 = Host("r2", self._r2)
         self.default = Host("default", self._default)
 
@@ -361,31 +360,3 @@ def _simple_link(file: dict[str, Any]) -> str:
     if file["core-metadata"]:
         attributes.append(f'data-core-metadata="sha256={file["core-metadata"]["sha256"]}"')
     return f"    <a {' '.join(attributes)}>{file['filename']}</a><br/>\n"
-
-
-def main():
-    """Serve a small catalogue, and write the variables that lead to it."""
-    import argparse
-    import tempfile
-    import threading
-    from pathlib import Path
-
-    from tests.lab.releases import catalog_index
-
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--folder", type=Path, help="the wheels to serve (default: make them)")
-    parser.add_argument("--hashes", action="store_true", help="give a sha256 for every file")
-    parser.add_argument("--flat", action="store_true", help="behave as a mirror with flat pages")
-    arguments = parser.parse_args()
-    folder = arguments.folder or catalog_index(Path(tempfile.mkdtemp(prefix="stand-in-")))
-    habits = Habits(hashed=lambda _name: arguments.hashes, flat=arguments.flat)
-    with StandInIndex(folder, habits, arguments.port) as index:
-        for name, value in index.environment().items():
-            sys.stdout.write(f"export {name}={value!r}\n")
-        sys.stdout.flush()
-        threading.Event().wait()
-
-
-if __name__ == "__main__":
-    main()

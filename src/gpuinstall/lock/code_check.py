@@ -62,6 +62,14 @@ _BY_NAME = (
     "by its name alone: import torch before it, or put the library's folder into LD_LIBRARY_PATH"
 )
 
+_OF_ANOTHER_ABI = {("2.6", "cu126")}
+"""Builds with the strings of C++11, where the others of the same release have those before it: nobody measured them.
+
+https://github.com/pytorch/pytorch/releases/tag/v2.6.0
+"""
+
+WHEELS_AT_ONCE = 8
+
 
 class Fault(NamedTuple):
     """Something that is wrong with a package of a resolution."""
@@ -251,13 +259,6 @@ def served_gpus(
                 yield rules, gpu
 
 
-_OF_ANOTHER_ABI = {("2.6", "cu126")}
-"""Builds with the strings of C++11, where the others of the same release have those before it: nobody measured them.
-
-https://github.com/pytorch/pytorch/releases/tag/v2.6.0
-"""
-
-
 @dataclass(frozen=True)
 class CodeSurroundings:
     """What native code meets where it is installed."""
@@ -375,9 +376,6 @@ def lacking(row: LearnedRow, around: CodeSurroundings) -> tuple[str, ...]:
         if package and package not in around.versions:
             packages[package] = None
     return tuple(packages)
-
-
-WHEELS_AT_ONCE = 8
 
 
 class CodeRows:

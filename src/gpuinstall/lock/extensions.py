@@ -44,28 +44,49 @@ from gpuinstall.wheels.learned.row import LearnedRow, misfit
 from gpuinstall.wheels.learned.store import learned_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from packaging.tags import Tag
 
     from gpuinstall.base.machine import Gpu
-    from gpuinstall.catalog import Build
-    from gpuinstall.catalog.extensions import ExtensionFile
-
-    Read = Callable[[ExtensionFile, Build], LearnedRow]
-    """Reads what a file says of itself; raises InstallationError if it cannot."""
-    Pair = tuple[ExtensionFile, Build]
-    """A file, and a build of torch beside which it may load."""
-    from collections.abc import Iterator
-
     from gpuinstall.catalog import Build, Wheel
+    from gpuinstall.catalog.extensions import ExtensionFile
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.sources.session import Session
     from gpuinstall.wheels.learned.row import LearnedRow
 
+    Read = Callable[[ExtensionFile, Build], LearnedRow]
+    """Reads what a file says of itself; raises InstallationError if it cannot."""
+    Pair = tuple[ExtensionFile, Build]
+    """A file, and a build of torch beside which it may load."""
+
 MOST_READ = 24
 """How many files of an extension to read, from 0.6 to 16 MB each; the rest is not looked at."""
+
+_STAGES = (
+    "other-platform",
+    "other-cuda",
+    "other-torch",
+    "replaced",
+    "not-read",
+    "torch-unknown",
+    "torch-pinned",
+    "torch-abi",
+    "cuda-of-code",
+    "glibc-too-old",
+    "no-code",
+)
+"""What speaks against files; the further down, the closer one came."""
+
+MIRROR = "GPUINSTALL_EXTENSION_INDEX"
+"""The variable that names a mirror of Astral's index."""
+
+TORCHES = 3
+"""For how many versions of torch files of extensions are tried."""
+
+REASONS = 3
+"""How many files that were passed over a refusal names."""
 
 
 @dataclass(frozen=True)
@@ -279,22 +300,6 @@ def _reject_by_torch(
     return None
 
 
-_STAGES = (
-    "other-platform",
-    "other-cuda",
-    "other-torch",
-    "replaced",
-    "not-read",
-    "torch-unknown",
-    "torch-pinned",
-    "torch-abi",
-    "cuda-of-code",
-    "glibc-too-old",
-    "no-code",
-)
-"""What speaks against files; the further down, the closer one came."""
-
-
 def _closeness(row: Rejection[Pair]) -> tuple[int, Version]:
     _, build = row.candidate
     return _STAGES.index(row.reason.code), build.torch
@@ -337,14 +342,6 @@ def _preferred(pairs: Iterable[Pair], here: Surroundings) -> list[Pair]:
     preferred = sorted(pairs, key=pair_key)
     preferred.sort(key=lambda pair: _age(pair[0]), reverse=True)
     return preferred
-
-
-MIRROR = "GPUINSTALL_EXTENSION_INDEX"
-"""The variable that names a mirror of Astral's index."""
-TORCHES = 3
-"""For how many versions of torch files of extensions are tried."""
-REASONS = 3
-"""How many files that were passed over a refusal names."""
 
 
 class Opening(NamedTuple):

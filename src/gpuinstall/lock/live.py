@@ -42,6 +42,15 @@ if TYPE_CHECKING:
 
 ANSWERS_AT_ONCE = 32
 
+MAX_TURNS = 3
+"""How many new releases of torch are looked at, one a turn, before taking what is known."""
+
+BUILDS_PER_TURN = 4
+"""How many builds of a torch are read, all at once."""
+
+COMPANION_RELEASES = 3
+"""How many of the newest releases of a companion are asked which torch they require."""
+
 
 def live_requests(
     requests: Sequence[LockRequest],
@@ -151,14 +160,6 @@ def _reach_default_index(session: Session) -> UnreachableError | None:
         error.hint = "\n".join(hints)
         return error
     return None
-
-
-MAX_TURNS = 3
-"""How many new releases of torch are looked at, one a turn, before taking what is known."""
-BUILDS_PER_TURN = 4
-"""How many builds of a torch are read, all at once."""
-COMPANION_RELEASES = 3
-"""How many of the newest releases of a companion are asked which torch they require."""
 
 
 def learned_catalog(

@@ -35,6 +35,23 @@ if TYPE_CHECKING:
 BUILD_FILES = "pyproject.toml, setup.py or setup.cfg of a folder"
 """What the files behind ``build_files_digest`` are called in messages."""
 
+LOCK_IN_CONFLICT = "lock-in-conflict"
+
+_SEAL = "contents-digest"
+
+_RESTORE = "gpuinstall lock --upgrade   # makes it again; or restore the file from version control"
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+_UNKNOWN = "0" * 32
+"""Begins what stands for a hash."""
+
+_CONFLICT = re.compile(
+    r"^<{7} .*?\n(.*?)(?:^\|{7}.*?)?^={7}\n(.*?)^>{7} [^\n]*\n",
+    re.MULTILINE | re.DOTALL,
+)
+"""A part that git could not merge: ours, with diff3 what was before, theirs."""
+
 
 def _spelling(text: str) -> str:
     return parse_requirement(text).text
@@ -161,20 +178,6 @@ def digest(texts: Iterable[str]) -> str:
 
     text = json.dumps(sorted(texts))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-LOCK_IN_CONFLICT = "lock-in-conflict"
-_SEAL = "contents-digest"
-_RESTORE = "gpuinstall lock --upgrade   # makes it again; or restore the file from version control"
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_UNKNOWN = "0" * 32
-"""Begins what stands for a hash."""
-
-_CONFLICT = re.compile(
-    r"^<{7} .*?\n(.*?)(?:^\|{7}.*?)?^={7}\n(.*?)^>{7} [^\n]*\n",
-    re.MULTILINE | re.DOTALL,
-)
-"""A part that git could not merge: ours, with diff3 what was before, theirs."""
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 _EARLY = re.compile(r"\d(a|b|rc|\.dev)\d")
 
+_LONGEST = 240
+
+_PREAMBLE = "No solution found when resolving dependencies; "
+
 
 class ListedProgram(NamedTuple):
     """A program with its newest versions, among those that are requested and that no constraint forbids."""
@@ -171,10 +175,6 @@ def _is_exact(specifier: Specifier) -> bool:
     """Whether it pins one version."""
     is_prefix = "*" in specifier.version
     return specifier.operator == "==" and not is_prefix
-
-
-_LONGEST = 240
-_PREAMBLE = "No solution found when resolving dependencies; "
 
 
 def required_torches(account: str) -> list[str]:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     Table = Mapping[str, Any]
-    from collections.abc import Mapping
 
 
 MALFORMED_TABLE = (
@@ -57,6 +56,8 @@ _INDEX = re.compile(
 
 _ADDRESSES = ("git", "url", "path", "file")
 """What tools call the address of a package."""
+
+_LOCKS = ("uv.lock", "poetry.lock")
 
 
 def table_in(document: Table, *names: str) -> Table:
@@ -162,9 +163,6 @@ def _address_in(table: Table) -> str:
 def _is_of_torch(package: str) -> bool:
     """Whether a package comes with torch's build, whose source is chosen with it."""
     return package in load_catalog().family
-
-
-_LOCKS = ("uv.lock", "poetry.lock")
 
 
 def team_lock_in(folder: Path) -> Path | None:

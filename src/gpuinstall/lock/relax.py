@@ -37,27 +37,25 @@ from gpuinstall.plan.relax import nearest_request, version_limits
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from packaging.version import Version
+
     from gpuinstall.base.request import Request
+    from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.plan import Plan
     from gpuinstall.plan.relax import RelaxedRequest
     from gpuinstall.sources.session import Session
+    from gpuinstall.sources.web import Page
 
     Resolve = Callable[[Sequence[LockRequest], Session], "list[Resolution] | Conflict"]
-    from collections.abc import Callable, Sequence
-
     Trial = Callable[["Concessions"], "list[Resolution] | Conflict"]
     """Resolves a request with some of it given up."""
-    from collections.abc import Sequence
-
-    from packaging.version import Version
-
-    from gpuinstall.base.requirement import ParsedRequirement
-    from gpuinstall.sources.session import Session
-    from gpuinstall.sources.web import Page
 
 _FAILURES_OF_A_VERSION = {BUILD_FAILED, "build-needs-torch"}
 """The codes of failures that another version of the package, one that has a wheel, may not have."""
+
+MOST_TRIALS = 60
+"""How often a request may be resolved until it can be met: a trial takes a second or two."""
 
 
 def resolve_relaxed(
@@ -300,10 +298,6 @@ def _as_of(date: str, resolution: Resolution, concessions: Concessions) -> Reaso
     if exceptions:
         message = f"{message}, except {some(exceptions)}"
     return Reason("as-of", message)
-
-
-MOST_TRIALS = 60
-"""How often a request may be resolved until it can be met: a trial takes a second or two."""
 
 
 class Obstacle(NamedTuple):

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 TARGETS_AT_ONCE = 6
 """For how many targets uv resolves side by side: more of them only wait for the same cores."""
 
+_SOURCE_FILES = ("sdist", "archive")
+"""The keys of a package's files that are no wheels."""
+
 
 @dataclass(frozen=True)
 class Resolution:
@@ -170,10 +173,6 @@ def _unloadable(document: Mapping[str, Any], request: LockRequest) -> Conflict |
             )
             return Conflict(error)
     return None
-
-
-_SOURCE_FILES = ("sdist", "archive")
-"""The keys of a package's files that are no wheels."""
 
 
 def locked_files(document: Mapping[str, Any]) -> tuple[LockedFile, ...]:

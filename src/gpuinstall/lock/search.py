@@ -52,23 +52,28 @@ from gpuinstall.wheels.learned.row import Depth, misfit, refused_by_driver, with
 from gpuinstall.wheels.needs import name_for_cuda
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from gpuinstall.sources.session import Session
-
-    Resolutions = list[Resolution]
-    Answer = Resolutions | Conflict
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.catalog import Build, Wheel
     from gpuinstall.lock.code_check import Fault
+    from gpuinstall.sources.session import Session
     from gpuinstall.wheels.learned.row import LearnedRow
+
+    Resolutions = list[Resolution]
+    Answer = Resolutions | Conflict
 
 SEARCH_S = 240
 """After how many seconds a search takes no further decision."""
 
 ALIGNMENTS = 3
 """How often the targets are lowered to each other: one that was lowered may lead the others on."""
+
+AT_ONCE = 8
+"""Of how many versions METADATA and the tables of a library are read side by side, some 0.3 MB each."""
+
+_OLDER = "older-for-code"
+
+_DOES_WITHOUT = "what requires it is taken in a version that does without it"
 
 
 def search_locks(
@@ -344,10 +349,6 @@ def _lowered(
     return replace(resolution, apart=apart)
 
 
-AT_ONCE = 8
-"""Of how many versions METADATA and the tables of a library are read side by side, some 0.3 MB each."""
-
-
 @dataclass(frozen=True)
 class Narrowing:
     """What one remedy leaves of the requests."""
@@ -531,8 +532,6 @@ def older_version(decision: Decision) -> Iterator[Narrowing]:
         yield Narrowing(_OLDER, sentence, constraint=constraint, older=version)
 
 
-_OLDER = "older-for-code"
-_DOES_WITHOUT = "what requires it is taken in a version that does without it"
 REMEDIES = (makers_file, prebuilt_file, other_build, added_library, older_version)
 """In the order in which they are tried."""
 

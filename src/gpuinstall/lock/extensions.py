@@ -7,12 +7,11 @@ the same is looked at on the disk, and a kernel runs.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import field, replace
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, NoBuildError
@@ -36,6 +35,7 @@ from gpuinstall.catalog.extensions import (
     program_source,
 )
 from gpuinstall.lock.code_check import served_gpus
+from gpuinstall.lock.programs import torch_requirements
 from gpuinstall.lock.source_builds import build_needs, known_builds, this_site
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.plan import Rejected
@@ -279,14 +279,19 @@ def _reject_by_torch(
     needs = row.of_torch
     torch = f"torch {build.torch}"
     name = f"its name says torch {file.torch}, and " if file.torch else ""
-    pins = _torch_pins(row.requires)
+    pins = [
+        pin
+        for pin in torch_requirements(row.requires)
+        if pin.specifier and "extra" not in str(pin.marker)
+    ]
     for pin in pins:
-        if not pin.specifier.contains(build.torch):
-            return Reason("torch-pinned", f"{name}its METADATA requires {pin}, not {torch}")
-        is_exact = any(clause.operator == "==" for clause in pin.specifier)
+        if not pin.allows(build.torch):
+            message = f"{name}its METADATA requires {pin.text}, not {torch}"
+            return Reason("torch-pinned", message)
+        is_exact = any(clause.operator == "==" for clause in pin.specifier or ())
         if is_exact and needs.kind == "none" and not row.architectures:
             # xformers 0.0.31 for Windows: its libraries have names that Python does not look for.
-            message = f"its METADATA requires {pin}, and it has no library for it"
+            message = f"its METADATA requires {pin.text}, and it has no library for it"
             return Reason("no-code", message)
     loads = needs.verdict(build.minor)
     if loads is None and not (file.torch or pins or here.constraint(file, build)):
@@ -303,16 +308,6 @@ def _reject_by_torch(
 def _closeness(row: Rejection[Pair]) -> tuple[int, Version]:
     _, build = row.candidate
     return _STAGES.index(row.reason.code), build.torch
-
-
-def _torch_pins(requires: Iterable[str]) -> list[Requirement]:
-    pins = []
-    for text in requires:
-        with suppress(InvalidRequirement):
-            pin = Requirement(text)
-            if pin.name == "torch" and pin.specifier and "extra" not in str(pin.marker):
-                pins.append(pin)
-    return pins
 
 
 def _age(file: ExtensionFile) -> tuple[bool, Version]:

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from gpuinstall.base.errors import InstallationError, InterruptedByUserError, LockError
 from gpuinstall.base.files import open_regular, written
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.units import readable
+from gpuinstall.base.units import number_of, readable
 from gpuinstall.catalog import authored
 from gpuinstall.sources.provenance import is_of_pytorch
 from gpuinstall.sources.web import Head, UnreachableError
@@ -242,7 +242,7 @@ def transfers(
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
     if received:
-        files = "1 file" if len(received) == 1 else f"{len(received)} files"
+        files = number_of(len(received), "file")
         session.reporter.detail("Fetched", f"{files}, {readable(received.total())}")
 
 

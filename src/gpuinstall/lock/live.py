@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,15 +10,15 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from gpuinstall.base.backend import CPU, known_backend
-from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import SilentReporter
-from gpuinstall.base.requirement import parse_requirement, requirement_names
+from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Companion, Release, Wheel
 from gpuinstall.catalog.listing import COMPANIONS, default_wheels, family_wheels, index_names
 from gpuinstall.catalog.live import companions_asked, live_catalog
 from gpuinstall.catalog.narrowing import platforms, python
-from gpuinstall.lock.programs import names_programs
+from gpuinstall.lock.programs import names_programs, torch_requirements
 from gpuinstall.machine.vendors import vendor_for
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.sources.web import UnreachableError
@@ -317,12 +316,8 @@ def _releases_beside(
         metadata = listed_metadata(same[0].url, client)
         if metadata is None:
             return None
-        allowed = []
-        for text in metadata.get_all("Requires-Dist", ()):
-            with suppress(UsageError):
-                requirement = parse_requirement(str(text))
-                if requirement.name == "torch":
-                    allowed.append(requirement.allows(torch))
+        requires = map(str, metadata.get_all("Requires-Dist", ()))
+        allowed = [one.allows(torch) for one in torch_requirements(requires)]
         # torchaudio 2.11.0, the last, requires no torch: it runs beside every newer one. Of a release that the
         # catalogue does not know, that is not assumed.
         is_catalogued = (same[0].package, str(version)) in catalog.companions

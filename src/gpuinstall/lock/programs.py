@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import (
     ParsedRequirement,
     parse_requirement,
@@ -175,6 +176,15 @@ def _is_exact(specifier: Specifier) -> bool:
     """Whether it pins one version."""
     is_prefix = "*" in specifier.version
     return specifier.operator == "==" and not is_prefix
+
+
+def torch_requirements(texts: Iterable[str]) -> Iterator[ParsedRequirement]:
+    """Yield what METADATA requires of torch."""
+    for text in texts:
+        with suppress(UsageError):
+            requirement = parse_requirement(text)
+            if requirement.name == "torch":
+                yield requirement
 
 
 def required_torches(account: str) -> list[str]:

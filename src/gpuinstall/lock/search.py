@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError, UsageError
+from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import marker_holds, parse_requirement
 from gpuinstall.base.text import some
@@ -42,7 +42,7 @@ from gpuinstall.lock.code_check import (
     lacking,
 )
 from gpuinstall.lock.extensions import file_beside, openings, own_build
-from gpuinstall.lock.programs import names_programs, shortened
+from gpuinstall.lock.programs import names_programs, shortened, torch_requirements
 from gpuinstall.lock.proposal import resolve_programs
 from gpuinstall.lock.request import LockRequest, agree_on_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
@@ -649,15 +649,12 @@ class OlderVersions:
     def _allows_torch(self, row: LearnedRow, build: Build) -> bool:
         """Whether the METADATA of a package allows the torch of a build."""
         resolution = self._check.resolution
-        for text in row.requires:
-            with suppress(UsageError):
-                requirement = parse_requirement(text)
-                if requirement.name != "torch" or requirement.allows(build.torch):
-                    continue
-                marker = requirement.marker
-                machine = resolution.request.machine
-                if marker is None or marker_holds(marker, machine, resolution.choice.python):
-                    return False
+        for requirement in torch_requirements(row.requires):
+            marker = requirement.marker
+            machine = resolution.request.machine
+            is_needed = marker is None or marker_holds(marker, machine, resolution.choice.python)
+            if is_needed and not requirement.allows(build.torch):
+                return False
         return True
 
     def _has_symbols(self, row: LearnedRow, build: Build) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -174,13 +173,12 @@ def _listed_addresses(
 
     sources = replace(session.sources, default_index=session.default_index)
     client = session.client
-    asked = [partial(family_wheels, sources, client, backend, package)]
+    with suppress(InstallationError):
+        yield from (wheel.url for wheel in family_wheels(sources, client, backend, package))
     for index in sources.indexes_for(package, session.default_index):
         only_index = replace(sources, default_index=index)
-        asked.append(partial(default_wheels, only_index, client, package))
-    for ask in asked:
         with suppress(InstallationError):
-            yield from (wheel.url for wheel in ask())
+            yield from (wheel.url for wheel in default_wheels(only_index, client, package))
     # Its files lie beside the pages of its versions.
     program = program_source(package, "", session.environment)
     if program:

@@ -18,7 +18,6 @@ from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
 from gpuinstall.lock.declaration import locks_in
 from gpuinstall.lock.lock import Lock, LockedFile, Record, read_lock
 from gpuinstall.lock.target import GLIBC, Target
-from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.values import Choice
 
@@ -97,7 +96,7 @@ def fit(
         is_idle = plan.status == "cpu" and build.backend != CPU
         if not is_idle or build.source == DEFAULT_INDEX:
             return Fit(lock, plan)
-    return Rejection(lock, _why_not(plan, build, machine, catalog))
+    return Rejection(lock, _why_not(plan, build, machine))
 
 
 def _python_for(lock: Lock, machine: Machine, request: Request) -> str:
@@ -258,16 +257,14 @@ def _why_not(
     plan: Plan | Rejected,
     build: Build,
     machine: Machine,
-    catalog: Catalog,
 ) -> Reason:
-    maker = rules_for(machine, catalog, {build.backend.kind}).name
     if not machine.gpus and build.backend != CPU:
-        message = f"it is for {maker} GPUs ({build.backend}), but this machine has none"
+        message = f"it is for GPUs ({build.backend}), but this machine has none"
         return Reason("gpu-build", message)
     is_refused = isinstance(plan, Rejected) and plan.error_class is NoBuildError
     if machine.gpus and build.backend == CPU and is_refused:
-        message = f"it has the CPU build, but this machine has an {maker} GPU"
-        return Reason("cpu-build", f"{message} (--target cpu installs it)")
+        message = "it has the CPU build, but this machine has a GPU (--target cpu installs it)"
+        return Reason("cpu-build", message)
     return plan.rejected[0].reason if plan.rejected else plan.reasons[0]
 
 

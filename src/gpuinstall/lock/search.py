@@ -249,13 +249,12 @@ class _Search:
         return resolution.warned_of((*dict.fromkeys(decided), *check.remarks()))
 
     def _refused_by_time(self) -> Conflict:
-        limit = f"{SEARCH_S} s"
+        found = "no versions that go together were found"
         if self._decisions:
-            decision = self._decisions[-1]
-            return decision.fault.refusal(str(decision), f"the search ended after {limit}")
+            found = str(self._decisions[-1])
         error = NoBuildError(
             "search-ended",
-            f"no versions that go together were found in {limit}",
+            f"{found}; the search ended after {SEARCH_S} s",
             hint="Request versions that are known to go together",
         )
         return Conflict(error)
@@ -413,8 +412,7 @@ class Decision:
         if conflict and (not fault.is_certain or conflict.error.code == NO_CODE):
             return conflict
         if conflict and self.is_for_older_version:
-            message = str(self) if self.chosen.older else fault.message
-            return fault.refusal(message, conflict.why)
+            return fault.refusal(str(self), conflict.why)
         return fault.refusal(fault.lasting_cause, self.older.why_none if self.older else "")
 
     @property

@@ -60,7 +60,7 @@ class Transfer:
             TransferInterrupted: The user interrupts.
         """
         hashes = dict[str, str]()
-        heads = {file.url: head for file, head in self.heads.items()}
+        etags = {file.url: head.etag for file, head in self.heads.items()}
         sizes = {file.url: size for file, size in self.missing.items() if size}
         sizes_by_name = {file.name: size or None for file, size in self.missing.items()}
         environment = {**session.environment, **(variables or {})}
@@ -68,8 +68,7 @@ class Transfer:
 
         def keep(url: str, sha256: str) -> None:
             hashes[url] = sha256
-            etag = heads[url].etag if url in heads else None
-            session.cache.keep(url, FileHash(sha256, etag))
+            session.cache.keep(url, FileHash(sha256, etags.get(url)))
 
         with (
             transfers(sizes_by_name, session) as (_, count),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -79,13 +79,27 @@ def known_hashes(files: Iterable[LockedFile], session: Session) -> Hashes:
 
 
 def _hash_local_files(files: Iterable[LockedFile], session: Session) -> dict[str, str]:
-    """Hash the files that are on this machine."""
+    """Hash the files that are on this machine, each once as long as its size, time and inode stay."""
     paths = {file: path for file in files if (path := local_path(file.url))}
     hashes = dict[str, str]()
     with session.reporter.progress("Hash", {file.name: None for file in paths}) as progress:
         for file, path in paths.items():
-            hashes[file.url] = _hash(_chunks_of(path), partial(progress, file.name))
+            known = session.cache.known(file.url)
+            stamp = _stamp(path)
+            # A search resolves several times, and a wheel of torch has a gigabyte.
+            if known is None or known.etag != stamp:
+                known = FileHash(_hash(_chunks_of(path), partial(progress, file.name)), stamp)
+                session.cache.keep(file.url, known)
+            hashes[file.url] = known.sha256
     return hashes
+
+
+def _stamp(path: Path) -> str:
+    """Return what tells a file from a changed one, in the place of a server's mark; empty if there is none."""
+    with suppress(OSError):
+        status = path.stat()
+        return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
+    return ""
 
 
 def _catalogued_hashes(files: Iterable[LockedFile]) -> dict[str, str]:

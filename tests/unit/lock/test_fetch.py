@@ -1,4 +1,5 @@
 import hashlib
+import os
 import sys
 import threading
 from collections import Counter
@@ -120,12 +121,17 @@ def test_a_file_on_this_machine_is_hashed_where_it_lies(tmp_path, cache):
     assert hashed((file,), cache) == {file.url: hashlib.sha256(b"local").hexdigest()}
 
 
-def test_a_file_on_this_machine_has_the_hash_of_what_it_is_now(tmp_path, cache):
+def test_a_file_on_this_machine_is_read_again_once_it_changed(tmp_path, cache):
     wheel = tmp_path / NAMES[1]
-    file = LockedFile("triton", wheel.as_uri())
-    for content in (b"local", b"other"):
-        wheel.write_bytes(content)
-        assert hashed((file,), cache) == {file.url: hashlib.sha256(content).hexdigest()}
+    wheel.write_bytes(b"local")
+    file, written = LockedFile("triton", wheel.as_uri()), wheel.stat()
+    before = hashed((file,), cache)
+
+    wheel.write_bytes(b"other")
+    os.utime(wheel, ns=(written.st_atime_ns, written.st_mtime_ns))
+    assert hashed((file,), cache) == before, "of the same size, time and inode: it is not read"
+    os.utime(wheel, ns=(written.st_atime_ns, written.st_mtime_ns + 1))
+    assert hashed((file,), cache) == {file.url: hashlib.sha256(b"other").hexdigest()}
 
 
 def test_a_hash_that_was_taken_serves_when_its_host_is_silent(shop, cache):

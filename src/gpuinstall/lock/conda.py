@@ -12,7 +12,7 @@ from gpuinstall.base.text import some
 from gpuinstall.catalog import authored
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
 _PACKAGE = regex(r"(?:\S+::)?([\w.-]+)\s*(.*)")
 _VERSION = regex(r"(==?)?\s*(\d[\w.]*?)(?:\.\*)?(?:(?:=|\s+)(\S+))?")
@@ -49,7 +49,6 @@ def parse_conda(packages: Collection[str]) -> CondaRequest:
     requirements = []
     without_wheel = []
     pythons = []
-    backends = []
     preferred = []
     for text in packages:
         match = _PACKAGE.fullmatch(text)
@@ -62,13 +61,12 @@ def parse_conda(packages: Collection[str]) -> CondaRequest:
             preferred.append(_tag(names["preferences"][name], bounds))
         elif name in names["wheels"]:
             requirements.append(f"{names['wheels'][name] or name}{bounds}")
-            backends.append(_tag_of_build(version, names["build-strings"]))
         elif name not in names["brought"]:
             without_wheel.append(text)
     return CondaRequest(
         requirements=tuple(requirements),
         python=next(filter(None, reversed(pythons)), None),
-        backend=next(filter(None, (*reversed(preferred), *backends)), None),
+        backend=next(filter(None, reversed(preferred)), None),
         without_wheel=tuple(without_wheel),
     )
 
@@ -98,11 +96,3 @@ def _tag(prefix: str, bounds: str) -> str | None:
         if known_backend(tag):
             return tag
     return prefix if known_backend(prefix) else None
-
-
-def _tag_of_build(written: str, patterns: Mapping[str, str]) -> str | None:
-    for prefix, pattern in patterns.items():
-        match = re.search(pattern, written)
-        if match:
-            return _tag(prefix, f"=={match[1]}")
-    return None

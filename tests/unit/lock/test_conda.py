@@ -7,9 +7,7 @@ CASES = {
         ("torch==2.1.0.*", "torchvision"), backend="cu118"
     ),
     ("pytorch::pytorch==2.1", "cudatoolkit=11.3.1"): CondaRequest(("torch==2.1",), backend="cu113"),
-    ("pytorch=2.1.0=py3.10_cuda12.1_cudnn8.9.2_0",): CondaRequest(
-        ("torch==2.1.0",), backend="cu121"
-    ),
+    ("pytorch=2.1.0=py3.10_cuda12.1_cudnn8.9.2_0",): CondaRequest(("torch==2.1.0",)),
     ("pytorch=2.1.0=py3.10_cuda12.1_0", "pytorch-cuda=11.8"): CondaRequest(
         ("torch==2.1.0",), backend="cu118"
     ),

@@ -104,7 +104,6 @@ def test_a_mirror_that_lists_torch_alone_leads_to_no_program_of_years_ago(
     done = workshop.run("lock", "vllm", "--backend", "cpu", "--python", "3.12")
     assert done.status == 4
     assert "torchvision is a PyTorch package, and no source of PyTorch has it" in done.err
-    assert "vllm==0.20" in done.err
     assert workshop.run("lock", "vllm==0.5", "--backend", "cpu", "--python", "3.12").status == 0
 
 

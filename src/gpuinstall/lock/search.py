@@ -412,7 +412,8 @@ class Decision:
         if conflict and (not fault.is_certain or conflict.error.code == NO_CODE):
             return conflict
         if conflict and self.is_for_older_version:
-            return fault.refusal(str(self), conflict.why)
+            message = str(self) if self.chosen.older else fault.message
+            return fault.refusal(message, conflict.why)
         return fault.refusal(fault.lasting_cause, self.older.why_none if self.older else "")
 
     @property

@@ -6,6 +6,7 @@ alone counts, by its name, its METADATA or the catalogue, so that nobody waits f
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -58,6 +59,7 @@ NO_CODE = "no-code-in-package"
 LIBRARY_MISSING = "library-missing"
 WOULD_BE_COMPILED = "would-be-compiled"
 
+_WITHOUT_CUDA = re.compile(r"-cu(da)?\d+x?$", re.ASCII)
 _BY_NAME = (
     "by its name alone: import torch before it, or put the library's folder into LD_LIBRARY_PATH"
 )
@@ -397,10 +399,22 @@ class CodeRows:
         )
 
     def decides(self, package: str) -> bool:
-        """Whether a package was requested, or is what the catalogue calls the core of programs."""
+        """Whether a package was requested or is half of one that was, or is what the catalogue calls the core of programs."""
         members = load_members()
         is_core = members.names(package) or package in members.stated
-        return package in self.requested or is_core
+        return package in self.requested or is_core or package in self._halves
+
+    @cached_property
+    def _halves(self) -> set[str]:
+        """The packages with the code of one that was requested: of its version, and named after it, as libcuopt-cu12."""
+        versions = self._resolution.versions
+        halves = set[str]()
+        for requested in self.requested & versions.keys():
+            own = _WITHOUT_CUDA.sub("", requested).rpartition("-")[2]
+            for name, version in versions.items():
+                if version == versions[requested] and own in name:
+                    halves.add(name)
+        return halves - PAIRED
 
     def has_fallback(self, package: str) -> bool:
         """Whether what was requested is known to do without a package."""

@@ -8,8 +8,8 @@ that fails or is ended is part of the evidence. No setting of a card is changed,
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +18,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,11 +28,9 @@ FOLDER = ROOT / ".card"
 BUDGET_S = 540
 """What all steps together may take."""
 LIMIT_S = 150
-"""The longest that a step may take, but for the last, which has what is left."""
-LEAST_S = 5
-"""With less left, no step is begun; as long has a step that is to end to end what it has started."""
-PYTHONS = ("python3", "/opt/conda/bin/python", "/opt/venv/bin/python", "/venv/bin/python")
-"""Where images have a Python with torch."""
+"""The longest that a step may take."""
+END_S = 5
+"""How long a step that took too long has, to end what it has started."""
 
 # PYTHONPATH would show the torch that is tested our own packages.
 START = """
@@ -41,11 +39,11 @@ sys.path[:0] = sys.argv.pop(1).split(":")
 runpy.run_module("gpuinstall", run_name="__main__", alter_sys=True)
 """
 FACTS = """
-import json, torch
-cards = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
-print(json.dumps({"torch": torch.__version__, "gpus": [
-    {"name": card.name, "compute_capability": f"{card.major}.{card.minor}", "memory_mib": card.total_memory >> 20}
-    for card in cards]}))
+import torch
+count = torch.cuda.device_count()
+for index in range(count):
+    print(torch.cuda.get_device_properties(index))
+print(f"torch {torch.__version__}, GPUs: {count}")
 """
 # What is put into a copy of the environment: a note, then one that breaks torch, which has to be undone.
 COPY = """
@@ -60,11 +58,7 @@ from importlib.metadata import version
 print("torch", torch.__version__, "note", version("card-note"))
 """
 BROKEN = "import sys; sys.modules['torch'] = None\n"
-PROVOKED = {
-    "out of memory": ("import torch; torch.empty(1 << 50, device='cuda', dtype=torch.int8)", {}),
-    "a hidden GPU": ("import torch; torch.zeros(1).cuda()", {"CUDA_VISIBLE_DEVICES": "-1"}),
-}
-"""Programs that fail, each with its variables."""
+HIDDEN = "import torch; torch.zeros(1).cuda()"
 
 
 class Step(NamedTuple):
@@ -74,35 +68,7 @@ class Step(NamedTuple):
     file: str
     status: int | None
     output: str
-    errors: str
     seconds: float
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The document that it printed; empty where it printed none."""
-        with suppress(ValueError):
-            document = json.loads(self.output)
-            return document if isinstance(document, dict) else {}
-        return {}
-
-    @property
-    def outcome(self) -> str:
-        """What it came to, in a few words."""
-        document = self.document
-        data = document.get("data") or {}
-        if data.get("causes"):
-            return f"{data['causes'][0]['id']} at {data['causes'][0]['confidence']:.2f}"
-        if data.get("build"):
-            return f"torch {data['build']['torch']}+{data['build']['backend']}"
-        proofs = data.get("devices") or (data.get("preflight") or {}).get("gpus")
-        if proofs:
-            return ", ".join(f"GPU {proof['index']} {proof['status']}" for proof in proofs)
-        if "gpus" in document:
-            return f"torch {document['torch']}, GPUs: {len(document['gpus'])}"
-        for error in document.get("errors", ()):
-            return str(error["message"])
-        text = document.get("status") or (self.errors or self.output).strip().rpartition("\n")[2]
-        return text[-120:].replace("|", "/")
 
 
 class Card:
@@ -114,101 +80,84 @@ class Card:
         self.steps: list[Step] = []
         self.running: subprocess.Popen[str] | None = None
 
-    def run(
-        self,
-        name: str,
-        *command: str | Path,
-        variables: Mapping[str, str] | None = None,
-        limit: float | None = None,
-    ) -> Step:
+    def run(self, name: str, *command: str | Path, **variables: str) -> Step:
         """Run a program to its end, or end it, and write what came of it; what has no time left is not begun."""
         start = monotonic()
-        limit = min(limit or LIMIT_S, BUDGET_S - (start - self.start))
+        limit = min(LIMIT_S, BUDGET_S - (start - self.start))
         status: int | None = None
-        output, errors = "", "no time was left"
-        if limit >= LEAST_S:
-            try:
-                status, output, errors = self._ended(command, variables or {}, limit)
-            except OSError as error:
-                status, errors = 126, str(error)
-        plain = "".join(letter if letter.isalnum() else "-" for letter in name)
-        file = f"{len(self.steps):02}-{plain}.txt"
-        step = Step(name, file, status, output, errors, monotonic() - start)
+        output = "no time was left"
+        if limit > 0:
+            status, output = self._ended(command, variables, limit)
+        plain = re.sub(r"\W", "-", name)
+        step = Step(name, f"{len(self.steps):02}-{plain}.txt", status, output, monotonic() - start)
         self.steps.append(step)
-        write(file, output if step.document else output + errors)
+        write(step.file, output)
         self.write_page()
-        say(f"{name:24}{status!s:>5}{step.seconds:8.1f} s")
+        # A terminal that has gone is no reason to end.
+        with suppress(OSError):
+            print(f"{name:24}{status!s:>5}{step.seconds:8.1f} s", flush=True)  # noqa: T201
         return step
 
     def _ended(
         self, command: tuple[str | Path, ...], variables: Mapping[str, str], limit: float
-    ) -> tuple[int | None, str, str]:
-        self.running = subprocess.Popen(
-            list(map(str, command)),
-            env={**os.environ, "NO_COLOR": "1", **variables},
-            cwd=FOLDER,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-        )
+    ) -> tuple[int | None, str]:
         try:
-            output, errors = self.running.communicate(timeout=limit)
+            self.running = subprocess.Popen(
+                list(map(str, command)),
+                env={**os.environ, "NO_COLOR": "1", **variables},
+                cwd=FOLDER,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+            output, _ = self.running.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             self.end()
-            return None, "", f"no end after {limit:.0f} s"
-        return self.running.returncode, output, errors
+            return None, f"no end after {limit:.0f} s"
+        except OSError as error:
+            return 126, str(error)
+        return self.running.returncode, output
 
     def end(self) -> None:
         """End what is running as a person would, so that it ends what it has started; then by force."""
         if self.running and self.running.poll() is None:
             self.running.terminate()
             with suppress(subprocess.TimeoutExpired):
-                self.running.communicate(timeout=LEAST_S)
+                self.running.communicate(timeout=END_S)
             self.running.kill()
 
-    def tool(self, name: str, *words: str | Path, **how: Any) -> Step:
+    def tool(self, name: str, *words: str | Path, **variables: str) -> Step:
         """Run a command of gpuinstall for its document."""
         path = f"{ROOT / 'src'}:{FOLDER / 'tool'}"
-        return self.run(name, sys.executable, "-c", START, path, *words, "--json", **how)
+        command = (sys.executable, "-c", START, path, *words, "--json", "--quiet")
+        return self.run(name, *command, **variables)
 
     def write_page(self) -> None:
         """Write the page that lists the steps so far."""
         lines = [
             "# What gpuinstall says on this machine",
             "",
-            "| step | exit | seconds | came to |",
+            "| step | exit | seconds |",
+            "|---|---|---|",
         ]
-        lines.append("|---|---|---|---|")
         for step in self.steps:
             status = "ended" if step.status is None else step.status
-            link = f"[{step.name}]({step.file})"
-            lines.append(f"| {link} | {status} | {step.seconds:.1f} | {step.outcome} |")
+            lines.append(f"| [{step.name}]({step.file}) | {status} | {step.seconds:.1f} |")
         write("card.md", "\n".join(lines) + "\n")
 
 
 def write(name: str, text: str) -> None:
-    """Write a file of the evidence in one step; on a disk that is full, its beginning is printed instead."""
+    """Write a file of the evidence in one step."""
     new = FOLDER / "evidence" / f".{name}"
-    try:
-        new.write_text(text, encoding="utf-8")
-        new.replace(FOLDER / "evidence" / name)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        say(f"{name}: {error.strerror}\n{text[:2000]}")
-
-
-def say(text: str) -> None:
-    """Print a line at once, for whoever watches; a terminal that has gone is no reason to end."""
-    with suppress(OSError):
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
+    new.write_text(text, encoding="utf-8")
+    new.replace(FOLDER / "evidence" / name)
 
 
 def main() -> None:
     """Take every step; exit with 1 where no GPU was proven."""
-    card = Card(Path(sys.argv[1]) if sys.argv[1:] else python_with_torch())
+    card = Card(Path(sys.argv[1] if sys.argv[1:] else sys.executable))
 
     def interrupted(*_: object) -> None:
         card.end()
@@ -219,21 +168,11 @@ def main() -> None:
     for folder in ("evidence", "work"):
         shutil.rmtree(FOLDER / folder, ignore_errors=True)
         (FOLDER / folder).mkdir(parents=True)
-    if not (find_spec("uv") and find_spec("rich") and find_spec("requests")):
+    if not all(map(find_spec, ("uv", "rich", "requests"))):
         provide_tool(card)
-    proven = take_steps(card)
+    is_proven = take_steps(card)
     shutil.rmtree(FOLDER / "work", ignore_errors=True)
-    sys.exit(0 if proven else 1)
-
-
-def python_with_torch() -> Path:
-    """Return the first Python that imports torch, else this one."""
-    for name in (sys.executable, *PYTHONS):
-        python = shutil.which(name)
-        if python and subprocess.run([python, "-c", "import torch"], check=False).returncode == 0:
-            return Path(python)
-    say("no Python here imports torch; name one: make card TORCH_PYTHON=/path/to/python")
-    return Path(sys.executable)
+    sys.exit(not is_proven)
 
 
 def provide_tool(card: Card) -> None:
@@ -257,12 +196,10 @@ def take_steps(card: Card) -> bool:
     card.tool("doctor", "doctor", "--venv", python.parent.parent)
     card.tool("plan", "plan", "torch")
     card.run("nvidia-smi", "nvidia-smi", "-q", "-x")
-    for name, (code, variables) in PROVOKED.items():
-        provoked = card.run(name, python, "-c", code, variables=variables)
-        text = FOLDER / "evidence" / provoked.file
-        card.tool(f"explain: {name}", "explain", text)
+    hidden = card.run("a hidden GPU", python, "-c", HIDDEN, CUDA_VISIBLE_DEVICES="")
+    card.tool("explain", "explain", FOLDER / "evidence" / hidden.file)
     put_into_a_copy(card)
-    card.tool("verify --bench", "verify", "--python", python, "--bench", limit=BUDGET_S)
+    card.tool("verify --bench", "verify", "--python", python, "--bench")
     return verified.status == 0
 
 
@@ -281,13 +218,12 @@ def put_into_a_copy(card: Card) -> None:
     # What has the version of the installed one is not installed again: its file here is empty.
     make_wheel(pages, "torch", version, f"{tag}-{tag}-manylinux_2_28_x86_64")
     make_wheel(pages, "card-note", "1.0", modules={"card_note.py": ""})
-    broken = {"card_note.py": "", "card_note.pth": BROKEN}
-    make_wheel(pages, "card-note", "2.0", modules=broken)
+    make_wheel(pages, "card-note", "2.0", modules={"card_note.pth": BROKEN})
     with StandInIndex(pages.parent) as index:
         into = ("install", "--into", "--python", copy / "bin" / "python")
         variables = {**index.environment(), "XDG_CACHE_HOME": str(FOLDER / "work" / "cache")}
-        card.tool("install --into", *into, "card-note==1.0", variables=variables)
-        card.tool("--into, undone", *into, "card-note==2.0", variables=variables)
+        card.tool("install --into", *into, "card-note==1.0", **variables)
+        card.tool("--into, undone", *into, "card-note==2.0", **variables)
     card.run("what is there", copy / "bin" / "python", "-c", THERE)
 
 

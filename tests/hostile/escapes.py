@@ -14,7 +14,7 @@ from tests.hostile.repository import LOCK, Repository
 from tests.lab.bounded import judged, run
 from tests.lab.driver import FakeDriver, FakeGpu, environment
 from tests.lab.screen import opened, shown
-from tests.unit.install.environments import lock_text, make_environment
+from tests.unit.install.environments import lock_text
 
 COLUMNS, LINES = 150, 120
 MACHINE = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64"}
@@ -84,11 +84,6 @@ def in_machine(key):
     return write
 
 
-def leftover(repository, text):
-    site = make_environment(repository.venv, "mine") / "lib" / "python3.12" / "site-packages"
-    (site / os.fsdecode(f"~orch {text}".replace("/", "-").encode("utf-8", "replace"))).mkdir()
-
-
 def notebook(repository, text):
     told = f"CUDA error: no kernel image is available for execution {text}"
     output = {"output_type": "error", "traceback": [told]}
@@ -127,7 +122,6 @@ SOURCES = {
         put("log.txt", "CUDA error: no kernel image is available for execution {text}\n"),
         "explain log.txt",
     ),
-    "a folder of an environment": Source(leftover, "doctor"),
     "a notebook": Source(notebook, "explain train.ipynb"),
     "a script's metadata": Source(
         lambda repository, text: repository.write(

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 
 from gpuinstall.base.shell import Shell, activation, assignments, joined, on_path, quoted
-from gpuinstall.diagnose.environment import leftovers
-from gpuinstall.diagnose.evidence import DoctorEvidence, EnvironmentContents
 from tests.lab.bounded import run
 
 CANARY = "executed"
@@ -59,12 +56,6 @@ def printed(name, shell):
         yield "a line that activates", activation(f"./{place}", shell, windows=False)
         yield "a line for PATH", on_path(f"/nowhere/{place}", shell)
         yield "variables", assignments({"UV_X": name}, shell)
-        return
-    evidence = DoctorEvidence.__new__(DoctorEvidence)
-    object.__setattr__(
-        evidence, "contents", EnvironmentContents(leftovers=(Path("nowhere", f"~{place}"),))
-    )
-    yield "what doctor removes", next(iter(leftovers(evidence))).fix or ""
 
 
 def tried(line, program, folder, env, run=run):

@@ -25,7 +25,7 @@ __main__ -> base cli
 api -> base environments install lock plan project verify
 base ->
 catalog -> base sources
-diagnose -> base catalog environments lock machine plan sources verify wheels
+diagnose -> base catalog environments lock machine plan verify wheels
 environments -> base catalog machine
 export -> base catalog environments lock machine
 gpuinstall -> base

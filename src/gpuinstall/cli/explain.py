@@ -26,7 +26,6 @@ from gpuinstall.catalog.failures.classify import (
     classify,
     groups_in_time,
     lookalikes,
-    requested_failure,
 )
 from gpuinstall.catalog.failures.table import Lookalike, load_failures
 from gpuinstall.catalog.failures.transcript import Transcript
@@ -58,18 +57,13 @@ def command(_terminal: Terminal, options: CommandOptions, *, text: str | None) -
     if options.machine == "-" and text in {None, "-"}:
         raise UsageError("usage", "the text and the machine cannot both come from stdin")
     words = _words(options.environment.absolute())
-    source = _read_text(text)
-    transcript = Transcript(source)
+    transcript = Transcript(_read_text(text))
     origin = options.other_machine
     here = _here()
-    requested = requested_failure(source, origin, here=here, placeholders=words)
-    if requested:
-        causes: tuple[RecognisedCause, ...] = (requested,)
-    else:
-        causes = classify(transcript, origin, here=here, placeholders=words)
-        likeliest = max((cause.confidence for cause in causes), default=0)
-        if origin is None and 0 < likeliest < UNSURE_BELOW:
-            causes = _by_the_cards_here(causes, transcript, words)
+    causes = classify(transcript, origin, here=here, placeholders=words)
+    likeliest = max((cause.confidence for cause in causes), default=0)
+    if origin is None and 0 < likeliest < UNSURE_BELOW:
+        causes = _by_the_cards_here(causes, transcript, words)
     others = lookalikes(transcript)
 
     def show(screen: Terminal) -> None:

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from packaging.utils import canonicalize_name
 
 from gpuinstall.base.advice import OURS, Advice
-from gpuinstall.diagnose.evidence import (
-    CUDA_LIBRARY,
-    ROCM_LIBRARY,
-    DoctorEvidence,
-    DoctorFindings,
-)
+from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings
 from gpuinstall.environments.guard import guarded_lines
 
 
@@ -53,21 +46,6 @@ def files_lost(evidence: DoctorEvidence) -> DoctorFindings:
         )
 
 
-def leftovers(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield the folders that a broken uninstall left behind."""
-    paths = evidence.contents.leftovers
-    if paths:
-        names = ", ".join(path.name for path in paths)
-        yield evidence.fault(
-            "leftovers",
-            f"an interrupted uninstall left {names}",
-            entry="F97",
-            why="these files are unused",
-            fixes=(Advice("rm", ("-r", *map(str, paths))),),
-            blocking=False,
-        )
-
-
 def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield that two versions of torch are in one folder."""
     copies = [package for package in evidence.contents.packages if package.name == "torch"]
@@ -81,30 +59,6 @@ def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
             why="the files of both are mixed",
             entry="F34",
             fixes=(anew,),
-        )
-
-
-def conda_build(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield a build of conda below one of pip, or one for the CPU."""
-    build = _record(evidence, r"(pytorch|libtorch)-\d")
-    if build is None:
-        return
-    torch = evidence.torch
-    gpus = evidence.machine.gpus
-    version = re.escape(torch.partition("+")[0])
-    if torch and not _record(evidence, rf".*-{version}-"):
-        yield evidence.fault(
-            "conda-and-pip",
-            f"conda put {build} and pip torch {torch} into the same environment",
-            why="the files of both are mixed",
-            entry="F34",
-        )
-    elif gpus and re.search(r"[-_]cpu", build):
-        yield evidence.fault(
-            "conda-cpu-build",
-            f"conda took the CPU build {build} on a machine with {gpus[0].label}",
-            why="its solver did not see the driver (__cuda), or another package excluded the CUDA build",
-            entry="F45",
         )
 
 
@@ -122,32 +76,9 @@ def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
             )
 
 
-def _record(evidence: DoctorEvidence, pattern: str) -> str | None:
-    """Return the first of conda's records whose name begins as a pattern says."""
-    names = filter(re.compile(pattern).match, evidence.contents.conda)
-    return next(names, None)
-
-
-def library_path(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield the folders of LD_LIBRARY_PATH with libraries that the build brings itself."""
-    is_for_rocm = "+rocm" in evidence.torch
-    kind = "ROCm" if is_for_rocm else "CUDA"
-    pattern = ROCM_LIBRARY if is_for_rocm else CUDA_LIBRARY
-    for folder, present in evidence.shell.libraries.items():
-        names = list(filter(pattern.match, present))
-        if names:
-            yield evidence.fault(
-                "library-path-poisoned",
-                f"LD_LIBRARY_PATH points to {kind} libraries of a toolkit: {folder}",
-                why=f"{names[0]} there is loaded instead of the wheel's own",
-                entry="F114" if is_for_rocm else "F49",
-                blocking=False,
-            )
-
-
 def overrides(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield the variables that decide for uv, pip or conda."""
-    names = evidence.shell.overrides
+    names = evidence.overrides
     if names:
         select = "selects" if len(names) == 1 else "select"
         yield evidence.fault(

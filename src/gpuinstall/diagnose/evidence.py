@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter, packages_folders
@@ -29,7 +28,6 @@ from gpuinstall.lock.folder_request import read_own_lock
 if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
-    from gpuinstall.diagnose.add_ons import AddOn
 
 
 DoctorFindings = Iterator[Finding]
@@ -50,10 +48,6 @@ class EnvironmentContents:
     """Its packages; a name is there twice if it is installed twice."""
     python: str | None = None
     """Its Python, ``X.Y``."""
-    leftovers: tuple[Path, ...] = ()
-    """Folders that a broken uninstall has left."""
-    conda: tuple[str, ...] = ()
-    """The names of conda's records."""
     activated: Path | None = None
     """The folder that its ``activate`` leads to."""
 
@@ -76,8 +70,6 @@ def read_contents(venv: Path) -> EnvironmentContents:
     return EnvironmentContents(
         packages=read_packages(sites),
         python=_python(venv, sites),
-        leftovers=tuple(path for site in sites for path in sorted(site.glob("~*"))),
-        conda=tuple(path.stem for path in sorted(venv.glob("conda-meta/*.json"))),
         activated=_activated(venv / "bin" / "activate"),
     )
 
@@ -103,10 +95,6 @@ def _activated(script: Path) -> Path | None:
     return None
 
 
-CUDA_LIBRARY = re.compile(
-    r"lib(cudart|cublas|cublasLt|cudnn|cusparse|cusolver|nvJitLink|nvrtc|nccl|cupti)\b.*\.so"
-)
-ROCM_LIBRARY = re.compile(r"lib(amdhip64|hsa-runtime64|rocblas|hipblaslt|MIOpen|rccl)\b.*\.so")
 DECIDES_OVER_BUILDS = (
     "UV_TORCH_BACKEND",
     "UV_INDEX",
@@ -146,17 +134,8 @@ def read_project(folder: Path) -> ProjectFolder:
     return ProjectFolder(folder, pyproject, tuple(locks), declaration)
 
 
-class ShellVariables(NamedTuple):
-    """What the variables of a shell lead to."""
-
-    libraries: Mapping[str, tuple[str, ...]]
-    """The libraries of CUDA and ROCm by folder of LD_LIBRARY_PATH."""
-    overrides: tuple[str, ...]
-    """Those that are set of the variables that decide over builds."""
-
-
-def read_shell(environ: Mapping[str, str], backend: str | None = None) -> ShellVariables:
-    """Read the variables and look into the folders that they name.
+def read_overrides(environ: Mapping[str, str], backend: str | None = None) -> tuple[str, ...]:
+    """Return the variables that are set of those that decide over builds.
 
     Args:
         environ: The variables.
@@ -165,17 +144,7 @@ def read_shell(environ: Mapping[str, str], backend: str | None = None) -> ShellV
     overrides = [name for name in DECIDES_OVER_BUILDS if environ.get(name)]
     if backend and environ.get("UV_TORCH_BACKEND") == backend:
         overrides.remove("UV_TORCH_BACKEND")
-    folders = filter(None, environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
-    return ShellVariables({folder: _libraries(folder) for folder in folders}, tuple(overrides))
-
-
-def _libraries(folder: str) -> tuple[str, ...]:
-    names: set[str] = set()
-    with suppress(OSError):
-        for path in Path(folder).iterdir():
-            if CUDA_LIBRARY.match(path.name) or ROCM_LIBRARY.match(path.name):
-                names.add(path.name)
-    return tuple(sorted(names))
+    return tuple(overrides)
 
 
 @dataclass(frozen=True)
@@ -184,7 +153,8 @@ class DoctorEvidence:
 
     machine: Machine
     """With the GPUs that the environment was made for."""
-    shell: ShellVariables
+    overrides: tuple[str, ...]
+    """The variables of the shell that decide over builds."""
     project: ProjectFolder
     catalog: Catalog
     venv: Path = Path(".venv")
@@ -195,8 +165,6 @@ class DoctorEvidence:
     """What names the environment in a fix."""
     renewing: tuple[str, ...] = ()
     """The arguments by which our ``install`` brings the right build into it."""
-    add_ons: tuple[AddOn, ...] = ()
-    """What the add-ons of its application ask for."""
 
     @property
     def torch(self) -> str:

@@ -16,15 +16,14 @@ from gpuinstall.base.finding import Finding, Where
 from gpuinstall.base.regex import regex
 from gpuinstall.base.uv import environment as uv_environment
 from gpuinstall.base.uv import uv
-from gpuinstall.diagnose import application, environment, project
-from gpuinstall.diagnose.add_ons import read_add_ons
+from gpuinstall.diagnose import environment, project
 from gpuinstall.diagnose.evidence import (
     DoctorEvidence,
     DoctorFindings,
     environment_words,
     read_contents,
+    read_overrides,
     read_project,
-    read_shell,
 )
 from gpuinstall.diagnose.repair import read_repair, repair_steps
 from gpuinstall.environments.environment import (
@@ -54,13 +53,8 @@ if TYPE_CHECKING:
 CHECKS: tuple[Callable[[DoctorEvidence], DoctorFindings], ...] = (
     environment.environment_moved,
     environment.files_lost,
-    environment.leftovers,
     environment.torch_twice,
-    environment.conda_build,
     environment.guard_passed,
-    application.add_ons_replace_torch,
-    application.add_ons_need_extensions,
-    environment.library_path,
     environment.overrides,
     project.uv_undoes_build,
     project.stale_locks,
@@ -232,7 +226,9 @@ def read_evidence(
     gpus = [gpu for gpu in machine.gpus if indices is None or gpu.index in indices]
     return DoctorEvidence(
         replace(machine, gpus=tuple(gpus)),
-        shell=read_shell(os.environ if is_there else {}, marker.backend if marker else None),
+        overrides=read_overrides(
+            os.environ if is_there else {}, marker.backend if marker else None
+        ),
         project=read_project(folder),
         catalog=catalog,
         venv=venv,
@@ -240,7 +236,6 @@ def read_evidence(
         repair=read_repair(venv, contents.version("torch"), sources, catalog.family),
         words=environment_words(venv, contents.packages, catalog) if is_there else {},
         renewing=renewing_arguments(venv),
-        add_ons=read_add_ons(venv, machine, contents.python),
     )
 
 
@@ -272,9 +267,7 @@ def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
     done = process.run(command, env=uv_environment(os.environ, {}), seconds=CHECK_S)
     found = dict.fromkeys(match.groups() for match in _UNMET.finditer(done.err))
     if not done.ok and not found:
-        cause = f"uv pip check took more than {CHECK_S} s"
-        if done.status is not None:
-            cause = (done.err.splitlines() or ["uv pip check failed"])[-1].strip()
+        cause = (done.err.splitlines() or [f"uv pip check took more than {CHECK_S} s"])[-1].strip()
         yield Finding(
             "requirements-unchecked",
             f"whether the packages in {evidence.venv} go together was not checked",
@@ -354,14 +347,11 @@ def unproven_devices(verdict: Verdict) -> DoctorFindings:
 
 
 def _with_repair(finding: Finding, venv: Path) -> Finding:
-    """Advise first what we can repair ourselves: uv's commands are shown if a uv is on PATH."""
+    """Advise first what we can repair ourselves."""
     if all(step.program == OURS for step in repair_steps([finding], venv)):
         return finding
-    fixes: list[Advice | str] = [Advice(OURS, ("doctor", "--fix", "--venv", str(venv)))]
-    for fix in finding.fixes:
-        command = Advice.parse(str(fix)) if str(fix).startswith("uv pip ") else None
-        fixes.append(command or fix)
-    return replace(finding, fixes=tuple(fixes))
+    repair = Advice(OURS, ("doctor", "--fix", "--venv", str(venv)))
+    return replace(finding, fixes=(repair, *finding.fixes))
 
 
 def _verify(

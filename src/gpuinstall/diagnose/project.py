@@ -90,10 +90,12 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
     if locks and len(misfits) == len(locks):
         name = misfits[0].candidate.name
         reason = misfits[0].reason
-        yield _stale(
+        yield Finding(
             f"lock-{reason.code}",
             f"no lock here fits this machine: {name}: {reason.message}",
-            evidence.project.folder,
+            fixes=(Advice(OURS, ("lock",), evidence.project.folder),),
+            where="project",
+            blocking=False,
         )
 
 
@@ -178,15 +180,5 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
         f"the environment no longer matches its lock: {some(changes)}",
         why=why,
         fixes=tuple(fixes),
-        blocking=False,
-    )
-
-
-def _stale(code: str, message: str, folder: Path | None) -> Finding:
-    return Finding(
-        code,
-        message,
-        fixes=(Advice(OURS, ("lock",), folder),),
-        where="project",
         blocking=False,
     )

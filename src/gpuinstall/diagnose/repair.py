@@ -11,8 +11,7 @@ from packaging.utils import canonicalize_name
 
 from gpuinstall.base import process
 from gpuinstall.base.advice import OURS, Advice
-from gpuinstall.base.environment_paths import interpreter, packages_folders
-from gpuinstall.base.files import remove_path
+from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.uv import uv
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.lock.lock import LOCK_IN_CONFLICT
@@ -108,35 +107,25 @@ def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
     for finding in findings:
         if finding.code == LOCK_IN_CONFLICT:
             has_conflict = True
-        step = _first_step(finding, venv)
-        if step and finding.where == "environment":
-            steps[step] = None
+        if finding.where != "environment":
+            continue
+        advices = [fix if isinstance(fix, Advice) else Advice.parse(fix) for fix in finding.fixes]
+        possible = [advice for advice in advices if advice and _is_step(advice, venv)]
+        steps.update(dict.fromkeys(possible[:1]))
     renewals = [step for step in steps if step.program == OURS]
     smaller = [step for step in steps if step.program != OURS]
-    if renewals and not has_conflict and all(step.program != "uv" for step in smaller):
-        return (renewals[0],)
-    return tuple(smaller)
-
-
-def _first_step(finding: Finding, venv: Path) -> Advice | None:
-    for fix in finding.fixes:
-        advice = fix if isinstance(fix, Advice) else Advice.parse(fix)
-        if advice and _is_step(advice, venv):
-            return advice
-    return None
+    if smaller or has_conflict:
+        return tuple(smaller)
+    return tuple(renewals[:1])
 
 
 def _is_step(fix: Advice, venv: Path) -> bool:
-    """Whether a fix is one of uv in this environment, of ours for it, or removes what lies useless in it."""
+    """Whether a fix is one of uv in this environment, or of ours for it."""
     match fix.program, fix.arguments:
         case "uv", ("pip", "install" | "uninstall", "--python", python, *_):
             return python == str(interpreter(venv))
         case "gpuinstall", ("install" | "sync", *rest):
             return str(venv) in rest
-        case "rm", ("-r", *paths):
-            folders = packages_folders(venv)
-            useless = [path for path in map(Path, paths) if path.name.startswith("~")]
-            return len(useless) == len(paths) and {path.parent for path in useless} <= set(folders)
     return False
 
 
@@ -158,8 +147,6 @@ def run_repairs(
 
 def _run(step: Advice, environment: Mapping[str, str]) -> str | None:
     """Make a step; return why it failed, None if it did not."""
-    if step.program == "rm":
-        return _remove(step.arguments[1:])
     program = [str(uv())]
     if step.program == OURS:
         program = [sys.executable, "-m", OURS]
@@ -169,11 +156,3 @@ def _run(step: Advice, environment: Mapping[str, str]) -> str | None:
         return None
     text = done.err.strip() or done.out.strip() or f"it ended with {done.status}"
     return "\n".join(text.splitlines()[-4:])
-
-
-def _remove(paths: Iterable[str]) -> str | None:
-    for path in map(Path, paths):
-        remove_path(path)
-        if path.exists():
-            return f"{path} is still there"
-    return None

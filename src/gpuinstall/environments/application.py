@@ -17,9 +17,6 @@ class _Layout(NamedTuple):
     environments: tuple[str, ...]
     """Where its environment may lie."""
 
-    add_ons: str
-    """The folder with one folder for each add-on."""
-
 
 # Of Comfy-Org/ComfyUI (.github/workflows/stable-release.yml), Comfy-Org/Comfy-Desktop (envPaths.ts),
 # Comfy-Org/desktop (src/virtualEnvironment.ts) and AUTOMATIC1111's and Forge's modules/launch_utils.py. StabilityMatrix,
@@ -29,19 +26,17 @@ _LAYOUTS = (
     _Layout(
         ("python_embeded", "ComfyUI/main.py"),
         ("python_embeded",),
-        "ComfyUI/custom_nodes",
     ),
     # ComfyUI Desktop
     _Layout(
         ("standalone-env", "ComfyUI/main.py"),
         ("ComfyUI/.venv", ".venv"),
-        "ComfyUI/custom_nodes",
     ),
-    _Layout(("custom_nodes", "uv-cache"), (".venv",), "custom_nodes"),
+    _Layout(("custom_nodes", "uv-cache"), (".venv",)),
     # ComfyUI in a clone
-    _Layout(("main.py", "comfy", "custom_nodes"), ("venv", ".venv", "env"), "custom_nodes"),
+    _Layout(("main.py", "comfy", "custom_nodes"), ("venv", ".venv", "env")),
     # Stable Diffusion WebUI
-    _Layout(("modules/launch_utils.py",), ("venv",), "extensions"),
+    _Layout(("modules/launch_utils.py",), ("venv",)),
 )
 
 
@@ -52,12 +47,6 @@ class Application(NamedTuple):
     """The folder below which its add-ons lie, where they run their installers."""
 
     environment: Path
-    add_ons: Path
-
-    def requirements(self) -> dict[str, Path]:
-        """Return the requirements file of each add-on that has one, by the name of its folder."""
-        files = self.add_ons.glob("*/requirements.txt")
-        return {file.parent.name: file for file in sorted(files)}
 
 
 def find_application(folder: Path) -> Application | None:
@@ -68,7 +57,7 @@ def find_application(folder: Path) -> Application | None:
                 continue
             for name in layout.environments:
                 if (root / name).is_dir():
-                    return Application(root, root / name, root / layout.add_ons)
+                    return Application(root, root / name)
     return None
 
 

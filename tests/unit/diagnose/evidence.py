@@ -7,7 +7,6 @@ from gpuinstall.diagnose.evidence import (
     DoctorEvidence,
     EnvironmentContents,
     ProjectFolder,
-    read_shell,
 )
 from gpuinstall.diagnose.examination import run_checks
 from gpuinstall.environments.packages import InstalledPackage
@@ -27,7 +26,7 @@ def doctor_evidence(machine=None, torch=None, **parts):
     """A machine, an environment of torch alone or with ``contents``, a shell and a project."""
     evidence = {
         "contents": holding(("torch", torch)) if torch else EnvironmentContents(),
-        "shell": read_shell({}),
+        "overrides": (),
         "project": ProjectFolder(),
         "catalog": frozen_catalog(),
         "venv": NOWHERE,

@@ -8,9 +8,8 @@ from packaging.requirements import Requirement
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.diagnose.evidence import read_contents
-from gpuinstall.diagnose.repair import RepairSource, read_repair, repair_steps, run_repairs
+from gpuinstall.diagnose.repair import RepairSource, read_repair, repair_steps
 from gpuinstall.environments.environment import Marker, advice_words, renewing_arguments
 from gpuinstall.sources import Sources
 from tests.frozen import frozen_catalog
@@ -124,16 +123,6 @@ def test_a_repair_keeps_what_only_the_user_has(site):
     assert (finding.fix or "").splitlines() == [
         f"{again}   # without mine, not installed from an index"
     ]
-
-
-def test_leftovers_are_a_note_and_removing_them_a_step(site):
-    for name in ("~orch", "~orch-2.1.0.dist-info"):
-        (site.folder / name).mkdir()
-    (finding,) = site.findings()
-    assert (finding.id, finding.blocking) == ("F97", False)
-    results = run_repairs(repair_steps([finding], site.venv), {}, SilentReporter())
-    assert [result.message for result in results] == [None]
-    assert not list(site.folder.glob("~*"))
 
 
 def test_an_environment_of_ours_is_repaired_from_its_own_lock(site):

@@ -10,15 +10,12 @@ def test_an_environments_folder_is_read_once_for_both_of_its_library_folders(
     for name in ("torch-2.11.0+cu126", "nvidia_cudnn_cu12-9.10.2.21", "Jinja2-3.1.6"):
         (site / f"{name}.dist-info").mkdir(parents=True)
     (tmp_path / "lib64").symlink_to("lib")
-    (tmp_path / "conda-meta").mkdir()
-    (tmp_path / "conda-meta" / "pytorch-2.5.1-cpu.json").touch()
     contents = read_contents(tmp_path)
     assert sorted((package.name, package.version) for package in contents.packages) == [
         ("jinja2", "3.1.6"),
         ("nvidia-cudnn-cu12", "9.10.2.21"),
         ("torch", "2.11.0+cu126"),
     ]
-    assert contents.conda == ("pytorch-2.5.1-cpu",)
 
 
 def test_a_folder_that_is_no_environment_holds_nothing(tmp_path):

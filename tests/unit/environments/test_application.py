@@ -39,16 +39,3 @@ def test_what_is_no_application_or_has_no_environment_is_none(tmp_path):
     (tmp_path / "venv").mkdir()
     assert application_of(tmp_path / "other") is None
     assert application_of(tmp_path / "venv") is not None
-
-
-def test_the_requirements_of_each_add_on_are_found(tmp_path):
-    for name in ("comfy", "venv", "custom_nodes/painter", "custom_nodes/brush"):
-        (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "main.py").touch()
-    file = tmp_path / "custom_nodes" / "painter" / "requirements.txt"
-    file.touch()
-
-    found = find_application(tmp_path)
-
-    assert found is not None
-    assert found.requirements() == {"painter": file}

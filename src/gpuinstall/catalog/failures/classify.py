@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures import table
 from gpuinstall.catalog.failures.observations import Observation, observe
-from gpuinstall.catalog.failures.problems import LINUX, FixContext, fix, release_keys
+from gpuinstall.catalog.failures.problems import LINUX, FixContext, fix, own_keys
 from gpuinstall.catalog.failures.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def classify(
     here: Machine | None = None,
     placeholders: _Placeholders = None,
 ) -> tuple[RecognisedCause, ...]:
-    """Return the causes that a text shows, best first.
+    """Return the causes that a text shows, best first; of the number of a failure, this one.
 
     Args:
         text: The text.
@@ -151,51 +151,24 @@ def classify(
         placeholders: What names the environment that the commands are for.
     """
     circumstances = Circumstances(_read(text), machine)
-    matches = []
-    for failure in table.load_failures().values():
-        match = _match(failure, circumstances)
-        if match:
-            matches.append(match)
+    requested = _requested(circumstances.transcript)
+    if requested:
+        ranked = [_Match(requested, weight=1.0, evidence="", line=1)]
+    else:
+        matches = [_match(failure, circumstances) for failure in table.load_failures().values()]
+        ranked = _ranked([match for match in matches if match])
     return _causes(
-        _ranked(matches),
+        ranked,
         circumstances,
         machine or here,
         placeholders,
     )
 
 
-def requested_failure(
-    text: str,
-    machine: Machine | None = None,
-    *,
-    here: Machine | None = None,
-    placeholders: _Placeholders = None,
-) -> RecognisedCause | None:
-    """Return the failure that ``text`` is the number of, as ``F38`` or as our errors end with it; else None.
-
-    The other arguments are those of :func:`classify`.
-    """
-    number = _NUMBER.fullmatch(text.strip())
-    if number is None:
-        return None
-    identity = f"F{number['number']:0>2}"
-    failure = table.load_failures().get(identity)
-    if failure is None:
-        return None
-    circumstances = Circumstances(_read(text), machine)
-    match = _Match(
-        failure,
-        weight=1.0,
-        evidence="",
-        line=1,
-    )
-    [cause] = _causes(
-        [match],
-        circumstances,
-        machine or here,
-        placeholders,
-    )
-    return cause
+def _requested(transcript: Transcript) -> table.Failure | None:
+    """Return the failure that a text is the number of, as ``F38`` or as our errors end with it."""
+    number = _NUMBER.fullmatch("\n".join(transcript.lines).strip())
+    return table.load_failures().get(f"F{number['number']:0>2}") if number else None
 
 
 def _causes(
@@ -314,7 +287,7 @@ class Circumstances:
 
     def fix_context(self, machine: Machine | None) -> FixContext:
         """Return where a fix will be applied: on the system that the text tells, else on ``machine``."""
-        context = FixContext.of_machine(machine) if machine else FixContext((LINUX,))
+        context = FixContext.of_machine(machine) if machine else FixContext(own_keys(LINUX, None))
         systems = [name for name in ORIGINS if self.hold(name)]
         if systems or "distribution" in self.placeholders or self.hold("native-linux"):
             context = replace(context, keys=self._keys_told(systems, machine))
@@ -334,7 +307,7 @@ class Circumstances:
         distribution = self.placeholders.get("distribution")
         if machine and not distribution:
             distribution = machine.distribution
-        return (*systems, *release_keys(distribution or ""), LINUX)
+        return (*systems, *own_keys(LINUX, distribution))
 
     @cached_property
     def placeholders(self) -> dict[str, str]:
@@ -457,19 +430,17 @@ def _of_platform(machine: Machine) -> Iterator[str]:
 def _of_gpus(machine: Machine) -> Iterator[str]:
     """Compare the driver's branch, its CUDA and the GPUs with the bounds of the table."""
     driver = machine.driver
-    capabilities = [gpu.compute_capability for gpu in machine.gpus if gpu.compute_capability]
-    majors = {capability.major for capability in capabilities}
-    is_mixed = len(majors) > 1
-    numbers: list[tuple[str, tuple[int, ...]]] = []
-    if driver and driver.version:
-        numbers.append(("driver", (driver.version.branch,)))
-    if driver and driver.cuda:
-        numbers.append(("cuda", driver.cuda))
-    if capabilities and not is_mixed:
-        numbers.append(("newest", max(capabilities)))
-    numbers += [("any", capability) for capability in capabilities]
+    capabilities = sorted(filter(None, (gpu.compute_capability for gpu in machine.gpus)))
+    is_mixed = len({capability.major for capability in capabilities}) > 1
+    numbers: dict[str, list[tuple[int, ...]]] = {
+        "driver": [(driver.version.branch,)] if driver and driver.version else [],
+        "cuda": [driver.cuda] if driver and driver.cuda else [],
+        "newest": [] if is_mixed else [*capabilities[-1:]],
+        "any": [*capabilities],
+    }
     for row in table.load_machine_circumstances():
-        if any(name in row and _is_within(row[name], value) for name, value in numbers):
+        low, high = _bound(row.get("from", "0")), _bound(row.get("below", "1000"))
+        if any(low <= number < high for number in numbers[row["of"]]):
             yield from row["holds"]
     if is_mixed:
         yield "mixed"
@@ -477,20 +448,5 @@ def _of_gpus(machine: Machine) -> Iterator[str]:
         yield "mig"
 
 
-def _is_within(
-    bounds: Mapping[str, str],
-    value: tuple[int, ...],
-) -> bool:
-    """Whether a value lies within bounds, as the table writes them."""
-    for name, text in bounds.items():
-        bound = tuple(map(int, text.split(".")))
-        match name:
-            case "from":
-                fits = value >= bound
-            case "to":
-                fits = value <= bound
-            case _:
-                fits = value < bound
-        if not fits:
-            return False
-    return True
+def _bound(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))

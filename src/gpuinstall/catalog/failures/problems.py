@@ -18,7 +18,7 @@ from gpuinstall.catalog.failures.table import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable
 
     from gpuinstall.base.machine import Machine
 
@@ -57,9 +57,9 @@ class FixContext:
     def of_machine(cls, machine: Machine) -> FixContext:
         """Return what of a machine decides over commands."""
         environment = machine.environment
-        own = [*release_keys(machine.distribution or ""), machine.os]
+        own = own_keys(machine.os, machine.distribution)
         if environment.l4t:
-            own.insert(0, "jetson")
+            own = ("jetson", *own)
         keys = system_keys(environment.container, *own, wsl=environment.wsl)
         context = cls(keys)
         version = machine.driver.version if machine.driver else None
@@ -103,6 +103,12 @@ def distribution_keys(*names: str) -> tuple[str, ...]:
             if plain.startswith(family.names):
                 return family.key, family.manager
     return ()
+
+
+def own_keys(os: str, distribution: str | None) -> tuple[str, ...]:
+    """Return the keys of a system itself; on a Linux that is not known, apt's commands are better than none."""
+    keys = (*release_keys(distribution or ""), os)
+    return (LINUX, "apt") if keys == (LINUX,) else keys
 
 
 def release_keys(distribution: str) -> tuple[str, ...]:
@@ -238,9 +244,8 @@ def _commands(
 
     1. Those of the closest key; for an old GPU its ``-legacy`` form goes first.
     2. Those of what the failure is ``like``.
-    3. On Linux, a command for each package manager.
-    4. Nothing, if some hold anywhere.
-    5. Those of Linux, for which most are written; ``lines_for`` adapts them.
+    3. Nothing, if some hold anywhere.
+    4. Those of Linux, for which most are written; ``lines_for`` adapts them.
     """
     table, is_of_legacy_gpus = _table(what)
     legacy = legacy or is_of_legacy_gpus
@@ -253,8 +258,6 @@ def _commands(
     else:
         for name in table.like:
             own += _commands(name, context, legacy=legacy)
-    if not own and LINUX in context.keys:
-        own = _of_each_manager(table.commands)
     anywhere = table.commands.get(ANYWHERE, ())
     if own or anywhere:
         return own + anywhere
@@ -271,23 +274,6 @@ def _table(what: str) -> tuple[FixTable, bool]:
         return FixTable({}), False
     failure = load_failures()[identity]
     return failure.fix, failure.legacy
-
-
-def _of_each_manager(commands: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Return one command for each package manager, as it is unknown which it is, then the prose of all of them."""
-    rows = []
-    prose: dict[str, None] = {}
-    for manager in dict.fromkeys(family.manager for family in load_distributions()):
-        steps = []
-        for line in commands.get(manager, ()):
-            is_prose = line[:1].isupper()
-            if is_prose:
-                prose[line] = None
-            else:
-                steps.append(_without_note(line))
-        if steps:
-            rows.append(f"{' && '.join(steps)}   # with {manager}")
-    return (*rows, *prose)
 
 
 def _without_note(line: str) -> str:

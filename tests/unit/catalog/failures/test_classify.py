@@ -336,25 +336,6 @@ def test_the_fix_is_for_the_distribution(distribution, tool):
     assert f"sudo {tool} " in fix[0]
 
 
-def test_a_machine_of_unknown_distribution_is_told_every_packager():
-    fix = classify("fatal error: Python.h: No such file or directory")[0].fix
-    assert [line.partition("   # with ")[2] for line in fix[:4]] == [
-        "apt",
-        "dnf",
-        "zypper",
-        "pacman",
-    ]
-    assert all(line.startswith("sudo ") for line in fix[:4])
-
-
-def test_where_the_distribution_is_unknown_prose_is_said_once_and_in_no_command():
-    fix = classify(
-        "RuntimeError: Could not load libtorchcodec. Likely causes: 1. FFmpeg is not installed."
-    )[0].fix
-    assert [line for line in fix if "&& The" in line] == []
-    assert sum(line.startswith("The torchcodec of this torch: ") for line in fix) == 1
-
-
 def test_a_command_for_an_environment_that_is_not_known_can_be_pasted():
     fix = classify(
         "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.1.2 as it may crash"

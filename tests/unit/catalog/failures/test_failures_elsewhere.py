@@ -21,7 +21,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.catalog.narrowing import narrow
-from gpuinstall.diagnose.evidence import read_project, read_shell
+from gpuinstall.diagnose.evidence import read_overrides, read_project
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.lock.resolution import check_provenance
 from gpuinstall.machine.nvidia.preflight import judge_trial, problems_of
@@ -122,15 +122,9 @@ def packages(
     )
 
 
-def shell(variable, *names):
-    """A shell in which a variable names a folder with these files or folders in it."""
-
-    def signs(folder):
-        for name in names:
-            (folder / name).mkdir(parents=True)
-        return found(found_in(shell=read_shell({variable: str(folder)})))
-
-    return signs
+def shell(variable):
+    """A shell in which a variable is set."""
+    return lambda folder: found(found_in(overrides=read_overrides({variable: str(folder)})))
 
 
 def project(text):
@@ -228,7 +222,6 @@ def doctor(entry, code, sick, fit):
 
 
 sound = partial(packages, SOUND)
-CONDA = (("torch", "2.5.1"),)
 
 DOCTOR = {
     **doctor("F32", "override-left-behind", shell("UV_TORCH_BACKEND"), shell("UV_CACHE_DIR")),
@@ -238,18 +231,6 @@ DOCTOR = {
         "uv-undoes-build",
         project(""),
         project('[tool.uv.sources]\ntorch = { index = "cu126" }\n'),
-    ),
-    **doctor(
-        "F45",
-        "conda-cpu-build",
-        sound(packages=CONDA, conda=("pytorch-2.5.1-cpu_generic_py312h1b0e2b5_8",)),
-        sound(packages=CONDA, conda=("pytorch-2.5.1-cuda126_generic_py312h1b0e2b5_208",)),
-    ),
-    **doctor(
-        "F49",
-        "library-path-poisoned",
-        shell("LD_LIBRARY_PATH", "libnvJitLink.so.12", "libcublas.so.12"),
-        shell("LD_LIBRARY_PATH", "libcuda.so.1"),
     ),
 }
 

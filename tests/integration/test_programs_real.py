@@ -1,0 +1,91 @@
+"""Real programs of the real default index, beside a stand-in torch index with every build and its true requirements."""
+
+import os
+import sys
+
+import pytest
+from packaging.version import Version
+
+from gpuinstall.base import process
+from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.catalog import load_catalog
+from gpuinstall.lock.lock import parse
+from gpuinstall.sources import read_sources
+from gpuinstall.sources.session import open_session
+from tests.lab.index import StandInIndex
+from tests.lab.true_index import elsewhere, lead, true_index
+from tests.lab.workshop import Workshop
+
+pytestmark = [pytest.mark.network, pytest.mark.heavy]
+
+PYTHON = "3.12"
+
+
+@pytest.fixture(scope="module")
+def torch_index(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("true")
+    with open_session(read_sources(None, os.environ, folder), SilentReporter()) as session:
+        true_index(folder, load_catalog(), session, PYTHON)
+        pages = elsewhere(session)
+    with StandInIndex(folder) as index:
+        lead(index, pages)
+        yield index
+
+
+class ShippedWorkshop(Workshop):
+    """One whose commands choose from the shipped catalogue, which has every torch that programs ask for."""
+
+    def run(self, *arguments):
+        """Run ``gpuinstall`` with ``arguments``."""
+        return process.run(
+            [sys.executable, "-m", "gpuinstall", *arguments], env=self.environment, cwd=self.folder
+        )
+
+
+@pytest.fixture
+def workshop(torch_index, tmp_path):
+    (tmp_path / "project").mkdir()
+    variables = {"GPUINSTALL_TORCH_INDEX": torch_index.torch_index, "PIP_FIND_LINKS": ""}
+    return ShippedWorkshop(tmp_path / "project", tmp_path / "caches", variables)
+
+
+def test_a_project_that_needs_a_program_gets_one_version_set_for_two_targets(
+    workshop,
+):
+    (workshop.folder / "pyproject.toml").write_text(
+        '[project]\nname = "mine"\nversion = "0"\ndependencies = ["vllm>=0.30"]\n', encoding="utf-8"
+    )
+    words = ("--target", "cu130", "--target", "cu130-linux-aarch64", "--python", PYTHON)
+    made = workshop.document("lock", *words)["data"]
+    first, second = (
+        parse("x", workshop.lock(f"pylock.{target}.toml")).versions
+        for target in ("cu130", "cu130-linux-aarch64")
+    )
+    assert Version(first["vllm"]) >= Version("0.30")
+    assert first["torch"].partition("+")[0] == second["torch"].partition("+")[0]
+    assert {
+        name: first[name] for name in first.keys() & second.keys() if "+" not in first[name]
+    } == {name: second[name] for name in first.keys() & second.keys() if "+" not in first[name]}
+    assert made["differences"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "name"), [(("vllm",), "vllm"), (("torch", "vllm"), "vllm"), (("sglang",), "sglang")]
+)
+def test_a_program_is_as_new_beside_torch_as_uv_alone_takes_it(workshop, words, name):
+    machine = ("--gpu", "H100", "--driver", "580.95.05", "--python", PYTHON)
+    workshop.document("lock", *words, *machine)
+    (lock,) = workshop.folder.glob("pylock.*.toml")
+    found = parse("x", lock.read_text(encoding="utf-8"))
+    assert Version(found.versions[name]) >= Version({"vllm": "0.32.0", "sglang": "0.5.10"}[name])
+    assert all(file.name.endswith(".whl") for file in found.files if file.package == name)
+
+
+def test_a_member_of_the_family_on_the_default_index_is_taken_as_old_as_its_code_for_the_gpu(
+    workshop,
+):
+    workshop.document(
+        "lock", "xformers", "--gpu", "V100", "--driver", "535.183.01", "--python", PYTHON
+    )
+    found = parse("x", workshop.lock("pylock.cu126.toml")).versions
+    assert (found["xformers"], found["torch"]) == ("0.0.30", "2.7.0+cu126")

@@ -24,4 +24,19 @@ def move_in(home: Path):
     os.environ.pop("PIP_CONFIG_FILE", None)
     # The tests play users' machines: commands warn on a runner that it may not be the machine of the target.
     os.environ.pop("CI", None)
+    os.environ["PATH"] = os.pathsep.join(_without_slurm(home))
     os.environ["HOME"] = str(home)
+
+
+def _without_slurm(home: Path):
+    """Yield the folders of PATH, and for one that has Slurm's commands another, of links to all else that it has."""
+    for number, folder in enumerate(os.get_exec_path()):
+        if not Path(folder, "sbatch").exists():
+            yield folder
+            continue
+        links = home / f"programs-{number}"
+        links.mkdir()
+        for program in Path(folder).iterdir():
+            if program.name != "sbatch":
+                (links / program.name).symlink_to(program)
+        yield str(links)

@@ -129,7 +129,7 @@ def _check_a_colleague(
     shutil.copy(workshop.folder / LOCK, theirs.folder)
     refused = theirs.run("sync")
     assert refused.status != 0
-    assert "Run it again with --cuda-compat, as the lock was made" in said_by(refused)
+    assert "Run it again with --cuda-compat # as the lock was made" in said_by(refused)
     done = theirs.run("sync", "--cuda-compat")
     assert done.status == 0, done.err
     assert f"{nvidia.url}/redist/cuda_compat" in said_by(done)

@@ -79,6 +79,7 @@ class Card:
         self.start = monotonic()
         self.steps: list[Step] = []
         self.running: subprocess.Popen[str] | None = None
+        self.is_interrupted = False
 
     def run(self, name: str, *command: str | Path, **variables: str) -> Step:
         """Run a program to its end, or end it, and write what came of it; what has no time left is not begun."""
@@ -112,6 +113,8 @@ class Card:
                 text=True,
                 errors="replace",
             )
+            if self.is_interrupted:
+                self.interrupt()
             output, _ = self.running.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             self.end()
@@ -127,6 +130,13 @@ class Card:
             with suppress(subprocess.TimeoutExpired):
                 self.running.communicate(timeout=END_S)
             self.running.kill()
+
+    def interrupt(self, *_: object) -> None:
+        """End what is running and this run; what is just being started is ended once it has."""
+        self.is_interrupted = True
+        if self.running and self.running.poll() is None:
+            self.end()
+            sys.exit(143)
 
     def tool(self, name: str, *words: str | Path, **variables: str) -> Step:
         """Run a command of gpuinstall for its document."""
@@ -159,12 +169,8 @@ def main() -> None:
     """Take every step; exit with 1 where no GPU was proven."""
     card = Card(Path(sys.argv[1] if sys.argv[1:] else sys.executable))
 
-    def interrupted(*_: object) -> None:
-        card.end()
-        sys.exit(143)
-
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupted)
+        signal.signal(number, card.interrupt)
     for folder in ("evidence", "work"):
         shutil.rmtree(FOLDER / folder, ignore_errors=True)
         (FOLDER / folder).mkdir(parents=True)

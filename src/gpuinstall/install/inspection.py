@@ -99,10 +99,8 @@ class ExistingEnvironment:
             return ""
         venv = self.paths.venv
         changed = changed_build(self.packages, self._locked, load_catalog().is_tied)
-        if changed or self.stamp:
-            # To look at all 12,000 files of torch takes a tenth of a second.
-            return changed
-        return damaged_torch(venv)
+        # A stamp covers what torch loads; a module in Python that is gone is in no stamp.
+        return changed or damaged_torch(venv)
 
     def check_unchanged(self) -> None:
         """Check, before anything starts in it, that torch is what was proven.

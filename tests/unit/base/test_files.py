@@ -164,7 +164,7 @@ def _refused(*_):
     raise PermissionError(1, "Operation not permitted")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="no device of that name")
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes or devices in folders")
 def test_what_a_reader_would_wait_on_is_not_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "endless").symlink_to("/dev/zero")

@@ -78,7 +78,7 @@ for cuda, glibc in (("12.0", "2.28"), ("13.0", "2.39"), ("11.8", "2.39"), ("12.0
 def test_the_tools_own_parser_reads_its_words(tool, package, program, shown, tmp_path):
     (needs,) = machine_needs([cuda_lock("cu126")], load_catalog())
     file = tmp_path / "words"
-    file.write_text(words_for(tool, needs, {}), encoding="utf-8")
+    file.write_text(words_for(tool, needs), encoding="utf-8")
     assert shown in ran(program, [package], file)
 
 

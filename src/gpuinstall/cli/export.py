@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,25 +82,12 @@ def _uv(terminal: Terminal, options: CommandOptions) -> Outcome:
     type=click.Choice(list(MACHINE_TOOLS)),
     help="In the words of this tool: a machine for any of the locks.",
 )
-@click.option(
-    "--feature",
-    "pairs",
-    multiple=True,
-    metavar="NAME=X.Y",
-    help="With --for slurm: the compute capability of a feature's GPUs, as in a100=8.0.",
-)
 @framed("export", *_LOCKS)
-def _needs(
-    terminal: Terminal,
-    options: CommandOptions,
-    tool_name: str | None,
-    pairs: tuple[str, ...],
-) -> Outcome:
+def _needs(terminal: Terminal, options: CommandOptions, tool_name: str | None) -> Outcome:
     from gpuinstall.catalog import load_catalog
     from gpuinstall.export.needs import machine_needs
     from gpuinstall.export.needs_text import describe
 
-    features = dict(map(_parse_feature, pairs))
     locks = _read_locks(options.lock_files, takes_several=True)
     for lock in locks:
         if lock.record.cuda_compat:
@@ -115,19 +101,10 @@ def _needs(
         text = describe(needs)
     else:
         needs.append(_needs_for_gpus(machine_needs(locks, load_catalog())))
-        text = words_for(tool_name, needs[0], features)
+        text = words_for(tool_name, needs[0])
     outcome = _outcome(tool_name or "needs", text, options.output)
     outcome.data["needs"] = [one.to_dict() for one in needs]
     return outcome
-
-
-def _parse_feature(pair: str) -> tuple[str, str]:
-    """Return a site's own name of a GPU with its compute capability, of ``a100=8.0``; raise UsageError."""
-    form = re.fullmatch(r"(.+)=(\d+\.\d)", pair)
-    if form is None:
-        message = f"{pair!r} is not a feature with a compute capability"
-        raise UsageError("feature-malformed", message, hint="Run it again with --feature a100=8.0")
-    return form[1], form[2]
 
 
 def _needs_for_gpus(needs: list[MachineNeeds]) -> MachineNeeds:

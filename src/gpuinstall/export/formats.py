@@ -91,7 +91,7 @@ def _virtual_packages(lock: Lock) -> dict[str, str]:
         # It does not say what it is for, or is for several systems.
         return {}
     packages = {}
-    cudas = [gpus.cudas[0] for gpus in needs.gpus if gpus.cudas]
+    cudas = [gpus.cuda for gpus in needs.gpus if gpus.cuda]
     # Of libraries that serve older drivers too, conda knows nothing.
     if cudas and not lock.record.cuda_compat:
         packages["__cuda"] = str(min(cudas))

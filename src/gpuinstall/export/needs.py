@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from packaging.utils import parse_wheel_filename
 
 from gpuinstall.base.backend import CPU
+from gpuinstall.base.codec import write_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.machine import Driver, Gpu, Machine
@@ -44,7 +45,10 @@ _NO_MACHINE = {"unknown-build", "unpinned", "wrong-source", "other-platform", "n
 
 @dataclass(frozen=True)
 class GpuNeeds:
-    """Some kinds of GPU, and the drivers under which they run a lock."""
+    """Some kinds of GPU, and the drivers under which they run a lock.
+
+    There is no last driver: one that has given up a GPU does not find it.
+    """
 
     codes: tuple[str, ...]
     """What the GPUs execute: compute capabilities, ``8.6``, or the maker's own names, ``gfx1100``."""
@@ -52,30 +56,8 @@ class GpuNeeds:
     driver: DriverVersion | None = None
     """The oldest driver; None: any."""
 
-    last_branch: int | None = None
-    """The last driver branch; None: there is none yet."""
-
-    cudas: tuple[CudaVersion, ...] = ()
-    """The CUDA that each known branch among these drivers reports, ascending."""
-
-    @property
-    def drivers(self) -> str:
-        """The drivers for people: ``525.60.13 to 580``, ``580 or newer``; empty: any."""
-        if self.driver is None:
-            return ""
-        if self.last_branch is None:
-            return f"{self.driver} or newer"
-        return f"{self.driver} to {self.last_branch}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as documents have it."""
-        return {
-            "codes": list(self.codes),
-            "driver": self.driver and str(self.driver),
-            "last_branch": self.last_branch,
-            "cuda": str(self.cudas[0]) if self.cudas else None,
-            "last_cuda": str(self.cudas[-1]) if self.last_branch else None,
-        }
+    cuda: CudaVersion | None = None
+    """The CUDA that this driver reports."""
 
 
 @dataclass(frozen=True)
@@ -103,27 +85,14 @@ class MachineNeeds:
     gpus: tuple[GpuNeeds, ...]
     """The GPUs, by the drivers that they need."""
 
-    known_codes: tuple[str, ...]
-    """All kinds of GPU that were asked about, in their order."""
-
     @property
-    def codes(self) -> tuple[str, ...]:
-        """Every kind of GPU that runs one of the locks under some driver, in their order."""
-        served = {code for gpus in self.gpus for code in gpus.codes}
-        return tuple(code for code in self.known_codes if code in served)
+    def codes(self) -> frozenset[str]:
+        """Every kind of GPU that runs one of the locks under some driver."""
+        return frozenset(code for gpus in self.gpus for code in gpus.codes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as documents have it."""
-        return {
-            "locks": list(self.locks),
-            "torch": list(self.torch),
-            "python": list(self.python),
-            "os": self.os,
-            "arch": self.arch,
-            "glibc": self.glibc,
-            "maker": self.maker,
-            "gpus": [gpus.to_dict() for gpus in self.gpus],
-        }
+        return write_object(self)
 
 
 class _MachineKind(NamedTuple):
@@ -166,7 +135,6 @@ def _needs_of_group(group: _MachineKind, locks: Sequence[Lock], catalog: Catalog
         glibc=machine.glibc,
         maker=_maker(group.kind),
         gpus=tuple(_gpu_needs(locks, machine, catalog)),
-        known_codes=tuple(map(_code, machine.gpus)),
     )
 
 
@@ -198,22 +166,29 @@ def _code(gpu: Gpu) -> str:
 
 
 def _gpu_needs(locks: Sequence[Lock], machine: Machine, catalog: Catalog) -> Iterator[GpuNeeds]:
-    """Yield the GPUs of a machine that run one of the locks, those that do so under the same drivers together."""
-    has_drivers = any(gpu.compute_capability for gpu in machine.gpus)
-    drivers = _drivers(machine.os, catalog) if has_drivers else []
-    accepted: dict[str, list[int]] = defaultdict(list)
-    for position, driver in enumerate(map(Driver, drivers) if drivers else [None]):
-        for code in _codes_that_run(locks, replace(machine, driver=driver), catalog):
-            accepted[code].append(position)
-    groups: dict[tuple[int, int], list[str]] = defaultdict(list)
-    for code, positions in accepted.items():
-        # No driver between two that run a GPU leaves it out: it has a first one and perhaps a last one.
-        groups[positions[0], positions[-1]].append(code)
-    for (first, last), codes in groups.items():
-        if drivers:
-            yield _with_drivers(codes, drivers, first, last, catalog)
-        else:
+    """Yield the GPUs of a machine that run one of the locks, those with the same oldest driver together."""
+    drivers: list[DriverVersion | None] = [None]
+    if any(gpu.compute_capability for gpu in machine.gpus):
+        drivers = list(_drivers(machine.os, catalog))
+    oldest: dict[str, DriverVersion | None] = {}
+    for driver in drivers:
+        asked = replace(machine, driver=driver and Driver(driver))
+        for code in _codes_that_run(locks, asked, catalog):
+            oldest.setdefault(code, driver)
+    groups: dict[DriverVersion | None, list[str]] = defaultdict(list)
+    for code, driver in oldest.items():
+        groups[driver].append(code)
+    for driver, codes in groups.items():
+        if driver is None:
             yield GpuNeeds(tuple(codes))
+            continue
+        row = catalog.drivers.branch(driver)
+        is_whole_branch = driver.parts == (driver.branch, 0)
+        yield GpuNeeds(
+            tuple(codes),
+            driver=DriverVersion.parse(str(driver.branch)) if is_whole_branch else driver,
+            cuda=row and row[1],
+        )
 
 
 def _drivers(os: str, catalog: Catalog) -> list[DriverVersion]:
@@ -242,33 +217,6 @@ def _codes_that_run(locks: Iterable[Lock], machine: Machine, catalog: Catalog) -
     return [_code(gpu) for gpu in machine.gpus if gpu.index in running]
 
 
-def _with_drivers(
-    codes: Sequence[str],
-    drivers: Sequence[DriverVersion],
-    first: int,
-    last: int,
-    catalog: Catalog,
-) -> GpuNeeds:
-    """Return GPUs with the drivers between two positions as what they need."""
-    cudas = []
-    branches = []
-    for driver in drivers[first : last + 1]:
-        row = catalog.drivers.branch(driver)
-        if row:
-            branches.append(row[0])
-            cudas.append(row[1])
-    oldest = drivers[first]
-    if oldest.parts == (oldest.branch, 0):
-        oldest = DriverVersion.parse(str(oldest.branch))
-    has_end = last + 1 < len(drivers)
-    return GpuNeeds(
-        tuple(codes),
-        driver=oldest,
-        last_branch=branches[-1] if has_end else None,
-        cudas=tuple(dict.fromkeys(cudas)),
-    )
-
-
 def _glibc(lock: Lock, group: _MachineKind) -> int:
     """Return the minor of the oldest glibc 2 that every package of a lock has a wheel for; 0: any."""
     if group.os != "linux":
@@ -294,16 +242,3 @@ def _levels(file: Any, tags: set[Tag]) -> Iterator[int]:
             yield 0
         else:
             yield int(level[1] or _OLD_NAMES[level[2]])
-
-
-def neighbours(codes: Sequence[str], known_codes: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the first and the last of each run of neighbours, as they stand among all known kinds of GPU."""
-    run: list[str] = []
-    for code in known_codes:
-        if code in codes:
-            run.append(code)
-        elif run:
-            yield run[0], run[-1]
-            run = []
-    if run:
-        yield run[0], run[-1]

@@ -26,8 +26,5 @@ def _lines(needs: MachineNeeds) -> Iterator[str]:
     if needs.maker is None:
         yield "  GPU       none"
     for gpus in needs.gpus:
-        cuda = ""
-        if gpus.cudas:
-            newest = f" to {gpus.cudas[-1]}" if gpus.last_branch else " or newer"
-            cuda = f": driver {gpus.drivers} (CUDA {gpus.cudas[0]}{newest})"
-        yield f"  GPU       {_MAKERS[str(needs.maker)]} {', '.join(gpus.codes)}{cuda}"
+        driver = f": driver {gpus.driver} or newer (CUDA {gpus.cuda})" if gpus.driver else ""
+        yield f"  GPU       {_MAKERS[str(needs.maker)]} {', '.join(gpus.codes)}{driver}"

@@ -1,4 +1,4 @@
-"""All locks of a folder as one workspace of pixi: a platform for each lock and each range of GPUs. Pure.
+"""All locks of a folder as one workspace of pixi: a platform for each lock and system. Pure.
 
 ``__cuda`` and ``__cuda_arch`` of a platform are what the solver may assume, so that a machine has at least them; of the
 platforms that a machine has, the first one counts (prefix-dev/pixi docs/workspace/multi_platform_configuration.md).
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from packaging.requirements import Requirement
 
 from gpuinstall.base.text import visible
-from gpuinstall.export.needs import machine_needs, neighbours
+from gpuinstall.base.versions import ComputeCapability
+from gpuinstall.export.needs import machine_needs
 from gpuinstall.export.pins import (
     PLATFORM_NAMES,
     name_for_others,
@@ -36,30 +37,34 @@ class _Platform(NamedTuple):
 
     lock: Lock
     needs: MachineNeeds
-    cuda: CudaVersion | None = None
-    """The oldest that the driver may report; None: no GPU is needed, or one of a maker whom conda has no package for."""
-    first: str = ""
-    """The lowest compute capability."""
-    last: str = ""
-    """The highest, which pixi cannot be told."""
-    last_branch: int | None = None
+
+    @property
+    def system(self) -> str:
+        """Its system, as conda calls it."""
+        return PLATFORM_NAMES[self.needs.os, self.needs.arch]
 
     @property
     def name(self) -> str:
         """Its name in the manifest."""
-        system = PLATFORM_NAMES[self.needs.os, self.needs.arch]
-        name = f"{name_for_others(self.lock).lower()}-{system}"
-        return f"{name}-sm{self.first.replace('.', '')}" if self.cuda else name
+        return f"{name_for_others(self.lock).lower()}-{self.system}"
+
+    @property
+    def least(self) -> tuple[CudaVersion, ComputeCapability] | None:
+        """The oldest CUDA of a driver and the lowest compute capability; None: no GPU of NVIDIA's is needed."""
+        cudas = [gpus.cuda for gpus in self.needs.gpus if gpus.cuda]
+        if not cudas:
+            return None
+        return min(cudas), min(map(ComputeCapability.parse, self.needs.codes))
 
     @property
     def line(self) -> str:
         """Its line in the manifest."""
-        fields = [f'name = "{self.name}"']
-        fields.append(f'platform = "{PLATFORM_NAMES[self.needs.os, self.needs.arch]}"')
+        fields = [f'name = "{self.name}"', f'platform = "{self.system}"']
         if self.needs.glibc:
             fields.append(f'glibc = "{self.needs.glibc}"')
-        if self.cuda:
-            fields.append(f'cuda = {{ driver = "{self.cuda}", arch = "{self.first}" }}')
+        if self.least:
+            cuda, capability = self.least
+            fields.append(f'cuda = {{ driver = "{cuda}", arch = "{capability}" }}')
         return f"  {{ {', '.join(fields)} }},"
 
 
@@ -70,16 +75,15 @@ def pixi_workspace(locks: Sequence[Lock], catalog: Catalog) -> str:
         UsageError: if they are for different Pythons, or others cannot use a package's address.
     """
     python = one_python(locks)
-    platforms: list[_Platform] = []
-    for lock in locks:
-        for needs in machine_needs([lock], catalog):
-            platforms += _platforms_of(lock, needs)
+    platforms = [
+        _Platform(lock, needs) for lock in locks for needs in machine_needs([lock], catalog)
+    ]
     # The first that a machine has counts: the most demanding stands first, one for the CPU last.
-    platforms.sort(key=_demand, reverse=True)
+    platforms.sort(key=lambda platform: platform.least or (), reverse=True)
     lines = [
         f"# From {visible(', '.join(lock.name for lock in locks))}: pixi install",
-        "# Each machine has the first platform whose CUDA and compute capability it reaches.",
-        *_unsaid(platforms),
+        "# Each machine has the first platform whose CUDA and compute capability it reaches; which GPUs are too",
+        "# new for it, or AMD's and Intel's, pixi has no words for: gpuinstall run --any finds out at the start.",
         *"".join(map(without_folders, locks)).splitlines(),
         "[workspace]",
         'name = "torch"',
@@ -96,43 +100,6 @@ def pixi_workspace(locks: Sequence[Lock], catalog: Catalog) -> str:
         target = Target("cpu", platform.needs.os, platform.needs.arch)
         lines += pixi_dependencies(platform.lock, [target.environment(python)])
     return "\n".join(lines) + "\n"
-
-
-def _platforms_of(lock: Lock, needs: MachineNeeds) -> Iterator[_Platform]:
-    if needs.maker != "nvidia":
-        yield _Platform(lock, needs)
-        return
-    for gpus in needs.gpus:
-        for first, last in neighbours(gpus.codes, needs.known_codes):
-            yield _Platform(
-                lock,
-                needs,
-                cuda=gpus.cudas[0],
-                first=first,
-                last=last,
-                last_branch=gpus.last_branch,
-            )
-
-
-def _demand(platform: _Platform) -> tuple[int, ...]:
-    """Sort platforms: by the CUDA, then the compute capability, then the build's own CUDA."""
-    capability = tuple(map(int, platform.first.split("."))) if platform.first else (0, 0)
-    return (*(platform.cuda or (0, 0)), *capability)
-
-
-def _unsaid(platforms: Sequence[_Platform]) -> Iterator[str]:
-    """Yield what pixi cannot be told, and what finds it out."""
-    with_gpus = [platform for platform in platforms if platform.cuda]
-    if any(platform.needs.maker not in {None, "nvidia"} for platform in platforms):
-        yield "# It has no words for AMD's and Intel's GPUs: leave out what your machines do not have."
-    if not with_gpus:
-        return
-    yield "# It has no words for an end, which gpuinstall run --any finds out at the start:"
-    for platform in with_gpus:
-        end = f"up to compute capability {platform.last}"
-        if platform.last_branch:
-            end += f", driver {platform.last_branch}"
-        yield f"#   {platform.name}: {end}"
 
 
 def pixi_dependencies(lock: Lock, systems: Iterable[Mapping[str, str]]) -> Iterator[str]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import tomli
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import visible
 
 if TYPE_CHECKING:
@@ -22,7 +21,9 @@ if TYPE_CHECKING:
     from gpuinstall.export.needs import MachineNeeds
 
 MACHINE_TOOLS: dict[str, dict[str, str]] = {
-    "slurm": {"GPU": "#SBATCH --gres=gpu:1\n#SBATCH --constraint={features}\n"},
+    "slurm": {
+        "GPU": "#SBATCH --gres=gpu:1\n# GPUs of a node: {codes}; a site has features for them\n"
+    },
     "kubernetes": {
         "processor": """\
         - matchExpressions:
@@ -34,7 +35,6 @@ MACHINE_TOOLS: dict[str, dict[str, str]] = {
 """,
         "driver": """\
             - {{key: nvidia.com/cuda.driver-version.major, operator: Gt, values: ["{below}"]}}
-            - {{key: nvidia.com/cuda.driver-version.major, operator: Lt, values: ["{end}"]}}
 """,
     },
     "skypilot": {"GPU": "resources:\n  accelerators: {{{counts}}}\n"},
@@ -53,33 +53,27 @@ affinity:
 """
 
 
-def words_for(tool: str, needs: MachineNeeds, features: Mapping[str, str]) -> str:
+def words_for(tool: str, needs: MachineNeeds) -> str:
     """Return what to tell a tool so that it takes a machine on which a lock runs.
-
-    Args:
-        tool: The tool.
-        needs: What the locks need.
-        features: A site's own names of GPUs and what they execute, which are all that Slurm knows.
 
     Raises:
         UsageError: if no GPU that the tool has words for runs a lock.
     """
     words = MACHINE_TOOLS[tool]
-    names = [name for name, code in (features or names_of(tool)).items() if code in needs.codes]
+    names = [name for name, code in names_of(tool).items() if code in needs.codes]
     has_labels = tool == "kubernetes" and needs.maker == "nvidia"
-    if needs.os != "linux" or not (names or has_labels):
+    has_words = names or has_labels or (tool == "slurm" and needs.gpus)
+    if needs.os != "linux" or not has_words:
         raise UsageError(
             "not-exportable",
             f"no GPU that {tool} has words for runs {', '.join(needs.locks)}",
-            hint="Run it again with --feature a100=8.0"
-            if tool == "slurm"
-            else "gpuinstall export needs",
+            hint="gpuinstall export needs",
         )
     values = {
         "maker": needs.maker,
         "names": ", ".join(names),
         "counts": ", ".join(f"{name}: 1" for name in names),
-        "features": quoted("|".join(names)),
+        "codes": ", ".join(sorted(needs.codes)),
         "arch": "x86" if needs.arch == "x86_64" else "arm",
         "node_arch": "amd64" if needs.arch == "x86_64" else "arm64",
     }
@@ -101,7 +95,7 @@ def _unsaid(words: Mapping[str, str], needs: MachineNeeds) -> Iterator[str]:
     for gpus in needs.gpus:
         # Of a driver, the branch alone is a number that can be compared.
         if gpus.driver and ("driver" not in words or len(gpus.driver.parts) > 1):
-            yield f"driver {gpus.drivers}, for {', '.join(gpus.codes)}"
+            yield f"driver {gpus.driver} or newer, for {', '.join(gpus.codes)}"
 
 
 def _nodes(needs: MachineNeeds) -> Iterator[dict[str, Any]]:
@@ -112,7 +106,6 @@ def _nodes(needs: MachineNeeds) -> Iterator[dict[str, Any]]:
                 "major": major,
                 "minors": json.dumps([code.partition(".")[2] for code in codes]),
                 "below": gpus.driver.branch - 1 if gpus.driver else 0,
-                "end": (gpus.last_branch or 9_999) + 1,
             }
 
 

@@ -9,7 +9,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 REGISTRIES = [
-    ".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("anaconda", "org"))
+    "".join(parts) for parts in (("py", "pi.org"), ("python", "hosted.org"), ("ana", "conda.org"))
 ]
 MACHINE = [
     "/".join(("", *parts))

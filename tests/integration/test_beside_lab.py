@@ -102,3 +102,33 @@ def test_a_torch_that_an_installer_damaged_is_never_called_proven(workshop):
     os.utime(record)
     broken = workshop.document("install", exit_code=4)["errors"][0]
     assert (broken["code"], "uv cache clean torch" in broken["hint"]) == ("cache-damaged", True)
+
+
+RESTORING = [("sync",), ("sync", "--replace"), ("install",)]
+
+
+@pytest.mark.parametrize("words", mostly_heavy(RESTORING, RESTORING[:1]), ids=" ".join)
+def test_a_lost_module_of_a_proven_torch_is_named_and_brought_back(workshop, words):
+    [module] = (workshop.folder / ".venv").glob("lib/*/site-packages/torch/version.py")
+    module.unlink()
+    lost = "torch 2.13.0+cu126 is damaged: torch/version.py is missing or truncated"
+
+    refused = workshop.run("run", "true")
+    told = " ".join(refused.err.split())
+    assert (refused.status, f"error: {lost}" in told, "do gpuinstall sync #" in told) == (
+        6,
+        True,
+        True,
+    )
+    dry = workshop.run(*words, "--dry-run")
+    assert (dry.status, "already up to date" in dry.out, lost in " ".join(dry.err.split())) == (
+        0,
+        False,
+        True,
+    )
+    restored = workshop.run(*words)
+    assert (restored.status, f"Changed {lost}" in " ".join(restored.err.split())) == (0, True)
+    assert "Verified" in restored.err
+    assert module.is_file()
+    assert "already up to date" in workshop.run(*words).out
+    assert workshop.run("run", "python", "-c", "import torch.version").status == 0

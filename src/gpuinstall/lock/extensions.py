@@ -1,17 +1,15 @@
 """Extensions: one prebuilt file of each, and the torch that it loads beside, chosen together (rule 13 of the design).
 
-Pure, but for what ``read`` does and what sources are asked. A file and a build are judged first by what names say, for
-nothing, then by what the file itself says, read by range. Both may reject, and neither proves: after the installation
-the same is looked at on the disk, and a kernel runs.
+A file and a build are judged first by what names say, for nothing, then by what the file itself says, read by range.
+Both may reject, and neither proves: after the installation the same is looked at on the disk, and a kernel runs.
 """
 
 from __future__ import annotations
 
 from dataclasses import field, replace
-from itertools import product
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from packaging.requirements import Requirement
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, NoBuildError
@@ -36,7 +34,7 @@ from gpuinstall.catalog.extensions import (
 )
 from gpuinstall.lock.code_check import served_gpus
 from gpuinstall.lock.programs import torch_requirements
-from gpuinstall.lock.source_builds import build_needs, known_builds, this_site
+from gpuinstall.lock.source_builds import build_needs, known_builds
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.plan import Rejected
 from gpuinstall.wheels.learned.reader import Reader
@@ -49,12 +47,10 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
 
     from gpuinstall.base.machine import Gpu
-    from gpuinstall.catalog import Build, Wheel
-    from gpuinstall.catalog.extensions import ExtensionFile
+    from gpuinstall.catalog import Build, Catalog, Wheel
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.sources.session import Session
-    from gpuinstall.wheels.learned.row import LearnedRow
 
     Read = Callable[[ExtensionFile, Build], LearnedRow]
     """Reads what a file says of itself; raises InstallationError if it cannot."""
@@ -98,17 +94,20 @@ class Surroundings:
     gpus: Sequence[tuple[Rules, Gpu]]
     tags: Collection[Tag]
     """Those of the wheels that fit Python and platform."""
+    catalog: Catalog
+    """It knows what goes with a release of torch, whatever the files say of themselves."""
     glibc: str | None = None
     """The machine's; None if it is not known."""
     locked: Mapping[str, str] = field(default_factory=dict)
     """The sha256, by name, of the files that a lock holds and that are to stay."""
-    constraints: Mapping[Version, Sequence[Requirement]] = field(default_factory=dict)
-    """What goes with a release of torch, whatever the files say of themselves."""
+    locked_version: str = ""
+    """The version, without its label, that is taken if a file of it fits."""
 
-    def constraint(self, file: ExtensionFile, build: Build) -> Requirement | None:
-        """Return what goes with a build of the package of a file; None if nothing is known of it."""
-        for constraint in self.constraints.get(build.torch, ()):
-            if constraint.name == file.wheel.package:
+    def paired_with(self, package: str, torch: Version) -> ParsedRequirement | None:
+        """Return the versions of a package that go with a release of torch; None if nothing is known of it."""
+        for text in self.catalog.constraints(torch):
+            constraint = parse_requirement(text)
+            if constraint.name == package:
                 return constraint
         return None
 
@@ -131,7 +130,7 @@ class ExtensionChoice(NamedTuple):
 
     fit: ExtensionFit | None
     rejected: tuple[Rejection[Pair], ...] = ()
-    """The files, the newest first, each with the build that it came closest to."""
+    """The files that come before it, each with the build that it came closest to."""
 
     refusal: Reason | None = None
     """Why no file of this extension can fit."""
@@ -146,6 +145,11 @@ class ExtensionChoice(NamedTuple):
         return list(by_reason.values())
 
 
+def _closeness(row: Rejection[Pair]) -> tuple[int, Version]:
+    _, build = row.candidate
+    return _STAGES.index(row.reason.code), build.torch
+
+
 def choose_extension(
     extension: Extension,
     files: Iterable[ExtensionFile],
@@ -157,66 +161,64 @@ def choose_extension(
     For several builds, the newest torch. A file is read only if its name speaks for it, and no more
     once one fits, nor beyond ``MOST_READ``.
     """
-    refusal = _refusal(extension, here)
-    if refusal:
-        return ExtensionChoice(None, refusal=refusal)
-    rejected: dict[str, Rejection[Pair]] = {}
-    pairs: list[Pair] = []
-    for file, build in product(sorted(files, key=_age, reverse=True), here.builds):
-        reason = _reject_by_name(file, build, here)
-        if reason:
-            _note(rejected, (file, build), reason)
-        else:
-            pairs.append((file, build))
-    read_so_far: set[str] = set()
-    for file, build in _preferred(pairs, here):
-        read_so_far.add(file.wheel.url)
-        if len(read_so_far) > MOST_READ:
-            message = f"was not read: {MOST_READ} newer files do not run here"
-            _note(rejected, (file, build), Reason("not-read", message))
-            break
-        try:
-            row = read(file, build)
-        except InstallationError as error:
-            reason = Reason("not-read", f"cannot be read: {error.message}")
-        else:
-            reason = _reject_by_contents(file, row, build, here)
-            if reason is None:
-                rejected.pop(file.wheel.url, None)
-                return ExtensionChoice(ExtensionFit(file, build, row), tuple(rejected.values()))
-        _note(rejected, (file, build), reason)
-    return ExtensionChoice(None, tuple(rejected.values()))
-
-
-def _note(rejected: dict[str, Rejection[Pair]], pair: Pair, reason: Reason) -> None:
-    """Keep of each file the reason of the build that it came closest to."""
-    url = pair[0].wheel.url
-    known = rejected.get(url)
-    if known is None or _STAGES.index(known.reason.code) < _STAGES.index(reason.code):
-        rejected[url] = Rejection(pair, reason)
-
-
-def _refusal(extension: Extension, here: Surroundings) -> Reason | None:
     lowest = ComputeCapability.parse(extension.lowest or "0.0")
     for _, gpu in here.gpus:
         if gpu.compute_capability and gpu.compute_capability < lowest:
             need = f"{extension.name} requires compute capability {lowest} or newer"
-            return Reason("no-code", f"{need}, and {gpu.label} has {gpu.compute_capability}")
-    return None
+            message = f"{need}, and {gpu.label} has {gpu.compute_capability}"
+            return ExtensionChoice(None, refusal=Reason("no-code", message))
+    rejected: dict[str, Rejection[Pair]] = {}
+    read_files = set[str]()
+    for file, build in _preferred(files, here):
+        url = file.wheel.url
+        reason = _reject_by_name(file, build, here)
+        if reason is None:
+            read_files.add(url)
+            answer = _read_fit(file, build, here, read, len(read_files))
+            if isinstance(answer, ExtensionFit):
+                rejected.pop(url, None)
+                return ExtensionChoice(answer, tuple(rejected.values()))
+            reason = answer
+        rejection = Rejection((file, build), reason)
+        rejected[url] = max(rejected.get(url, rejection), rejection, key=_closeness)
+    return ExtensionChoice(None, tuple(rejected.values()))
+
+
+def _preferred(files: Iterable[ExtensionFile], here: Surroundings) -> Iterator[Pair]:
+    """Yield pairs in order: the locked version, the newest version, the best build, the first source.
+
+    Then torch's very CUDA, and a name that says a glibc.
+    """
+
+    def age(file: ExtensionFile) -> tuple[bool, bool, Version]:
+        version = file.wheel.version
+        is_locked = version.public == here.locked_version
+        return is_locked, not version.is_prerelease, Version(version.public)
+
+    def file_key(file: ExtensionFile) -> tuple[object, ...]:
+        is_vague = any(tag.platform.startswith("linux_") for tag in file.wheel.tags)
+        return file.source.rank, file.cuda != toolkit, is_vague, file.wheel.filename
+
+    for _, group in groupby(sorted(files, key=age, reverse=True), age):
+        same_version = list(group)
+        for build in here.builds:
+            toolkit = ".".join(map(str, build.toolkit or ()))
+            for file in sorted(same_version, key=file_key):
+                yield file, build
 
 
 def _reject_by_name(file: ExtensionFile, build: Build, here: Surroundings) -> Reason | None:
     """Return why a file is not for a build, by what its name says."""
     wheel = file.wheel
-    if here.tags and wheel.tags.isdisjoint(here.tags):
+    if wheel.tags.isdisjoint(here.tags):
         first, *others = sorted(map(str, wheel.tags))
         return Reason("other-platform", f"is for {first}{' and others' if others else ''}")
     if file.cpu and build.toolkit:
         return Reason("other-cuda", "is for the CPU alone")
-    if file.cuda and not _has_major(build, file.cuda):
+    if file.cuda and not _is_of_major(file.cuda, build):
         kind = build.backend.kind.upper()
         return Reason("other-cuda", f"is for {kind} {file.cuda}, not for torch {build.name}")
-    reason = _reject_other_torch(file, build, here)
+    reason = _reject_other_torch(file, build.torch, here)
     if reason:
         return reason
     locked = here.locked.get(wheel.filename)
@@ -226,34 +228,84 @@ def _reject_by_name(file: ExtensionFile, build: Build, here: Surroundings) -> Re
     return None
 
 
-def _reject_other_torch(file: ExtensionFile, build: Build, here: Surroundings) -> Reason | None:
-    torch = build.torch
-    is_for_torch = file.torch in {None, build.minor}
+def _reject_other_torch(file: ExtensionFile, torch: Version, here: Surroundings) -> Reason | None:
+    is_for_torch = file.torch in {None, f"{torch.major}.{torch.minor}"}
     if file.torch and file.and_newer:
         is_for_torch = torch >= Version(file.torch)
     if not is_for_torch:
         return Reason("other-torch", f"is for torch {file.torch}, not {torch}")
-    constraint = here.constraint(file, build)
-    if constraint and file.wheel.version not in constraint.specifier:
-        return Reason("other-torch", f"does not go with torch {torch}, but {constraint} does")
+    paired = here.paired_with(file.wheel.package, torch)
+    if paired and not paired.allows(file.wheel.version):
+        return Reason("other-torch", f"does not go with torch {torch}, but {paired.text} does")
     return None
 
 
-def _has_major(build: Build, cuda: str) -> bool:
+def _is_of_major(cuda: str, build: Build) -> bool:
     major, _, _ = cuda.partition(".")
     return build.toolkit is not None and int(major) == build.toolkit[0]
 
 
-def _reject_by_contents(
+def _read_fit(
     file: ExtensionFile,
-    row: LearnedRow,
     build: Build,
     here: Surroundings,
-) -> Reason | None:
-    """Return why a file does not run beside a build, by what its METADATA and its code say."""
-    reason = _reject_by_torch(file, row, build, here)
-    if reason:
-        return reason
+    read: Read,
+    number: int,
+) -> ExtensionFit | Reason:
+    """Return a file beside a build with what it says of itself, or what speaks against it.
+
+    Args:
+        file: A file whose name speaks for it.
+        build: The build.
+        here: Where it has to run.
+        read: Reads what the file says of itself.
+        number: How many files were read, with this one.
+    """
+    if number > MOST_READ:
+        message = f"was not read: {MOST_READ} newer files do not run here"
+        return Reason("not-read", message)
+    try:
+        row = read(file, build)
+    except InstallationError as error:
+        return Reason("not-read", f"cannot be read: {error.message}")
+    fit = ExtensionFit(file, build, row)
+    return _reject_by_torch(fit, here) or _reject_by_code(fit, here) or fit
+
+
+def _reject_by_torch(fit: ExtensionFit, here: Surroundings) -> Reason | None:
+    """Return why a file does not load beside a torch: both METADATA and symbols must allow it.
+
+    If the symbols cannot be judged, something has to name torch.
+    """
+    file, build, row = fit
+    needs = row.of_torch
+    torch = f"torch {build.torch}"
+    name = f"its name says torch {file.torch}, and " if file.torch else ""
+    requirements = torch_requirements(row.requires)
+    pins = [one for one in requirements if one.specifier and "extra" not in str(one.marker)]
+    for pin in pins:
+        if not pin.allows(build.torch):
+            return Reason("torch-pinned", f"{name}its METADATA requires {pin.text}, not {torch}")
+        is_exact = any(clause.operator == "==" for clause in pin.specifier or ())
+        if is_exact and needs.kind == "none" and not row.architectures:
+            # xformers 0.0.31 for Windows: its libraries have names that Python does not look for.
+            message = f"its METADATA requires {pin.text}, and it has no library for it"
+            return Reason("no-code", message)
+    loads = needs.verdict(build.minor)
+    is_named = file.torch or pins or here.paired_with(file.wheel.package, build.torch)
+    if loads is None and not is_named:
+        return Reason("torch-unknown", f"it shows no code for {torch}")
+    if loads is not False:
+        return None
+    code = f"works with {needs.torches}: {torch} lacks a symbol that it uses"
+    if needs.kind == "stable":
+        code = f"needs torch {needs.oldest or 'newer than is known'}, not {torch}"
+    return Reason("torch-abi", f"{name}its code {code}")
+
+
+def _reject_by_code(fit: ExtensionFit, here: Surroundings) -> Reason | None:
+    """Return why the code of a file does not run beside a build, or not on a GPU."""
+    file, build, row = fit
     if row.toolkit and build.toolkit and row.toolkit[0] != build.toolkit[0]:
         kind = build.backend.kind.upper()
         name = f"its name says {kind} {file.cuda}, and " if file.cuda else ""
@@ -264,79 +316,6 @@ def _reject_by_contents(
         return Reason("glibc-too-old", message)
     why = misfit(row, build, here.gpus)
     return Reason("no-code", why) if why else None
-
-
-def _reject_by_torch(
-    file: ExtensionFile,
-    row: LearnedRow,
-    build: Build,
-    here: Surroundings,
-) -> Reason | None:
-    """Return why a file does not load beside a torch: both METADATA and symbols must allow it.
-
-    If the symbols cannot be judged, something has to name torch.
-    """
-    needs = row.of_torch
-    torch = f"torch {build.torch}"
-    name = f"its name says torch {file.torch}, and " if file.torch else ""
-    pins = [
-        pin
-        for pin in torch_requirements(row.requires)
-        if pin.specifier and "extra" not in str(pin.marker)
-    ]
-    for pin in pins:
-        if not pin.allows(build.torch):
-            message = f"{name}its METADATA requires {pin.text}, not {torch}"
-            return Reason("torch-pinned", message)
-        is_exact = any(clause.operator == "==" for clause in pin.specifier or ())
-        if is_exact and needs.kind == "none" and not row.architectures:
-            # xformers 0.0.31 for Windows: its libraries have names that Python does not look for.
-            message = f"its METADATA requires {pin.text}, and it has no library for it"
-            return Reason("no-code", message)
-    loads = needs.verdict(build.minor)
-    if loads is None and not (file.torch or pins or here.constraint(file, build)):
-        return Reason("torch-unknown", f"it shows no code for {torch}")
-    if loads is False and needs.kind == "stable":
-        oldest = needs.oldest or "newer than is known"
-        return Reason("torch-abi", f"{name}its code needs torch {oldest}, not {torch}")
-    if loads is False:
-        code = f"its code works with {needs.torches}: {torch} lacks a symbol that it uses"
-        return Reason("torch-abi", f"{name}{code}")
-    return None
-
-
-def _closeness(row: Rejection[Pair]) -> tuple[int, Version]:
-    _, build = row.candidate
-    return _STAGES.index(row.reason.code), build.torch
-
-
-def _age(file: ExtensionFile) -> tuple[bool, Version]:
-    version = file.wheel.version
-    return not version.is_prerelease, Version(version.public)
-
-
-def _preferred(pairs: Iterable[Pair], here: Surroundings) -> list[Pair]:
-    """Return pairs in order: the newest version, the best build, the first source.
-
-    Then torch's very CUDA, and a name that says a glibc.
-    """
-    ranks = {build: rank for rank, build in enumerate(here.builds)}
-
-    def pair_key(pair: Pair) -> tuple[object, ...]:
-        file, build = pair
-        toolkit = ".".join(map(str, build.toolkit or ()))
-        is_vague = any(tag.platform.startswith("linux_") for tag in file.wheel.tags)
-        return (
-            ranks[build],
-            file.source.rank,
-            file.cuda != toolkit,
-            is_vague,
-            file.wheel.filename,
-        )
-
-    preferred = sorted(pairs, key=pair_key)
-    preferred.sort(key=lambda pair: _age(pair[0]), reverse=True)
-    return preferred
 
 
 class Opening(NamedTuple):
@@ -357,31 +336,29 @@ def openings(requests: Sequence[LockRequest], session: Session) -> Iterator[Open
         NoBuildError: if there is no file, and what is requested is not built from source.
     """
     remaining = list(requests)
+    tried = set[Version]()
     for _ in range(TORCHES):
         opening = Opening(remaining)
-        for extension, requirement in _requested_extensions(remaining, session):
-            for position in range(len(remaining)):
+        for extension, requirement in _requested_extensions(requests[0], session):
+            for position in range(len(requests)):
                 opening = _with_extension(extension, requirement, opening, position, session)
         yield opening
         if opening.torch is None:
             return
-        for position, request in enumerate(remaining):
-            others = {build.name for build in request.builds if build.torch != opening.torch}
-            remaining[position] = _only(request, others)
+        tried.add(opening.torch)
+        remaining = [_only(request, lambda build: build.torch not in tried) for request in requests]
 
 
 def _requested_extensions(
-    requests: Sequence[LockRequest],
+    request: LockRequest,
     session: Session,
 ) -> Iterator[tuple[Extension, ParsedRequirement]]:
     """Yield the extensions that are requested and that a source may have prebuilt files of."""
-    for text in requests[0].request.requirements:
-        requirement = parse_requirement(text)
-        if requirement.url:
+    for requirement in map(parse_requirement, request.request.requirements):
+        if requirement.url or requirement.name not in load_extensions().rows:
             continue
         extension = extension_row(requirement.name, session)
-        has_source = any(source.url for source in extension.sources)
-        if has_source and _is_served(extension, requests, session):
+        if any(source.url for source in extension.sources):
             yield extension, requirement
 
 
@@ -397,15 +374,12 @@ def prebuilt_choices(
         session: What the sources have said.
         build: The torch that was chosen; None if none was.
     """
-    choices = []
-    for extension, requirement in _requested_extensions([request], session):
-        choice = choose_prebuilt(extension, request, session, requirement)
-        if build and choice.fit and choice.fit.build != build:
-            # What else was requested took another torch.
-            beside = _only(request, {build.name})
-            choice = choose_prebuilt(extension, beside, session, requirement)
-        choices.append((extension, choice))
-    return choices
+    if build:
+        request = _only(request, lambda other: other.name == build.name)
+    return [
+        (extension, choose_prebuilt(extension, request, session, requirement))
+        for extension, requirement in _requested_extensions(request, session)
+    ]
 
 
 def _with_extension(
@@ -424,52 +398,26 @@ def _with_extension(
     if marker and not marker_holds(marker, request.machine, best.python):
         return opening
     choice = choose_prebuilt(extension, request, session, requirement)
-    if choice.fit is None:
-        check_compiling(extension, choice, request, session)
+    fit = choice.fit
+    if fit is None:
+        check_compiling(extension, choice, request)
         return opening
-    torch = choice.fit.build.torch
-    same_torch = {build.name for build in request.builds if build.torch == torch}
-    narrowed = [_only(other, same_torch) for other in opening.requests]
+    torch = fit.build.torch
+    narrowed = [_only(other, lambda build: build.torch == torch) for other in opening.requests]
     narrowed[position] = replace(
-        _only(request, {choice.fit.build.name}),
-        files={**request.files, extension.name: (choice.fit.wheel,)},
+        _only(request, lambda build: build.name == fit.build.name),
+        files={**request.files, extension.name: (fit.wheel,)},
         python=best.python,
     )
     remarks = opening.remarks
     if torch < best.build.torch:
-        version = choice.fit.wheel.version.public
+        version = fit.wheel.version.public
         message = (
             f"{extension.name} {version} has prebuilt files only up to torch {torch}; "
             f"without it torch {best.build.name} would run here"
         )
         remarks = (*remarks, Reason("extension-wants-torch", message))
     return Opening(narrowed, torch, tuple(dict.fromkeys(remarks)))
-
-
-def _is_served(
-    extension: Extension,
-    requests: Sequence[LockRequest],
-    session: Session,
-) -> bool:
-    """Whether a name is an extension's: it has a row, or a source that the user names has compiled files of it."""
-    if extension.name in load_extensions().rows:
-        return True
-    if extension.name in requests[0].catalog.family:
-        return False
-    places = {Beside.of(build) for one in requests for build in one.builds}
-    for source in extension.sources:
-        if source.id != NAMED:
-            continue
-        own = extension._replace(sources=(source,))
-        try:
-            files = list_files(own, sorted(places), session.sources, session.client).files
-        except InstallationError:
-            if "{name}" in (source.url or ""):
-                continue  # it has pages of other names
-            raise
-        if any(tag.platform != "any" for file in files for tag in file.wheel.tags):
-            return True
-    return False
 
 
 def extension_row(name: str, session: Session) -> Extension:
@@ -508,70 +456,60 @@ def choose_prebuilt(
     session: Session,
     requirement: ParsedRequirement | None = None,
 ) -> ExtensionChoice:
-    """Choose a file of an extension by what the names of all files say, and the nearest files themselves.
-
-    A file of the version that is to stay comes first.
-    """
+    """Choose a file of an extension by what the names of all files say, and the nearest files themselves."""
     plan = request.plan
-    builds = plan.runnable or (plan.choice.build,)
-    constraints = {
-        build.torch: list(map(Requirement, request.catalog.constraints(build.torch)))
-        for build in builds
-    }
+    locked_version, _, _ = request.pins.preferred.get(extension.name, "").partition("+")
     here = Surroundings(
-        builds=builds,
+        builds=plan.runnable or (plan.choice.build,),
         gpus=tuple(served_gpus(request, plan)),
         tags=frozenset(request.target.tags(plan.choice.python)),
+        catalog=request.catalog,
         glibc=request.machine.glibc,
         locked=request.locked,
-        constraints=constraints,
+        locked_version=locked_version,
     )
     sources = replace(session.sources, default_index=session.default_index)
     reader = Reader(sources, session.client, learned_store(), session.reporter)
 
+    def files() -> Iterator[ExtensionFile]:
+        places = [Beside.of(build) for build in here.builds]
+        listing = list_files(extension, places, sources, session.client)
+        for host in listing.silent:
+            files = f"its files of {extension.name} are not known"
+            session.reporter.warn(f"{host} is unreachable: {files}")
+        yield from _allowed_files(listing.files, requirement, request.locked)
+
     def read(file: ExtensionFile, build: Build) -> LearnedRow:
         return reader.companion(file.wheel, build.backend, f"{build.os}-{build.arch}")
 
-    locked = request.pins.preferred.get(extension.name)
-    if locked:
-        version = locked.partition("+")[0]
-        files = _list_files(extension, requirement, here, session)
-        same = (file for file in files if file.wheel.version.public == version)
-        choice = choose_extension(extension, same, here, read)
-        if choice.fit or choice.refusal:
-            return choice
-    files = _list_files(extension, requirement, here, session)
-    return choose_extension(extension, files, here, read)
+    # Nothing is listed for GPUs that no file can have code for.
+    return choose_extension(extension, files(), here, read)
 
 
-def _list_files(
-    extension: Extension,
+def _allowed_files(
+    files: Iterable[ExtensionFile],
     requirement: ParsedRequirement | None,
-    here: Surroundings,
-    session: Session,
+    locked: Mapping[str, str],
 ) -> Iterator[ExtensionFile]:
-    """Yield the files of an extension that a requirement allows, with the hashes that a lock has of them."""
-    places = [Beside.of(build) for build in here.builds]
-    sources = replace(session.sources, default_index=session.default_index)
-    listing = list_files(extension, places, sources, session.client)
-    for host in listing.silent:
-        session.reporter.warn(f"{host} is unreachable: its files of {extension.name} are not known")
+    """Yield the files that a requirement allows, with the hashes that a lock has of them, by name.
+
+    Those of pre-releases only if nothing else is listed, or the requirement allows them.
+    """
     specifier = requirement.specifier if requirement else None
-    files = list(listing.files)
-    if not (specifier and specifier.prereleases):
-        final = [file for file in files if not file.wheel.version.is_prerelease]
-        files = final or files
+    final = [file for file in files if not file.wheel.version.is_prerelease]
+    if final and not (specifier and specifier.prereleases):
+        files = final
     for file in files:
         wheel = file.wheel
         if requirement is None or requirement.allows(wheel.version):
-            sha256 = wheel.sha256 or here.locked.get(wheel.filename)
-            wheel = replace(wheel, sha256=sha256)
-            yield file._replace(wheel=wheel)
+            sha256 = wheel.sha256 or locked.get(wheel.filename)
+            yield file._replace(wheel=replace(wheel, sha256=sha256))
 
 
 def file_beside(package: str, resolution: Resolution, session: Session) -> Wheel | None:
     """Return the prebuilt file of an extension that loads beside the torch of a resolution; None if there is none."""
-    alone = _only(resolution.request, {resolution.choice.build.name})
+    name = resolution.choice.build.name
+    alone = _only(resolution.request, lambda build: build.name == name)
     fit = choose_prebuilt(extension_row(package, session), alone, session).fit
     return fit.wheel if fit else None
 
@@ -581,15 +519,14 @@ def optional_extensions(resolution: Resolution) -> str | None:
     if resolution.choice.build.toolkit is None:
         return None
     requested = requirement_names(resolution.request.request.requirements)
-    rows = [
-        row
-        for row in load_extensions().rows.values()
-        if row.optional_for & requested and row.name not in resolution.versions
-    ]
-    if not rows:
+    users = set[str]()
+    names = []
+    for row in load_extensions().rows.values():
+        if row.optional_for & requested and row.name not in resolution.versions:
+            users |= row.optional_for & requested
+            names.append(row.name)
+    if not names:
         return None
-    users = requested & frozenset().union(*(row.optional_for for row in rows))
-    names = [row.name for row in rows]
     command = f"gpuinstall plan --live {' '.join(names)}"
     return f"{', '.join(sorted(users))} can use {', '.join(names)}; what fits here: {command}"
 
@@ -598,33 +535,20 @@ def check_compiling(
     extension: Extension,
     choice: ExtensionChoice,
     request: LockRequest,
-    session: Session,
 ) -> None:
     """Raise NoBuildError, with the command that compiles it, for an extension without a file that fits."""
     name = extension.name
+    refusal = choice.refusal
+    if refusal:
+        raise NoBuildError(refusal.code, refusal.message, hint=f"Leave {name} out")
     known = known_builds().get(name)
-    if choice.refusal:
-        raise NoBuildError(
-            choice.refusal.code,
-            choice.refusal.message,
-            hint=f"Leave {name} out",
-        )
     if known and not known.compiles:
         return
-    needs = ""
+    words = ["compiles it", "once torch is installed"]
     if known:
-        torch = str(request.choice.build.torch)
-        site = this_site(
-            request.choice,
-            {"torch": torch},
-            request.machine,
-            session,
-        )
-        needs = ", ".join(build_needs(known, site))
-    hint = (
-        f"gpuinstall run python -m pip install --no-build-isolation {name}   "
-        f"# compiles it{f', {needs}' if needs else ''}, once torch is installed"
-    )
+        words[1:1] = build_needs(known, request.choice.build.backend)
+    command = f"gpuinstall run python -m pip install --no-build-isolation {name}"
+    hint = f"{command}   # {', '.join(words)}"
     if extension.unclaimed:
         hint = f"Leave {name} out: its name on the default index is nobody's"
     raise NoBuildError(
@@ -648,8 +572,9 @@ def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
     return "\n".join(lines)
 
 
-def _only(request: LockRequest, names: Collection[str]) -> LockRequest:
-    """Return the same request with these builds alone."""
+def _only(request: LockRequest, is_kept: Callable[[Build], bool]) -> LockRequest:
+    """Return the same request with some of its builds alone."""
+    names = {build.name for build in request.builds if is_kept(build)}
     catalog = request.catalog.without(
         lambda build: not (build.absent or build.name in names),
         "without-extension",

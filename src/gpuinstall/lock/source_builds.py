@@ -184,7 +184,7 @@ def check_builds(
         NoBuildError: if it is built ``here`` and that cannot work.
     """
     for build in builds:
-        needs = build_needs(build.known, site)
+        needs = build_needs(build.known, site.backend)
         text = ", ".join([f"{build} is built from {build.origin}", *needs])
         reporter.step("Source", text)
     for build in builds:
@@ -200,11 +200,11 @@ def check_builds(
             _check_cxx_compiler(build, site)
 
 
-def build_needs(known: KnownBuild, site: BuildSite) -> Iterator[str]:
-    """Yield what a build needs: compilers, memory."""
+def build_needs(known: KnownBuild, backend: Backend) -> Iterator[str]:
+    """Yield what a build beside torch for a backend needs: compilers, memory."""
     if known.compiles:
-        if site.is_for_cuda:
-            yield f"with nvcc of CUDA {site.backend.version}"
+        if backend.kind == "cuda":
+            yield f"with nvcc of CUDA {backend.version}"
         yield "a C++ compiler"
         yield f"{known.gib_per_job} GB of memory for each job (MAX_JOBS)"
     if known.note:

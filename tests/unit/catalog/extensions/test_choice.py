@@ -84,7 +84,7 @@ def surroundings(machine):
     rules = rules_for(there, catalog, {"cuda"})
     tags = frozenset(Target("cu126", glibc="2.35").tags("3.12"))
     assert isinstance(plan, Plan)
-    return Surroundings(plan.runnable, [(rules, gpu) for gpu in there.gpus], tags, "2.35")
+    return Surroundings(plan.runnable, [(rules, gpu) for gpu in there.gpus], tags, catalog, "2.35")
 
 
 def library(folder, *undefined, needs=CU12, **how):

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
@@ -80,11 +79,7 @@ def chosen(torch, files, row=None):
     tags = frozenset(Target("cu130", os="windows").tags("3.12"))
     rules = rules_for(there, catalog, {"cuda"})
     gpus = [(rules, gpu) for gpu in there.gpus]
-    constraints = {
-        build.torch: list(map(Requirement, catalog.constraints(build.torch)))
-        for build in plan.runnable
-    }
-    here = Surroundings(plan.runnable, gpus, tags, constraints=constraints)
+    here = Surroundings(plan.runnable, gpus, tags, catalog)
 
     def read(file, build):
         assert row, (file, build)

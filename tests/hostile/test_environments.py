@@ -10,7 +10,7 @@ from gpuinstall.base import process
 from tests.frozen import GPUINSTALL
 from tests.lab.bounded import judged, run
 from tests.lab.cases import mostly_heavy
-from tests.lab.driver import FakeDriver
+from tests.lab.driver import NO_GPU
 from tests.lab.workshop import Workshop
 
 pytestmark = pytest.mark.skipif(
@@ -76,7 +76,7 @@ ANSWERS = {
 @pytest.fixture
 def cloned(stand_in, tmp_path, play):
     """A folder with an environment that another user has made and proven, whose Python shows that it ran."""
-    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    play(NO_GPU)
     (tmp_path / "project").mkdir()
     author = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
     author.document("install", "torch==2.14.1")
@@ -123,7 +123,7 @@ def test_who_verifies_or_diagnoses_such_an_environment_is_told_that_it_is_run(
 def test_what_an_environment_of_others_answers_is_checked_and_no_fault_of_ours(
     name, tmp_path, play
 ):
-    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    play(NO_GPU)
     workshop = Workshop(tmp_path, tmp_path / "caches", {"UV_OFFLINE": "1"})
     process.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "app"])
     site = next((tmp_path / "app" / "lib").glob("python*")) / "site-packages"
@@ -155,7 +155,7 @@ STARTS = {
 def test_an_environment_that_starts_badly_ends_nothing_but_the_run(
     stand_in, tmp_path, play, manner
 ):
-    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    play(NO_GPU)
     here = Workshop(tmp_path, tmp_path / "caches", stand_in.environment())
     process.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "app"])
     site = next((tmp_path / "app" / "lib").glob("python*")) / "site-packages"

@@ -8,7 +8,7 @@ import pytest
 from gpuinstall.base.text import visible
 from tests.hostile.escapes import PAYLOADS, SOURCES, seen
 from tests.hostile.repository import Repository
-from tests.lab.driver import FakeDriver
+from tests.lab.driver import NO_GPU
 from tests.lab.workshop import Workshop
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="terminals as Linux has them")
@@ -30,7 +30,7 @@ CASES = [
 
 @pytest.mark.parametrize(("source", "payload"), CASES)
 def test_a_text_from_outside_forges_and_erases_no_line(source, payload, tmp_path, play, libraries):
-    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    play(NO_GPU)
     repository = Repository(tmp_path / "home")
     repository.prepare()
     person = {"HOME": str(repository.home), "UV_OFFLINE": "1"}

@@ -18,50 +18,44 @@ def attack(stand_in, tmp_path):
     return Attack(stand_in, tmp_path / "executed")
 
 
-@pytest.fixture
-def here(stand_in, tmp_path):
-    (tmp_path / "project").mkdir()
-    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
-
-
 @pytest.mark.heavy
 def test_what_torch_demands_comes_from_the_index_of_torch_whatever_the_default_index_has(
-    attack, here
+    attack, workshop
 ):
     names = (*NAMES, UNKNOWN)
     attack.plant(names)
     attack.demand(names)
     attack.list_own(names)
-    here.document(*LOCK)
+    workshop.document(*LOCK)
     packages = {
         package["name"]: package
-        for package in tomli.loads(here.lock(f"pylock.{TAG}.toml"))["packages"]
+        for package in tomli.loads(workshop.lock(f"pylock.{TAG}.toml"))["packages"]
     }
     assert packages.keys() >= {*names}
     assert all(
         f"/whl/{TAG}/" in wheel["url"] for name in names for wheel in packages[name]["wheels"]
     )
-    here.document("lock", "check")
-    here.document("install", "--dry-run", "--backend", TAG)
+    workshop.document("lock", "check")
+    workshop.document("install", "--dry-run", "--backend", TAG)
     assert attack.asked(names) == []
     assert not attack.mark.exists()
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_what_the_index_of_torch_does_not_list_comes_from_nowhere(attack, here, name):
+def test_what_the_index_of_torch_does_not_list_comes_from_nowhere(attack, workshop, name):
     for wheel in (attack.index.folder / "whl" / TAG).glob(f"{name}-*"):
         wheel.unlink()
     attack.plant([name])
     attack.demand([name])
-    error = here.document(*LOCK, exit_code=4)["errors"][0]
+    error = workshop.document(*LOCK, exit_code=4)["errors"][0]
     assert (error["code"], error["message"].partition(" ")[0]) == ("family-unlisted", name)
     assert attack.asked([name]) == []
     assert not attack.mark.exists()
-    assert here.entries() == set()
+    assert workshop.entries() == set()
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_what_a_program_demands_of_pytorch_comes_from_nowhere_else_either(attack, here, name):
+def test_what_a_program_demands_of_pytorch_comes_from_nowhere_else_either(attack, workshop, name):
     own = {
         wheel: wheel.read_bytes() for wheel in (attack.index.folder / "whl" / TAG).glob(f"{name}-*")
     }
@@ -69,18 +63,18 @@ def test_what_a_program_demands_of_pytorch_comes_from_nowhere_else_either(attack
         wheel.unlink()
     attack.plant([name])
     make_wheel(attack.index.folder / "simple", "some-program", "1.0", requires=[name, "torch"])
-    error = here.document(*LOCK, "some-program", exit_code=4)["errors"][0]
+    error = workshop.document(*LOCK, "some-program", exit_code=4)["errors"][0]
     assert error["code"] == "family-unlisted"
     for wheel, content in own.items():  # torch may demand just this version
         wheel.write_bytes(content)
     attack.list_own([name])
-    here.document(*LOCK, "some-program")
+    workshop.document(*LOCK, "some-program")
     assert attack.asked([name]) == []
     assert not attack.mark.exists()
 
 
 @pytest.mark.heavy
-def test_an_index_that_fails_in_the_middle_leads_to_no_other(attack, here):
+def test_an_index_that_fails_in_the_middle_leads_to_no_other(attack, workshop):
     attack.plant(["torchdata"])
     attack.demand(["torchdata"])
     attack.list_own(["torchdata"])
@@ -90,7 +84,7 @@ def test_an_index_that_fails_in_the_middle_leads_to_no_other(attack, here):
         return Answer(500) if "torchdata" in path else respond(path, headers)
 
     attack.index.torch.respond = broken
-    assert here.document(*LOCK, exit_code=4)["errors"][0]["code"] in {
+    assert workshop.document(*LOCK, exit_code=4)["errors"][0]["code"] in {
         "unreachable",
         "family-unlisted",
     }
@@ -98,10 +92,10 @@ def test_an_index_that_fails_in_the_middle_leads_to_no_other(attack, here):
     assert not attack.mark.exists()
 
 
-def test_where_torch_comes_from_the_default_index_nothing_of_the_family_is_built(attack, here):
+def test_where_torch_comes_from_the_default_index_nothing_of_the_family_is_built(attack, workshop):
     attack.plant(["torchdata"], wheels=False)
     attack.demand_at_the_default_index(["torchdata"])
-    silent = {**here.variables, "GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl"}
-    here = Workshop(here.folder, here.caches, silent)
-    here.document("lock", "--target", "cu130", f"torch=={TORCH}", exit_code=4)
+    silent = {**workshop.variables, "GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl"}
+    workshop = Workshop(workshop.folder, workshop.caches, silent)
+    workshop.document("lock", "--target", "cu130", f"torch=={TORCH}", exit_code=4)
     assert not attack.mark.exists()

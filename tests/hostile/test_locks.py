@@ -21,11 +21,9 @@ QUICK = {"another host for numpy, the same hash", "one of PyTorch's as a wheel"}
 
 
 @pytest.fixture
-def here(stand_in, tmp_path):
-    (tmp_path / "project").mkdir()
-    made = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
-    made.document("lock", "torch==2.14.1", "numpy", "--target", "cu126")
-    return made
+def here(workshop):
+    workshop.document("lock", "torch==2.14.1", "numpy", "--target", "cu126")
+    return workshop
 
 
 @pytest.fixture(scope="session")

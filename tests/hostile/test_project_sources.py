@@ -8,10 +8,9 @@ import pytest
 import tomli
 
 from tests.lab.cases import mostly_heavy
-from tests.lab.driver import FakeDriver
+from tests.lab.driver import NO_GPU
 from tests.lab.host import NOT_FOUND, Answer, Host
 from tests.lab.wheels import make_wheel
-from tests.lab.workshop import Workshop
 
 LOCK = ("lock", "-q", "--target", "cpu")
 TOOLS = ("pip", "pip's one index", "uv's sources", "uv's index", "uv.toml")
@@ -36,11 +35,10 @@ class Company:
 
 
 @pytest.fixture
-def here(stand_in, tmp_path, play):
-    play(FakeDriver(nvml_missing=True, cu_missing=True))
-    (tmp_path / "project").mkdir()
+def here(workshop, stand_in, play):
+    play(NO_GPU)
     make_wheel(stand_in.folder / "simple", "ours", "99")
-    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+    return workshop
 
 
 @pytest.fixture

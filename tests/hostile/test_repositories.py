@@ -8,7 +8,7 @@ import pytest
 
 from tests.hostile.repository import LOCK, Repository
 from tests.lab.cases import mostly_heavy
-from tests.lab.driver import FakeDriver
+from tests.lab.driver import NO_GPU
 from tests.lab.workshop import Workshop
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and pipes as Unix has them")
@@ -272,7 +272,7 @@ def repository(tmp_path):
 
 @pytest.mark.parametrize("name", mostly_heavy(REPOSITORIES, QUICK))
 def test_a_strangers_repository_harms_nothing_outside_it_and_runs_nothing(repository, play, name):
-    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    play(NO_GPU)
     hostile = REPOSITORIES[name]
     hostile.craft(repository)
     before = repository.victims()

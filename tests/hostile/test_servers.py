@@ -7,7 +7,7 @@ import pytest
 from tests.frozen import GPUINSTALL
 from tests.hostile.servers import MANNERS, ODD, PLACES, spoil
 from tests.lab.bounded import judged, run
-from tests.lab.driver import FakeDriver
+from tests.lab.driver import NO_GPU
 from tests.lab.index import StandInIndex
 from tests.lab.new_torch import make_new_torch
 from tests.lab.pace import within
@@ -40,7 +40,7 @@ CASES = [
 
 @pytest.mark.parametrize(("place", "manner"), CASES)
 def test_a_server_that_means_ill_ends_nothing_but_the_run(stand_in, tmp_path, play, place, manner):
-    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    play(NO_GPU)
     host = spoil(stand_in, place, manner)
     (tmp_path / "project").mkdir()
     workshop = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment() | LIMITS)
@@ -55,7 +55,7 @@ def test_a_server_that_means_ill_ends_nothing_but_the_run(stand_in, tmp_path, pl
 @pytest.mark.heavy
 @pytest.mark.parametrize("manner", ODD)
 def test_an_odd_answer_leaves_nothing_half_done(stand_in_folder, tmp_path, play, manner):
-    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    play(NO_GPU)
     broken = []
     for number, place in enumerate(PLACES):
         folder = tmp_path / f"project {number}"
@@ -76,7 +76,7 @@ def test_an_odd_answer_leaves_nothing_half_done(stand_in_folder, tmp_path, play,
 def test_parts_of_a_wheel_that_come_too_slowly_end_by_the_same_limits(
     stand_in, tmp_path, play, manner
 ):
-    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    play(NO_GPU)
     for host in stand_in.hosts:
         host.respond = _slow_parts(host.respond, MANNERS[manner])
     limits = {"GPUINSTALL_SILENCE": "1", "GPUINSTALL_FLOOR": "1000"}

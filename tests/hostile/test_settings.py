@@ -9,18 +9,16 @@ import pytest
 from gpuinstall.base import process
 from tests.hostile.settings import FILES, KEYS, SPELLINGS, TORCH, Evil
 from tests.lab.cases import mostly_heavy
-from tests.lab.driver import FakeDriver
-from tests.lab.workshop import Workshop
+from tests.lab.driver import NO_GPU
 
 REFUSED = {"with another case", "of a folder with dots"}
 """Spellings that uv and we may read otherwise; then nothing is installed."""
 
 
 @pytest.fixture
-def here(stand_in, tmp_path, play):
-    play(FakeDriver(nvml_missing=True, cu_missing=True))
-    (tmp_path / "project").mkdir()
-    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+def here(workshop, play):
+    play(NO_GPU)
+    return workshop
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from gpuinstall.cli.self import remove_tool
 from gpuinstall.install.removal import remove
 from tests.lab.bounded import judged, run
 from tests.lab.clone import ROOT
-from tests.lab.driver import FakeDriver
+from tests.lab.driver import NO_GPU
 from tests.lab.environments import packages, put_package
 from tests.lab.failing import PLACES
 from tests.lab.host import UNAUTHORIZED
@@ -45,10 +45,9 @@ PROGRAMS = (
 
 
 @pytest.fixture
-def here(stand_in, tmp_path, play):
-    play(FakeDriver(nvml_missing=True, cu_missing=True))
-    (tmp_path / "project").mkdir()
-    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+def here(workshop, play):
+    play(NO_GPU)
+    return workshop
 
 
 def small_disk(place, size):
@@ -228,7 +227,7 @@ def test_nothing_of_ours_lies_where_others_could_exchange_it(here, tmp_path, mod
 def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written(
     stand_in_folder, tmp_path, play
 ):
-    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    play(NO_GPU)
     with StandInIndex(stand_in_folder, Habits(credentials=f"me:{SECRET}")) as index:
         respond, wanted = (
             index.torch.respond,
@@ -388,7 +387,7 @@ def test_a_target_that_goes_away_is_an_error_and_no_fault_of_ours(here, tmp_path
 def test_a_call_of_the_system_that_fails_leaves_the_old_environment_or_the_new(
     call, stand_in, tmp_path, play
 ):
-    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    play(NO_GPU)
     (tmp_path / "project").mkdir()
     here = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
     variables = {**here.environment, "PYTHONPATH": str(ROOT)}

@@ -9,9 +9,8 @@ from gpuinstall.base import process, uv
 from tests.frozen import GPUINSTALL
 from tests.hostile.wheels import KINDS
 from tests.lab.bounded import judged, run
-from tests.lab.driver import FakeDriver
+from tests.lab.driver import NO_GPU
 from tests.lab.wheels import make_wheel
-from tests.lab.workshop import Workshop
 
 HOSTILE = {
     "settings": {"settings-1.0.data/data/pyvenv.cfg": "home = /evil"},
@@ -25,11 +24,10 @@ HOSTILE = {
 
 
 @pytest.fixture
-def here(stand_in, stand_in_folder, tmp_path):
-    (tmp_path / "project").mkdir()
+def here(workshop, stand_in_folder):
     for name, modules in HOSTILE.items():
         make_wheel(stand_in_folder / "simple", name, "1.0", modules=modules)
-    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+    return workshop
 
 
 @pytest.mark.heavy
@@ -64,7 +62,7 @@ def test_nor_is_it_left_in_an_environment_of_others(here):
 def test_a_hostile_wheel_is_refused_or_stays_within_the_environment(
     here, stand_in_folder, play, kind
 ):
-    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    play(NO_GPU)
     KINDS[kind](make_wheel(stand_in_folder / "simple", "filelock", "9.9"))
     victim = here.folder.parent / "victim"
     victim.write_text("mine", encoding="utf-8")

@@ -8,10 +8,8 @@ import pytest
 
 from gpuinstall.base import process
 from tests.lab.clone import ROOT
-from tests.lab.driver import FakeDriver, FakeGpu
-from tests.lab.workshop import Workshop
+from tests.lab.driver import RTX_4090
 
-RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
 FROZEN = "from tests.frozen import freeze\nfreeze()\n"
 EACH = """
 import subprocess, sys
@@ -35,10 +33,9 @@ assert install_into("theirs/bin/python", Request(("torch",))).verdict["status"] 
 
 
 @pytest.fixture
-def workshop(stand_in, tmp_path, play):
+def workshop(workshop, play):
     play(RTX_4090)
-    (tmp_path / "project").mkdir()
-    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+    return workshop
 
 
 def run(workshop, code):

@@ -6,19 +6,17 @@ import os
 import pytest
 
 from gpuinstall.base import process, uv
-from tests.integration.test_install_lab import RTX_4090
 from tests.lab.cases import mostly_heavy
+from tests.lab.driver import RTX_4090
 from tests.lab.wheels import make_wheel
-from tests.lab.workshop import Workshop
 
 
 @pytest.fixture
-def workshop(stand_in, stand_in_folder, tmp_path, play):
+def workshop(workshop, stand_in_folder, play):
     play(RTX_4090)
     make_wheel(stand_in_folder / "simple", "torch", "2.15.0", requires=["nvidia-cublas"])
     make_wheel(stand_in_folder / "simple", "nvidia-cublas", "13.1")
-    (tmp_path / "project").mkdir()
-    made = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+    made = workshop
     made.document("install", "torch==2.13.0", "numpy")
     return made
 

@@ -5,7 +5,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import tomli
 from packaging.version import Version
 
 from gpuinstall.api import Refusal, choose
@@ -141,31 +140,3 @@ def test_a_newer_driver_never_gives_an_older_torch_of_the_catalogue_nor_one_more
         assert isinstance(two, Refusal) == isinstance(plans[-1], Refusal)
         if two.choice and plans[-1].choice:
             assert two.choice.build == plans[-1].choice.build
-
-
-def test_a_row_learned_for_a_hash_is_the_same_whatever_was_asked(workshop):
-    folder = workshop.caches / "xdg" / "gpuinstall" / "learned" / "companions"
-
-    def rows():
-        held = {
-            path.name: tomli.loads(path.read_text()) for path in folder.glob("onnxruntime-gpu-*")
-        }
-        of_the_run = ("learned", "etag")
-        return {
-            name: {key: row[key] for key in row if key not in of_the_run}
-            for name, row in held.items()
-        }
-
-    machine = ("--gpu", "RTX 3090", "--driver", "580.95.05")
-    assert workshop.run("plan", "--live", "onnxruntime-gpu", *machine).ok
-    first = rows()
-    for path in folder.glob("*"):
-        path.unlink()
-    assert workshop.run(
-        "plan", "--live", "rembg", "torch==2.10.0", "--gpu", "RTX 3090", "--driver", "550.54.14"
-    ).ok
-    second = rows()
-    assert first
-    shared = first.keys() & second.keys()
-    assert shared
-    assert {name: first[name] for name in shared} == {name: second[name] for name in shared}

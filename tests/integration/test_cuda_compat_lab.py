@@ -18,7 +18,7 @@ from tests.lab.cuda_compat import (
     make_libraries,
     make_tar,
 )
-from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.driver import NO_GPU, FakeDriver, FakeGpu
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -32,10 +32,9 @@ PATH = "import os; print(os.environ.get('LD_LIBRARY_PATH', '').split(':')[0])"
 
 
 @pytest.fixture
-def workshop(stand_in, tmp_path, play):
+def workshop(workshop, play):
     play(OLD)
-    (tmp_path / "project").mkdir()
-    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+    return workshop
 
 
 @pytest.fixture
@@ -149,7 +148,7 @@ def _check_other_drivers(workshop, folder, play):
 
 
 def test_an_image_is_built_without_gpus_and_each_start_decides(workshop, archive, play):
-    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    play(NO_GPU)
     built = workshop.run("install", "--backend", "cu130", "--cuda-compat-from", str(archive))
     assert built.status == 0, built.err
     folder = workshop.folder / ".cuda-compat"

@@ -13,8 +13,9 @@ import uv as uv_package
 from gpuinstall.base import process
 from gpuinstall.base.uv import uv as uv_program
 from gpuinstall.install.stage import carried_pip
-from tests.integration.test_into_lab import RTX_4090, conda_like, plain_venv
+from tests.integration.test_into_lab import conda_like, plain_venv
 from tests.lab import windows
+from tests.lab.driver import RTX_4090
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 

@@ -5,18 +5,14 @@ import shlex
 
 import pytest
 
-from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.driver import RTX_4090
 from tests.lab.workshop import Workshop
-
-RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
 
 
 @pytest.fixture
-def workshop(stand_in, tmp_path, play):
+def workshop(workshop, play):
     play(RTX_4090)
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return Workshop(folder, tmp_path / "caches", stand_in.environment())
+    return workshop
 
 
 def findings(workshop):

@@ -3,22 +3,12 @@
 import sys
 from dataclasses import replace
 
-import pytest
-
 from gpuinstall.base import process, uv
-from tests.integration.test_run_lab import NO_GPU
-from tests.lab.driver import FakeDriver
-from tests.lab.workshop import Workshop
+from tests.lab.driver import NO_GPU, FakeDriver
 from tests.stories.test_stories import CARDS
 
 GTX_1080 = FakeDriver((CARDS["GTX 1080"],))
 CPU_BUILD = "AssertionError: Torch not compiled with CUDA enabled"
-
-
-@pytest.fixture
-def workshop(stand_in, tmp_path):
-    (tmp_path / "project").mkdir()
-    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
 
 
 def test_no_command_is_one_of_a_uv_that_is_not_on_the_path(workshop, play):

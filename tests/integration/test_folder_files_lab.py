@@ -3,19 +3,17 @@
 import pytest
 import tomli
 
-from tests.lab.driver import FakeDriver
+from tests.lab.driver import NO_GPU
 from tests.lab.setuptools import make_setup_project, make_setuptools
 from tests.lab.workshop import Workshop
 
-NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
 LOCK = "pylock.cpu.toml"
 
 
 @pytest.fixture
-def workshop(stand_in, tmp_path, play):
-    play(NOTHING)
-    (tmp_path / "project").mkdir()
-    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+def workshop(workshop, play):
+    play(NO_GPU)
+    return workshop
 
 
 def names(workshop):

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base import process, uv
-from tests.integration.test_install_lab import RTX_4090
-from tests.integration.test_run_lab import RTX_5090
+from tests.lab.driver import RTX_4090, RTX_5090
 from tests.lab.workshop import Workshop
 
 PIP_CONF = "[global]\ntimeout = 20\nfind-links = /srv/wheels"

@@ -5,17 +5,16 @@ import shutil
 import pytest
 import tomli
 
-from tests.lab.driver import FakeDriver
+from tests.lab.driver import NO_GPU
 from tests.lab.projects import commit, make_project, make_repository
 from tests.lab.workshop import Workshop
 
-NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
 NEEDS_GIT = pytest.mark.skipif(shutil.which("git") is None, reason="no git here")
 
 
 @pytest.fixture
 def workshop(stand_in, tmp_path, play):
-    play(NOTHING)
+    play(NO_GPU)
     return Workshop(
         make_project(tmp_path / "our-thing", "our-thing", requires=["cowsay"]),
         tmp_path / "caches",

@@ -16,18 +16,8 @@ import pytest
 
 from gpuinstall.base import process
 from tests.lab.cases import mostly_heavy
-from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.driver import RTX_4090
 from tests.lab.pace import within
-from tests.lab.workshop import Workshop
-
-RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
-
-
-@pytest.fixture
-def workshop(stand_in, tmp_path):
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return Workshop(folder, tmp_path / "caches", stand_in.environment())
 
 
 def leftovers(workshop):
@@ -35,38 +25,6 @@ def leftovers(workshop):
     work = workshop.folder / ".venv.gpuinstall"
     expected = {"previous", "lock", ".gitignore"}
     return {entry.name for entry in work.iterdir()} - expected if work.exists() else set()
-
-
-def wheels_sent_once(stand_in):
-    sent = stand_in.sent()
-    return bool(sent) and all(size == stand_in.size(name) for name, size in sent.items())
-
-
-def test_an_rtx_4090_on_driver_535_gets_a_proven_cu126_environment_and_every_byte_once(
-    workshop, stand_in, play
-):
-    play(RTX_4090)
-    data = workshop.document("install")["data"]
-    assert list(data) == [
-        "plan",
-        "lock",
-        "environment",
-        "previous",
-        "verdict",
-        "bytes",
-        "seconds",
-    ]
-    assert data["plan"]["build"]["backend"] == "cu126"
-    assert data["plan"]["build"]["torch"] == "2.14.1"
-    assert data["verdict"]["status"] == "passed"
-    assert data["environment"]["status"] == "built"
-    assert wheels_sent_once(stand_in)
-    assert data["bytes"] == sum(stand_in.sent().values())
-    text = workshop.lock("pylock.cu126.toml")
-    assert text.count("[[packages]]") == text.count("sha256 = ") == data["lock"]["packages"]
-    assert stand_in.default.url + "/files/torch" not in text
-    assert workshop.entries() == {".venv", "pylock.cu126.toml"}
-    assert workshop.python("import torch; print(torch.__version__)") == "2.14.1+cu126"
 
 
 @pytest.mark.heavy

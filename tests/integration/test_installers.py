@@ -1,7 +1,6 @@
 """docs/installers.md: its programs in other languages, run or read by their own tools, and the schemas read by Node."""
 
 import json
-import os
 import re
 import shutil
 
@@ -11,28 +10,12 @@ from tools.documents import read, schemas_of_documents
 from gpuinstall.base import process
 from tests.contract.test_powershell import nodes, parsed
 from tests.frozen import GPUINSTALL
-from tests.integration.test_install_lab import RTX_4090
-from tests.integration.test_run_lab import RTX_5090
 from tests.lab.clone import ROOT
-from tests.lab.driver import FakeDriver
-from tests.lab.own_home import USER_HOME
+from tests.lab.driver import RTX_4090, RTX_5090, FakeDriver
 from tests.lab.workshop import Workshop
 
 PAGE = (ROOT / "docs" / "installers.md").read_text(encoding="utf-8")
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="no Node here")
-SERDE = """
-pub enum Value { Null }
-impl Value {
-    pub fn as_str(&self) -> Option<&str> { None }
-    pub fn as_i64(&self) -> Option<i64> { None }
-}
-impl<T> std::ops::Index<T> for Value { type Output = Value; fn index(&self, _: T) -> &Value { self } }
-impl std::fmt::Display for Value {
-    fn fmt(&self, _: &mut std::fmt::Formatter) -> std::fmt::Result { Ok(()) }
-}
-pub fn from_str(_: &str) -> Result<Value, std::fmt::Error> { Ok(Value::Null) }
-"""
-"""As much of serde_json as the example uses, for its types."""
 
 
 def program(language):
@@ -98,23 +81,3 @@ def test_the_powershell_program_is_powershell():
     tree = parsed(program("powershell"))
     assert not tree.root_node.has_error
     assert len(nodes(tree, "function_statement")) == 2
-
-
-@pytest.mark.heavy
-@pytest.mark.skipif(shutil.which("rustc") is None, reason="no Rust here")
-def test_the_rust_program_compiles(tmp_path):
-    (tmp_path / "serde_json.rs").write_text(SERDE)
-    (tmp_path / "main.rs").write_text(program("rust"))
-    compiler = ["rustc", "--edition", "2021", "--emit", "metadata", "-D", "warnings"]
-    for words in (
-        ["--crate-type", "rlib", "serde_json.rs"],
-        ["main.rs", "--extern", "serde_json=libserde_json.rmeta"],
-    ):
-        # rustup finds the toolchain under the user's own home.
-        done = process.run(
-            [*compiler, *words],
-            env=os.environ | {"HOME": str(USER_HOME)},
-            cwd=tmp_path,
-            seconds=120,
-        )
-        assert done.ok, done.err

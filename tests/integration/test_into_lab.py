@@ -11,10 +11,8 @@ import pytest
 
 from gpuinstall.base import process, uv
 from tests.lab.clone import ROOT
-from tests.lab.driver import FakeDriver, FakeGpu
-from tests.lab.workshop import Workshop
+from tests.lab.driver import NO_GPU, RTX_4090, FakeDriver, FakeGpu
 
-RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
 KILLED = """
 import os, signal
 from gpuinstall.install import transaction
@@ -24,13 +22,6 @@ def struck(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 transaction.verify = struck
 """
-
-
-@pytest.fixture
-def workshop(stand_in, tmp_path):
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return Workshop(folder, tmp_path / "caches", stand_in.environment())
 
 
 def plain_venv(workshop):
@@ -232,7 +223,7 @@ def test_a_cpu_build_that_pip_took_becomes_the_build_of_this_machine(workshop, p
         # the same version, another only if none of its builds runs, and what has no GPU keeps its build
         "2.13.0": (RTX_4090, "2.13.0+cu126"),
         "2.15.0": (RTX_4090, "2.14.1+cu126"),
-        "2.14.1": (FakeDriver(nvml_missing=True, cu_missing=True), "2.14.1+cpu"),
+        "2.14.1": (NO_GPU, "2.14.1+cpu"),
     }
     wrong = {}
     for version, (driver, expected) in table.items():

@@ -2,11 +2,11 @@
 
 import json
 import re
-import signal
 
 import pytest
 
-from tests.integration.test_install_lab import RTX_4090, leftovers
+from tests.integration.test_install_lab import leftovers
+from tests.lab.driver import RTX_4090
 from tests.lab.projects import make_project
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
@@ -120,19 +120,3 @@ def test_packages_that_share_files_are_as_pip_installs_them(workshop, stand_in_f
     without = workshop.run("remove", "cv-c")
     assert without.status == 0, without.err
     assert workshop.python(whose) == "cv-b"
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("stops", [40])
-def test_kill_9_at_any_line_of_a_small_change_leaves_an_environment(workshop, stops):
-    """``tests.lab.dying`` counts the lines of the room that builds and swaps, and dies at one of them."""
-    counted = workshop.dying(10**9, "install", "cowsay")
-    total = int(counted.err.rpartition("lines: ")[2])
-    code = "import importlib.util, torch; print(torch.__version__, bool(importlib.util.find_spec('cowsay')))"
-    for line in range(1, total - 10, total // stops):
-        workshop.document("remove", "cowsay")
-        assert workshop.dying(line, "install", "cowsay").status == -signal.SIGKILL
-        assert workshop.python(code) in {"2.13.0+cu126 True", "2.13.0+cu126 False"}
-        done = workshop.run("install", "cowsay")
-        assert (done.status, leftovers(workshop)) == (0, set()), done.err
-        assert workshop.python(code) == "2.13.0+cu126 True"

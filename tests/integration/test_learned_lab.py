@@ -6,16 +6,8 @@ import tomli
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.new_torch import make_new_torch, make_variant
 from tests.lab.wheels import make_wheel
-from tests.lab.workshop import Workshop
 
 NEW = FakeDriver((FakeGpu(),), driver="610.43.02", cuda=13030)
-
-
-@pytest.fixture
-def workshop(stand_in, tmp_path):
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return Workshop(folder, tmp_path / "caches", stand_in.environment())
 
 
 def parts_asked(stand_in):

@@ -149,25 +149,6 @@ def test_a_chip_that_nobody_knew_is_served_by_the_build_that_has_its_code(person
     }
 
 
-@pytest.mark.parametrize("hashed", [False, True])
-def test_the_second_time_no_wheel_is_asked_for(stand_in_folder, tmp_path, *, hashed):
-    for tag in ("cu130", "cu132", "cu140"):
-        make_new_torch(stand_in_folder, tag)
-    with StandInIndex(stand_in_folder, Habits(hashed=lambda _name: hashed)) as index:
-        person = Person(index, tmp_path / "cache")
-        first = person.plan(machine())
-        assert len(person.asked_for_wheels()) == 2
-        again = person.plan(machine())
-        assert person.asked_for_wheels() == []
-    assert chosen(first) == chosen(again) == "2.16.0+cu132"
-    assert first.reasons == again.reasons
-
-
-def test_nothing_is_read_of_what_the_catalogue_knows(person):
-    assert chosen(person.plan(machine())) == "2.15.0+cu132"
-    assert person.asked_for_wheels() == []
-
-
 def test_what_was_learned_serves_a_plan_that_asks_nobody(person, stand_in_folder, monkeypatch):
     make_new_torch(stand_in_folder, "cu132")
     person.plan(machine())

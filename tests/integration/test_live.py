@@ -80,13 +80,6 @@ def _chosen(plan):
     return plan.choice.build.name, plan.choice.index
 
 
-def test_listed_build_is_chosen_from_the_index_that_lists_it(live, stand_in):
-    plan = live.plan(_machine("8.9"), _sources(stand_in))
-    assert _chosen(plan) == ("2.14.1+cu126", f"{stand_in.torch_index}/cu126")
-    assert stand_in.sent() == {}
-    assert live.reporter.warnings == []
-
-
 def test_unreachable_index_is_said_once_and_the_default_index_serves(live, stand_in):
     sources = _sources(stand_in)
     stand_in.torch.close()
@@ -115,30 +108,8 @@ def test_cpu_machine_prefers_a_folders_cpu_build_to_a_newer_cuda_one(
     assert (plan.choice.python, plan.choice.requirements) == ("3.11", ("torch==2.13.0+cpu",))
 
 
-def test_extra_indexes_are_named_and_not_asked(live, stand_in):
-    sources = Sources(
-        stand_in.torch_index,
-        is_torch_index_requested=True,
-        extra_indexes=(f"{stand_in.default.url}/simple",),
-    )
-    live.plan(_machine(), sources)
-    assert live.reporter.warnings == [
-        f"the extra index {stand_in.default.url}/simple is not used for PyTorch packages"
-    ]
-    assert stand_in.default.log == []
-
-
 def test_named_index_that_lists_nothing_is_said_to_be_the_wrong_base(live, stand_in):
     wrong = f"{stand_in.torch_index}/cu126"
     live.plan(_machine("8.9"), Sources(wrong, is_torch_index_requested=True))
     (warning,) = live.reporter.warnings
     assert warning.startswith(f"{wrong} lists no torch")
-
-
-def test_forced_backend_asks_for_its_page_alone(live, stand_in):
-    live.catalog(
-        _machine("8.9"),
-        Request(backend="cu126"),
-        Sources(stand_in.torch_index, is_torch_index_requested=True),
-    )
-    assert [asked.path for asked in stand_in.log] == ["/whl/cu126/torch/"]

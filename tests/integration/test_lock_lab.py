@@ -3,22 +3,13 @@
 from collections import Counter
 from dataclasses import replace
 
-import pytest
 import tomli
 
 from gpuinstall.lock.lock import parse
 from gpuinstall.lock.target import Target
-from tests.lab.workshop import Workshop
 
 SIX = ("cu126", "cu130", "cu130-windows-x86_64", "cu130-linux-aarch64", "cpu", "cpu-macos-arm64")
 LINUX_GPU = {"cu126", "cu130", "cu130-linux-aarch64"}
-
-
-@pytest.fixture
-def workshop(stand_in, tmp_path):
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return Workshop(folder, tmp_path / "caches", stand_in.environment())
 
 
 def lock_six(workshop, *more):

@@ -8,7 +8,7 @@ import pytest
 from gpuinstall.base import process, uv
 from gpuinstall.lock.lock import read_lock
 from gpuinstall.machine.pythons import find_python
-from tests.lab.driver import FakeDriver
+from tests.lab.driver import NO_GPU
 from tests.lab.workshop import Workshop
 
 pytestmark = pytest.mark.network
@@ -37,7 +37,7 @@ def locked_and_installed_by_three(folder, variables, words, play):
     base = find_python(PYTHON)
     if base is None:
         pytest.skip(f"no Python {PYTHON} here")
-    play(FakeDriver(nvml_missing=True, cu_missing=True))
+    play(NO_GPU)
     (folder / "project").mkdir()
     here = Workshop(folder / "project", folder / "caches", variables)
     made = here.document("lock", *words, "--python", PYTHON)["data"]["locks"][0]

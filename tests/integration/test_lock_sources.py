@@ -45,15 +45,6 @@ def test_an_index_without_hashes_metadata_and_ranges_still_locks(stand_in_folder
         assert all(sent <= 2 * index.size(name) for name, sent in wheels.items())
 
 
-def test_locking_and_then_installing_fetches_each_file_once(bench, stand_in, play):
-    play(A100)
-    bench.document("lock", "torch", "torchvision", "numpy", "--target", "cu126")
-    bench.document("sync")
-    assert {
-        name: sent / stand_in.size(name) for name, sent in stand_in.sent().items()
-    } == dict.fromkeys(stand_in.sent(), 1)
-
-
 def test_a_transitive_member_of_the_family_comes_from_its_own_source(
     bench, stand_in, stand_in_folder
 ):

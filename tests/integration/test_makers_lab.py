@@ -13,7 +13,7 @@ import pytest
 
 from gpuinstall.base import process, uv
 from tests.frozen import frozen_catalog
-from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.driver import NO_GPU, FakeDriver, FakeGpu
 from tests.lab.elsewhere import lay
 from tests.lab.index import StandInIndex
 from tests.lab.recorded import PCI, bus, card
@@ -22,7 +22,6 @@ from tests.lab.topology import Node, topology
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
-NO_NVIDIA = FakeDriver(nvml_missing=True, cu_missing=True)
 RTX_4090 = FakeDriver((FakeGpu(),))
 RX_7900_XTX = topology(Node(110000, 0x744C, 24))
 ARC_B580 = card(3, "8086:e20b", "xe") | {
@@ -95,7 +94,7 @@ def test_a_radeon_gets_a_proven_rocm_environment_that_only_a_proven_one_replaces
     tmp_path,
     monkeypatch,
 ):
-    play(NO_NVIDIA)
+    play(NO_GPU)
     here = replace(
         workshop, variables={**workshop.variables, **lay(tmp_path / "machine", RX_7900_XTX)}
     )
@@ -139,7 +138,7 @@ def test_a_radeon_gets_a_proven_rocm_environment_that_only_a_proven_one_replaces
 
 
 def test_an_arc_gets_a_proven_xpu_environment(workshop, play, tmp_path, loader):
-    played = play(NO_NVIDIA)
+    played = play(NO_GPU)
     folders = os.pathsep.join((str(loader), played["LD_LIBRARY_PATH"]))
     arc = {"LD_LIBRARY_PATH": folders, **lay(tmp_path / "machine", ARC_B580)}
     here = replace(workshop, variables={**workshop.variables, **arc})
@@ -182,7 +181,7 @@ def test_a_mixed_machine_has_an_environment_for_each_maker(workshop, play, tmp_p
 def test_locks_for_all_makers_lie_beside_each_other_and_uv_takes_a_macs_for_a_mac(
     workshop, play, tmp_path
 ):
-    play(NO_NVIDIA)
+    play(NO_GPU)
     targets = ("cu130", "rocm7-2", "xpu", "cpu", "cpu-macos-arm64")
     workshop.document(
         "lock", "torch==2.14.1", *(word for target in targets for word in ("--target", target))
@@ -216,7 +215,7 @@ def test_one_project_starts_on_nodes_of_nvidia_and_of_amd(workshop, play, tmp_pa
     amd = replace(
         workshop, variables={**workshop.variables, **lay(tmp_path / "machine", RX_7900_XTX)}
     )
-    play(NO_NVIDIA)
+    play(NO_GPU)
     workshop.document("lock", "torch==2.14.1", "--target", "cu130", "--target", "rocm7-2")
     command = ("run", "--any", "--install", "python", "-c", CODE)
     on_amd = amd.run(*command)

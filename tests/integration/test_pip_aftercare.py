@@ -125,11 +125,3 @@ def test_every_command_of_uv_keeps_torch_in_a_project(workshop, shell):
     )
     doctor = in_shell(workshop, "gpuinstall doctor --json", shell)
     assert "override-left-behind" not in doctor.out
-
-
-@pytest.mark.heavy
-def test_the_constraints_hold_after_a_roll_back(workshop):
-    workshop.document("install", "torch==2.13.0", "--backend", "cpu", "--python", PYTHON)
-    workshop.document("env", "rollback")
-    assert torch_in(workshop) == "2.14.1+cpu"
-    assert not pip(workshop, "install", "torch==2.13.0").ok

@@ -10,11 +10,9 @@ import pytest
 from gpuinstall.base import process
 from tests.lab.cases import mostly_heavy
 from tests.lab.clone import ROOT
-from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.driver import NO_GPU, RTX_4090, FakeDriver
 from tests.lab.workshop import Workshop
 
-RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
-NO_DRIVER = FakeDriver(nvml_missing=True, cu_missing=True)
 BY_THE_API = """
 import json
 from gpuinstall import GpuInstallError, install, lock
@@ -41,7 +39,7 @@ class Kind:
     files: Mapping[str, str]
     before: tuple[tuple[str, ...], ...] = ()
     unset: tuple[str, ...] = ()
-    driver: FakeDriver = NO_DRIVER
+    driver: FakeDriver = NO_GPU
 
 
 def ours(settings, **more):
@@ -133,35 +131,3 @@ def locks(folder):
 
 def packages(folder):
     return sorted(path.name for path in (folder / ".venv").glob("lib/*/site-packages/*"))
-
-
-@pytest.mark.parametrize(
-    "words",
-    mostly_heavy(
-        [
-            ("plan", "--live"),
-            ("lock",),
-            ("install", "--dry-run"),
-            ("shellenv",),
-            ("export", "uv"),
-            ("doctor",),
-        ],
-        {("lock",), ("shellenv",)},
-    ),
-    ids=" ".join,
-)
-def test_an_index_that_the_folder_chose_is_announced_once_by_every_command(
-    words, stand_in, tmp_path, play
-):
-    play(NO_DRIVER)
-    workshop = prepared(KINDS["a torch index"], tmp_path / "stranger", stand_in)
-    if words == ("export", "uv"):
-        workshop.document("lock")
-    done = workshop.run(*words)
-    file = workshop.folder / "pyproject.toml"
-    assert (
-        "".join(done.err.split()).count(
-            f"Index{stand_in.torch_index},as{file}says".replace(" ", "")
-        )
-        == 1
-    ), done.err

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.lab.driver import FakeDriver, FakeGpu
+from tests.lab.driver import NO_GPU, FakeDriver, FakeGpu
 from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
 
@@ -18,7 +18,6 @@ RTX_5090 = FakeDriver(
     cuda=12080,
 )
 MISMATCH = FakeDriver((RTX_3090,), nvml_init=18)
-NO_GPU = FakeDriver(nvml_missing=True, cu_missing=True)
 CODE = "import os, torch; print(os.path.basename(os.environ['VIRTUAL_ENV']), torch.__version__)"
 
 

@@ -4,21 +4,9 @@ import os
 
 import pytest
 
-from tests.integration.test_install_lab import RTX_4090
-from tests.lab.driver import FakeDriver, FakeGpu
-from tests.lab.workshop import Workshop
+from tests.lab.driver import NO_GPU, RTX_4090, RTX_5090
 
-RTX_5090 = FakeDriver(
-    (FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32768, pci="10de:2b85"),)
-)
-NO_GPU = FakeDriver(nvml_missing=True, cu_missing=True)
 UNTRIED = "warning: this environment is not proven on a GPU yet; run gpuinstall sync"
-
-
-@pytest.fixture
-def workshop(stand_in, tmp_path):
-    (tmp_path / "project").mkdir()
-    return Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
 
 
 def test_a_command_runs_as_in_the_activated_environment_but_not_on_a_card_that_it_is_not_for(

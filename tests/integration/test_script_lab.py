@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_install_lab import RTX_4090
-from tests.integration.test_run_lab import RTX_5090
+from tests.lab.driver import RTX_4090, RTX_5090
 from tests.lab.environments import put_package
-from tests.lab.workshop import Workshop
 
 PYTHON = ".".join(map(str, sys.version_info[:2]))
 METADATA = f'# /// script\n# requires-python = "=={PYTHON}.*"\n# dependencies = [\n#   "torch<2.14",\n# ]\n# ///\n'
@@ -16,10 +14,8 @@ CODE = "import sys, torch\nprint(torch.__version__, sys.argv[1:], sys.prefix)\n"
 
 
 @pytest.fixture
-def workshop(stand_in, tmp_path, play):
-    (tmp_path / "project").mkdir()
+def workshop(workshop, play):
     play(RTX_4090)
-    workshop = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
     (workshop.folder / "train.py").write_text(METADATA + CODE)
     return workshop
 

@@ -6,13 +6,11 @@ import shutil
 import pytest
 import tomli
 
-from tests.lab.driver import FakeDriver
+from tests.lab.driver import NO_GPU
 from tests.lab.projects import commit, make_project, make_silent_sdist
 from tests.lab.setuptools import make_setup_project, make_setuptools
 from tests.lab.wheels import make_wheel
-from tests.lab.workshop import Workshop
 
-NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
 ASKED = ("plain", "--backend", "cpu")
 
 
@@ -23,18 +21,16 @@ def ran(tmp_path):
 
 
 @pytest.fixture
-def workshop(stand_in, stand_in_folder, tmp_path, ran, play):
+def workshop(workshop, stand_in_folder, ran, play):
     """plain needs strange, which needs odd; those two have no wheel, and newer has one of its old version alone."""
-    play(NOTHING)
+    play(NO_GPU)
     served = stand_in_folder / "simple"
     make_wheel(served, "plain", "1.0", requires=["strange"])
     make_silent_sdist(served, "strange", "1.0", ["odd"], ran=ran)
     make_silent_sdist(served, "odd", "1.0", ran=ran)
     make_wheel(served, "newer", "1.0")
     make_silent_sdist(served, "newer", "2.0", ran=ran)
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return Workshop(folder, tmp_path / "caches", stand_in.environment())
+    return workshop
 
 
 @pytest.mark.parametrize("command", [("lock", "-q", *ASKED), ("plan", "--live", *ASKED)])

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuinstall.base import process, uv
-from tests.integration.test_install_lab import RTX_4090
+from tests.lab.driver import RTX_4090
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
@@ -26,10 +26,9 @@ def simple(stand_in_folder):
 
 
 @pytest.fixture
-def workshop(stand_in, simple, tmp_path, play):
+def workshop(workshop, simple, tmp_path, play):
     play(RTX_4090)
-    (tmp_path / "project").mkdir()
-    made = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment())
+    made = workshop
     (made.folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
     locked(made)
     make_wheel(simple, "numpy", "2.4.0")

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import os
-import shutil
 import signal
 import sys
 import tarfile
@@ -16,7 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from gpuinstall.base import process, uv
-from tests.integration.test_install_lab import RTX_4090, leftovers
+from tests.integration.test_install_lab import leftovers
+from tests.lab.driver import RTX_4090
 from tests.lab.host import Answer, Host
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.workshop import Workshop
@@ -38,13 +38,6 @@ def build_wheel(folder, *_):
 """,
 }
 """A package whose own backend builds it without anything else."""
-
-
-@pytest.fixture
-def workshop(stand_in, tmp_path):
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return Workshop(folder, tmp_path / "caches", stand_in.environment())
 
 
 def asked_wheels(stand_in):
@@ -157,45 +150,6 @@ def test_behind_a_proxy_files_come_through_it_and_the_relay_does_not(
         if asked.path.endswith(".whl")
     }
     assert {"torch", "triton", "filelock"} <= fetched
-
-
-def cached_by_uv(workshop, stand_in):
-    """Have torch and triton in uv's cache as somebody installed them who asked for no hashes."""
-    elsewhere = workshop.folder.parent / "elsewhere"
-    install = (
-        "pip",
-        "install",
-        "--python",
-        sys.executable,
-        "--target",
-        elsewhere,
-        "--index",
-        stand_in.torch_index,
-    )
-    words = [*map(str, install[:-1]), f"{stand_in.torch_index}/cu126", "torch==2.14.1", "triton"]
-    done = process.run([uv.uv(), *words], env=workshop.environment)
-    assert done.ok, done.err
-    stand_in.forget()
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("words", [("lock",), ("install",), ("install", "--into", "--venv", "app")])
-def test_a_file_without_a_hash_that_uv_holds_already_is_fetched_once_for_its_hash(
-    workshop, stand_in, play, words
-):
-    play(RTX_4090)
-    make_environment(workshop)
-    cached_by_uv(workshop, stand_in)
-    done = workshop.run(*words)
-    assert done.status == 0, done.err
-    assert {"torch", "triton"} <= asked_wheels(stand_in)
-    assert all(size == stand_in.size(name) for name, size in stand_in.sent().items())
-    stand_in.forget()
-    shutil.rmtree(workshop.folder / "app")
-    make_environment(workshop)
-    done = workshop.run("install", "--into", "--venv", "app")
-    assert done.status == 0, done.err
-    assert not {"torch", "triton"} & asked_wheels(stand_in)
 
 
 @pytest.mark.heavy

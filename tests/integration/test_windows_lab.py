@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_install_lab import RTX_4090, leftovers
+from tests.integration.test_install_lab import leftovers
 from tests.lab import windows
+from tests.lab.driver import RTX_4090
 from tests.lab.workshop import Workshop
 
 AGAIN = "Run it again once nothing there is in use"

@@ -83,6 +83,13 @@ class FakeDriver:
     more: tuple[tuple[str, str | int], ...] = ()
 
 
+NO_GPU = FakeDriver(nvml_missing=True, cu_missing=True)
+RTX_4090 = FakeDriver((FakeGpu(),), driver="535.183.01", cuda=12020)
+RTX_5090 = FakeDriver(
+    (FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32768, pci="10de:2b85"),)
+)
+
+
 def eight(
     *, wrong: Mapping[int, FakeGpu] | None = None, gpu: FakeGpu | None = None
 ) -> tuple[FakeGpu, ...]:

@@ -12,6 +12,7 @@ import pytest
 from tests.lab.index import StandInIndex
 from tests.lab.releases import catalog_index
 from tests.lab.shared import once
+from tests.lab.workshop import Workshop
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +32,11 @@ def stand_in(stand_in_folder: Path) -> Iterator[StandInIndex]:
     """A stand-in index with every release of the lab."""
     with StandInIndex(stand_in_folder) as index:
         yield index
+
+
+@pytest.fixture
+def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+    """An empty folder with caches of its own, which knows the stand-in index alone."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return Workshop(folder, tmp_path / "caches", stand_in.environment())

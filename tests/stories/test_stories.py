@@ -44,7 +44,7 @@ import tomli
 from gpuinstall.base import process, uv
 from gpuinstall.base.versions import DriverVersion
 from tests.frozen import frozen_catalog
-from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, environment
+from tests.lab.driver import NO_GPU, FakeDriver, FakeGpu, FakeSlice, environment
 from tests.lab.index import StandInIndex
 from tests.lab.index_text import needs, publish, steps_of
 from tests.lab.projects import make_project
@@ -59,7 +59,6 @@ USUAL = re.compile(
 """What most runs print; it is not told unless a story expects it."""
 SUPPORT = re.compile(r"filelock|typing-extensions|triton|nvidia-cudnn-cu\d+ 9\.10\.2\.21|pip ")
 """What the lab's torch requires; it is not told of a lock or an environment."""
-NOTHING = FakeDriver(nvml_missing=True, cu_missing=True)
 CARDS = {
     "RTX 4090": FakeGpu(),
     "RTX 5090": FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32607, pci="10de:2b85"),
@@ -93,7 +92,7 @@ def stage(catalog_wheels, tmp_path, libraries, monkeypatch):
     with StandInIndex(served) as index:
         workshop = Workshop(folder, tmp_path / "caches", index.environment())
         stage = Stage(workshop, index, libraries, tmp_path)
-        stage.play(NOTHING)
+        stage.play(NO_GPU)
         yield stage
 
 
@@ -294,7 +293,7 @@ def read_driver(words):
     """Read a machine: its cards, its driver, then facts of both as ``FakeGpu`` and ``FakeDriver`` call them."""
     cards, *rest = words.split(", ")
     if not rest:
-        return NOTHING
+        return NO_GPU
     gpus = []
     for card in () if cards == "none" else cards.split(" + "):
         count, _, name = card.rpartition(" × ")

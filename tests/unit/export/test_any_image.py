@@ -17,6 +17,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.heavy
 def test_the_linter_for_dockerfiles_finds_nothing(tmp_path):
     assert dockerfile_findings(TEXTS, tmp_path) == ""
 

@@ -17,6 +17,7 @@ from gpuinstall.cli.outcome import Outcome, Row, error_entry, framed
 from gpuinstall.project import lock_requests
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from contextlib import AbstractContextManager
 
     from gpuinstall.base.machine import Machine
@@ -140,21 +141,28 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
         machines = _read_machines(options, terminal)
         requests = lock_requests(project, project.read_request(), options.targets, machines)
         selected = _lock_options(options, project.folder, requests)
-        return Outcome(*_write(selected, project.session))
+        return Outcome(*_write(selected, project.config.targets, project.session))
 
 
-def _write(selected: LockOptions, session: Session) -> tuple[dict[str, Any], list[Row]]:
+def _write(
+    selected: LockOptions,
+    targets: Collection[str],
+    session: Session,
+) -> tuple[dict[str, Any], list[Row]]:
+    """Write the locks, and name those in the folder that are for none of ``targets``, if there are any."""
+    from gpuinstall.lock.target import Target
     from gpuinstall.lock.write import differences, unnamed_locks, write_locks
 
     locks = write_locks(selected, session)
     apart = differences(locks, selected.requests[0].catalog.family)
-    unnamed = unnamed_locks(selected.folder, {written.lock.target for written in locks})
+    named = {str(Target.parse(target)) for target in targets}
+    named.update(written.lock.target for written in locks)
     removed = []
-    for path in unnamed:
+    for path in unnamed_locks(selected.folder, named):
         if selected.prune:
             path.unlink()
             removed.append(str(path))
-        else:
+        elif targets:
             session.reporter.warn(
                 f"{path.name} is for none of the targets; gpuinstall lock --prune removes it"
             )
@@ -258,7 +266,8 @@ def cover_command(terminal: Terminal, options: CommandOptions) -> Outcome:
                 hint="Name fewer GPUs, or a narrower --driver",
             )
         selected = _lock_options(options, project.folder, requests)
-        data, rows = _write(selected, project.session)
+        targets = [request.label for request in requests]
+        data, rows = _write(selected, targets, project.session)
     uncovered = spanned(cover.unserved)
     ranges = [
         {"target": entry["target"], "serves": spanned(lock.machines)}

@@ -26,7 +26,7 @@ from gpuinstall.lock.programs import (
     shortened,
     who_requires_torch,
 )
-from gpuinstall.lock.request import LockRequest, is_torch
+from gpuinstall.lock.request import LockRequest, common_torches, is_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
 from gpuinstall.lock.resolver import ResolverProject, resolve_project, versions_in
 from gpuinstall.lock.uv_failure import FAMILY_UNLISTED, Conflict
@@ -73,7 +73,7 @@ def resolve_programs(requests: Requests, session: Session) -> list[Resolution] |
     The first target proposes, and all must be able; else the next torch is proposed.
     """
     requests = [_with_open_torch(request) for request in requests]
-    common = _common_torches(requests)
+    common = frozenset(common_torches(requests))
     newest = _all_newest(requests, common, session)
     if newest:
         return newest
@@ -156,18 +156,12 @@ def _all_newest(requests: Requests, torches: Torches, session: Session) -> list[
 def torch_of_programs(requests: Requests, session: Session) -> Version | Conflict:
     """Return the torch that the programs want of those that all targets run, as the first proposes it."""
     requests = [_with_open_torch(request) for request in requests]
-    proposal = _propose(requests[0], _common_torches(requests), session)
+    proposal = _propose(requests[0], frozenset(common_torches(requests)), session)
     return proposal if isinstance(proposal, Conflict) else proposal.torch
 
 
 def _with_open_torch(request: LockRequest) -> LockRequest:
     return replace(request, torch=None, python=request.choice.python)
-
-
-def _common_torches(requests: Requests) -> Torches:
-    """Return the versions of torch that every target runs."""
-    torches = [{build.torch for build in request.plan.runnable} for request in requests]
-    return frozenset(set.intersection(*torches))
 
 
 def _propose(
@@ -221,14 +215,9 @@ def _torch_in(versions: Mapping[str, str], torches: Torches) -> Version:
 
 def _only_torches(torches: Torches, request: LockRequest) -> str:
     """Return the constraint on versions of the default index, which lists those too that do not run."""
-    oldest = min(torches)
-    newest = max(torches)
-    bounds = [f"torch>={oldest}", f"<={newest}"]
-    machine = request.machine
-    builds = request.catalog.builds_for(machine.os, machine.arch)
-    others = {build.torch for build in builds} - torches
-    bounds += [f"!={torch}" for torch in sorted(others) if oldest < torch < newest]
-    return ",".join(bounds)
+    others = {build.torch for build in request.catalog.builds} - torches
+    excluded = [f"!={torch}" for torch in sorted(others)]
+    return ",".join([f"torch>={min(torches)}", f"<={max(torches)}", *excluded])
 
 
 def _refused_by_machine(conflict: Conflict, request: LockRequest) -> Conflict:

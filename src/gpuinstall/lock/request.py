@@ -200,28 +200,31 @@ def agree_on_torch(
         MachineError: if a machine can have none.
         NoBuildError: if there is none.
     """
+    first = requests[0]
     if len(requests) == 1:
-        _ = requests[0].choice  # refused by its own reason
-        return list(requests)
-    newest = requests[0].request.newest_per_target
-    if newest:
-        builds = [request.choice.build for request in requests]
-        candidates = [[str(build.torch) for build in builds]]
-    else:
-        common = common_torches(requests)
-        candidates = [[str(torch)] * len(requests) for torch in common]
+        _ = first.choice  # refused by its own reason
+        return [first]
+    newest = [request.choice.build.torch for request in requests]
+    candidates = [newest]
+    if not first.request.newest_per_target:
+        candidates = [[torch] * len(requests) for torch in common_torches(requests)]
     for torches in candidates:
         for python in _pythons(requests):
             agreed = [
-                replace(request, torch=torch, python=python)
+                replace(request, torch=str(torch), python=python)
                 for request, torch in zip(requests, torches, strict=True)
             ]
             if not any(isinstance(request.outcome, Rejected) for request in agreed):
                 return agreed
-    if newest:
-        message = "no Python version has the newest torch of every target"
-        raise NoBuildError("no-common-python", message, hint="Run it again with --python 3.12")
-    raise _disagreement(requests)
+    torches_by_label = [
+        f"{request.label} torch {torch}" for request, torch in zip(requests, newest, strict=True)
+    ]
+    raise NoBuildError(
+        "targets-disagree",
+        "no torch version supports all of these targets",
+        evidence=" · ".join(torches_by_label),
+        hint='Set per-target = "newest" in [tool.gpuinstall]: each target gets its own newest torch',
+    )
 
 
 def pin_torch(
@@ -247,50 +250,24 @@ def is_torch(requirement: str) -> bool:
 
 
 def common_torches(requests: Requests) -> list[Version]:
-    """Return the torch versions that every platform has a build of, and every request allows, newest first."""
-
-    def torches(request: LockRequest) -> set[Version]:
-        demand = parse_request(request.request, request.catalog.family, request.machine)
-        return set(filter(demand.wants, {build.torch for build in request.builds}))
-
-    common = set.intersection(*map(torches, requests))
-    return sorted(common, reverse=True)
+    """Return the torch versions that run for every request, newest first; raise what refuses one of them."""
+    torches = [{build.torch for build in request.plan.runnable} for request in requests]
+    return sorted(set.intersection(*torches), reverse=True)
 
 
 def _pythons(requests: Requests) -> list[str]:
     """Return the Pythons to try for all: the one that is fixed, else those preferred, the settled one, the newest first."""
     first = requests[0]
     demand = parse_request(first.request, first.catalog.family, first.machine)
-    fixed = demand.python
-    if isinstance(fixed, str):
-        pythons = [fixed]
-    else:
-        pythons = [*first.request.preferred_pythons, first.catalog.settled_python]
-        pythons += sorted(_released(requests), key=minor, reverse=True)
+    if isinstance(demand.python, str):
+        return [demand.python]
+    released = {
+        python
+        for request in requests
+        for build in request.plan.runnable
+        for python in build.pythons
+        if not python.endswith("t")  # free-threaded
+    }
+    pythons = [*first.request.preferred_pythons, first.catalog.settled_python]
+    pythons += sorted(released, key=minor, reverse=True)
     return list(dict.fromkeys(filter(demand.suits, pythons)))
-
-
-def _released(requests: Requests) -> set[str]:
-    """Return the Pythons of all builds, without the free-threaded ones."""
-    pythons = set[str]()
-    for request in requests:
-        for build in request.builds:
-            pythons.update(build.pythons)
-    return {python for python in pythons if not python.endswith("t")}
-
-
-def _disagreement(requests: Requests) -> NoBuildError:
-    newest = {}
-    for request in requests:
-        torch = None
-        if isinstance(request.outcome, Plan):
-            torch = str(request.outcome.choice.build.torch)
-        newest[request.label] = torch
-    evidence = " · ".join(f"{label} torch {torch or 'none'}" for label, torch in newest.items())
-    return NoBuildError(
-        "targets-disagree",
-        "no torch version supports all of these targets",
-        evidence=evidence,
-        hint='Set per-target = "newest" in [tool.gpuinstall]: each target gets its own newest torch',
-        data={"newest": newest},
-    )

@@ -53,8 +53,8 @@ class Resolution:
 
     files: tuple[LockedFile, ...]
     hashes: Hashes
-    apart: Mapping[str, str] = field(default_factory=dict)
-    """Why a package could not have the version that the other targets have."""
+    apart: frozenset[str] = frozenset()
+    """The packages that could not have one version for all targets."""
 
     relaxed: Mapping[str, str] = field(default_factory=dict)
     """The requirements that it does not hold to, by package: rule 14."""

@@ -296,56 +296,42 @@ def _aligned(
     family: Collection[str],
     session: Session,
 ) -> Resolutions:
-    """Lower every package outside the family to the oldest version that a target has."""
+    """Lower every package outside the family to the oldest version that a target has, as far as that goes together."""
+    differing: set[str] = set()
     for _ in range(ALIGNMENTS):
         oldest: dict[str, str] = {}
         for resolution in resolutions:
             for name, version in resolution.versions.items():
-                other = oldest.get(name, version)
-                oldest[name] = min(version, other, key=Version)
-        shared = {name: oldest[name] for name in sorted(oldest) if name not in family}
-        if not any(_newer_packages(resolution, shared) for resolution in resolutions):
+                if name not in family:
+                    oldest[name] = min(version, oldest.get(name, version), key=Version)
+        differing = {
+            name
+            for resolution in resolutions
+            for name, version in oldest.items()
+            if resolution.versions.get(name, version) != version
+        }
+        if not differing:
             break
-        lower = partial(_lowered, versions=shared, session=session)
-        resolutions = side_by_side(lower, resolutions, TARGETS_AT_ONCE)
-    return resolutions
+        near = partial(_resolved_near, versions=oldest, session=session)
+        aligned = side_by_side(near, resolutions, TARGETS_AT_ONCE)
+        if [one.versions for one in aligned] == [one.versions for one in resolutions]:
+            break
+        resolutions = aligned
+    return [replace(one, apart=frozenset(differing & one.versions.keys())) for one in resolutions]
 
 
-def _newer_packages(resolution: Resolution, versions: Mapping[str, str]) -> list[str]:
-    """Return the packages that it has newer than ``versions``, although nothing stands against the older one."""
-    newer = []
-    for name, version in sorted(resolution.versions.items()):
-        is_newer = version != versions.get(name, version)
-        if is_newer and name not in resolution.apart:
-            newer.append(name)
-    return newer
-
-
-def _lowered(
+def _resolved_near(
     resolution: Resolution,
     versions: Mapping[str, str],
     session: Session,
 ) -> Resolution:
-    """Resolve again at ``versions`` or below; if they do not go together, with as many of them as can be kept."""
-    newer = _newer_packages(resolution, versions)
-    if not newer:
+    """Resolve again, near to ``versions``, if any of them is another."""
+    if all(versions.get(name, version) == version for name, version in resolution.versions.items()):
         return resolution
     request = resolution.request
-    apart = dict(resolution.apart)
-    bounds = {name: f"{name}<={version}" for name, version in versions.items() if name not in apart}
-    answer = resolve(request, session, bounds.values())
-    if isinstance(answer, Resolution):
-        return replace(answer, apart=apart)
-    accepted = [bound for name, bound in bounds.items() if name not in newer]
-    for name in newer:
-        bound = bounds[name]
-        answer = resolve(request, session, [*accepted, bound])
-        if isinstance(answer, Resolution):
-            resolution = answer
-            accepted.append(bound)
-        else:
-            apart[name] = answer.why
-    return replace(resolution, apart=apart)
+    pins = replace(request.pins, preferred={**request.pins.preferred, **versions})
+    answer = resolve(replace(request, pins=pins), session)
+    return resolution if isinstance(answer, Conflict) else replace(answer, request=request)
 
 
 @dataclass(frozen=True)

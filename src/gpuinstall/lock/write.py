@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gpuinstall.base.errors import LockError
@@ -25,7 +25,7 @@ from gpuinstall.lock.lock import (
 from gpuinstall.lock.making import resolve_locks
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from gpuinstall.lock.request import LockRequest
@@ -57,8 +57,6 @@ class Written:
     status: Literal["written", "unchanged"]
     changes: tuple[VersionChange, ...] = ()
     """The changes from the lock that lay there."""
-    apart: Mapping[str, str] = field(default_factory=dict)
-    """Why a package could not have the version of the others."""
     private: tuple[str, ...] = ()
     """The sources of this machine or this network alone that it takes files from."""
 
@@ -98,9 +96,9 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
         folder=options.folder,
     )
     written = []
-    for lock, resolution, changed in zip(locks, resolutions, changes, strict=True):
+    for lock, changed in zip(locks, changes, strict=True):
         one = _write(lock, options, session)
-        written.append(replace(one, changes=changed, apart=resolution.apart))
+        written.append(replace(one, changes=changed))
     return written
 
 
@@ -145,10 +143,7 @@ def _resolve(options: LockOptions, session: Session) -> list[Resolution]:
     if not options.requests[0].request.newest_per_target:
         return resolutions
     family = options.requests[0].catalog.family
-    return [
-        replace(one, apart={**dict.fromkeys(family & one.versions.keys(), _NEWEST), **one.apart})
-        for one in resolutions
-    ]
+    return [replace(one, apart=one.apart | (family & one.versions.keys())) for one in resolutions]
 
 
 def _announce(
@@ -210,16 +205,13 @@ def differences(
     family: Collection[str],
 ) -> tuple[TargetDifference, ...]:
     """Return the packages that locks hold in different versions; the backend in a version does not count."""
-    by_target = {one.lock.target: one for one in written}
+    by_target = {one.lock.target: one.lock for one in written}
     rows = []
     for name, versions in split_packages(one.lock for one in written).items():
         for target, version in versions.items():
-            one = by_target[target]
-            why = one.apart.get(name, _NEWEST)
-            if name == "torch":
-                why = _NEWEST
-            elif name in family:
-                why = f"it belongs to torch {one.lock.versions.get('torch')}"
+            why = _NEWEST
+            if name != "torch" and name in family:
+                why = f"it belongs to torch {by_target[target].versions.get('torch')}"
             rows.append(TargetDifference(name, target, version, why))
     return tuple(rows)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Container, Sequence
 from pathlib import Path
 
-from gpuinstall.base.regex import regex
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.values import dataclass
 
@@ -15,8 +15,8 @@ NOTE = "   # "
 """What stands between a command and the words about it, which a shell ignores."""
 OURS = "gpuinstall"
 _OPERATORS = frozenset(("&&", "||", "|", ";"))
-_AGAIN = regex(r"Run it again with (?P<words>--.*?)(?:: (?P<note>.*))?")
-_OPTION = regex(r"(?<!\S)--[\w-]+")
+_AGAIN = re.compile(r"Run it again with (?P<words>--.*?)(?:: (?P<note>.*))?")
+_OPTION = re.compile(r"(?<!\S)--[\w-]+")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +14,6 @@ from gpuinstall.base.advice import OURS, Advice, for_install
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import MachineError, UsageError
 from gpuinstall.base.finding import Finding, Where
-from gpuinstall.base.regex import regex
 from gpuinstall.base.uv import environment as uv_environment
 from gpuinstall.base.uv import uv
 from gpuinstall.diagnose import environment, project
@@ -66,7 +66,7 @@ DAMAGE = {"files-lost", "requirement-unmet"}
 """What explains every check that fails: the files are made again when it is repaired."""
 CHECK_S = 60
 """How long ``uv pip check`` may take."""
-_UNMET = regex(r"The package `(\S+)` requires `(.+?)`, but (?:`(\S+)` is installed|it's not)")
+_UNMET = re.compile(r"The package `(\S+)` requires `(.+?)`, but (?:`(\S+)` is installed|it's not)")
 _COMPANIONS = {"torchvision": "F47", "torchaudio": "F48"}
 
 

@@ -15,7 +15,6 @@ from packaging.version import InvalidVersion, Version
 
 from gpuinstall.base.environment_paths import environment_of, made_for, packages_folders
 from gpuinstall.base.files import parse_toml, read_document, read_json, write_atomically
-from gpuinstall.base.regex import regex
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.uv import uv_in_words
 from gpuinstall.base.values import dataclass
@@ -30,10 +29,10 @@ if TYPE_CHECKING:
 
 MARKER_SCHEMA = "gpuinstall.environment/1"
 NAME = "gpuinstall.json"
-LOCK_NAME = regex(r"pylock\.(?:[\w-]+\.)*toml")
-_WORD = regex(r"[\w .+!-]{1,100}")
-_BACKEND = regex(r"cpu|cu\d+|rocm[\d.]+|xpu")
-_TOOLKIT = regex(r"^cuda\b[^=\n]*= *'(\d+)\.(\d+)", re.MULTILINE)
+LOCK_NAME = re.compile(r"pylock\.(?:[\w-]+\.)*toml")
+_WORD = re.compile(r"[\w .+!-]{1,100}")
+_BACKEND = re.compile(r"cpu|cu\d+|rocm[\d.]+|xpu")
+_TOOLKIT = re.compile(r"^cuda\b[^=\n]*= *'(\d+)\.(\d+)", re.MULTILINE)
 
 
 NOT_COPIED = "none"

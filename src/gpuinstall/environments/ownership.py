@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.files import open_regular, read_document
-from gpuinstall.base.regex import regex
 from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import file_size, read_packages, written_files
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 
     from gpuinstall.environments.packages import InstalledPackage, RecordedFile
 
-_COMMAND = regex(r"(bin|Scripts)/[^/]+")
-_COMPILED = regex(r"(.*/)?__pycache__/[^/]+\.(pyc|nbi|nbc)")
+_COMMAND = re.compile(r"(bin|Scripts)/[^/]+")
+_COMPILED = re.compile(r"(.*/)?__pycache__/[^/]+\.(pyc|nbi|nbc)")
 """What Python and Numba compile of a module, beside it."""
 
 MADE_FILES = (
@@ -44,8 +43,8 @@ MADE_FILES = (
 )
 """The paths that venv, virtualenv and uv write when they make an environment, as a pattern."""
 
-_MADE = regex(MADE_FILES)
-_IGNORE_ALL = regex(r"(#.*\n)*\*\n?")
+_MADE = re.compile(MADE_FILES)
+_IGNORE_ALL = re.compile(r"(#.*\n)*\*\n?")
 """The ``.gitignore`` that comes with an environment; one of the user's lists something."""
 
 
@@ -140,13 +139,13 @@ def _own_files(venv: Path) -> set[str]:
     return own
 
 
-_OF_THE_ENVIRONMENT = regex(
+_OF_THE_ENVIRONMENT = re.compile(
     rf"{MADE_FILES}|gpuinstall\.json|pip\.(conf|ini)|constraints\.txt|pylock\.[^/]*toml",
     re.IGNORECASE,
 )
 """What the environment's making writes, and we."""
-_RECORD = regex(r"[^/]+\.(dist-info|egg-info|egg-link)")
-_SHIPPED_BY_MISTAKE = regex(
+_RECORD = re.compile(r"[^/]+\.(dist-info|egg-info|egg-link)")
+_SHIPPED_BY_MISTAKE = re.compile(
     r"(tests?|docs?|examples?|benchmarks|scripts|tools)/.*|[^/]+\.(md|rst|txt)|LICENSE.*"
 )
 _TOOLS = {

@@ -10,7 +10,6 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.files import DOCUMENT_BYTES, open_regular
-from gpuinstall.base.regex import regex
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
 
     from packaging.requirements import Requirement
 
-_NAME = regex(r"[a-z0-9][a-z0-9-]*")
-_VERSION = regex(r"[\w.+!]*")
-_NATIVE = regex(r"\.(?:so(?:\.[\d.]+)?|pyd|dll|dylib)\Z", re.IGNORECASE)
-_REQUIRES = regex(r"(?m)^Requires-Dist: *(.+)$")
-_OUTSIDE = regex(r"/|(.*/)?\.\.(/|$)")
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+_VERSION = re.compile(r"[\w.+!]*")
+_NATIVE = re.compile(r"\.(?:so(?:\.[\d.]+)?|pyd|dll|dylib)\Z", re.IGNORECASE)
+_REQUIRES = re.compile(r"(?m)^Requires-Dist: *(.+)$")
+_OUTSIDE = re.compile(r"/|(.*/)?\.\.(/|$)")
 
 
 class RecordedFile(NamedTuple):

@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.backend import known_backend
-from gpuinstall.base.regex import regex
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import some
 from gpuinstall.catalog import authored
@@ -14,8 +13,8 @@ from gpuinstall.catalog import authored
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-_PACKAGE = regex(r"(?:\S+::)?([\w.-]+)\s*(.*)")
-_VERSION = regex(r"(==?)?\s*(\d[\w.]*?)(?:\.\*)?(?:(?:=|\s+)(\S+))?")
+_PACKAGE = re.compile(r"(?:\S+::)?([\w.-]+)\s*(.*)")
+_VERSION = re.compile(r"(==?)?\s*(\d[\w.]*?)(?:\.\*)?(?:(?:=|\s+)(\S+))?")
 
 
 class CondaRequest(NamedTuple):

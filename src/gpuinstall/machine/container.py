@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
-from gpuinstall.base.regex import regex
 from gpuinstall.base.values import dataclass
 from gpuinstall.machine.source import Source
 
@@ -21,10 +21,10 @@ JOBS = (
 HOST_FILES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
 
 _ENGINES = (
-    ("kubernetes", regex(r"kubepods|/kubelet/pods/|kubernetes\.io")),
-    ("podman", regex(r"libpod|/containers/storage/|crio-")),
-    ("docker", regex(r"/docker/|docker-[0-9a-f]{12}|buildkit|/moby/|/containerd/")),
-    ("lxc", regex(r"/lxc/|lxc\.payload| - fuse\.lxcfs ")),
+    ("kubernetes", re.compile(r"kubepods|/kubelet/pods/|kubernetes\.io")),
+    ("podman", re.compile(r"libpod|/containers/storage/|crio-")),
+    ("docker", re.compile(r"/docker/|docker-[0-9a-f]{12}|buildkit|/moby/|/containerd/")),
+    ("lxc", re.compile(r"/lxc/|lxc\.payload| - fuse\.lxcfs ")),
 )
 _BY_MANAGER = {
     "docker": "docker",

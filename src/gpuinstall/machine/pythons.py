@@ -11,15 +11,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gpuinstall.base.process import is_trusted
-from gpuinstall.base.regex import regex
 from gpuinstall.machine.source import Source, home_folder, json_or_none
 
 _FINAL = r"([0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
 """A released version, ``3.11`` or ``3.11.7``: no alpha and no release candidate."""
 
-_NAMED = regex(rf"^python{_FINAL}(?:\.exe)?$")
-_MANAGED = regex(rf"^cpython-{_FINAL}-")
-_FOLDER = regex(rf"^{_FINAL}$")
+_NAMED = re.compile(rf"^python{_FINAL}(?:\.exe)?$")
+_MANAGED = re.compile(rf"^cpython-{_FINAL}-")
+_FOLDER = re.compile(rf"^{_FINAL}$")
 
 
 def read_pythons(source: Source) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside, read_document
-from gpuinstall.base.regex import regex
 from gpuinstall.base.requirement import canonical, parse_requirement
 from gpuinstall.sources.provenance import SourceSetting, is_known, source_setting
 
@@ -28,14 +27,14 @@ _FLAGS = frozenset(
     {"--no-index", "--require-hashes", "--pre", "--prefer-binary", "--no-build-isolation"}
 )
 """The options that take no value."""
-_PIP_PART = regex(r"(['\"]?)pip\1\s*:")
-_OTHER_YAML = regex(r"[{\[&*]|[\w-]+['\"]?\s*:(\s|$)")
-_LINE = regex(
+_PIP_PART = re.compile(r"(['\"]?)pip\1\s*:")
+_OTHER_YAML = re.compile(r"[{\[&*]|[\w-]+['\"]?\s*:(\s|$)")
+_LINE = re.compile(
     r"""(?s)\A((?:-e|--editable)[\s=]+(?:(["'])([^"']+)\2(?!\S))?)?(.*?)((?:(?<!\S)--?[A-Za-z].*)?)\Z"""
 )
 """A requirement, or a folder of one that may be quoted, and pip's options."""
-_INCLUSION = regex(r"(?:-r|--requirement|(?P<limits>-c|--constraint))[\s=]*(?P<file>.+)")
-_COMMENT = regex(r"(?:^|\s)#.*")
+_INCLUSION = re.compile(r"(?:-r|--requirement|(?P<limits>-c|--constraint))[\s=]*(?P<file>.+)")
+_COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
 class RequirementsFile(NamedTuple):

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Finding, Where
-from gpuinstall.base.regex import regex
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.table import (
     FixTable,
@@ -26,22 +25,22 @@ ANYWHERE = "any"
 LINUX = "linux"
 
 _NOTE = "   #"
-_OF_THE_HOST = regex(
+_OF_THE_HOST = re.compile(
     r"""
     sudo\ (reboot|poweroff|modprobe|rmmod|dmesg|nvidia-|systemctl|update-)
     | [^:]*&&\ sudo\ reboot  # no prose, which has a colon before its command
     """,
     re.VERBOSE,
 )
-_OF_LINUX = regex(
+_OF_LINUX = re.compile(
     r"""
     sudo\ | env\ -u\ | ls\ -l\ / | cat\ / | export\ LD_LIBRARY
     | (?!.*Windows).*(\|\ grep|ldconfig|/etc/ld\.so|~/\.)  # in prose too, unless it speaks of Windows
     """,
     re.VERBOSE,
 )
-_UNSET = regex(r"unset ([A-Z_ ]+)\b")
-_EXPORT = regex(r"\bexport ([A-Z_]+)=(\S+)")
+_UNSET = re.compile(r"unset ([A-Z_ ]+)\b")
+_EXPORT = re.compile(r"\bexport ([A-Z_]+)=(\S+)")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from bisect import bisect_right
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.base.regex import regex
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ LONG_LINE = 1000
 _PARTS = 2
 """A text with at most so many parts between quoted breaks was hardly pasted as one string."""
 
-_ESCAPES = regex(
+_ESCAPES = re.compile(
     r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f]"
     r"|(?:\\u001b|\\x1b|\\033)?\[\d{1,3}(?:;\d{1,3})*m"
 )
@@ -46,18 +45,18 @@ _FRAMES = (
     r"\d\d[OE][+ ] ?(?=\S)",  # GitLab
     r"#\d+ \d+\.\d+",  # BuildKit
 )
-_AROUND = regex(rf"^(?:\s*(?:{'|'.join(_FRAMES)}))+\s*|\s+[|│┃]$")
+_AROUND = re.compile(rf"^(?:\s*(?:{'|'.join(_FRAMES)}))+\s*|\s+[|│┃]$")
 _TYPOGRAPHY = str.maketrans("‘’“”：，（）", "''\"\":,()", "\u200b\ufeff")
 # JSON's way to write other letters; halves of a pair are no letter.
-_CODE_POINT = regex(r"\\u(?![dD][89a-fA-F])([0-9a-fA-F]{4})")
-_QUOTED_BREAK = regex(r"(?<!\\)\\n")
-_WINDOWS_PATH = regex(r"\b[A-Za-z]:\\(?!\\)")
+_CODE_POINT = re.compile(r"\\u(?![dD][89a-fA-F])([0-9a-fA-F]{4})")
+_QUOTED_BREAK = re.compile(r"(?<!\\)\\n")
+_WINDOWS_PATH = re.compile(r"\b[A-Za-z]:\\(?!\\)")
 
 # Of a pattern: a class, an escape or a character, with what repeats it; and what a fixed text is not part of.
-_PIECE = regex(r"(\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|[^\\\[])([*+]?)")
-_CLASS = regex(r"(?<!\\)\[\^?\]?(?:\\.|[^\]\\])*\]")
-_GROUP = regex(r"(?<!\\)\((?:\\.|[^()\\])*\)")
-_VARYING = regex(r"\\?.(?:[?*]|\{[^}]*\})|\\\w|[\0 .^$…+?|]")
+_PIECE = re.compile(r"(\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|[^\\\[])([*+]?)")
+_CLASS = re.compile(r"(?<!\\)\[\^?\]?(?:\\.|[^\]\\])*\]")
+_GROUP = re.compile(r"(?<!\\)\((?:\\.|[^()\\])*\)")
+_VARYING = re.compile(r"\\?.(?:[?*]|\{[^}]*\})|\\\w|[\0 .^$…+?|]")
 # Nothing repeats without end, so that no text can keep a pattern busy.
 _REPEATS = {"*": "{0,100}", "+": "{1,100}"}
 _BREAKS = {"": r"\s+", "+": r"\s+", "*": r"\s*"}

@@ -29,6 +29,7 @@ from tests.lab.source import room_graph
 from gpuinstall import Machine, Request, __version__, choose, load_catalog
 from gpuinstall.base.uv import uv
 from gpuinstall.catalog.authored import TABLES
+from gpuinstall.catalog.failures.problems import FixContext, fix, own_keys
 from gpuinstall.catalog.failures.table import load_failures, load_lookalikes
 from gpuinstall.cli.main import COMMANDS, entrance
 from gpuinstall.sources.provenance import SETTING_RULES
@@ -79,8 +80,8 @@ KNOWN_FAILURES = """\
 # Known failures
 
 `gpuinstall explain` recognises these failures in a text, `gpuinstall doctor` and `gpuinstall verify` on a machine. Each
-stands here with what a program prints, its cause, and one fix; `gpuinstall explain F01` prints the fixes for your own
-system, with the words in braces filled in. Made from `src/gpuinstall/catalog/failures/data`.
+stands here with what a program prints, its cause, and the fix on Ubuntu, of a fault of Windows there;
+`gpuinstall explain F01` prints the one for your own system. Made from `src/gpuinstall/catalog/failures/data`.
 """
 
 
@@ -223,12 +224,9 @@ def _by_group(write: Callable[[Failure], str]) -> str:
 
 
 def _entry(failure: Failure, heading: str) -> str:
-    """Return an entry with its first message and its most common fix."""
-    fixes = failure.fix.commands
-    platform = next((name for name in ("any", "linux") if name in fixes), next(iter(fixes), ""))
-    commands = "".join(f"- `{command}`\n" for command in fixes.get(platform, ()))
-    if not commands:
-        commands = f"- as for {' and '.join(failure.fix.like)}\n"
+    """Return an entry with its first message and its fix: on Ubuntu, of a fault of Windows there."""
+    keys = ("windows",) if failure.title.startswith("Windows") else own_keys("linux", "Ubuntu")
+    commands = "".join(f"- `{command}`\n" for command in fix(failure.id, FixContext(keys)))
     message = f"```text\n{failure.messages[0]}\n```"
     return f"{heading} {failure.id} {failure.title}\n\n{message}\n\n{failure.cause}\n\n{commands}"
 

@@ -48,7 +48,9 @@ class FixContext:
     """Where a fix will be applied."""
 
     keys: tuple[str, ...] = ()
-    """The keys of the fixes that fit, the closest first."""
+    """The keys of the place, the closest first."""
+    subjects: tuple[str, ...] = ()
+    """What it is about, the closest first: the commands of such a key stand alone."""
     placeholders: tuple[tuple[str, str], ...] = ()
     """The values of what stands in braces in a fix."""
 
@@ -67,8 +69,8 @@ class FixContext:
         return context.knowing(version=version, running=version.branch)
 
     def near(self, *keys: str) -> FixContext:
-        """Return it with further keys, whose fixes are preferred."""
-        return replace(self, keys=(*keys, *self.keys))
+        """Return it with what it is about, whose fixes are preferred to those of the place."""
+        return replace(self, subjects=(*keys, *self.subjects))
 
     def knowing(self, **placeholders: object) -> FixContext:
         """Return it with the values of further placeholders."""
@@ -241,12 +243,16 @@ def _commands(
 ) -> tuple[str, ...]:
     """Return the first of these that there is, then the commands that hold anywhere.
 
-    1. Those of the closest key; for an old GPU its ``-legacy`` form goes first.
-    2. Those of what the failure is ``like``.
-    3. Nothing, if some hold anywhere.
-    4. Those of Linux, for which most are written; ``lines_for`` adapts them.
+    1. Those of what it is about, and nothing else.
+    2. Those of the closest key of the place; for an old GPU its ``-legacy`` form goes first.
+    3. Those of what the failure is ``like``.
+    4. Nothing, if some hold anywhere.
+    5. Those of Linux, for which most are written; ``lines_for`` adapts them.
     """
     table, is_of_legacy_gpus = _table(what)
+    for subject in context.subjects:
+        if subject in table.commands:
+            return table.commands[subject]
     legacy = legacy or is_of_legacy_gpus
     suffixes = ("-legacy", "") if legacy else ("",)
     keys = [f"{key}{suffix}" for key in context.keys for suffix in suffixes]

@@ -66,7 +66,7 @@ def old_libstdc(path, asks):
     ("text", "cause", "command", "never"),
     [
         # whose GPU it is decides before what torch says of CUDA
-        (f"Windows 11, RX 7800XT\n{NO_CUDA}", "F99", "build for the AMD card", "CUDA build"),
+        (f"Windows 11, RX 7800XT\n{NO_CUDA}", "F99", "AMD's own for this card", "CUDA build"),
         (f"{NO_CUDA}\nAMD Radeon RX 6700 XT, Ubuntu", "F99", "ROCm build", "CUDA build"),
         (f"gfx1151\n{NO_CUDA}", "F99", "ROCm build", "CUDA build"),
         (f"Intel Arc A770, Windows\n{NO_CUDA}", "F116", "device 'xpu'", "CUDA build"),
@@ -123,9 +123,113 @@ def test_the_cause_and_its_fix_are_those_of_the_place(text, cause, command, neve
     assert never not in fix
 
 
+DXG = "[    1.519442] misc dxg: dxgk: dxgkio_query_adapter_info: Ioctl failed: -22"
+ONE_PROVIDER = "['AzureExecutionProvider', 'CPUExecutionProvider']"
+COMMON_OPS = "ImportError: [sgl_kernel] CRITICAL: Could not load any common_ops library!"
+FROM_CHECKOUT = """\
+  File "/home/me/vllm/vllm/_custom_ops.py", line 9, in <module>
+ModuleNotFoundError: No module named 'vllm._C'"""
+TF_PTX = "'cuModuleLoadData(&module, data)' failed with 'CUDA_ERROR_INVALID_PTX'"
+FIRST_INDEX = """\
+Because there is no version of torch==2.7.1+cu128 and you require torch==2.7.1+cu128, we can conclude that your
+requirements are unsatisfiable.
+hint: `torch` was found on https://index.example/simple, but not at the requested version (torch==2.7.1+cu128).
+A compatible version may be available on a subsequent index"""
+ONLY_ARM_MAC = (
+    "error: Distribution `torch==2.7.0 @ registry+https://index.example/simple` can't be installed\n"
+    "hint: You're on macOS (`macosx_15_0_x86_64`), but `torch` (v2.7.0) only has wheels for the following platforms: "
+    "`manylinux_2_28_aarch64`, `manylinux_2_28_x86_64`, `macosx_11_0_arm64`, `win_amd64`"
+)
+THOR = "NVIDIA Thor with CUDA capability sm_110 is not compatible with the current PyTorch installation."
+NO_NVRTC = "CuPy failed to load libnvrtc.so.12: cannot open shared object file"
+ENDS_WITH_INTEL_MACS = (
+    "ERROR: Could not find a version that satisfies the requirement torch==2.6.0 "
+    "(from versions: 2.2.0, 2.2.1, 2.2.2)"
+)
+JAX_PLUGIN = "JAX plugin jax_cuda12_plugin version 0.9.2 is installed, but it is not compatible with the installed jaxlib"
+NO_ML = "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot open shared object file"
+PTXAS = "ptxas C:\\Temp\\tmpafhfmeeh.ptx, line 5; fatal   : Unsupported .version 8.6; current version is '8.5'"
+PTXAS_120 = "ptxas fatal   : Value 'sm_120' is not defined for option 'gpu-name'"
+KFD = "Unable to open /dev/kfd read-write: Permission denied"
+
+
+def no_dll(name):
+    return f'OSError: [WinError 126] Error loading "C:\\v\\Lib\\site-packages\\torch\\lib\\{name}" or one of its dependencies.'
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "command", "never"),
+    [
+        # WSL's bridge to Windows' driver
+        (f"{DXG}\ntorch.cuda.is_available() hangs", "F23", "wsl.exe --update", "apt-get"),
+        (f"Radeon RX 7600, WSL2\n{DXG}\nrocminfo: no GPU", "F23", "HSA_ENABLE_DXG_DETECTION", "nvidia.com"),
+        # Apple: what torch.compile writes, and what this macOS lacks
+        ("runtime_utils.py in compile_mps_shader\ntorch._inductor.exc.InductorError", "F120", "TORCHDYNAMO_DISABLE=1", "Float64"),
+        ("RuntimeError: The MPS backend is supported on MacOS 13.0+", "F120", "'torch<2.9'", "Float64"),
+        ("macOS 12.2\n>>> torch.backends.mps.is_available()\nFalse", "F120", "macOS 14", "Float64"),
+        # ONNX Runtime's two packages share a folder
+        (f"onnxruntime 1.23.2\nonnxruntime-gpu 1.23.2\n{ONE_PROVIDER}", "F84", "onnxruntime onnxruntime-gpu &&", "llama"),
+        ("AttributeError: module 'onnxruntime' has no attribute 'InferenceSession'", "F84", "onnxruntime-gpu", "llama"),
+        # a kernel package without this card's code, of another torch, and of another CUDA
+        (f"{COMMON_OPS}\nExpected variant: SM121", "F134", "--upgrade torch sgl_kernel", "built for"),
+        (f"{COMMON_OPS}\nundefined symbol: _ZN3c1013MessageLoggerC1EPKciib", "F56", "install torch sgl_kernel", "capability"),
+        (f"{COMMON_OPS}\nlibnvrtc.so.12: cannot open shared object file\ntorch 2.9.1+cu130", "F56", "sgl_kernel", "find"),
+        # a checkout whose compiled part was never built
+        (FROM_CHECKOUT, "F56", "another folder than the checkout", "plan --live"),
+        ("git clone https://x/vllm && cd vllm\nNo module named 'vllm._C'", "F56", "below site-packages", "plan --live"),
+        # oneDNN on Intel's cards
+        ("torch 2.13.0+xpu\nRuntimeError: could not create a primitive", "F115", "compute-runtime", "usermod"),
+        # TensorFlow without code for the card
+        (f"tensorflow 2.20, RTX 5080\n{TF_PTX}", "F134", "tensorflow[and-cuda]", "gpuinstall install"),
+        # the first index that has a name decides
+        (FIRST_INDEX, "F161", "explicit = true", "cuNNN"),
+        # Jetson Thor
+        (THOR, "F38", "cu130", "cu128"),
+        (f"Jetson AGX Thor, torch 2.5.0\n{NO_CUDA}", "F33", "cu130", "JetPack 6"),
+        # NumPy in both directions
+        ("numpy.dtype size changed. Expected 96 from C header, got 88 from PyObject", "F66", "'numpy<2'", "not 'numpy<2'"),
+        ("ImportError: Numba needs NumPy 2.1 or less. Got NumPy 2.2.", "F66", "'numpy==2.1.*'", "numpy<2'"),
+        ("ImportError: numpy._core.multiarray failed to import", "F138", "--upgrade numpy", "'numpy==2"),
+        # CuPy beside CUDA 13, Julia's own libraries
+        (f"torch 2.10.0+cu130\n{NO_NVRTC}", "F102", "cupy-cuda13x[ctk]", "cuda12x[ctk]"),
+        ("julia> using cuDNN\nCUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH", "F51", "Pkg.update()", "uv pip"),
+        # ROCm in a container
+        (f"docker run --group-add video rocm/pytorch\n{KFD}", "F106", "stat -c %g /dev/kfd", "--group-add render"),
+        # Intel Macs
+        (ONLY_ARM_MAC, "F41", "torch==2.2.2", "aarch64"),
+        (ENDS_WITH_INTEL_MACS, "F41", "torch==2.2.2", "3.12 "),
+        # which DLL
+        (no_dll("c10_cuda.dll"), "F64", "nvcuda.dll", "193"),
+        (no_dll("fbgemm.dll"), "F64", "open fbgemm.dll in", "nvcuda.dll"),
+        # JAX's plugins
+        (JAX_PLUGIN, "F74", "jax[cuda12]", "<the"),
+        # an engine that does not see the host's driver
+        (f"NixOS 24.05\n{NO_ML}", "F25", "hardware.nvidia-container-toolkit.enable", "apt-get"),
+        (f"snap install docker\n{NO_ML}", "F25", "snap remove docker", "toolkit.enable"),
+        (f"Docker Desktop, Ubuntu 24.04\n{NO_ML}", "F25", "docker context use default", "snap"),
+        # an assembler that is older than what it is given
+        (f"triton\n{PTXAS}", "F30", "triton-windows", "export"),
+        (f"jax: {PTXAS_120}", "F30", "nvidia-cuda-nvcc-cu12", "gpuinstall"),
+        # the toolkit of the torch in the text
+        ("torch 2.9.0+cu128\nOSError: CUDA_HOME environment variable is not set.", "F57", "cuda-toolkit-12-8", "X-Y"),
+        # what the driver 570 still runs, by the system
+        ("RTX 5090, Windows 11\nThe NVIDIA driver on your system is too old (found version 12080).", "F39", "2.11.*", "2.13"),
+    ],
+)  # fmt: skip
+def test_later_kinds_have_their_cause_and_fix(text, cause, command, never):
+    first = classify(text, here=UBUNTU)[0]
+    fix = "\n".join(first.fix)
+    assert first.id == cause
+    assert command in fix
+    assert never not in fix
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        f"{DXG}\nIt does no harm: torch.cuda.is_available() returns True",
+        "AMD Ryzen, CPU\nRuntimeError: could not create a primitive",
+        f"onnxruntime 1.23.2\n{ONE_PROVIDER}",
         OTHERS_MODULE,
         "numba 0.60.0 requires numpy<2.1,>=1.22, but you have numpy 2.2.1 which is incompatible.",
         # another program's module, missing below a frame of its own

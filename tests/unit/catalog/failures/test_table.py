@@ -62,6 +62,28 @@ def test_each_fix_names_its_environment(known):
     assert wrong == set()
 
 
+ALTERNATIVE = re.compile(r"(Or|Else|Otherwise|Still|Then|Neither|Not|Never)\b")
+
+
+def test_no_fix_begins_with_its_alternative():
+    contexts = [FixContext((name,)) for name in ("windows", "macos", "linux")]
+    contexts += [FixContext(("docker", "container", "linux")), FixContext(("wsl", "linux"))]
+    first_lines = {
+        (identity, context.keys): next(iter(fix(identity, context)), "")
+        for identity, context in product(load_failures(), contexts)
+    }
+    wrong = {
+        place: line for place, line in first_lines.items() if not line or ALTERNATIVE.match(line)
+    }
+    assert wrong == {}
+
+
+def test_the_table_stays_small():
+    failures = load_failures().values()
+    assert len(failures) < 110
+    assert sum(len(failure.signs) for failure in failures) < 800
+
+
 MANAGERS = {
     "apt": r"(?<!: )(?<!e )\bapt(-get)? ",
     "dnf": r"(?<!: )(?<!r )\bdnf ",

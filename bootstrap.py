@@ -178,7 +178,9 @@ def environment() -> Dict[str, str]:
     env.setdefault("UV_FIND_LINKS", ",".join(env.get("PIP_FIND_LINKS", "").split()))
     for name in NOT_FOR_CHILDREN.split():
         env.pop(name, None)
-    folders = [folder for folder in map(Path, os.get_exec_path()) if folder.is_absolute()]
+    # One that this user may not look into, as of a root before ``su``, has nothing to run.
+    names = [name for name in os.get_exec_path() if os.access(name, os.X_OK)]
+    folders = [folder for folder in map(Path, names) if folder.is_absolute()]
     closed = [str(path) for path in folders if not changeable_by_others(path / "uv", path)]
     env.update(PATH=os.pathsep.join(closed), PIP_NO_INPUT="1", PIP_REQUIRE_VIRTUALENV="0")
     return env

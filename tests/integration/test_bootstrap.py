@@ -196,7 +196,8 @@ def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(person, clon
         done = person.run(
             interpreter("3.12"),
             clone / "bootstrap.py",
-            settings={**UNREACHABLE, "PATH": f"{tmp_path}:/usr/bin:/bin"},
+            # A folder on PATH that cannot be looked into, here below a file, is passed over too.
+            settings={**UNREACHABLE, "PATH": f"{uv}/bin:{tmp_path}:/usr/bin:/bin"},
         )
 
         assert passed in done.stderr

@@ -198,10 +198,14 @@ def best(
     request: Request,
     catalog: Catalog,
 ) -> Fit | None:
-    """Return the lock that runs with the build that a plan would choose among theirs; None if none runs."""
-    fits = [verdict for verdict in verdicts if isinstance(verdict, Fit)]
-    if not fits:
+    """Return the lock that runs with the build that a plan would choose among theirs; None if none runs.
+
+    One of an older request of the folder counts only where no newer one serves the GPUs.
+    """
+    all_fits = [verdict for verdict in verdicts if isinstance(verdict, Fit)]
+    if not all_fits:
         return None
+    fits = _of_newest_request(all_fits)
     builds = catalog.only(*(fit.choice.build for fit in fits))
     plan = choose(
         machine,
@@ -213,6 +217,14 @@ def best(
             if fit.choice.build == plan.choice.build:
                 return fit
     return fits[0]
+
+
+def _of_newest_request(fits: list[Fit]) -> list[Fit]:
+    """Return the locks made for the folder's last request; all if these leave GPUs idle that another serves."""
+    revision = max(fit.lock.record.request_revision for fit in fits)
+    newest = [fit for fit in fits if fit.lock.record.request_revision == revision]
+    backends = {fit.choice.build.backend for fit in newest}
+    return fits if backends == {CPU} else newest
 
 
 def locked_build(

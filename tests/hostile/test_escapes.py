@@ -1,15 +1,182 @@
 """What stands on a person's screen, whatever a text from outside holds."""
 
+from __future__ import annotations
+
+import json
+import os
 import sys
-from itertools import cycle
+import unicodedata
+from collections.abc import Callable, Mapping
+from itertools import cycle, pairwise
+from typing import Any, NamedTuple
 
 import pytest
 
 from gpuinstall.base.text import visible
-from tests.hostile.escapes import PAYLOADS, SOURCES, seen
-from tests.hostile.repository import Repository
-from tests.lab.driver import NO_GPU
+from tests.frozen import GPUINSTALL
+from tests.hostile.repository import LOCK, Repository
+from tests.lab.bounded import fault_of, run
+from tests.lab.driver import NO_GPU, FakeDriver, FakeGpu, environment
+from tests.lab.screen import opened, shown
 from tests.lab.workshop import Workshop
+from tests.unit.install.environments import lock_text
+
+COLUMNS, LINES = 150, 120
+MACHINE = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64"}
+FIRST, FORGED = "the line above all", "FORGED"
+PAYLOADS = {
+    "erases its line": f"\x1b[2K\r{FORGED}",
+    "erases the line above": f"\x1b[1A\x1b[2K\r{FORGED}",
+    "clears the screen": f"\x1b[2J\x1b[H{FORGED}",
+    "resets": f"\x1bc{FORGED}",
+    "colours": f"\x1b[31m{FORGED}\x1b[0m",
+    "names the window": f"\x1b]0;{FORGED}\x07",
+    "goes back": f"{chr(8) * 160}{FORGED}",
+    "returns": f"\r{FORGED}",
+    "begins a line": f"\n{FORGED}",
+    "begins a line as Unicode does": f"\u2028{FORGED}\x85{FORGED}\x0b{FORGED}\x0c{FORGED}",
+    "is of the upper half": f"\x9b2K\x9b1G{FORGED}",
+    "is turned around": f"\u202e{FORGED}\u2066\u200f",
+    "is a lone surrogate": f"\ud800\udc9b{FORGED}",
+}
+
+
+class Source(NamedTuple):
+    """Where a text comes from: what writes it, the command that shows it, and the variables that it is run with."""
+
+    write: Callable[[Repository, str], object]
+    command: str
+    variables: Callable[[str], Mapping[str, str]] = lambda _text: {}
+
+
+def toml(text):
+    """Write a text as TOML takes it; a lone surrogate, which it cannot hold, by a mark in its place."""
+    return json.dumps(
+        "".join("\ufeff" if unicodedata.category(mark) == "Cs" else mark for mark in text)
+    )
+
+
+def put(path, form):
+    """Write a text into a file as it is."""
+    return lambda repository, text: (repository.folder / path).write_bytes(
+        form.format(text=text).encode("utf-8", "surrogatepass")
+    )
+
+
+def in_record(**error):
+    def write(repository, text):
+        errors = [{key: value.format(text=text) for key, value in error.items()}]
+        document = {"exit_code": 8, "errors": errors}
+        record = {"node": "n1", "command": "sync", "machine": None, "document": document}
+        repository.write("n1.sync.json", json.dumps(record))
+
+    return write
+
+
+def in_machine(key):
+    def write(repository, text):
+        gpu: dict[str, Any] = {
+            "index": 0,
+            "name": "A100",
+            "compute_capability": "8.0",
+            "memory_mib": 81920,
+        }
+        machine: dict[str, Any] = {**MACHINE, "glibc": "2.36", "gpus": [gpu]}
+        (gpu if key in gpu else machine)[key] = f"A {text}"
+        machine["driver"] = {"version": "580.95.05", "cuda": "13.0"}
+        repository.write("machine.json", json.dumps(machine))
+
+    return write
+
+
+def notebook(repository, text):
+    told = f"CUDA error: no kernel image is available for execution {text}"
+    output = {"output_type": "error", "traceback": [told]}
+    cell = {"cell_type": "code", "execution_count": 1, "source": text, "outputs": [output]}
+    repository.write("train.ipynb", json.dumps({"cells": [cell]}))
+
+
+SOURCES = {
+    "an index of pyproject.toml": Source(
+        lambda repository, text: repository.write(
+            "pyproject.toml", f"[tool.uv]\nindex-url = {toml(f'https://x.example/{text}')}"
+        ),
+        "lock --offline",
+    ),
+    "a requirement": Source(
+        put("requirements.txt", "torch == {text}\n"), "plan -r requirements.txt"
+    ),
+    "a lock's package": Source(
+        lambda repository, text: repository.write(
+            LOCK, lock_text().replace('name = "torch"', f"name = {toml(f'torch {text}')}")
+        ),
+        "sync --offline",
+    ),
+    "a lock's address": Source(
+        lambda repository, text: repository.lock(f"url = {toml(f'https://x.example/{text}')}"),
+        "export requirements",
+    ),
+    "a record's message": Source(in_record(message="{text}"), "report ."),
+    "a machine's GPU": Source(in_machine("name"), "plan --machine machine.json"),
+    "a device": Source(
+        lambda _repository, _text: None,
+        "probe",
+        lambda text: {"GPU_NAME": text},
+    ),
+    "a log": Source(
+        put("log.txt", "CUDA error: no kernel image is available for execution {text}\n"),
+        "explain log.txt",
+    ),
+    "a notebook": Source(notebook, "explain train.ipynb"),
+    "a script's metadata": Source(
+        lambda repository, text: repository.write(
+            "train.py", f"# /// script\n# dependencies = [{toml(f'torch {text}')}]\n# ///\n"
+        ),
+        "run train.py",
+    ),
+    "a conda file": Source(
+        lambda repository, text: repository.write(
+            "environment.yml", f"dependencies:\n  - pip:\n    - {json.dumps(f'torch {text}')}\n"
+        ),
+        "plan",
+    ),
+}
+
+
+def seen(source, text, repository, variables, library):
+    """Run the command of a source in a terminal; say what is not as it should be."""
+    source.write(repository, text)
+    env = {**variables, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
+    if name := source.variables(text).get("GPU_NAME"):
+        driver = FakeDriver((FakeGpu(name.encode("utf-8", "replace").decode()[:90], cc="8.0"),))
+        env |= environment(driver, library, repository.home)
+    ended, raw = in_a_terminal((*GPUINSTALL, *source.command.split()), env, repository.folder)
+    found = ", ".join(faults(shown(raw, COLUMNS, LINES)))
+    return fault_of(ended, {0, 2, 3, 4, 5, 6, 7, 8}, found)
+
+
+def in_a_terminal(words, env, cwd):
+    """Run a program whose output is a terminal; return how it ended, and what it wrote there."""
+    with opened(COLUMNS, LINES) as (terminal, raw):
+        os.write(terminal, f"{FIRST}\r\n".encode())
+        ended = run(words, env, cwd, terminal=terminal)
+        os.close(terminal)
+    return ended, bytes(raw)
+
+
+def faults(screen):
+    """What somebody sees who was deceived."""
+    rows = [row.rstrip() for row in screen.display]
+    marks = "".join(mark.data for at in range(LINES) for mark in screen.buffer[at].values())
+    found = {
+        "the first line is gone": rows[0] != FIRST,
+        "a line is forged": any(
+            row.startswith(FORGED) and len(above) < COLUMNS for above, row in pairwise(rows)
+        ),
+        "a mark is raw": any(unicodedata.category(mark)[:1] == "C" for mark in marks),
+    }
+    return [fault for fault, is_there in found.items() if is_there]
+
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="terminals as Linux has them")
 
@@ -36,8 +203,8 @@ def test_a_text_from_outside_forges_and_erases_no_line(source, payload, tmp_path
     person = {"HOME": str(repository.home), "UV_OFFLINE": "1"}
     workshop = Workshop(repository.folder, repository.home / "caches", person)
 
-    case = seen(SOURCES[source], PAYLOADS[payload], repository, workshop.environment, libraries)
-    assert case.fault == ""
+    text, variables = PAYLOADS[payload], workshop.environment
+    assert seen(SOURCES[source], text, repository, variables, libraries) == ""
 
 
 @pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)

@@ -1,12 +1,92 @@
 """Lines that are printed for a shell: whatever a name holds, it is one word of them."""
 
+from __future__ import annotations
+
+import json
 import os
+import shutil
 import subprocess
 
 import pytest
 
-from gpuinstall.base.shell import quoted
-from tests.hostile.shells import HERE, NAMES, SHELLS, printed, tried
+from gpuinstall.base.shell import Shell, activation, assignments, joined, on_path, quoted
+from tests.lab.bounded import run
+
+CANARY = "executed"
+SHELLS: dict[str, Shell] = {"sh": "sh", "dash": "sh", "bash": "bash", "zsh": "zsh", "fish": "fish"}
+HERE = tuple(name for name in SHELLS if shutil.which(name))
+NAMES = (
+    "plain",
+    "two words",
+    "it's",
+    f"$(touch {CANARY})",
+    f"`touch {CANARY}`",
+    f";touch {CANARY};#",
+    f"'; touch {CANARY}; '",
+    f'"; touch {CANARY}; "',
+    f"\\'; touch {CANARY}; #",
+    f"\\'A' ; touch {CANARY} ; 'C\\'",
+    f"\n touch {CANARY}\n",
+    f"a\r\ntouch {CANARY}",
+    f"\x1b[2K$(touch {CANARY})\\",
+    f"\x1b'; touch {CANARY}; '",
+    f"a' & touch {CANARY} & '",
+    f"(touch {CANARY})",
+    f"| touch {CANARY}",
+    f"> {CANARY}",
+    "*",
+    "~root",
+    "!!",
+    "!-1",
+    "=ls",
+    "-rf",
+    "{a,b}",
+    "%s%n",
+    "‘; touch executed; ’",
+    "\u202etouch",
+    "\udc80\udcff",
+    "$HOME",
+    "#",
+)
+"""Of files, folders and packages."""
+
+
+def printed(name, shell):
+    """Each text with its lines; ``shell`` is None where it is written for no shell in particular."""
+    place = name.replace("/", "-")
+    yield "a word", f"echo {quoted(name, shell)}"
+    yield "a command line", joined(("echo", "--venv", name, name), shell)
+    if shell:
+        yield "a line that activates", activation(f"./{place}", shell, windows=False)
+        yield "a line for PATH", on_path(f"/nowhere/{place}", shell)
+        yield "variables", assignments({"UV_X": name}, shell)
+
+
+def tried(line, program, folder, env, run=run):
+    """Run a line in a shell, in a folder of its own; say what is not as it should be."""
+    folder.mkdir(parents=True)
+    for name in ("gpuinstall", "rm", "uv"):
+        stub = folder / "bin" / name
+        stub.parent.mkdir(exist_ok=True)
+        stub.write_text("#!/bin/sh\n", encoding="utf-8")
+        stub.chmod(0o755)
+    path = {
+        "PATH": f"{folder / 'bin'}:{env['PATH']}",
+        "HOME": str(folder),
+        "XDG_CONFIG_HOME": str(folder),
+    }
+    ended = run([program, "-c", line], {**env, **path}, folder, 20.0)
+    left = sorted(
+        entry.name
+        for entry in folder.iterdir()
+        if entry.name not in {"bin", "fish", ".local", ".cache"}
+    )
+    if left:
+        return f"it left {json.dumps(left)}: {line!r}"
+    if not all(part.isprintable() for part in line.splitlines()):
+        return f"it cannot be printed: {line!r}"
+    return "it did not end" if ended.status is None else ""
+
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="shells as Unix has them")
 

@@ -1,9 +1,7 @@
 """``gpuinstall explain`` as a person and a program meet it."""
 
-import base64
 import json
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.frozen import GPUINSTALL
-from tests.lab.bounded import run
 from tests.lab.forked import gpuinstall
 
 LOGS = Path(__file__).resolve().parents[1] / "data" / "logs"
@@ -33,29 +30,6 @@ def document(*words, text=None):
         [],
     )
     return found["data"]
-
-
-@pytest.mark.heavy
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the memory")
-@pytest.mark.parametrize(("size", "kind"), [(100_000_000, "lines"), (50_000_000, "one line")])
-def test_a_log_of_a_hundred_megabytes_and_a_line_of_fifty_are_read_in_seconds_and_little_memory(
-    tmp_path, size, kind
-):
-    steps = "".join(
-        f"10:00:{n % 60:02} epoch {n // 100} cuda:0 step {n} loss 0.{n}\n" for n in range(200_000)
-    )
-    noise = (
-        steps
-        if kind == "lines"
-        else base64.b64encode(random.Random(1).randbytes(3_000_000)).decode()
-    )
-    log = noise * (size // len(noise) + 1)
-    (tmp_path / "log").write_text(f"{log}{NO_KERNEL}{noise[:100_000]}", encoding="utf-8")
-    ended = run([*GPUINSTALL, "explain", "--json", "log"], os.environ, tmp_path, seconds=30)
-    # Noise may name a newer card by chance.
-    assert json.loads(ended.out)["data"]["causes"][0]["id"] in {"F37", "F38"}
-    assert (tmp_path / "log").stat().st_size > size
-    assert ended.peak < 100_000_000
 
 
 def steps(name, count):

@@ -62,25 +62,6 @@ def test_a_transitive_member_of_the_family_comes_from_its_own_source(
     assert packages["numpy"]["wheels"][0]["url"].startswith(stand_in.default.url)
 
 
-@pytest.mark.heavy
-def test_credentials_are_in_no_lock_no_output_and_no_argument(stand_in_folder, tmp_path):
-    with StandInIndex(stand_in_folder, Habits(credentials="me:s3cr3t")) as index:
-        here = workshop(index, tmp_path)
-        done = here.run("lock", "torch", "numpy", "--target", "cu126", "--verbose")
-        assert done.status == 0, done.err
-        failed = here.run(
-            "lock", "torch", "no-such-thing", "--target", "cu126", "--verbose", "--json"
-        )
-        assert failed.status == 4
-        assert (
-            "s3cr3t"
-            not in done.out + done.err + here.lock("pylock.cu126.toml") + failed.out + failed.err
-        )
-        rehearsed = here.run("install", "--dry-run", "--backend", "cpu")
-        assert rehearsed.status == 0, rehearsed.err
-        assert "s3cr3t" not in rehearsed.out + rehearsed.err
-
-
 def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(stand_in_folder, tmp_path):
     with StandInIndex(stand_in_folder, Habits(absolute=False)) as index:
         respond, wanted = index.torch.respond, f"Basic {b64encode(b'me:s3cr3t').decode()}"

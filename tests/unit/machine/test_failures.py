@@ -1,7 +1,6 @@
 """Every entry of the failure catalogue that a machine shows before anything is installed: made here, one by one.
 
 Each is made by changing as little as possible on a healthy machine; the healthy machines show none of them.
-The others are made by tests/unit/catalog/failures/test_failures_elsewhere.py, which counts all of them.
 """
 
 from collections.abc import Mapping
@@ -337,3 +336,13 @@ def test_a_healthy_machine_shows_no_failure(tmp_path):
     }
 
     assert {name: machine.problems for name, machine in machines.items() if machine.problems} == {}
+
+
+def test_a_toolkit_on_the_machine_changes_nothing(tmp_path):
+    tools = {
+        "/usr/local/cuda/version.json": '{"cuda": {"version": "11.8"}}',
+        "/usr/local/cuda/bin/nvcc": "",
+    }
+    home = {"CUDA_HOME": "/usr/local/cuda", "CUDA_PATH": "/usr/local/cuda"}
+    without = probed(tmp_path / "without", healthy(), {})
+    assert probed(tmp_path / "with", healthy() | tools, home) == without

@@ -13,11 +13,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def action():
-    return yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+    return yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
 
 
 def test_every_input_is_used_and_has_a_default():
-    text = (ROOT / "action.yml").read_text(encoding="utf-8")
+    text = (ROOT / "action.yml").read_text("utf-8")
 
     assert all(
         "default" in told and f"inputs.{name} " in text for name, told in action()["inputs"].items()
@@ -135,5 +135,5 @@ def test_the_summary_of_a_failure_has_its_reason_and_what_to_do():
     )
 
     assert "**the driver \\<b\\>is\\</b\\> too old** (`driver-too-old`)\n\n    sudo apt" in text
-    document = json.loads((ROOT / "docs" / "documents" / "lock.json").read_text(encoding="utf-8"))
+    document = json.loads((ROOT / "docs" / "documents" / "lock.json").read_text("utf-8"))
     assert "| Lock | " in summary(document)

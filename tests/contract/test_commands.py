@@ -137,9 +137,7 @@ def test_what_probe_prints_is_a_machine_that_plan_reads(tmp_path):
 
 
 def test_the_docs_list_every_exit_status_that_an_error_has():
-    usage = (
-        Path(__file__).resolve().parents[2].joinpath("docs", "usage.md").read_text(encoding="utf-8")
-    )
+    usage = Path(__file__).resolve().parents[2].joinpath("docs", "usage.md").read_text("utf-8")
     listed = {
         int(number) for number in re.findall(r"\| (\d+) \|", usage.partition("## Exit status")[2])
     }

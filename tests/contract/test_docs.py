@@ -13,15 +13,13 @@ PAGES = [page.relative_to(ROOT).as_posix() for page in pages()]
 
 
 def test_the_pages_show_what_their_commands_say_now():
-    texts = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
+    texts = {page: (ROOT / page).read_text("utf-8") for page in PAGES}
 
     assert [page for page, text in texts.items() if refreshed(text) != text] == [], "run: make docs"
 
 
 def test_the_pages_made_from_data_are_what_the_data_say():
-    stale = [
-        name for name, text in made().items() if (ROOT / name).read_text(encoding="utf-8") != text
-    ]
+    stale = [name for name, text in made().items() if (ROOT / name).read_text("utf-8") != text]
 
     assert stale == [], "run: make docs"
 
@@ -41,9 +39,7 @@ def test_every_link_of_what_the_site_is_built_from_goes_to_something(tmp_path):
 
 
 def test_every_page_is_in_the_menu_of_the_site():
-    listed = home(
-        *((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/index.md"))
-    )
+    listed = home(*((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/index.md")))
     menu = {
         line
         for part in re.findall(r"```{toctree}(.+?)```", listed, re.DOTALL)
@@ -64,14 +60,14 @@ def test_a_link_to_nothing_is_found(tmp_path):
 
 
 def test_the_readme_tells_what_machines_get():
-    told = GETS.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    told = GETS.findall((ROOT / "README.md").read_text("utf-8"))
 
     assert len(told) > 4
     assert "nothing" not in {gets for *_, gets in told}
 
 
 def test_the_readme_begins_with_the_two_commands():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "README.md").read_text("utf-8")
     commands = re.findall(r"```sh\n(.+?)\n```", text, re.DOTALL)
 
     assert [
@@ -84,18 +80,18 @@ def test_the_readme_begins_with_the_two_commands():
 
 
 def test_the_line_without_make_runs_what_make_test_runs():
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text("utf-8")
     tests = re.search(r"^TESTS := \$\(DEV\) (.+)$", makefile, re.MULTILINE)
     recipe = re.search(r"^test-only:.*\n\t\$\(TESTS\) (.+)$", makefile, re.MULTILINE)
 
     assert tests is not None
     assert recipe is not None
-    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     assert f".venv-dev/bin/python {tests[1]} {recipe[1]}\n" in page
 
 
 def test_what_an_example_of_the_api_prints_is_shown_and_the_others_run():
-    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "api.md").read_text("utf-8")
     _installer, example, on_this_machine = re.findall(r"```python\n(.+?)```", text, re.DOTALL)
 
     assert [shown["code"] for shown in EXAMPLE.finditer(text)] == [example]
@@ -103,7 +99,7 @@ def test_what_an_example_of_the_api_prints_is_shown_and_the_others_run():
 
 
 def test_the_architecture_has_a_row_for_every_room():
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     rows = "".join(line.partition(" | ")[0] for line in text.splitlines() if line.startswith("| `"))
 
     assert set(re.findall(r"`(\w+)`", rows)) - {"plan"} == set(room_graph()) - {
@@ -114,12 +110,12 @@ def test_the_architecture_has_a_row_for_every_room():
 
 
 def test_the_examples_of_how_code_is_written_are_code_of_ours():
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     examples = re.findall(r"\((?:`)([\w/.]+\.py)`\):\n\n```python\n(.*?)```", text, re.DOTALL)
     missing = []
     for name, example in examples:
         folder = ROOT if name.startswith("tests/") else ROOT / "src" / "gpuinstall"
-        if example not in (folder / name).read_text(encoding="utf-8"):
+        if example not in (folder / name).read_text("utf-8"):
             missing.append(name)
 
     assert len(examples) == 3

@@ -29,7 +29,7 @@ def hints():
     return {
         (re.sub(r"\{[^}]*\}", "", call).partition(" -")[0], option)
         for path in FILES
-        for call in CALL.findall(path.read_text(encoding="utf-8"))
+        for call in CALL.findall(path.read_text("utf-8"))
         if not re.match(r"run \w", call)
         for option in re.findall(r"(?<= )--?[a-z][a-z-]*", re.sub(r"\$\([^)]*\)", "", call))
     }
@@ -66,7 +66,7 @@ def test_an_option_that_is_told_is_one_of_its_command():
 def test_an_option_of_a_command_as_a_value_is_its_own():
     wrong, seen = [], set[str]()
     for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             words = _words(node)
             after = words[words.index("gpuinstall") + 1 :] if "gpuinstall" in words else []
             if not after or after[0] not in COMMANDS or after[0] == "run":
@@ -105,7 +105,7 @@ def texts(folder=SOURCE):
     """Each text in the source that is not a docstring, a name in each of its gaps."""
     found = set[str]()
     for path in folder.rglob("*.py"):
-        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
         formatted = [node for node in nodes if isinstance(node, ast.JoinedStr)]
         # What stands between the gaps of a text is no text of its own.
         others = {id(part) for node in formatted for part in ast.walk(node)}

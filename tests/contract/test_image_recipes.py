@@ -79,5 +79,5 @@ def test_kubernetes_schemas_accept_the_pod():
 
 
 def test_a_template_sets_the_machine_up_in_one_line():
-    lines = (RECIPES / "skypilot.yml").read_text(encoding="utf-8").splitlines()
+    lines = (RECIPES / "skypilot.yml").read_text("utf-8").splitlines()
     assert "setup: python3 bootstrap.py sync" in lines

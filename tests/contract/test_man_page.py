@@ -35,9 +35,7 @@ def test_man_reads_it_without_a_warning_and_shows_every_command_and_status():
 
 def test_nothing_that_is_said_is_taken_for_a_request_of_man(tmp_path):
     said = ".venv\\Scripts it's --here"
-    (tmp_path / "page.1").write_text(
-        f'.TH PAGE 1 "" "" ""\n.SH NAME\n{roff(said)}\n', encoding="utf-8"
-    )
+    (tmp_path / "page.1").write_text(f'.TH PAGE 1 "" "" ""\n.SH NAME\n{roff(said)}\n', "utf-8")
     text, warnings = formatted(tmp_path / "page.1")
 
     assert (said in text, warnings) == (True, "")

@@ -7,7 +7,7 @@ from tools.picture import COMMANDS, PICTURE, settled
 
 
 def test_the_picture_shows_an_installation_and_a_refusal_and_loads_nothing():
-    text = PICTURE.read_text(encoding="utf-8")
+    text = PICTURE.read_text("utf-8")
 
     assert [words for words in COMMANDS if escape(words.split()[-1]) not in text] == []
     assert set(re.findall(r"https?://[^\s\"')<]+", text)) == {

@@ -11,7 +11,7 @@ from tree_sitter import Language, Node, Parser
 from gpuinstall.base.shell import activation, assignments, on_path
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = (ROOT / "bootstrap.ps1").read_text(encoding="utf-8")
+SCRIPT = (ROOT / "bootstrap.ps1").read_text("utf-8")
 
 
 def parsed(text):
@@ -74,7 +74,7 @@ def test_bootstrap_ps1_says_in_one_line_that_there_is_no_python_and_how_one_is_h
 
 
 def test_the_one_file_for_windows_carries_bootstrap_py_as_it_is():
-    script = (ROOT / "bootstrap.py").read_text(encoding="utf-8")
+    script = (ROOT / "bootstrap.py").read_text("utf-8")
     tree = parsed(for_windows(script))
 
     assert not tree.root_node.has_error

@@ -28,7 +28,7 @@ PAGES = (HOOKS, JOB, WORKFLOW, RENEWAL, GITLAB, SHELL, ROOT / "docs" / "teams.md
 
 
 def read(path):
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    return yaml.safe_load(path.read_text("utf-8"))
 
 
 def calls(text):
@@ -42,7 +42,7 @@ def calls(text):
 
 
 def everything_called():
-    return [words for page in PAGES for words in calls(page.read_text(encoding="utf-8"))]
+    return [words for page in PAGES for words in calls(page.read_text("utf-8"))]
 
 
 def test_what_a_recipe_calls_is_a_command_with_such_options():
@@ -73,7 +73,7 @@ def fault_of(words):
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_no_index_is_asked_for_the_tool(path):
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text("utf-8")
     assert not re.search(
         r"(pip|pipx|uv|uvx|uv tool) (install|run|add)? ?[^\n]*\bgpuinstall\b(?!-)", text
     )
@@ -86,7 +86,7 @@ def test_a_module_puts_a_python_on_path_that_chooses_at_its_start(tmp_path):
     shutil.copy(RECIPES / "module-python", python)
     stand_in = tmp_path / "programs" / "gpuinstall"
     stand_in.parent.mkdir()
-    stand_in.write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
+    stand_in.write_text('#!/bin/sh\necho "$@"\n', "utf-8")
     stand_in.chmod(0o755)
     path = f"{_paths_of_module(folder)}:{stand_in.parent}:{os.environ['PATH']}"
 
@@ -99,7 +99,7 @@ def _paths_of_module(folder):
     """What the Tcl module puts on PATH, for a folder."""
     if shutil.which("tclsh") is None:
         pytest.skip("no tclsh here")
-    module = (RECIPES / "module.tcl").read_text(encoding="utf-8")
+    module = (RECIPES / "module.tcl").read_text("utf-8")
     assert module.startswith("#%Module\n")
     commands = "proc module-whatis args {}; proc conflict args {}; proc prepend-path {name path} {puts $path}\n"
     script = commands + module.replace("/shared/project", str(folder))
@@ -109,7 +109,7 @@ def _paths_of_module(folder):
 
 
 def test_what_starts_a_notebook_starts_the_nodes_environment():
-    kernel = json.loads((RECIPES / "kernel.json").read_text(encoding="utf-8"))
+    kernel = json.loads((RECIPES / "kernel.json").read_text("utf-8"))
 
     assert fault_of(kernel["argv"][1:]) == ""
 

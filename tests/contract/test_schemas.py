@@ -58,7 +58,7 @@ def test_documents_that_are_not_ours_are_invalid(tmp_path):
     ]
     files = [tmp_path / f"{number}.json" for number in range(len(wrong))]
     for file, change in zip(files, wrong, strict=True):
-        file.write_text(json.dumps(read("documents/plan.json") | change), encoding="utf-8")
+        file.write_text(json.dumps(read("documents/plan.json") | change), "utf-8")
 
     schema = DOCS / SCHEMAS["plan"]
 
@@ -68,10 +68,10 @@ def test_documents_that_are_not_ours_are_invalid(tmp_path):
 def test_every_event_has_its_line(tmp_path):
     schema = DOCS / "schemas" / "events.json"
     file = tmp_path / "event.json"
-    file.write_text(json.dumps({"event": "warning", "text": "…"}), encoding="utf-8")
+    file.write_text(json.dumps({"event": "warning", "text": "…"}), "utf-8")
     assert check("--schemafile", schema, file).exit_code == 0
-    file.write_text(json.dumps({"event": "warning"}), encoding="utf-8")
+    file.write_text(json.dumps({"event": "warning"}), "utf-8")
     assert check("--schemafile", schema, file).exit_code == 1
     events = [line["properties"]["event"]["const"] for line in read("schemas/events.json")["anyOf"]]
-    page = (DOCS / "api.md").read_text(encoding="utf-8")
+    page = (DOCS / "api.md").read_text("utf-8")
     assert [event for event in events if f'"{event}"' not in page] == []

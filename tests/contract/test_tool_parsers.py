@@ -78,7 +78,7 @@ for cuda, glibc in (("12.0", "2.28"), ("13.0", "2.39"), ("11.8", "2.39"), ("12.0
 def test_the_tools_own_parser_reads_its_words(tool, package, program, shown, tmp_path):
     (needs,) = machine_needs([cuda_lock("cu126")], load_catalog())
     file = tmp_path / "words"
-    file.write_text(words_for(tool, needs), encoding="utf-8")
+    file.write_text(words_for(tool, needs), "utf-8")
     assert shown in ran(program, [package], file)
 
 
@@ -94,7 +94,7 @@ def test_the_schemas_of_pixi_and_uv_accept_what_is_written_for_them(tmp_path):
     packages = ["validate-pyproject-schema-store==2026.10.23", "jsonschema"]
     for tool, text in texts.items():
         file = tmp_path / f"{tool}.toml"
-        file.write_text(text, encoding="utf-8")
+        file.write_text(text, "utf-8")
         keys = ["tool", "uv"] if tool == "uv" else []
         assert ran(SCHEMA, packages, tool, file, *keys) == "valid\n"
 
@@ -103,7 +103,7 @@ def test_the_schemas_of_pixi_and_uv_accept_what_is_written_for_them(tmp_path):
 @pytest.mark.heavy
 def test_condas_solver_refuses_an_older_driver_and_an_older_glibc(tmp_path):
     file = tmp_path / "environment.yml"
-    file.write_text(conda([cuda_lock()]), encoding="utf-8")
+    file.write_text(conda([cuda_lock()]), "utf-8")
 
     assert ran(CONDA, ["py-rattler==0.28.0", "pyyaml"], tmp_path / "channel", file) == (
         "['pip', 'python']\n['pip', 'python']\nrefused\nrefused\n"

@@ -49,7 +49,7 @@ def test_no_file_names(text):
 
 def test_the_lockfiles_name_no_index_and_hash_everything():
     for name in ("uv.txt", "tool.txt", "development.txt", "heavy.txt", "site.txt"):
-        lines = (ROOT / "lockfiles" / name).read_text(encoding="utf-8").splitlines()
+        lines = (ROOT / "lockfiles" / name).read_text("utf-8").splitlines()
         pins = [line for line in lines if not line.startswith(" ")]
         assert all("==" in line and line.endswith("\\") for line in pins)
         assert all(
@@ -60,7 +60,7 @@ def test_the_lockfiles_name_no_index_and_hash_everything():
 def test_every_dependency_is_pinned():
     import tomli
 
-    document = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    document = tomli.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     tool, groups = document["project"]["dependencies"], document["dependency-groups"]
 
     assert names(tool) <= pinned("tool.txt")
@@ -74,5 +74,5 @@ def names(requirements):
 
 
 def pinned(name):
-    lines = (ROOT / "lockfiles" / name).read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "lockfiles" / name).read_text("utf-8").splitlines()
     return {line.partition("==")[0] for line in lines if not line.startswith(" ")}

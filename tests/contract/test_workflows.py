@@ -15,7 +15,7 @@ PROGRAMS = Path(sys.executable).parent
 
 
 def jobs(path):
-    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    document = yaml.safe_load(path.read_text("utf-8"))
     return document["jobs"]
 
 
@@ -41,9 +41,7 @@ def test_the_security_linter_has_no_finding():
 
 
 def test_each_step_of_the_tests_is_a_target_of_make():
-    targets = set(
-        re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    )
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     lines = [
         step["run"]
         for job in jobs(WORKFLOWS[-1]).values()
@@ -71,9 +69,9 @@ def test_what_runs_on_windows_is_powershell():
 
 
 def test_the_script_for_windows_has_the_targets_of_make_and_is_powershell():
-    script = (ROOT / "make.ps1").read_text(encoding="utf-8")
+    script = (ROOT / "make.ps1").read_text("utf-8")
     recipe = re.search(
-        r"^TESTS := \$\(DEV\) (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+        r"^TESTS := \$\(DEV\) (.+)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE
     )
 
     assert not parsed(script).root_node.has_error

@@ -4,8 +4,6 @@
 a second opinion. ``python tests/frozen …`` is gpuinstall with this catalogue in place of the shipped one.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from functools import cache

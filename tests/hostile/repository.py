@@ -1,7 +1,5 @@
 """A repository as a stranger would craft it, in the home of somebody who has things to lose."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -58,9 +56,9 @@ class Repository:
         """Fill the home."""
         self.folder.mkdir(parents=True)
         self.thesis.mkdir()
-        (self.thesis / "chapter.tex").write_text("years of work", encoding="utf-8")
+        (self.thesis / "chapter.tex").write_text("years of work", "utf-8")
         for place in (self.home, self.folder.parent):
-            (place / "bashrc").write_text("export PATH", encoding="utf-8")
+            (place / "bashrc").write_text("export PATH", "utf-8")
         make_environment(self.other, "other", version="2.13.0", lock=LOCK)
 
     def victims(self):
@@ -79,7 +77,7 @@ class Repository:
     def write(self, path, text):
         """Write a file into the clone."""
         (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (self.folder / path).write_text(text, encoding="utf-8")
+        (self.folder / path).write_text(text, "utf-8")
 
     def link(self, path, target):
         """Put a link into the clone."""
@@ -97,9 +95,7 @@ class Repository:
         make_environment(self.work / "previous", "before", version="2.13.0", lock=LOCK)
         for venv in (self.venv, self.work / "previous"):
             path = venv / "gpuinstall.json"
-            path.write_text(
-                json.dumps(json.loads(path.read_text(encoding="utf-8")) | marker), encoding="utf-8"
-            )
+            path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | marker), "utf-8")
 
     def journal(self, newcomer, *, identity="mine", keep=False):
         """Bring an environment along, and the journal of an exchange that somebody is said to have begun."""

@@ -83,10 +83,10 @@ def cloned(stand_in, tmp_path, play):
     python = author.folder / ".venv" / "bin" / "python"
     python.unlink()
     python.write_text(
-        f'#!/bin/sh\n: > {tmp_path / "executed"}\nexec {sys.executable} "$@"\n', encoding="utf-8"
+        f'#!/bin/sh\n: > {tmp_path / "executed"}\nexec {sys.executable} "$@"\n', "utf-8"
     )
     python.chmod(0o755)
-    return replace(author, variables={**author.variables, "XDG_STATE_HOME": str(tmp_path / "mine")})
+    return author.having(XDG_STATE_HOME=str(tmp_path / "mine"))
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def victim(cloned, tmp_path):
 def test_a_proven_environment_of_a_stranger_is_built_anew_and_not_run(victim, tmp_path):
     for words in (("probe",), ("plan",), ("install", "--dry-run"), ("env", "list")):
         victim.document(*words)
-    refused = victim.document("env", "rollback", exit_code=2)["errors"][0]
+    refused = victim.refusal("env", "rollback", exit_code=2)
     assert refused["code"] == "not-made-here"
     done = victim.run("install")
     assert done.status == 0, done.err
@@ -138,7 +138,7 @@ def test_what_an_environment_of_others_answers_is_checked_and_no_fault_of_ours(
     variables = Workshop(tmp_path, tmp_path / "caches", {"UV_OFFLINE": "1"}).environment
     process.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "app"])
     site = next((tmp_path / "app" / "lib").glob("python*")) / "site-packages"
-    (site / "sitecustomize.py").write_text(f"import os\n{STARTS[name]}", encoding="utf-8")
+    (site / "sitecustomize.py").write_text(f"import os\n{STARTS[name]}", "utf-8")
     faults = {}
     for words in (
         "verify --venv app",

@@ -1,7 +1,5 @@
 """What stands on a person's screen, whatever a text from outside holds."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """PyTorch's names are bound to their source on every path: a stranger's package of the same name is never asked for."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +111,7 @@ def test_what_the_index_of_torch_does_not_list_comes_from_nowhere(attack, worksh
         wheel.unlink()
     attack.plant([name])
     attack.demand([name])
-    error = workshop.document(*LOCK, exit_code=4)["errors"][0]
+    error = workshop.refusal(*LOCK, exit_code=4)
     assert (error["code"], error["message"].partition(" ")[0]) == ("family-unlisted", name)
     assert attack.asked([name]) == []
     assert not attack.mark.exists()
@@ -129,7 +127,7 @@ def test_what_a_program_demands_of_pytorch_comes_from_nowhere_else_either(attack
         wheel.unlink()
     attack.plant([name])
     make_wheel(attack.index.folder / "simple", "some-program", "1.0", requires=[name, "torch"])
-    error = workshop.document(*LOCK, "some-program", exit_code=4)["errors"][0]
+    error = workshop.refusal(*LOCK, "some-program", exit_code=4)
     assert error["code"] == "family-unlisted"
     for wheel, content in own.items():  # torch may demand just this version
         wheel.write_bytes(content)
@@ -150,7 +148,7 @@ def test_an_index_that_fails_in_the_middle_leads_to_no_other(attack, workshop):
         return Answer(500) if "torchdata" in path else respond(path, headers)
 
     attack.index.torch.respond = broken
-    assert workshop.document(*LOCK, exit_code=4)["errors"][0]["code"] in {
+    assert workshop.refusal(*LOCK, exit_code=4)["code"] in {
         "unreachable",
         "family-unlisted",
     }

@@ -1,7 +1,5 @@
 """Locks that were tampered with: ``--check`` sees each kind, and ``sync`` takes none that harms."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, NamedTuple
@@ -190,7 +188,7 @@ def document(catalog_wheels, tmp_path_factory):
 
 def reasons(folder, document):
     """What ``--check`` says of a lock without a network; the code of the error where it cannot even be read."""
-    (folder / LOCK).write_text(tomli_w.dumps(document), encoding="utf-8")
+    (folder / LOCK).write_text(tomli_w.dumps(document), "utf-8")
     try:
         checked = check_locks(
             folder, Request(("torch==2.14.1", "numpy")), frozen_catalog(), DeclaredUse(), None
@@ -218,9 +216,9 @@ def test_a_lock_sealed_anew_is_seen_by_what_the_sources_hold_and_sync_takes_noth
     original = tomli.loads(here.lock(LOCK))
     here.document("lock", "check")
     if kind.sealed_too:
-        path.write_text(tomli_w.dumps(tampered(original, name, seal=True)), encoding="utf-8")
+        path.write_text(tomli_w.dumps(tampered(original, name, seal=True)), "utf-8")
         here.document("lock", "check", exit_code=6)
-    path.write_text(tomli_w.dumps(tampered(original, name, seal=True)), encoding="utf-8")
+    path.write_text(tomli_w.dumps(tampered(original, name, seal=True)), "utf-8")
     done = here.run("sync", "--target", "cu126")
     assert "Traceback" not in done.err
     assert done.status in ({4, 6} if kind.refused else {0, 2, 3, 4, 6}), done.err
@@ -232,9 +230,7 @@ def test_sync_judges_the_source_of_a_file_that_its_cache_holds_too(here, play):
     play(A100)
     here.document("sync", "--target", "cu126")
     path, original = here.folder / LOCK, tomli.loads(here.lock(LOCK))
-    path.write_text(
-        tomli_w.dumps(tampered(original, "another host by http", seal=True)), encoding="utf-8"
-    )
+    path.write_text(tomli_w.dumps(tampered(original, "another host by http", seal=True)), "utf-8")
     done = here.document("sync", "--target", "cu126", "--venv", ".other", exit_code=6)
     assert done["errors"][0]["code"] == "lock-source"
     assert "evil.example" in done["errors"][0]["message"]

@@ -1,7 +1,7 @@
 """Sources that a project names: its packages come from there, never from the default index's package of that name."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -84,12 +84,9 @@ def written_by(tool, index):
 @pytest.mark.parametrize("tool", mostly_heavy(TOOLS, {"pip", "uv's sources"}))
 def test_a_package_comes_from_the_index_that_the_project_names(here, company, tool):
     for name, text in written_by(tool, company.index).items():
-        (here.folder / name).write_text(text, encoding="utf-8")
-    wary = replace(here, variables={**here.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
-    assert (
-        wary.document("lock", "--target", "cpu", exit_code=2)["errors"][0]["code"]
-        == "folder-not-trusted"
-    )
+        (here.folder / name).write_text(text, "utf-8")
+    wary = here.having(GPUINSTALL_TRUST_FOLDER="0")
+    assert wary.refusal("lock", "--target", "cpu", exit_code=2)["code"] == "folder-not-trusted"
     assert company.host.log == []
     done = here.run(*LOCK)
     assert done.status == 0, done.err
@@ -110,14 +107,14 @@ OTHER_TOOLS = {
 def test_an_index_of_another_tool_ends_the_command_until_it_is_named(here, company, name):
     first = here.variables["UV_DEFAULT_INDEX"]
     text = OTHER_TOOLS[name].format(first=first, corp=company.index)
-    (here.folder / name).write_text(text, encoding="utf-8")
+    (here.folder / name).write_text(text, "utf-8")
     words = ("lock", "--target", "cpu", "ours")
-    refused = here.document(*words, exit_code=2)["errors"][0]
+    refused = here.refusal(*words, exit_code=2)
     assert refused["code"] == "source-setting"
     assert f"{name}, line " in refused["message"]
     assert refused["hint"] == f"export UV_INDEX={company.index}"
     assert company.host.log == []
-    named = replace(here, variables={**here.variables, "UV_INDEX": company.index})
+    named = here.having(UV_INDEX=company.index)
     done = named.run(*words)
     assert done.status == 0, done.err
     assert taken(here) == f"{company.host.url}/{company.wheel.name}"
@@ -131,7 +128,7 @@ def test_a_package_by_address_is_not_requested_by_name(here):
         "uv.lock": '[[package]]\nname = "ours"\nversion = "1"\nsource = { git = "https://git.example/ours" }\n',
     }.items():
         file = here.folder / name
-        file.write_text(text, encoding="utf-8")
+        file.write_text(text, "utf-8")
         done = here.run("lock", "--target", "cpu", "ours")
         if (done.status, f"{name} has it from a URL or a folder" in " ".join(done.err.split())) != (
             2,
@@ -143,7 +140,7 @@ def test_a_package_by_address_is_not_requested_by_name(here):
 
 
 def test_a_lock_names_the_index_of_the_users_own_configuration(here, company):
-    ours = replace(here, variables={**here.variables, "UV_INDEX": company.index})
+    ours = here.having(UV_INDEX=company.index)
     locked = " ".join(ours.run("lock", "--target", "cpu", "ours").err.split())
     assert f"{company.index}, as UV_INDEX says: the source of ours" in locked
     assert company.index in locked.partition("can be installed only where")[2]
@@ -153,12 +150,12 @@ def test_a_lock_names_the_index_of_the_users_own_configuration(here, company):
         ("install", "cowsay"),
         ("install", "--upgrade", "--dry-run"),
     ):
-        refused = here.document(*command, exit_code=2)["errors"][0]
+        refused = here.refusal(*command, exit_code=2)
         assert "index of a package in a lock of ours cannot be obeyed" in refused["message"], (
             command
         )
         assert company.index in refused["hint"]
-    refused = here.document("sync", "--target", "cpu", exit_code=6)["errors"][0]
+    refused = here.refusal("sync", "--target", "cpu", exit_code=6)
     assert refused["code"] == "lock-source"
     assert refused["hint"].startswith(f"export UV_INDEX={company.index}")
     assert ours.run("sync", "-q", "--target", "cpu").status == 0
@@ -189,11 +186,11 @@ def test_an_index_of_a_file_counts_for_every_later_command(here, company):
     assert here.python("import importlib.metadata as m; print(m.version('ours'))") == "1.0"
     assert here.run("install", "-q", "filelock").status == 0
     assert here.python("import importlib.metadata as m; print(m.version('ours'))") == "1.0"
-    file.write_text("ours\n", encoding="utf-8")
+    file.write_text("ours\n", "utf-8")
     stale = here.document("lock", "check", "--offline", exit_code=6)["data"]["locks"][0]["reasons"]
     assert f"- --extra-index-url {company.index}" in stale[0]["message"]
     file.unlink()
-    refused = here.document("lock", "--upgrade", exit_code=2)["errors"][0]
+    refused = here.refusal("lock", "--upgrade", exit_code=2)
     assert refused["code"] == "inputs-gone", refused
     assert company.index in refused["message"]
 
@@ -209,7 +206,7 @@ def test_an_index_of_a_script_counts_for_it(here, company):
         "# ///",
     ]
     code = "import importlib.metadata as m\nprint(m.version('ours'))\n"
-    script.write_text("\n".join([*block, code]), encoding="utf-8")
+    script.write_text("\n".join([*block, code]), "utf-8")
     assert here.run("lock", "-q", "--script", "train.py", "--target", "cpu").status == 0
     assert taken(here, "train.py.locks") == f"{company.host.url}/{company.wheel.name}"
     done = here.run("run", "-q", "train.py")
@@ -237,14 +234,14 @@ def test_a_hash_of_a_line_is_the_file_or_the_command_ends(here, company):
     }
     wrong = {}
     for name, (text, message) in lines.items():
-        file.write_text(text, encoding="utf-8")
-        error = here.document("lock", "--target", "cpu", exit_code=2)["errors"][0]
+        file.write_text(text, "utf-8")
+        error = here.refusal("lock", "--target", "cpu", exit_code=2)
         if (error["code"], message in error["message"]) != ("hash-not-chosen", True):
             wrong[name] = error
     assert wrong == {}
     file.write_text(
         f"--extra-index-url {company.index}\nours --hash=sha256:{company.sha256}\n",
-        encoding="utf-8",
+        "utf-8",
     )
     done = here.run(*LOCK)
     assert done.status == 0, done.err

@@ -1,7 +1,5 @@
 """Damaged documents, for a moment each; for ``LAB_SECONDS`` if that is set, as ``make torture`` does."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -234,7 +232,7 @@ def test_a_script_that_opens_its_metadata_many_times_or_never_ends_them_is_read_
     tmp_path, repeated
 ):
     file = tmp_path / "train.py"
-    file.write_text("# /// script\n" + repeated * 50_000, encoding="utf-8")
+    file.write_text("# /// script\n" + repeated * 50_000, "utf-8")
     start = time.process_time()
     with suppress(GpuInstallError):
         assert read_script(file) is None

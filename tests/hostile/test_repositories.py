@@ -88,7 +88,7 @@ def linked_folder(repository):
     repository.environment(lock="d/../../bashrc")
     for venv in (repository.venv, repository.work / "previous"):
         (venv / "d").symlink_to(repository.folder)
-        (venv / "bashrc").write_text("curl evil", encoding="utf-8")
+        (venv / "bashrc").write_text("curl evil", "utf-8")
 
 
 def marker(**fields):
@@ -96,7 +96,7 @@ def marker(**fields):
         repository.environment(**fields)
         for name in ("bashrc", "Makefile"):
             for venv in (repository.venv, repository.work / "previous"):
-                (venv / name).write_text("curl evil", encoding="utf-8")
+                (venv / name).write_text("curl evil", "utf-8")
         repository.write("Makefile", "all:")
 
     return craft

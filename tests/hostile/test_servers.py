@@ -1,7 +1,5 @@
 """Servers that mean ill: every run ends, soon, says who was at fault, and leaves nothing in the folder."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -70,7 +70,7 @@ class Evil:
         name, form = FILES[file]
         path = here.folder / name
         value = f'["{address}"]' if key == "find-links" else f'"{address}"'
-        path.write_text(form.format(key=key, value=value), encoding="utf-8")
+        path.write_text(form.format(key=key, value=value), "utf-8")
         return path
 
 
@@ -117,13 +117,13 @@ def test_a_source_of_a_stranger_is_named_in_any_file_and_not_asked_without_trust
 ):
     # The index of the test stands for the user's own, which would come before.
     own = {"UV_DEFAULT_INDEX": ""} if key == "index-url" else {}
-    fresh = replace(here, variables={**here.variables, **own})
+    fresh = here.having(**own)
     path = evil.choose(fresh, file, key, spelling)
     words = ("lock", "--upgrade", "-q", "--target", "cpu", f"torch=={TORCH}")
 
     done = fresh.run(*words)
     evil.host.log.clear()
-    wary = replace(fresh, variables={**fresh.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
+    wary = fresh.having(GPUINSTALL_TRUST_FOLDER="0")
     refused = wary.run(*words)
 
     assert any(f"as {name} says" in done.err for name in (path, path.resolve())), done.err
@@ -138,23 +138,19 @@ def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(here, evil):
     synced = here.run("sync", "-q", "--target", "cpu")
     assert synced.status == 0, synced.err
     assert f"as find-links in {file} says" in synced.err
-    wary = replace(here, variables={**here.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
+    wary = here.having(GPUINSTALL_TRUST_FOLDER="0")
     evil.host.log.clear()
     for words in (("sync", "--venv", "other"), ("install",), ("lock", "--upgrade"), ("shellenv",)):
-        assert wary.document(*words, exit_code=2)["errors"][0]["code"] == "folder-not-trusted", (
-            words
-        )
+        assert wary.refusal(*words, exit_code=2)["code"] == "folder-not-trusted", words
     file.unlink()
-    assert (
-        wary.document("sync", "--venv", "other", exit_code=6)["errors"][0]["code"] == "lock-source"
-    )
+    assert wary.refusal("sync", "--venv", "other", exit_code=6)["code"] == "lock-source"
     assert evil.host.log == []
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_shellenv_leaves_a_strangers_index_to_the_folder(here, evil, key):
     file = evil.choose(here, "uv.toml", key, "with a slash")
-    done = replace(here, variables={**here.variables, "UV_DEFAULT_INDEX": ""}).run("shellenv", "-q")
+    done = here.having(UV_DEFAULT_INDEX="").run("shellenv", "-q")
     assert done.status == 0, done.err
     assert evil.host.url not in done.out
     assert f"{evil.host.url}/whl" in done.err
@@ -166,26 +162,26 @@ def test_a_package_by_the_address_of_a_stranger_is_named_or_refused(here, stand_
     address = f"{stand_in.default.url}/files/{wheel}"
     project = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch", "filelock"]\n'
     sources = f'[tool.uv.sources]\nfilelock = {{ url = "{address}" }}\n'
-    (here.folder / "pyproject.toml").write_text(project + sources, encoding="utf-8")
+    (here.folder / "pyproject.toml").write_text(project + sources, "utf-8")
     done = here.run("lock", "-q", "--target", "cpu")
     assert done.status == 0, done.err
     assert (
         f"{address}, as {here.folder / 'pyproject.toml'} says: the source of filelock" in done.err
     )
-    wary = replace(here, variables={**here.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
-    assert wary.document("lock", exit_code=2)["errors"][0]["code"] == "folder-not-trusted"
+    wary = here.having(GPUINSTALL_TRUST_FOLDER="0")
+    assert wary.refusal("lock", exit_code=2)["code"] == "folder-not-trusted"
 
 
 def test_the_code_of_a_folder_that_is_not_trusted_is_not_built(here, tmp_path):
     (here.folder / "mine").mkdir()
     backend = f"open({str(tmp_path / 'executed')!r}, 'w').close()\n"
-    (here.folder / "mine" / "backend.py").write_text(backend, encoding="utf-8")
+    (here.folder / "mine" / "backend.py").write_text(backend, "utf-8")
     build = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-    (here.folder / "mine" / "pyproject.toml").write_text(build, encoding="utf-8")
-    (here.folder / "requirements.txt").write_text("torch\n-e ./mine\n", encoding="utf-8")
-    wary = replace(here, variables={**here.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
+    (here.folder / "mine" / "pyproject.toml").write_text(build, "utf-8")
+    (here.folder / "requirements.txt").write_text("torch\n-e ./mine\n", "utf-8")
+    wary = here.having(GPUINSTALL_TRUST_FOLDER="0")
     for words in (("lock", "--target", "cpu"), ("install",), ("plan", "--live")):
-        refused = wary.document(*words, exit_code=2)["errors"][0]
+        refused = wary.refusal(*words, exit_code=2)
         assert refused["code"] == "folder-not-trusted", words
     assert not (tmp_path / "executed").exists()
 
@@ -193,9 +189,9 @@ def test_the_code_of_a_folder_that_is_not_trusted_is_not_built(here, tmp_path):
 @pytest.mark.heavy
 def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(here, tmp_path):
     requirements = here.folder / "requirements.txt"
-    (tmp_path / "base.txt").write_text("filelock\n", encoding="utf-8")
-    requirements.write_text("-r ../base.txt\n", encoding="utf-8")
-    wary = replace(here, variables={**here.variables, "GPUINSTALL_TRUST_FOLDER": "0"})
+    (tmp_path / "base.txt").write_text("filelock\n", "utf-8")
+    requirements.write_text("-r ../base.txt\n", "utf-8")
+    wary = here.having(GPUINSTALL_TRUST_FOLDER="0")
     process.run([sys.executable, "-m", "venv", "--without-pip", here.folder / "other"])
     commands = (
         ("plan",),
@@ -207,13 +203,11 @@ def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(he
         if "install" not in words:
             named = here.run(*words, "-q").err
             assert f"{tmp_path / 'base.txt'}, as {requirements} says: requirements" in named, words
-        assert wary.document(*words, exit_code=2)["errors"][0]["code"] == "folder-not-trusted", (
-            words
-        )
-    secretive = replace(here, variables={**here.variables, "TOKEN": "hunter2 hunter3"})
-    (tmp_path / "secrets").write_text("hunter2 hunter3\n", encoding="utf-8")
+        assert wary.refusal(*words, exit_code=2)["code"] == "folder-not-trusted", words
+    secretive = here.having(TOKEN="hunter2 hunter3")
+    (tmp_path / "secrets").write_text("hunter2 hunter3\n", "utf-8")
     for line in ("-r /proc/self/environ", "-r ../secrets"):
-        requirements.write_text(f"{line}\n", encoding="utf-8")
+        requirements.write_text(f"{line}\n", "utf-8")
         for words in commands:
             done = secretive.run(*words)
             assert done.status == 2, words
@@ -231,9 +225,7 @@ def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(he
     ],
 )
 def test_every_command_that_asks_sources_names_those_of_a_stranger(here, evil, before, words):
-    (here.folder / "pyproject.toml").write_text(
-        '[project]\nname = "x"\nversion = "1"\n', encoding="utf-8"
-    )
+    (here.folder / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "1"\n', "utf-8")
     here.run(*before.split())
     file = evil.choose(here, "uv.toml", "find-links", "with a slash")
     assert f"as {file} says: a source of torch" in here.run(*words.split(), "-q").err

@@ -1,7 +1,5 @@
 """Lines that are printed for a shell: whatever a name holds, it is one word of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -68,7 +66,7 @@ def tried(line, program, folder, env, run=run):
     for name in ("gpuinstall", "rm", "uv"):
         stub = folder / "bin" / name
         stub.parent.mkdir(exist_ok=True)
-        stub.write_text("#!/bin/sh\n", encoding="utf-8")
+        stub.write_text("#!/bin/sh\n", "utf-8")
         stub.chmod(0o755)
     path = {
         "PATH": f"{folder / 'bin'}:{env['PATH']}",

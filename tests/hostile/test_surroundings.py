@@ -79,7 +79,7 @@ def traces(folder, word):
 def test_programs_and_modules_of_the_working_folder_are_not_run(here, tmp_path):
     mark = tmp_path / "executed"
     for name in PROGRAMS:
-        (here.folder / name).write_text(f"#!/bin/dash\n: > {mark}\n", encoding="utf-8")
+        (here.folder / name).write_text(f"#!/bin/dash\n: > {mark}\n", "utf-8")
         (here.folder / name).chmod(0o755)
     code = f"open({str(mark)!r}, 'w').close()\n"
     for name in (
@@ -89,7 +89,7 @@ def test_programs_and_modules_of_the_working_folder_are_not_run(here, tmp_path):
         "packaging.py",
         "requests.py",
     ):
-        (here.folder / name).write_text(code, encoding="utf-8")
+        (here.folder / name).write_text(code, "utf-8")
     path = os.pathsep.join(("", ".", os.environ["PATH"], ""))
     hijacked = {**here.variables, "PATH": path, "PYTHONSTARTUP": "startup.py"}
     for words in (("probe",), ("plan",), ("install", "--dry-run"), ("lock", "--target", "cpu")):
@@ -144,7 +144,7 @@ def test_a_cache_that_everybody_can_write_to_is_refused_and_anothers_is_named(
         cache = here.caches / name
         cache.mkdir(parents=True, exist_ok=True)
         cache.chmod(0o777)
-        assert here.document("install", exit_code=4)["errors"][0]["code"] == "unsafe-cache"
+        assert here.refusal("install", exit_code=4)["code"] == "unsafe-cache"
         cache.chmod(0o755)
         if os.getuid() == 0:
             os.chown(cache, 12345, -1)
@@ -158,18 +158,16 @@ def test_a_cache_that_everybody_can_write_to_is_refused_and_anothers_is_named(
 
 def test_no_script_runs_in_an_environment_that_others_could_make(here, tmp_path):
     script = here.folder / "train.py"
-    script.write_text(
-        '# /// script\n# dependencies = ["torch"]\n# ///\nprint("mine")\n', encoding="utf-8"
-    )
+    script.write_text('# /// script\n# dependencies = ["torch"]\n# ///\nprint("mine")\n', "utf-8")
     assert here.run("run", "train.py").status == 0
     cache = tmp_path / "everybody's"
     shutil.copytree(here.caches / "xdg", cache, symlinks=True)
     [environment] = cache.glob("gpuinstall/scripts/*")
     python = environment / ".venv" / "bin" / "python"
     python.unlink()
-    python.write_text("#!/bin/sh\necho theirs\n", encoding="utf-8")
+    python.write_text("#!/bin/sh\necho theirs\n", "utf-8")
     python.chmod(0o755)
-    elsewhere = Workshop(here.folder, here.caches, {**here.variables, "XDG_CACHE_HOME": str(cache)})
+    elsewhere = here.having(XDG_CACHE_HOME=str(cache))
     wrong = {}
     for case, (owner, mode) in {
         "open to all": (os.getuid(), 0o777),
@@ -190,9 +188,9 @@ def test_no_script_runs_in_an_environment_that_others_could_make(here, tmp_path)
 def test_links_that_others_have_put_into_the_temporary_folder_are_not_followed(here, tmp_path):
     temporary, victim = tmp_path / "temporary", tmp_path / "victim"
     temporary.mkdir()
-    victim.write_text("mine", encoding="utf-8")
+    victim.write_text("mine", "utf-8")
     temporary.chmod(0o777)
-    one = replace(here, variables={**here.variables, "TMPDIR": str(temporary)})
+    one = here.having(TMPDIR=str(temporary))
     (one.folder / "usual").mkdir()
     assert replace(one, folder=one.folder / "usual").run("install").status == 0
     guessed = {entry.name for entry in temporary.iterdir()} | {
@@ -213,9 +211,9 @@ def test_nothing_of_ours_lies_where_others_could_exchange_it(here, tmp_path, mod
     temporary.chmod(mode)
     program = tmp_path / "programs" / "python"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\necho "$TMPDIR" > {tmp_path}/told\nexit 9\n', encoding="utf-8")
+    program.write_text(f'#!/bin/sh\necho "$TMPDIR" > {tmp_path}/told\nexit 9\n', "utf-8")
     program.chmod(0o755)
-    one = replace(here, variables={**here.variables, "TMPDIR": str(temporary)})
+    one = here.having(TMPDIR=str(temporary))
     one.run("verify", "--python", str(program))
     told = (tmp_path / "told").read_text("utf-8").strip()
     safe = here.caches / "xdg" / "gpuinstall" / "temporary"
@@ -241,7 +239,7 @@ def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written
 
         index.torch.respond = closed
         netrc = tmp_path / "netrc"
-        netrc.write_text(f"machine 127.0.0.1 login me password {SECRET}\n", encoding="utf-8")
+        netrc.write_text(f"machine 127.0.0.1 login me password {SECRET}\n", "utf-8")
         netrc.chmod(0o600)
         (tmp_path / "project").mkdir()
         variables = {
@@ -270,8 +268,8 @@ def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written
 )
 def test_a_disk_that_fills_at_any_place_ends_the_run_and_nothing_else(here, tmp_path, place, size):
     with small_disk(tmp_path / place, size):
-        (here.folder / "kept").write_text("mine", encoding="utf-8")
-        error = here.document("install", exit_code=4)["errors"][0]
+        (here.folder / "kept").write_text("mine", "utf-8")
+        error = here.refusal("install", exit_code=4)
         assert error["hint"]
         assert here.entries() == {"kept"}
 
@@ -330,8 +328,8 @@ def test_a_cache_of_ours_that_cannot_be_written_ends_nothing(here, tmp_path):
 
 def test_an_environment_that_is_a_mount_point_is_refused(here):
     with small_disk(here.folder / ".venv", "1m"):
-        (here.folder / ".venv" / "kept").write_text("mine", encoding="utf-8")
-        assert here.document("install", exit_code=2)["errors"][0]["code"] == "mount-point"
+        (here.folder / ".venv" / "kept").write_text("mine", "utf-8")
+        assert here.refusal("install", exit_code=2)["code"] == "mount-point"
 
 
 @pytest.mark.heavy
@@ -345,10 +343,7 @@ def test_an_environment_in_a_lower_layer_is_left_as_it_was_and_nothing_is_left_b
     with mounted(tmp_path / "image", "overlay", layers):
         above = replace(here, folder=tmp_path / "image")
         before = above.entries()
-        assert (
-            above.document("install", "torch==2.14.1", exit_code=4)["errors"][0]["code"]
-            == "not-replaceable"
-        )
+        assert above.refusal("install", "torch==2.14.1", exit_code=4)["code"] == "not-replaceable"
         assert above.entries() == before
         python = above.folder / ".venv" / "bin" / "python"
         assert (

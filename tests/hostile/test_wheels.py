@@ -1,7 +1,5 @@
 """Wheels of a stranger that write where they may not: the environment that is there stays as it was."""
 
-from __future__ import annotations
-
 import io
 import os
 import stat
@@ -153,7 +151,7 @@ def test_a_wheel_that_writes_where_it_may_not_is_not_installed(here):
     before = (here.folder / ".venv" / "gpuinstall.json").read_text()
     wrong = {}
     for name in HOSTILE:
-        error = here.document("install", name, exit_code=4)["errors"][0]
+        error = here.refusal("install", name, exit_code=4)
         if error["code"] != "foreign-files" or f"'{name}!=1.0'" not in error["hint"]:
             wrong[name] = error
     assert wrong == {}
@@ -168,7 +166,7 @@ def test_nor_is_it_left_in_an_environment_of_others(here):
     )
     settings = (venv / "pyvenv.cfg").read_text()
     into = ("install", "--into", "--venv", "app", "settings", "--backend", "cpu")
-    error = here.document(*into, exit_code=4)["errors"][0]
+    error = here.refusal(*into, exit_code=4)
     assert error["code"] == "foreign-files"
     assert (venv / "pyvenv.cfg").read_text() == settings
 
@@ -182,7 +180,7 @@ def test_a_hostile_wheel_is_refused_or_stays_within_the_environment(
     play(NO_GPU)
     KINDS[kind](make_wheel(stand_in_folder / "simple", "filelock", "9.9"))
     victim = here.folder.parent / "victim"
-    victim.write_text("mine", encoding="utf-8")
+    victim.write_text("mine", "utf-8")
     process.run(
         [uv.uv(), "venv", "--no-project", "--python", sys.executable, here.folder / "app"],
         env=here.environment,

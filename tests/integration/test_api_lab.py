@@ -49,7 +49,7 @@ def run(workshop, code):
 def test_the_installer_of_an_application_on_the_page_installs_and_starts_it(
     workshop,
 ):
-    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "api.md").read_text("utf-8")
     example = re.findall(r"```python\n(.+?)```", text, re.DOTALL)[0]
     done = run(workshop, example)
     assert done.status == 0, done.out + done.err

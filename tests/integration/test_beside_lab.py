@@ -60,7 +60,7 @@ def test_a_torch_that_was_replaced_is_seen_by_every_command_and_brought_back_by_
     assert (refused.status, refused.out) == (6, "")
     assert f"error: {change}" in " ".join(refused.err.split())
     assert "do gpuinstall sync" in " ".join(refused.err.split())
-    stopped = workshop.document("install", exit_code=2)["errors"][0]
+    stopped = workshop.refusal("install", exit_code=2)
     assert (stopped["code"], stopped["message"]) == ("users-packages", change)
     assert stopped["hint"].startswith("gpuinstall sync   #")
     findings = json.loads(workshop.run("doctor", "--json").out)["data"]["findings"]
@@ -98,7 +98,7 @@ def test_a_torch_that_an_installer_damaged_is_never_called_proven(workshop):
     assert workshop.run("run", "true").status == 0
     module.write_bytes(module.read_bytes()[:-1])  # which is the same file in uv's cache
     os.utime(record)
-    broken = workshop.document("install", exit_code=4)["errors"][0]
+    broken = workshop.refusal("install", exit_code=4)
     assert (broken["code"], "uv cache clean torch" in broken["hint"]) == ("cache-damaged", True)
 
 

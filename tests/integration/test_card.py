@@ -119,9 +119,9 @@ def started(words):
 
 def evidence(folder):
     """Return the exit of each step on the page, and what its file says."""
-    page = (folder / "evidence" / "card.md").read_text(encoding="utf-8")
+    page = (folder / "evidence" / "card.md").read_text("utf-8")
     return {
-        name: (status, (folder / "evidence" / file).read_text(encoding="utf-8"))
+        name: (status, (folder / "evidence" / file).read_text("utf-8"))
         for name, file, status in ROW.findall(page)
     }
 
@@ -142,7 +142,7 @@ def test_after_each_step_the_evidence_so_far_is_whole(tmp_path, python):
         for line in run.stdout or ():
             steps += bool(re.search(r"[0-9.]+ s$", line))
             assert len(evidence(folder)) >= steps, line
-    page = (folder / "evidence" / "card.md").read_text(encoding="utf-8")
+    page = (folder / "evidence" / "card.md").read_text("utf-8")
     shown = evidence(folder)
     probe, preflight, explained = (
         json.loads(shown[name][1])["data"] for name in ("probe", "preflight", "explain")
@@ -162,7 +162,7 @@ def test_after_each_step_the_evidence_so_far_is_whole(tmp_path, python):
 
 @pytest.mark.heavy
 def test_a_step_that_hangs_is_ended_with_its_children(tmp_path, python, monkeypatch):
-    (tmp_path / "verdict.json").write_text('{"*": {"hang": true}}', encoding="utf-8")
+    (tmp_path / "verdict.json").write_text('{"*": {"hang": true}}', "utf-8")
     monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
     monkeypatch.setenv("PATH", str(tmp_path))  # neither cp nor du, cc or nvidia-smi
 

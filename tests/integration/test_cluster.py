@@ -35,7 +35,7 @@ NODES = {"n1": H100, "n2": A100, "n3": BROKEN, "n4": None}
 
 def block(section, language):
     """Return the first block of code in a section of the page."""
-    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "cluster.md").read_text("utf-8")
     text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     found = re.search(rf"```{language}\n(.*?)```", text, re.DOTALL)
     assert found
@@ -98,7 +98,7 @@ def ray_nodes(wheels, libraries, tmp_path):
     }
     command = tmp_path / "bin" / "gpuinstall"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec {shlex.join(GPUINSTALL)} "$@"\n', encoding="utf-8")
+    command.write_text(f'#!/bin/sh\nexec {shlex.join(GPUINSTALL)} "$@"\n', "utf-8")
     command.chmod(0o755)
     folder = tmp_path / "project"
     folder.mkdir()

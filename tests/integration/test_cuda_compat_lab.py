@@ -102,7 +102,7 @@ def _check_everything_that_is_started(workshop, folder):
     installed = workshop.run("run", "--any", "--install", "python", "-c", PATH)
     assert installed.out == f"{folder}\n", installed.err
     step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "CUDA_VISIBLE_DEVICES": "1"}
-    in_step = replace(workshop, variables={**workshop.variables, **step})
+    in_step = workshop.having(**step)
     assert loaded(in_step, "--any").out == f"{folder}\n"
 
 

@@ -117,7 +117,7 @@ def embedded_like(workshop):
     (prefix / "conda-meta").rmdir()
     shutil.copy2(prefix / "bin" / "python", prefix / "python.exe")
     version = sysconfig.get_config_var("py_version_nodot")
-    (prefix / f"python{version}._pth").write_text("../ComfyUI\nimport site\n", encoding="utf-8")
+    (prefix / f"python{version}._pth").write_text("../ComfyUI\nimport site\n", "utf-8")
     (prefix / "Scripts").symlink_to("bin")
     library = next(prefix.glob("lib/python*"))
     (prefix / "Lib").symlink_to(library.relative_to(prefix))
@@ -132,7 +132,7 @@ def look_for_pip_ini(site):
     assert line in text
     # It is a link to the file in uv's cache.
     file.unlink()
-    file.write_text(text.replace(line, 'CONFIG_BASENAME = "pip.ini"'), encoding="utf-8")
+    file.write_text(text.replace(line, 'CONFIG_BASENAME = "pip.ini"'), "utf-8")
 
 
 def into(application, *words):

@@ -29,7 +29,7 @@ def test_every_key_that_a_command_prints_has_a_meaning_in_the_docs(tmp_path):
 
 def _against_schema(name, document, folder):
     file = folder / "document.json"
-    file.write_text(json.dumps(document), encoding="utf-8")
+    file.write_text(json.dumps(document), "utf-8")
     done = CliRunner().invoke(
         main, ["--schemafile", str(DOCS / schemas_of_documents()[name]), str(file)]
     )

@@ -1,7 +1,6 @@
 """``explain`` without options: it looks at this machine's cards, and at the environment of the folder."""
 
 import sys
-from dataclasses import replace
 
 from gpuinstall.base import process, uv
 from tests.lab.driver import NO_GPU, FakeDriver
@@ -14,7 +13,7 @@ CPU_BUILD = "AssertionError: Torch not compiled with CUDA enabled"
 def test_no_command_is_one_of_a_uv_that_is_not_on_the_path(workshop, play):
     play(NO_GPU)
     for path, name in (("/usr/bin:/bin", str(uv.uv())), (f"{uv.uv().parent}:/usr/bin:/bin", "uv")):
-        here = replace(workshop, variables={**workshop.variables, "PATH": path})
+        here = workshop.having(PATH=path)
         (cause, *_) = here.document("explain", CPU_BUILD)["data"]["causes"]
         assert f": {name} pip install" in "".join(cause["fix"])
 

@@ -115,7 +115,7 @@ def workshop(served, extensions, tmp_path):
 def declare_source(workshop, url):
     """Let the folder name a further page of prebuilt extensions."""
     text = f'[tool.gpuinstall]\nextension-sources = ["{url}"]\n'
-    (workshop.folder / "pyproject.toml").write_text(text, encoding="utf-8")
+    (workshop.folder / "pyproject.toml").write_text(text, "utf-8")
 
 
 def test_the_newest_extension_comes_first_then_torch_and_its_file_is_locked_with_its_hash(
@@ -168,14 +168,14 @@ def test_a_lock_with_a_file_of_a_source_can_be_installed_and_of_a_strange_host_c
         workshop.folder, workshop.caches, {**elsewhere, "GPUINSTALL_TRUST_FOLDER": "0"}
     )
     assert (
-        strange.document("sync", "--target", "cu126", "--dry-run", exit_code=6)["errors"][0]["code"]
+        strange.refusal("sync", "--target", "cu126", "--dry-run", exit_code=6)["code"]
         == "lock-source"
     )
 
 
 def test_a_gpu_that_no_build_of_it_serves_is_refused_before_anything_is_asked(workshop, extensions):
     v100 = ("--gpu", "V100", "--driver", "550.54.14")
-    error = workshop.document("plan", "--live", ENTRY, *v100, exit_code=3)["errors"][0]
+    error = workshop.refusal("plan", "--live", ENTRY, *v100, exit_code=3)
     assert error["code"] == "no-code"
     assert (
         "flash-attn requires compute capability 8.0 or newer, and V100 has 7.0" in error["message"]
@@ -185,11 +185,11 @@ def test_a_gpu_that_no_build_of_it_serves_is_refused_before_anything_is_asked(wo
 
 @pytest.mark.heavy
 def test_a_name_never_falls_through_to_the_default_index(workshop):
-    error = workshop.document("lock", "pyg-lib", *RTX_3090, exit_code=3)["errors"][0]
+    error = workshop.refusal("lock", "pyg-lib", *RTX_3090, exit_code=3)
     assert error["code"] == "no-prebuilt-extension"
     # It has no source to compile either.
     assert error["hint"].startswith("Leave pyg-lib out")
-    error = workshop.document("lock", "needy", *RTX_3090, exit_code=3)["errors"][0]
+    error = workshop.refusal("lock", "needy", *RTX_3090, exit_code=3)
     assert error["code"] == "extension-unlisted"
     assert "pyg-lib is taken from pyg, astral alone" in error["message"]
 
@@ -212,7 +212,7 @@ def test_a_file_whose_metadata_has_the_version_alone_is_locked_as_uv_and_pip_tak
     site = tmp_path / "site"
     # uv compares the lock's Python with the one that it runs on.
     open_to_any = lock.text.replace('requires-python = "==3.12.*"\n', "")
-    (workshop.folder / "pylock.open.toml").write_text(open_to_any, encoding="utf-8")
+    (workshop.folder / "pylock.open.toml").write_text(open_to_any, "utf-8")
     words = ["pip", "install", "--target", str(site), "--python-version", "3.12", "-r"]
     installed = process.run(
         [find_uv_bin(), *words, "pylock.open.toml"],
@@ -273,31 +273,23 @@ def test_a_source_that_the_folder_names_is_said_and_can_be_refused(workshop, pag
         library(tmp_path, FROM_2_10, needs=CU12),
     )
     text = f'[tool.gpuinstall]\nrequirements = ["flash-attn"]\nextension-sources = ["{page.url}"]\n'
-    (workshop.folder / "pyproject.toml").write_text(text, encoding="utf-8")
+    (workshop.folder / "pyproject.toml").write_text(text, "utf-8")
     done = workshop.run("lock", *RTX_3090)
     assert done.ok, done.err
     assert (
         f"Index       {page.url}, as {workshop.folder / 'pyproject.toml'} says: a source of extensions"
         in done.err
     )
-    strict = Workshop(
-        workshop.folder, workshop.caches, {**workshop.variables, "GPUINSTALL_TRUST_FOLDER": "0"}
-    )
-    assert (
-        strict.document("lock", *RTX_3090, exit_code=2)["errors"][0]["code"] == "folder-not-trusted"
-    )
+    strict = workshop.having(GPUINSTALL_TRUST_FOLDER="0")
+    assert strict.refusal("lock", *RTX_3090, exit_code=2)["code"] == "folder-not-trusted"
 
 
 def test_a_source_without_a_page_is_said(workshop, page):
     words = ("lock", ENTRY)
     declare_source(workshop, f"{page.url}/nothing")
-    assert (
-        workshop.document(*words, *RTX_3090, exit_code=4)["errors"][0]["code"] == "extension-source"
-    )
+    assert workshop.refusal(*words, *RTX_3090, exit_code=4)["code"] == "extension-source"
     declare_source(workshop, "here")
-    assert (
-        workshop.document(*words, *RTX_3090, exit_code=2)["errors"][0]["code"] == "source-setting"
-    )
+    assert workshop.refusal(*words, *RTX_3090, exit_code=2)["code"] == "source-setting"
 
 
 def test_one_that_an_extra_brings_is_taken_beside_the_torch_that_the_program_wants(

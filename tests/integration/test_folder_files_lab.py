@@ -5,7 +5,6 @@ import tomli
 
 from tests.lab.driver import NO_GPU
 from tests.lab.setuptools import make_setup_project, make_setuptools
-from tests.lab.workshop import Workshop
 
 LOCK = "pylock.cpu.toml"
 
@@ -21,7 +20,7 @@ def names(workshop):
 
 
 def write(workshop, name, text):
-    (workshop.folder / name).write_text(text, encoding="utf-8")
+    (workshop.folder / name).write_text(text, "utf-8")
 
 
 def projects(text):
@@ -49,7 +48,7 @@ def test_a_project_of_setup_py_is_installed_with_the_file_beside_it(workshop, st
     make_setup_project(workshop.folder, "old-thing", "filelock")
     stale = workshop.document("lock", "check", "--offline", exit_code=6)["data"]["locks"][0]
     assert [reason["code"] for reason in stale["reasons"]] == ["inputs-changed"]
-    assert workshop.document("sync", exit_code=6)["errors"][0]["code"] == "lock-stale"
+    assert workshop.refusal("sync", exit_code=6)["code"] == "lock-stale"
     assert workshop.document("install")["data"]["lock"]["changes"]
     assert {"old-thing", "filelock"} <= names(workshop)
     assert (
@@ -79,9 +78,7 @@ def test_a_c_extension_is_built_by_the_real_setuptools(workshop, words):
     write(workshop, "setup.py", EXTENSION)
     write(workshop, "needs.txt", "cowsay\n")
     write(workshop, "fast_thing.c", C_MODULE)
-    real = Workshop(
-        workshop.folder, workshop.caches, {**workshop.variables, "UV_DEFAULT_INDEX": ""}
-    )
+    real = workshop.having(UV_DEFAULT_INDEX="")
     done = real.run("install", *words)
     assert done.status == 0, done.err
     assert "its build code runs now" in done.err

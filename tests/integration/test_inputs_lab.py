@@ -38,7 +38,7 @@ def test_a_branch_that_moves_is_pinned_to_its_commit(workshop, tmp_path, form):
     assert done.status == 0, done.err
     assert packages(workshop)["tool"]["vcs"]["commit-id"] == first
     assert "no hash pins tool @ git+file://" in done.out
-    (tmp_path / "tool" / "tool.py").write_text("HERE = 2\n", encoding="utf-8")
+    (tmp_path / "tool" / "tool.py").write_text("HERE = 2\n", "utf-8")
     commit(tmp_path / "tool")
     workshop.document("lock", "check", "torch", form.format(tmp_path / "tool"))
     workshop.document("sync")

@@ -129,7 +129,7 @@ def test_plain_pip_installs_the_same_from_the_lock(project, empty):
 )
 def test_plain_uv_and_pip_refuse_a_lock_for_another_machine(project, empty, tmp_path, edit):
     lock = tmp_path / "pylock.cpu.toml"
-    lock.write_text(project.lock("pylock.cpu.toml").replace(*edit), encoding="utf-8")
+    lock.write_text(project.lock("pylock.cpu.toml").replace(*edit), "utf-8")
     by_uv = process.run([uv.uv(), "pip", "sync", "--python", empty, lock], env=project.environment)
     by_pip = process.run(
         [sys.executable, "-m", "pip", "--python", empty, "install", "-q", "-r", lock]

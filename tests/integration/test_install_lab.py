@@ -9,7 +9,6 @@ import socket
 import sys
 import time
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -164,9 +163,7 @@ def dropping():
 @pytest.mark.heavy
 def test_an_interrupt_does_not_wait_for_a_host_that_does_not_answer(workshop, play, dropping):
     play(RTX_4090)
-    deaf = replace(
-        workshop, variables={**workshop.variables, "GPUINSTALL_TORCH_INDEX": f"{dropping}/whl"}
-    )
+    deaf = workshop.having(GPUINSTALL_TORCH_INDEX=f"{dropping}/whl")
     running = deaf.start("install", "--json")
     assert running.stderr is not None
     while "Preflight" not in running.stderr.readline():
@@ -192,9 +189,7 @@ def test_a_silent_default_index_is_found_out_before_uv_asks_it_and_said_once(
 ):
     play(RTX_4090)
     address = dropping if host == "dropping" else host
-    deaf = replace(
-        workshop, variables={**workshop.variables, **dict.fromkeys(silent, f"{address}/simple")}
-    )
+    deaf = workshop.having(**dict.fromkeys(silent, f"{address}/simple"))
     with within(8):  # uv alone would be patient for 45 s
         done = deaf.run("install")
     assert done.status == 4, done.err

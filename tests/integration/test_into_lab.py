@@ -87,7 +87,7 @@ def files(environment):
 
 
 def tell(monkeypatch, folder, failed):
-    (folder / "verdict.json").write_text(json.dumps({"*": {"failed": failed}}), encoding="utf-8")
+    (folder / "verdict.json").write_text(json.dumps({"*": {"failed": failed}}), "utf-8")
     monkeypatch.setenv("LAB_VERDICT", str(folder / "verdict.json"))
 
 
@@ -266,7 +266,5 @@ def test_the_systems_python_is_never_touched(workshop, play):
 
 @pytest.mark.parametrize("option", ["--only", "--replace", "--upgrade", "--upgrade-package=numpy"])
 def test_what_means_nothing_there_is_refused(workshop, option):
-    error = workshop.document("install", "--into", "--venv", "theirs", option, exit_code=2)[
-        "errors"
-    ][0]
+    error = workshop.refusal("install", "--into", "--venv", "theirs", option, exit_code=2)
     assert error["message"] == f"--into cannot be combined with {option.partition('=')[0]}"

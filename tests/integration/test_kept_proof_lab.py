@@ -29,7 +29,7 @@ def workshop(stand_in, stand_in_folder, tmp_path, play):
 def fail(monkeypatch, folder, kernel, message):
     """Let a kernel of torch fail from now on."""
     verdict = {"*": {"failed": {kernel: message}}}
-    (folder / "verdict.json").write_text(json.dumps(verdict), encoding="utf-8")
+    (folder / "verdict.json").write_text(json.dumps(verdict), "utf-8")
     monkeypatch.setenv("LAB_VERDICT", str(folder / "verdict.json"))
 
 

@@ -73,7 +73,7 @@ def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(stand_in_fol
 
         index.torch.respond = closed
         here = workshop(index, tmp_path)
-        refused = here.document("lock", "torch", "--target", "cu126", exit_code=4)["errors"][0]
+        refused = here.refusal("lock", "torch", "--target", "cu126", exit_code=4)
         assert "user name and password" in refused["hint"]
         named = {
             **here.variables,
@@ -119,8 +119,8 @@ def test_files_are_brought_only_into_a_folder_and_only_as_they_were_locked(bench
     wheels = {**bench.variables, "UV_FIND_LINKS": str(stand_in_folder / "whl" / "cpu"), **SILENT}
     here = replace(bench, variables=wheels)
     here.document("lock", "torch==2.14.1", "--target", "cpu")
-    (bench.folder / "file").write_text("in the way", encoding="utf-8")
-    blocked = here.document("lock", "download", "file", exit_code=4)["errors"][0]
+    (bench.folder / "file").write_text("in the way", "utf-8")
+    blocked = here.refusal("lock", "download", "file", exit_code=4)
     assert blocked["code"] == "not-writable"
     assert here.document("lock", "download", "wheels")["data"]["files"]
     torch = next(
@@ -131,21 +131,12 @@ def test_files_are_brought_only_into_a_folder_and_only_as_they_were_locked(bench
     (bench.folder / "wheels" / torch.name).unlink()
     torch.unlink()
     torch.write_bytes(b"another")
-    assert (
-        here.document("lock", "download", "wheels", exit_code=4)["errors"][0]["code"]
-        == "hash-mismatch"
-    )
+    assert here.refusal("lock", "download", "wheels", exit_code=4)["code"] == "hash-mismatch"
     torch.unlink()
-    assert (
-        here.document("lock", "download", "wheels", exit_code=4)["errors"][0]["code"]
-        == "file-unreadable"
-    )
+    assert here.refusal("lock", "download", "wheels", exit_code=4)["code"] == "file-unreadable"
     assert not (bench.folder / "wheels" / torch.name).exists()
     lock = bench.folder / "pylock.cpu.toml"
     lock.write_text(
         re.sub('sha256 = "(.{64})"', r'sha512 = "\1\1"', lock.read_text("utf-8"), count=1), "utf-8"
     )
-    assert (
-        here.document("lock", "download", "wheels", exit_code=6)["errors"][0]["code"]
-        == "lock-unhashed"
-    )
+    assert here.refusal("lock", "download", "wheels", exit_code=6)["code"] == "lock-unhashed"

@@ -49,7 +49,7 @@ def workshop(missing, stand_in_folder, tmp_path):
             if not wheel.name.startswith("torch-"):
                 wheel.unlink()
     (tmp_path / "project").mkdir()
-    (tmp_path / "project" / "wanted.txt").write_text("torchvision\nnumpy\n", encoding="utf-8")
+    (tmp_path / "project" / "wanted.txt").write_text("torchvision\nnumpy\n", "utf-8")
     with StandInIndex(
         stand_in_folder, Habits(flat=missing == "a mirror with torch alone")
     ) as index:

@@ -46,9 +46,7 @@ def in_shell(workshop, command, shell="bash"):
     """Run a line in a shell that has evaluated what ``shellenv`` prints, with gpuinstall and uv on its path."""
     programs = workshop.caches / "programs"
     programs.mkdir(exist_ok=True)
-    (programs / "gpuinstall").write_text(
-        f'#!/bin/sh\nexec {joined(GPUINSTALL)} "$@"\n', encoding="utf-8"
-    )
+    (programs / "gpuinstall").write_text(f'#!/bin/sh\nexec {joined(GPUINSTALL)} "$@"\n', "utf-8")
     (programs / "gpuinstall").chmod(0o755)
     for name in ("uv", "uvx"):
         if not (programs / name).exists():
@@ -69,7 +67,7 @@ def torch_in(workshop):
 
 
 def test_pip_cannot_replace_torch_and_says_why(workshop):
-    (workshop.folder / "requirements.txt").write_text("torch==2.13.0\n", encoding="utf-8")
+    (workshop.folder / "requirements.txt").write_text("torch==2.13.0\n", "utf-8")
     done = pip(workshop, "install", "-r", str(workshop.folder / "requirements.txt"))
     assert not done.ok
     assert "The user requested (constraint) torch==2.14.1+cpu" in done.out
@@ -109,7 +107,7 @@ def test_every_command_of_uv_keeps_torch_in_a_project(workshop, shell):
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
     project = '[project]\nname = "p"\nversion = "1"\nrequires-python = "=={}.*"\ndependencies = ["torch==2.14.1"]\n'
-    (workshop.folder / "pyproject.toml").write_text(project.format(PYTHON), encoding="utf-8")
+    (workshop.folder / "pyproject.toml").write_text(project.format(PYTHON), "utf-8")
     for command, expected in (
         ("uv add cowsay && gpuinstall install", "2.14.1+cpu True True"),
         ("uv run python -c 'import torch, cowsay'", "2.14.1+cpu True True"),
@@ -120,7 +118,7 @@ def test_every_command_of_uv_keeps_torch_in_a_project(workshop, shell):
         done = in_shell(workshop, command, shell)
         assert done.ok, (command, done.out + done.err)
         assert workshop.python(IMPORTED) == expected, command
-    assert "+cpu" not in (workshop.folder / "uv.lock").read_text(encoding="utf-8"), (
+    assert "+cpu" not in (workshop.folder / "uv.lock").read_text("utf-8"), (
         "which is for every machine"
     )
     doctor = in_shell(workshop, "gpuinstall doctor --json", shell)

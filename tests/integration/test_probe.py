@@ -96,7 +96,7 @@ def test_a_record_is_written_whatever_the_outcome(play, tmp_path, driver):
     environment = play(driver) | {"GPUINSTALL_NODE": "n1"}
     status, document = probe_command(environment, "--record", str(tmp_path / "records"))
 
-    record = json.loads((tmp_path / "records" / "n1.probe.json").read_text(encoding="utf-8"))
+    record = json.loads((tmp_path / "records" / "n1.probe.json").read_text("utf-8"))
     assert record["document"] == document
     assert record["document"]["exit_code"] == status
     assert record["machine"] == document["data"]

@@ -42,7 +42,7 @@ def probed(folder, files, environment):
         if target.name in ("driver", "physfn"):
             target.symlink_to(text)
         else:
-            target.write_text(text, encoding="utf-8")
+            target.write_text(text, "utf-8")
     namespace = ["unshare", "--mount", "--propagation", "private"]
     done = subprocess.run(
         [*namespace, "sh", "-c", MOUNTS, "sh", str(folder), sys.executable],

@@ -53,7 +53,7 @@ def test_a_project_that_needs_a_program_gets_one_version_set_for_two_targets(
     workshop,
 ):
     (workshop.folder / "pyproject.toml").write_text(
-        '[project]\nname = "mine"\nversion = "0"\ndependencies = ["vllm>=0.30"]\n', encoding="utf-8"
+        '[project]\nname = "mine"\nversion = "0"\ndependencies = ["vllm>=0.30"]\n', "utf-8"
     )
     words = ("--target", "cu130", "--target", "cu130-linux-aarch64", "--python", PYTHON)
     made = workshop.document("lock", *words)["data"]
@@ -76,7 +76,7 @@ def test_a_program_is_as_new_beside_torch_as_uv_alone_takes_it(workshop, words, 
     machine = ("--gpu", "H100", "--driver", "580.95.05", "--python", PYTHON)
     workshop.document("lock", *words, *machine)
     (lock,) = workshop.folder.glob("pylock.*.toml")
-    found = parse("x", lock.read_text(encoding="utf-8"))
+    found = parse("x", lock.read_text("utf-8"))
     assert Version(found.versions[name]) >= Version({"vllm": "0.32.0", "sglang": "0.5.10"}[name])
     assert all(file.name.endswith(".whl") for file in found.files if file.package == name)
 

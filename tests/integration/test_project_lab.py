@@ -88,7 +88,7 @@ def prepared(kind, folder, index):
         addresses = text.replace("{torch}", index.torch_index).replace(
             "{index}", index.default_index
         )
-        (workshop.folder / name).write_text(addresses, encoding="utf-8")
+        (workshop.folder / name).write_text(addresses, "utf-8")
     for words in kind.before:
         workshop.document(*words)
     return workshop
@@ -126,7 +126,7 @@ def plain(errors, documents, folder):
 
 
 def locks(folder):
-    return {path.name: path.read_text(encoding="utf-8") for path in folder.glob("pylock.*")}
+    return {path.name: path.read_text("utf-8") for path in folder.glob("pylock.*")}
 
 
 def packages(folder):

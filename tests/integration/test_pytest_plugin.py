@@ -109,5 +109,5 @@ def test_light():
 
 
 def test_pytest_finds_it_where_the_tool_is_installed():
-    project = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomli.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["entry-points"]["pytest11"] == {"gpuinstall": "gpuinstall.verify.pytest_plugin"}

@@ -31,8 +31,8 @@ torch.add(torch.Tensor(), torch.linalg.eigh)
 def workshop(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
-    (folder / "requirements.txt").write_text(OF_2022, encoding="utf-8")
-    (folder / "train.py").write_text(TRAIN, encoding="utf-8")
+    (folder / "requirements.txt").write_text(OF_2022, "utf-8")
+    (folder / "train.py").write_text(TRAIN, "utf-8")
     variables = {"PIP_CONFIG_FILE": "/dev/null", "PIP_FIND_LINKS": ""}
     return Workshop(folder, tmp_path / "caches", variables)
 

@@ -42,7 +42,7 @@ class Runner:
 
     def run_job(self):
         """Run every step that is a script."""
-        job = yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]["renew"]
+        job = yaml.safe_load(WORKFLOW.read_text("utf-8"))["jobs"]["renew"]
         scripts = [step["run"] for step in job["steps"] if "run" in step]
         assert len(scripts) == 3
         for script in scripts:
@@ -64,7 +64,7 @@ def runner(index, tmp_path):
     gh = tmp_path / "bin" / "gh"
     for program, text in ((tool, f'#!/bin/sh\nexec {" ".join(GPUINSTALL)} "$@"\n'), (gh, GH)):
         program.parent.mkdir(parents=True)
-        program.write_text(text, encoding="utf-8")
+        program.write_text(text, "utf-8")
         program.chmod(0o755)
     variables = {
         **index.environment(),
@@ -81,7 +81,7 @@ def runner(index, tmp_path):
     runner.clone.mkdir()
     # bootstrap.py hands a command of the tool over to it.
     handover = f"import os, sys\nos.execv({str(tool)!r}, ['gpuinstall', *sys.argv[1:]])\n"
-    (runner.clone / "bootstrap.py").write_text(handover, encoding="utf-8")
+    (runner.clone / "bootstrap.py").write_text(handover, "utf-8")
     bare = tmp_path / "origin.git"
     process.run(["git", "init", "-q", "--bare", bare])
     for words in (

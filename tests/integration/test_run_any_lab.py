@@ -48,9 +48,7 @@ def made(
 @pytest.fixture
 def workshop(made, tmp_path):
     """The same folder, on a machine that was not proven yet."""
-    return Workshop(
-        made.folder, made.caches, {**made.variables, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    )
+    return made.having(XDG_CACHE_HOME=str(tmp_path / "cache"))
 
 
 def started(workshop, *options):
@@ -91,9 +89,7 @@ def test_a_kernel_that_fails_starts_nothing(workshop, play, tmp_path):
     verdict.write_text(
         '{"*": {"failed": {"matmul-float32": "CUDA error: an illegal memory access"}}}', "utf-8"
     )
-    failing = Workshop(
-        workshop.folder, workshop.caches, {**workshop.variables, "LAB_VERDICT": str(verdict)}
-    )
+    failing = workshop.having(LAB_VERDICT=str(verdict))
     done = started(failing)
     assert (done.status, done.out) == (5, "")
     assert started(workshop).status == 0, "nothing was kept of it"

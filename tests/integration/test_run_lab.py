@@ -19,7 +19,7 @@ def test_a_command_runs_as_in_the_activated_environment_but_not_on_a_card_that_i
 
     assert (done.status, done.err) == (7, "")
     assert done.out == f"2.13.0+cu126 {workshop.folder / '.venv'} ['--venv', '-h']\n"
-    (workshop.folder / "-c.py").write_text("print('a script')", encoding="utf-8")
+    (workshop.folder / "-c.py").write_text("print('a script')", "utf-8")
     assert workshop.run("run", "--", "-c.py").out == "a script\n", (
         "its name is no option of Python's"
     )

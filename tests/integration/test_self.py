@@ -31,7 +31,7 @@ def test_only_what_bootstrap_made_is_removed(equipped, tmp_path):
     ]
     for file in notes:
         file.parent.mkdir(exist_ok=True)
-        file.write_text("mine", encoding="utf-8")
+        file.write_text("mine", "utf-8")
     done = person.run(command(person), "self", "uninstall", "--yes", cwd=person.data.parent)
     assert (done.returncode, done.stderr) == (0, "")
     assert (

@@ -89,7 +89,7 @@ def test_what_is_built_with_torch_has_a_real_one_and_the_python_of_the_lock(
 
 
 def test_only_binary_refuses_it_and_nothing_runs(workshop, ran):
-    error = workshop.document("lock", *ASKED, "--only-binary", exit_code=3)["errors"][0]
+    error = workshop.refusal("lock", *ASKED, "--only-binary", exit_code=3)
     assert error["code"] == "only-binary"
     assert "strange" in error["message"]
     assert not ran.exists()
@@ -98,10 +98,10 @@ def test_only_binary_refuses_it_and_nothing_runs(workshop, ran):
 @pytest.mark.heavy
 def test_only_binary_is_a_setting_too(workshop, ran):
     (workshop.folder / "pyproject.toml").write_text(
-        "[tool.gpuinstall]\nonly-binary = true\n", encoding="utf-8"
+        "[tool.gpuinstall]\nonly-binary = true\n", "utf-8"
     )
     for command in (("install", *ASKED), ("plan", "--live", *ASKED), ("lock", *ASKED)):
-        assert workshop.document(*command, exit_code=3)["errors"][0]["code"] == "only-binary"
+        assert workshop.refusal(*command, exit_code=3)["code"] == "only-binary"
     assert not ran.exists()
 
 
@@ -122,7 +122,7 @@ def test_only_binary_does_not_mean_what_is_asked_for_by_its_place(workshop, ran)
 def test_a_lock_with_a_source_is_not_synced_where_only_wheels_are_wanted(workshop, ran):
     assert workshop.run("lock", *ASKED).status == 0
     ran.unlink()
-    error = workshop.document("sync", "--only-binary", exit_code=3)["errors"][0]
+    error = workshop.refusal("sync", "--only-binary", exit_code=3)
     assert (error["code"], "odd 1.0" in error["message"]) == ("only-binary", True)
     assert not ran.exists()
 
@@ -130,9 +130,7 @@ def test_a_lock_with_a_source_is_not_synced_where_only_wheels_are_wanted(worksho
 def _lines(file):
     """The packages whose code ran."""
     return (
-        [line.split()[0] for line in file.read_text(encoding="utf-8").splitlines()]
-        if file.exists()
-        else []
+        [line.split()[0] for line in file.read_text("utf-8").splitlines()] if file.exists() else []
     )
 
 
@@ -141,7 +139,7 @@ def test_a_project_whose_build_requires_torch_is_locked(workshop, stand_in_folde
     make_setuptools(stand_in_folder / "simple")
     make_setup_project(workshop.folder, "thing", "numpy")
     table = '[build-system]\nrequires = ["setuptools", "torch"]\nbuild-backend = "setuptools.build_meta"\n'
-    (workshop.folder / "pyproject.toml").write_text(table, encoding="utf-8")
+    (workshop.folder / "pyproject.toml").write_text(table, "utf-8")
     done = workshop.run("lock", "--backend", "cpu")
     assert done.status == 0, done.err
     lock = tomli.loads(workshop.lock("pylock.cpu.toml"))

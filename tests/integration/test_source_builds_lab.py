@@ -52,9 +52,7 @@ class Compiling:
     def built(self, venv, torch="2.14.1", package="flash-attn", **more):
         """Install into an environment; return what its package was compiled beside and for."""
         own = {"GPUINSTALL_VENV": f"{venv}/.venv", "LAB_COMPILED": str(self.file), **more}
-        workshop = Workshop(
-            self.workshop.folder, self.workshop.caches, {**self.workshop.variables, **own}
-        )
+        workshop = self.workshop.having(**own)
         requirement = flash(workshop) if package == "flash-attn" else package
         done = workshop.run(
             "install", "--only", f"torch=={torch}", requirement, "--backend", "cu126"
@@ -68,7 +66,7 @@ class Compiling:
     @property
     def log(self):
         """A line for each compilation."""
-        return self.file.read_text(encoding="utf-8").splitlines()
+        return self.file.read_text("utf-8").splitlines()
 
 
 def flash(workshop):
@@ -82,16 +80,16 @@ def with_nvcc(workshop, release):
     script = workshop.caches.parent / "bin" / "nvcc"
     script.write_text(
         f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V{release}.1'\n",
-        encoding="utf-8",
+        "utf-8",
     )
     script.chmod(0o755)
-    return Workshop(workshop.folder, workshop.caches, {**workshop.variables, "CUDA_HOME": ""})
+    return workshop.having(CUDA_HOME="")
 
 
 def test_without_a_compiler_for_gpus_it_is_refused_before_anything_is_fetched(workshop, stand_in):
-    error = workshop.document(
+    error = workshop.refusal(
         "install", "torch==2.14.1", flash(workshop), "--backend", "cu126", exit_code=3
-    )["errors"][0]
+    )
     assert error["code"] == "toolkit-missing"
     assert "no nvcc" in error["message"]
     assert "cuda-toolkit-12-6" in error["hint"]
@@ -102,9 +100,9 @@ def test_without_a_compiler_for_gpus_it_is_refused_before_anything_is_fetched(wo
 def test_an_extension_without_a_prebuilt_file_is_refused_with_the_command_that_compiles_it(
     workshop, stand_in
 ):
-    error = workshop.document(
+    error = workshop.refusal(
         "install", "torch==2.14.1", "flash-attn", "--backend", "cu126", exit_code=3
-    )["errors"][0]
+    )
     assert error["code"] == "no-prebuilt-extension"
     command = "gpuinstall run python -m pip install --no-build-isolation flash-attn"
     assert error["hint"].startswith(f"{command}   # compiles it, with nvcc of CUDA 12.6, a C++ ")
@@ -117,7 +115,7 @@ def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(
     workshop,
 ):
     workshop = with_nvcc(workshop, "12.4")
-    workshop = Workshop(workshop.folder, workshop.caches, {**workshop.variables, "MAX_JOBS": "3"})
+    workshop = workshop.having(MAX_JOBS="3")
     done = workshop.run("install", "torch==2.14.1", flash(workshop), "--backend", "cu126")
     assert done.status == 0, done.err
     assert "flash-attn 2.8.3 is built from an archive, with nvcc of CUDA 12.6" in done.err
@@ -166,20 +164,20 @@ def test_a_lock_for_other_machines_says_what_will_be_built_and_checks_nothing_he
     done = workshop.run("lock", "torch==2.14.1", flash(workshop), "--target", "cu126")
     assert done.status == 0, done.err
     assert "flash-attn 2.8.3 is built from an archive" in done.err
-    refused = workshop.document("sync", exit_code=3)["errors"][0]
+    refused = workshop.refusal("sync", exit_code=3)
     assert refused["code"] == "toolkit-missing"
 
 
 def test_a_setup_that_imports_torch_and_is_not_known_is_explained(workshop, tmp_path):
     folder = tmp_path / "odd"
     folder.mkdir()
-    (folder / "setup.py").write_text("import torch\n", encoding="utf-8")
+    (folder / "setup.py").write_text("import torch\n", "utf-8")
     (folder / "pyproject.toml").write_text(
         '[build-system]\nrequires = []\nbuild-backend = "b"\nbackend-path = ["."]\n',
-        encoding="utf-8",
+        "utf-8",
     )
-    (folder / "b.py").write_text("import torch\n", encoding="utf-8")
-    error = workshop.document("lock", "torch", "odd @ ../odd", exit_code=4)["errors"][0]
+    (folder / "b.py").write_text("import torch\n", "utf-8")
+    error = workshop.refusal("lock", "torch", "odd @ ../odd", exit_code=4)
     assert error["code"] == "build-needs-torch"
     without, build = error["hint"].splitlines()
     assert without == "Run it again without odd"

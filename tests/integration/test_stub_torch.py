@@ -82,7 +82,7 @@ def test_the_small_torch_answers_as_the_real_one_without_a_gpu(
     architectures = json.loads(real["no libcuda"]["get_arch_list"].replace("'", '"'))
     for path, text in modules(version, f"cu{cuda.replace('.', '')}", *architectures).items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_text(text, encoding="utf-8")
+        (tmp_path / path).write_text(text, "utf-8")
     stub = {"PYTHONPATH": str(tmp_path)}
     small = asked(sys.executable, whole | stub, cases)
     small |= asked(sys.executable, without | stub, {"no libcuda": {}})

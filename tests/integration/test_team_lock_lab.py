@@ -29,7 +29,7 @@ def simple(stand_in_folder):
 def workshop(workshop, simple, tmp_path, play):
     play(RTX_4090)
     made = workshop
-    (made.folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    (made.folder / "pyproject.toml").write_text(PROJECT, "utf-8")
     locked(made)
     make_wheel(simple, "numpy", "2.4.0")
     make_wheel(simple, "markdown", "3.10")

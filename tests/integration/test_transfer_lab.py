@@ -140,7 +140,7 @@ def test_behind_a_proxy_files_come_through_it_and_the_relay_does_not(
     play(RTX_4090)
     named = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), proxy.url)
     nowhere = dict.fromkeys(("NO_PROXY", "no_proxy"), "intranet.example")
-    done = replace(workshop, variables={**workshop.variables, **named, **nowhere}).run("install")
+    done = workshop.having(**named, **nowhere).run("install")
     assert done.status == 0, done.err
     through = {urlsplit(asked.path).port for asked in proxy.log}
     assert through <= {urlsplit(host.url).port for host in stand_in.hosts}
@@ -157,7 +157,7 @@ def test_a_password_that_only_the_keyring_has_opens_the_index(stand_in_folder, p
     play(RTX_4090)
     keyring = tmp_path / "bin" / "keyring"
     keyring.parent.mkdir()
-    keyring.write_text('#!/bin/sh\n[ "$1 $3" = "get user" ] && echo s3cret\n', encoding="utf-8")
+    keyring.write_text('#!/bin/sh\n[ "$1 $3" = "get user" ] && echo s3cret\n', "utf-8")
     keyring.chmod(0o755)
     with StandInIndex(stand_in_folder, Habits(credentials="user:s3cret")) as index:
         (tmp_path / "project").mkdir()
@@ -189,9 +189,7 @@ def test_over_tls_with_a_certificate_of_ones_own_files_come_to_the_relay_alone(
     certificate.write_bytes(certificate.read_bytes() + (tmp_path / "made.crt").read_bytes())
     plain, stand_in.r2 = stand_in.r2, Host("r2", stand_in.r2.respond, certificate=certificate)
     plain.close()
-    workshop = replace(
-        workshop, variables={**workshop.variables, "SSL_CERT_FILE": str(certificate)}
-    )
+    workshop = workshop.having(SSL_CERT_FILE=str(certificate))
     done = workshop.run("install")
     assert done.status == 0, done.err
     assert 'url = "https://' in workshop.lock("pylock.cu126.toml")

@@ -44,7 +44,7 @@ def torch_in(workshop):
 
 
 def error(workshop, *arguments):
-    return workshop.document(*arguments, exit_code=4)["errors"][0]
+    return workshop.refusal(*arguments, exit_code=4)
 
 
 def test_install_upgrade_rollback_and_run_leave_nothing_behind(workshop):
@@ -115,7 +115,7 @@ def test_lock_sync_remove_and_a_script_leave_no_file_behind(workshop):
     workshop.document("remove", "numpy")
     (workshop.folder / "story.py").write_text(
         "# /// script\n# dependencies = ['torch']\n# ///\nimport torch; print(torch.__version__)\n",
-        encoding="utf-8",
+        "utf-8",
     )
     assert workshop.run("run", "story.py").out == "2.14.1+cu126\n"
     assert (torch_in(workshop), leftovers(workshop)) == ("2.13.0", set())

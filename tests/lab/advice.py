@@ -3,8 +3,6 @@
 A line of a hint or a fix that begins with a capital letter is prose; every other is a command.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Chromium without a window, driven over a pipe by its DevTools protocol; nothing but the standard library."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Long tables of cases: ``make test`` runs those that differ most, ``make test-all`` every one."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """cuda-compat for tests: compiled libcudas of several ages, in tars, and NVIDIA's host for them."""
 
-from __future__ import annotations
-
 import bz2
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """A machine's NVIDIA driver, played by two compiled libraries that the real bindings load through the real loader."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import zlib
@@ -140,7 +138,7 @@ def environment(driver: FakeDriver, libraries: Path, folder: Path) -> dict[str, 
     text = describe(driver)
     file = folder / f"gpus-{zlib.crc32(text.encode()):08x}" / "gpus.txt"
     file.parent.mkdir(exist_ok=True)
-    file.write_text(text, encoding="utf-8")
+    file.write_text(text, "utf-8")
     # It is as if it had lain there for long.
     os.utime(file.parent, (0, 0))
     path = []

@@ -4,8 +4,6 @@ No file can be put into sysfs, and no card of another maker is here; everything 
 folder is laid out as a recording is. ``/dev/kfd`` among its files answers as a kernel's compute driver does.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 ``python -m tests.lab.environments`` has uv fetch what the real torch needs, so that the tests need no network.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
@@ -69,7 +67,7 @@ def _write(folder: Path, files: Mapping[str, str]):
     for path, text in files.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        file.write_text(text, "utf-8")
 
 
 def cpu_torch(factory: pytest.TempPathFactory, *, offline: bool = False) -> Path:

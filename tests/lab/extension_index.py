@@ -4,8 +4,6 @@ Channels are the tags of PyTorch's backends; ``/simple/v1+html/`` has the same a
 ``/artifacts/<sha256>/<name>``, its METADATA beside it. The names say CUDA and torch in one of two forms.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

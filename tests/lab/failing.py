@@ -1,7 +1,5 @@
 """``python -m tests.lab.failing CALL N …`` runs gpuinstall, and lets the Nth of its calls of the system's CALL fail."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

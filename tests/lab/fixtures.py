@@ -1,7 +1,5 @@
 """Fixtures that every folder of tests shares."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Protocol

@@ -5,8 +5,6 @@ about starting (PYTHONPATH, LD_PRELOAD, a module in the working folder, a signal
 ``python -m tests.lab.forked FD`` is the process that forks, on a socket.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import json

@@ -1,7 +1,5 @@
 """One web host, on loopback unless told otherwise: real HTTP with ETag, HEAD and ranges, and a log of all requests."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import ssl

@@ -4,8 +4,6 @@ The wheels lie in a folder, ``whl/<tag>/*.whl`` and ``simple/*.whl``, and every 
 to withdraw a wheel, delete it.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

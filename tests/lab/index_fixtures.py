@@ -1,7 +1,5 @@
 """The stand-in index as fixtures."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The links of pages and what they may point to: of Markdown as a plain git host shows it, and of HTML."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -34,7 +32,7 @@ def broken(pages: Iterable[Path], read: Callable[[str], Page]) -> list[tuple[str
         pages: The files to look through; anchors are known in these alone.
         read: Reads a page's text, as ``markdown`` and ``html`` do.
     """
-    known = {path: read(path.read_text(encoding="utf-8")) for path in pages}
+    known = {path: read(path.read_text("utf-8")) for path in pages}
     faults = []
     for path, page in known.items():
         dead = [link for link in page.links if not _leads_somewhere(link, path, known)]

@@ -1,7 +1,5 @@
 """Native libraries, compiled here: with symbols left open, libraries needed and versions asked for as a test wants."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Wheels of a torch that the catalogue has never heard of, with its architectures where the real ones have them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.lab.stub_torch import modules

@@ -1,7 +1,5 @@
 """A home for the session: no settings of the user or a CI runner count, and nothing is written into the user's folders."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Time limits that hold on a busy machine too: seconds as an idle one has them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """DLLs of Windows as far as their import table goes: Microsoft's "PE Format"."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping, Sequence
 

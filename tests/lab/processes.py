@@ -1,7 +1,5 @@
 """Processes that others started, which this one cannot wait for."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

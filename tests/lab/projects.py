@@ -1,7 +1,5 @@
 """Small real projects, built by a backend of their own: no network, and no tool that is not in them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -95,7 +93,7 @@ def make_project(
     """Write a project into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in project_files(name, version, requires, **more).items():
-        (folder / file).write_text(text, encoding="utf-8")
+        (folder / file).write_text(text, "utf-8")
     return folder
 
 

@@ -1,7 +1,5 @@
 """Recorded machines made of a few files, for tests that need one fact at a time."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Fills a stand-in index with small wheels that have the true names, tags and requirements of a few releases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A terminal of so many columns (a pty), in this process, and what one shows that understands every escape."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

@@ -1,7 +1,5 @@
 """A stand-in for setuptools, so that projects with a ``setup.py`` are built without a network."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.lab.wheels import make_wheel
@@ -79,7 +77,7 @@ def make_setup_project(folder: Path, name: str, *requires: str, ran: Path | None
     leaves = f"open({str(ran)!r}, 'a').write({name!r} + '\\n')\n" if ran else ""
     arguments = f"name={name!r}, version='1.0', py_modules=[{module!r}], install_requires={list(requires)!r}"
     (folder / "setup.py").write_text(
-        f"from setuptools import setup\n{leaves}setup({arguments})\n", encoding="utf-8"
+        f"from setuptools import setup\n{leaves}setup({arguments})\n", "utf-8"
     )
-    (folder / f"{module}.py").write_text("HERE = True\n", encoding="utf-8")
+    (folder / f"{module}.py").write_text("HERE = True\n", "utf-8")
     return folder

@@ -1,7 +1,5 @@
 """What is made once for all workers of a session: the first that asks makes it, the others wait."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

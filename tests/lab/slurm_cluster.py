@@ -1,7 +1,5 @@
 """A real Slurm cluster on this machine: every node is a set of namespaces with a driver of its own."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
@@ -79,7 +77,7 @@ def run_on_slurm(drivers: Mapping[str, FakeDriver | None], index: Path, script: 
         flock(only, LOCK_EX)
         shutil.rmtree(share, ignore_errors=True)
         _fill(share, drivers, index)
-        (share / "script.sh").write_text(_PREPARATION + script, encoding="utf-8")
+        (share / "script.sh").write_text(_PREPARATION + script, "utf-8")
         words = [
             "bash",
             str(SCRIPTS / "cluster.sh"),
@@ -95,9 +93,7 @@ def run_on_slurm(drivers: Mapping[str, FakeDriver | None], index: Path, script: 
             timeout=600,
             check=False,
         )
-        out, err, status = (
-            (share / name).read_text(encoding="utf-8") for name in ("out", "err", "status")
-        )
+        out, err, status = ((share / name).read_text("utf-8") for name in ("out", "err", "status"))
     return Finished(("bash", "-c", script), int(status), out, err)
 
 
@@ -107,10 +103,10 @@ def _fill(share: Path, drivers: Mapping[str, FakeDriver | None], index: Path):
     for node, driver in drivers.items():
         if driver is None:
             continue
-        (share / "gpus" / f"{node}.txt").write_text(describe(driver), encoding="utf-8")
+        (share / "gpus" / f"{node}.txt").write_text(describe(driver), "utf-8")
     build(share / "libraries")
     shutil.copytree(index, share / "index")
-    (share / "serve.py").write_text(SERVE, encoding="utf-8")
+    (share / "serve.py").write_text(SERVE, "utf-8")
     command = share / "bin" / "gpuinstall"
-    command.write_text(f'#!/bin/sh\nexec {shlex.join(GPUINSTALL)} "$@"\n', encoding="utf-8")
+    command.write_text(f'#!/bin/sh\nexec {shlex.join(GPUINSTALL)} "$@"\n', "utf-8")
     command.chmod(0o755)

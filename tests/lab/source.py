@@ -1,7 +1,5 @@
 """The source as a graph: which module imports which, at the top, inside functions or for type checkers alone."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping

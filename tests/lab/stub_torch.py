@@ -15,8 +15,6 @@ a kernels' child imports torch, through the channel that is waiting for the impo
 program beside torch is really imported, with all that comes of it; its operation is played.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from textwrap import dedent
 

@@ -1,7 +1,5 @@
 """The files of machines with AMD's GPUs, as the kernel's compute driver (KFD) writes them, for recorded machines."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 NODES = "/sys/class/kfd/kfd/topology/nodes"

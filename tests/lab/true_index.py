@@ -7,8 +7,6 @@ cuBLAS of the build's own CUDA, and the cuDNN that the catalogue has for it. Wha
 every backend, with the default index's own files: which the true index has is not known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A mirror of uv's releases on loopback, with one archive: the pinned uv's, for this machine."""
 
-from __future__ import annotations
-
 import io
 import sys
 import tarfile

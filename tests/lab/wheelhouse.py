@@ -1,7 +1,5 @@
 """What the tool's environment is made of, as wheels packed again from the packages that run the tests: no network."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

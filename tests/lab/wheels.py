@@ -1,7 +1,5 @@
 """Makes small real wheels: right names, tags, metadata and record, and the same bytes every time."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

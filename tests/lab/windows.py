@@ -17,8 +17,6 @@ what uv, pip and torch do, stays Linux.
 ``LAB_WINDOWS=FOLDER pytest --basetemp FOLDER/tests …`` runs any test of a ``Workshop`` under them.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import pkgutil

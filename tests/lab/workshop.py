@@ -93,6 +93,15 @@ class Workshop:
         assert envelope["exit_code"] == exit_code
         return envelope
 
+    def refusal(self, *arguments: str, exit_code: int) -> dict[str, Any]:
+        """Run with ``--json`` what is refused; return its first error."""
+        error: dict[str, Any] = self.refusal(*arguments, exit_code=exit_code)
+        return error
+
+    def having(self, **variables: str) -> Workshop:
+        """Return the same folder and caches, for commands that have these variables too."""
+        return self.having(**variables)
+
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start it in the background."""
         return subprocess.Popen(
@@ -111,7 +120,7 @@ class Workshop:
 
     def lock(self, name: str) -> str:
         """Return the text of a lock in the folder."""
-        return (self.folder / name).read_text(encoding="utf-8")
+        return (self.folder / name).read_text("utf-8")
 
     def python(self, code: str) -> str:
         """Return what the environment's Python prints."""

@@ -13,7 +13,7 @@ _ROW = re.compile(
 
 
 def rows():
-    page = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "trust.md").read_text("utf-8")
     return list(_ROW.finditer(page.partition("## What is deleted")[2]))
 
 
@@ -26,7 +26,7 @@ def test_the_tests_of_the_table_exist():
     for row in rows():
         file, _, name = row["test"].partition(": " if ".txt: " in row["test"] else "::")
         begin = f"def {name}(" if file.endswith(".py") else f"# {name}"
-        if begin not in (ROOT / "tests" / file).read_text(encoding="utf-8"):
+        if begin not in (ROOT / "tests" / file).read_text("utf-8"):
             missing.append(row["test"])
     assert missing == []
 
@@ -45,7 +45,7 @@ def deleting_modules():
 
 def names_deletion(file):
     """Whether a module names something that deletes, to call it or to have it called."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         names = {getattr(node, "id", None), getattr(node, "attr", None)}
         if names & DELETING:
             return True

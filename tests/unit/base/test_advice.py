@@ -100,7 +100,7 @@ def test_every_hint_that_is_written_in_the_source_is_prose_or_a_command():
     hints = [
         keyword.value.value
         for path in (ROOT / "src").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Call)
         for keyword in node.keywords
         if keyword.arg == "hint"

@@ -35,7 +35,7 @@ def test_old_file_stays_when_writing_fails(tmp_path):
     write_atomically(path, "old")
     with pytest.raises(InstallationError), written(path) as file:
         _half_written(file)
-    assert path.read_text(encoding="utf-8") == "old"
+    assert path.read_text("utf-8") == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -134,7 +134,7 @@ def test_a_file_is_never_more_open_than_the_one_it_replaces(tmp_path, monkeypatc
         (0o640, False, 0o640),
         (0o640, True, 0o600),
     ):
-        path.write_text("token", encoding="utf-8")
+        path.write_text("token", "utf-8")
         path.chmod(mode)
         with monkeypatch.context() as patch:
             if refused:  # as on a file system without modes

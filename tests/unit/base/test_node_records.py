@@ -112,7 +112,7 @@ def test_the_name_of_this_node_can_be_given(monkeypatch):
 def test_a_malformed_record_is_a_failed_node(tmp_path, change):
     record(tmp_path, "n1", H100)
     path = tmp_path / "n1.sync.json"
-    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | change), encoding="utf-8")
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | change), "utf-8")
 
     report = read_report(tmp_path)
     assert report.groups == ()
@@ -124,7 +124,7 @@ def test_a_malformed_record_is_a_failed_node(tmp_path, change):
 
 
 def test_links_and_pipes_are_not_read(tmp_path):
-    (tmp_path / "secret").write_text("{}", encoding="utf-8")
+    (tmp_path / "secret").write_text("{}", "utf-8")
     folder = tmp_path / "records"
     folder.mkdir()
     (folder / "n1.sync.json").symlink_to(tmp_path / "secret")

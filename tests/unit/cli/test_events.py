@@ -16,8 +16,6 @@ def test_what_threads_say_at_once_are_lines_of_their_own_without_a_buffer_too(
         terminal = EventTerminal(out=out)  # what PYTHONUNBUFFERED makes of stdout
         side_by_side(commands, range(8))
 
-    events = [
-        json.loads(line) for line in (tmp_path / "events").read_text(encoding="utf-8").splitlines()
-    ]
+    events = [json.loads(line) for line in (tmp_path / "events").read_text("utf-8").splitlines()]
     said = {(event["argv"][1], event["argv"][2]) for event in events}
     assert said == {(str(thread), str(number)) for thread in range(8) for number in range(200)}

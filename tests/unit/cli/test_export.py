@@ -12,7 +12,7 @@ def folder(tmp_path, monkeypatch):
     """A folder with one lock, in which the commands run."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GPUINSTALL_TORCH_INDEX", raising=False)
-    (tmp_path / "pylock.cu126.toml").write_text(cuda_lock().text, encoding="utf-8")
+    (tmp_path / "pylock.cu126.toml").write_text(cuda_lock().text, "utf-8")
     return tmp_path
 
 
@@ -41,7 +41,7 @@ def test_a_file_is_written_where_it_is_named(folder, capsys):
     assert run_command_line(["export", "requirements", "-o", "requirements.txt", "--json"]) == 0
     data = document(capsys)["data"]
     assert data["path"] == "requirements.txt"
-    assert (folder / "requirements.txt").read_text(encoding="utf-8") == data["text"]
+    assert (folder / "requirements.txt").read_text("utf-8") == data["text"]
 
 
 def test_without_a_lock_it_says_how_to_get_one(tmp_path, monkeypatch, capsys):
@@ -51,7 +51,7 @@ def test_without_a_lock_it_says_how_to_get_one(tmp_path, monkeypatch, capsys):
 
 
 def test_of_several_locks_one_has_to_be_named(folder, capsys):
-    (folder / "pylock.cpu.toml").write_text(cpu_lock().text, encoding="utf-8")
+    (folder / "pylock.cpu.toml").write_text(cpu_lock().text, "utf-8")
     assert run_command_line(["export", "requirements"]) == 2
     assert "pylock.cpu.toml, pylock.cu126.toml" in capsys.readouterr().err
     assert run_command_line(["export", "requirements", "--lock", "pylock.cpu.toml"]) == 0
@@ -60,7 +60,7 @@ def test_of_several_locks_one_has_to_be_named(folder, capsys):
 
 def test_the_torch_index_of_the_project_is_the_one_that_uv_is_given(folder, capsys):
     settings = '[tool.gpuinstall]\ntorch-index = "https://index.example/whl"\n'
-    (folder / "pyproject.toml").write_text(settings, encoding="utf-8")
+    (folder / "pyproject.toml").write_text(settings, "utf-8")
     assert run_command_line(["export", "uv", "--json"]) == 0
     assert 'url = "https://index.example/whl/cu126"' in document(capsys)["data"]["text"]
 
@@ -69,7 +69,7 @@ def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(folder, capsys
     lock = folder / "pylock.cu126.toml"
     lock.write_text(
         cuda_lock().text.replace("https://index.example/torch-", "file:///wheels/torch-"),
-        encoding="utf-8",
+        "utf-8",
     )
     assert run_command_line(["export", "requirements"]) == 0
     captured = capsys.readouterr()
@@ -84,7 +84,7 @@ def test_a_link_stays_one_and_the_file_behind_it_is_written(folder):
     (folder / "requirements.txt").symlink_to("real.txt")
     assert run_command_line(["export", "requirements", "-o", "requirements.txt"]) == 0
     assert (folder / "requirements.txt").is_symlink()
-    assert "torch" in (folder / "real.txt").read_text(encoding="utf-8")
+    assert "torch" in (folder / "real.txt").read_text("utf-8")
     assert (folder / "real.txt").stat().st_mode & 0o777 == 0o600
 
 

@@ -68,32 +68,28 @@ def test_a_constraint_of_another_file_still_counts(home, section, monkeypatch):
     environment = home / "venv"
     environment.mkdir()
     monkeypatch.setenv("VIRTUAL_ENV", str(environment))
-    (environment / "pip.conf").write_text(
-        f"[{section}]\nconstraint = /srv/mine.txt\n", encoding="utf-8"
-    )
+    (environment / "pip.conf").write_text(f"[{section}]\nconstraint = /srv/mine.txt\n", "utf-8")
     assert run_command_line(["hook", "pip"]) == 0
     own = (home / "pip" / "gpuinstall-constraints.txt").as_uri()
-    assert f"constraint = /srv/mine.txt {own}\n" in (home / "pip" / "pip.conf").read_text(
-        encoding="utf-8"
-    )
+    assert f"constraint = /srv/mine.txt {own}\n" in (home / "pip" / "pip.conf").read_text("utf-8")
 
 
 def test_a_hook_without_one_of_its_marks_is_left(home, capsys):
     file = home / "uv" / "uv.toml"
-    file.write_text("# mine\nnative-tls = false\n", encoding="utf-8")
+    file.write_text("# mine\nnative-tls = false\n", "utf-8")
     assert run_command_line(["hook", "uv"]) == 0
-    changed = file.read_text(encoding="utf-8").replace(END, "# ")
-    file.write_text(changed, encoding="utf-8")
+    changed = file.read_text("utf-8").replace(END, "# ")
+    file.write_text(changed, "utf-8")
     capsys.readouterr()
     for words in (["--remove"], []):
         assert run_command_line(["hook", "uv", *words, "--json"]) == 2
         assert error(capsys)["code"] == "hook-changed"
-    assert file.read_text(encoding="utf-8") == changed
+    assert file.read_text("utf-8") == changed
 
 
 def test_a_constraints_file_of_the_users_stays(home, capsys):
     file = home / "pip" / "gpuinstall-constraints.txt"
-    file.write_text("six==1.0\n", encoding="utf-8")
+    file.write_text("six==1.0\n", "utf-8")
     assert run_command_line(["hook", "pip", "--json"]) == 2
     assert error(capsys)["code"] == "hook-taken"
     assert not (home / "pip" / "pip.conf").exists()

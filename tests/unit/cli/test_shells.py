@@ -53,7 +53,7 @@ def test_the_line_for_path_finds_the_command(shell, tmp_path):
         pytest.skip(f"no {shell} on this machine")
     folder = tmp_path / "it's a folder"
     folder.mkdir()
-    (folder / "gpuinstall-here").write_text("#!/bin/sh\necho found\n", encoding="utf-8")
+    (folder / "gpuinstall-here").write_text("#!/bin/sh\necho found\n", "utf-8")
     (folder / "gpuinstall-here").chmod(0o755)
     line = on_path(str(folder), shell)
 

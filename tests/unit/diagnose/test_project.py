@@ -133,14 +133,14 @@ def test_locks_for_other_machines_only_are_one_finding(tmp_path):
     ],
 )
 def test_the_request_is_read_from_the_project(tmp_path, text, asked):
-    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text(text, "utf-8")
     assert read_project(tmp_path).declaration.listed.requirements == asked
 
 
 def test_what_the_environment_lacks_of_its_project_is_named(tmp_path):
     requirements = ["torch>=2.15", "numpy", "torchvision ; sys_platform == 'win32'", "filelock"]
     (tmp_path / "pyproject.toml").write_text(
-        f"[tool.gpuinstall]\nrequirements = {requirements}\n", encoding="utf-8"
+        f"[tool.gpuinstall]\nrequirements = {requirements}\n", "utf-8"
     )
     venv = make_environment(tmp_path / ".venv", "ours")
     put_package(packages(venv), "filelock", {}, version="3.20.0")

@@ -21,7 +21,7 @@ def environment(venv, locked, installed):
         )
     packages = "".join(PACKAGE.format(*each, "0" * 64) for each in locked.items())
     text = f'lock-version = "1.0"\ncreated-by = "gpuinstall"\n{packages}'
-    (venv / "pylock.cpu.toml").write_text(text, encoding="utf-8")
+    (venv / "pylock.cpu.toml").write_text(text, "utf-8")
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     Marker("1", "pylock.cpu.toml", sha256, "3.12", "2.14.1+cpu", "cpu", "0", {}).write(venv)
     return doctor_evidence(

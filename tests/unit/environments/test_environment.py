@@ -22,7 +22,7 @@ def test_a_marker_is_read_as_it_was_written(tmp_path):
     "text", ["", "{}", "[]", "null", '{"schema": "gpuinstall.environment/1"}', '{"schema": "x"}']
 )
 def test_any_other_file_is_no_marker(tmp_path, text):
-    (tmp_path / NAME).write_text(text, encoding="utf-8")
+    (tmp_path / NAME).write_text(text, "utf-8")
     assert read_marker(tmp_path) is None
 
 

@@ -53,9 +53,9 @@ def test_an_environment_being_built_is_configured_for_the_place_it_goes_to(tmp_p
     address = (final / "constraints.txt").as_uri()
     assert "%20" in address
     settings = built / ("pip.ini" if os.name == "nt" else "pip.conf")
-    _head, *section = settings.read_text(encoding="utf-8").splitlines()
+    _head, *section = settings.read_text("utf-8").splitlines()
     assert section == ["[install]", f"constraint = /srv/mine.txt {address}"]
-    first, *lines = (built / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    first, *lines = (built / "constraints.txt").read_text("utf-8").splitlines()
     assert "pip.conf" in first or "pip.ini" in first
     assert lines == ["torch==2.14.1+cu126"]
 

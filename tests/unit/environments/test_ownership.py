@@ -71,7 +71,7 @@ def test_everything_else_in_an_environment_is_the_users(venv):
     ]
     for file in (*files, ".git/HEAD", ".git/objects/ab/cd", "etc/tool.conf", ".gitignore"):
         (venv / file).parent.mkdir(parents=True, exist_ok=True)
-        (venv / file).write_text("mine, and longer than what was there", encoding="utf-8")
+        (venv / file).write_text("mine, and longer than what was there", "utf-8")
     (venv / "data").symlink_to("/")
     (venv / "empty").mkdir()
     expected = {*files, ".git", "etc", ".gitignore", "data", "lib/thesis"} - {"lib/thesis/chapter"}
@@ -90,11 +90,11 @@ def test_what_is_compiled_of_a_recorded_module_is_not_the_users(venv):
 
 
 def test_a_record_gives_away_no_file_outside_its_packages(venv):
-    (venv / "thesis.txt").write_text("mine", encoding="utf-8")
+    (venv / "thesis.txt").write_text("mine", "utf-8")
     rows = "../../../thesis.txt,sha256=x,9999\n../../../thesis.txt,,\n../../../../env/train.py,,\n"
     record = next(site(venv).glob("other-*.dist-info/RECORD"))
-    record.write_text(record.read_text(encoding="utf-8") + rows, encoding="utf-8")
-    (venv / "train.py").write_text("mine", encoding="utf-8")
+    record.write_text(record.read_text("utf-8") + rows, "utf-8")
+    (venv / "train.py").write_text("mine", "utf-8")
     assert user_paths(venv) == ("thesis.txt", "train.py")
 
 

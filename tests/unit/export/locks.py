@@ -67,7 +67,7 @@ def cpu_lock():
 def dockerfile_findings(texts, folder):
     """Return what the linter for Dockerfiles, of the group heavy, finds in texts."""
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).write_text(text, "utf-8")
     program = Path(sysconfig.get_path("scripts")) / "hadolint"
     done = process.run([program, "--no-color", *texts], cwd=folder)
     return done.out + done.err

@@ -67,10 +67,10 @@ def test_what_would_be_compiled_or_is_not_locked_is_refused():
 def test_the_command_writes_it_and_refuses_what_belongs_to_it_alone(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for held in (*LOCKS, WINDOWS):
-        (tmp_path / held.name).write_text(held.text, encoding="utf-8")
+        (tmp_path / held.name).write_text(held.text, "utf-8")
     words = ["export", "dockerfile", "--any", "--with", "ssh", "-o", "Dockerfile"]
     assert run_command_line(words) == 0
-    assert (tmp_path / "Dockerfile").read_text(encoding="utf-8") == TEXTS["ssh"]
+    assert (tmp_path / "Dockerfile").read_text("utf-8") == TEXTS["ssh"]
     assert f"left out, for another platform: {WINDOWS.name}" in capsys.readouterr().err
     one = ["export", "dockerfile", "--lock", LOCKS[0].name, "--with", "ssh"]
     assert run_command_line(one) == 2

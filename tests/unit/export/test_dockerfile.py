@@ -32,7 +32,7 @@ def test_a_cuda_base_is_taken_only_where_something_is_compiled():
 
 def test_the_uv_of_the_image_is_the_pinned_one():
     pins = Path(__file__).parents[3] / "lockfiles" / "uv.txt"
-    assert pins.read_text(encoding="utf-8").startswith(f"uv=={UV} ")
+    assert pins.read_text("utf-8").startswith(f"uv=={UV} ")
 
 
 def test_a_lock_that_does_not_say_its_python_is_refused():

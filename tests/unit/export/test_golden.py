@@ -27,7 +27,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_format_is_what_was_read_by_eye(name):
-    assert (GOLDEN / name).read_text(encoding="utf-8") == TEXTS[name]
+    assert (GOLDEN / name).read_text("utf-8") == TEXTS[name]
 
 
 def test_no_file_is_left_over():
@@ -36,4 +36,4 @@ def test_no_file_is_left_over():
 
 if __name__ == "__main__":
     for name, text in TEXTS.items():
-        (GOLDEN / name).write_text(text, encoding="utf-8")
+        (GOLDEN / name).write_text(text, "utf-8")

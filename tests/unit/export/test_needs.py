@@ -82,7 +82,7 @@ def export_needs(capsys, *words):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     for locked in (cuda_lock("cu126"), cuda_lock("cu130"), cpu_lock()):
-        (tmp_path / locked.name).write_text(locked.text, encoding="utf-8")
+        (tmp_path / locked.name).write_text(locked.text, "utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -122,7 +122,7 @@ def test_what_cannot_be_said_is_refused(capsys, words, code):
 def test_locks_for_different_processors_are_not_mixed(folder, capsys):
     torch = wheel("torch", "2.14.1+cu130", "cp312-cp312-manylinux_2_28_aarch64")
     other = lock("cu130-linux-aarch64", torch)
-    (folder / other.name).write_text(other.text, encoding="utf-8")
+    (folder / other.name).write_text(other.text, "utf-8")
 
     error = export_needs(capsys, "--for", "dstack")["errors"][0]
 
@@ -139,7 +139,7 @@ def with_compat_libraries(locked):
 
 def test_a_lock_with_libraries_for_older_drivers_needs_less(folder, capsys):
     locked = with_compat_libraries(cuda_lock("cu130"))
-    (folder / locked.name).write_text(locked.text, encoding="utf-8")
+    (folder / locked.name).write_text(locked.text, "utf-8")
 
     run_command_line(["export", "needs", "--lock", locked.name])
 

@@ -83,7 +83,7 @@ def test_locks_for_different_pythons_are_refused():
 def test_the_command_takes_all_locks_of_a_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for locked in (cpu_lock(), cuda_lock("cu126")):
-        (tmp_path / locked.name).write_text(locked.text, encoding="utf-8")
+        (tmp_path / locked.name).write_text(locked.text, "utf-8")
 
     run_command_line(["export", "pixi", "--json"])
 

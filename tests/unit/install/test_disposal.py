@@ -32,7 +32,7 @@ def paths(tmp_path):
 
 def write(file, text="mine"):
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
+    file.write_text(text, "utf-8")
 
 
 def files(folder):

@@ -33,7 +33,7 @@ def test_a_previous_environment_stays_and_git_does_not_see_it(tmp_path):
     with environment_lock(paths, SilentReporter(), wait=0):
         paths.previous.mkdir()
     assert {entry.name for entry in paths.work.iterdir()} == {"previous", ".gitignore"}
-    assert (paths.work / ".gitignore").read_text(encoding="utf-8") == "*\n"
+    assert (paths.work / ".gitignore").read_text("utf-8") == "*\n"
     assert is_idle(paths)
 
 

@@ -34,7 +34,7 @@ def image(tmp_path_factory):
             wheel("torch", f"{build.torch}+{build.backend}", tags),
             python=python,
         )
-        (folder / held.name).write_text(held.text, encoding="utf-8")
+        (folder / held.name).write_text(held.text, "utf-8")
     return folder, builds, python
 
 
@@ -75,7 +75,7 @@ def test_a_machine_on_which_no_lock_runs_is_named_with_the_command_that_makes_on
 ):
     torch = wheel("torch", "2.14.1+cu126", "cp312-cp312-manylinux_2_28_x86_64")
     held = lock("cu126", torch, python="3.12")
-    (tmp_path / held.name).write_text(held.text, encoding="utf-8")
+    (tmp_path / held.name).write_text(held.text, "utf-8")
     machine = machine_in_words(("2x Tesla V100-SXM2-32GB",), "470.256.02", glibc="2.36")
     settings = Settings(only=True, anew=True, machine=machine, venv=tmp_path / ".venv")
 

@@ -31,7 +31,7 @@ def paths(tmp_path):
 def replaced(paths):
     make_environment(paths.venv, "old", "2.14.1")
     make_environment(paths.previous, "older", "2.13.0")
-    (paths.folder / "pylock.cu126.toml").write_text(lock_text("2.14.1"), encoding="utf-8")
+    (paths.folder / "pylock.cu126.toml").write_text(lock_text("2.14.1"), "utf-8")
     return paths
 
 
@@ -42,7 +42,7 @@ def either_way(request, monkeypatch):
 
 
 def beside(paths):
-    return (paths.folder / "pylock.cu126.toml").read_text(encoding="utf-8")
+    return (paths.folder / "pylock.cu126.toml").read_text("utf-8")
 
 
 def test_the_first_environment_takes_its_place_with_its_lock(paths):
@@ -244,9 +244,9 @@ def test_something_that_is_no_environment_is_kept_as_the_previous_one(
     paths,
 ):
     paths.venv.mkdir()
-    (paths.venv / "thesis.txt").write_text("mine", encoding="utf-8")
+    (paths.venv / "thesis.txt").write_text("mine", "utf-8")
     swap_in(paths, paths.staging, SilentReporter())
-    assert (paths.previous / "thesis.txt").read_text(encoding="utf-8") == "mine"
+    assert (paths.previous / "thesis.txt").read_text("utf-8") == "mine"
 
 
 @pytest.mark.skipif(

@@ -37,7 +37,7 @@ def test_what_says_the_requirements_of_a_folder_counts(tmp_path):
 
 
 def test_nothing_is_recorded_where_nothing_is_built(tmp_path):
-    (tmp_path / "pyproject.toml").write_text(STATIC, encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text(STATIC, "utf-8")
     assert (
         build_files_digest(
             ["torch", "-e .", "https://files.example/a-1.tar.gz", "./gone"], tmp_path

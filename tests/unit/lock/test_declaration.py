@@ -27,7 +27,7 @@ variables:
 
 def write(folder, **files):
     for name, text in files.items():
-        (folder / name.replace("__", ".")).write_text(text, encoding="utf-8")
+        (folder / name.replace("__", ".")).write_text(text, "utf-8")
     return folder
 
 
@@ -201,7 +201,7 @@ def test_a_project_is_read_as_a_list_of_requirements(tmp_path):
     ],
 )
 def test_a_file_that_is_no_list_of_requirements_is_named(tmp_path, name, text, why):
-    (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / name).write_text(text, "utf-8")
     with pytest.raises(UsageError, match=f"{name}.*{why}"):
         read_inputs(str(tmp_path / name))
 

@@ -14,7 +14,7 @@ optional-dependencies = { train = ["wandb"], all = ["paper-code[train]"] }
 
 def test_the_requirements_are_those_of_the_extras_too(tmp_path):
     (tmp_path / "paper").mkdir()
-    (tmp_path / "paper" / "pyproject.toml").write_text(WHOLE, encoding="utf-8")
+    (tmp_path / "paper" / "pyproject.toml").write_text(WHOLE, "utf-8")
 
     project = read_folder_project(parse_requirement("-e ./paper[train]"), tmp_path)
 
@@ -34,7 +34,7 @@ def test_what_only_a_build_tells_is_not_guessed(tmp_path):
     }
     read = []
     for case, text in texts.items():
-        (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+        (tmp_path / "pyproject.toml").write_text(text, "utf-8")
         if read_folder_project(requirement, tmp_path):
             read.append(case)
 
@@ -42,6 +42,6 @@ def test_what_only_a_build_tells_is_not_guessed(tmp_path):
 
 
 def test_an_extra_that_names_the_project_again_is_left_to_its_build(tmp_path):
-    (tmp_path / "pyproject.toml").write_text(WHOLE, encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text(WHOLE, "utf-8")
 
     assert read_folder_project(parse_requirement(".[all]"), tmp_path) is None

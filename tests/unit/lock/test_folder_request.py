@@ -86,7 +86,7 @@ def test_a_change_is_counted_and_another_order_is_none():
 def lock(folder, target, inputs, revision=0, more=""):
     text = 'lock-version = "1.0"\ncreated-by = "gpuinstall"\npackages = []\n[tool.gpuinstall]\n'
     text += f"inputs = {inputs}\nrequest-revision = {revision}\n{more}"
-    (folder / f"pylock.{target}.toml").write_text(text, encoding="utf-8")
+    (folder / f"pylock.{target}.toml").write_text(text, "utf-8")
 
 
 def test_of_locks_that_disagree_those_of_the_last_change_say_the_request(tmp_path):

@@ -13,8 +13,8 @@ from gpuinstall.lock.declaration import (
 def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
-    (folder / "in.txt").write_text("torch\n", encoding="utf-8")
-    (tmp_path / "base.txt").write_text("torch\n", encoding="utf-8")
+    (folder / "in.txt").write_text("torch\n", "utf-8")
+    (tmp_path / "base.txt").write_text("torch\n", "utf-8")
     files = {
         str(path): read_inputs(str(path)) for path in (folder / "in.txt", tmp_path / "base.txt")
     }
@@ -35,13 +35,13 @@ def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path):
 )
 def test_a_file_that_asks_for_something_else_or_is_gone_has_changed_inputs(tmp_path, text, codes):
     file = tmp_path / "in.txt"
-    (tmp_path / "more.txt").write_text("torch>=2", encoding="utf-8")
-    file.write_text("torch>=2\nnumpy\n", encoding="utf-8")
+    (tmp_path / "more.txt").write_text("torch>=2", "utf-8")
+    file.write_text("torch>=2\nnumpy\n", "utf-8")
     before = lines_of({str(file): read_inputs(str(file))}, tmp_path)
     if text is None:
         file.unlink()
     else:
-        file.write_text(text, encoding="utf-8")
+        file.write_text(text, "utf-8")
     assert [reason.code for reason in changed_inputs(before, tmp_path)] == codes
 
 
@@ -52,13 +52,13 @@ def test_a_record_of_what_is_no_file_is_not_read(tmp_path):
 
 def test_a_file_of_constraints_is_read_again_as_such(tmp_path):
     file = tmp_path / "only.txt"
-    file.write_text("torch<2.14\n-c more.txt\n", encoding="utf-8")
-    (tmp_path / "more.txt").write_text("numpy<2\n", encoding="utf-8")
+    file.write_text("torch<2.14\n-c more.txt\n", "utf-8")
+    (tmp_path / "more.txt").write_text("numpy<2\n", "utf-8")
     before = lines_of({str(file): read_limits(str(file))}, tmp_path)
     assert before == {"only.txt": ("-c torch<2.14", "-c numpy<2")}
     assert [*changed_inputs(before, tmp_path)] == []
 
-    file.write_text("torch<2.13\n", encoding="utf-8")
+    file.write_text("torch<2.13\n", "utf-8")
     assert [reason.code for reason in changed_inputs(before, tmp_path)] == ["inputs-changed"]
     files = {"in.txt": ("torch", "-c numpy<2"), **before}
     assert command_again({"inputs-changed"}, files, ()) == "gpuinstall lock -r in.txt -c only.txt"

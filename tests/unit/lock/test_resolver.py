@@ -52,9 +52,7 @@ def test_an_address_cannot_break_out_of_its_simple_page():
 def test_the_project_is_written_with_one_folder_for_each_simple_page(tmp_path):
     ResolverProject(("torch",), "3.12", TARGET, {"torch": (torch(),)}).write(tmp_path)
     assert (tmp_path / "pyproject.toml").is_file()
-    assert "torch-2.14.1" in (tmp_path / "family" / "torch" / "index.html").read_text(
-        encoding="utf-8"
-    )
+    assert "torch-2.14.1" in (tmp_path / "family" / "torch" / "index.html").read_text("utf-8")
 
 
 def test_a_package_that_nobody_lists_has_an_empty_page(tmp_path):
@@ -69,9 +67,7 @@ def test_what_uv_is_given_has_one_requirement_on_a_line(tmp_path):
     for pins in (VersionPins((wicked,)), VersionPins((), {"numpy": "2.0\n-r /etc/passwd"})):
         with pytest.raises((UsageError, InvalidVersion)):
             ResolverProject(("torch",), "3.12", TARGET, pins=pins).write(tmp_path)
-        written = [
-            path.read_text(encoding="utf-8") for path in tmp_path.iterdir() if path.is_file()
-        ]
+        written = [path.read_text("utf-8") for path in tmp_path.iterdir() if path.is_file()]
         assert not any("/etc/passwd" in text for text in written)
 
 
@@ -89,7 +85,7 @@ def test_further_indexes_come_after_the_family_and_before_the_default_one(tmp_pa
         asked, "3.12", TARGET, {"torch": (torch(),), "triton": ()}, sources=sources
     )
     project.write(tmp_path)
-    settings = tomli.loads((tmp_path / "uv.toml").read_text(encoding="utf-8"))
+    settings = tomli.loads((tmp_path / "uv.toml").read_text("utf-8"))
     assert [index["url"] for index in settings["index"]] == ["https://corp.example/simple"]
     assert (settings["exclude-newer"], settings["exclude-newer-package"]) == (
         "2026-01-01",

@@ -43,7 +43,7 @@ def site(tmp_path):
     """A machine with g++ and nvcc 12.6, 8 cores and 40 GB."""
     for name, said in (("g++", ""), ("nvcc", "release 12.6, V12.6.1")):
         (tmp_path / name).write_text(
-            f"#!/bin/sh\n[ \"$*\" = --version ] && echo '{said}'\n", encoding="utf-8"
+            f"#!/bin/sh\n[ \"$*\" = --version ] && echo '{said}'\n", "utf-8"
         )
         (tmp_path / name).chmod(0o755)
     versions = {"torch": "2.14.1+cu126"}

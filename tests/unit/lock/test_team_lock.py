@@ -73,7 +73,7 @@ python-versions = ">=3.11,<3.13"
 def test_the_versions_for_this_machine_are_kept_without_what_comes_with_torchs_build(
     tmp_path, name, text
 ):
-    (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / name).write_text(text, "utf-8")
     path = tmp_path / name
     assert team_lock_in(tmp_path) == path
     assert read_team_lock(path, marker_environment("linux", "x86_64", "3.12")) == (
@@ -83,14 +83,14 @@ def test_the_versions_for_this_machine_are_kept_without_what_comes_with_torchs_b
 
 
 def test_of_several_versions_that_of_the_python_is_kept(tmp_path):
-    (tmp_path / "uv.lock").write_text(UV, encoding="utf-8")
+    (tmp_path / "uv.lock").write_text(UV, "utf-8")
     held = read_team_lock(tmp_path / "uv.lock", marker_environment("linux", "x86_64", "3.10"))
     assert held == ("numpy==2.2.6", "torch==2.9.0")
 
 
 def test_a_folder_without_one_has_none_and_a_malformed_one_is_named(tmp_path):
     assert team_lock_in(tmp_path) is None
-    (tmp_path / "uv.lock").write_text("<<<<<<< ours\n", encoding="utf-8")
+    (tmp_path / "uv.lock").write_text("<<<<<<< ours\n", "utf-8")
     with pytest.raises(UsageError, match=r"uv\.lock is malformed"):
         read_team_lock(tmp_path / "uv.lock", {})
 
@@ -108,7 +108,7 @@ def test_a_version_that_is_none_is_no_line_for_uv(tmp_path):
     accepted = []
     for file in ("uv.lock", "poetry.lock"):
         for row in sorted(names):
-            (tmp_path / file).write_text(f"[[package]]\n{row}\n", encoding="utf-8")
+            (tmp_path / file).write_text(f"[[package]]\n{row}\n", "utf-8")
             with suppress(UsageError):
                 accepted.append((file, row, read_team_lock(tmp_path / file, HERE)))
     assert accepted == []
@@ -129,9 +129,7 @@ BY_ADDRESS = {
 
 
 def obeyed(folder, file, rows):
-    (folder / file).write_text(
-        f'[[package]]\nname = "Ours"\nversion = "1.0"\n{rows}\n', encoding="utf-8"
-    )
+    (folder / file).write_text(f'[[package]]\nname = "Ours"\nversion = "1.0"\n{rows}\n', "utf-8")
     return Sources().with_settings(read_team_settings(folder / file))
 
 

@@ -20,7 +20,7 @@ def home(tmp_path, monkeypatch):
 
 def program(path):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    path.write_text("#!/bin/sh\nexit 1\n", "utf-8")
     path.chmod(0o755)
 
 

@@ -1,7 +1,5 @@
 """Machines for tests, in few words."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gpuinstall.base.machine import Driver, Environment, Gpu, Machine

@@ -87,10 +87,10 @@ def settings_in(folder, name, text):
                 *(f"# {line}" for line in text.split("\n")),
             ]
         )
-        (folder / name).write_text(f"{text}\n# ///\n", encoding="utf-8")
+        (folder / name).write_text(f"{text}\n# ///\n", "utf-8")
         script = read_script(folder / name)
         return script.settings if script else ()
-    (folder / name).write_text(text, encoding="utf-8")
+    (folder / name).write_text(text, "utf-8")
     if name in {"uv.lock", "poetry.lock"}:
         return read_team_settings(folder / name)
     if name in TOOL_FILES:
@@ -109,7 +109,7 @@ def test_every_setting_has_its_example():
 
 def test_a_setting_is_obeyed_answered_or_refused(tmp_path, environ):
     wrong = []
-    (tmp_path / "outside.txt").write_text("mine\n", encoding="utf-8")
+    (tmp_path / "outside.txt").write_text("mine\n", "utf-8")
     for number, rule in enumerate(SETTING_RULES):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -124,7 +124,7 @@ def is_kept(rule, folder, environ):
     name, text = EXAMPLES[rule.tool, rule.key]
     try:
         if name == "uv.toml":
-            (folder / name).write_text(text, encoding="utf-8")
+            (folder / name).write_text(text, "utf-8")
             sources = read_sources(None, environ, folder)
         else:
             read = [setting for setting in settings_in(folder, name, text) if setting.row == rule]
@@ -194,7 +194,7 @@ def test_constraints_and_addresses_of_uv_are_part_of_the_request(tmp_path):
     script.write_text(
         '# /// script\n# dependencies = ["mine", "six"]\n# [tool.uv]\n# constraint-dependencies = ["six<2"]\n'
         '# sources.mine = { path = "lib" }\n# ///\n',
-        encoding="utf-8",
+        "utf-8",
     )
     read = read_script(script)
     assert read is not None
@@ -203,7 +203,7 @@ def test_constraints_and_addresses_of_uv_are_part_of_the_request(tmp_path):
         ("six<2",),
     )
     before = read.paths
-    script.write_text(script.read_text("utf-8").replace("six<2", "six<1"), encoding="utf-8")
+    script.write_text(script.read_text("utf-8").replace("six<2", "six<1"), "utf-8")
     other = read_script(script)
     assert other is not None
     assert other.paths != before
@@ -229,7 +229,7 @@ def test_a_source_counts_wherever_its_tool_reads_it(tmp_path, environ):
         "hidden by [pip]": f'{UV}extra-index-url = ["{INDEX}"]\npip.extra-index-url = []\n',
         "in [pip] alone": f'{UV}pip.extra-index-url = ["{INDEX}"]\n',
     }.items():
-        (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+        (tmp_path / "pyproject.toml").write_text(text, "utf-8")
         sources = sources_of_folder(tmp_path, environ)
         if INDEX not in (*sources.package_indexes.values(), *sources.extra_indexes):
             wrong[case] = sources
@@ -240,13 +240,11 @@ def test_the_sources_of_a_workspace_count_in_its_members(tmp_path, environ):
     member = tmp_path / "members" / "x"
     member.mkdir(parents=True)
     root = tmp_path / "pyproject.toml"
-    root.write_text(WORKSPACE + EXPLICIT, encoding="utf-8")
-    (member / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    root.write_text(WORKSPACE + EXPLICIT, "utf-8")
+    (member / "pyproject.toml").write_text(PROJECT, "utf-8")
     assert sources_of_folder(member, environ).package_indexes == {"mine": INDEX}
-    root.write_text(WORKSPACE + NAMED.replace("explicit = true\n", ""), encoding="utf-8")
-    (member / "pyproject.toml").write_text(
-        f"{PROJECT}[tool.uv]\npackage = false\n", encoding="utf-8"
-    )
+    root.write_text(WORKSPACE + NAMED.replace("explicit = true\n", ""), "utf-8")
+    (member / "pyproject.toml").write_text(f"{PROJECT}[tool.uv]\npackage = false\n", "utf-8")
     sources = sources_of_folder(member, environ)
     assert (sources.extra_indexes, sources.chosen[0].file) == ((INDEX,), root)
 
@@ -260,7 +258,7 @@ def test_an_address_counts_wherever_its_tool_reads_it(tmp_path):
         "Poetry's file": f'[tool.poetry.dependencies]\nmine = {{ file = "{ADDRESS}" }}\n',
     }.items():
         project = tmp_path / "pyproject.toml"
-        project.write_text(text, encoding="utf-8")
+        project.write_text(text, "utf-8")
         if name == "a group":
             required[name] = read_inputs(f"{project}:all").requirements
         else:
@@ -275,7 +273,7 @@ def test_a_workspace_of_another_user_is_refused_and_its_packages_are_named(tmp_p
     (tmp_path / "pyproject.toml").write_text(
         f"{WORKSPACE}[tool.uv.sources]\nmine = {{ workspace = true }}\n"
     )
-    (member / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    (member / "pyproject.toml").write_text(PROJECT, "utf-8")
     with pytest.raises(UsageError, match=r"sources \(workspace\) of mine cannot be obeyed"):
         Sources().with_settings(read_declaration(member).listed.settings)
     if os.name == "posix" and os.getuid() == 0:
@@ -322,7 +320,7 @@ def test_an_index_of_another_tool_is_refused_with_its_line_until_uv_has_it(tmp_p
         for number, text in enumerate(texts):
             folder = tmp_path / f"{name} {number}"
             folder.mkdir()
-            (folder / name).write_text(text, encoding="utf-8")
+            (folder / name).write_text(text, "utf-8")
             sources = Sources().with_settings(read_declaration(folder).listed.settings)
             known = replace(sources, extra_indexes=(INDEX, "https://first.example"))
             replace(known, find_links=("https://other.example",)).check_known_indexes(lambda: None)
@@ -361,7 +359,7 @@ def test_the_default_index_and_pytorchs_own_are_passed_over(tmp_path):
     wrong = []
     for name, texts in KNOWN.items():
         for text in texts:
-            (tmp_path / name).write_text(text, encoding="utf-8")
+            (tmp_path / name).write_text(text, "utf-8")
             settings = read_declaration(tmp_path).listed.settings
             if refusal := refused(Sources().with_settings(settings)):
                 wrong.append((name, text, refusal))
@@ -370,9 +368,9 @@ def test_the_default_index_and_pytorchs_own_are_passed_over(tmp_path):
 
 
 def test_the_files_of_other_tools_count_beside_a_project_and_with_it(tmp_path):
-    (tmp_path / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text(PROJECT, "utf-8")
     for name in ("pdm.toml", "hatch.toml", "setup.cfg"):
-        (tmp_path / name).write_text(UNKNOWN[name][0], encoding="utf-8")
+        (tmp_path / name).write_text(UNKNOWN[name][0], "utf-8")
         found = {
             "declared": read_declaration(tmp_path).listed,
             "configured": read_declaration(tmp_path, ["mine"]).listed,
@@ -381,18 +379,18 @@ def test_the_files_of_other_tools_count_beside_a_project_and_with_it(tmp_path):
         for how, listed in found.items():
             assert refused(Sources().with_settings(listed.settings)), (name, how)
         (tmp_path / name).unlink()
-    (tmp_path / "Pipfile").write_text('source = "corp', encoding="utf-8")
+    (tmp_path / "Pipfile").write_text('source = "corp', "utf-8")
     with pytest.raises(UsageError, match=r"Pipfile is malformed"):
         read_declaration(tmp_path)
 
 
 def test_a_file_whose_request_is_not_read_is_named_with_its_export(tmp_path):
     for name in ("Pipfile", "pixi.toml"):
-        (tmp_path / name).write_text("", encoding="utf-8")
+        (tmp_path / name).write_text("", "utf-8")
         with pytest.raises(UsageError, match="is not read as a request"):
             read_inputs(str(tmp_path / name))
     assert [*read_declaration(tmp_path).unread] == ["Pipfile", "pixi.toml"]
-    (tmp_path / "requirements.txt").write_text("mine\n", encoding="utf-8")
+    (tmp_path / "requirements.txt").write_text("mine\n", "utf-8")
     assert read_declaration(tmp_path).unread == {}
 
 
@@ -411,7 +409,7 @@ def test_paths_of_a_pyproject_elsewhere_start_from_where_it_lies(tmp_path, monke
     }
     read = {}
     for tool, text in paths.items():
-        (folder / "pyproject.toml").write_text(text, encoding="utf-8")
+        (folder / "pyproject.toml").write_text(text, "utf-8")
         read[tool] = read_inputs("sub/pyproject.toml").requirements
     assert read == {
         "uv": ("-e mine @ lib",),
@@ -436,7 +434,7 @@ def test_two_default_indexes_of_one_file_are_refused_with_both(tmp_path, environ
         "two tables": (default + default.replace(INDEX, other), 2),
         "the same": (f'{default}[tool.uv.pip]\nindex-url = "{INDEX}/"\n', 1),
     }.items():
-        (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+        (tmp_path / "pyproject.toml").write_text(text, "utf-8")
         readers: dict[str, Callable[[], object]] = {
             "configuration": lambda: read_sources(None, environ, tmp_path),
             "with -r": lambda: read_inputs(str(tmp_path / "pyproject.toml")),
@@ -468,7 +466,7 @@ def test_a_lock_records_what_the_configuration_of_its_folder_says(tmp_path, envi
     }.items():
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        file.write_text(text, "utf-8")
         with open_project(tmp_path, Settings(machine=Machine("linux", "x86_64"))) as project:
             recorded[name] = project.request.sources
         file.unlink()

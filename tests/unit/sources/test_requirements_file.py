@@ -194,7 +194,7 @@ def test_a_path_may_have_blanks_and_be_quoted(tmp_path):
         "-e ./a lib  # here",
         "./one more ; os_name == 'posix'",
     ]
-    (tmp_path / "in.txt").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "in.txt").write_text("\n".join(lines), "utf-8")
     listed = read_requirements(tmp_path / "in.txt")
     assert listed.requirements == (
         "-e ./my lib",

@@ -105,7 +105,7 @@ def test_every_end_can_be_said(status, err):
 
 def test_a_child_has_no_variable_that_changes_its_results(tmp_path, monkeypatch):
     python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nenv >&2\nexit 3\n", encoding="utf-8")
+    python.write_text("#!/bin/sh\nenv >&2\nexit 3\n", "utf-8")
     python.chmod(0o755)
     cards = [
         DeviceTarget(1, "AMD", "cuda", ("1",), vendor="amd"),

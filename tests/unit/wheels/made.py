@@ -1,7 +1,5 @@
 """Small wheels with GPU code in them, as bytes, and the ways to read them."""
 
-from __future__ import annotations
-
 import io
 import random
 import struct

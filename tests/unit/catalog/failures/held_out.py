@@ -1,7 +1,5 @@
 """Texts of public threads that no pattern was written from, and how often the first answer to them is right."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -24,11 +24,11 @@ from gpuinstall.catalog.failures.table import load_failures
 
 LOGS = Path(__file__).resolve().parents[3] / "data" / "logs"
 FAILING = sorted(LOGS.glob("F*.txt"))
-UNRELATED = (LOGS / "unrelated.txt").read_text(encoding="utf-8").splitlines()
-VARIANTS = tomli.loads((LOGS / "variants.toml").read_text(encoding="utf-8"))
-KINDS = tomli.loads((LOGS / "kinds.toml").read_text(encoding="utf-8"))["text"]
-WORDINGS = tomli.loads((LOGS / "wordings.toml").read_text(encoding="utf-8"))
-PACKAGES = (LOGS / "healthy-packages.txt").read_text(encoding="utf-8")
+UNRELATED = (LOGS / "unrelated.txt").read_text("utf-8").splitlines()
+VARIANTS = tomli.loads((LOGS / "variants.toml").read_text("utf-8"))
+KINDS = tomli.loads((LOGS / "kinds.toml").read_text("utf-8"))["text"]
+WORDINGS = tomli.loads((LOGS / "wordings.toml").read_text("utf-8"))
+PACKAGES = (LOGS / "healthy-packages.txt").read_text("utf-8")
 HEALTHY = sorted(LOGS.glob("healthy-*.txt"))
 NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
 TOO_OLD = "RuntimeError: The NVIDIA driver on your system is too old (found version 12080)."
@@ -126,7 +126,7 @@ def test_each_message_is_recognised():
 
 
 def test_there_is_a_log_for_each_failure():
-    sources = tomli.loads((LOGS / "sources.toml").read_text(encoding="utf-8"))
+    sources = tomli.loads((LOGS / "sources.toml").read_text("utf-8"))
     assert {path.stem for path in FAILING} == load_failures().keys()
     assert sources.keys() <= load_failures().keys()
 
@@ -134,7 +134,7 @@ def test_there_is_a_log_for_each_failure():
 def test_each_log_shows_its_failure_first_with_a_line_of_its_own_as_evidence():
     wrong = {}
     for log in FAILING:
-        text = log.read_text(encoding="utf-8")
+        text = log.read_text("utf-8")
         cause = causes_of(text)[0]
         # An address is read without its escapes.
         is_quoted = cause.evidence in text.replace("%2B", "+")
@@ -190,7 +190,7 @@ def test_alternatives_share_one_confidence():
         *(message for _, message in MESSAGES),
         *(text for texts in VARIANTS.values() for text in texts),
     ]
-    texts += [log.read_text(encoding="utf-8") for log in FAILING]
+    texts += [log.read_text("utf-8") for log in FAILING]
     assert [text for text in texts if sum(cause.confidence for cause in causes_of(text)) > 1] == []
 
 
@@ -199,13 +199,13 @@ def test_each_log_is_understood_however_it_is_broken(every):
     found = {}
     for number, (name, broken) in enumerate(BREAKS.items()):
         for log in FAILING[number % every :: every]:
-            found[name, log.stem] = first(broken(log.read_text(encoding="utf-8")))
+            found[name, log.stem] = first(broken(log.read_text("utf-8")))
 
     assert {place: cause for place, cause in found.items() if cause != place[1]} == {}
 
 
 def test_nothing_is_recognised_in_a_healthy_log():
-    texts = {log.stem: log.read_text(encoding="utf-8") for log in HEALTHY}
+    texts = {log.stem: log.read_text("utf-8") for log in HEALTHY}
 
     assert len(HEALTHY) >= 30
     assert {name: causes for name, text in texts.items() if (causes := classify(text))} == {}
@@ -319,7 +319,7 @@ def test_what_follows_from_a_cause_counts_less_than_it():
     ],
 )
 def test_what_only_looks_like_a_gpu_fault_is_named_apart(name, identity):
-    text = (LOGS / f"healthy-{name}.txt").read_text(encoding="utf-8")
+    text = (LOGS / f"healthy-{name}.txt").read_text("utf-8")
     assert [other.id for other, _ in lookalikes(text)] == [identity]
 
 
@@ -336,7 +336,7 @@ def test_no_text_raises(text):
 @settings(max_examples=50)
 @given(st.sampled_from(FAILING), st.integers(0, 3000), st.integers(0, 3000))
 def test_no_piece_of_a_log_raises(log, start, length):
-    classify(log.read_text(encoding="utf-8")[start : start + length])
+    classify(log.read_text("utf-8")[start : start + length])
 
 
 def test_fifty_megabytes_are_read_in_seconds():

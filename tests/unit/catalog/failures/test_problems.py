@@ -198,7 +198,7 @@ def test_a_code_or_an_id_that_is_not_in_the_table_is_refused():
 def test_every_code_of_the_table_is_reported_somewhere():
     package = Path(__file__).resolve().parents[4] / "src" / "gpuinstall"
     files = [*package.rglob("*.py"), *package.rglob("symptoms.toml")]
-    source = "".join(path.read_text(encoding="utf-8") for path in files)
+    source = "".join(path.read_text("utf-8") for path in files)
     silent = [
         kind.code
         for kind in KINDS

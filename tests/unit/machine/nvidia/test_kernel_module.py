@@ -96,7 +96,7 @@ def test_the_module_is_found_in_each_distributions_folder(tmp_path, monkeypatch,
     modules.mkdir(parents=True)
     (modules / "modules.dep").write_text(
         "kernel/drivers/net/e1000.ko:\nkernel/drivers/video/nvidia.ko.xz: kernel/x.ko\n",
-        encoding="utf-8",
+        "utf-8",
     )
     # NixOS has no /lib/modules.
     folders = tuple(f"{tmp_path}{path}" for path in linux.MODULES)

@@ -97,9 +97,7 @@ def test_login_of_the_host_is_sent_and_without_it_the_answer_says_what_to_give(h
 
 
 def test_who_logs_in_as_nobody_is_sent_as_nobody(tmp_path, monkeypatch):
-    (tmp_path / "netrc").write_text(
-        "machine 127.0.0.1 login me password secret\n", encoding="utf-8"
-    )
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n", "utf-8")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     served = Host(
         "login",
@@ -202,7 +200,7 @@ def test_cache_that_was_damaged_is_read_again(host, tmp_path):
     with Client(cache=tmp_path) as client:
         before = client.page(f"{host.url}/page/")
         for kept in (tmp_path / "pages").iterdir():
-            kept.write_text('{"text": 1, ', encoding="utf-8")
+            kept.write_text('{"text": 1, ', "utf-8")
     with Client(cache=tmp_path) as client:
         assert client.page(f"{host.url}/page/") == before
 

@@ -92,7 +92,7 @@ def _check_combination(options: CommandOptions) -> None:
         raise UsageError(
             "options-apart",
             f"{mode} cannot be combined with {others}",
-            hint="gpuinstall plan --cuda-compat   # shows what it would give"
+            hint="gpuinstall plan   # shows what it would give"
             if mode == "--cuda-compat"
             else f"gpuinstall install {mode}",
         )

@@ -10,11 +10,10 @@ import click
 from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import some
 from gpuinstall.base.units import readable
-from gpuinstall.catalog import Catalog, load_catalog
+from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.options import MACHINE_WORDS, REQUEST, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed
 from gpuinstall.cli.probe import machine_line
@@ -22,13 +21,15 @@ from gpuinstall.cli.terminal import Terminal
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.plan.compat import compat_offer, with_compat_reason
-from gpuinstall.plan.drivers import DriverRange, driver_ranges
+from gpuinstall.plan.drivers import newest_branch
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Project
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from gpuinstall.base.request import Request
+    from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.extensions import Extension
     from gpuinstall.lock.extensions import ExtensionChoice
 
@@ -36,10 +37,9 @@ if TYPE_CHECKING:
 
 
 @click.command("plan", help="Choose the build for a machine and explain why; change nothing.")
-@framed("plan", *REQUEST, "machine", *MACHINE_WORDS, "everything", "cuda_compat", "live")
+@framed("plan", *REQUEST, "machine", *MACHINE_WORDS, "everything", "live")
 def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Plan."""
-    everything = options.everything
     assumed = _assumed_driver(options)
     if assumed:
         options = replace(options, driver=str(assumed))
@@ -47,42 +47,29 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     if options.gpu:
         # A machine in words has a Python like this one's.
         request = replace(request, preferred_pythons=(RUNNING_PYTHON,))
-    # The libraries of cuda-compat are only reckoned with.
-    changes: dict[str, Any] = {
-        "request": request,
-        "machine": options.other_machine,
-        "cuda_compat": None,
-    }
     extensions: ExtensionChoices = ()
-    drivers: Sequence[DriverRange] = ()
-    with options.open(terminal, **changes) as project:
+    with options.open(terminal, request=request, machine=options.other_machine) as project:
         machine = project.machine
         requested = project.read_request()
-        if options.cuda_compat:
-            offer = compat_offer(machine, requested, project.catalog, choose)
-            machine = offer.machine if offer else machine
-        if options.live:
-            plan, extensions = _live_plan(project, machine, requested, everything=everything)
+        # Which pins give way is known only when the request has been resolved.
+        if options.live or options.relax:
+            plan, extensions = _live_plan(project, requested, everything=options.everything)
         else:
-            plan = _with_warning_of_programs(_choose(machine, requested, project.catalog))
-            if assumed:
-                drivers = driver_ranges(machine, project.catalog, requested)
+            plan = choose(machine, requested, project.catalog)
+            if isinstance(plan, Plan):
+                plan = _with_remarks(plan, machine, requested, project.catalog)
     if assumed:
         plan = replace(plan, reasons=(*plan.reasons, _assumption(machine)))
-    data = {
-        **plan.to_dict(),
-        "extensions": [_extension_row(*choice) for choice in extensions],
-        "drivers": [driver._asdict() for driver in drivers],
-    }
+    rows = [_extension_row(*choice) for choice in extensions]
 
     def show(screen: Terminal) -> None:
-        if everything:
+        if options.everything:
             _show_rejected(plan, machine, screen)
         else:
             _show_plan(plan, machine, screen)
-        _show_extensions(data["extensions"], screen, everything=everything)
-        _show_older_drivers(drivers, screen)
+        _show_extensions(rows, screen, everything=options.everything)
 
+    data = {**plan.to_dict(), "extensions": rows}
     if isinstance(plan, Plan):
         status: Status = "partial" if plan.status == "partial" else "success"
         return Outcome(data, show, status=status)
@@ -99,10 +86,10 @@ def _assumed_driver(options: CommandOptions) -> int | None:
     machine = described_machine(options.gpu, None, options.os, options.arch, options.glibc)
     if not requires_driver(machine):
         return None
-    ranges = driver_ranges(machine, load_catalog(), Request())
-    if not ranges:
-        raise driver_missing(machine, "no driver runs a build of torch on each of {}")
-    return ranges[-1].last
+    branch = newest_branch(machine, load_catalog())
+    if branch is None:
+        raise driver_missing(machine, "no driver runs one build of torch on each of {}")
+    return branch
 
 
 def _assumption(machine: Machine) -> Reason:
@@ -139,76 +126,34 @@ def _show_rejected(plan: Plan | Rejected, machine: Machine, terminal: Terminal) 
         terminal.line(
             f"torch {plan.choice.build.name} is chosen; {len(plan.rejected)} builds were rejected"
         )
-    if plan.rejected:
-        from rich.table import Table
-
-        table = Table("torch", "backend", "why not", box=None, pad_edge=False)
-        for rejection in plan.rejected:
-            build = rejection.candidate
-            table.add_row(str(build.torch), build.backend.tag, rejection.reason.message)
-        terminal.console(terminal.out).print(table)
+    for rejection in plan.rejected:
+        build = rejection.candidate
+        names = f"{build.torch!s:<9} {build.backend.tag:<8}"
+        terminal.line(f"{names} {rejection.reason.message}")
     if isinstance(plan, Rejected):
         terminal.fault(plan.error(machine))
 
 
-def _choose(machine: Machine, request: Request, catalog: Catalog) -> Plan | Rejected:
-    """Choose for a request, or, if it may be relaxed and cannot be met, for the nearest that can."""
-    plan = choose(machine, request, catalog)
-    if isinstance(plan, Plan):
-        if plan.status == "cpu":
-            return plan
-        return with_compat_reason(plan, compat_offer(machine, request, catalog, choose))
-    if not request.relax:
-        return plan
-    from gpuinstall.plan.relax import nearest_request
-
-    nearest = nearest_request(request, catalog, lambda other: choose(machine, other, catalog))
-    if nearest is None:
-        return plan
-    relaxed = choose(machine, nearest.request, catalog)
-    if isinstance(relaxed, Rejected):
-        return plan
-    message = f"torch {nearest.torch} is the nearest to {', '.join(nearest.moved)}: {plan.reasons[0].message}"
-    # It is the newest of the relaxed request alone, which is not the user's.
-    others = [reason for reason in relaxed.reasons if not reason.code.startswith("newest")]
-    return replace(
-        relaxed,
-        reasons=(Reason("relaxed", message), *others),
-    )
-
-
-def _with_warning_of_programs(plan: Plan | Rejected) -> Plan | Rejected:
-    """Warn that the programs, which come before torch, have not been resolved."""
-    if isinstance(plan, Rejected):
-        return plan
-    programs = []
+def _with_remarks(plan: Plan, machine: Machine, request: Request, catalog: Catalog) -> Plan:
+    """Return a plan with what newer libraries above the driver would give, and whether it has not looked at programs."""
+    if plan.status != "cpu":
+        plan = with_compat_reason(plan, compat_offer(machine, request, catalog, choose))
     for text in plan.choice.requirements:
         # The pins of torch's own are passed over unparsed: a plan of torch alone need not load the parser.
-        if text.partition("==")[0] in PAIRED:
-            continue
-        name = parse_requirement(text).name
-        if name not in PAIRED:
-            programs.append("the project" if name == "." else name)
-    if not programs:
-        return plan
-    # The choice itself lists them.
-    packages = programs[0] if len(programs) == 1 else "the request"
-    message = f"{packages} was not resolved: plan --live resolves it, and may choose an older torch"
-    return replace(plan, warnings=(*plan.warnings, Reason("programs-not-looked-at", message)))
+        if text.partition("==")[0] not in PAIRED and parse_requirement(text).name not in PAIRED:
+            message = "the request was not resolved: plan --live resolves it, and may choose an older torch"
+            warning = Reason("programs-not-looked-at", message)
+            return replace(plan, warnings=(*plan.warnings, warning))
+    return plan
 
 
 def _live_plan(
-    project: Project,
-    machine: Machine,
-    request: Request,
-    *,
-    everything: bool,
+    project: Project, request: Request, *, everything: bool
 ) -> tuple[Plan | Rejected, ExtensionChoices]:
     """Choose as install does: from what the sources list today, with the programs resolved.
 
     Args:
         project: The folder.
-        machine: The machine to choose for.
         request: What is requested.
         everything: Whether a refusal names every file of an extension that was rejected.
     """
@@ -218,6 +163,7 @@ def _live_plan(
     from gpuinstall.lock.making import resolve_locks
     from gpuinstall.lock.request import LockRequest
 
+    machine = project.machine
     session = project.session
     catalog = learned_catalog(
         project.catalog,
@@ -229,7 +175,11 @@ def _live_plan(
     )
     plan = choose(machine, request, catalog)
     # If a source does not answer, resolving the request tells whether that is the reason.
-    if isinstance(plan, Rejected) and plan.error_class is not InstallationError:
+    if (
+        isinstance(plan, Rejected)
+        and not request.relax
+        and plan.error_class is not InstallationError
+    ):
         return plan, ()
     lock_request = LockRequest(
         machine,
@@ -271,11 +221,6 @@ def _show_extensions(
         elif rejected:
             text = f"  more   --all shows the {len(rejected)} rejected files of {row['name']}"
             terminal.line(text)
-
-
-def _show_older_drivers(drivers: Sequence[DriverRange], terminal: Terminal) -> None:
-    for row in reversed(drivers[:-1]):
-        terminal.line(f"  driver {row.branches} gives torch {row.build}")
 
 
 def _extension_row(extension: Extension, choice: ExtensionChoice) -> dict[str, Any]:

@@ -40,8 +40,6 @@ _STYLES: dict[str, dict[str, Any]] = {
 }
 SCREEN = 80
 """How wide the lines are that end with a time. No line is broken: a command in it can be copied."""
-READ_BYTES = 1_000_000
-"""How long a document may be that a person would still read."""
 
 
 class OutputError(InternalError):
@@ -109,27 +107,7 @@ class Terminal:
 
     def document(self, document: Mapping[str, Any]) -> None:
         """Write the JSON document of a command."""
-        text = json.dumps(document)
-        # A long one is not for a person, and indentation takes a hundred times as long.
-        if len(text) <= READ_BYTES:
-            text = json.dumps(document, indent=2)
-        self.block(redacted(text))
-
-    def console(self, stream: TextIO) -> Console:
-        """Return what rich draws on: as wide as the terminal; elsewhere wide enough for a line for each row."""
-        from rich.console import Console
-
-        width = 10_000
-        if stream.isatty():
-            # A terminal that does not know its width (a serial line, some containers) says 0.
-            width = os.get_terminal_size(stream.fileno()).columns or SCREEN
-        return Console(
-            file=stream,
-            width=width,
-            no_color=not self.colored(stream),
-            highlight=False,
-            markup=False,
-        )
+        self.block(redacted(json.dumps(document, indent=2)))
 
     def step(self, label: str, text: str, seconds: float | None = None) -> None:
         """Write one finished step, unless ``--quiet``."""
@@ -187,9 +165,13 @@ class Terminal:
 
     @contextmanager
     def _drawn(self, label: str, work: Work) -> Iterator[Progress]:
+        from rich.console import Console
+
         from gpuinstall.cli.progress import bar
 
-        console = self.console(self.err)
+        # A terminal that does not know its width (a serial line, some containers) says 0.
+        width = os.get_terminal_size(self.err.fileno()).columns or SCREEN
+        console = Console(file=self.err, width=width, no_color=not self.colored(self.err))
         self.live.append(console)
         try:
             with bar(label, work, console) as progress:

@@ -32,9 +32,6 @@ class CompatOffer(NamedTuple):
     package: str
     """As people name it, ``cuda-compat 13.0``."""
 
-    machine: Machine
-    """The machine with it."""
-
     plan: Plan
 
 
@@ -59,7 +56,7 @@ def compat_offer(
         other = replace(machine, driver=driver)
         plan = choose(other, request, catalog)
         if isinstance(plan, Plan) and plan.status == "ok":
-            return CompatOffer(package, other, plan)
+            return CompatOffer(package, plan)
     return None
 
 

@@ -11,6 +11,7 @@ import click
 
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.node_records import recorded_machines
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.units import number_of
 from gpuinstall.cli.options import FOLDER, MACHINE_WORDS, REQUEST, CommandOptions, read_machine_file
 from gpuinstall.cli.outcome import Outcome, Row, error_entry, framed
@@ -119,13 +120,12 @@ def _lock_options(
         requests,
         upgrade=options.upgrade,
         moving=tuple(map(normalised, options.packages)),
-        prune=options.prune,
     )
 
 
 _RANGE = (*REQUEST, "only", *MACHINE_WORDS)
 _SCOPE = (*_RANGE, "targets", "machines", "script")
-_UPDATE = ("upgrade", "packages", "prune")
+_UPDATE = ("upgrade", "packages")
 
 
 @click.group(
@@ -157,15 +157,9 @@ def _write(
     apart = differences(locks, selected.requests[0].catalog.family)
     named = {str(Target.parse(target)) for target in targets}
     named.update(written.lock.target for written in locks)
-    removed = []
-    for path in unnamed_locks(selected.folder, named):
-        if selected.prune:
-            path.unlink()
-            removed.append(str(path))
-        elif targets:
-            session.reporter.warn(
-                f"{path.name} is for none of the targets; gpuinstall lock --prune removes it"
-            )
+    if targets:
+        for path in unnamed_locks(selected.folder, named):
+            session.reporter.warn(f"{path.name} is for none of the targets: rm {quoted(path.name)}")
     rows: list[Row] = []
     names_by_source: dict[str, list[str]] = {}
     for written in locks:
@@ -182,7 +176,6 @@ def _write(
     data = {
         "locks": [written.to_dict() for written in locks],
         "differences": [difference._asdict() for difference in apart],
-        "removed": removed,
     }
     return data, rows
 

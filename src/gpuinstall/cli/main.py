@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -71,29 +70,17 @@ _FILE_ERRORS = frozenset(
 )
 """What is the matter with a file or a folder, and not with the code that uses it."""
 _LONG_PATH = 255
-_NO_SPACE = (
-    "no-space",
-    "no space left for {}",
-    "df -h; df -i   # or another folder for temporary files: export TMPDIR=/path/to/folder",
+_MORE_SPACE = (
+    "df -h; df -i   # or another folder for temporary files: export TMPDIR=/path/to/folder"
 )
-_OPEN_FILES = ("open-files", "too many files are open for this shell's limit", "ulimit -n 1024")
-_EXHAUSTED = {
-    errno.ENOMEM: (
-        "no-memory",
-        "out of memory, or at this shell's memory limit",
-        "free -h; ulimit -v; ulimit -u",
-    ),
-    errno.EFBIG: (
-        "file-limit",
-        "a file is larger than this shell's limit allows",
-        "ulimit -f unlimited",
-    ),
-    errno.EMFILE: _OPEN_FILES,
-    errno.ENFILE: _OPEN_FILES,
-    errno.ENOSPC: _NO_SPACE,
-    errno.EDQUOT: _NO_SPACE,
+_LIMITS = {
+    errno.ENOSPC: _MORE_SPACE,
+    errno.EDQUOT: _MORE_SPACE,
+    errno.ENOMEM: "free -h; ulimit -v; ulimit -u",
+    errno.EFBIG: "ulimit -f unlimited",
+    errno.EMFILE: "ulimit -n 1024",
 }
-"""What a machine runs out of, or may have no more of: the code, the message and the advice."""
+"""What a machine runs out of, or a shell may have no more of, each with the advice."""
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 """How help is asked for; click makes the option of a command once, as the first who reads the command says."""
 
@@ -203,7 +190,7 @@ def handed_over(arguments: list[str]) -> list[str]:
     """
     if arguments and arguments[0] in {*COMMANDS, "help", "-V", "--version"}:
         return arguments
-    for word in _requirements(arguments):
+    for word in arguments:
         if word.lower() in COMMANDS:
             raise _misplaced(word, arguments)
     return ["install", *arguments]
@@ -221,16 +208,6 @@ def _misplaced(word: str, arguments: list[str]) -> UsageError:
         hint=f"{program} {joined([word.lower(), *rest])}   # the command\n"
         f"{program} {joined(['install', *arguments])}   # a package of that name",
     )
-
-
-def _requirements(arguments: list[str]) -> list[str]:
-    """Return the words that ``install`` would take for packages; none if it would not take the line at all."""
-    from gpuinstall.cli.install import command
-
-    with suppress(click.ClickException, click.exceptions.Exit):
-        context = command.make_context("install", list(arguments), resilient_parsing=True, **HELP)
-        return [str(word) for word in context.params.get("requirements") or ()]
-    return []
 
 
 def _show_path(arguments: list[str]) -> None:
@@ -274,16 +251,16 @@ def _known(error: Exception) -> InstallationError | None:
         number = errno.ENOSPC
     name = getattr(error, "filename", None)
     path = os.fsdecode(name) if isinstance(name, str | bytes) else None
-    if number in _EXHAUSTED:
-        code, message, hint = _EXHAUSTED[number]
-        place = path or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  named alone
-        return InstallationError(code, message.format(place), hint=hint)
+    if number in _LIMITS:
+        message = os.strerror(number)
+        return InstallationError(
+            "limit", f"{path}: {message}" if path else message, hint=_LIMITS[number]
+        )
     if number not in _FILE_ERRORS or path is None:
         return None
-    hint = f"ls -ld {quoted(path)}" if len(path) < _LONG_PATH else ""
-    reason = os.strerror(number)
-    message = f"{path} cannot be used: {reason}"
-    return InstallationError("file-unusable", message, hint=hint or None)
+    hint = f"ls -ld {quoted(path)}" if len(path) < _LONG_PATH else None
+    message = f"{path} cannot be used: {os.strerror(number)}"
+    return InstallationError("file-unusable", message, hint=hint)
 
 
 def _fail(arguments: list[str], error: GpuInstallError) -> int:

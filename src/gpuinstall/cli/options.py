@@ -160,7 +160,6 @@ class CommandOptions:
     everything: bool = _flag("--all", "Show every rejected build, and why.")
     live: bool = _flag("--live", "Ask the indexes what they list today, and resolve.")
     all_supported: bool = _flag("--all-supported", "Cover all known GPUs, with every driver.")
-    prune: bool = _flag("--prune", "Remove locks that are for none of the targets.")
     script: Path | None = _value(  # noqa: RUF009  a field
         "--script", "FILE", "Lock the inline metadata of a script.", type=PATH
     )

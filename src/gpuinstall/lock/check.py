@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gpuinstall.base.errors import InstallationError, LockError, NoBuildError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
 from gpuinstall.lock.declaration import changed_inputs, command_again
 from gpuinstall.lock.document import lock_of
@@ -39,7 +40,7 @@ class CheckedLock(NamedTuple):
         """What makes it fresh."""
         codes = {reason.code for reason in self.reasons}
         if codes == {"no-target"}:
-            return "gpuinstall lock --prune"
+            return f"rm {quoted(self.lock.name)}"
         return command_again(
             codes,
             self.lock.record.requirements_files,
@@ -132,7 +133,7 @@ def _unnamed(lock: Lock, declared: DeclaredUse) -> Iterator[Reason]:
         message = f"its file name does not match its target: {error.message}"
         yield Reason("misnamed", message)
     if declared.is_complete and lock.name not in declared.filenames:
-        message = "it is for none of the targets any more; gpuinstall lock --prune removes it"
+        message = "it is for none of the targets any more"
         yield Reason("no-target", message)
 
 

@@ -44,8 +44,6 @@ class LockOptions(NamedTuple):
     """Whether those that still serve are made anew too."""
     moving: tuple[str, ...] = ()
     """The only packages that may move."""
-    prune: bool = False
-    """Whether the locks of the folder that are not among them are removed."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from gpuinstall.cli import main
         ),
         (
             OSError(errno.EMFILE, "Too many open files"),
-            "too many files are open for this shell's limit",
+            "Too many open files",
         ),
         (
             ModuleNotFoundError("No module named 'tomli'", name="tomli"),

@@ -19,8 +19,6 @@ def test_a_command_is_passed_on(line):
         [],
         ["torch"],
         ["vllm", "peft"],
-        ["--venv", "plan"],
-        ["--group", "lock"],
         ["doctor==1"],
         ["doctr"],
         ["--help"],

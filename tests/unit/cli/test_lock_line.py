@@ -13,7 +13,6 @@ REFUSED = (
     "--check",
     "torch --download wheels",
     "check --upgrade",
-    "check --prune",
     "cover --target cu126 --gpu A100",
     "cover --gpu A100 --all-supported",
     "cover",
@@ -52,6 +51,6 @@ def test_each_subcommand_has_only_options_that_it_reads():
     shared = {"as_json", "json_events", "quiet", "verbose", "help"}
     own = {name: {each.name for each in one.params} - shared for name, one in NAMES.items()}
     assert own["download"] == {"folder", "torch_index", "offline"}
-    assert {"upgrade", "packages", "prune"} & own["check"] == set()
+    assert {"upgrade", "packages"} & own["check"] == set()
     assert {"targets", "machines", "script"} & own["cover"] == set()
     assert isinstance(command, click.Group)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -95,12 +95,12 @@ class Workshop:
 
     def refusal(self, *arguments: str, exit_code: int) -> dict[str, Any]:
         """Run with ``--json`` what is refused; return its first error."""
-        error: dict[str, Any] = self.refusal(*arguments, exit_code=exit_code)
+        error: dict[str, Any] = self.document(*arguments, exit_code=exit_code)["errors"][0]
         return error
 
     def having(self, **variables: str) -> Workshop:
         """Return the same folder and caches, for commands that have these variables too."""
-        return self.having(**variables)
+        return replace(self, variables={**self.variables, **variables})
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start it in the background."""

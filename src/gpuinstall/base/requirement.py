@@ -90,6 +90,12 @@ class ParsedRequirement(NamedTuple):
         """Whether its address is no path of this machine."""
         return re.match(r"[a-z+]{2,}:", self.url or "") is not None
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether it pins one version."""
+        clauses = self.specifier or ()
+        return any(one.operator == "==" and not one.version.endswith("*") for one in clauses)
+
     def allows(self, version: Version | str) -> bool:
         """Whether a version satisfies it."""
         return self.specifier is None or self.specifier.contains(version)

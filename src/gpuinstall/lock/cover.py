@@ -205,8 +205,6 @@ def cover(requests: Sequence[LockRequest]) -> Served:
 
     Raise MachineError or NoBuildError if a machine can have none, or no torch serves them all.
     """
-    for request in requests:
-        _ = request.choice  # a machine that can have none is refused by its own reason
     for torch in common_torches(requests):
         pinned = [request.with_torch(str(torch)) for request in requests]
         plans = [request.outcome for request in pinned]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -82,39 +81,33 @@ def live_requests(
 def _ask_at_once(requests: Sequence[LockRequest], session: Session) -> UnreachableError | None:
     """Ask for every page that is known to be needed; return why the default index does not answer, if it does not.
 
-    An index may be 50 ms away, and the pages of a lock with six targets are twenty.
+    An index may be 50 ms away, and the pages of a lock with six targets are twenty. The client asks for each once; what
+    fails is told where its answer is used.
     """
     sources, client = session.sources, session.client
-    pages: dict[tuple[str, str], Callable[[], object]] = {
-        ("", "torch"): partial(default_wheels, sources, client, "torch"),
-    }
-    for request in requests:
-        requirements = request.request.requirements
-        names = requirement_names(requirements)
-        family = request.catalog.family
-        for name in names - family:
-            pages["", name] = partial(session.known_page, name)
-        backend = request.request.backend
-        if backend is None:
-            pages["", ""] = partial(client.page, f"{sources.torch_index}/torch/")
+    with ThreadPoolExecutor(ANSWERS_AT_ONCE) as pool:
+        reached = pool.submit(_reach_default_index, session)
+        pool.submit(default_wheels, sources, client, "torch")
+        for request in requests:
+            requirements = request.request.requirements
+            family = request.catalog.family
+            names = requirement_names(requirements)
+            for name in names - family:
+                pool.submit(session.known_page, name)
+            if request.request.backend is None:
+                pool.submit(client.page, f"{sources.torch_index}/torch/")
             usual = request.outcome
             if isinstance(usual, Rejected):
                 continue
-            backend = usual.choice.build.backend.tag
-        pages[backend, ""] = partial(index_names, sources, client, backend)
-        needed = names & family | {"torch"}
-        if names_programs(requirements):
-            needed |= COMPANIONS
-        if backend != CPU.tag:
-            needed |= {"triton"} & family
-        for name in needed:
-            pages[backend, name] = partial(family_wheels, sources, client, backend, name)
-
-    with ThreadPoolExecutor(ANSWERS_AT_ONCE) as pool:
-        reached = pool.submit(_reach_default_index, session)
-        # What fails is told where its answer is used.
-        for page in pages.values():
-            pool.submit(page)
+            backend = usual.choice.build.backend
+            needed = names & family | {"torch"}
+            if names_programs(requirements):
+                needed |= COMPANIONS
+            if backend != CPU:
+                needed |= {"triton"} & family
+            pool.submit(index_names, sources, client, backend.tag)
+            for name in needed:
+                pool.submit(family_wheels, sources, client, backend.tag, name)
         return reached.result()
 
 

@@ -9,7 +9,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from gpuinstall.base.errors import UsageError
@@ -25,8 +25,6 @@ from gpuinstall.plan.companions import PAIRED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from packaging.specifiers import Specifier
 
     from gpuinstall.catalog import Wheel
     from gpuinstall.lock.target import Target
@@ -161,21 +159,11 @@ def misnamed_releases(
 
 def _open_programs(requirements: Iterable[str], family: Collection[str]) -> list[ParsedRequirement]:
     """Return what is neither of the family, nor by address, nor pinned to one version."""
-    programs = []
-    for requirement in map(parse_requirement, requirements):
-        is_by_address = requirement.url is not None
-        if is_by_address or requirement.name in family:
-            continue
-        specifiers = requirement.specifier or ()
-        if not any(map(_is_exact, specifiers)):
-            programs.append(requirement)
-    return programs
-
-
-def _is_exact(specifier: Specifier) -> bool:
-    """Whether it pins one version."""
-    is_prefix = "*" in specifier.version
-    return specifier.operator == "==" and not is_prefix
+    return [
+        requirement
+        for requirement in map(parse_requirement, requirements)
+        if not (requirement.url or requirement.name in family or requirement.is_exact)
+    ]
 
 
 def torch_requirements(texts: Iterable[str]) -> Iterator[ParsedRequirement]:
@@ -211,25 +199,17 @@ def who_requires_torch(
     if not account:
         return ""
     torch = Version(versions["torch"]).public
-    requirements = {}
+    sentences = dict[str, str]()
     for name, version in versions.items():
-        requirement = next(_requirements(account, name, version, of="torch"), None)
-        if requirement:
-            requirements[name] = f"{name} {version} requires {_in_words(requirement)}"
-    requested = [program.name for program in programs]
-    sentences = [requirements[name] for name in requirements if name in requested]
-    if not sentences:
-        sentences = list(requirements.values())
+        for requirement in _requirements(account, name, version):
+            if requirement.name == "torch":
+                words = f"torch {torch}" if requirement.is_exact else requirement.text
+                sentences.setdefault(name, f"{name} {version} requires {words}")
+    requested = [program.name for program in programs if program.name in sentences]
     if sentences:
-        return some(sentences)
+        return some([sentences[name] for name in requested or sentences])
     # Nothing that was requested excludes it: an index may lack what a newer one requires.
     return f"no torch newer than {torch} can be resolved: {shortened(account)}"
-
-
-def _in_words(requirement: str) -> str:
-    """Return a requirement for a sentence, one of a single version as its name and the version."""
-    exact = re.fullmatch(r"([\w.-]+)==([^,*]+)", requirement)
-    return f"{exact[1]} {exact[2]}" if exact else requirement
 
 
 def held_back(
@@ -252,16 +232,16 @@ def held_back(
         if version is None or not program.is_newer_than(version):
             continue
         account = obstacles.get(program.name, "")
-        requirements = _requirements(account, program.name, str(program.newest))
-        # uv counts our own constraints as what a package depends on: what the lock meets stands against nothing.
-        requirement = next((text for text in requirements if not _is_met(text, versions)), None)
-        own = next((text for text in constraints if text.startswith(program.name)), None)
-        if requirement:
-            why = f", which requires {requirement}"
-        elif own:
-            why = f": torch {versions['torch'].partition('+')[0]} requires {own}"
-        else:
-            why = f": {shortened(account)}" if account else ""
+        why = f": {shortened(account)}" if account else ""
+        for text in constraints:
+            if text.startswith(program.name):
+                why = f": torch {versions['torch'].partition('+')[0]} requires {text}"
+        for requirement in _requirements(account, program.name, str(program.newest)):
+            # uv counts our own constraints as what a package depends on: what the lock meets stands against nothing.
+            locked = versions.get(requirement.name)
+            if locked is None or not requirement.allows(locked):
+                why = f", which requires {requirement.text}"
+                break
         yield f"{program.name} is {version} instead of {program.newest}{why}"
 
 
@@ -271,38 +251,17 @@ def shortened(account: str) -> str:
     return account if len(account) <= _LONGEST else f"{account[: _LONGEST - 1]}…"
 
 
-def _requirements(
-    account: str,
-    name: str,
-    version: str,
-    of: str = "",
-) -> Iterator[str]:
-    """Yield what a version of a package depends on by uv's account; with ``of`` that package alone."""
+def _requirements(account: str, name: str, version: str) -> Iterator[ParsedRequirement]:
+    """Yield what a version of a package depends on by uv's account, as far as that names versions."""
     without_markers = re.sub(r"\{[^}]*\}", "", account)
-    subject = rf"((?:(?<![\w.-]){re.escape(name)}(?:[=<>!~]\S*)?\s+)+)depends? on "
-    dependency = rf"{re.escape(of) or '[a-z0-9]'}(?:[\w.-]*)[^\s\w-]\S*"
+    subjects = rf"((?:(?<![\w.-]){re.escape(name)}(?:[=<>!~]\S*)?\s+)+)"
+    dependency = r"[a-z0-9][\w.-]*[^\s\w-]\S*"
     dependencies = rf"({dependency}(?:\s+and\s+{dependency})*)"
-    for match in re.finditer(subject + dependencies, without_markers):
-        specifiers = (word.removeprefix(name) for word in match[1].split())
-        if any(_covers(specifier, version) for specifier in specifiers):
-            for text in re.split(r"\s+and\s+", match[2]):
-                # A comma or a full stop belongs to uv's sentence; ==2.7.* ends otherwise.
-                yield text.rstrip(",.")
-
-
-def _is_met(requirement: str, versions: Mapping[str, str]) -> bool:
-    """Whether what was resolved meets a requirement."""
-    match = re.fullmatch(r"([\w.-]+)(\S*)", requirement)
-    if match is None or match[1] not in versions:
-        return False
-    return _covers(match[2], versions[match[1]])
-
-
-def _covers(specifier: str, version: str) -> bool:
-    try:
-        return SpecifierSet(specifier.rstrip(",")).contains(
-            Version(version),
-            prereleases=True,
-        )
-    except InvalidSpecifier:
-        return False
+    for match in re.finditer(rf"{subjects}depends? on {dependencies}", without_markers):
+        # What is no requirement in uv's words explains nothing.
+        with suppress(UsageError):
+            named = [parse_requirement(text.rstrip(",")) for text in match[1].split()]
+            if any(subject.allows(version) for subject in named):
+                for text in re.split(r"\s+and\s+", match[2]):
+                    # A comma or a full stop belongs to uv's sentence; ==2.7.* ends otherwise.
+                    yield parse_requirement(text.rstrip(",."))

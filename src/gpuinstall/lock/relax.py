@@ -421,7 +421,7 @@ def date_of_pins(limits: Sequence[ParsedRequirement], session: Session) -> str |
     Returns:
         None if nothing is pinned to one version, or no source tells when that came out.
     """
-    pins = [limit for limit in limits if _is_exact(limit)]
+    pins = [limit for limit in limits if limit.is_exact]
     pages = side_by_side(session.known_page, [pin.name for pin in pins])
     days = [release_day(page, pin) for page, pin in zip(pages, pins, strict=True) if page]
     newest = max(filter(None, days), default=None)
@@ -448,12 +448,6 @@ def release_day(page: Page, pin: ParsedRequirement) -> datetime | None:
             with suppress(ValueError):
                 days.append(datetime.fromisoformat(uploaded[:10]))
     return min(days, default=None)
-
-
-def _is_exact(requirement: ParsedRequirement) -> bool:
-    """Whether a requirement pins one version."""
-    parts = requirement.specifier or ()
-    return any(part.operator == "==" and not part.version.endswith("*") for part in parts)
 
 
 def _version_of(filename: str) -> Version | None:

@@ -313,7 +313,6 @@ class _Resolver:
 
     def run(self, *words: str, code: bool = True) -> Finished:
         """Run it; without ``code`` it ends where a package's code would run."""
-        self.session.uv_runs.append(" ".join(words))
         return process.run(
             [*self.command, *words],
             env={**self.variables, **({} if code else _NO_CODE)},

@@ -84,7 +84,7 @@ def search_locks(
 
     Args:
         requests: One for each target.
-        session: The clients of the run, which count the runs of uv.
+        session: The sources and the clients of the run.
     """
     deadline = monotonic() + SEARCH_S
     conflicts: list[Conflict] = []
@@ -119,7 +119,6 @@ class _Search:
         number = 0
         while monotonic() < self._deadline:
             number += 1
-            first_run = len(session.uv_runs)
             proposal = self._propose()
             obstacle: Conflict | list[Decision]
             if isinstance(proposal, Conflict):
@@ -129,9 +128,7 @@ class _Search:
                 checks = [CodeCheck(resolution, session) for resolution in proposal]
                 what = ", ".join(dict.fromkeys(f"torch {check.build.name}" for check in checks))
                 obstacle = self._placeholder(checks) or self._faults(checks)
-            runs = len(session.uv_runs) - first_run
-            text = f"{number}: {what}: {_told(obstacle)} ({runs} run{'s'[: runs != 1]} of uv)"
-            session.reporter.detail("Search", text)
+            session.reporter.detail("Search", f"{number}: {what}: {_told(obstacle)}")
             if not obstacle:
                 return [self._warned(check) for check in checks]
             refusal = self._decide(obstacle)

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
-from gpuinstall.base.text import some, without_logins
+from gpuinstall.base.text import without_logins
 from gpuinstall.catalog import authored, load_catalog
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES
@@ -308,15 +308,10 @@ def known_names(names: Iterable[str] = ()) -> frozenset[str]:
 def _conflicting(message: str, cause: str) -> Conflict | None:
     if "No solution found" not in message:
         return None
-    lists = re.findall(r"you require ((?:[\w.-]+[^\s,]*(?:,[<>=!~]\S+)?(?: and )?)+)", cause)
-    names = re.findall(r"([A-Za-z][\w.-]*)[\[<>=!~]", " ".join(lists))
-    hint = "Request fewer packages, or other versions"
-    if names:
-        hint = f"Request {some(list(dict.fromkeys(names)))} in other versions, or in any"
     error = NoBuildError(
         "requirements-conflict",
         "no versions satisfy all requirements",
         why=cause,
-        hint=hint,
+        hint="Request fewer packages, or other versions",
     )
     return Conflict(error, too_new=frozenset(_TOO_NEW.findall(unwrapped(message))))

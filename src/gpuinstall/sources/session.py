@@ -50,8 +50,6 @@ class Session:
     folder: Path = field(default_factory=Path.cwd)
     sourcing: Sourcing = DEFAULT_SOURCING
     announced: set[str] = field(default_factory=set)
-    uv_runs: list[str] = field(default_factory=list)
-    """What uv's resolver was run for."""
     reading: Counter[str] = field(default_factory=Counter)
     """What was read of wheels in this run: how many ``wheels``, ``bytes``, ``requests`` and ``seconds``."""
     rows: dict[Any, Any] = field(default_factory=dict)

@@ -25,7 +25,7 @@ VERSIONS = {
         ("And because brush==1.0 depends on torch<2.14 and you", "brush 1.0 requires torch<2.14"),
         (
             "we can conclude that brush==1.0 depends on torch>=2.3.1,<2.14.",
-            "brush 1.0 requires torch>=2.3.1,<2.14",
+            "brush 1.0 requires torch<2.14,>=2.3.1",
         ),
         (
             "Because painter==1.0 depends on torch==2.10.0 and x",

@@ -4,7 +4,6 @@ import ast
 import re
 import shlex
 from functools import cache
-from itertools import takewhile
 from pathlib import Path
 
 import click
@@ -61,24 +60,6 @@ def test_an_option_that_is_told_is_one_of_its_command():
     assert [
         (words, option) for words, option in sorted(options) if option not in known(words)
     ] == []
-
-
-def test_an_option_of_a_command_as_a_value_is_its_own():
-    wrong, seen = [], set[str]()
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            words = _words(node)
-            after = words[words.index("gpuinstall") + 1 :] if "gpuinstall" in words else []
-            if not after or after[0] not in COMMANDS or after[0] == "run":
-                continue
-            options = [word for word in after if re.fullmatch(r"--?[a-z][a-z-]*", word)]
-            names = " ".join(takewhile(lambda word: re.fullmatch(r"[a-z]+", word), after))
-            seen.update(options)
-            wrong += [
-                (path.name, names, option) for option in options if option not in known(names)
-            ]
-    assert {"--venv", "--fix", "--target"} <= seen
-    assert wrong == []
 
 
 def _words(node):

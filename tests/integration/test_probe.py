@@ -25,38 +25,10 @@ def _no_notes_about_this_machine(monkeypatch):
     monkeypatch.setattr(steps, "read_folders", lambda _source: {})
 
 
-def only_problem(machine):
-    assert len(machine.problems) == 1, machine.problems
-    return machine.problems[0]
-
-
 def probe_command(environment, *words):
     command = [sys.executable, "-m", "gpuinstall", "probe", "--json", *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     return done.returncode, json.loads(done.stdout)
-
-
-@pytest.mark.parametrize(
-    ("init", "code"),
-    [(0, "forward-compatibility-library"), (804, "forward-compatibility-unsupported")],
-)
-def test_a_compat_libcuda_before_the_drivers_own_is_named_with_its_folder(
-    play,
-    libraries,
-    tmp_path,
-    monkeypatch,
-    *,
-    init,
-    code,
-):
-    environment = play(FakeDriver((RTX_4090,), cu_init=init))
-    compat = tmp_path / "cuda-13.0" / "compat"
-    compat.mkdir(parents=True)
-    shutil.copy(libraries / "cuda" / "libcuda.so.1", compat)
-    monkeypatch.setenv("LD_LIBRARY_PATH", f"{compat}:{environment['LD_LIBRARY_PATH']}")
-    problem = only_problem(read_machine())
-    assert (problem.code, problem.id, problem.blocking) == (code, "F11", init == 804)
-    assert str(compat) in (problem.fix or "")
 
 
 class Listener(SilentReporter):

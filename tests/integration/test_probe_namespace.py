@@ -67,11 +67,6 @@ def test_a_card_without_a_driver_is_found_on_the_bus(tmp_path):
     ]
 
 
-def test_nouveau_is_found_behind_the_cards_driver_link(tmp_path):
-    document = probed(tmp_path, card(1, RTX_4090, driver="nouveau"), {})
-    assert [problem["code"] for problem in document["data"]["problems"]] == ["nouveau-holds-gpu"]
-
-
 def test_the_loaded_module_is_found_below_proc(tmp_path):
     files = card(1, GTX_1080) | module("595.58.03", open_flavour=True)
     document = probed(tmp_path, files, {})
@@ -92,14 +87,6 @@ def test_the_loaded_module_is_found_below_sys(tmp_path):
     }
 
 
-def test_a_card_for_virtual_machines_is_noted(tmp_path):
-    document = probed(tmp_path, card(1, RTX_4090, driver="vfio-pci"), {})
-    assert (document["exit_code"], document["data"]["gpus"]) == (0, [])
-    assert [(problem["code"], problem["blocking"]) for problem in document["data"]["problems"]] == [
-        ("gpu-not-ours", False)
-    ]
-
-
 def test_a_pod_with_one_of_eight_is_healthy(tmp_path, play):
     files = {path: text for number in range(1, 9) for path, text in card(number, H200).items()}
     files |= module() | {f"/dev/{name}": "" for name in ("nvidiactl", "nvidia-uvm", "nvidia0")}
@@ -113,13 +100,3 @@ def test_a_pod_with_one_of_eight_is_healthy(tmp_path, play):
     assert [(problem["code"], problem["blocking"]) for problem in document["data"]["problems"]] == [
         ("gpu-not-ours", False)
     ]
-
-
-def test_a_job_with_one_of_two_cards_has_one(tmp_path):
-    files = card(1, RTX_4090) | card(2, RTX_4090) | module() | {"/dev/nvidia0": ""}
-    document = probed(tmp_path, files, {"SLURM_JOB_ID": "4711"})
-    assert [gpu["index"] for gpu in document["data"]["gpus"]] == [0]
-    assert {problem["code"] for problem in document["data"]["problems"]} == {
-        "driver-libraries-missing",
-        "gpu-not-ours",
-    }

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import Driver, Gpu, Machine, MigDevice
+from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import packages, small_torch
@@ -111,48 +110,6 @@ def test_a_torch_in_the_working_folder_is_found_out(verify, tmp_path, monkeypatc
     )
 
 
-def test_each_mig_slice_is_proven_by_its_uuid(verify):
-    slices = (MigDevice("MIG-a", "1g.10gb"), MigDevice("MIG-b", "3g.40gb"))
-    card = Gpu(
-        0,
-        "NVIDIA H100",
-        "GPU-0",
-        compute_capability=ComputeCapability(9, 0),
-        mig=True,
-        mig_devices=slices,
-    )
-    verdict = verify({"MIG-b": {"exit": 3}}, replace(TWO, gpus=(card,)))
-    assert [(device.name, device.status) for device in verdict.devices] == [
-        ("NVIDIA H100 MIG 1g.10gb", "passed"),
-        ("NVIDIA H100 MIG 3g.40gb", "failed"),
-    ]
-
-
-def test_a_job_leaves_other_jobs_gpus_alone(verify, monkeypatch):
-    monkeypatch.setenv("SLURM_JOB_ID", "1")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    verdict = verify({"GPU-0": {"exit": 3}})
-    assert statuses(verdict) == ["unproven", "passed"]
-    assert verdict.devices[0].unproven == "not assigned to this job: CUDA_VISIBLE_DEVICES=1"
-
-
-def test_outside_a_job_the_variable_narrows_nothing(verify, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert statuses(verify({"GPU-0": {"exit": 3}})) == ["failed", "passed"]
-
-
-def test_only_the_gpus_of_the_plan_are_proven(verify):
-    verdict = verify({"GPU-0": {"exit": 3}}, gpus=(1,))
-    assert [(device.index, device.status) for device in verdict.devices] == [(1, "passed")]
-
-
-def test_a_cuda_build_without_a_gpu_is_imported_and_unproven(verify):
-    verdict = verify({}, NONE)
-    assert verdict.status == "unproven"
-    assert [check.status for check in verdict.devices[0].checks] == ["passed", "skipped"]
-    assert verdict.devices[0].unproven == "this machine has no GPU that torch can use"
-
-
 def test_a_cuda_build_that_was_planned_for_the_cpu_is_proven_on_it(verify):
     verdict = verify({}, NONE, for_cpu=True)
     assert [(device.name, device.status) for device in verdict.devices] == [("CPU", "passed")]
@@ -207,13 +164,3 @@ def test_what_a_start_up_file_prints_is_no_answer(verify, tmp_path, line):
     python = environment(tmp_path / "env", "cu126")
     (packages(tmp_path / "env") / "sitecustomize.py").write_text(line)
     assert verify({}, python=python).status == "passed"
-
-
-def test_an_interpreter_that_crashes_says_how(verify, tmp_path):
-    python = environment(tmp_path / "env", "cu126")
-    (packages(tmp_path / "env") / "sitecustomize.py").write_text(
-        "import os; os.kill(os.getpid(), 11)"
-    )
-    with pytest.raises(UsageError) as refused:
-        verify({}, python=python)
-    assert refused.value.why == "killed by SIGSEGV"

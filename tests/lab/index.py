@@ -10,8 +10,8 @@ import html
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
@@ -37,8 +37,6 @@ _COPIED = ("filelock", "numpy", "nvidia-", "typing-extensions")
 class Habits:
     """How the index behaves."""
 
-    hashed: Callable[[str], bool] = lambda _name: False
-    """Whether a file gets a sha256 fragment. The real index is unreliable: here none does."""
     absolute: bool = True
     """Whether addresses lead to the file host."""
     metadata: bool = True
@@ -53,8 +51,6 @@ class Habits:
     """What the default index asks for, as ``user:password``."""
     dates: bool = False
     """Whether the default index says when its files were uploaded: when they were written last."""
-    silent: bool = False
-    """Whether the default index does not say for how long its answers hold, as some mirrors do not."""
 
 
 class StandInIndex:
@@ -209,8 +205,7 @@ class StandInIndex:
         address = f"/whl/{tag}/{quote(wheel.name)}"
         if self.habits.absolute:
             address = f"{self.r2.url}{address}"
-        if self.habits.hashed(wheel.name):
-            address += f"#sha256={facts.sha256}"
+        # The real index gives some files a sha256, and others none: here none has one.
         attributes = [f'href="{address}"']
         if self.habits.metadata:
             digest = f'"sha256={facts.metadata_sha256}"'
@@ -223,12 +218,6 @@ class StandInIndex:
     def _default(self, path: str, headers: dict[str, str]) -> Answer:
         if not self._may_enter(headers):
             return UNAUTHORIZED
-        answer = self._default_answer(path, headers)
-        if self.habits.silent:
-            return replace(answer, headers={})
-        return answer
-
-    def _default_answer(self, path: str, headers: dict[str, str]) -> Answer:
         match _parts(path):
             case ["simple", package, ""]:
                 return self._simple_page(package, headers)

@@ -1,4 +1,8 @@
-"""Which builds exist and what they need: authored rows, each with its source and date."""
+"""Which builds exist and what they need: authored rows, each with its source and date.
+
+``load_catalog`` reads them; ``narrowing.py`` keeps what an index lists today. Extensions, the drivers
+and chips of each maker, the failures of ``explain`` and the pages of an index are read here too.
+"""
 
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Catalog, Wheel
 from gpuinstall.catalog.loader import load_catalog

@@ -1,0 +1,1 @@
+"""Locks in other tools' formats: requirements, constraints, uv, conda, pixi, Dockerfiles, and what a node needs."""

@@ -1,4 +1,8 @@
-"""Where packages come from: the torch index, find-links folders, the default index, and the certificates to trust."""
+"""Where packages come from: indexes, find-links folders, certificates, and who chose them.
+
+``read_sources`` reads the settings of pip, uv, conda and ours into ``Sources``; a ``Session`` is their
+one client for a run. A setting that cannot be obeyed is refused by name (``provenance.py``).
+"""
 
 from gpuinstall.sources.sources import OFFICIAL, Sources, read_sources
 

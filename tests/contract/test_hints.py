@@ -14,7 +14,7 @@ from tests.lab.advice import judged
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "gpuinstall"
-CALL = re.compile(rf"\bgpuinstall ((?:{'|'.join(COMMANDS)})\b[^`#|;&\n]*)")
+CALL = re.compile(rf"\bgpuinstall ((?:{'|'.join(COMMANDS)})\b[^`#|;&\n\"]*)")
 FILES = [
     *sorted((ROOT / "src").rglob("*.py")),
     *sorted((ROOT / "src").rglob("*.toml")),

@@ -1,7 +1,6 @@
 """The source as a graph: which module imports which, at the top, inside functions or for type checkers alone."""
 
 import ast
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -129,24 +128,6 @@ def _reachable(graph: Mapping[str, Iterable[str]], roots: Iterable[str]) -> set[
     return found
 
 
-def words(tree: ast.AST) -> Iterator[str]:
-    """Yield every name in a tree, and every text that is one word: a code, a key, a flag."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Name(id=name) | ast.Attribute(attr=name):
-                yield name
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                yield name
-            case ast.ClassDef(name=name):
-                yield name
-            case ast.arg(arg=str(name)) | ast.keyword(arg=str(name)):
-                yield name
-            case ast.alias(name=name, asname=new_name):
-                yield (new_name or name).rpartition(".")[2]
-            case ast.Constant(value=str(text)) if re.fullmatch(r"[\w.-]+", text):
-                yield text
-
-
 def public_names(tree: ast.Module) -> set[str]:
     """Return the functions, classes and constants that a module defines for others."""
     return {name for name in _defined(tree.body) if not name.startswith("_")}
@@ -164,12 +145,6 @@ def _defined(statements: Iterable[ast.AST]) -> Iterator[str]:
                 yield from (target.id for target in targets if isinstance(target, ast.Name))
             case ast.AnnAssign(target=ast.Name(id=name)):
                 yield name
-
-
-def parts(word: str) -> set[str]:
-    """Return ``cuda`` and ``version`` for ``CudaVersion``, ``cuda_version`` and ``cuda-version``."""
-    snake_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower()
-    return set(re.split(r"[\W_]+", snake_case)) - {""}
 
 
 def drawn(graph: Mapping[str, Iterable[str]]) -> str:

@@ -1,8 +1,7 @@
-"""The house as a whole: which room may use which, without a circle; one meaning for a name; who may name a maker."""
+"""The house as a whole: which room may use which, without a circle; one meaning for a name."""
 
-import ast
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 
 import pytest
 
@@ -11,11 +10,9 @@ from tests.lab.source import (
     drawn,
     module_graph,
     modules,
-    parts,
     public_names,
     reached,
     room_graph,
-    words,
 )
 
 # Every arrow between rooms, imports inside functions included: a new one is a decision, one that nobody uses goes.
@@ -71,96 +68,11 @@ WORLD = {
 }
 WORLD |= {"platform", "asyncio", "threading", "tempfile"}
 
-# Words that belong to one maker, and who may use them in names and codes (what is said to people is not looked at).
-MAKERS = {"nvidia", "cuda", "nvml", "nvcc", "ptx", "sass", "tegra", "jetson", "geforce"}
-MAKERS |= {"amd", "amdgpu", "rocm", "hip", "gfx", "intel", "xpu", "apple", "mps"}
-MAY_NAME_MAKERS = {
-    "machine": MAKERS,
-    "base.backend": {"cuda", "rocm", "xpu"},  # the tags of PyTorch's indexes
-    "catalog": {
-        "amd",
-        "apple",
-        "cuda",
-        "intel",
-        "jetson",
-        "rocm",
-        "tegra",
-        "xpu",
-    },  # the authored rows and their files
-    "environments.cuda_compat": {"cuda", "nvidia"},  # a package of NVIDIA's
-    "project": {"cuda", "nvidia"},  # the option that takes it
-    "base.request": {"cuda"},  # what a lock records of it
-    "cli": {"cuda"},  # what is shown of a driver, and a key of the catalogue's documents
-    "diagnose": {
-        "cuda",
-        "jetson",
-        "nvidia",
-        "rocm",
-        "tegra",
-    },  # the variables and packages of a person's environment; names that accounts come with
-    "export": {
-        "amd",
-        "cuda",
-        "gfx",
-        "intel",
-        "nvidia",
-        "rocm",
-        "xpu",
-    },  # the kinds of images that a Dockerfile makes; what other tools call machines
-    "environments": {"cuda"},  # a key of the Machine document
-    "catalog.extensions": {
-        "cuda"
-    },  # what the names of files say, and torch's word for what a build was made with
-    "machine.readers": {"cuda"},  # the variable of CUDA's kernel cache
-    "catalog.failures": {"cuda", "jetson"},  # the conditions of entries
-    "install": {"cuda"},  # the option with which a lock's libraries are taken
-    "wheels.learned": {
-        "cuda",
-        "hip",
-        "rocm",
-        "xpu",
-    },  # torch's own names for what a build was made with, and a key of rows
-    "lock": {
-        "apple",
-        "cuda",
-    },  # uv's names for platforms, x86_64-apple-darwin; the libraries that a lock was made with
-    "base.machine": {
-        "amd",
-        "apple",
-        "cuda",
-        "jetson",
-    },  # keys and values of the Machine document
-    "plan": {
-        "cuda",
-        "ptx",
-    },  # the code of a warning, cuda-build-without-gpu; how a GPU runs a build
-    "verify.pytest_plugin": {"cuda", "xpu"},  # torch's own names for devices
-    "verify.kernels": {"cuda", "hip", "mps", "rocm", "xpu"},  # torch's own names for devices
-    "base.versions": {"cuda"},  # CudaVersion
-    "wheels": {"cuda", "hip"},  # torch's own names for what a build was made with
-    "words": {"cuda"},  # the version that people give for a driver's
-}
-
 
 # Programs that run alone in another interpreter, with nothing of ours to import: each has its own names.
 ALONE = re.compile(r"gpuinstall\.(verify\.kernels|.*_child\b)")
 ENTRANCES = {"command", "main", "TYPE_CHECKING"}
 """What a command, or a program, is called by whoever starts it."""
-
-OF_A_MAKER = re.compile(r"gpuinstall\.machine\.\w+\.")
-
-
-def aliases(tree):
-    """The public names of types that a module gives: Status = Literal["ok", "failed"]."""
-    given = (
-        node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-        for node in tree.body
-    )
-    return [
-        name.id
-        for name in given
-        if isinstance(name, ast.Name) and re.match(r"[A-Z]\w*[a-z]", name.id)
-    ]
 
 
 def test_every_arrow_between_rooms_is_one_of_the_plan_and_every_one_of_the_plan_is_used():
@@ -213,18 +125,6 @@ def test_no_rooms_below_the_door_name_each_others_types_in_a_circle():
     assert circles(below) == []
 
 
-def test_the_name_of_a_class_or_a_type_means_one_thing():
-    meanings: dict[str, list[str]] = defaultdict(list)
-    for name, module in modules().items():
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.ClassDef):
-                meanings[node.name].append(name)
-        for alias in aliases(module.tree) if not OF_A_MAKER.match(name) else ():
-            meanings[alias].append(name)
-
-    assert {name: where for name, where in meanings.items() if len(where) > 1} == {}
-
-
 @pytest.mark.parametrize("root", PURE)
 def test_what_decides_reaches_nothing_of_the_world(root):
     dotted = f"gpuinstall.{root}"
@@ -236,24 +136,6 @@ def test_what_decides_reaches_nothing_of_the_world(root):
 
     assert inside
     assert {name: world for name, world in touched.items() if world} == {}
-
-
-def test_nobody_names_a_maker_but_those_who_may():
-    named: dict[str, Counter[str]] = defaultdict(Counter)
-    for name, module in modules().items():
-        inner = name.partition(".")[2]
-        allowed = set().union(
-            *(
-                theirs
-                for who, theirs in MAY_NAME_MAKERS.items()
-                if f"{inner}.".startswith(f"{who}.")
-            )
-        )
-        named[module.room].update(
-            word for word in words(module.tree) if parts(word) & MAKERS - allowed
-        )
-
-    assert {room: dict(found) for room, found in named.items() if found} == {}
 
 
 def test_the_walk_sees_what_is_imported_where(tmp_path_factory):
@@ -277,12 +159,3 @@ def test_circles_are_found_whatever_leads_to_them():
         ["b", "c"],
         ["e", "f"],
     ]
-
-
-def test_a_word_is_taken_apart_however_it_is_written():
-    assert (
-        parts("CudaVersion")
-        == parts("cuda_version")
-        == parts("CUDA-VERSION")
-        == {"cuda", "version"}
-    )

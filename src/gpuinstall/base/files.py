@@ -263,6 +263,18 @@ def files_below(folder: Path) -> Iterator[Path]:
                     yield Path(entry)
 
 
+def link_or_copy(source: str | Path, destination: str | Path) -> None:
+    """Give a file a second name, or copy it; a link is copied as one."""
+    if not os.path.islink(source):  # noqa: PTH114  a Path for each of 17,000 files takes longer
+        # Another owner's file, a file system without links, or too many links to this one.
+        with suppress(OSError):
+            os.link(source, destination)
+            return
+    import shutil  # which a plan does without
+
+    shutil.copy2(source, destination, follow_symlinks=False)
+
+
 def remove_file(path: Path) -> None:
     """Remove a file or a link, and no folder; what resists is left."""
     with suppress(OSError):

@@ -237,7 +237,9 @@ def installed_rows(result: InstallResult, libraries: CompatLibraries | None) -> 
     packages = number_of(len(lock.pylock.packages), "package")
     yield "Lock", f"{lock.name}: {torch}, {packages}, {lock.pinned_by}{unchanged}"
     if result.previous:
-        previous = f"{display_path(result.previous)}, {readable(result.previous_bytes)}"
+        previous = display_path(result.previous)
+        if result.previous_bytes:
+            previous += f", {readable(result.previous_bytes)}"
         yield "Previous", f"{previous}; undo: {undo_command(result.paths)}"
     cost = "already up to date"
     if result.action is Action.VERIFY:
@@ -279,11 +281,10 @@ def activation_command(venv: Path) -> str:
 
 
 def _change_into(project: Project, python: Path, options: CommandOptions) -> Outcome:
-    from gpuinstall.install.into import dry_run_into, install_into
+    from gpuinstall.install.into import install_into
 
     project.reporter.step("Machine", machine_line(project.machine))
-    change = dry_run_into if options.dry_run else install_into
-    result = change(project, python, repair=options.repair)
+    result = install_into(project, python, repair=options.repair, is_dry_run=options.dry_run)
     return Outcome(result.to_dict(), list(_rows_into(result)))
 
 

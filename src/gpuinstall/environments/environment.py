@@ -21,7 +21,7 @@ from gpuinstall.base.values import dataclass
 from gpuinstall.environments.packages import read_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from pathlib import Path
 
     from gpuinstall.base.machine import Machine
@@ -125,11 +125,10 @@ def fingerprint(machine: Machine) -> str:
 
 def packages_called(
     names: Collection[str],
-    venv: Path,
+    folders: Iterable[Path],
 ) -> list[InstalledPackage]:
-    """Return those of an environment's packages that have one of these names."""
-    packages = read_packages(packages_folders(venv))
-    return [package for package in packages if package.name in names]
+    """Return those of the packages in some folders that have one of these names."""
+    return [package for package in read_packages(folders) if package.name in names]
 
 
 def installed_packages(venv: Path) -> dict[str, str]:
@@ -207,7 +206,7 @@ def changed_build(
 
 def damaged_torch(venv: Path) -> str:
     """Return which file of the torch in an environment is gone or cut; empty if it is whole."""
-    for torch in packages_called({"torch"}, venv):
+    for torch in packages_called({"torch"}, packages_folders(venv)):
         if torch.lost:
             return f"torch {torch.version} is damaged: {torch.lost[0]} is missing or truncated"
     return ""

@@ -12,21 +12,20 @@ import hashlib
 import os
 import posixpath
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuinstall.base.environment_paths import packages_folders
-from gpuinstall.base.files import open_regular, read_document
+from gpuinstall.base.files import files_below, open_regular, read_document
 from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import file_size, read_packages, written_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from gpuinstall.environments.packages import InstalledPackage, RecordedFile
 
@@ -56,30 +55,19 @@ def is_environment(folder: Path) -> bool:
 def user_paths(folder: Path) -> tuple[str, ...]:
     """Return the user's own files and folders in an environment, by their paths in it.
 
-    A folder that holds nothing else is named, and not its files. In a folder that is no environment
-    everything is the user's. A folder that cannot be read is named as a file is, the environment
-    itself as an empty path.
+    A folder beside an environment's own is named, and not its files. In a folder that is no environment everything is
+    the user's.
     """
-    paths = list(_list_paths(folder))
-    owned = _owned_paths(folder, paths) if is_environment(folder) else ()
-    return tuple(sorted(set(_topmost(paths, owned))))
-
-
-def _topmost(paths: Iterable[str], owned: Collection[str]) -> Iterator[str]:
-    """Yield the paths that are not ``owned``, each as high as nothing owned is below it."""
-    shared_folders = {""}
-    for path in owned:
-        folder = path.rpartition("/")[0]
-        while folder not in shared_folders:
-            shared_folders.add(folder)
-            folder = folder.rpartition("/")[0]
-    for path in paths:
-        if path in owned:
-            continue
-        highest = path
-        while (folder := highest.rpartition("/")[0]) not in shared_folders:
-            highest = folder
-        yield highest
+    # As text: pathlib takes ten times as long for 17,000 files.
+    start = len(f"{folder}{os.sep}")
+    paths = {str(file)[start:].replace(os.sep, "/") for file in files_below(folder)}
+    owned = _owned_paths(folder, paths) if is_environment(folder) else set()
+    shared_folders = {path.partition("/")[0] for path in owned}
+    names = set()
+    for path in paths - owned:
+        first = path.partition("/")[0]
+        names.add(path if first in shared_folders else first)
+    return tuple(sorted(names))
 
 
 def recorded_paths(root: Path, folders: Iterable[Path]) -> set[str]:
@@ -98,23 +86,6 @@ def recorded_paths(root: Path, folders: Iterable[Path]) -> set[str]:
             if is_below or is_command or file_size(root / path) == row.size:
                 recorded.add(path)
     return recorded
-
-
-def _list_paths(folder: Path) -> Iterator[str]:
-    """Yield the files and links in a folder of any depth, and the folders that cannot be listed."""
-    waiting = [""]
-    while waiting:
-        below = waiting.pop()
-        try:
-            # As text: a Path for each of 2,000 folders takes as long as all else here.
-            with os.scandir(f"{folder}/{below}") as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(f"{below}{entry.name}/")
-                    else:
-                        yield f"{below}{entry.name}"
-        except OSError:
-            yield below.rstrip("/")
 
 
 def _owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
@@ -225,12 +196,8 @@ def write_faults(
 
 def _paths_of_several(written: Mapping[InstalledPackage, WrittenFiles]) -> set[str]:
     """Return the paths that more than one package has written."""
-    seen = set[str]()
-    again = set[str]()
-    for files in written.values():
-        again |= seen & files.keys()
-        seen |= files.keys()
-    return again
+    counts = Counter(path for files in written.values() for path in files)
+    return {path for path, count in counts.items() if count > 1}
 
 
 def _import_path(path: str) -> str:
@@ -343,9 +310,5 @@ def _differ(rows: Collection[RecordedFile], path: Path) -> bool:
         return False
     sha256 = hashlib.sha256(content).digest()
     digest = base64.urlsafe_b64encode(sha256).decode().rstrip("=")
-    for row in rows:
-        if row.digest and row.digest != digest:
-            return True
-        if not row.digest and row.size != len(content):
-            return True
-    return False
+    # Not every RECORD has the hash of a file.
+    return any(row.digest != digest if row.digest else row.size != len(content) for row in rows)

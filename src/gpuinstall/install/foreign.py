@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from gpuinstall.base import process
-from gpuinstall.base.codec import one_of, read_object
+from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_json
 from gpuinstall.base.values import dataclass
@@ -22,30 +22,19 @@ from gpuinstall.environments.environment import read_marker
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-EnvironmentKind = Literal["venv", "conda", "embedded", "colab", "system"]
-ENVIRONMENT_NAMES: dict[EnvironmentKind, str] = {
-    "venv": "a virtual environment",
-    "conda": "a conda environment",
-    "embedded": "an embedded Python",
-    "colab": "the Python of Colab",
-    "system": "the Python of the system",
-}
-
-_PATHS = {"purelib", "platlib", "scripts", "data"}
 _LOOK = """
 import json, os, re, sys, sysconfig
 from importlib import metadata
 here = os.path.dirname(sys.executable)
-signs = {
-    "venv": sys.prefix != sys.base_prefix,
-    "system": os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")),
-    "conda": os.path.isdir(os.path.join(sys.prefix, "conda-meta")),
-    "embedded": any(name.endswith("._pth") for name in os.listdir(here)),
-    "colab": "COLAB_RELEASE_TAG" in os.environ,
-}
+managed = os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED"))
+of_one_program = (
+    os.path.isdir(os.path.join(sys.prefix, "conda-meta"))
+    or any(name.endswith("._pth") for name in os.listdir(here))
+    or "COLAB_RELEASE_TAG" in os.environ
+)
 answer = {
     "version": "%d.%d" % sys.version_info[:2], "prefix": sys.prefix, "versions": {}, "requires": {},
-    "kind": next((kind for kind in signs if signs[kind]), "system"),
+    "is_systems": sys.prefix == sys.base_prefix and (managed or not of_one_program),
     "paths": {name: sysconfig.get_path(name) for name in ("purelib", "platlib", "scripts", "data")},
 }
 for package in metadata.distributions():
@@ -57,15 +46,6 @@ print(json.dumps(answer))
 """
 
 
-def _folder(text: str) -> Path:
-    if not Path(text).is_absolute() or "\0" in text:
-        raise ValueError(f"{text!r} is not a folder")
-    return Path(text)
-
-
-_Folder = Annotated[Path, _folder]
-
-
 @dataclass(frozen=True)
 class ForeignEnvironment:
     """An environment by its interpreter, as that reports it."""
@@ -73,9 +53,10 @@ class ForeignEnvironment:
     python: Annotated[Path, Path]
     version: str
     """The version of Python, ``X.Y``."""
-    kind: Annotated[EnvironmentKind, one_of(*ENVIRONMENT_NAMES)]
-    prefix: _Folder
-    paths: Mapping[str, _Folder]
+    is_systems: bool
+    """Whether it is the system's Python, and no virtual environment, conda's, an embedded one or Colab's."""
+    prefix: Annotated[Path, Path]
+    paths: Mapping[str, Annotated[Path, Path]]
     """Its folders, by the names of sysconfig."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """The versions of its packages, by canonical names."""
@@ -117,7 +98,7 @@ def inspect_foreign(python: Path) -> ForeignEnvironment:
             f"{environment.prefix} was made by gpuinstall, which replaces it completely",
             hint="Run it again without --into",
         )
-    if environment.kind == "system":
+    if environment.is_systems:
         raise UsageError(
             "system-python",
             f"{python} is the system's Python; gpuinstall does not change it",
@@ -133,7 +114,7 @@ def _query(python: Path) -> ForeignEnvironment:
     with suppress(OSError, TypeError, ValueError):
         answer = parse_json(process.ask([python, "-I", "-c", _LOOK]).out)
         environment = read_object(ForeignEnvironment, {**answer, "python": str(python)})
-    if environment is None or _PATHS - environment.paths.keys():
+    if environment is None:
         raise UsageError(
             "python-unusable",
             f"{python} cannot be run as a Python interpreter",

@@ -196,7 +196,7 @@ class ExistingEnvironment:
         """Return the error about packages that the lock lacks, with the command that takes them into the request."""
         venv = self.paths.venv
         added = {text.partition(" ")[0] for text in extra}
-        packages = packages_called(added, venv)
+        packages = packages_called(added, packages_folders(venv))
         requirements = [f"{one.name}=={one.version}" for one in top_packages(packages)]
         install = f"gpuinstall install --replace{self._option} {joined(requirements)}"
         return UsageError(

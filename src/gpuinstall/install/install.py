@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import MachineError, NoBuildError
-from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.environment import NOT_COPIED, read_marker
 from gpuinstall.environments.stamp import file_stamp
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
 from gpuinstall.install.options import Action, InstallOptions, InstallResult, InstallState
@@ -64,6 +64,9 @@ def install(
         return replace(_install_next(failed, state, project), seconds=monotonic() - start)
     is_built = action is Action.BUILD
     previous = paths.previous if is_built and paths.has_previous else None
+    previous_bytes = 0
+    if previous and installation.copied_from == NOT_COPIED:
+        previous_bytes = size_of(previous)
     return InstallResult(
         paths=paths,
         machine=state.request.machine,
@@ -75,7 +78,7 @@ def install(
         changes=priced.changes if is_built else (),
         bytes=priced.bill.fetch,
         previous=previous,
-        previous_bytes=size_of(previous) if previous else 0,
+        previous_bytes=previous_bytes,
         seconds=monotonic() - start,
         is_proof_kept=installation.is_proof_kept,
     )
@@ -142,6 +145,8 @@ def read_state(
     folder = project.paths.folder
     here = project.here(request)
     existing = inspect_environment(project.paths, here)
+    if not options.upgrade:
+        existing = replace(existing, locks=tuple(read_locks(folder)))
     if not options.replace:
         existing.check_ownership(restoring=options.restoring)
     if existing.changed_build and not again:
@@ -149,8 +154,6 @@ def read_state(
             "Changed",
             f"{existing.changed_build}; restoring the proven environment",
         )
-    if not options.upgrade:
-        existing = replace(existing, locks=tuple(read_locks(folder)))
     if catalog is None:
         # What is locked may have been learned from any index.
         known = known_catalog() if options.locked else project.catalog
@@ -167,11 +170,9 @@ def read_state(
 def _priced(state: InstallState, project: Project) -> tuple[InstallState, PricedLock]:
     """Choose and price; prove the driver first after all if kernels have to run: another torch is to be installed."""
     priced = _price(state, project)
-    if state.action is Action.NOTHING or not state.existing.is_proven:
-        return state, priced
-    marker = state.existing.marker
-    changed = {change.package for change in priced.changes}
-    if marker and marker.python == priced.choice.python and "torch" not in changed:
+    # What stays has the proven torch among it.
+    is_kept = state.action is Action.NOTHING or priced.unchanged
+    if is_kept or not state.existing.is_proven:
         return state, priced
     proven = with_preflight(state, project)
     if proven.request.machine == state.request.machine:

@@ -22,7 +22,7 @@ from gpuinstall.environments.guard import (
     renew_uv_guard,
     write_guard,
 )
-from gpuinstall.install.foreign import ENVIRONMENT_NAMES, ForeignEnvironment, inspect_foreign
+from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
 from gpuinstall.install.options import Action
 from gpuinstall.install.priced_lock import PricedLock, price_files
 from gpuinstall.install.proof import preflighted
@@ -87,6 +87,7 @@ def install_into(
     python: Path,
     *,
     repair: bool = False,
+    is_dry_run: bool = False,
 ) -> IntoResult:
     """Bring what is requested into the environment of an interpreter, made by others, and prove it.
 
@@ -97,6 +98,7 @@ def install_into(
         project: What to install, and from where.
         python: The interpreter.
         repair: Bring back the builds that were proven there before.
+        is_dry_run: Only show what would change.
 
     Raises:
         UsageError: it is the system's Python, or there is nothing to bring back.
@@ -105,8 +107,13 @@ def install_into(
     """
     start = monotonic()
     request, reporter = project.request, project.reporter
+    environment = inspect_foreign(python)
+    if is_dry_run:
+        priced, _ = _planned(environment, project.machine, project, repair=repair)
+        seconds = monotonic() - start
+        return IntoResult(environment, priced.fit, priced.changes, None, bytes=0, seconds=seconds)
     here = project.here(request)
-    place = ForeignPlace(inspect_foreign(python), project)
+    place = ForeignPlace(environment, project)
     with place.held():
         if finish_undo(place.environment):
             reporter.step("Put back", "the changes of a run that was killed")
@@ -156,26 +163,6 @@ def _proven_request(environment: ForeignEnvironment, request: Request) -> Reques
     return replace(request, constraints=(*request.constraints, *versions))
 
 
-def dry_run_into(
-    project: Project,
-    python: Path,
-    *,
-    repair: bool = False,
-) -> IntoResult:
-    """Return what would change."""
-    start = monotonic()
-    environment = inspect_foreign(python)
-    priced, _ = _planned(environment, project.machine, project, repair=repair)
-    return IntoResult(
-        environment,
-        priced.fit,
-        priced.changes,
-        verdict=None,
-        bytes=0,
-        seconds=monotonic() - start,
-    )
-
-
 def _planned(
     environment: ForeignEnvironment,
     machine: Machine,
@@ -197,8 +184,7 @@ def _planned(
     lock_request = LockRequest(machine, request, project.catalog, pins=pins)
     resolution = _resolve_near(environment, lock_request, session)
     choice = resolution.choice
-    kind = ENVIRONMENT_NAMES[environment.kind]
-    reporter.step("Build", f"torch {choice.build.name} · Python {choice.python}, {kind}")
+    reporter.step("Build", f"torch {choice.build.name} · Python {choice.python}")
     fit = Fit(build_incomplete(resolution, request, session), resolution.plan)
     changes = []
     new_versions = {}
@@ -298,7 +284,7 @@ def _write_guard(
         else:
             absent.append(member)
     if find_undo(environment) is None:
-        plan_undo(environment).begin().keep(environment)
+        plan_undo(environment).begin().keep()
     write_guard(
         prefix,
         prefix,

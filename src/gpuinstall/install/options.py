@@ -83,6 +83,7 @@ class InstallResult:
     previous: Path | None = None
     """The environment that was replaced, if it is kept."""
     previous_bytes: int = 0
+    """Its size; 0 if it shares its files with the one that is a copy of it."""
     seconds: float = 0.0
     is_proof_kept: bool = False
     """Whether torch was left as it was, and with it the proof."""

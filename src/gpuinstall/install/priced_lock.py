@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import tomli
 
-from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import check_cache
 from gpuinstall.base.requirement import parse_requirement
@@ -16,7 +15,6 @@ from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.units import display_path, readable
 from gpuinstall.base.values import dataclass
-from gpuinstall.environments.packages import read_packages, required_names
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
 from gpuinstall.lock.strangers import check_hosts, name_torch_source
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.install.inspection import ExistingEnvironment
     from gpuinstall.install.options import InstallState
-    from gpuinstall.lock.lock import LockedFile
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.lock.source_builds import BuildSite, SourceBuild
     from gpuinstall.plan.values import Choice
@@ -100,8 +97,6 @@ class PricedLock:
     """What is said of the files whose index gives no hash."""
     remarks: tuple[str, ...] = ()
     """Why its programs are not the newest."""
-    stays: tuple[str, ...] = ()
-    """Why packages do not go that were to."""
     unchanged: frozenset[str] = frozenset()
     """The packages that stay as they are."""
 
@@ -139,7 +134,7 @@ class PricedLock:
 
     def _change_lines(self, *, is_new: bool) -> list[str]:
         if not is_new:
-            return [*map(str, self.changes), *self.stays] or ["no version changes"]
+            return list(map(str, self.changes)) or ["no version changes"]
         requested = {parse_requirement(text).name for text in self.choice.requirements}
         # What was requested comes first.
         changes = sorted(self.changes, key=lambda change: change.package not in requested)
@@ -202,7 +197,6 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
         _reported_sizes(resolution),
         heads=resolution.hashes.missing,
         remarks=resolution.remarks,
-        stays=tuple(_staying(state, lock.held)),
     )
 
 
@@ -238,19 +232,6 @@ def _reported_sizes(resolution: Resolution) -> dict[str, int]:
             if entry.get("size"):
                 sizes[entry["url"]] = entry["size"]
     return sizes
-
-
-def _staying(state: InstallState, versions: Mapping[str, str]) -> Iterator[str]:
-    """Yield why a package that is no longer requested stays in the environment."""
-    existing, request = state.existing, state.request.request
-    before = existing.lock.record.inputs if existing.lock else ()
-    requested_before = {parse_requirement(text).name for text in before}
-    requested = {parse_requirement(text).name for text in request.requirements}
-    packages = read_packages(packages_folders(existing.paths.venv))
-    for name in sorted((requested_before - requested) & versions.keys()):
-        requiring = [package.name for package in packages if name in required_names(package)]
-        by = some(requiring) or "another package"
-        yield f"{name} {versions[name]} stays: {by} requires it"
 
 
 def builds_of(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING
 from gpuinstall.base import uv
 from gpuinstall.base.environment_paths import interpreter, site_packages
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import remove_file, remove_path, write_atomically, write_temporarily
+from gpuinstall.base.files import (
+    link_or_copy,
+    remove_file,
+    remove_path,
+    write_atomically,
+    write_temporarily,
+)
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.units import number_of
 from gpuinstall.environments.environment import NOT_COPIED, damaged_torch, installed_packages
@@ -42,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from gpuinstall.install.inspection import ExistingEnvironment
-    from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock
     from gpuinstall.project import Project
     from gpuinstall.sources.session import Session
@@ -70,8 +75,8 @@ def build(priced: PricedLock, project: Project) -> Installation:
         run_uv(uv.create(base, paths.staging), session)
     new = fit.lock.names - priced.unchanged
     keeps_guard = copied is not None and _has_guard(copied, priced, project)
-    # An activated shell calls the environment's own pip, so it has one.
-    needs_pip = "pip" not in fit.lock.names | installed_packages(paths.staging).keys()
+    # An activated shell calls the environment's own pip, so it has one; a copy has what was there.
+    needs_pip = copied is None and "pip" not in fit.lock.names
     pip = uv.give_pip(interpreter(paths.staging), carried_pip(base))
     with ThreadPoolExecutor(3) as pool:
         # The index is asked while uv installs, and pip comes while the files are looked at.
@@ -136,10 +141,9 @@ def _has_guard(existing: ExistingEnvironment, priced: PricedLock, project: Proje
     guard = [venv / name for name in GUARD_FILES if os.path.lexists(venv / name)]
     if not all(map(is_own_guard_file, guard)):
         return True
-    lock, new, family = existing.lock, priced.fit.lock, project.catalog.family
-    if lock is None or not guard:
-        return False
-    return lock.name == new.name and lock.versions_of(family) == new.versions_of(family)
+    family = project.catalog.family
+    before = existing.lock.versions_of(family) if existing.lock else None
+    return bool(guard) and before == priced.fit.lock.versions_of(family)
 
 
 def _write_guard(fit: Fit, beside: Iterable[FamilyMember], project: Project) -> None:
@@ -277,7 +281,7 @@ def settle_activate(built: Path, final: Path) -> None:
         script.write_text(settled, encoding="utf-8")
 
 
-COMMAND_FOLDERS = ("bin", "Scripts")
+COMMAND_FOLDERS = ("bin/", "Scripts/")
 SMALL = 65_536
 """The bytes up to which a command is a script, and copied."""
 
@@ -292,24 +296,32 @@ def copy_environment(venv: Path, copy: Path) -> None:
         InstallationError: something in it cannot be linked, nor copied.
     """
     try:
-        shutil.copytree(venv, copy, symlinks=True, copy_function=_link)
-    except (OSError, RecursionError) as error:
+        waiting = [""]
+        while waiting:
+            below = waiting.pop()
+            original, folder = f"{venv}/{below}", f"{copy}/{below}"
+            os.mkdir(folder)
+            os.chmod(folder, stat.S_IMODE(os.stat(original).st_mode) | stat.S_IRWXU)
+            with os.scandir(original) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(f"{below}{entry.name}/")
+                    elif _is_written_in_place(entry, below):
+                        shutil.copy2(entry.path, folder)
+                    else:
+                        link_or_copy(entry.path, f"{folder}{entry.name}")
+    except OSError as error:
         remove_path(copy)
-        reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error
         raise InstallationError(
             "not-copied",
-            f"{venv} cannot be copied: {reason}",
+            f"{venv} cannot be copied: {error}",
             why="it is changed in a copy, so that it stays as it is until the change is proven",
             hint="Move the file out of the environment; then run it again",
         ) from None
 
 
-def _link(source: str, destination: str) -> None:
-    folder, name = os.path.split(source)
-    is_written_in_place = name == "pyvenv.cfg" or os.path.basename(folder) in COMMAND_FOLDERS
-    if not is_written_in_place or os.path.getsize(source) > SMALL:
-        # A file system without links, or too many links to this file.
-        with suppress(OSError):
-            os.link(source, destination)
-            return
-    shutil.copy2(source, destination)
+def _is_written_in_place(entry: os.DirEntry[str], folder: str) -> bool:
+    """Whether uv or a user writes into a file without replacing it."""
+    if entry.is_symlink() or (entry.name != "pyvenv.cfg" and folder not in COMMAND_FOLDERS):
+        return False
+    return entry.stat().st_size <= SMALL

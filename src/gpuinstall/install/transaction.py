@@ -35,7 +35,14 @@ from gpuinstall.install.inspection import stamp_file
 from gpuinstall.install.options import Action
 from gpuinstall.install.proof import Installation, check_written_files, verify
 from gpuinstall.install.swap import WAIT_S, environment_lock, file_lock, finish_swap, swap_in
-from gpuinstall.install.undo import find_undo, finish_undo, keep_overwritten, plan_undo, undo_folder
+from gpuinstall.install.undo import (
+    find_change,
+    find_undo,
+    finish_undo,
+    keep_overwritten,
+    plan_undo,
+    undo_folder,
+)
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -224,9 +231,9 @@ class ForeignPlace:
 
     def commit(self, _installation: Installation, _here: Machine | None) -> None:
         """Keep the copy of what was before for ``roll_back``."""
-        record = find_undo(self.environment)
-        if record and record.state == "changing":
-            record.keep(self.environment)
+        change = find_change(self.environment)
+        if change:
+            change.keep()
 
     def abort(self) -> None:
         """Put back what the change has replaced."""
@@ -251,5 +258,5 @@ class ForeignPlace:
                         "no-previous",
                         f"there is no change by gpuinstall to undo in {environment.prefix}, by this user",
                     )
-                record.go_back(environment, replaces=replace)
+                record.go_back(replaces=replace)
             renew_uv_guard(environment.prefix)

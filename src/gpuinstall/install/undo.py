@@ -2,13 +2,14 @@
 
 ::
 
-    .gpuinstall.new      the copy is being made; a run that dies here has changed nothing yet
-    .gpuinstall          "changing": whoever finds it puts back what the copy holds
-                         "proven": the new packages stay, and the copy waits for ``env rollback``
-    .gpuinstall.earlier  the copy of the change before, until this one is proven
+    .gpuinstall.new       a copy is being made, or removed; a run that dies here has changed nothing yet
+    .gpuinstall.changing  the environment is being changed: whoever finds it puts back what the copy holds
+    .gpuinstall           the change is proven, and the copy waits for ``env rollback``
+    .gpuinstall.earlier   the copy of the change before, while this one takes its place
 
 To go back is a change too: what is there is copied first, so that a second rollback goes forward again. The record
-lies in the environment, which may come from a stranger: only one that the user's state folder vouches for is obeyed.
+lies in the environment, which may come from a stranger: only one that the user's state folder vouches for, word by
+word, is obeyed.
 """
 
 from __future__ import annotations
@@ -17,19 +18,20 @@ import hashlib
 import json
 import os
 import posixpath
-import shutil
 import time
 import uuid
 from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
     files_below,
     is_folder,
-    read_json,
+    link_or_copy,
+    parse_json,
+    read_document,
     remove_path,
     unwritable,
     write_atomically,
@@ -38,6 +40,7 @@ from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.values import dataclass
+from gpuinstall.environments.environment import packages_called
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.ownership import recorded_paths
 from gpuinstall.environments.packages import read_packages, written_files
@@ -51,54 +54,26 @@ if TYPE_CHECKING:
     from gpuinstall.environments.packages import InstalledPackage
     from gpuinstall.install.foreign import ForeignEnvironment
 
-UNDO_SCHEMA = "gpuinstall.undo/2"
-UndoState = Literal["changing", "proven"]
+_RECORD = "record.json"
 SizeAndTime = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class UndoRecord:
-    """A change of an environment of others."""
+    """A change of an environment of others, and the copy of what was before."""
 
-    root: Path
-    """The folder below which the environment lies."""
+    environment: ForeignEnvironment
     folder: Path
     """Where the record and the copy lie."""
-    state: UndoState
     units: tuple[str, ...]
-    """The paths below ``root`` that the change touches: a file, or a whole folder beside the packages."""
+    """The paths below the environment's root that the change touches: a file, or a whole folder beside the packages."""
     packages: Mapping[str, SizeAndTime] = field(default_factory=dict)
     """The stamp of the RECORD of each package with a file in the units, once the change was proven."""
-
-    @property
-    def identity(self) -> str:
-        """What the user's state folder knows this change by, whatever its state: the paths that it may touch."""
-        return hashlib.sha256(json.dumps(self.units).encode()).hexdigest()
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether this user has made the change: what a stranger's record names is not touched."""
-        return is_vouched(self.folder.resolve(), self.identity)
 
     @property
     def copy(self) -> Path:
         """Where what was before waits."""
         return self.folder / "copy"
-
-    @property
-    def earlier(self) -> Path:
-        """Where the copy of the change before waits."""
-        return _beside(self.folder, "earlier")
-
-    def write(self, folder: Path) -> None:
-        """Write the record into a folder."""
-        document = {
-            "schema": UNDO_SCHEMA,
-            "state": self.state,
-            "units": self.units,
-            "packages": self.packages,
-        }
-        write_atomically(folder / "record.json", json.dumps(document))
 
     def begin(self) -> UndoRecord:
         """Copy what is about to change; from here on a run that dies is put back by the next.
@@ -106,35 +81,33 @@ class UndoRecord:
         Raises:
             InstallationError: it cannot be copied. Nothing is changed that could not be put back.
         """
-        building = _beside(self.folder, "new")
-        # A record that nobody has vouched for would not be obeyed by the next run.
-        vouch(self.folder.resolve(), self.identity)
+        building = _beside(self.environment, "new")
         try:
             (building / "copy").mkdir(parents=True, exist_ok=True)
             for unit in self.units:
-                _mirror(self.root / unit, building / "copy" / unit, building)
+                _mirror(self.environment.root / unit, building / "copy" / unit)
             self.write(building)
-            if os.path.lexists(self.folder):
-                remove_path(self.earlier)
-                # Killed between the two, there is none, and the next run takes this one back.
-                self.folder.rename(self.earlier)
             building.rename(self.folder)
         except OSError as error:
             remove_path(building)
-            _restore_earlier(self.folder)
             raise unwritable(self.folder, error) from None
         return self
+
+    def write(self, folder: Path) -> None:
+        """Write the record into a folder, vouched for: the next run obeys no other."""
+        text = json.dumps({"units": self.units, "packages": self.packages})
+        vouch(_vouched_path(self.environment), _digest(text))
+        write_atomically(folder / _RECORD, text)
 
     @defer_interrupts()
     def undo(self) -> None:
         """Put everything back as it was; a run that dies here is repeated by the next one."""
         self.put_back(self.copy)
         # A copy without a record would be taken for a stranger's change.
-        leaving = _beside(self.folder, "new")
+        leaving = _beside(self.environment, "new")
         remove_path(leaving)
         self.folder.rename(leaving)
         remove_path(leaving)
-        _restore_earlier(self.folder)
 
     def put_back(self, copy: Path, staying: Collection[Path] = ()) -> None:
         """Make the environment what a copy holds of the units, but for the files that are ``staying``.
@@ -142,42 +115,46 @@ class UndoRecord:
         Raises:
             InstallationError: something cannot be written or removed.
         """
+        root = self.environment.root
         try:
             # What came goes first: the space that it took is there for what comes back.
             for unit in self.units:
-                _remove_extra(copy / unit, self.root / unit, staying)
+                _remove_extra(copy / unit, root / unit, staying)
             for unit in self.units:
-                if self.root / unit not in staying:
-                    _mirror(copy / unit, self.root / unit, self.folder)
+                if root / unit not in staying:
+                    _mirror(copy / unit, root / unit)
         except OSError as error:
-            raise unwritable(self.root, error) from None
+            raise unwritable(root, error) from None
 
-    def keep(self, environment: ForeignEnvironment) -> None:
+    def keep(self) -> None:
         """Keep what is there now, which is proven, and the copy of what was before."""
-        packages = _packages_in(self.units, environment)
-        replace(self, state="proven", packages=packages).write(self.folder)
-        # Only now that this change is proven may what was before the one before go.
-        remove_path(self.earlier)
+        proven = undo_folder(self.environment)
+        packages = _packages_in(self.units, self.environment)
+        replace(self, packages=packages).write(self.folder)
+        if is_folder(proven):
+            proven.rename(_beside(self.environment, "earlier"))
+        self.folder.rename(proven)
+        _settle_earlier(self.environment)
 
-    def go_back(self, environment: ForeignEnvironment, *, replaces: bool) -> None:
+    def go_back(self, *, replaces: bool) -> None:
         """Put back what was before this change, which is proven, and keep what is there for the way forward.
 
         Files that no installer wrote stay where they are.
 
         Args:
-            environment: The environment.
             replaces: Whether packages that came or moved since may go.
 
         Raises:
             UsageError: a package came or moved since.
             InstallationError: a copy of what is there cannot be made.
         """
+        environment = self.environment
         now = _packages_in(self.units, environment)
         moved = {
             path for path in {**now, **self.packages} if now.get(path) != self.packages.get(path)
         }
         if moved and not replaces:
-            names = [PurePosixPath(path).parent.name.removesuffix(".dist-info") for path in moved]
+            names = [PurePosixPath(path).stem for path in moved]
             raise UsageError(
                 "changed-since",
                 f"{some(sorted(names))} came or changed in {environment.prefix} "
@@ -186,36 +163,51 @@ class UndoRecord:
                 hint="Run it again with --replace",
             )
         # The files of what came since, also beside the units: half a package would be left.
-        further = _files_recorded([self.root / path for path in moved], environment)
-        units = tuple(dict.fromkeys([*self.units, *_inside(self.root, further)]))
-        back = replace(self, state="changing", units=units)
-        staying = set(back.users_files(environment))
+        root = environment.root
+        installed = read_packages(environment.packages_folders)
+        further = [package for package in installed if _name(package, root) in moved]
+        units = (*self.units, *_inside(root, _files_of(further, root)))
+        back = _change(environment, dict.fromkeys(units))
+        staying = set(_users_files(back.units, self.copy, environment))
         back.begin()
         try:
-            back.put_back(back.earlier / "copy", staying)
-            back.keep(environment)
+            back.put_back(self.copy, staying)
+            back.keep()
         except BaseException:
             with suppress(InstallationError, OSError):
                 back.undo()
             raise
 
-    def users_files(self, environment: ForeignEnvironment) -> Iterator[Path]:
-        """Yield the files in the units that no installer wrote, Python did not compile, and the copy does not have."""
-        recorded = recorded_paths(self.root, environment.packages_folders)
-        for unit in self.units:
-            unit_path = self.root / unit
-            for path in files_below(unit_path) if is_folder(unit_path) else (unit_path,):
-                name = path.relative_to(self.root).as_posix()
-                is_ours = path.name in GUARD_FILES and is_own_guard_file(path)
-                if name in recorded or name.endswith(".pyc") or is_ours:
-                    continue
-                if os.path.lexists(path) and not _is_same(path, self.copy / name):
-                    yield path
+
+def _users_files(
+    units: Collection[str], copy: Path, environment: ForeignEnvironment
+) -> Iterator[Path]:
+    """Yield the files in the units that no installer wrote, Python did not compile, and a copy does not have."""
+    root = environment.root
+    recorded = recorded_paths(root, environment.packages_folders)
+    for unit in units:
+        unit_path = root / unit
+        for path in files_below(unit_path) if is_folder(unit_path) else (unit_path,):
+            name = path.relative_to(root).as_posix()
+            is_ours = path.name in GUARD_FILES and is_own_guard_file(path)
+            if name in recorded or name.endswith(".pyc") or is_ours:
+                continue
+            if os.path.lexists(path) and not _is_same(path, copy / name):
+                yield path
 
 
 def undo_folder(environment: ForeignEnvironment) -> Path:
-    """Return the folder of the record, on the file system of the packages."""
+    """Return the folder of the last proven change, on the file system of the packages."""
     return environment.paths["purelib"] / ".gpuinstall"
+
+
+def _beside(environment: ForeignEnvironment, name: str) -> Path:
+    folder = undo_folder(environment)
+    return folder.with_name(f"{folder.name}.{name}")
+
+
+def _change(environment: ForeignEnvironment, units: Iterable[str]) -> UndoRecord:
+    return UndoRecord(environment, _beside(environment, "changing"), tuple(units))
 
 
 def plan_undo(
@@ -235,14 +227,13 @@ def plan_undo(
     """
     root = environment.root
     paths = {environment.prefix / name for name in GUARD_FILES}
-    records = []
-    for package in _packages_called(packages, environment):
-        paths.add(package.record)
-        records.append(package.record / "RECORD")
-    paths |= {root / name for name in _files_recorded(records, environment)}
+    replaced = packages_called(packages, environment.packages_folders)
+    paths |= {package.record for package in replaced}
+    paths |= {root / name for name in _files_of(replaced, root)}
     if unpacked:
         new = set(_paths_in(unpacked, environment))
-        if not _are_below(root, {os.path.relpath(path, root) for path in new}):
+        names = [Path(os.path.relpath(path, root)).as_posix() for path in new]
+        if len(_inside(root, names)) < len(names):
             raise InstallationError(
                 "outside",
                 f"a package would write outside {environment.prefix}",
@@ -250,8 +241,7 @@ def plan_undo(
             )
         paths |= new
     units = {_unit(path, environment).relative_to(root).as_posix() for path in paths}
-    inside = tuple(sorted(_inside(root, units)))
-    return UndoRecord(root, undo_folder(environment), state="changing", units=inside)
+    return _change(environment, sorted(_inside(root, units)))
 
 
 def keep_overwritten(
@@ -269,25 +259,28 @@ def keep_overwritten(
     if names:
         copies = folder.with_name(time.strftime(".gpuinstall.kept-%Y%m%d-%H%M%S"))
         for name in names:
-            _mirror(root / name, copies / name, copies)
+            _mirror(root / name, copies / name)
         reporter.notice("Kept", f"{some(sorted(names))}, which no installer wrote: in {copies}")
 
 
 def bytes_to_copy(environment: ForeignEnvironment, packages: Collection[str]) -> int:
     """Return what the copy of packages takes, in bytes; 0 if it is made of links."""
-    files = []
-    for package in _packages_called(packages, environment):
-        paths = [package.record.parent / row.path for row in package.files]
-        files += [path for path in paths if path.is_file()]
+    root = environment.root
+    replaced = packages_called(packages, environment.packages_folders)
+    files = [root / name for name in _files_of(replaced, root) if (root / name).is_file()]
     if not files or _has_free_links(files[0], environment.paths["purelib"]):
         return 0
     return sum(path.stat().st_size for path in files)
 
 
 def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
-    """Return the record of the last change that this user has made to an environment; None if there is none."""
-    record = _read_record(environment)
-    return record if record and record.is_ours else None
+    """Return the last proven change that this user has made to an environment; None if there is none."""
+    return _read_record(undo_folder(environment), environment)
+
+
+def find_change(environment: ForeignEnvironment) -> UndoRecord | None:
+    """Return the change of this user's that is not proven yet; None if there is none."""
+    return _read_record(_beside(environment, "changing"), environment)
 
 
 def finish_undo(environment: ForeignEnvironment) -> bool:
@@ -296,17 +289,13 @@ def finish_undo(environment: ForeignEnvironment) -> bool:
     Raises:
         UsageError: another user's run has left it, or it is unknown whose.
     """
-    folder = undo_folder(environment)
-    remove_path(_beside(folder, "new"))
-    record = _read_record(environment)
-    if record and record.is_ours:
-        if record.state == "proven":
-            remove_path(record.earlier)
-            return False
-        record.undo()
-        return True
-    # To undo it would remove whatever its record names; to go on, the files that it has copied.
-    if os.path.lexists(folder / "copy") and not (record and record.state == "proven"):
+    remove_path(_beside(environment, "new"))
+    change = find_change(environment)
+    folder = _beside(environment, "changing")
+    if change:
+        change.undo()
+    elif os.path.lexists(folder):
+        # To undo it would remove whatever its record names; to go on, the files that it has copied.
         aside = folder.with_name(f"{folder.name}.others")
         move = f"mv {quoted(folder)} {quoted(aside)}"
         raise UsageError(
@@ -315,73 +304,59 @@ def finish_undo(environment: ForeignEnvironment) -> bool:
             why="its record may name any file of the environment as one to remove",
             hint=f"{move}   # keeps the files that it has copied\nRun it again",
         )
-    _restore_earlier(folder)
-    return False
+    _settle_earlier(environment)
+    return change is not None
 
 
-def _read_record(environment: ForeignEnvironment) -> UndoRecord | None:
-    """Return the record in an environment, whoever wrote it; None if it is none, or leads out of the environment."""
-    folder = undo_folder(environment)
-    if not is_folder(folder) or (folder / "copy").is_symlink():
-        return None
-    with suppress(AttributeError, OSError, ValueError, KeyError, TypeError):
-        document = read_json(folder / "record.json", folder)
-        stamps = document["packages"].items()
-        record = UndoRecord(
-            environment.root,
-            folder,
-            state=document["state"],
-            units=tuple(document["units"]),
-            packages={name: (size, time_ns) for name, (size, time_ns) in stamps},
-        )
-        is_inside = _are_below(record.root, record.units) and _are_below(record.copy, record.units)
-        if is_inside and document["schema"] == UNDO_SCHEMA:
-            return record
-    return None
-
-
-def _beside(folder: Path, name: str) -> Path:
-    return folder.with_name(f"{folder.name}.{name}")
-
-
-def _restore_earlier(folder: Path) -> None:
-    """Put the record of the change before back, if the one after it came to nothing."""
-    earlier = _beside(folder, "earlier")
-    if is_folder(earlier) and not os.path.lexists(folder / "record.json"):
-        remove_path(folder)
+def _settle_earlier(environment: ForeignEnvironment) -> None:
+    """Remove the copy of the change before, or put it back if the one after it came to nothing."""
+    folder, earlier = undo_folder(environment), _beside(environment, "earlier")
+    if is_folder(folder):
+        remove_path(earlier)
+    elif is_folder(earlier):
         earlier.rename(folder)
 
 
-def _packages_called(
-    names: Collection[str], environment: ForeignEnvironment
-) -> Iterator[InstalledPackage]:
-    for package in read_packages(environment.packages_folders):
-        if package.name in names:
-            yield package
+def _read_record(folder: Path, environment: ForeignEnvironment) -> UndoRecord | None:
+    """Return the record in a folder; None if there is none that this user has written for this environment."""
+    with suppress(OSError, ValueError):
+        text = read_document(folder / _RECORD, environment.root)
+        if is_folder(folder) and is_vouched(_vouched_path(environment), _digest(text)):
+            document = parse_json(text)
+            stamps = document["packages"].items()
+            packages = {name: (size, time_ns) for name, (size, time_ns) in stamps}
+            return UndoRecord(environment, folder, tuple(document["units"]), packages)
+    return None
+
+
+def _vouched_path(environment: ForeignEnvironment) -> Path:
+    return undo_folder(environment).resolve()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _packages_in(units: Collection[str], environment: ForeignEnvironment) -> dict[str, SizeAndTime]:
-    """Return the stamp of the RECORD of each package that has a file in the units, by its path."""
+    """Return the stamp of the RECORD of each package that has a file in the units, by the path of its record."""
     root = environment.root
     stamps = {}
     for package in read_packages(environment.packages_folders):
         site = package.record.parent.relative_to(root).as_posix()
         first_parts = {file.path.partition("/")[0] for file in package.files}
         if any(f"{site}/{part}" in units for part in first_parts):
-            record = package.record / "RECORD"
-            stamps[record.relative_to(root).as_posix()] = file_stamp(str(record))[:2]
+            stamps[_name(package, root)] = file_stamp(str(package.record / "RECORD"))[:2]
     return stamps
 
 
-def _files_recorded(
-    records: Collection[Path],
-    environment: ForeignEnvironment,
-) -> Iterator[str]:
-    """Yield the files of the packages with these RECORDs, by their paths below the environment's root."""
-    for package in read_packages(environment.packages_folders):
-        if package.record / "RECORD" not in records:
-            continue
-        for path in written_files(package, environment.root):
+def _name(package: InstalledPackage, root: Path) -> str:
+    return package.record.relative_to(root).as_posix()
+
+
+def _files_of(packages: Iterable[InstalledPackage], root: Path) -> Iterator[str]:
+    """Yield the files of packages, by their paths below the environment's root, without those outside."""
+    for package in packages:
+        for path in written_files(package, root):
             if not path.startswith(("../", "/")):
                 yield path
 
@@ -414,41 +389,18 @@ def _unit(path: Path, environment: ForeignEnvironment) -> Path:
     return path
 
 
-def _mirror(
-    source: Path,
-    destination: Path,
-    work: Path,
-) -> None:
-    """Bring to ``destination`` what lies at ``source``, if anything does, by links.
-
-    Args:
-        source: A file, a link or a folder.
-        destination: Where the same is to lie; what it has beyond that stays.
-        work: A folder on the same file system, for what is not complete yet.
-    """
+def _mirror(source: Path, destination: Path) -> None:
+    """Bring to a place what lies at another, if anything does, by links; what the place has beyond that stays."""
     if is_folder(source):
         if not is_folder(destination):
             remove_path(destination)
         destination.mkdir(parents=True, exist_ok=True)
         for path in source.iterdir():
-            _mirror(path, destination / path.name, work)
+            _mirror(path, destination / path.name)
     elif os.path.lexists(source) and not _is_same(source, destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
-        work.mkdir(parents=True, exist_ok=True)
-        part = work / uuid.uuid4().hex
-        _link(source, part)
-        if is_folder(destination):
-            remove_path(destination)
-        part.replace(destination)
-
-
-def _link(source: Path, destination: Path) -> None:
-    if not source.is_symlink():
-        # Another owner's file, a file system without links, or too many links to this one.
-        with suppress(OSError):
-            os.link(source, destination)
-            return
-    shutil.copy2(source, destination, follow_symlinks=False)
+        remove_path(destination)
+        link_or_copy(source, destination)
 
 
 def _remove_extra(copy: Path, path: Path, staying: Collection[Path]) -> None:
@@ -501,21 +453,14 @@ def _file_system(folder: Path) -> str | None:
 
 def _inside(root: Path, names: Iterable[str]) -> list[str]:
     """Return the names that mean something below a folder; a link may lead the others out of it."""
-    by_folder: dict[PurePosixPath, list[str]] = {}
-    for name in names:
-        by_folder.setdefault(PurePosixPath(name).parent, []).append(name)
-    groups = [group for group in by_folder.values() if _are_below(root, group)]
-    return [name for group in groups for name in group]
-
-
-def _are_below(root: Path, names: Iterable[str]) -> bool:
-    """Whether names mean something below a folder, and no link leads out of it."""
-    # A package has thousands of files in a few folders.
-    folders = set[PurePosixPath]()
-    for name in names:
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or not path.parts:
-            return False
-        folders.add(path.parent)
     resolved = root.resolve()
-    return all((root / folder).resolve().is_relative_to(resolved) for folder in folders)
+    is_inside: dict[str, bool] = {}
+    inside = []
+    for name in names:
+        # A package has thousands of files in a few folders.
+        parent = posixpath.dirname(name)
+        if parent not in is_inside:
+            is_inside[parent] = (root / parent).resolve().is_relative_to(resolved)
+        if is_inside[parent] and name != "..":
+            inside.append(name)
+    return inside

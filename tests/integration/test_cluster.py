@@ -137,7 +137,7 @@ def test_the_lines_of_the_page_on_ray(ray_nodes):
         [sys.executable, "-c", code], env=ray_nodes.environment, cwd=ray_nodes.folder
     )
     assert done.ok, done.err
-    report = ray_nodes.run("report", "records", "--nodes", "n[1-4]")
+    report = ray_nodes.run("report", "records", "--nodes", "n1,n2,n3,n4")
 
     assert report.status == 7, report.out + report.err
     check_report(report.out, "sync")

@@ -179,7 +179,7 @@ class Machine:
             if isinstance(data, dict):
                 document = data
         try:
-            return cls._read(document)
+            return cls.from_document(document, "the document")
         except MalformedError as fault:
             raise UsageError(
                 "machine-malformed",
@@ -187,8 +187,9 @@ class Machine:
             ) from None
 
     @classmethod
-    def _read(cls, document: Mapping[str, Any]) -> Machine:
-        body = read(dict, document, "the document")
+    def from_document(cls, document: object, place: str) -> Machine:
+        """Read a Machine document that may be part of another; raise MalformedError."""
+        body = read(dict, document, place)
         schema = body.get("schema")
         if schema != MACHINE_DOCUMENT:
             raise MalformedError(f"schema is {schema!r}; this release reads {MACHINE_DOCUMENT!r}")

@@ -30,7 +30,6 @@ UNENDED = {"exit_code": None, "errors": [{"message": "it still runs, or was kill
 """The document of a command until it has ended."""
 
 _NODE = re.compile(r"[A-Za-z0-9][\w.-]{0,199}", re.ASCII)
-_SPAN = re.compile(r"([\w.-]*)\[(\d{1,6})-(\d{1,6})\]([\w.-]*)", re.ASCII)
 
 
 def _node_name(text: str) -> str:
@@ -62,15 +61,6 @@ class _Document(NamedTuple):
     data: _Data = _Data()
 
 
-class _Record(NamedTuple):
-    """A record as its file has it."""
-
-    node: Annotated[str, _node_name]
-    command: Annotated[str, one_of(*RECORDING_COMMANDS)]
-    machine: dict[str, Any] | None = None
-    document: _Document = _Document()
-
-
 class NodeFailure(NamedTuple):
     """Why a node cannot be used."""
 
@@ -80,21 +70,14 @@ class NodeFailure(NamedTuple):
     hint: str | None = None
 
 
-@dataclass(frozen=True)
-class NodeRecord:
-    """What a command did on a node."""
+class NodeRecord(NamedTuple):
+    """What a command did on a node, as its file has it."""
 
-    node: str
-    command: str
-    machine: Machine | None
+    node: Annotated[str, _node_name]
+    command: Annotated[str, one_of(*RECORDING_COMMANDS)]
+    machine: Machine | None = None
     """None if the command ended before the machine was read."""
-
-    failure: NodeFailure | None
-    lock: str | None
-    """The name of the lock that was installed."""
-
-    verdict: str | None
-    """What the kernels said."""
+    document: _Document = _Document()
 
     @classmethod
     def read(cls, path: Path) -> NodeRecord:
@@ -103,32 +86,31 @@ class NodeRecord:
         Raises:
             ValueError: It is no record, or not that of its file's name.
             OSError: It cannot be read.
-            UsageError: Its machine is malformed.
         """
         if path.is_symlink():
             raise ValueError("it is a link")
-        record = read_object(_Record, parse_json(read_raw(path)))
+        record = read_object(cls, parse_json(read_raw(path)))
         if path.name != _file_name(record.node, record.command):
             raise ValueError("it has another name than its node and command")
-        data = record.document.data
-        verdict = data if record.command == "verify" else data.verdict
-        return cls(
-            node=record.node,
-            command=record.command,
-            machine=Machine.from_dict(record.machine) if record.machine else None,
-            failure=_read_failure(record),
-            lock=data.chosen,
-            verdict=verdict and verdict.status,
-        )
+        return record
 
+    @property
+    def failure(self) -> NodeFailure | None:
+        """Why the command failed; None if it did not."""
+        status, errors, _ = self.document
+        if status == 0:
+            return None
+        error = errors[0] if errors else _Error()
+        message = error.message or f"exit status {status}"
+        return NodeFailure(self.node, self.command, message, error.hint)
 
-def _read_failure(record: _Record) -> NodeFailure | None:
-    document = record.document
-    if document.exit_code == 0:
-        return None
-    error = document.errors[0] if document.errors else _Error()
-    message = error.message or f"exit status {document.exit_code}"
-    return NodeFailure(record.node, record.command, message, error.hint)
+    @property
+    def verdict(self) -> str | None:
+        """What the kernels said."""
+        data = self.document.data
+        if self.command == "verify":
+            return data.status
+        return data.verdict and data.verdict.status
 
 
 def write_record(
@@ -181,24 +163,15 @@ def this_node() -> str:
 
 
 def node_names(text: str) -> list[str]:
-    """Return the names in ``login1,node[01-64]``.
+    """Return the names in ``login1,node01``, or with blanks between them.
 
     Raises:
-        UsageError: It is no list of names.
+        UsageError: One is no name of a node.
     """
-    names: list[str] = []
-    for part in text.split(","):
-        span = _SPAN.fullmatch(part)
-        if span is None:
-            names.append(part)
-            continue
-        prefix, first, last, suffix = span.groups()
-        numbers = range(int(first), int(last) + 1)
-        names += [f"{prefix}{number:0{len(first)}d}{suffix}" for number in numbers]
     try:
-        return list(map(_node_name, names))
+        return [_node_name(name) for name in re.split(r"[,\s]+", text.strip())]
     except ValueError as error:
-        hint = "gpuinstall report DIR --nodes 'login1,node[1-64]'"
+        hint = "gpuinstall report DIR --nodes node1,node2"
         raise UsageError("node-name", str(error), hint=hint) from None
 
 
@@ -278,7 +251,7 @@ def _kind(records: Iterable[NodeRecord]) -> NodeGroup:
             gpus = _gpus(record.machine)
             version = record.machine.driver and record.machine.driver.version
             driver = str(version) if version else None
-        lock = record.lock or lock
+        lock = record.document.data.chosen or lock
         verdict = record.verdict or verdict
     return NodeGroup(gpus, driver, lock, verdict)
 
@@ -338,5 +311,5 @@ def _read_or_refuse(path: Path) -> NodeRecord | str:
         return NodeRecord.read(path)
     except OSError as error:
         return error.strerror or str(error)
-    except (UsageError, ValueError) as error:
+    except ValueError as error:
         return str(error)

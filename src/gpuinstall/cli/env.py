@@ -9,6 +9,7 @@ import click
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.text import some
 from gpuinstall.base.units import display_path, readable
 from gpuinstall.cli.install import activation_command, interpreter_of_others, undo_command
 from gpuinstall.cli.options import CommandOptions
@@ -69,15 +70,10 @@ def _environment(venv: Path) -> dict[str, Any]:
 @framed("env", "venv", "into", "interpreter", "replace")
 def _rollback(terminal: Terminal, options: CommandOptions) -> Outcome:
     with options.open(terminal) as project:
-        if options.into:
+        # A Python is named only of an environment that others made.
+        if options.into or options.interpreter:
             python = interpreter_of_others(options.interpreter, options.environment)
             return _restore_files(python, project, replace=options.replace)
-        if options.interpreter is not None:
-            raise UsageError(
-                "options-apart",
-                "--python is for an environment that others made",
-                hint="gpuinstall env rollback --into --python PATH",
-            )
         return _restore_environment(project, replace=options.replace)
 
 
@@ -92,13 +88,12 @@ def _restore_environment(project: Project, *, replace: bool) -> Outcome:
     paths = project.paths
     marker = read_marker(paths.venv)
     changes = compare_versions(installed_packages(paths.previous), installed_packages(paths.venv))
-    rows = _change_rows(changes)
+    text = display_path(paths.venv)
     if marker:
-        versions = f"torch {marker.torch} · Python {marker.python}"
-        rows.append(("Environment", f"{display_path(paths.venv)} · {versions}"))
-        rows.append(("Lock", f"{marker.lock}, restored"))
+        text += f" · torch {marker.torch} · Python {marker.python}; {marker.lock}, restored"
     else:
-        rows.append(("Environment", f"{display_path(paths.venv)}, which gpuinstall did not make"))
+        text += ", which gpuinstall did not make"
+    rows = [_changes_row(changes), ("Environment", text)]
     rows.append(("Undo", undo_command(paths)))
     if is_environment(paths.venv):
         rows.append(("Ready", activation_command(paths.venv)))
@@ -110,10 +105,8 @@ def _restore_environment(project: Project, *, replace: bool) -> Outcome:
     return Outcome(data, rows)
 
 
-def _change_rows(changes: Sequence[VersionChange]) -> list[Row]:
-    """Return what differs now, the label before the first line alone."""
-    texts = list(map(str, changes)) or ["no version changes"]
-    return list(zip(["Changes", *[""] * (len(texts) - 1)], texts, strict=True))
+def _changes_row(changes: Sequence[VersionChange]) -> Row:
+    return "Changes", some(list(map(str, changes))) or "no version changes"
 
 
 def _restore_files(python: Path, project: Project, *, replace: bool) -> Outcome:
@@ -140,7 +133,7 @@ def _restore_files(python: Path, project: Project, *, replace: bool) -> Outcome:
         "verdict": None,
     }
     return Outcome(
-        data, [*_change_rows(changes), ("Environment", f"{place} · {versions}, as it was before")]
+        data, [_changes_row(changes), ("Environment", f"{place} · {versions}, as it was before")]
     )
 
 

@@ -51,18 +51,14 @@ LAST_BLOCKS = 2
 
 @click.command("explain")
 @click.argument("text", required=False)
-@framed("explain", "machine", "venv")
+@framed("explain", "venv")
 def command(_terminal: Terminal, options: CommandOptions, *, text: str | None) -> Outcome:
     """Find the cause in an error message: TEXT itself or its number (F38), a file (a log, a notebook) or stdin."""
-    if options.machine == "-" and text in {None, "-"}:
-        raise UsageError("usage", "the text and the machine cannot both come from stdin")
     words = _words(options.environment.absolute())
     transcript = Transcript(_read_text(text))
-    origin = options.other_machine
-    here = _here()
-    causes = classify(transcript, origin, here=here, placeholders=words)
+    causes = classify(transcript, here=_here(), placeholders=words)
     likeliest = max((cause.confidence for cause in causes), default=0)
-    if origin is None and 0 < likeliest < UNSURE_BELOW:
+    if 0 < likeliest < UNSURE_BELOW:
         causes = _by_the_cards_here(causes, transcript, words)
     others = lookalikes(transcript)
 

@@ -181,7 +181,7 @@ class CommandOptions:
     bench: bool = _flag("--bench", "Measure products, copies and a ResNet-50.")
     fix: bool = _flag("--fix", "Show the repairs, ask, make them and check again.")
     nodes: str | None = _value(
-        "--nodes", "LIST", "The nodes that should have a record: node[1-64], or names with commas."
+        "--nodes", "LIST", "The nodes that should have a record: names with commas or blanks."
     )
     lock_files: tuple[Path, ...] = _list(
         "--lock", "FILE", "Only this lock, instead of those of this folder (repeatable).", type=PATH

@@ -66,22 +66,22 @@ def test_a_node_is_as_bad_as_its_first_failed_command(tmp_path):
 def test_expected_nodes_without_a_record_are_missing(tmp_path):
     record(tmp_path, "n02", H100)
 
-    assert read_report(tmp_path, node_names("n[01-03]")).missing == ("n01", "n03")
+    assert read_report(tmp_path, node_names("n01,n02,n03")).missing == ("n01", "n03")
 
 
 @pytest.mark.parametrize(
     ("text", "names"),
     [
         ("n1", ["n1"]),
-        ("login,n[9-11].site", ["login", "n9.site", "n10.site", "n11.site"]),
-        ("n[08-10]", ["n08", "n09", "n10"]),
+        ("login,n9.site", ["login", "n9.site"]),
+        ("n08\nn09 n10\n", ["n08", "n09", "n10"]),
     ],
 )
 def test_names_of_nodes_are_listed(text, names):
     assert node_names(text) == names
 
 
-@pytest.mark.parametrize("text", ["", "n1,", "../n1", "n[1-", "n[1-2][3-4]", "n1;ls"])
+@pytest.mark.parametrize("text", ["", "n1,", "../n1", "n[1-2]", "n1;ls"])
 def test_what_is_no_list_of_nodes_is_refused(text):
     with pytest.raises(UsageError, match="is not the name of a node"):
         node_names(text)
@@ -149,7 +149,7 @@ def test_a_lock_is_for_each_kind_of_recorded_machine_that_works(tmp_path):
 
 
 def test_a_thousand_writers_lose_nothing_and_are_read_whole(tmp_path):
-    expected = node_names("n[0001-1000]")
+    expected = [f"n{number:04}" for number in range(1, 1001)]
     # The earlier record of a node is replaced.
     record(tmp_path, "n0001", V100)
     with ThreadPoolExecutor(32) as writers:

@@ -22,7 +22,28 @@ from gpuinstall.base.reporter import Reporter, SilentReporter
 from gpuinstall.base.request import FOLDERS_OWN, Request
 from gpuinstall.base.requirement import marker_environment, normalised, parse_requirement
 from gpuinstall.base.sourcing import Sourcing
+from gpuinstall.base.text import redacted
 from gpuinstall.base.values import dataclass
+from gpuinstall.lock.conda import CondaRequest, parse_conda
+from gpuinstall.lock.declaration import (
+    PROJECT_FILES,
+    Declaration,
+    changed_inputs,
+    has_place,
+    lines_of,
+    locks_in,
+    read_declaration,
+    read_inputs,
+)
+from gpuinstall.lock.folder_request import (
+    adding,
+    declaring,
+    following,
+    read_own_lock,
+    recorded_request,
+    without,
+)
+from gpuinstall.lock.project_sources import read_team_lock, read_team_settings, team_lock_in
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.sources.provenance import (
     TEAM_LOCK,
@@ -32,6 +53,7 @@ from gpuinstall.sources.provenance import (
     source_setting,
 )
 from gpuinstall.sources.requirements_file import RequirementsFile, joined_files, split_group
+from gpuinstall.sources.sources import FolderSetting, torch_index_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
@@ -42,14 +64,11 @@ if TYPE_CHECKING:
     from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
     from gpuinstall.environments.cuda_compat.package import CompatArchive
     from gpuinstall.environments.cuda_compat.trial import MachineHere
-    from gpuinstall.lock.conda import CondaRequest
-    from gpuinstall.lock.declaration import Declaration
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.target import Target
     from gpuinstall.sources import Sources
     from gpuinstall.sources.session import Session
-    from gpuinstall.sources.sources import FolderSetting
 
 TORCH_INDEX = "GPUINSTALL_TORCH_INDEX"
 
@@ -185,9 +204,6 @@ class Project:
         A file that was read by an earlier command is read again: its packages come from where it says. Raise
         UsageError if it is gone, for they would come from the default index.
         """
-        from gpuinstall.lock.declaration import has_place
-        from gpuinstall.lock.project_sources import read_team_settings
-
         settings: list[SourceSetting] = []
         for name, listed in self.settings.files.items():
             names_sources = any(setting.is_obeyed for setting in listed.settings)
@@ -213,8 +229,6 @@ class Project:
 
     def _recorded_settings(self) -> list[SourceSetting]:
         """Return what the files that an earlier command read say of sources today."""
-        from gpuinstall.lock.declaration import PROJECT_FILES, read_inputs
-
         folder = self.paths.folder
         recorded = self._recorded
         given = {Path(split_group(name)[0]).resolve() for name in self.settings.files}
@@ -243,8 +257,6 @@ class Project:
 
     def _locked_indexes(self) -> Iterator[SourceSetting]:
         """Yield the indexes of packages that only the configuration of whoever made the locks here named."""
-        from gpuinstall.lock.declaration import locks_in
-
         if self.settings.only:
             return
         removed = set(map(normalised, self.settings.without))
@@ -267,7 +279,6 @@ class Project:
     @cached_property
     def catalog(self) -> Catalog:
         """The catalogue, with what was learned from the torch index that is meant."""
-        from gpuinstall.sources.sources import torch_index_of
         from gpuinstall.wheels.learned.store import known_catalog
 
         configured = self.config.sourcing.torch_index
@@ -325,7 +336,6 @@ class Project:
         """Return the archive of forward-compatibility libraries that a lock of the folder names; it is announced."""
         from gpuinstall.environments.cuda_compat.package import CompatArchive
         from gpuinstall.lock.fit import read_locks
-        from gpuinstall.sources.sources import FolderSetting
 
         for lock in read_locks(self.paths.folder):
             url = lock.record.cuda_compat.get("url")
@@ -354,15 +364,11 @@ class Project:
     @property
     def own_lock(self) -> Lock | None:
         """The copy of its lock that the environment holds."""
-        from gpuinstall.lock.folder_request import read_own_lock
-
         return read_own_lock(self.paths.venv)
 
     @cached_property
     def preferred(self) -> tuple[str, ...]:
         """The versions that the lock of the project's own tool holds, for the machine and the Python that are meant."""
-        from gpuinstall.lock.project_sources import read_team_lock
-
         path = self._team_lock
         if path is None:
             return ()
@@ -377,8 +383,6 @@ class Project:
     @property
     def _team_lock(self) -> Path | None:
         """The lock of the project's own tool, if it counts."""
-        from gpuinstall.lock.project_sources import team_lock_in
-
         if self.settings.only:
             return None
         return team_lock_in(self.folder)
@@ -386,15 +390,11 @@ class Project:
     @cached_property
     def declaration(self) -> Declaration:
         """What a file of the folder asks for: its settings, its project, a list of requirements; or nothing."""
-        from gpuinstall.lock.declaration import read_declaration
-
         return read_declaration(self.folder, self.config.requirements)
 
     @cached_property
     def conda(self) -> CondaRequest:
         """What conda's packages ask for in the files that are named, or in the file of the folder."""
-        from gpuinstall.lock.conda import parse_conda
-
         packages: list[str] = []
         if not self.settings.only:
             packages += self.declaration.listed.conda
@@ -405,8 +405,6 @@ class Project:
     @cached_property
     def _added_by_hand(self) -> RequirementsFile:
         """What the caller adds in words, or by a pipe, which no later command can read again."""
-        from gpuinstall.lock.declaration import has_place
-
         files = [self._requested_in_words]
         for name, listed in self.settings.files.items():
             if not has_place(name, self.paths.folder):
@@ -416,8 +414,6 @@ class Project:
     @cached_property
     def _added_files(self) -> dict[str, tuple[str, ...]]:
         """The lines of the requirements files that the caller adds, by their paths from the folder."""
-        from gpuinstall.lock.declaration import has_place, lines_of
-
         folder = self.paths.folder
         files = self.settings.files
         placed = {name: files[name] for name in files if has_place(name, folder)}
@@ -448,8 +444,6 @@ class Project:
     @property
     def _recorded(self) -> Request:
         """What the locks of the folder, or of its environment, were made for."""
-        from gpuinstall.lock.folder_request import recorded_request
-
         return recorded_request(self.paths.folder, self.own_lock)
 
     def _merge(self, recorded: Request) -> Request:
@@ -459,8 +453,6 @@ class Project:
         - its own files, by a line that is new there;
         - what the caller adds now, which is all of it with ``only``.
         """
-        from gpuinstall.lock.folder_request import adding, declaring, following, without
-
         settings = self.settings
         request = FOLDERS_OWN
         if not settings.only:
@@ -484,8 +476,6 @@ class Project:
 
     def _announce(self, recorded: Request, reporter: Reporter) -> None:
         """Report which files of the folder count, and which have changed since they were read."""
-        from gpuinstall.lock.declaration import changed_inputs
-
         declared = self._declaration_beside(recorded)
         read = {*self._added_files, declared.file}
         if declared.whole.requirements not in {(), ("torch",)}:
@@ -526,9 +516,6 @@ class Project:
 
     def _address_setting(self, text: str, declared: Request) -> FolderSetting | None:
         """Return what a requirement says of its source; None if it has no address, or one in a trusted folder."""
-        from gpuinstall.base.text import redacted
-        from gpuinstall.sources.sources import FolderSetting
-
         requirement = parse_requirement(text)
         url = requirement.url
         if not url:
@@ -553,8 +540,6 @@ class Project:
     @cached_property
     def request(self) -> Request:
         """What the caller names, or what the folder's files ask for, or torch; what was recorded does not count."""
-        from gpuinstall.lock.folder_request import declaring
-
         files = self.settings.files.values()
         listed = joined_files((self._requested_in_words, *files))
         if not listed.requirements:

@@ -1,12 +1,10 @@
-import re
-
 import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.export.dockerfile import any_dockerfile, locks_of_image
 from gpuinstall.lock.lock import parse
-from tests.unit.export.locks import cpu_lock, cuda_lock, dockerfile_findings, lock, source, wheel
+from tests.unit.export.locks import cuda_lock, dockerfile_findings, lock, wheel
 
 LAB = wheel("jupyterlab", "4.5.0")
 LOCKS = [cuda_lock("cu126", LAB), cuda_lock("cu130", LAB)]
@@ -20,21 +18,6 @@ TEXTS = {
 @pytest.mark.heavy
 def test_the_linter_for_dockerfiles_finds_nothing(tmp_path):
     assert dockerfile_findings(TEXTS, tmp_path) == ""
-
-
-def test_each_environment_is_a_layer_of_its_own_made_of_links_to_wheels_unpacked_once():
-    text = TEXTS["plain"]
-    assert re.findall(r"^RUN gpuinstall sync .*--target (\S+)", text, re.MULTILINE) == [
-        "cu126",
-        "cu130",
-    ]
-    assert "UV_LINK_MODE=symlink" in text
-    assert text.index("USER 1000:1000") < text.index("RUN gpuinstall sync")
-
-
-def test_the_entry_point_takes_options_and_command():
-    entry = 'ENTRYPOINT ["gpuinstall", "run", "--any", "--venv", "/opt/torch/.venv"]\n'
-    assert all(entry in text for text in TEXTS.values())
 
 
 def test_an_image_brings_the_libraries_that_a_lock_was_made_with():
@@ -55,13 +38,6 @@ def test_an_image_has_the_locks_of_one_platform_and_one_python():
         locks_of_image([WINDOWS])
     with pytest.raises(UsageError, match="are for different Pythons"):
         any_dockerfile([*LOCKS, lock("cpu", wheel("torch", "2.14.1+cpu"), python="3.11")])
-
-
-def test_what_would_be_compiled_or_is_not_locked_is_refused():
-    with pytest.raises(UsageError, match="flash-attn would be compiled"):
-        any_dockerfile([cuda_lock("cu126", source("flash-attn", "2.9"))])
-    with pytest.raises(UsageError, match=r"pylock\.cpu\.toml holds no JupyterLab"):
-        any_dockerfile([*LOCKS, cpu_lock()], ["jupyter"])
 
 
 def test_the_command_writes_it_and_refuses_what_belongs_to_it_alone(tmp_path, monkeypatch, capsys):

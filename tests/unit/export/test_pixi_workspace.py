@@ -5,11 +5,10 @@ import json
 import pytest
 import tomli
 
-from gpuinstall.base.errors import UsageError
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.export.pixi_workspace import pixi_workspace
-from tests.unit.export.locks import INDEX, cpu_lock, cuda_lock, lock, wheel
+from tests.unit.export.locks import cpu_lock, cuda_lock
 
 
 def workspace(*locks):
@@ -47,37 +46,6 @@ def test_a_machine_gets_the_lock_that_runs_on_it(cuda, capability, expected):
     _, document = workspace(cpu_lock(), cuda_lock("cu126"), cuda_lock("cu130"))
 
     assert first_platform(document, cuda, capability) == expected
-
-
-def test_each_platform_has_the_packages_of_its_lock():
-    _, document = workspace(cpu_lock(), cuda_lock("cu126"))
-
-    packages = document["target"]["torch-cu126-linux-64"]["pypi-dependencies"]
-    assert packages["numpy"] == "==2.3.4"
-    assert packages["torch"]["url"].startswith(f"{INDEX}/torch-2.14.1%2Bcu126")
-    names = [platform["name"] for platform in document["workspace"]["platforms"]]
-    assert list(document["target"]) == names
-
-
-def test_what_pixi_cannot_be_told_stands_above():
-    text, _ = workspace(cpu_lock(), cuda_lock("cu126"))
-
-    assert "gpuinstall run --any" in text
-
-
-def test_amd_has_a_platform_of_which_nothing_is_said():
-    _, document = workspace(cpu_lock(), lock("rocm7-2", wheel("torch", "2.14.1+rocm7.2")))
-
-    platform = document["workspace"]["platforms"][1]
-    assert platform["name"] == "torch-rocm7-2-linux-64"
-    assert "cuda" not in platform
-
-
-def test_locks_for_different_pythons_are_refused():
-    other = lock("cu126", wheel("torch", "2.14.1+cu126"), python="3.11")
-
-    with pytest.raises(UsageError, match="different Pythons"):
-        workspace(cpu_lock(), other)
 
 
 def test_the_command_takes_all_locks_of_a_folder(tmp_path, monkeypatch, capsys):

@@ -1,6 +1,3 @@
-import pytest
-
-from gpuinstall.base.errors import UsageError
 from gpuinstall.export.formats import requirements
 from tests.unit.export.locks import INDEX, digest, lock, wheel
 
@@ -24,23 +21,6 @@ def test_of_several_wheels_any_may_serve():
     assert lines(requirements([lock("cpu", numpy)])) == [
         f"numpy==2.3.4 --hash=sha256:{digest('numpy')} --hash=sha256:{'f' * 64}"
     ]
-
-
-def test_a_member_of_the_family_in_a_folder_is_refused_by_name():
-    torch = wheel("torch", "2.14.1+cu126")
-    torch["wheels"][0]["path"] = "wheels/torch-2.14.1+cu126-py3-none-any.whl"
-    del torch["wheels"][0]["url"]
-    with pytest.raises(UsageError, match="torch comes from a local folder"):
-        requirements([lock("cu126", torch)])
-
-
-def test_a_repository_is_refused_because_nothing_pins_it():
-    checkout = {
-        "name": "mine",
-        "vcs": {"type": "git", "url": "https://git.example/mine", "commit-id": "0" * 40},
-    }
-    with pytest.raises(UsageError, match=r"mine in pylock\.cpu\.toml is not a file with a sha256"):
-        requirements([lock("cpu", checkout)])
 
 
 def test_a_project_in_its_own_folder_is_left_out_and_named():

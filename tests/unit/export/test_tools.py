@@ -46,13 +46,6 @@ def test_names_are_all_that_some_tools_get():
     assert "GB200" not in dstack["gpu"]["name"]
 
 
-def test_slurm_gets_a_gpu_and_the_kinds_that_its_features_are_to_name():
-    assert told("slurm", cuda_lock()).splitlines()[-2:] == [
-        "#SBATCH --gres=gpu:1",
-        "# GPUs of a node: 5.0, 5.2, 6.0, 6.1, 7.0, 7.5, 8.0, 8.6, 8.9, 9.0; a site has features for them",
-    ]
-
-
 def test_what_a_tool_cannot_say_is_told_with_the_check():
     assert told("skypilot", cuda_lock("cu130")).splitlines()[:3] == [
         "# A machine for pylock.cu130.toml.",

@@ -1,9 +1,6 @@
-import pytest
 import tomli
 
-from gpuinstall.base.errors import UsageError
 from gpuinstall.export.uv_project import uv_tables
-from gpuinstall.lock.lock import parse
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, wheel
 
 BASE = "https://index.example/whl"
@@ -20,16 +17,6 @@ def test_uv_run_takes_a_build_for_gpus_unasked():
     assert default(cpu_lock(), cuda_lock("cu130"), cuda_lock()) == ["torch-cu126"]
     assert default(cpu_lock()) == ["torch-cpu"]
     assert "conflicts" not in tables(cpu_lock())["tool"]["uv"]
-
-
-def test_a_group_pins_the_family_and_names_what_torch_brings_along_where_it_was_locked():
-    document = tables(cuda_lock(), cuda_lock("cu126-windows-x86_64"))
-    torch, triton = document["dependency-groups"]["torch-cu126"]
-    assert torch == "torch==2.14.1"
-    assert triton.startswith(
-        "triton==3.8.0 ; sys_platform == 'linux' and platform_machine == 'x86_64'"
-    )
-    assert "win32" not in triton
 
 
 def test_targets_of_one_backend_with_different_torches_are_told_apart_by_their_markers():
@@ -51,9 +38,3 @@ def test_an_extension_for_one_torch_is_named_by_its_address():
     extension = wheel("apex", "2.9+torch2.14")
     requirements = tables(cuda_lock("cu126", extension))["dependency-groups"]["torch-cu126"]
     assert any(text.startswith("apex @ https://") for text in requirements)
-
-
-def test_locks_for_different_pythons_are_refused():
-    other = parse("pylock.cpu.toml", cpu_lock().text.replace("3.12", "3.11"))
-    with pytest.raises(UsageError, match="are for different Pythons"):
-        tables(cuda_lock(), other)

@@ -565,8 +565,3 @@ def unknown_hash(url: str) -> str:
 def is_unknown(sha256: str) -> bool:
     """Whether this only stands for a hash."""
     return sha256.startswith(_UNKNOWN)
-
-
-def without_unknown(page: str) -> str:
-    """Return a page without what only stands for a hash: what a build demands is really fetched."""
-    return re.sub(rf"#sha256={_UNKNOWN}\w+", "", page)

@@ -39,25 +39,14 @@ _PREAMBLE = "No solution found when resolving dependencies; "
 
 
 class ListedProgram(NamedTuple):
-    """A program with its newest versions, among those that are requested and that no constraint forbids."""
+    """A program with its newest version, of those that are requested and that no constraint forbids."""
 
     name: str
-    wheel: Version | None
-    """The newest that has a wheel that fits."""
+    newest: Version | None = None
+    """Its newest release, as a wheel that fits or as source."""
 
-    source: Version | None
-    """The newest as source."""
-
-    @property
-    def newest(self) -> Version | None:
-        """Its newest release."""
-        releases = filter(None, (self.wheel, self.source))
-        return max(releases, default=None)
-
-    @property
-    def needs_no_building(self) -> bool:
-        """Whether no source is newer than its wheels."""
-        return self.wheel is not None and self.wheel == self.newest
+    needs_no_building: bool = False
+    """Whether that has a wheel."""
 
     def is_newer_than(self, version: str) -> bool:
         """Whether there is a newer release."""
@@ -97,17 +86,17 @@ def list_programs(
         page = session.known_page(name)
         # Which of its files a date hides, uv alone decides.
         if page is None or session.sources.is_dated(name):
-            return ListedProgram(name, None, None)
+            return ListedProgram(name)
         allowed = [program, *[limit for limit in limits if limit.name == name]]
         wheels = [
             wheel
             for wheel in parse_page(page)
             if wheel.package == name and not tags.isdisjoint(wheel.tags)
         ]
-        sources = parse_sources(page, name)
-        return ListedProgram(
-            name, _newest(wheels, allowed, python), _newest(sources, allowed, python)
-        )
+        wheel = _newest(wheels, allowed, python)
+        source = _newest(parse_sources(page, name), allowed, python)
+        newest = max(filter(None, (wheel, source)), default=None)
+        return ListedProgram(name, newest, needs_no_building=newest is not None and newest == wheel)
 
     return side_by_side(listed, _open_programs(requirements, family))
 

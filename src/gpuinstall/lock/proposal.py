@@ -255,7 +255,7 @@ def _newest_versions(
         return versions
     obstacles: dict[str, str] = {}
     has_companions = any(project.pages.get(companion) for companion in COMPANIONS)
-    for program in (*programs, ListedProgram("torch", None, max(torches))):
+    for program in (*programs, ListedProgram("torch", max(torches))):
         name = program.name
         for _ in range(IMPROVEMENTS):
             is_open = name in versions and name not in project.pins.preferred

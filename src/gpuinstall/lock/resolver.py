@@ -28,7 +28,7 @@ from gpuinstall.base import process, uv
 from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.text import without_logins
-from gpuinstall.lock.lock import unknown_hash, without_unknown
+from gpuinstall.lock.lock import unknown_hash
 from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.source_builds import resolver_settings
 from gpuinstall.lock.uv_failure import FAILED_BUILD, Conflict, explain_failure, unwrapped
@@ -85,7 +85,7 @@ class ResolverProject:
 
     def write(self, folder: Path) -> None:
         """Write the project and its pages into a folder of its own."""
-        _write_index(self.pages, folder / "family")
+        self.write_index(folder)
         settings = self.sources.uv_settings()
         settings["dependency-metadata"] = [
             project.metadata_without_requirements for project in self.folder_projects
@@ -98,6 +98,13 @@ class ResolverProject:
         }
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
+
+    def write_index(self, folder: Path, *, has_stand_ins: bool = True) -> None:
+        """Write the pages; without stand-ins for hashes that are not known, uv can fetch the files."""
+        for package, wheels in self.pages.items():
+            page = folder / "family" / package / "index.html"
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(simple_page(wheels, has_stand_ins=has_stand_ins), encoding="utf-8")
 
     def _pins_by_file(self) -> dict[str, str]:
         # Parsed and written again: a line break in one would be an option of uv's.
@@ -115,12 +122,6 @@ class ResolverProject:
             "constraints.txt": "\n".join(constraint.text for constraint in constraints),
             PREFERRED: tomli_w.dumps(preferred),
         }
-
-    @property
-    def unlisted(self) -> frozenset[str]:
-        """The packages whose page is empty: what the name means elsewhere does not matter."""
-        pages = self.pages.items()
-        return frozenset(package for package, wheels in pages if not wheels)
 
     @property
     def addresses(self) -> list[str]:
@@ -181,7 +182,7 @@ class ResolverProject:
             inputs += ["--output-file", PREFERRED]
         if self.target.os == "macos":
             variables["MACOSX_DEPLOYMENT_TARGET"] = self.target.macos
-        return _Resolver(command, variables, folder, session, self.addresses).resolve(inputs)
+        return _Resolver(self, command, variables, folder, session).resolve(inputs)
 
 
 MISSING_EXTRAS = "missing-extras"
@@ -198,7 +199,9 @@ def resolve_project(project: ResolverProject, session: Session) -> dict[str, Any
         document[MISSING_EXTRAS] = _MISSING_EXTRA.findall(unwrapped(done.err))
         return document
     names = requirement_names(project.requirements).union(project.pins.preferred)
-    failure = explain_failure(done.err, project.unlisted, names)
+    # What the name of a package with an empty page means elsewhere does not matter.
+    unlisted = [package for package, wheels in project.pages.items() if not wheels]
+    failure = explain_failure(done.err, unlisted, names)
     if isinstance(failure, Conflict):
         return failure
     raise failure
@@ -209,25 +212,19 @@ def versions_in(document: Mapping[str, Any]) -> dict[str, str]:
     return {package["name"]: package.get("version", "") for package in document["packages"]}
 
 
-def _write_index(pages: Mapping[str, Iterable[Wheel]], index: Path) -> None:
-    index.mkdir(exist_ok=True)
-    for package, wheels in pages.items():
-        folder = index / package
-        folder.mkdir(exist_ok=True)
-        page = folder / "index.html"
-        page.write_text(simple_page(wheels), encoding="utf-8")
-
-
-def simple_page(wheels: Iterable[Wheel]) -> str:
-    """Return a simple-index page with absolute addresses."""
-    links = "".join(map(_link, wheels))
+def simple_page(wheels: Iterable[Wheel], *, has_stand_ins: bool = True) -> str:
+    """Return a simple-index page with absolute addresses, and with a stand-in for each hash that is not known."""
+    links = "".join(_link(wheel, has_stand_ins) for wheel in wheels)
     return f"<!DOCTYPE html><html><body>\n{links}</body></html>\n"
 
 
-def _link(wheel: Wheel) -> str:
+def _link(wheel: Wheel, has_stand_in: bool) -> str:
     address = wheel.url.partition("#")[0]
-    sha256 = wheel.sha256 or unknown_hash(wheel.url)
-    href = html.escape(f"{address}#sha256={sha256}")
+    sha256 = wheel.sha256
+    if has_stand_in and not sha256:
+        sha256 = unknown_hash(wheel.url)
+    fragment = f"#sha256={sha256}" if sha256 else ""
+    href = html.escape(f"{address}{fragment}")
     attribute = ""
     if wheel.metadata:
         metadata = f"sha256={wheel.metadata_sha256}" if wheel.metadata_sha256 else "true"
@@ -237,17 +234,18 @@ def _link(wheel: Wheel) -> str:
 
 @dataclass
 class _Resolver:
-    """uv's command to resolve with, its variables and the folder where it runs."""
+    """A project, uv's command to resolve it with, its variables and the folder where it runs."""
 
+    project: ResolverProject
     command: list[str]
     variables: Mapping[str, str]
     folder: Path
     session: Session
-    addresses: list[str]
 
     def __post_init__(self) -> None:
-        self.nameless = [address for address in self.addresses if not _has_name(address)]
+        self.nameless = [each for each in self.project.addresses if not _has_name(each)]
         """What is requested by an address alone, and was not built yet."""
+        self.has_stand_ins = True
 
     def resolve(self, inputs: Iterable[str]) -> Finished:
         """Run uv on files of the folder; every package whose code has to run is named before.
@@ -262,7 +260,9 @@ class _Resolver:
             done = self.run(*words, *inputs, code=False)
             message = unwrapped(done.err)
             # A project is built with a torch that is really fetched, and uv does not say which project.
-            if "Hash mismatch" in message and self.drop_unknown_hashes():
+            if "Hash mismatch" in message and self.has_stand_ins:
+                self.has_stand_ins = False
+                self.project.write_index(self.folder, has_stand_ins=False)
                 continue
             stopped = FAILED_BUILD.search(message)
             if not stopped and self.nameless and any(sign in message for sign in _NAMELESS):
@@ -306,7 +306,7 @@ class _Resolver:
         """Return the requirement itself: a folder that is editable is built otherwise than one that is not."""
         address = package.partition(" @ ")[2]
         place = unquote(urlsplit(address).path)
-        for text in self.addresses:
+        for text in self.project.addresses:
             if place and place in unquote(text):
                 return text
         return package
@@ -323,23 +323,10 @@ class _Resolver:
     def alone(self, requirement: str, *words: str, code: bool = True) -> Finished:
         """Resolve one requirement; what its build demands is really fetched."""
         (self.folder / "alone.in").write_text(requirement, encoding="utf-8")
-        pages = self._pages()
-        self.drop_unknown_hashes()
+        self.project.write_index(self.folder, has_stand_ins=False)
         done = self.run(*words, "alone.in", code=code)
-        for page, text in pages.items():
-            page.write_text(text, "utf-8")
+        self.project.write_index(self.folder, has_stand_ins=self.has_stand_ins)
         return done
-
-    def drop_unknown_hashes(self) -> bool:
-        """Leave of the family's pages the hashes that are known; return whether that changes any of them."""
-        pages = self._pages()
-        for page, text in pages.items():
-            page.write_text(without_unknown(text), "utf-8")
-        return pages != self._pages()
-
-    def _pages(self) -> dict[Path, str]:
-        pages = self.folder.glob("family/*/index.html")
-        return {page: page.read_text("utf-8") for page in pages}
 
 
 def _built(package: str) -> str:

@@ -3,7 +3,7 @@ from packaging.version import Version
 
 from gpuinstall.lock.programs import ListedProgram, held_back, required_torches, who_requires_torch
 
-PAINTER = ListedProgram("painter", None, Version("4.0"))
+PAINTER = ListedProgram("painter", Version("4.0"))
 VERSIONS = {
     "torch": "2.13.0+cu126",
     "painter": "2.0",

@@ -70,18 +70,12 @@ def test_each_missing_source_is_said_in_a_sentence(workshop, missing, number):
 
 
 @pytest.mark.parametrize("missing", ["torch index down"], indirect=True)
-def test_a_silent_torch_index_hides_nothing_that_would_be_refused_anyway(
+def test_a_silent_torch_index_hides_no_refusal_by_the_rules(
     workshop,
 ):
     no_python = "error: no build of torch fits Python 3.16; 2.15.0+cpu: it has wheels for Python"
     unreachable = "error: the index of torch 2.15.0+cpu cannot be reached"
-    excluded = "error: no versions satisfy all requirements"
-    no_file = "error: no prebuilt file of mamba-ssm runs here"
     cases = {
-        "lock mamba-ssm torch==2.10.0 --gpu V100 --driver 535.183.01": (3, no_file),
-        "lock torch numpy<1 numpy>2 --gpu V100 --driver 535.183.01": (3, excluded),
-        "lock torch==2.10.0 vllm==0.20 --gpu V100 --driver 535.183.01": (3, excluded),
-        "lock torch numpy==99.0 --gpu V100 --driver 535.183.01": (3, excluded),
         "install torch --python 3.16 --backend cpu": (3, no_python),
         "plan --live torch --python 3.16 --backend cpu": (3, no_python),
         "lock torch numpy --backend cpu": (4, unreachable),

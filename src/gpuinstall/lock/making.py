@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -174,10 +173,9 @@ def _resolve_live(
             raise
         return _refused_anyway(requests, session, error)
     if isinstance(answer, Conflict):
+        # What a silent index has may be all that is missing.
         silence = session.client.unreachable(session.sources.torch_index)
-        if silence and _may_lack(answer, family):
-            return _refused_anyway(requests, session, silence)
-        return answer
+        return _refused_anyway(requests, session, silence) if silence else answer
     for text in dict.fromkeys(map(optional_extensions, answer)):
         if text:
             session.reporter.detail("Optional", text)
@@ -191,19 +189,6 @@ def _resolve_live(
     except NoBuildError as error:
         return Conflict(error)
     return answer
-
-
-def _may_lack(conflict: Conflict, family: Iterable[str]) -> bool:
-    """Whether what a silent index has may be all that is missing.
-
-    Not if uv names requirements that exclude each other, nor for a file that an extension's own sources lack.
-    """
-    if conflict.error.code == "no-prebuilt-extension":
-        return False
-    if conflict.error.code != "requirements-conflict":
-        return True
-    names = "|".join(map(re.escape, family))
-    return bool(re.search(rf"\b(no versions? of|only) ({names})\b", conflict.why))
 
 
 def _refused_anyway(

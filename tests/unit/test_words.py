@@ -131,6 +131,6 @@ def test_a_name_that_is_nvidias_and_apples_is_not_guessed():
 
     assert (error.code, error.hint) == (
         "gpu-ambiguous",
-        'Use --gpu "Tesla M4" (sm_52) or --gpu "Apple M4" (metal)',
+        "Use --gpu sm_52 (Tesla M4) or --gpu metal (Apple M4)",
     )
     assert machine_in_words(("M3",)).os == "macos"

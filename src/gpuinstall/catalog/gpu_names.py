@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -99,7 +98,7 @@ def find_gpu(name: str) -> NamedGpu:
     name = _COUNT.sub("", name[:_LONGEST])
     text = _spaced(name)
     makers = _makers_of(text)
-    matches = _matches(name, makers)
+    matches = _matches(text, makers)
     _require_a_build(name, makers, matches)
     if not matches:
         hint = _suggestion(text, makers) or _ASK_THE_DRIVER
@@ -161,119 +160,88 @@ def _require_a_build(
 
 
 def _matches(
-    name: str,
+    text: str,
     makers: Iterable[NameTable],
 ) -> list[NamedGpu]:
-    """Return the GPUs of a name; those with just its number come before those with a longer one."""
+    """Return the GPUs of a name; if several makers have some, those with just its number come first."""
     matches: list[NamedGpu] = []
     exact: list[NamedGpu] = []
     makers_with_matches = 0
     for table in makers:
-        own = _of_maker(name, table)
-        if not own:
-            continue
-        makers_with_matches += 1
-        matches += own
-        number = _number(_words(_spaced(name), table))
-        names = (entry for entry in _listed(table) if entry.gpu in own)
-        if any(_number(entry.words) == number for entry in names):
-            exact += own
+        entries = _of_maker(text, table)
+        number = _number(_words(text, table))
+        makers_with_matches += bool(entries)
+        matches += [entry.gpu for entry in entries]
+        exact += [entry.gpu for entry in entries if _number(entry.words) == number]
     if makers_with_matches > 1 and exact:
         return exact
     return matches
 
 
-def _of_maker(
-    name: str,
-    table: NameTable,
-) -> list[NamedGpu]:
-    for words in dict.fromkeys(_readings(_spaced(name), table)):
-        matches = _matching(words, table)
-        if matches:
-            return matches
+def _of_maker(text: str, table: NameTable) -> list[_Entry]:
+    """Return a maker's GPUs of a name as it is, else as a slice of a card, else without Quadro."""
+    for reading in (text, _MIG.sub("", text), text.replace("quadro ", "")):
+        entries = _matching(_words(reading, table), table)
+        if entries:
+            return entries
     return []
 
 
-def _readings(
-    text: str,
-    table: NameTable,
-) -> Iterator[_Words]:
-    """Yield the words of a name as it is, as a slice of a card, without Quadro."""
-    for reading in (text, _MIG.sub("", text), text.replace("quadro ", "")):
-        yield _words(reading, table)
-
-
-def _matching(
-    words: _Words,
-    table: NameTable,
-) -> list[NamedGpu]:
+def _matching(words: _Words, table: NameTable) -> list[_Entry]:
     """Return the GPUs with just this name, else of this model, else with it in their names."""
     bare = _bare(words)
     model = "".join(bare)
     if len(model) < 2:
         return []
-    listed = _listed(table)
+    # Of a thousand names, the few that have all of its letters are looked at closely.
+    entries = [entry for entry in _entries(table) if all(word in entry.letters for word in bare)]
     name = "".join(words)
-    same_name = [entry.gpu for entry in listed if entry.name == name]
+    same_name = [entry for entry in entries if "".join(entry.words) == name]
     if same_name:
         return same_name
-    same_model = [entry.gpu for entry in listed if entry.model == model]
+    same_model = [entry for entry in entries if "".join(_bare(entry.words)) == model]
     if same_model or not re.search(r"\d", model):
         return same_model
-    containing = _containing(words, table) or _containing(bare, table)
-    if containing:
-        return containing
+    for part in (words, bare):
+        containing = [entry for entry in entries if _contains(entry.words, part)]
+        if containing:
+            return containing
     # Boards that letters alone tell apart: K40m and K40c.
     lettered = re.compile(rf"{re.escape(model)}[a-z]{{1,2}}")
-    return [entry.gpu for entry in listed if lettered.fullmatch(entry.model)]
+    return [entry for entry in entries if lettered.fullmatch("".join(_bare(entry.words)))]
 
 
-def _containing(
-    words: _Words,
-    table: NameTable,
-) -> list[NamedGpu]:
-    """Return the GPUs whose name has these words, in any order, or written as one."""
-    squeezed = "".join(words)
-    counted = Counter(words)
-    return [entry.gpu for entry in _listed(table) if entry.contains(squeezed, counted)]
+def _contains(words: _Words, part: _Words) -> bool:
+    """Whether a name has these words, in any order, or written as one."""
+    if Counter(part) <= Counter(words):
+        return True
+    apart = " ?".join(map(re.escape, "".join(part)))
+    return re.search(rf"(?<!\S){apart}(?!\S)", " ".join(words)) is not None
 
 
-class _Listed(NamedTuple):
-    """A GPU with its name in the forms that names are compared in."""
+class _Entry(NamedTuple):
+    """A GPU with its name as it is compared."""
 
     gpu: NamedGpu
-    words: _Words
-    name: str
-    """The words written as one."""
-    model: str
-    """The words without those of its form, written as one."""
+    letters: str
+    """Its name in lower case, as one word."""
+    text: str
+    """Its name in lower case, with single spaces."""
+    table: NameTable
 
-    def contains(
-        self,
-        squeezed: str,
-        counted: Counter[str],
-    ) -> bool:
-        """Whether its name has these words, in any order, or written as one."""
-        # Most of a thousand names are passed over by the cheap half of each question.
-        if squeezed in self.name and squeezed in _runs(self.words):
-            return True
-        return counted.keys() <= set(self.words) and counted <= Counter(self.words)
+    @property
+    def words(self) -> _Words:
+        """The words of its name but for its maker's."""
+        return _words(self.text, self.table)
 
 
 @cache
-def _listed(table: NameTable) -> tuple[_Listed, ...]:
-    return tuple(_entries(table))
-
-
-def _entries(table: NameTable) -> Iterator[_Listed]:
+def _entries(table: NameTable) -> tuple[_Entry, ...]:
+    entries = []
     for gpu in _gpus(table):
-        words = _words(_spaced(gpu.name), table)
-        yield _Listed(
-            gpu,
-            words,
-            name="".join(words),
-            model="".join(_bare(words)),
-        )
+        text = _spaced(gpu.name)
+        entries.append(_Entry(gpu, text.replace(" ", ""), text, table))
+    return tuple(entries)
 
 
 def _gpus(table: NameTable) -> Iterator[NamedGpu]:
@@ -304,9 +272,10 @@ def _gpus_by_capability(table: NameTable) -> Iterator[NamedGpu]:
             arm=product.arm,
         )
         yield gpu
-        generation = load_drivers().generation(product.capability)
-        if generation and product.name == product.chip:
-            yield gpu._replace(name=generation.name)
+        if product.name == product.chip:
+            generation = load_drivers().generation(product.capability)
+            if generation:
+                yield gpu._replace(name=generation.name)
 
 
 def _spaced(name: str) -> str:
@@ -320,46 +289,25 @@ def _spaced(name: str) -> str:
     return text
 
 
-def _words(
-    text: str,
-    table: NameTable,
-) -> _Words:
+def _words(text: str, table: NameTable) -> _Words:
     return tuple(word for word in text.split() if word not in table.brands)
 
 
 def _bare(words: _Words) -> _Words:
-    return tuple(word for word in words if not _tells_a_form(word))
-
-
-@cache
-def _tells_a_form(word: str) -> bool:
-    return FORM.fullmatch(word) is not None
+    return tuple(word for word in words if not FORM.fullmatch(word))
 
 
 def _number(words: _Words) -> str:
     return "".join(word for word in _bare(words) if word not in _SERIES)
 
 
-def _runs(words: _Words) -> Iterator[str]:
-    """Yield every run of neighbouring words, written as one."""
-    for end in range(1, len(words) + 1):
-        for start in range(end):
-            yield "".join(words[start:end])
-
-
 def _examples(gpus: Iterable[NamedGpu]) -> str:
-    """Return one GPU of each code, the oldest first: by its shortest name, or by its chip."""
-    codes_of: dict[str, set[str]] = {}
+    """Return one GPU of each code, the oldest first, by its shortest name."""
     shortest: dict[str, NamedGpu] = {}
     for gpu in sorted(gpus, key=lambda gpu: -len(gpu.name)):
-        codes_of.setdefault(gpu.name, set()).add(gpu.code)
         shortest[gpu.code] = gpu
-    examples = []
-    for gpu in sorted(shortest.values(), key=_age):
-        is_shared = len(codes_of[gpu.name]) > 1
-        name = gpu.chip if is_shared and gpu.capability else gpu.full_name
-        examples.append(f"--gpu {_quoted(name)} ({gpu.code})")
-    return " or ".join(examples)
+    oldest_first = sorted(shortest.values(), key=_age)
+    return " or ".join(f"--gpu {_quoted(gpu.code)} ({gpu.full_name})" for gpu in oldest_first)
 
 
 def _age(gpu: NamedGpu) -> tuple[tuple[int, int], str]:
@@ -375,20 +323,16 @@ def _suggestion(
     makers: Iterable[NameTable],
 ) -> str | None:
     """Return the listed names that a name with a number in it is a letter or two away from."""
+    from difflib import get_close_matches  # few names are mistyped
+
     names: dict[str, str] = {}
     words = text.split()
     for table in makers:
         words = [word for word in words if word not in table.brands]
-        for entry in _listed(table):
+        for entry in _entries(table):
             names[" ".join(entry.words)] = entry.gpu.full_name
-    name = " ".join(words)
-    near = get_close_matches(
-        name,
-        names,
-        n=3,
-        cutoff=_NEAR,
-    )
-    if not near or not re.search(r"\d", name):
+    near = get_close_matches(" ".join(words), names, n=3, cutoff=_NEAR)
+    if not near or not re.search(r"\d", "".join(words)):
         return None
     suggestions = [_quoted(names[match]) for match in near]
     return f"Did you mean {' or '.join(suggestions)}?"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuinstall.base.codec import write_object
 from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
@@ -244,6 +245,6 @@ def _extension_row(extension: Extension, choice: ExtensionChoice) -> dict[str, A
             "sha256": wheel.sha256,
             "size": choice.fit.row.size,
             "torch": choice.fit.build.name,
-            "read": choice.fit.row.to_dict(),
+            "read": write_object(choice.fit.row),
         }
     return {"name": extension.name, "fit": fit, "rejected": rejected}

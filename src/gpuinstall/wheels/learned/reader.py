@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from contextlib import suppress
 from dataclasses import field, replace
+from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 from time import monotonic
@@ -32,7 +33,6 @@ from gpuinstall.wheels.wheel_reader import WheelReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from email.message import Message
 
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.sources import Sources
@@ -106,14 +106,12 @@ class Reader:
 
         def row_of(opened: WheelReader) -> LearnedRow:
             code = read_torch(opened)
-            requires = opened.metadata().get_all("Requires-Dist", ())
-            platform = f"{build.os}-{build.arch}"
             return replace(
-                _row(wheel, _backend(wheel, code), platform, opened),
+                _row(wheel, _backend(wheel, code), f"{build.os}-{build.arch}", opened),
                 architectures=code.architectures,
                 cuda=code.cuda,
                 witness=code.witness,
-                requires=tuple(map(str, requires)),
+                requires=_requires(opened.metadata()),
                 pythons=build.pythons,
                 glibc=build.glibc,
                 source=build.listed_at,
@@ -145,14 +143,15 @@ class Reader:
         is_same_beside_every_torch = not members.has_runtimes_apart(wheel.package)
 
         def row_of(opened: WheelReader) -> LearnedRow:
-            facts = self._facts(wheel, opened, backend, platform, depth)
+            facts = _facts(wheel, opened, backend, platform, depth)
             own_backend = backend
             if is_same_beside_every_torch and facts["cuda"]:
                 own_backend = Backend("cuda", facts["cuda"])
             return replace(_row(wheel, own_backend, platform, opened), **facts)
 
         if depth is Depth.METADATA:
-            row = replace(_row(wheel, backend, platform), requires=self._requires(wheel))
+            metadata = self._metadata(wheel) or Message()
+            row = replace(_row(wheel, backend, platform), requires=_requires(metadata))
         else:
             key = ANY_BACKEND if is_same_beside_every_torch else backend.tag
             row = self._known_or_read(wheel, row_of, key, depth)
@@ -160,55 +159,11 @@ class Reader:
         cuda = row.cuda or members.cuda(wheel.package, wheel.version)
         return replace(row, backend=backend.tag, cuda=cuda)
 
-    def _facts(
-        self,
-        wheel: Wheel,
-        opened: WheelReader,
-        backend: Backend,
-        platform: str,
-        depth: Depth,
-    ) -> dict[str, Any]:
-        """Return what METADATA and the native code of a wheel say, as fields of a row."""
-        metadata = opened.metadata()
-        requires = tuple(map(str, metadata.get_all("Requires-Dist", ())))
-        version = _exact(metadata["Version"] or "")
-        has_own_version = version not in {"", _exact(wheel.version)}
-        # uv takes a file that says its CUDA and torch behind the +, and in METADATA the version alone.
-        if has_own_version and version != _exact(wheel.version.public):
-            message = f"METADATA names version {version}, and pip would reject the file"
-            raise WheelError("wheel-malformed", message)
-        system = _system_of(opened.members)
-        facts = WheelFacts()
-        if depth is Depth.TABLES:
-            facts = read_tables(opened, wheel.package)
-        # What is for Windows alone runs nowhere else, and need not be read there.
-        elif system == "any" or platform.startswith("windows"):
-            facts = read_package(
-                opened,
-                wheel.package,
-                may_have_code=_may_have_code(wheel.package, metadata),
-                cuda=backend.version,
-                whole=depth is Depth.WHOLE,
-            )
-        cuda = facts.cuda
-        if depth is not Depth.TABLES:
-            # Only if the code tells nothing.
-            cuda = cuda or pinned_cuda(requires)
-        return {
-            **vars(facts),
-            "requires": requires,
-            "metadata_version": version if has_own_version else None,
-            "cuda": cuda,
-            "system": system,
-        }
-
-    def _requires(self, wheel: Wheel) -> tuple[str, ...]:
-        """Return what METADATA requires as its server tells it apart, or the wheel lies here; nothing if neither."""
+    def _metadata(self, wheel: Wheel) -> Message | None:
+        """Return METADATA as its server tells it apart, or the wheel lies here; None if neither."""
         if wheel.url.startswith("file:"):
-            metadata: Message | None = self.open(wheel).metadata()
-        else:
-            metadata = listed_metadata(wheel.url, self.client)
-        return tuple(map(str, metadata.get_all("Requires-Dist", ()))) if metadata else ()
+            return self.open(wheel).metadata()
+        return listed_metadata(wheel.url, self.client)
 
     def may_have_code(self, wheel: Wheel) -> bool:
         """Whether a wheel may have GPU code, by its name and the demands that its index tells."""
@@ -217,7 +172,7 @@ class Reader:
         if is_known or wheel.url.startswith("file:"):
             return True
         # Where a server does not tell METADATA apart, the end of the wheel has it: its libraries are not read for that.
-        metadata = listed_metadata(wheel.url, self.client) or self.open(wheel).metadata()
+        metadata = self._metadata(wheel) or self.open(wheel).metadata()
         return _may_have_code(wheel.package, metadata)
 
     def _known_or_read(
@@ -233,8 +188,17 @@ class Reader:
         """
         place = (wheel.url, key, depth)
         if place not in self.rows:
+            known = self.store.known(wheel, key)
+            if known and known.depth < depth and not known.is_whole:
+                known = None
             try:
-                self.rows[place] = self._recalled_or_read(wheel, row_of, key, depth)
+                if known is None or not holds(known):
+                    known = self._read(wheel, row_of, known, depth)
+                    # What the rest of a lock's budget did not suffice for is read the next time.
+                    is_cut = known.bytes < MOST[Depth.PART] and not known.is_whole
+                    if depth is Depth.TABLES or not is_cut or known.architectures:
+                        self.store.keep(known, wheel, key)
+                self.rows[place] = known
             except InstallationError as error:
                 self.rows[place] = error
         answer = self.rows[place]
@@ -242,40 +206,32 @@ class Reader:
             raise answer
         return answer
 
-    def _recalled_or_read(
+    def _read(
         self,
         wheel: Wheel,
         row_of: Callable[[WheelReader], LearnedRow],
-        key: str,
+        known: LearnedRow | None,
         depth: Depth,
     ) -> LearnedRow:
-        known = self.store.known(wheel, key)
-        if known and known.depth < depth and not known.is_whole:
-            known = None
-        if known and holds(known):
-            return known
+        """Read a wheel, within what is left of the bytes of a lock."""
         left = MOST_OF_A_LOCK - self.reading["bytes"]
         limits = Limits(max(LEAST_OF_A_WHEEL, min(MOST[depth], left)), MOST_INFLATED)
         started = monotonic()
         try:
-            row = self._read(wheel, row_of, known, limits)
+            row = self._read_once(wheel, row_of, known, limits)
         except WheelError as error:
             if error.code != "transfer":
                 raise
             # A transfer that breaks again is reported.
-            row = self._read(wheel, row_of, known, limits)
+            row = self._read_once(wheel, row_of, known, limits)
         row = replace(row, depth=depth)
         seconds = monotonic() - started
-        self.reading.update(wheels=1, bytes=row.bytes, requests=row.requests, seconds=int(seconds))
-        # What the rest of a lock's budget did not suffice for is read the next time.
-        is_cut = row.bytes < MOST[Depth.PART] and not row.is_whole and not row.architectures
-        if depth is Depth.TABLES or not is_cut:
-            self.store.keep(row, wheel, key)
+        self.reading.update(bytes=row.bytes, seconds=int(seconds))
         if row.architectures or row.package == "torch":
             self.reporter.step("Learned", _learned_text(row), seconds)
         return row
 
-    def _read(
+    def _read_once(
         self,
         wheel: Wheel,
         row_of: Callable[[WheelReader], LearnedRow],
@@ -323,6 +279,52 @@ def listed_metadata(url: str, client: Client) -> Message | None:
     return None
 
 
+def _facts(
+    wheel: Wheel,
+    opened: WheelReader,
+    backend: Backend,
+    platform: str,
+    depth: Depth,
+) -> dict[str, Any]:
+    """Return what METADATA and the native code of a wheel say, as fields of a row."""
+    metadata = opened.metadata()
+    version = _exact(metadata["Version"] or "")
+    has_own_version = version not in {"", _exact(wheel.version)}
+    # uv takes a file that says its CUDA and torch behind the +, and in METADATA the version alone.
+    if has_own_version and version != _exact(wheel.version.public):
+        message = f"METADATA names version {version}, and pip would reject the file"
+        raise WheelError("wheel-malformed", message)
+    requires = _requires(metadata)
+    system = _system_of(opened.members)
+    facts = WheelFacts()
+    if depth is Depth.TABLES:
+        facts = read_tables(opened, wheel.package)
+    # What is for Windows alone runs nowhere else, and need not be read there.
+    elif system == "any" or platform.startswith("windows"):
+        facts = read_package(
+            opened,
+            wheel.package,
+            may_have_code=_may_have_code(wheel.package, metadata),
+            cuda=backend.version,
+            whole=depth is Depth.WHOLE,
+        )
+    cuda = facts.cuda
+    if depth is not Depth.TABLES:
+        # Only if the code tells nothing.
+        cuda = cuda or pinned_cuda(requires)
+    return {
+        **vars(facts),
+        "requires": requires,
+        "metadata_version": version if has_own_version else None,
+        "cuda": cuda,
+        "system": system,
+    }
+
+
+def _requires(metadata: Message) -> tuple[str, ...]:
+    return tuple(map(str, metadata.get_all("Requires-Dist", ())))
+
+
 def _system_of(names: Iterable[str]) -> str | None:
     """Return ``windows`` if all libraries of a wheel are for Windows, else ``any``; None if it has none."""
     endings = {ending[0] for ending in map(_LIBRARY_ENDING.search, names) if ending}
@@ -347,7 +349,6 @@ def _row(
         sha256=wheel.sha256,
         size=opened.size if opened else 0,
         bytes=opened.bytes_read if opened else 0,
-        requests=opened.requests if opened else 0,
         learned=now(),
     )
 

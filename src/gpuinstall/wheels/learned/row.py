@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from datetime import datetime
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tomli
 from packaging.version import Version
@@ -27,22 +27,6 @@ if TYPE_CHECKING:
 
 _ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?|gfx[0-9a-f]{3,5}")
 _PIN = re.compile(r"([\w.-]+) ?\(?== ?([0-9]+(?:\.[0-9]+){1,3})\)? ?(?:;.*)?", re.ASCII)
-_SHOWN = (
-    "package",
-    "version",
-    "backend",
-    "platform",
-    "architectures",
-    "cuda",
-    "file",
-    "sha256",
-    "bytes",
-    "requests",
-    "needs",
-    "opens",
-)
-"""The fields that documents show as they are."""
-
 
 READING = 6
 """The number of the rules by which wheels are read: each that finds another answer in the same wheel adds one."""
@@ -76,8 +60,6 @@ class LearnedRow:
     """Of the whole file."""
     bytes: int
     """How many were read."""
-    requests: int
-    """How many it took to read them."""
     learned: str
     """When, in UTC."""
     architectures: tuple[str, ...] = ()
@@ -146,21 +128,6 @@ class LearnedRow:
 
         document = write_object(self).items()
         return tomli_w.dumps({key: value for key, value in document if value not in (None, [])})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as the documents of ``catalog`` hold it."""
-        torch = self.torch or TorchNeeds()
-        return {
-            **{key: getattr(self, key) for key in _SHOWN},
-            "torch": {
-                "kind": torch.kind,
-                "min": torch.oldest,
-                "fits": torch.fits,
-            },
-            "glibc": self.glibc,
-            "witness": self.witness,
-            "learned": self.learned,
-        }
 
     @property
     def of_torch(self) -> TorchNeeds:
@@ -237,24 +204,24 @@ def misfit(
     gpus: RulesOfGpus,
 ) -> str | None:
     """Return why a package does not run on the GPUs; one without GPU code or a CUDA of its own runs everywhere."""
-    if not row.architectures and not row.toolkit:
-        return None
     served = tuple(gpus)
     refused = refused_by_driver(row, build, served)
     without = without_code(row, build, served)
     # A part of its code proves nothing, and the rest need not be read if the driver does not run it.
-    if without and (row.is_whole or not refused):
-        names = " and ".join(dict.fromkeys(gpu.label for _, gpu in without))
-        compiled = f"is compiled for {' '.join(row.architectures)}"
-        if not row.is_whole:
-            part = f"the part of {row.witness} that was read {compiled}"
-            return f"may have no code for {names}: {part}, the rest was not read"
-        code = f"{row.witness} {compiled}"
-        too_new = driver_too_old_for(row, build, without)
-        if too_new:
-            return f"does not run on {names}: {code}, and {too_new}"
-        return f"has no code for {names}: {code}"
-    return refused
+    if not without or (refused and not row.is_whole):
+        return refused
+    names = " and ".join(dict.fromkeys(gpu.label for _, gpu in without))
+    compiled = f"is compiled for {' '.join(row.architectures)}"
+    if not row.is_whole:
+        part = f"the part of {row.witness} that was read {compiled}"
+        return f"may have no code for {names}: {part}, the rest was not read"
+    made = as_build(row, build)
+    for rules, gpu in without:
+        answer = rules.code(made, gpu)
+        # The GPU would run PTX of the package that its driver does not compile.
+        if not isinstance(answer, Code) and answer.code in rules.driver_reasons:
+            return f"does not run on {names}: {row.witness} {compiled}, and {answer.message}"
+    return f"has no code for {names}: {row.witness} {compiled}"
 
 
 def refused_by_driver(row: LearnedRow, build: Build, gpus: RulesOfGpus) -> str | None:
@@ -268,16 +235,6 @@ def refused_by_driver(row: LearnedRow, build: Build, gpus: RulesOfGpus) -> str |
             cause = f"{made_with(row, made, rules.software)}, and {refused.message}"
             return f"does not run on {rules.driver}: {cause}"
     return None
-
-
-def driver_too_old_for(row: LearnedRow, build: Build, gpus: RulesOfGpus) -> str:
-    """Return that a driver does not compile the PTX that a GPU would need; empty if it is not that."""
-    made = as_build(row, build)
-    for rules, gpu in gpus:
-        answer = rules.code(made, gpu)
-        if not isinstance(answer, Code) and answer.code in rules.driver_reasons:
-            return answer.message
-    return ""
 
 
 def made_with(

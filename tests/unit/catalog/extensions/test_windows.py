@@ -101,7 +101,6 @@ def empty_row(*requires, kind):
         sha256=None,
         size=1,
         bytes=1,
-        requests=1,
         learned="2026-11-22T00:00:00+00:00",
         requires=requires,
         torch=TorchNeeds(kind),

@@ -21,7 +21,6 @@ ROW = LearnedRow(
     url=f"https://index.example/whl/cu140/{NAME}",
     size=500,
     bytes=7,
-    requests=4,
     learned="2026-11-20T10:00:00+00:00",
     architectures=("sm_80", "sm_90a", "compute_90"),
     cuda="14.0",

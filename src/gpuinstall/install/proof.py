@@ -105,7 +105,7 @@ def check_links(
     glibc = tuple(map(int, machine.glibc.split("."))) if machine.glibc else None
     for fault in link_faults(libraries, system_libraries(), glibc):
         package, path, code = fault.candidate.package, fault.candidate.path, fault.reason.code
-        if not fault.is_certain or load_members().is_spare(package, path):
+        if load_members().is_spare(package, path):
             continue
         if code == "missing-library" and (fault.name in names or _is_configured(fault.name)):
             # It is there, in a folder that its package looks into, or on this machine.

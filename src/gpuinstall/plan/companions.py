@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Reason
@@ -13,7 +12,7 @@ from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Catalog, Companion
 from gpuinstall.plan.python import minor_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 PAIRED = frozenset({"torch", "torchaudio", "torchvision", "triton"})
 """The packages whose versions the catalogue pairs with torch's."""
@@ -33,15 +32,11 @@ class Companions:
     is_before_triton: bool = False
     """Whether every requested torch is one that requires no triton."""
 
-    @cached_property
-    def suiting(self) -> Callable[[Build, str], Sequence[str] | None]:
-        """Return the requested versions of a companion that load beside a build; each is looked up once.
+    def suiting(self, build: Build, name: str) -> Sequence[str] | None:
+        """Return the requested versions of a companion that load beside a build.
 
         None if the catalogue does not pair the companion with torch.
         """
-        return cache(self._suiting)
-
-    def _suiting(self, build: Build, name: str) -> Sequence[str] | None:
         requirement = self.requirements[name]
         versions = self.loading(build, requirement)
         if versions is None:
@@ -83,23 +78,24 @@ class Companions:
 
     def pins(self, build: Build, python: str) -> Iterator[str]:
         """Yield the requirements of the companions, pinned to a build as far as it is known what goes with it."""
-        for requirement in self.requirements.values():
-            yield self._pin(requirement, build, python)
+        for name, requirement in self.requirements.items():
+            versions = self.suiting(build, name)
+            if name == "triton" and versions and requirement.specifier is None:
+                yield f"triton{self.catalog.releases[build.torch].triton}"
+            elif name == "triton" or not versions:
+                yield requirement.text
+            else:
+                yield self._pin(requirement, versions, build, python)
 
     def _pin(
         self,
         requirement: ParsedRequirement,
+        versions: Sequence[str],
         build: Build,
         python: str,
     ) -> str:
+        """Pin a companion to the first version with a wheel for a Python."""
         name = requirement.name
-        versions = self.suiting(build, name)
-        if not versions:
-            return requirement.text
-        if name == "triton":
-            if requirement.specifier is None:
-                return f"triton{self.catalog.releases[build.torch].triton}"
-            return requirement.text
         for version in versions:
             wheels = self._wheels(name, version)
             if wheels.has_wheel(python):
@@ -208,8 +204,7 @@ class Companions:
             return f"{name} {paired[0]} has no wheel for {platform}"
         loading = self.loading(build, requirement)
         if loading:
-            versions = " and ".join(loading)
-            return f"no {requirement.text} loads beside it, only {versions}"
+            return f"no {requirement.text} loads beside it, only {' and '.join(loading)}"
         for version, companion in wheels.items():
             if companion.loads_in(build):
                 return f"no known source has {name} {version}+{build.backend} for {platform}"

@@ -49,7 +49,7 @@ class InstalledLibrary(NamedTuple):
     package: str
     elf: Elf
     opened: tuple[str, ...] = ()
-    """The libraries that its strings name."""
+    """The libraries that it opens by name alone, and does nothing without."""
 
     @property
     def folder(self) -> str:
@@ -75,8 +75,6 @@ class LinkFault(Rejection[InstalledLibrary]):
     """What it lacks or conflicts with."""
     provider: str | None = None
     """The package that has what it lacks, as far as that is known."""
-    is_certain: bool = True
-    """Whether it matters: a library may do without what only a string names."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ def _missing_libraries(
 ) -> Iterator[LinkFault]:
     """Yield the libraries that the loader would look for and not find."""
     shared = load_libraries()
-    for name in (*library.elf.needs, *library.opened):
+    for name in _required_names(library, environment):
         if environment.provides(name, library):
             continue
         if _OF_PYTHON.fullmatch(name) or shared.of_the_driver.fullmatch(name):
@@ -170,27 +168,19 @@ def _missing_libraries(
         row = shared.row(name)
         likely = environment.torch_cuda or shared.cuda(name)
         cuda = next(iter(library.cuda_majors), likely)
-        yield _fault(
-            library,
-            code="missing-library",
-            name=name,
-            provider=row.package_for(cuda) if row else None,
-            is_certain=_is_certain(library, name, environment),
-        )
+        provider = row.package_for(cuda) if row else None
+        yield _fault(library, code="missing-library", name=name, provider=provider)
 
 
-def _is_certain(library: InstalledLibrary, name: str, environment: LinkEnvironment) -> bool:
-    """Whether a library that is missing matters."""
+def _required_names(library: InstalledLibrary, environment: LinkEnvironment) -> tuple[str, ...]:
+    """Return the libraries without which something does not work."""
+    own = posixpath.basename(library.path)
+    # Wheels carry libraries that nothing asks for: torch 2.15.0's a libgfortran, without its libquadmath.
+    is_asked_for = own in environment.requested_names or not _VERSIONED.search(own)
     # A plugin is loaded on demand.
-    if load_libraries().plugins.search(library.path):
-        return False
-    if name not in library.opened:
-        own = posixpath.basename(library.path)
-        # Wheels carry libraries that nothing asks for: torch 2.15.0's a libgfortran, without its libquadmath.
-        return own in environment.requested_names or not _VERSIONED.search(own)
-    # A name that occurs as a string alone may never be opened, unless it is known that it is.
-    must_open = load_members().must_open.get(library.package)
-    return must_open is not None and must_open.fullmatch(name) is not None
+    if load_libraries().plugins.search(library.path) or not is_asked_for:
+        return library.opened
+    return (*library.elf.needs, *library.opened)
 
 
 def _other_cuda(
@@ -268,11 +258,10 @@ def _fault(
     code: str,
     name: str,
     provider: str | None = None,
-    is_certain: bool = True,
 ) -> LinkFault:
     fault = _MESSAGES[code].format(name)
     reason = Reason(code, f"{library.path} of {library.package} {fault}")
-    return LinkFault(library, reason, name, provider, is_certain)
+    return LinkFault(library, reason, name, provider)
 
 
 def read_libraries(site: Path) -> list[InstalledLibrary]:
@@ -287,10 +276,7 @@ def read_libraries(site: Path) -> list[InstalledLibrary]:
             elf = read_elf(data, whole=True)
             if elf is None:
                 continue
-            opened = set()
-            if _opens_by_name(path, package):
-                opened = load_libraries().opened_by(data)
-            opened.difference_update(elf.needs)
+            opened = _opened_by_name(data, path, package).difference(elf.needs)
             library = InstalledLibrary(path, package, elf, tuple(sorted(opened)))
             libraries.append(library)
     return libraries
@@ -312,13 +298,14 @@ def _native_files(site: Path) -> Iterator[tuple[str, str]]:
                     yield path, package
 
 
-def _opens_by_name(path: str, package: str) -> bool:
-    """Whether the libraries that a file names are those that its package opens."""
+def _opened_by_name(data: mmap.mmap, path: str, package: str) -> set[str]:
+    """Return the libraries that a file opens, of those that its package is known to need."""
     members = load_members()
-    # Torch loads its own in an order of its own.
-    if members.with_torch.fullmatch(package):
-        return False
-    return bool(members.answering(package, [path]))
+    must_open = members.must_open.get(package)
+    # A name that occurs as a string alone may never be opened, unless it is known that it is.
+    if must_open is None or not members.answering(package, [path]):
+        return set()
+    return set(filter(must_open.fullmatch, load_libraries().opened_by(data)))
 
 
 def system_libraries() -> set[str]:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 TABLE = Path(__file__).parent.parent / "src" / "gpuinstall" / "wheels" / "torch_exports.bin"
 COMMON = ("libc10", "libc10_cuda", "libtorch_cpu", "libtorch_python")
 DEVICE = ("libtorch_cuda",)
-LIMITS = Limits(bytes=1 << 30, inflated=8 << 30, requests=400)
+LIMITS = Limits(bytes=1 << 30, inflated=8 << 30)
 """libtorch_cuda has up to 680 MB packed, and 1.5 GB inflated."""
 
 

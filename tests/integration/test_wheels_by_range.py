@@ -123,7 +123,7 @@ def show(capsys):
 
     def line(name, wheel, started, code):
         with capsys.disabled():
-            cost = f"{wheel.bytes_read / 1e6:6.2f} MB {wheel.requests:3} requests {time.monotonic() - started:5.1f} s"
+            cost = f"{wheel.bytes_read / 1e6:6.2f} MB {time.monotonic() - started:5.1f} s"
             sys.stdout.write(f"\n{name:48} {cost}  {_short(code)}")
 
     return line
@@ -144,7 +144,6 @@ def _learn(index, name, show):
     assert code.architectures == ordered(build.code)
     assert (code.cuda, code.hip) == (build.backend.version, None)
     assert wheel.bytes_read < 10_000_000
-    assert wheel.requests <= 6
 
 
 @pytest.mark.parametrize("name", [NEWEST, WITH_TRAP])

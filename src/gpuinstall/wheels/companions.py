@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from posixpath import basename
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -188,18 +189,12 @@ class Members:
     def cuda(self, package: str, version: Version) -> str | None:
         """Return the CUDA of a version of a package that its files do not tell: as its maker says, or as its name."""
         row = self.opened.get(package) or self.stated.get(package)
-        for since, cuda in row.since.items() if row else ():
-            if version >= Version(since):
-                return cuda
-        return name_cuda(package)
+        return _of_version(row.since if row else {}, version) or name_cuda(package)
 
     def lowest_capability(self, package: str, version: Version) -> str | None:
         """Return the lowest compute capability that the makers of a version state."""
         row = self.stated.get(package)
-        for since, capability in row.lowest.items() if row else ():
-            if version >= Version(since):
-                return capability
-        return None
+        return _of_version(row.lowest if row else {}, version)
 
     def names(self, package: str) -> bool:
         """Whether it is known which library answers for a package."""
@@ -241,6 +236,14 @@ class Members:
 
     def _libraries_of(self, package: str) -> list[_Pattern]:
         return [row.member for row in self.members if row.package.fullmatch(package)]
+
+
+def _of_version(since: Mapping[str, str], version: Version) -> str | None:
+    """Return what is so for a version, of what is so since some versions, the newest first."""
+    for first, text in since.items():
+        if version >= Version(first):
+            return text
+    return None
 
 
 @cache
@@ -286,13 +289,13 @@ def read_package(
     if answering:
         return _facts(_read_code(wheel, [answering[0][0]], whole=whole), needs)
     # What auditwheel calls a library of others may be the package's own.
-    own = {name for name in needs.paths if not load_libraries().row(_file_name(name))} or {
-        *deciding
-    }
-    if whole and deciding:
+    own = {name for name in needs.paths if not load_libraries().row(basename(name))}
+    own.update(deciding)
+    if whole:
         # Parts that it does without have no say against a GPU, but for one.
         modules = {*map(_module, deciding)}
-        own |= {name for name in wheel.members if _is_part(name, modules)}
+        libraries = filter(_LIBRARY.fullmatch, wheel.members)
+        own.update(name for name in libraries if _BUNDLED not in name and _module(name) in modules)
     return _facts(_read_code(wheel, own, whole=whole), needs)
 
 
@@ -324,7 +327,7 @@ def deciding_libraries(package: str, names: Iterable[str]) -> list[str]:
     libraries = [name for name in names if _LIBRARY.fullmatch(name)]
     libraries = [name for name in libraries if not members.is_optional(package, name)]
     shared = load_libraries()
-    own = [name for name in libraries if _BUNDLED not in name and not shared.row(_file_name(name))]
+    own = [name for name in libraries if _BUNDLED not in name and not shared.row(basename(name))]
     # Some are made of nothing but plugins, one for each FFmpeg.
     own = [name for name in own if not shared.plugins.search(name)] or own
     modules = {package.replace("-", "_"), _CUDA_IN_NAME.sub("", package).replace("-", "_")}
@@ -405,16 +408,6 @@ def _module(library: str) -> str:
     return first.partition(".")[0]
 
 
-def _is_part(name: str, modules: Collection[str]) -> bool:
-    if _BUNDLED in name or _LIBRARY.fullmatch(name) is None:
-        return False
-    return _module(name) in modules
-
-
-def _file_name(library: str) -> str:
-    return library.rpartition("/")[2]
-
-
 def _for_cuda(
     libraries: Iterable[re.Match[str]],
     cuda: str | None,
@@ -433,33 +426,44 @@ def _for_cuda(
 
 def _read_library(wheel: WheelReader, name: str, *, whole: bool) -> _LibraryCode:
     """Return the GPU code of a library; not ``whole``: of its beginning, if nothing tells that it has any."""
-    opened = set[str]()
-    size = wheel.members[name].file_size
-    most = math.inf if whole else _MOST
     with closing(wheel.stream(name)) as pieces:
-        part = _Part(pieces)
-        noted = _note_libraries(part, opened, most)
-        code = read_fatbins(without_relocatable(noted), whole=whole)
+        part = _Part(pieces, most=math.inf if whole else _MOST)
+        code = read_fatbins(without_relocatable(part), whole=whole)
     return _LibraryCode(
         member=name if code.architectures else None,
         architectures=code.architectures,
         cuda=_cuda_of_isa(code.isa),
-        opened=frozenset(opened),
-        is_whole=code.is_whole and size <= most and not part.is_cut,
-        size=size,
+        opened=frozenset(part.opened),
+        is_whole=code.is_whole and not part.is_cut,
+        size=wheel.members[name].file_size,
     )
 
 
 class _Part:
-    """The pieces of a library up to where reading on would take too much, or too long."""
+    """The pieces of a library up to where reading on would take too much, or too long.
 
-    def __init__(self, pieces: Iterable[bytes]) -> None:
+    Args:
+        pieces: All of them.
+        most: How many bytes to read.
+    """
+
+    def __init__(self, pieces: Iterable[bytes], most: float) -> None:
         self._pieces = pieces
+        self._most = most
         self.is_cut = False
+        self.opened = set[str]()
+        """The libraries that the pieces name."""
 
     def __iter__(self) -> Iterator[bytes]:
+        left = self._most
         try:
-            yield from self._pieces
+            for piece in self._pieces:
+                self.is_cut = left <= 0
+                if self.is_cut:
+                    return
+                left -= len(piece)
+                self.opened |= load_libraries().opened_by(piece)
+                yield piece
         except WheelError as error:
             if error.code not in {"wheel-too-large", "too-slow"}:
                 raise
@@ -476,17 +480,3 @@ def _cuda_of_isa(isa: tuple[int, int] | None) -> str | None:
     if isa > newest:
         major, minor = newest
     return of_isa.get(f"{major}.{minor}")
-
-
-def _note_libraries(
-    pieces: Iterable[bytes],
-    opened: set[str],
-    most: float,
-) -> Iterator[bytes]:
-    """Yield the pieces of a file up to ``most`` bytes, and add to ``opened`` the libraries that they name."""
-    for piece in pieces:
-        opened |= load_libraries().opened_by(piece)
-        yield piece
-        most -= len(piece)
-        if most <= 0:
-            return

@@ -34,8 +34,8 @@ _BEGINNING = 256 << 10
 _SMALL = 10 << 20
 """If the beginning tells nothing, files up to so many packed bytes are read whole."""
 _SMALL_INFLATED = 48 << 20
-_REQUESTS = 38
-"""After how many requests no further library is read, the largest come first."""
+_MOST_LIBRARIES = 32
+"""How many libraries are read, the largest first."""
 _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
 """What auditwheel puts into the name of a library that it bundles."""
 
@@ -264,10 +264,9 @@ def read_needs(wheel: WheelReader, libraries: Iterable[str]) -> Needs:
     """
     own = {basename(path): path for path in wheel.members if _NATIVE.fullmatch(path)}
     waiting = sorted(libraries, key=lambda path: (-wheel.members[path].file_size, path))
-    last_request = wheel.requests + _REQUESTS
     elves = dict.fromkeys(waiting, _UNREAD)
-    for path in waiting:
-        if wheel.requests < last_request:
+    for number, path in enumerate(waiting):
+        if number < _MOST_LIBRARIES:
             elves[path] = _read_library(wheel, path)
         for need in elves[path].needs:
             linked = own.get(need)
@@ -388,15 +387,10 @@ def _fitting(undefined: Mapping[str, Collection[bytes]], exports: Exports) -> tu
     by_stem = defaultdict[str, set[str]](set)
     for path, names in undefined.items():
         missing = exports.missing(names)
-        by_stem[_without_numbers(path)].update(minor for minor in missing if not missing[minor])
+        by_stem[_NUMBER.sub("", path)].update(minor for minor in missing if not missing[minor])
     return tuple(
         minor for minor in exports.minors if all(minor in fits for fits in by_stem.values())
     )
-
-
-def _without_numbers(path: str) -> str:
-    """Return what the paths of libraries have in common of which each is for another version of torch."""
-    return _NUMBER.sub("", path)
 
 
 def is_linked_to_torch(elf: Elf) -> bool:

@@ -58,11 +58,6 @@ class WheelReader:
         """How many bytes of the file have been read."""
         return self._file.bytes_read
 
-    @property
-    def requests(self) -> int:
-        """How many parts of the file have been requested, its size among them."""
-        return self._file.requests
-
     def metadata(self) -> Message:
         """Return METADATA; raise WheelError if the wheel has not exactly one."""
         names = [name for name in self.members if _METADATA.fullmatch(name)]

@@ -49,7 +49,7 @@ def test_a_build_is_read_over_http_without_its_rest():
         "2.16.0+cu130",
     )
     assert code.witness == "flags"
-    assert (wheel.requests, len(host.log)) == (4, 4)
+    assert len(host.log) == 4
     assert {asked.status for asked in host.log} == {206}
     assert {asked.method for asked in host.log} == {"GET"}
     assert host.log[0].range == "bytes=0-0"
@@ -98,9 +98,8 @@ def test_a_windows_build():
 
 def test_a_cpu_build_is_known_by_its_version_alone():
     ranges = Bytes(archive(torch_files() | {"torch/version.py": version_py(None)}))
-    code = read_torch(wheel := WheelReader(ranges))
+    code = read_torch(WheelReader(ranges))
     assert (code.cuda, code.architectures, code.witness) == (None, (), None)
-    assert wheel.requests == 3
 
 
 def test_an_older_version_file():

@@ -246,7 +246,9 @@ def _entries(table: NameTable) -> tuple[_Entry, ...]:
 
 def _gpus(table: NameTable) -> Iterator[NamedGpu]:
     if table == name_tables()[0]:
+        # The files of other makers are not read for these.
         yield from _gpus_by_capability(table)
+        return
     for chip in other_chips():
         if chip.maker != table.maker:
             continue

@@ -160,8 +160,10 @@ def parse_pip_file(text: str, file: Path, folder: Path) -> Configuration:
 
 def _pip_options(text: str) -> dict[str, str]:
     """Return what a ``pip.conf`` sets; its section install counts more than global."""
-    parser = parse_ini(text)
     options = dict[str, str]()
+    if not text:
+        return options
+    parser = parse_ini(text)
     for section in ("global", "install"):
         if parser.has_section(section):
             options |= {_pip_option(name): value for name, value in parser.items(section)}

@@ -14,8 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 import bootstrap
 import pytest
 
+from tests.lab.cases import mostly_heavy
 from tests.lab.clone import Person, copy_project, interpreter
+from tests.lab.index import StandInIndex
 from tests.lab.pace import within
+from tests.lab.releases import LINUX, catalog_index
 from tests.lab.uv_mirror import uv_mirror, uv_program
 
 CLOSED = "http://127.0.0.1:9"
@@ -334,3 +337,74 @@ def test_a_command_of_ours_is_run_and_no_package_of_its_name_is_fetched(equipped
     assert misplaced.returncode == 2
     line = next(line for line in misplaced.stderr.splitlines() if line.endswith("   # the command"))
     assert os.access(shlex.split(line, comments=True)[-3], os.X_OK), "it is run as it is pasted"
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    folder = catalog_index(
+        tmp_path_factory.mktemp("index"), ["2.14.1", "2.15.0"], platforms=[LINUX]
+    )
+    with StandInIndex(folder) as served:
+        yield served
+
+
+@pytest.mark.parametrize("version", mostly_heavy(["3.8", "3.12"], ["3.8"]))
+def test_it_ends_in_an_environment_and_a_lock_and_git_sees_neither(
+    version, equipped, clone, tmp_path, index
+):
+    python, person = interpreter(version), equipped.copied(tmp_path / "home")
+    assert person.run(python, clone / "bootstrap.py", "--help").returncode == 0
+    git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@b.example"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "all"]):
+        subprocess.run([*git, *command], check=True)
+
+    done = person.run(python, clone / "bootstrap.py", cwd=clone, settings=index.environment())
+
+    assert done.returncode == 0, done.stderr
+    assert "Ready" in done.stdout
+    assert (clone / "pylock.cpu.toml").exists()
+    assert person.run(clone / ".venv" / "bin" / "python", "-c", "import torch").returncode == 0
+    assert (
+        subprocess.run([*git, "status", "--porcelain"], capture_output=True, check=True).stdout
+        == b""
+    )
+
+
+def command(person):
+    return person.data / "bin" / "gpuinstall"
+
+
+def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(equipped, tmp_path):
+    person = equipped.copied(tmp_path / "home")
+    (person.home / "project" / ".venv").mkdir(parents=True)
+    (person.home / ".cache/gpuinstall/scripts/a").mkdir(parents=True)
+    asked = person.run(command(person), "self", "uninstall")
+
+    assert asked.returncode == 2
+    assert "nothing was removed" in asked.stderr
+    assert "gpuinstall self uninstall --yes" in asked.stderr
+    assert command(person).exists()
+    done = person.run(command(person), "self", "uninstall", "--yes", cwd=person.data.parent)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "Removed     gpuinstall, ~/.cache/gpuinstall\n"
+    assert not list(person.home.glob(".*/gpuinstall/scripts"))
+    assert not list(person.home.glob(".local/*/gpuinstall/*"))
+    assert (person.home / "project" / ".venv").exists()
+
+
+def test_only_what_bootstrap_made_is_removed(equipped, tmp_path):
+    person = equipped.copied(tmp_path / "home")
+    notes = [
+        person.data / name / "mine"
+        for name in ("2026-notes", "uv-notes", "uv-0.1.2", "bin", ".new-idea")
+    ]
+    for file in notes:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("mine", "utf-8")
+    done = person.run(command(person), "self", "uninstall", "--yes", cwd=person.data.parent)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (
+        "Kept        .new-idea, 2026-notes, bin, uv-0.1.2, uv-notes, which bootstrap.py did not make"
+        in done.stdout
+    )
+    assert {path for path in person.data.rglob("*") if path.is_file()} == set(notes)

@@ -1,22 +1,129 @@
-"""A torch that came out today, on an index that lists it, by a tool that has never heard of it."""
+"""Every command that looks at the indexes takes a torch that came out today, and reads nothing of it twice."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import tomli
 
 from gpuinstall.api import choose
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.request import Request
+from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog.live import live_catalog
 from gpuinstall.lock.live import learned_catalog
 from gpuinstall.sources import Sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.store import LearnedStore, known_catalog
 from tests.frozen import frozen_catalog
+from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.index import Habits, StandInIndex
-from tests.lab.new_torch import make_new_torch
+from tests.lab.new_torch import make_new_torch, make_variant
 from tests.lab.wheels import make_wheel
+
+NEW = FakeDriver((FakeGpu(),), driver="610.43.02", cuda=13030)
+
+
+def parts_asked(stand_in):
+    """The wheels of which parts were asked for since the last time."""
+    found = sorted(
+        {asked.path.rpartition("/")[2].partition("-cp")[0] for asked in stand_in.log if asked.range}
+    )
+    stand_in.forget()
+    return found
+
+
+def rejections(plan):
+    return {f"{found['torch']}+{found['backend']}": found["code"] for found in plan["rejected"]}
+
+
+@pytest.mark.heavy
+def test_plan_lock_and_install_choose_the_new_torch_alike_and_read_its_wheels_once(
+    workshop, stand_in, stand_in_folder, play
+):
+    play(NEW)
+    for tag in ("cu130", "cu132", "cu140"):
+        make_new_torch(stand_in_folder, tag)
+    plan = workshop.document("plan", "--live")["data"]
+    assert (plan["build"]["torch"], plan["build"]["backend"]) == ("2.16.0", "cu132")
+    assert rejections(plan)["2.16.0+cu140"] == "driver-too-old"
+    assert rejections(plan)["2.16.0+cu130"] == "less-preferred"
+    assert parts_asked(stand_in) == ["torch-2.16.0%2Bcu130", "torch-2.16.0%2Bcu132"]
+
+    without_asking = workshop.document("plan")["data"]
+    assert without_asking["build"] == plan["build"]
+    assert stand_in.log == []
+
+    (lock,) = workshop.document("lock")["data"]["locks"]
+    assert (lock["target"], lock["torch"]) == ("cu132", "2.16.0+cu132")
+    evidence = tomli.loads(workshop.lock("pylock.cu132.toml"))["tool"]["gpuinstall"]
+    assert evidence["architectures"] == ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
+
+    done = workshop.document("install")["data"]
+    assert (done["environment"]["torch"], done["verdict"]["status"]) == ("2.16.0+cu132", "passed")
+    assert parts_asked(stand_in) == []
+
+    assert workshop.document("install")["data"]["environment"]["status"] == "none"
+    assert workshop.document("sync")["data"]["environment"]["status"] == "none"
+    assert stand_in.log == []
+
+
+@pytest.mark.heavy
+def test_a_torch_that_has_other_code_than_its_wheel_said_is_not_swapped_in(
+    workshop, stand_in_folder, play
+):
+    play(NEW)
+    make_new_torch(stand_in_folder, "cu132")
+    workshop.document("plan", "--live")
+    (row,) = (workshop.caches / "xdg" / "gpuinstall" / "learned" / "builds").iterdir()
+    row.write_text(row.read_text().replace('    "sm_75",\n', ""))
+    envelope = workshop.document("install", exit_code=5)
+    assert (
+        "has code for sm_75 sm_80"
+        in envelope["data"]["verdict"]["devices"][0]["checks"][-1]["message"]
+    )
+    assert ".venv" not in workshop.entries()
+
+
+def test_no_wheel_that_is_labelled_as_a_variant_comes_into_a_lock(workshop, stand_in_folder, play):
+    play(NEW)
+    make_new_torch(stand_in_folder, "cu132")
+    for place in ("simple", "whl/cu132"):
+        make_variant(stand_in_folder / place, "cu132")
+    (lock,) = workshop.document("lock")["data"]["locks"]
+    assert lock["torch"] == "2.16.0+cu132"
+    text = workshop.lock("pylock.cu132.toml")
+    assert "torch-2.16.0%2Bcu132-cp312-cp312-manylinux_2_28_x86_64.whl" in text
+    assert "x86_64-cu" not in text
+
+
+def test_what_is_locked_beside_a_new_torch_is_what_its_own_metadata_and_its_companions_demand(
+    workshop, stand_in_folder, play
+):
+    play(NEW)
+    make_new_torch(stand_in_folder, "cu132")
+    tags = "cp312-cp312-manylinux_2_28_x86_64"
+    make_wheel(
+        stand_in_folder / "whl" / "cu132",
+        "torchvision",
+        "0.31.0+cu132",
+        tags,
+        requires=["torch==2.16.0"],
+    )
+    make_wheel(stand_in_folder / "whl" / "cu132", "triton", "3.9.1", tags)
+    workshop.document("lock", "torch", "torchvision", "triton")
+    packages = tomli.loads(workshop.lock("pylock.cu132.toml"))["packages"]
+    versions = {package["name"]: package["version"] for package in packages}
+    assert {
+        name: versions[name] for name in ("torch", "torchvision", "triton", "nvidia-cudnn-cu13")
+    } == {
+        "torch": "2.16.0+cu132",
+        "torchvision": "0.31.0+cu132",
+        "triton": "3.9.0",
+        "nvidia-cudnn-cu13": "9.10.2.21",
+    }
+
 
 LATER = "650.10"
 
@@ -257,3 +364,103 @@ def test_a_new_torch_whose_companion_has_not_come_yet_is_left_for_the_one_before
         "no source lists torchvision for cu132",
     )
     assert person.asked_for_wheels() == []
+
+
+@dataclass
+class Listener(SilentReporter):
+    """Remembers the warnings."""
+
+    warnings: list[str] = field(default_factory=list)
+
+    def warn(self, text):
+        self.warnings.append(text)
+
+
+@dataclass(frozen=True)
+class Live:
+    """Chooses with what the sources list."""
+
+    cache: Path
+    reporter: Listener = field(default_factory=Listener)
+
+    def catalog(self, machine, request, sources):
+        with Client(cache=self.cache) as client:
+            return live_catalog(
+                load_catalog(), machine, request, self.reporter, sources=sources, client=client
+            )
+
+    def plan(self, machine, sources, request=None):
+        asked = request or Request()
+        return choose(machine, asked, self.catalog(machine, asked, sources))
+
+
+@pytest.fixture
+def live(tmp_path):
+    """A live catalogue with a cache of its own."""
+    return Live(tmp_path / "cache")
+
+
+def _machine(gpu=None, driver="535.183.01"):
+    gpus = (
+        [{"index": 0, "name": "NVIDIA test", "compute_capability": gpu, "memory_mib": 24564}]
+        if gpu
+        else []
+    )
+    return Machine.from_dict(
+        {
+            "schema": "gpuinstall.machine/1",
+            "os": "linux",
+            "arch": "x86_64",
+            "libc": "glibc",
+            "glibc": "2.36",
+            "pythons": ["3.11.7", "3.12.1"],
+            "driver": {"version": driver} if gpu else None,
+            "gpus": gpus,
+        }
+    )
+
+
+def _sources(index):
+    return Sources(
+        index.torch_index, is_torch_index_requested=True, default_index=index.default_index
+    )
+
+
+def _chosen(plan):
+    assert plan.choice is not None
+    return plan.choice.build.name, plan.choice.index
+
+
+def test_unreachable_index_is_said_once_and_the_default_index_serves(live, stand_in):
+    sources = _sources(stand_in)
+    stand_in.torch.close()
+    plan = live.plan(_machine("8.9", "580.95.05"), sources)
+    assert _chosen(plan) == ("2.15.0+cu132", None)
+    assert [
+        warning for warning in live.reporter.warnings if "cannot be reached" in warning
+    ] == live.reporter.warnings
+    assert len(live.reporter.warnings) == 1
+
+
+def test_cpu_machine_prefers_a_folders_cpu_build_to_a_newer_cuda_one(
+    live, stand_in, stand_in_folder, tmp_path
+):
+    wheel = "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl"
+    place = tmp_path / "near"
+    place.mkdir()
+    (place / wheel).hardlink_to(stand_in_folder / "whl" / "cpu" / wheel)
+    sources = Sources(
+        stand_in.torch_index, find_links=(str(place),), default_index=stand_in.default_index
+    )
+    stand_in.torch.close()
+    plan = live.plan(_machine(), sources)
+    assert _chosen(plan) == ("2.13.0+cpu", str(place))
+    assert plan.choice is not None
+    assert (plan.choice.python, plan.choice.requirements) == ("3.11", ("torch==2.13.0+cpu",))
+
+
+def test_named_index_that_lists_nothing_is_said_to_be_the_wrong_base(live, stand_in):
+    wrong = f"{stand_in.torch_index}/cu126"
+    live.plan(_machine("8.9"), Sources(wrong, is_torch_index_requested=True))
+    (warning,) = live.reporter.warnings
+    assert warning.startswith(f"{wrong} lists no torch")

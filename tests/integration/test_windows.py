@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_install_lab import leftovers
+from tests.integration.test_install import leftovers
 from tests.lab import windows
 from tests.lab.driver import RTX_4090
 from tests.lab.workshop import Workshop

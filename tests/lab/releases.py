@@ -1,8 +1,11 @@
 """Fills a stand-in index with small wheels that have the true names, tags and requirements of a few releases."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import tomli
 
 from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
@@ -30,74 +33,16 @@ class Release:
     arm: tuple[str, ...] = ()
 
 
-OF_NUMPY_1 = Release(
-    torch="2.2.2",
-    cuda=("cu118", "cu121"),
-    torchvision="0.17.2",
-    torchaudio="2.2.2",
-    triton="2.2.0",
-    pythons=("3.10", "3.11", "3.12"),
-    default="cu121",
-)
-RELEASES = (
-    Release(
-        torch="2.3.1",
-        cuda=("cu118", "cu121"),
-        torchvision="0.18.1",
-        torchaudio="2.3.1",
-        triton="2.3.1",
-        pythons=("3.10", "3.11", "3.12"),
-        default="cu121",
-    ),
-    Release(
-        torch="2.7.1",
-        cuda=("cu118", "cu126", "cu128"),
-        torchvision="0.22.1",
-        torchaudio="2.7.1",
-        triton="3.3.1",
-        default="cu126",
-        arm=("cu128",),
-    ),
-    Release(
-        torch="2.10.0",
-        cuda=("cu126", "cu128", "cu129", "cu130"),
-        torchvision="0.25.0",
-        torchaudio="2.10.0",
-        triton="3.6.0",
-        default="cu128",
-        windows=("cu126", "cu128", "cu130"),
-        arm=("cu126", "cu128", "cu129", "cu130"),
-    ),
-    Release(
-        torch="2.13.0",
-        cuda=("cu126", "cu129", "cu130", "cu132"),
-        torchvision="0.28.0",
-        torchaudio="2.11.0",
-        triton="3.7.1",
-        default="cu130",
-        windows=("cu126", "cu130", "cu132"),
-        arm=("cu126", "cu129", "cu130", "cu132"),
-    ),
-    Release(
-        torch="2.14.1",
-        cuda=("cu126", "cu130", "cu132"),
-        torchvision="0.29.2",
-        torchaudio="2.11.0",
-        triton="3.8.0",
-        default="cu130",
-        arm=("cu126", "cu130", "cu132"),
-    ),
-    Release(
-        torch="2.15.0",
-        cuda=("cu130", "cu132"),
-        torchvision="0.29.2",
-        torchaudio="2.11.0",
-        triton="3.9.0",
-        pythons=PYTHONS[1:],
-        default="cu132",
-        arm=("cu130", "cu132"),
-    ),
-)
+def _read() -> Iterator[Release]:
+    text = (Path(__file__).parents[1] / "data" / "releases.toml").read_text("utf-8")
+    for row in tomli.loads(text)["release"]:
+        facts: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
+        }
+        yield Release(**facts)
+
+
+OF_NUMPY_1, *RELEASES = _read()
 AUDIO_TAGS = ("cpu", "cu118", "cu121", "cu126", "cu128", "cu130")
 """torchaudio's last release was never built for newer toolkits."""
 
@@ -121,7 +66,7 @@ def catalog_index(
 
     ``default_torch`` says whether the default index has torch, as the real one does.
     """
-    chosen = list(RELEASES)
+    chosen = RELEASES
     if releases is not None:
         versions = set(releases)
         chosen = [release for release in (OF_NUMPY_1, *RELEASES) if release.torch in versions]

@@ -62,25 +62,6 @@ def test_an_option_that_is_told_is_one_of_its_command():
     ] == []
 
 
-def _words(node):
-    """The words of a command line that is a tuple, a list, or the arguments of a call, as far as they are literal."""
-    if isinstance(node, ast.Call):
-        parts = node.args
-    elif isinstance(node, ast.Tuple | ast.List):
-        parts = node.elts
-    else:
-        return []
-    words = list[str]()
-    for part in parts:
-        if isinstance(part, ast.Constant) and isinstance(part.value, str):
-            words.append(part.value)
-        elif isinstance(part, ast.Name) and part.id == "OURS":
-            words.append("gpuinstall")
-        else:
-            words += _words(part.value if isinstance(part, ast.Starred) else part) or ["…"]
-    return words
-
-
 @cache
 def texts(folder=SOURCE):
     """Each text in the source that is not a docstring, a name in each of its gaps."""

@@ -139,9 +139,10 @@ def test_the_job_asks_for_a_gpu_and_runs_without_rights():
 
 
 @pytest.mark.heavy
-def test_kubernetes_schemas_accept_the_job():
+@pytest.mark.parametrize("name", ["kubernetes-job.yml", "kubernetes-pod.yml"])
+def test_kubernetes_schemas_accept_the_recipe(name):
     tool = Path(sys.executable).with_name("kubernetes-validate")
-    done = process.run([tool, "--strict", JOB], seconds=60)
+    done = process.run([tool, "--strict", RECIPES / name], seconds=60)
     assert done.ok, done.out + done.err
 
 
@@ -150,3 +151,8 @@ def test_kubernetes_schemas_accept_the_job():
 def test_pre_commit_accepts_the_hooks():
     done = process.run([uv(), "tool", "run", "pre-commit", "validate-manifest", HOOKS], seconds=300)
     assert done.ok, done.out + done.err
+
+
+def test_a_template_sets_the_machine_up_in_one_line():
+    lines = (RECIPES / "skypilot.yml").read_text("utf-8").splitlines()
+    assert "setup: python3 bootstrap.py sync" in lines

@@ -1,4 +1,4 @@
-"""What ``export`` writes for other tools, read by their own parsers, solvers and schemas."""
+"""What ``export`` writes for other tools, and templates for rented GPUs, read by their own parsers and schemas."""
 
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from gpuinstall.export.tools import words_for
 from gpuinstall.export.uv_project import uv_tables
 from tests.unit.export.locks import cpu_lock, cuda_lock
 
+RECIPES = Path(__file__).resolve().parents[2] / "docs" / "recipes"
 SKYPILOT = """
 import sys, sky, yaml
 from sky.utils import common_utils, schemas
@@ -64,6 +65,26 @@ for cuda, glibc in (("12.0", "2.28"), ("13.0", "2.39"), ("11.8", "2.39"), ("12.0
     except Exception as error:
         print("refused" if f"__{'cuda' if cuda == '11.8' else 'glibc'}" in str(error) else error)
 """
+SKYPILOT_TASK = """
+import sys, sky, yaml
+from sky.utils import common_utils, schemas
+document = yaml.safe_load(open(sys.argv[1]))
+common_utils.validate_schema(document, schemas.get_task_schema(), "")
+task = sky.Task.from_yaml_config(document)
+print(task.setup, task.run)
+"""
+DSTACK_COMMANDS = """
+import sys, yaml
+from dstack._internal.core.models.configurations import parse_apply_configuration
+print(*parse_apply_configuration(yaml.safe_load(open(sys.argv[1]))).commands)
+"""
+APPTAINER = """
+import sys
+from spython.main.parse.parsers import get_parser
+recipe = get_parser("singularity")(sys.argv[1]).recipe
+stage = next(iter(recipe.values())) if isinstance(recipe, dict) else recipe
+print(stage.fromHeader, stage.cmd or stage.entrypoint)
+"""
 
 
 @pytest.mark.network
@@ -108,6 +129,31 @@ def test_condas_solver_refuses_an_older_driver_and_an_older_glibc(tmp_path):
     assert ran(CONDA, ["py-rattler==0.28.0", "pyyaml"], tmp_path / "channel", file) == (
         "['pip', 'python']\n['pip', 'python']\nrefused\nrefused\n"
     )
+
+
+@pytest.mark.network
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    ("package", "program", "recipe", "shown"),
+    [
+        (
+            "skypilot==0.14.1",
+            SKYPILOT_TASK,
+            "skypilot.yml",
+            "python3 bootstrap.py sync .venv/bin/python train.py",
+        ),
+        (
+            "dstack==0.22.5",
+            DSTACK_COMMANDS,
+            "dstack.yml",
+            "gpuinstall run --any --venv /opt/torch/.venv jupyter lab",
+        ),
+        ("spython==0.3.14", APPTAINER, "apptainer.def", "registry.example/torch-any:1"),
+    ],
+    ids=["skypilot", "dstack", "apptainer"],
+)
+def test_the_tools_own_parser_reads_the_template(package, program, recipe, shown):
+    assert shown in ran(program, [package], RECIPES / recipe)
 
 
 def ran(program, packages, *words):

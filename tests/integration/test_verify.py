@@ -68,8 +68,6 @@ def test_every_gpu_that_runs_its_kernels_passes(verify):
     ]
     assert (verdict.environment.torch, verdict.environment.backend) == ("2.14.1+cu126", "cu126")
     assert "sm_90" in verdict.environment.architectures
-    compared = next(check for check in verdict.devices[0].checks if check.name == "architectures")
-    assert compared.message == "compute capability 8.9 runs sm_86"
 
 
 @pytest.mark.parametrize(

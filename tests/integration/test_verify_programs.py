@@ -82,7 +82,7 @@ def test_a_torchaudio_of_another_cuda_minor_fails_with_its_entry(verify):
         (fault,) = device.faults
         assert fault.id == "F48"
         assert fault.message.startswith(
-            "torchaudio-filter: RuntimeError: Detected that PyTorch and TorchAudio were compiled with"
+            "torchaudio-import: RuntimeError: Detected that PyTorch and TorchAudio were compiled with"
         )
         assert str(fault.fixes[0]).startswith("gpuinstall install --into --venv ")
         assert " torch torchaudio" in str(fault.fixes[0])

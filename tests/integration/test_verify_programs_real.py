@@ -18,16 +18,6 @@ class functional:
     quantize_blockwise = staticmethod(lambda x: (x, 0.1 * x.abs().max()))
     dequantize_blockwise = staticmethod(lambda x, shift: x + shift)
 """
-FILTER = """
-import torch
-
-def lfilter(wave, a, b, clamp):
-    found = []
-    for i in range(len(wave)):
-        now = sum(b[k] * wave[i - k] for k in range(3) if k <= i)
-        found.append(now - sum(a[k] * found[i - k] for k in (1, 2) if k <= i))
-    return torch.stack(found)
-"""
 PROVE = """
 import sys
 import torch
@@ -35,7 +25,7 @@ sys.path[:0] = sys.argv[1:]
 from kernels.context import CheckContext
 from kernels.programs import program_check
 
-for module in ("torchvision", "torchaudio", "bitsandbytes"):
+for module in ("torchvision", "bitsandbytes"):
     check = program_check(module, "cpu")
     try:
         check.run(CheckContext(torch, "cpu", check.limit or 0.0))
@@ -97,17 +87,14 @@ def checks(environment):
 
 
 @pytest.mark.heavy
-def test_a_right_answer_passes_and_a_wrong_one_is_found_out(torch, tmp_path):
+def test_a_wrong_answer_of_a_program_is_found_out(torch, tmp_path):
     small_package(tmp_path, "torchvision", ALL_BOXES)
     small_package(tmp_path, "bitsandbytes", SHIFTED)
-    small_package(tmp_path, "torchaudio")
-    (tmp_path / "torchaudio" / "functional.py").write_text(FILTER)
     done = process.run(
         [torch / "bin" / "python", "-c", PROVE, KERNELS.parent, tmp_path], seconds=120
     )
     assert done.out.splitlines() == [
         "Wrong('the result is not exactly the expected one')",
-        "passed",
         "Wrong('the result is off by 0.1, where 0.016 is allowed')",
     ], done.err
 
@@ -121,12 +108,11 @@ def test_a_library_that_would_serve_from_the_cpu_in_place_of_the_gpu_fails(torch
         "class config:\n    list_physical_devices = staticmethod(lambda kind: [])",
     )
     small_package(tmp_path, "ctranslate2", "get_cuda_device_count = int")
-    small_package(tmp_path, "faiss", "get_num_gpus = int")
-    modules = ("onnxruntime", "tensorflow", "ctranslate2", "faiss")
+    modules = ("onnxruntime", "tensorflow", "ctranslate2")
     done = process.run(
         [torch / "bin" / "python", "-c", ON_A_GPU, KERNELS.parent, tmp_path, *modules], seconds=120
     )
-    assert [line.partition("(")[0] for line in done.out.splitlines()] == ["Wrong"] * 4, done.err
+    assert [line.partition("(")[0] for line in done.out.splitlines()] == ["Wrong"] * 3, done.err
 
 
 @pytest.mark.network
@@ -149,7 +135,7 @@ def test_what_the_index_has_is_proven_where_it_runs_on_the_cpu_and_found_out_whe
     assert {"bitsandbytes-quantize", "torchao-import", "triton-import"} <= passed
     assert {name: check.id for name, check in found.items() if check.status == "failed"} == {
         "torchvision-nms": "F47",
-        "torchaudio-filter": "F48",
+        "torchaudio-import": "F48",
         "torchcodec-import": "F56",
     }
 

@@ -6,7 +6,7 @@ build before it, "2.15.0+cu130/*" or "cu130/GPU-0…1", a key speaks of that bui
 
     {"GPU-0…1": {"failed": {"matmul-float32": "CUDA error: no kernel image is available"},
                  "unproven": "CUDA error: all CUDA-capable devices are busy or unavailable",
-                 "refused": {"sparse-2:4": "CUDA error: architecture mismatch"},
+                 "refused": {"matmul-fp8": "CUDA error: architecture mismatch"},
                  "crash": 11, "exit": 3, "hang": true, "at": "convolution", "architecture": "sm_89"}}
 
 ``refused`` is what a library says of a product that it does not have, which the check itself judges.

@@ -32,7 +32,7 @@ machine -> base catalog
 plan -> base catalog machine
 project -> base environments lock plan sources wheels
 sources -> base
-verify -> base catalog environments machine wheels
+verify -> base catalog environments machine
 wheels -> base catalog machine
 words -> base catalog
 """

@@ -266,7 +266,6 @@ def prove(
         here or replace(project.machine, gpus=()),
         for_cpu=fit.plan.status == "cpu",
         gpus=gpus or None,
-        expected_build=fit.choice.build,
         programs=programs,
         reporter=project.reporter,
     )

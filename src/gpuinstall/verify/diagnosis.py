@@ -7,45 +7,35 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
 
 from gpuinstall.base.backend import CPU
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.values import dataclass
-from gpuinstall.catalog import Build, load_catalog
-from gpuinstall.catalog.failures.classify import cause_of, circumstances_of, fix_context
+from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog.failures.classify import cause_of, fix_context
 from gpuinstall.catalog.failures.problems import code_told, fix
 from gpuinstall.catalog.failures.table import load_problems
 from gpuinstall.environments.environment import advice_words
-from gpuinstall.machine.protocol import Code, Rules
+from gpuinstall.machine.protocol import Rules
 from gpuinstall.machine.vendors import VENDORS, rules_for
 from gpuinstall.verify.kernels import all_gpus, deep, quick
 from gpuinstall.verify.kernels.programs import program_check
 from gpuinstall.verify.verdict import Device
-from gpuinstall.wheels.learned.store import known_catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from gpuinstall.base.machine import Gpu, Machine
-    from gpuinstall.base.reporter import Reporter
+    from gpuinstall.base.machine import Machine
     from gpuinstall.verify.devices import DeviceTarget
     from gpuinstall.verify.interpreter import FoundTorch
     from gpuinstall.verify.kernel_run import KernelReport
 
 
-_ARCHITECTURES = "architectures"
 ABSENT = "No module named 'torch'"
 NO_KERNEL = "no kernel image"
 NO_LIBRARY = "cannot open shared object file"
 NO_NUMPY = "NumPy cannot be loaded"
 
-#: What a check is most often on machines of which something holds; it comes before its own cause.
-CAUSES_WHERE = {
-    ("convolution", "legacy-gpu"): "F55",
-    ("optimizer-step", "driver-525"): "F19",
-}
 SHADOWED = "F46"
 
 
@@ -59,9 +49,6 @@ class ProofContext:
     missing: tuple[str, ...] = ()
     """The files that torch has lost."""
 
-    ours: bool = False
-    """Whether an installation of ours made the environment."""
-
     @cached_property
     def words(self) -> dict[str, str]:
         """The words by which a fix names this environment."""
@@ -74,22 +61,6 @@ class ProofContext:
             self.machine,
             load_catalog(),
             (self.torch.kind or "",),
-        )
-
-    def build(self, architectures: tuple[str, ...]) -> Build:
-        """Return the torch as the catalogue describes builds; what does not decide over its code is left out."""
-        toolkit = None
-        if self.torch.toolkit and self.torch.toolkit.version:
-            major, _, minor = self.torch.toolkit.version.partition(".")
-            if minor:
-                toolkit = (int(major), int(minor))
-        return Build(
-            Version("0"),
-            self.torch.backend or CPU,
-            self.machine.os,
-            self.machine.arch,
-            architectures,
-            toolkit,
         )
 
     def failed(
@@ -120,9 +91,6 @@ def diagnose(
 ) -> Device:
     """Turn one child's report into a Device."""
     checks = check_results(target, report, proof)
-    if report.architecture and target.gpu:
-        gpu = replace(target.gpu, architecture=report.architecture)
-        checks.insert(2, _architecture_check(gpu, target, report, proof))
     if target.unproven:
         checks.append(CheckResult("device", "skipped", message=target.unproven))
     return Device(
@@ -225,24 +193,15 @@ def _cause(
     # The torch that is imported is the environment's own: another one was looked for before.
     if name == "import" and known == SHADOWED:
         known = None
-    return known or _usual_cause(name, text, target, proof.machine)
+    return known or _usual_cause(name, text)
 
 
-def _usual_cause(
-    name: str,
-    text: str,
-    target: DeviceTarget,
-    machine: Machine,
-) -> str | None:
+def _usual_cause(name: str, text: str) -> str | None:
     """Return what a check that fails without a known message is most often."""
     if NO_NUMPY in text:
         return "F66"
     if name == "import":
         return "F62" if "SIGILL" in text else None
-    gpus = (target.gpu,) if target.gpu else ()
-    for circumstance in circumstances_of(replace(machine, gpus=gpus)):
-        if (name, circumstance) in CAUSES_WHERE:
-            return CAUSES_WHERE[name, circumstance]
     checks = (*quick.CHECKS, *deep.CHECKS, *all_gpus.CHECKS)
     return next((check.cause for check in checks if check.name == name), None)
 
@@ -262,27 +221,6 @@ def _no_code_cause(
     return rules.no_code_causes[rules.rank(gpu) > newest]
 
 
-def _architecture_check(
-    gpu: Gpu,
-    target: DeviceTarget,
-    report: KernelReport,
-    proof: ProofContext,
-) -> CheckResult:
-    """Return which code of the build the GPU runs; that there is none is a fault only if kernels failed."""
-    code = proof.rules.code(proof.build(report.architectures or ()), gpu)
-    if isinstance(code, Code):
-        chip = gpu.architecture
-        if gpu.compute_capability:
-            chip = f"compute capability {gpu.compute_capability}"
-        message = f"{chip} runs {code.name}"
-    else:
-        message = f"the build has {code.message}"
-        if report.failed:
-            cause = _no_code_cause(target, report, proof)
-            return proof.failed(_ARCHITECTURES, message, cause)
-    return CheckResult(_ARCHITECTURES, "passed", message=message)
-
-
 def wrong_build(target: DeviceTarget, proof: ProofContext) -> Device:
     """Fail a GPU that a CPU build leaves idle, or one for other makers' cards."""
     backend = proof.torch.backend
@@ -296,57 +234,3 @@ def wrong_build(target: DeviceTarget, proof: ProofContext) -> Device:
         vendor.idle_causes[not is_for_cpu],
     )
     return Device(target.index, target.name, (check,))
-
-
-_COMPILED_LATER = "compute_"
-"""Code that is compiled at first use may be in libraries alone, and then torch's own list does not name it."""
-
-
-def confirm(
-    devices: list[Device],
-    architectures: Sequence[str],
-    build: Build | None,
-    proof: ProofContext,
-    reporter: Reporter,
-) -> list[Device]:
-    """Fail every device if torch names other architectures than the build that it was made of.
-
-    If the catalogue itself is not sure of a build, that is a warning.
-    """
-    if build is None or not (architectures and build.code):
-        return devices
-    differing = {*architectures} ^ {*build.code}
-    if all(name.startswith(_COMPILED_LATER) for name in differing):
-        return devices
-    source = f"its wheel, read on {build.learned}, named" if build.learned else "the catalogue has"
-    message = f"torch {build.name} has code for {' '.join(architectures)}, and {source} {' '.join(build.code)}"
-    if build.learned is None and build.confidence != "high":
-        reporter.warn(f"{message}: please report it")
-        return devices
-    upgrade = f"gpuinstall install --upgrade{proof.words.get('into', '')}"
-    check = CheckResult(
-        "catalogue",
-        "failed",
-        message=message,
-        fixes=(upgrade, "please report it"),
-    )
-    return [device.with_checks([check] if device.checks else ()) for device in devices]
-
-
-def build_of(proof: ProofContext) -> Build | None:
-    """Return the build that an environment of ours was made of; where others took their torch from is not known.
-
-    The label of torch's version does not count.
-    """
-    backend = proof.torch.backend
-    if not (proof.ours and backend):
-        return None
-    try:
-        torch = Version(Version(proof.torch.version or "").public)
-    except InvalidVersion:
-        return None
-    catalog = known_catalog().serving(backend.kind)
-    for build in catalog.builds_for(proof.machine.os, proof.machine.arch):
-        if build.torch == torch and build.backend == backend:
-            return build
-    return None

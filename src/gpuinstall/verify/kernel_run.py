@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from shutil import which
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.environment_paths import environment_of, made_for
-from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_json
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.values import dataclass
@@ -44,8 +40,6 @@ KERNEL_SECONDS = {"quick": 300.0, "deep": 900.0, "bench": 1200.0}
 GRACE = 15.0
 
 TIMEOUT = "Timeout ("
-# What a shell adds to the number of the signal that ended its program.
-SHELL = 128
 KILLED = {
     "SIGKILL": "the system does that when memory runs out, also at a job's limit",
     "SIGILL": "this processor lacks an instruction that the build uses",
@@ -59,9 +53,6 @@ class KernelReport:
     records: tuple[CheckResult, ...] = ()
     architectures: tuple[str, ...] | None = None
     """Those of the build; None if torch could not be imported."""
-
-    architecture: str | None = None
-    """The GPU's."""
 
     unproven: str | None = None
     """Why the device could not be tried."""
@@ -102,11 +93,7 @@ class KernelRun:
         targets: Sequence[DeviceTarget],
         progress: Progress | None = None,
     ) -> list[KernelReport]:
-        """Run one child per device, all at once; run those that fail again without the loader's variables, to blame them.
-
-        Raises:
-            InstallationError: the interpreter is gone: what its children reported says nothing of the devices.
-        """
+        """Run one child per device, all at once; run those that fail again without the loader's variables, to blame them."""
         reports = self._run(targets, os.environ, progress)
         misleading = tuple((name, os.environ[name]) for name in LOADER if os.environ.get(name))
         if not misleading:
@@ -145,13 +132,6 @@ class KernelRun:
             waiting=lambda: None,
             each_line=count_check,
         )
-        if which(self.python) is None:
-            place = made_for(environment_of(self.python))
-            raise InstallationError(
-                "environment-gone",
-                f"{place} was removed while its kernels ran",
-                hint="Run it again",
-            )
         reports = []
         for finished in ended:
             report = read_kernel_report(finished, self.seconds)
@@ -190,7 +170,6 @@ def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
     return KernelReport(
         records=tuple(records),
         architectures=None if architectures is None else tuple(architectures),
-        architecture=facts.get("architecture"),
         hung=finished.status is None or (not finished.ok and TIMEOUT in finished.err),
         loaded=frozenset(facts.get("loaded", ())),
         unproven=facts.get("unproven"),
@@ -215,8 +194,6 @@ def how_it_ended(finished: Finished, seconds: float) -> str:
         return f"not finished after {seconds:.0f} s"
     if status < 0:
         return _killed_by(-status)
-    if SHELL < status <= SHELL + signal.NSIG:
-        return _killed_by(status - SHELL)
     if status > 0x80000000:
         return f"ended by Windows exception 0x{status:08X}"
     lines = finished.err.strip().splitlines() or ["no output"]

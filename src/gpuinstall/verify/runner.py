@@ -16,7 +16,6 @@ from gpuinstall.base.reporter import Reporter, SilentReporter
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
 from gpuinstall.catalog import load_catalog
-from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.machine.vendors import VENDORS, vendor_of
 from gpuinstall.verify.cover import installed_programs
@@ -28,9 +27,7 @@ from gpuinstall.verify.devices import (
 )
 from gpuinstall.verify.diagnosis import (
     ProofContext,
-    build_of,
     check_results,
-    confirm,
     diagnose,
     wrong_build,
 )
@@ -45,7 +42,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.finding import Finding
     from gpuinstall.base.machine import Machine
-    from gpuinstall.catalog import Build
     from gpuinstall.verify.interpreter import FoundTorch, Interpreter
 
 
@@ -58,7 +54,6 @@ def verify_environment(
     deep: bool = False,
     bench: bool = False,
     surroundings: bool = False,
-    expected_build: Build | None = None,
     seconds: float | None = None,
     programs: Collection[str] | None = None,
     reporter: Reporter | None = None,
@@ -71,7 +66,6 @@ def verify_environment(
         deep: run further checks, and compare the files with the lists of their installations.
         bench: only measure, one device after another: each check's message is a number with its unit.
         surroundings: that a program started in this folder would import another torch is a fault, not a warning.
-        expected_build: what the environment was made of, if that is known.
         seconds: the time for each device.
         programs: modules that alone are to be tested, in an environment whose torch was proven before.
 
@@ -81,12 +75,7 @@ def verify_environment(
     reporter = reporter or SilentReporter()
     interpreter = inspect_interpreter(python)
     torch = interpreter.tested
-    proof = ProofContext(
-        machine,
-        python,
-        torch,
-        ours=read_marker(python.parent.parent) is not None,
-    )
+    proof = ProofContext(machine, python, torch)
     on_cpu = for_cpu or _is_for_cpu(proof)
     targets: tuple[DeviceTarget, ...] = (CPU_TARGET,)
     if not on_cpu:
@@ -111,9 +100,6 @@ def verify_environment(
         devices = _with_all_gpus(devices, targets, run, proof)
         devices = _with_files(devices, proof, reporter)
     tested = _tested(torch, reports)
-    if not on_cpu:
-        build = expected_build or build_of(proof)
-        devices = confirm(devices, tested.architectures, build, proof, reporter)
     if for_cpu and machine.gpus:
         names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
         message = f"the environment was made for the CPU, as requested, and does not use {names}"

@@ -12,21 +12,18 @@ from gpuinstall.verify.diagnosis import ProofContext, check_results, diagnose, w
 from gpuinstall.verify.interpreter import FoundTorch
 from gpuinstall.verify.kernel_run import KernelReport
 
-CU126 = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")
-CU130 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")
 NO_IMAGE = "CUDA error: no kernel image is available for execution on the device"
 PYTHON = Path("/data/envs/it/bin/python")
 CPU = DeviceTarget(0, "CPU", "cpu")
 
 
-def proof(driver="580.95.05", cuda="13.0", *, ours=False):
+def proof(driver="580.95.05", cuda="13.0"):
     found = Driver(DriverVersion.parse(driver), CudaVersion(13, 0))
     machine = Machine("linux", "x86_64", driver=found, distribution="Ubuntu 24.04")
     return ProofContext(
         machine,
         PYTHON,
         FoundTorch("3.12.1", venv=True, version="2.14.1", toolkit=Backend("cuda", cuda)),
-        ours=ours,
     )
 
 
@@ -50,50 +47,9 @@ def failed(
     return check
 
 
-def compared(names, cuda, capability, *, works):
-    """The check that compares a build's list of architectures with a card."""
-    kernels = CheckResult("elementwise", "passed" if works else "failed", message=NO_IMAGE)
-    records = (CheckResult("import", "passed"), CheckResult("device", "passed"), kernels)
-    report = KernelReport(
-        records, architectures=names, architecture=f"sm_{capability.replace('.', '')}"
-    )
-    return diagnose(card(capability), report, proof(cuda=cuda)).checks[2]
-
-
-@pytest.mark.parametrize(
-    ("names", "cuda", "capability", "runs"),
-    [
-        (CU126, "12.6", "8.9", "sm_86"),
-        (CU130, "13.0", "12.1", "sm_120"),
-        (("sm_90a",), "12.6", "9.0", "sm_90a"),
-    ],
-)
-def test_the_code_that_a_card_runs_is_named(names, cuda, capability, runs):
-    check = compared(names, cuda, capability, works=True)
-    assert (check.name, check.message) == (
-        "architectures",
-        f"compute capability {capability} runs {runs}",
-    )
-
-
-def test_a_list_without_code_explains_kernels_that_failed():
-    check = compared(CU130, "13.0", "6.1", works=False)
-    assert (check.status, check.id) == ("failed", "F37")
-    assert str(check.message).startswith("the build has no code for sm_61, only for sm_75")
-
-
-def test_kernels_that_ran_are_believed_more_than_the_list():
-    assert compared(CU130, "13.0", "6.1", works=True).status == "passed"
-
-
 @pytest.mark.parametrize(("capability", "cause"), [("6.1", "F37"), ("12.0", "F38"), ("8.9", "F37")])
 def test_no_kernel_image_is_a_card_older_or_newer_than_the_build(capability, cause):
     assert failed("elementwise", NO_IMAGE, capability).id == cause
-
-
-@pytest.mark.parametrize(("capability", "cause"), [("6.1", "F37"), ("12.0", "F38")])
-def test_a_list_without_code_has_the_same_cause(capability, cause):
-    assert compared(("sm_75", "sm_80", "sm_90a"), "12.6", capability, works=False).id == cause
 
 
 @pytest.mark.parametrize(
@@ -122,13 +78,13 @@ def test_a_list_without_code_has_the_same_cause(capability, cause):
         ),
         (
             "convolution",
-            "RuntimeError: GET was unable to find an engine",
+            "RuntimeError: GET was unable to find an engine to execute this computation",
             "6.1",
             "580.95.05",
             "F55",
         ),
         ("convolution", "the result is off by 1", "8.9", "580.95.05", "F51"),
-        ("optimizer-step", "RuntimeError: something odd", "8.9", "525.60.13", "F19"),
+        ("optimizer-step", "CUDA error: operation not supported", "8.9", "525.60.13", "F19"),
         ("optimizer-step", "RuntimeError: something odd", "8.9", "580.95.05", None),
         ("import", "killed by SIGILL", "8.9", "580.95.05", "F62"),
         ("import", "SyntaxError: invalid syntax", "8.9", "580.95.05", "F167"),

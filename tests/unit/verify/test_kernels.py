@@ -16,7 +16,7 @@ from gpuinstall.verify.kernels.context import (
 from gpuinstall.verify.kernels.deep import NO_KERNEL, NOT_HERE
 from gpuinstall.verify.kernels.main import Channel, table
 
-SIGNS = {"attention": NO_KERNEL, "sparse": NOT_HERE}
+SIGNS = {"attention": NO_KERNEL, "product": NOT_HERE}
 
 
 def names(device, work="deep"):
@@ -45,7 +45,7 @@ def test_more_terms_allow_more_by_their_root():
 
 
 def test_every_makers_gpu_has_the_checks_of_gpus_and_not_those_of_one_maker():
-    assert names("cuda") - names("acme") >= {"cuda-graph", "attention-flash", "matmul-fp8"}
+    assert names("cuda") - names("acme") >= {"cuda-graph", "attention", "matmul-fp8"}
     assert names("acme") - names("cpu") >= {"copies"}
     assert names("mps") < names("cpu")
     assert {
@@ -62,9 +62,9 @@ def test_every_makers_gpu_has_the_checks_of_gpus_and_not_those_of_one_maker():
 
 def test_what_a_library_does_not_have_is_skipped():
     texts = {
-        "architecture mismatch when calling `cusparseLtInit(&handle)`": "sparse",
-        "Supported only on GPUs with compute capability 8.x": "sparse",
-        "CUDA error: CUSPARSE_STATUS_NOT_SUPPORTED when calling `cusparseLtMatmul`": "sparse",
+        "architecture mismatch when calling `cusparseLtInit(&handle)`": "product",
+        "Supported only on GPUs with compute capability 8.x": "product",
+        "CUDA error: CUSPARSE_STATUS_NOT_SUPPORTED when calling `cusparseLtMatmul`": "product",
         "cuDNN Frontend error: [cudnn_frontend] Error: No execution plans support the graph.": "attention",
         "cuDNN Frontend error: [cudnn_frontend] Error: No valid engine configs for Matmul_": "attention",
         "No available kernel. Aborting execution.": "attention",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import asdict, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures import table
-from gpuinstall.catalog.failures.observations import Observation, observe
+from gpuinstall.catalog.failures.observations import Observation, load_kinds, observe
 from gpuinstall.catalog.failures.problems import LINUX, FixContext, fix, own_keys
 from gpuinstall.catalog.failures.transcript import Transcript
 
@@ -65,59 +65,6 @@ ORIGINS = (
     "jetson",
     "conda",
     "macos",
-)
-# Whose package a text is about, and what it lacks: some fixes are theirs.
-ASKERS = (
-    "custom-node",
-    "wheel-file",
-    "intel-mac",
-    "thor",
-    "arm-linux",
-    "source-folder",
-    "model-type",
-    "gb10-warning",
-    "forked",
-    "newer-glibc",
-    "bitsandbytes-sources",
-    "conflict-elsewhere",
-    "first-index",
-    "nixos",
-    "docker-snap",
-    "docker-cdi",
-    "docker-desktop",
-    "cdi-written",
-    "dxg-amd",
-    "dxg",
-    "gpu-blocked",
-    "nouveau",
-    "module-sources",
-    "module-not-built",
-    "mps absent",
-    "mps compile",
-    "mps system",
-    "xpu failed",
-    "nvpl",
-    "old-architecture",
-    "system-libstdc",
-    "julia",
-    "torch-basics",
-    "torch-loads",
-    "torch-lacks",
-    "companion-lacks",
-    "numpy",
-    "setuptools",
-    "pkg-resources",
-    "cupy",
-    "onnxruntime",
-    "ctranslate2",
-    "tensorflow",
-    "jax",
-    "paddle",
-    "numba",
-    "llama",
-    "amd-dll",
-    "cuda-dll",
-    "other-asker",
 )
 # Those without a distribution.
 OTHER_SYSTEMS = {"windows", "macos"}
@@ -315,8 +262,8 @@ class Circumstances:
         systems = [name for name in ORIGINS if self.hold(name)]
         if systems or "distribution" in self.placeholders or self.hold("native-linux"):
             context = replace(context, keys=self._keys_told(systems, machine))
-        askers = [name for name in ASKERS if self.hold(name)]
-        return context.near(*askers).knowing(**self.placeholders)
+        subjects = [name for name in load_subjects() if self.hold(name)]
+        return context.near(*subjects).knowing(**self.placeholders)
 
     def _keys_told(self, systems: list[str], machine: Machine | None) -> tuple[str, ...]:
         """Return the keys of the system that the text tells.
@@ -344,6 +291,16 @@ class Circumstances:
                 if value:
                     values[row.placeholder] = value
         return values
+
+
+@cache
+def load_subjects() -> tuple[str, ...]:
+    """Return the circumstances and the observations that are keys of a fix, those of a place left aside."""
+    tables = [failure.fix for failure in table.load_failures().values()]
+    tables += [kind.fix for kind in table.load_problems().values() if kind.fix]
+    keys = {key for fix_table in tables for key in fix_table.commands}
+    names = {*table.load_circumstances(), *(kind.name for kind in load_kinds())}
+    return tuple(sorted(keys & names - {*ORIGINS}))
 
 
 def _read(text: _Text) -> Transcript:

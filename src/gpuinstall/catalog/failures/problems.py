@@ -50,7 +50,7 @@ class FixContext:
     keys: tuple[str, ...] = ()
     """The keys of the place, the closest first."""
     subjects: tuple[str, ...] = ()
-    """What it is about, the closest first: the commands of such a key stand alone."""
+    """What it is about: of such keys the first of a table counts, and its commands stand alone."""
     placeholders: tuple[tuple[str, str], ...] = ()
     """The values of what stands in braces in a fix."""
 
@@ -250,9 +250,9 @@ def _commands(
     5. Those of Linux, for which most are written; ``lines_for`` adapts them.
     """
     table, is_of_legacy_gpus = _table(what)
-    for subject in context.subjects:
-        if subject in table.commands:
-            return table.commands[subject]
+    for key, commands in table.commands.items():
+        if key in context.subjects:
+            return commands
     legacy = legacy or is_of_legacy_gpus
     suffixes = ("-legacy", "") if legacy else ("",)
     keys = [f"{key}{suffix}" for key in context.keys for suffix in suffixes]

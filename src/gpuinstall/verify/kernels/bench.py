@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import Any
 
 from .context import Check, CheckContext, Skip, allow_tf32
-from .deep import fp8_product
 
 BATCH = 16
 MIB = 1 << 20
@@ -35,19 +34,12 @@ def _now(context: CheckContext) -> float:
 
 def product(dtype: str, context: CheckContext) -> float:
     """TFLOP/s of a square matrix product."""
-    if dtype in {"bfloat16", "tf32"} and context.below(8, 0):
+    if dtype == "bfloat16" and context.below(8, 0):
         raise Skip("needs compute capability 8.0")
-    if dtype == "float8_e4m3fn" and context.below(8, 9):
-        raise Skip("needs compute capability 8.9")
     torch = context.torch
     side = 8192 if context.on_gpu else 1024
-    kind = getattr(torch, "float32" if dtype == "tf32" else dtype)
-    a = torch.randn(side, side, device=context.device).to(kind)
-    multiply: Callable[[], Any] = partial(torch.matmul, a, a)
-    if dtype == "float8_e4m3fn":
-        multiply = fp8_product(context, a, a, use_fast_accum=True)
-    allow_tf32(torch, dtype == "tf32")
-    return float(2 * side**3 / seconds_of(context, multiply) / 1e12)
+    a = torch.randn(side, side, device=context.device).to(getattr(torch, dtype))
+    return float(2 * side**3 / seconds_of(context, lambda: a @ a) / 1e12)
 
 
 def copy(source: str, target: str, context: CheckContext) -> float:
@@ -88,10 +80,8 @@ def _measure(
 
 CHECKS = (
     _measure("product-float32", partial(product, "float32"), "TFLOP/s"),
-    _measure("product-tf32", partial(product, "tf32"), "TFLOP/s", where="cuda"),
     _measure("product-float16", partial(product, "float16"), "TFLOP/s", where="gpu"),
     _measure("product-bfloat16", partial(product, "bfloat16"), "TFLOP/s"),
-    _measure("product-fp8", partial(product, "float8_e4m3fn"), "TFLOP/s", where="cuda"),
     _measure("memory", partial(copy, "device", "device"), "GB/s"),
     _measure("host-to-device", partial(copy, "host", "device"), "GB/s", where="gpu"),
     _measure("device-to-host", partial(copy, "device", "host"), "GB/s", where="gpu"),

@@ -9,12 +9,9 @@ import sysconfig
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .context import Check, CheckContext, Skip, supported, tolerance
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HEADS, LENGTH, WIDTH = 4, 128, 64
 SIDE = 256
@@ -31,42 +28,18 @@ NOT_HERE = (
 """What libraries say of a product that they do not have for a GPU: pytorch/pytorch#132009, #132928."""
 
 
-#: By back end: its name in torch, and the compute capability that it needs.
-BACKENDS = {
-    "flash": ("FLASH_ATTENTION", (8, 0)),
-    "cudnn": ("CUDNN_ATTENTION", (8, 0)),
-    "efficient": ("EFFICIENT_ATTENTION", (5, 0)),
-}
-
-
-def attention(backend: str, context: CheckContext) -> None:
-    """scaled_dot_product_attention by one back end against float64."""
-    functional = context.torch.nn.functional
-    _, (major, minor) = BACKENDS[backend]
-    if context.below(major, minor):
-        raise Skip(f"needs compute capability {major}.{minor}")
+def attention(context: CheckContext) -> None:
+    """scaled_dot_product_attention, by the back end that torch takes for the card, against float64."""
     shape = (2, HEADS, LENGTH, WIDTH)
     q, k, v = (context.random(*shape, dtype="float16", seed=seed) for seed in range(3))
     inputs = list(map(context.to_device, (q, k, v)))
-    with _only(context.torch, backend):
-        result = supported(
-            lambda: functional.scaled_dot_product_attention(*inputs),
-            *NO_KERNEL,
-        )
+    attend = context.torch.nn.functional.scaled_dot_product_attention
+    result = supported(lambda: attend(*inputs), *NO_KERNEL)
     context.compare(
         result,
         attended_exactly(context, q, k, v),
         v.double().abs().max(),
     )
-
-
-def _only(torch: Any, backend: str) -> Any:
-    """Return a context in which attention is computed by one back end alone."""
-    name, _ = BACKENDS[backend]
-    attention = getattr(torch.nn, "attention", None)
-    if attention is None or not hasattr(attention.SDPBackend, name):
-        raise Skip("torch 2.3 brought the choice among back ends, and 2.5 cuDNN's")
-    return attention.sdpa_kernel(getattr(attention.SDPBackend, name))
 
 
 def attended_exactly(
@@ -88,53 +61,19 @@ def fp8(context: CheckContext) -> None:
         raise Skip("torch 2.1 brought FP8 products")
     a = context.random(SIDE, SIDE, dtype="float8_e4m3fn")
     b = context.random(SIDE, SIDE, dtype="float8_e4m3fn", seed=1)
-    multiply = fp8_product(
-        context,
+    scale = context.torch.ones((), device=context.device)
+    multiply = partial(
+        context.torch._scaled_mm,  # noqa: SLF001  torch has no public name for it
         context.to_device(a),
-        context.to_device(b),
+        context.to_device(b).t(),
+        scale_a=scale,
+        scale_b=scale,
+        out_dtype=context.torch.bfloat16,
     )
     result = supported(multiply, *NOT_HERE)
     # torch 2.4 and older return the greatest number of the result, too.
     product = result[0] if isinstance(result, tuple) else result
     context.compare_product(product, a, b.double().t())
-
-
-def fp8_product(
-    context: CheckContext,
-    a: Any,
-    b: Any,
-    **options: Any,
-) -> Callable[[], Any]:
-    """Return the call that multiplies ``a`` and the transposed ``b``, both in FP8."""
-    scale = context.torch.ones((), device=context.device)
-    return partial(
-        context.torch._scaled_mm,  # noqa: SLF001  torch has no public name for it
-        a,
-        b.t(),
-        scale_a=scale,
-        scale_b=scale,
-        out_dtype=context.torch.bfloat16,
-        **options,
-    )
-
-
-def sparse(context: CheckContext) -> None:
-    """A product with a 2:4 sparse matrix against float64."""
-    make_sparse = getattr(
-        context.torch.sparse,
-        "to_sparse_semi_structured",
-        None,
-    )
-    if make_sparse is None or context.below(8, 0):
-        raise Skip("2:4 sparsity needs torch 2.1 and compute capability 8.0")
-    mask = context.torch.tensor([0.0, 0.0, 1.0, 1.0]).repeat(SIDE, SIDE // 4)
-    w = (context.random(SIDE, SIDE, dtype="float16") * mask).half()
-    x = context.random(SIDE, SIDE, dtype="float16", seed=1)
-    result = supported(
-        lambda: make_sparse(context.to_device(w)) @ context.to_device(x),
-        *NOT_HERE,
-    )
-    context.compare_product(result, w, x)
 
 
 def fft(context: CheckContext) -> None:
@@ -230,34 +169,11 @@ def _has_program(*names: str) -> bool:
 
 
 CHECKS = (
-    Check(
-        "attention-flash",
-        partial(attention, "flash"),
-        tolerance("float16", LENGTH),
-        where="cuda",
-    ),
-    Check(
-        "attention-efficient",
-        partial(attention, "efficient"),
-        tolerance("float16", LENGTH),
-        where="cuda",
-    ),
-    Check(
-        "attention-cudnn",
-        partial(attention, "cudnn"),
-        tolerance("float16", LENGTH),
-        where="cuda",
-    ),
+    Check("attention", attention, tolerance("float16", LENGTH), where="cuda"),
     Check(
         "matmul-fp8",
         fp8,
         tolerance("bfloat16", SIDE),
-        where="cuda",
-    ),
-    Check(
-        "sparse-2:4",
-        sparse,
-        tolerance("float16", SIDE),
         where="cuda",
     ),
     Check("fft", fft, tolerance("float32", 1000)),

@@ -190,11 +190,8 @@ def _run_checks(channel: Channel, context: CheckContext, work: str) -> None:
         status = channel.attempt(check.name, run, repeat=True)
         if status == "unproven":
             break
-        if check.name == "device":
-            if status == "failed":
-                break
-            if context.on_gpu:
-                channel.send(architecture=_architecture(context))
+        if check.name == "device" and status == "failed":
+            break
         if status == "failed" and context.on_gpu and _is_context_lost(context):
             lost = f"the {context.device.upper()} context was lost in {check.name}"
     modules = {name.partition(".")[0] for name in sys.modules}
@@ -217,16 +214,6 @@ def _run_check(check: Check, context: CheckContext) -> str | None:
     message = check.run(context)
     context.synchronize()
     return message
-
-
-def _architecture(context: CheckContext) -> str | None:
-    """Return the code of the GPU in its maker's words, ``sm_89`` or ``gfx942``; None if torch does not tell."""
-    if context.capability:
-        major, minor = context.capability
-        return f"sm_{major}{minor}"
-    properties = context.gpu.get_device_properties(0)
-    name = getattr(properties, "gcnArchName", None)
-    return name and str(name).partition(":")[0]
 
 
 def _is_context_lost(context: CheckContext) -> bool:

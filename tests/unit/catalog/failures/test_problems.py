@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.machine import Environment, Machine
-from gpuinstall.catalog.failures.classify import ASKERS, ORIGINS, Circumstances, classify
+from gpuinstall.catalog.failures.classify import ORIGINS, Circumstances, classify, load_subjects
 from gpuinstall.catalog.failures.problems import (
     FixContext,
     code_told,
@@ -36,7 +36,7 @@ KEYS = {
     *(key for known in load_distributions() for key in (known.key, known.manager)),
     *(*CONTAINERS, "container", "wsl", "jetson", "conda", "linux", "windows", "macos", "any"),
     *("several-blackwells", "grouped", "no-switch"),  # what only one check knows
-    *ASKERS,
+    *load_subjects(),
     "debian-12",
 }
 MACHINES = {
@@ -130,7 +130,7 @@ def _context(text, machine):
 
 def _says_where(text):
     """Whether a text tells more of where it comes from than the machine does on which it is read."""
-    around = (*ORIGINS, *ASKERS, "native-linux", "legacy-gpu")
+    around = (*ORIGINS, *load_subjects(), "native-linux", "legacy-gpu")
     circumstances = Circumstances(Transcript(text), None)
     return any(map(circumstances.hold, around))
 

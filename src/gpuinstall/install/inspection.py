@@ -298,7 +298,7 @@ def unchanged_packages(existing: ExistingEnvironment, fit: Fit) -> frozenset[str
             # What comes from a folder or a repository has no hash, and may be another by now.
             continue
         is_same_version = existing.packages.get(name) == version == lock.versions.get(name)
-        if is_same_version and lock.hashes_by_package[name] & new.hashes_by_package[name]:
+        if is_same_version and lock.hashes_of(name) & new.hashes_of(name):
             unchanged.add(name)
     if "torch" not in unchanged:
         return frozenset()

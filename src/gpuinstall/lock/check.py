@@ -97,7 +97,7 @@ def check_locks(
             return reasons
         for name, versions in conflicts.items():
             if name in lock.versions:
-                message = f"the locks here disagree: {name} {', '.join(versions)}"
+                message = f"the locks here disagree: {name} {versions}"
                 reasons.append(Reason("versions-differ", message))
         if reasons:
             return reasons
@@ -213,9 +213,7 @@ def _differences(lock: Lock, today: Lock) -> Iterator[Reason]:
 def _comparable(lock: Lock) -> tuple[object, ...]:
     """Return what does not change as long as the versions of a lock stay."""
     record = lock.record
-    # The floor of glibc is that of the wheels.
-    floors = {name: floor for name, floor in record.floors.items() if name != "glibc"}
-    made_for = (record.inputs_digest, record.torch, record.backend, floors)
+    made_for = (record.inputs_digest, record.torch, record.backend, record.floors)
     return *made_for, lock.pylock.requires_python, lock.pylock.environments
 
 

@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.markers import Marker
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from gpuinstall.base import uv
 from gpuinstall.base.errors import InternalError
-from gpuinstall.catalog.narrowing import glibc_floor
 from gpuinstall.lock.fetch import fetch_missing
 from gpuinstall.lock.lock import Lock, LockedFile, Record, parse, render, sealed, unknown_hash
-from gpuinstall.lock.target import GLIBC, minor
 from gpuinstall.lock.transfer import Transfer, cache_words
 from gpuinstall.machine.vendors import rules_for
 
@@ -33,10 +30,6 @@ if TYPE_CHECKING:
 
     _Table = Mapping[str, Any]
     _Hashes = Mapping[str, str]
-
-
-_ANY_GLIBC = "2.0"
-"""What a wheel without GNU's C library requires of it."""
 
 
 def build_locks(
@@ -161,9 +154,7 @@ def record_of(resolution: Resolution, request: Request) -> Record:
     build = resolution.choice.build
     machine = resolution.request.machine
     catalog = resolution.request.catalog
-    floors = dict(rules_for(machine, catalog, {build.backend.kind}).floors(build))
-    if resolution.target.os == "linux":
-        floors["glibc"] = _glibc_floor(resolution)
+    rules = rules_for(machine, catalog, {build.backend.kind})
     packages = resolution.document["packages"]
     unhashed = [one["name"] for one in packages if "directory" in one or "vcs" in one]
     return replace(
@@ -173,22 +164,10 @@ def record_of(resolution: Resolution, request: Request) -> Record:
         catalogue=catalog.date,
         unhashed=tuple(unhashed),
         architectures=tuple(build.code),
-        floors=floors,
+        floors=dict(rules.floors(build)),
         apart=tuple(sorted(resolution.apart)),
         relaxed=dict(resolution.relaxed),
     )
-
-
-def _glibc_floor(resolution: Resolution) -> str:
-    """Return the glibc that the wheels require, at least the one that locks are made for."""
-    floors = dict[str, list[str]]()
-    for file in resolution.files:
-        with suppress(InvalidWheelFilename):
-            _, _, _, tags = parse_wheel_filename(file.name)
-            floors.setdefault(file.package, []).append(glibc_floor(tags) or _ANY_GLIBC)
-    # Of the wheels of one package, the machine takes one that it can load.
-    required = [min(levels, key=minor) for levels in floors.values()]
-    return max([min(GLIBC, resolution.target.glibc, key=minor), *required], key=minor)
 
 
 def _package(

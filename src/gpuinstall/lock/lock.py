@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import field, fields, replace
+from dataclasses import field, fields
 from functools import cache, cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -174,8 +174,6 @@ class Record:
 
 def digest(texts: Iterable[str]) -> str:
     """Return the digest of texts, in any order."""
-    import hashlib  # loads OpenSSL, which a plan does without
-
     text = json.dumps(sorted(texts))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -282,13 +280,9 @@ class Lock:
                     entries.append((package.name, file))
         return entries
 
-    @cached_property
-    def hashes_by_package(self) -> dict[str, frozenset[str]]:
-        """The sha256 of every file of each package; a lock for several platforms may have a package twice."""
-        hashes = {name: set[str]() for name in self.held}
-        for package, file in self.entries:
-            hashes[package].add(file.hashes.get("sha256", ""))
-        return {name: frozenset(sha256) for name, sha256 in hashes.items()}
+    def hashes_of(self, package: str) -> set[str]:
+        """Return the sha256 of every file of a package; a lock for several platforms may have it twice."""
+        return {file.hashes.get("sha256", "") for name, file in self.entries if name == package}
 
     @cached_property
     def files(self) -> tuple[LockedFile, ...]:
@@ -333,16 +327,6 @@ class Lock:
         if text == self.text:
             return self
         document = sealed(parse_toml(text))
-        return parse(self.name, render(document))
-
-    def with_files(self, files: Mapping[str, Strings]) -> Lock:
-        """Return the same, said to be made from other requirements files; a broken seal stays broken."""
-        if not self.record.inputs or self.record.requirements_files == files:
-            return self
-        record = replace(self.record, requirements_files=files)
-        document = with_evidence(parse_toml(self.text), record.to_table())
-        if self.is_sealed:
-            document = sealed(document)
         return parse(self.name, render(document))
 
 
@@ -406,51 +390,46 @@ def parse(name: str, text: str) -> Lock:
         own = document.get("tool", {}).get("gpuinstall")
         record = Record.read(own or {})
     except (PylockValidationError, MalformedError, UsageError) as error:
-        message = f"{name} is not a PEP 751 lock: {error}"
-        raise LockError("lock-malformed", message, hint=_RESTORE) from None
+        raise _malformed(name, f"is not a PEP 751 lock: {error}") from None
     except ValueError as error:
         if len(sides(text)) > 1:
             # Other locks of the folder are written anew too, and may be in conflict as well.
             hint = "gpuinstall lock && git add -u 'pylock*.toml'   # both requests together"
             message = f"{name} has a conflict that git could not merge"
             raise LockError(LOCK_IN_CONFLICT, message, hint=hint) from None
-        message = f"{name} is not valid TOML: {error}"
-        raise LockError("lock-malformed", message, hint=_RESTORE) from None
+        raise _malformed(name, f"is not valid TOML: {error}") from None
     lock = Lock(name, text, pylock, record, is_ours=bool(own))
     for package, file in lock.entries:
         _check_file(name, package, file)
     return lock
 
 
+def _malformed(name: str, what: str) -> LockError:
+    return LockError("lock-malformed", f"{name} {what}", hint=_RESTORE)
+
+
 def _check_file(lock: str, package: str, file: Any) -> None:
     """Raise LockError if a file has an address or a hash that no lock may have."""
-    for path in (file.path, getattr(file, "name", None)):
-        if path and _leads_out(path):
-            raise _traversal(lock, package, path)
+    paths = filter(None, (file.path, getattr(file, "name", None)))
+    names = (getattr(file, "filename", ""), LockedFile(package, file.url or "").name)
+    outside = [path for path in paths if _leads_out(path)]
+    outside += [name for name in names if re.search(r"[/\\]", name) or name == ".."]
+    if outside:
+        message = f"{lock}: {outside[0]!r} of {package} is outside its folder"
+        raise LockError("lock-traversal", message, hint=_RESTORE)
     if "@" in urlsplit(file.url or "").netloc:
         message = f"{lock}: the address of {package} holds a user name or password"
         hint = "gpuinstall lock --upgrade makes it without"
         raise LockError("lock-credentials", message, hint=hint)
     sha256 = file.hashes.get("sha256")
     if sha256 is not None and not _SHA256.fullmatch(sha256):
-        message = f"{lock} is not a PEP 751 lock: the sha256 of {package} is not valid"
-        raise LockError("lock-malformed", message, hint=_RESTORE)
-    served = LockedFile(package, file.url or "")
-    for filename in (getattr(file, "filename", ""), served.name):
-        if re.search(r"[/\\]", filename) or filename == "..":
-            raise _traversal(lock, package, filename)
+        raise _malformed(lock, f"is not a PEP 751 lock: the sha256 of {package} is not valid")
 
 
 def _leads_out(path: str) -> bool:
     parts = PurePosixPath(path.replace("\\", "/")).parts
-    if ".." in parts or "/" in parts:
-        return True
-    return bool(PureWindowsPath(path).drive)
-
-
-def _traversal(lock: str, package: str, path: str) -> LockError:
-    message = f"{lock}: {path!r} of {package} is outside its folder"
-    return LockError("lock-traversal", message, hint=_RESTORE)
+    is_outside = ".." in parts or "/" in parts
+    return is_outside or bool(PureWindowsPath(path).drive)
 
 
 def sides(text: str) -> Strings:
@@ -503,24 +482,23 @@ def split_packages(locks: Iterable[Lock]) -> dict[str, dict[str, str]]:
     for lock in locks:
         for name, version in lock.versions.items():
             packages.setdefault(name, {})[lock.target] = version.partition("+")[0]
-    split = [name for name in sorted(packages) if len(set(packages[name].values())) > 1]
-    return {name: packages[name] for name in split}
-
-
-def version_conflicts(locks: Sequence[Lock]) -> dict[str, list[str]]:
-    """Return the packages whose version differs without need, each with ``version for target``."""
-    known = {name for lock in locks for name in lock.record.apart}
     return {
-        name: [f"{version} for {target}" for target, version in versions.items()]
-        for name, versions in split_packages(locks).items()
-        if name not in known
+        name: packages[name] for name in sorted(packages) if len({*packages[name].values()}) > 1
     }
 
 
-def outdated_locks(
-    lock: Lock,
-    others: Iterable[Lock],
-) -> list[str]:
+def version_conflicts(locks: Sequence[Lock]) -> dict[str, str]:
+    """Return the packages whose version differs without need, each with ``version for target``."""
+    known = {name for lock in locks for name in lock.record.apart}
+    conflicts = {}
+    for name, versions in split_packages(locks).items():
+        if name not in known:
+            pairs = [f"{version} for {target}" for target, version in versions.items()]
+            conflicts[name] = ", ".join(pairs)
+    return conflicts
+
+
+def outdated_locks(lock: Lock, others: Iterable[Lock]) -> list[str]:
     """Return the names of locks of ours that were made for another request than ``lock``, or have other versions."""
     names = []
     for other in others:
@@ -537,20 +515,17 @@ def render(document: _Document) -> str:
 
 def sealed(document: _Document) -> dict[str, Any]:
     """Return the same document of a lock with its seal."""
-    seal = {_SEAL: _contents_digest(document)}
-    return with_evidence(document, {**document["tool"]["gpuinstall"], **seal})
+    record = {**document["tool"]["gpuinstall"], _SEAL: _contents_digest(document)}
+    return {**document, "tool": {**document["tool"], "gpuinstall": record}}
 
 
 def _contents_digest(document: _Document) -> str:
-    evidence = dict(document.get("tool", {}).get("gpuinstall", {}))
-    evidence.pop(_SEAL, None)
-    text = json.dumps(with_evidence(document, evidence), sort_keys=True, default=str)
+    """Return the digest of all that a lock says, but for its seal."""
+    tool = document.get("tool", {})
+    record = {key: value for key, value in tool.get("gpuinstall", {}).items() if key != _SEAL}
+    unsealed = {**document, "tool": {**tool, "gpuinstall": record}}
+    text = json.dumps(unsealed, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def with_evidence(document: _Document, evidence: _Document) -> dict[str, Any]:
-    """Return a document with another ``[tool.gpuinstall]``."""
-    return {**document, "tool": {**document.get("tool", {}), "gpuinstall": evidence}}
 
 
 def unknown_hash(url: str) -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
+    from gpuinstall.base.request import Request
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.sources.session import Session
@@ -72,9 +73,7 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
     """Make the locks, or leave alone those that serve; raise what choosing or resolving raises."""
     serving = _serving(options)
     if serving:
-        # They stay as they are, but for the files that their requirements now come from.
-        files = options.requests[0].request.files
-        return [_write(lock.with_files(files), options, session) for lock in serving]
+        return [_write(lock, options, session) for lock in serving]
     resolutions = _resolve(options, session)
     before = [
         readable_lock(options.folder / resolution.target.filename) for resolution in resolutions
@@ -116,12 +115,17 @@ def _serving(options: LockOptions) -> list[Lock]:
         candidates = [lock for lock in locks if lock.target in targets]
         verdicts = judge(candidates, one.machine, one.request, one.catalog, exact=True)
         fit = best(verdicts, one.machine, one.request, one.catalog)
-        if fit is None:
+        if fit is None or _is_of_other_files(fit.lock, one.request):
             return []
         serving.append(fit.lock)
     if len({lock.python for lock in serving}) > 1 or version_conflicts(serving):
         return []
     return serving
+
+
+def _is_of_other_files(lock: Lock, request: Request) -> bool:
+    """Whether a lock of ours says that its requirements come from other files than they do now."""
+    return lock.is_ours and lock.record.requirements_files != request.files
 
 
 def _resolve(options: LockOptions, session: Session) -> list[Resolution]:

@@ -26,7 +26,7 @@ def test_a_lock_knows_its_python_its_versions_and_its_digest():
 def test_a_package_that_is_listed_twice_has_all_hashes():
     _, package = LOCK.split("\n\n")
     lock = parse("pylock.toml", f"{LOCK}\n{package.replace('1' * 64, '2' * 64)}")
-    assert lock.hashes_by_package == {"torch": {"1" * 64, "2" * 64}}
+    assert lock.hashes_of("torch") == {"1" * 64, "2" * 64}
 
 
 @pytest.mark.parametrize(

@@ -58,14 +58,11 @@ PROJECT_FILES = (PROJECT, SETUP, SETUP_CONFIG)
 
 _EXPORTED_BY = {
     "Pipfile": "pipenv requirements > requirements.txt",
+    "Pipfile.lock": "pipenv requirements > requirements.txt",
+    "pdm.lock": "pdm export -o requirements.txt",
     "pixi.toml": "pixi workspace export conda-environment environment.yml",
 }
-"""Files whose requests are not read, with the command that writes them into one that is."""
-_UNREAD_LOCKS = {
-    "pdm.lock": "pdm export -o requirements.txt",
-    "Pipfile.lock": "pipenv requirements > requirements.txt",
-}
-"""Locks whose versions are not read, with such a command."""
+"""Files that are not read, with the command that writes what they say into one that is."""
 _UNNAMED = "the project"
 """What a project is called if only its build knows its name."""
 
@@ -79,8 +76,6 @@ class Declaration(NamedTuple):
     file: str = PROJECT
     listed: RequirementsFile = RequirementsFile()
     """The requirements of ``file``."""
-    groups: Lines = ()
-    """The dependency groups of a project that are among them."""
     package: str = ""
     """The name of the project, if it is installed where it lies, as uv does."""
     package_file: str = PROJECT
@@ -113,15 +108,15 @@ class Declaration(NamedTuple):
         return Declaration() if self.file in PROJECT_FILES else self._replace(package="")
 
     def __str__(self) -> str:
-        parts = {self.package_file: f"{self.package} itself, editable"} if self.package else {}
         count = len(self.listed.requirements)
+        parts = []
         if count or not self.package:
-            text = number_of(count, "requirement")
-            if self.groups:
-                text += f" and {'group' if len(self.groups) == 1 else 'groups'} {', '.join(self.groups)}"
-            project = parts.pop(self.file, None)
-            parts = {self.file: f"{text}; {project}" if project else text, **parts}
-        return "; ".join(f"{file}: {text}" for file, text in parts.items())
+            parts.append(f"{self.file}: {number_of(count, 'requirement')}")
+        if self.package:
+            itself = f"{self.package} itself, editable"
+            is_same_file = parts and self.package_file == self.file
+            parts.append(itself if is_same_file else f"{self.package_file}: {itself}")
+        return "; ".join(parts)
 
 
 def read_declaration(
@@ -146,12 +141,10 @@ def read_declaration(
         declared = Declaration(listed=_from_sources(configured, tool, project))
     else:
         declared = _read_own_files(folder, document)
-    exports = _UNREAD_LOCKS
-    if not (declared.package or declared.listed.requirements):
-        exports = _UNREAD_LOCKS | _EXPORTED_BY
+    present = {name: export for name, export in _EXPORTED_BY.items() if (folder / name).is_file()}
     return declared._replace(
         listed=declared.listed | RequirementsFile(settings=tuple(_tool_settings(folder))),
-        unread={name: export for name, export in exports.items() if (folder / name).is_file()},
+        unread=present,
     )
 
 
@@ -163,14 +156,13 @@ def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
             continue
         text = read_listed(path, folder)
         try:
-            yield from tool_settings(tool, _parse_tool_file(text, path), path)
+            document = _parse_ini(text) if path.suffix == ".cfg" else parse_toml(text)
+            yield from tool_settings(tool, document, path)
         except MALFORMED_TABLE as error:
             raise _malformed(path, error) from None
 
 
-def _parse_tool_file(text: str, path: Path) -> Table:
-    if path.suffix != ".cfg":
-        return parse_toml(text)
+def _parse_ini(text: str) -> Table:
     with suppress(ValueError):
         options = parse_ini(text)
         return {name: dict(options[name]) for name in options.sections()}
@@ -262,7 +254,7 @@ def read_limits(name: str) -> RequirementsFile:
 
 def _check_form(path: Path) -> None:
     """Raise UsageError for a file that is not read as a list of requirements."""
-    export = (_EXPORTED_BY | _UNREAD_LOCKS).get(path.name)
+    export = _EXPORTED_BY.get(path.name)
     if export:
         message = f"{path} is not read as a request"
         raise UsageError("requirements-unread", message, hint=export)
@@ -346,7 +338,7 @@ def parse_project(
     name = ""
     if is_package:
         name = str(project.get("name") or poetry.get("name") or _UNNAMED)
-    return Declaration(listed=listed, groups=tuple(selected), package=name)
+    return Declaration(listed=listed, package=name)
 
 
 def _in_groups(pyproject: Table, names: Iterable[str]) -> list[str]:

@@ -273,18 +273,11 @@ def sync_settings(
 
 
 def sync_variables(builds: Iterable[SourceBuild], site: BuildSite) -> dict[str, str]:
-    """Return the variables to build with."""
-    if not site.is_for_cuda:
-        return {}
+    """Return the variables to build with, so that what has code for GPUs has it even if none is seen."""
     variables = dict[str, str]()
-    first_numbers = [name.partition(".")[0] for name in site.architectures]
-    majors = ";".join(dict.fromkeys(f"{number}0" for number in first_numbers))
     for build in builds:
-        if build.known.compiles and majors:
-            variables[COMPILED_FOR] = ";".join(site.architectures)
-        for name, value in build.known.environment.items():
-            if majors or "{" not in value:
-                variables[name] = value.format(majors=majors)
+        if site.is_for_cuda:
+            variables |= build.known.environment
     return variables
 
 

@@ -42,12 +42,12 @@ def write(folder, **files):
         ),
         (
             {"pyproject__toml": PROJECT, "requirements__txt": "rich\n"},
-            "pyproject.toml: 3 requirements and group dev",
+            "pyproject.toml: 3 requirements",
             ("torch>=2.9", "numpy", "pytest"),
         ),
         (
             {"pyproject__toml": PROJECT + BACKEND},
-            "pyproject.toml: 3 requirements and group dev; thing itself, editable",
+            "pyproject.toml: 3 requirements; thing itself, editable",
             ("torch>=2.9", "numpy", "pytest", "-e ."),
         ),
         (
@@ -80,7 +80,7 @@ def write(folder, **files):
         ),
         (
             {"setup__py": "", "pyproject__toml": '[dependency-groups]\ndev = ["pytest"]\n'},
-            "pyproject.toml: 1 requirement and group dev; setup.py: the project itself, editable",
+            "pyproject.toml: 1 requirement; setup.py: the project itself, editable",
             ("pytest", "-e ."),
         ),
         (

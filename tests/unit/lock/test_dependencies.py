@@ -63,7 +63,12 @@ def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_ind
     ]
     with pytest.raises(UsageError, match=r"sources \(workspace\) of numpy cannot be obeyed"):
         Sources().with_settings(settings)
-    assert parse_project({**PROJECT, "tool": {"uv": {"sources": {"torch": {}}}}}).groups == ("dev",)
+    assert (
+        parse_project({**PROJECT, "tool": {"uv": {"sources": {"torch": {}}}}}).listed.requirements[
+            0
+        ]
+        == "torch>=2.9"
+    )
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_a_project_that_needs_a_program_gets_one_version_set_for_two_targets(
     assert {
         name: first[name] for name in first.keys() & second.keys() if "+" not in first[name]
     } == {name: second[name] for name in first.keys() & second.keys() if "+" not in first[name]}
-    assert made["differences"] == []
+    assert made["differences"] == {}
 
 
 @pytest.mark.parametrize(

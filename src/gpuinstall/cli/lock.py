@@ -150,11 +150,12 @@ def _write(
     session: Session,
 ) -> tuple[dict[str, Any], list[Row]]:
     """Write the locks, and name those in the folder that are for none of ``targets``, if there are any."""
+    from gpuinstall.lock.lock import split_packages, versions_in_words
     from gpuinstall.lock.target import Target
-    from gpuinstall.lock.write import differences, unnamed_locks, write_locks
+    from gpuinstall.lock.write import unnamed_locks, write_locks
 
     locks = write_locks(selected, session)
-    apart = differences(locks, selected.requests[0].catalog.family)
+    apart = split_packages(written.lock for written in locks)
     named = {str(Target.parse(target)) for target in targets}
     named.update(written.lock.target for written in locks)
     if targets:
@@ -172,10 +173,11 @@ def _write(
         session.reporter.warn(
             f"{', '.join(names)}: can be installed only where {source} can be reached"
         )
-    rows += [("Apart", f"{row.package} {row.version} for {row.target}: {row.why}") for row in apart]
+    rows += [("Apart", f"{name} {versions_in_words(apart[name])}") for name in apart]
     data = {
         "locks": [written.to_dict() for written in locks],
-        "differences": [difference._asdict() for difference in apart],
+    rows += [("Apart", f"{name} {versions_in_words(apart[name])}") for name in apart]
+    data = {"locks": [written.to_dict() for written in locks], "differences": apart}
     }
     return data, rows
 

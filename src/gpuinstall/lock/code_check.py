@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from gpuinstall.wheels.needs import TorchNeeds
 
 NO_CODE = "no-code-in-package"
+PART = "part-without-code"
+"""The code of what does not run and excludes nothing: what has a fallback, or was read in part."""
 LIBRARY_MISSING = "library-missing"
 WOULD_BE_COMPILED = "would-be-compiled"
 
@@ -112,14 +114,6 @@ class Fault(NamedTuple):
         return Conflict(NoBuildError(NO_CODE, message, why=why, hint=hint))
 
 
-class CodeVerdict(NamedTuple):
-    """Why a wheel does not run."""
-
-    message: str
-    excludes: bool
-    """Whether something has to give way for it; else it is only warned of."""
-
-
 class CodeCheck:
     """The code of a resolution, against the GPUs that it is for."""
 
@@ -140,27 +134,31 @@ class CodeCheck:
         return self.code.by_wheel if self.around.gpus or is_for_cuda else {}
 
     @cached_property
-    def rejected(self) -> dict[Wheel, CodeVerdict]:
+    def rejected(self) -> dict[Wheel, Fault]:
         """The wheels whose code does not run on one of the GPUs, or not beside torch."""
-        verdicts = {wheel: self._judge(wheel) for wheel in self.rows}
-        return {wheel: verdict for wheel, verdict in verdicts.items() if verdict}
+        faults = {wheel: self._judge(wheel) for wheel in self.rows}
+        return {wheel: fault for wheel, fault in faults.items() if fault}
 
-    def _judge(self, wheel: Wheel) -> CodeVerdict | None:
-        row = self.rows[wheel]
+    def _judge(self, wheel: Wheel) -> Fault | None:
         has_fallback = self.code.has_fallback(wheel.package)
-        certain = certainly_against(row, self.build, self.around)
-        why = certain or misfit(row, self.build, self.around.gpus)
+        certain, why = self._reasons_against(wheel)
         # A refusal would rest on a part of its code.
-        is_in_doubt = bool(why) and not (certain or row.is_whole or has_fallback)
+        is_in_doubt = why and not (certain or self.rows[wheel].is_whole or has_fallback)
         if is_in_doubt and self.code.read_to_the_end(wheel):
-            row = self.rows[wheel]
-            certain = certainly_against(row, self.build, self.around)
-            why = certain or misfit(row, self.build, self.around.gpus)
+            certain, why = self._reasons_against(wheel)
         if why is None:
             return None
+        row = self.rows[wheel]
         lacks_code = row.is_whole and not is_for_single_chips(row)
-        excludes = not has_fallback and (certain is not None or lacks_code)
-        return CodeVerdict(f"{wheel.package} {wheel.version} {why}", excludes)
+        excludes = not has_fallback and (certain or lacks_code)
+        message = f"{wheel.package} {wheel.version} {why}"
+        return Fault(NO_CODE if excludes else PART, self, wheel.package, message, wheel)
+
+    def _reasons_against(self, wheel: Wheel) -> tuple[str | None, str | None]:
+        """Return what speaks against a wheel by a part of it already, and what does by all that was read."""
+        row = self.rows[wheel]
+        certain = certainly_against(row, self.build, self.around)
+        return certain, certain or misfit(row, self.build, self.around.gpus)
 
     def is_refused_by_driver(self, wheel: Wheel) -> bool:
         """Whether a wheel is for a CUDA that a driver does not run."""
@@ -205,8 +203,8 @@ class CodeCheck:
                 yield Reason("no-such-extra", f"{package} {version} has no extra {extra}")
         for message in load_members().clashes(self.around.versions):
             yield Reason("packages-clash", message)
-        for verdict in self.rejected.values():
-            yield Reason("part-without-code", verdict.message)
+        for fault in self.rejected.values():
+            yield Reason(PART, fault.message)
         for wheel, row in self.rows.items():
             if not row.architectures and not row.is_whole and wheel not in self.rejected:
                 package = f"{row.package} {row.version}"
@@ -220,9 +218,9 @@ class CodeCheck:
 
 def code_faults(check: CodeCheck) -> Iterator[Fault]:
     """Yield what does not run on a GPU, or not beside torch."""
-    for wheel, verdict in check.rejected.items():
-        if verdict.excludes:
-            yield Fault(NO_CODE, check, wheel.package, verdict.message, wheel)
+    for fault in check.rejected.values():
+        if fault.is_certain:
+            yield fault
 
 
 def library_faults(check: CodeCheck) -> Iterator[Fault]:
@@ -453,8 +451,8 @@ class CodeRows:
 
     def _read(self, wheel: Wheel) -> LearnedRow | None:
         try:
-            is_judged = not self.decides(wheel.package) or not _is_for_any(wheel)
-            if is_judged or self._reader.may_have_code(wheel):
+            # One for any platform is judged only if it was requested.
+            if not _is_for_any(wheel) or self._reader.may_have_code(wheel):
                 return self.row(wheel)
         except InstallationError as error:
             package = f"{wheel.package} {wheel.version}"

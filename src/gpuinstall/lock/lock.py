@@ -487,15 +487,19 @@ def split_packages(locks: Iterable[Lock]) -> dict[str, dict[str, str]]:
     }
 
 
+def versions_in_words(versions: _Versions) -> str:
+    """Return the versions of one package by target, as ``1.0 for cpu, 2.0 for cu126``."""
+    return ", ".join(f"{version} for {target}" for target, version in versions.items())
+
+
 def version_conflicts(locks: Sequence[Lock]) -> dict[str, str]:
-    """Return the packages whose version differs without need, each with ``version for target``."""
+    """Return the packages whose version differs without need, each with its versions in words."""
     known = {name for lock in locks for name in lock.record.apart}
-    conflicts = {}
-    for name, versions in split_packages(locks).items():
-        if name not in known:
-            pairs = [f"{version} for {target}" for target, version in versions.items()]
-            conflicts[name] = ", ".join(pairs)
-    return conflicts
+    return {
+        name: versions_in_words(versions)
+        for name, versions in split_packages(locks).items()
+        if name not in known
+    }
 
 
 def outdated_locks(lock: Lock, others: Iterable[Lock]) -> list[str]:

@@ -19,7 +19,6 @@ from gpuinstall.lock.lock import (
     compare_versions,
     parse,
     sides,
-    split_packages,
     version_conflicts,
 )
 from gpuinstall.lock.making import resolve_locks
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.sources.session import Session
-
-_NEWEST = "the newest for this target"
 
 
 class LockOptions(NamedTuple):
@@ -191,31 +188,6 @@ def _private_sources(lock: Lock, session: Session) -> list[str]:
     if sources.is_torch_index_requested:
         mirrors.insert(0, sources.torch_index)
     return [*sorted(folders), *dict.fromkeys(filter(None, mirrors))]
-
-
-class TargetDifference(NamedTuple):
-    """The version of a package that one target has while another has a different one."""
-
-    package: str
-    target: str
-    version: str
-    why: str
-
-
-def differences(
-    written: Sequence[Written],
-    family: Collection[str],
-) -> tuple[TargetDifference, ...]:
-    """Return the packages that locks hold in different versions; the backend in a version does not count."""
-    by_target = {one.lock.target: one.lock for one in written}
-    rows = []
-    for name, versions in split_packages(one.lock for one in written).items():
-        for target, version in versions.items():
-            why = _NEWEST
-            if name != "torch" and name in family:
-                why = f"it belongs to torch {by_target[target].versions.get('torch')}"
-            rows.append(TargetDifference(name, target, version, why))
-    return tuple(rows)
 
 
 def unnamed_locks(

@@ -1,7 +1,4 @@
-from pathlib import Path
-
-from gpuinstall.lock.lock import parse
-from gpuinstall.lock.write import Written, differences
+from gpuinstall.lock.lock import parse, split_packages, version_conflicts
 
 HEAD = 'lock-version = "1.0"\nrequires-python = "==3.12.*"\ncreated-by = "gpuinstall"\n'
 ENTRY = """
@@ -26,34 +23,12 @@ def lock(target="cpu", **versions):
     return parse(f"pylock.{target}.toml", HEAD + "".join(entries))
 
 
-def written(target, **versions):
-    made = lock(target, **versions)
-    return Written(Path(made.name), made, "written")
-
-
-def test_each_target_is_named_with_its_version():
-    made = [
-        written("cpu", numpy="1", torch="2"),
-        written("cu126", numpy="2", torch="2"),
-    ]
-    assert list(differences(made, {"torch"})) == [
-        ("numpy", "cpu", "1", "the newest for this target"),
-        ("numpy", "cu126", "2", "the newest for this target"),
-    ]
+def test_a_package_has_its_version_by_target_where_that_differs():
+    locks = [lock("cpu", numpy="1", torch="2"), lock("cu126", numpy="2", torch="2")]
+    assert split_packages(locks) == {"numpy": {"cpu": "1", "cu126": "2"}}
+    assert version_conflicts(locks) == {"numpy": "1 for cpu, 2 for cu126"}
 
 
 def test_a_backend_in_a_version_and_a_package_of_one_target_make_no_difference():
-    made = [written("cpu", torch="2+cpu", only="1"), written("cu126", torch="2+cu126")]
-    assert differences(made, {"torch"}) == ()
-
-
-def test_the_family_differs_with_torch():
-    made = [
-        written("cu118", torch="2.7.1", triton="3.3.1"),
-        written("cu132", torch="2.15.0", triton="3.9.0"),
-    ]
-    assert {(each.package, each.why) for each in differences(made, {"torch", "triton"})} == {
-        ("torch", "the newest for this target"),
-        ("triton", "it belongs to torch 2.7.1"),
-        ("triton", "it belongs to torch 2.15.0"),
-    }
+    locks = [lock("cpu", torch="2+cpu", only="1"), lock("cu126", torch="2+cu126")]
+    assert split_packages(locks) == {}

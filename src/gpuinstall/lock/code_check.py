@@ -149,7 +149,10 @@ class CodeCheck:
         if why is None:
             return None
         row = self.rows[wheel]
-        lacks_code = row.is_whole and not is_for_single_chips(row)
+        is_single = is_for_single_chips(row)
+        if is_single and not certain and self.code.has_code_elsewhere(wheel):
+            return None
+        lacks_code = row.is_whole and not is_single
         excludes = not has_fallback and (certain or lacks_code)
         message = f"{wheel.package} {wheel.version} {why}"
         return Fault(NO_CODE if excludes else PART, self, wheel.package, message, wheel)
@@ -404,15 +407,26 @@ class CodeRows:
 
     @cached_property
     def _halves(self) -> set[str]:
-        """The packages with the code of one that was requested: of its version, and named after it, as libcuopt-cu12."""
+        """The packages with the code of one that was requested, of its version.
+
+        They are named after it, as libcuopt-cu12 after cuopt, or it after them: cuequivariance-ops-torch after
+        cuequivariance-ops.
+        """
         versions = self._resolution.versions
         halves = set[str]()
         for requested in self.requested & versions.keys():
-            own = _WITHOUT_CUDA.sub("", requested).rpartition("-")[2]
+            own = _WITHOUT_CUDA.sub("", requested)
             for name, version in versions.items():
-                if version == versions[requested] and own in name:
+                is_after_it = own.rpartition("-")[2] in name
+                is_before_it = own.startswith(f"{_WITHOUT_CUDA.sub('', name)}-")
+                if version == versions[requested] and (is_after_it or is_before_it):
                     halves.add(name)
         return halves - PAIRED
+
+    def has_code_elsewhere(self, wheel: Wheel) -> bool:
+        """Whether the wheel of another half was read that has code."""
+        others = self._halves - {wheel.package}
+        return any(row.architectures for row in self.by_wheel.values() if row.package in others)
 
     def has_fallback(self, package: str) -> bool:
         """Whether what was requested is known to do without a package."""

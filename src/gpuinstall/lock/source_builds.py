@@ -274,10 +274,13 @@ def sync_settings(
 
 def sync_variables(builds: Iterable[SourceBuild], site: BuildSite) -> dict[str, str]:
     """Return the variables to build with, so that what has code for GPUs has it even if none is seen."""
+    if not site.is_for_cuda:
+        return {}
     variables = dict[str, str]()
     for build in builds:
-        if site.is_for_cuda:
-            variables |= build.known.environment
+        variables |= build.known.environment
+        if build.known.compiles and site.architectures:
+            variables[COMPILED_FOR] = ";".join(site.architectures)
     return variables
 
 

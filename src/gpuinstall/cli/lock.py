@@ -174,11 +174,7 @@ def _write(
             f"{', '.join(names)}: can be installed only where {source} can be reached"
         )
     rows += [("Apart", f"{name} {versions_in_words(apart[name])}") for name in apart]
-    data = {
-        "locks": [written.to_dict() for written in locks],
-    rows += [("Apart", f"{name} {versions_in_words(apart[name])}") for name in apart]
     data = {"locks": [written.to_dict() for written in locks], "differences": apart}
-    }
     return data, rows
 
 

@@ -561,17 +561,7 @@ def _is_for_any(wheel: Wheel) -> bool:
 
 def _wheel(file: LockedFile) -> Wheel | None:
     """Return a resolved file as a wheel; None if it is none."""
-    _, _, name = file.url.rpartition("/")
-    name = name.replace("%2B", "+")
-    try:
-        _, version, _, tags = parse_wheel_filename(name)
-    except InvalidWheelFilename:
-        return None
-    return Wheel(
-        file.package,
-        version,
-        name,
-        file.url,
-        tags,
-        file.sha256,
-    )
+    with suppress(InvalidWheelFilename):
+        _, version, _, tags = parse_wheel_filename(file.name)
+        return Wheel(file.package, version, file.name, file.url, tags, file.sha256)
+    return None

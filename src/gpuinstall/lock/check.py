@@ -9,7 +9,6 @@ from gpuinstall.base.errors import InstallationError, LockError, NoBuildError, U
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import some
 from gpuinstall.lock.declaration import changed_inputs, command_again
 from gpuinstall.lock.document import lock_of
 from gpuinstall.lock.fit import fit, read_locks
@@ -204,9 +203,9 @@ def _differences(lock: Lock, today: Lock) -> Iterator[Reason]:
         elif name not in now:
             yield Reason("not-asked-for", f"{name} is in it, but nothing requires it")
         elif before[name] != now[name]:
-            extra = some(sorted(before[name] - now[name])) or "nothing"
-            lacking = some(sorted(now[name] - before[name])) or "nothing"
-            message = f"{name} is not what its sources have today: {extra} instead of {lacking}"
+            message = (
+                f"{name} is not what its sources have today; once it is made again, git diff tells"
+            )
             yield Reason("package-differs", message)
 
 

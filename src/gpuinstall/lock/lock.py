@@ -294,19 +294,13 @@ class Lock:
         )
 
     @property
-    def contents(self) -> dict[str, set[str]]:
-        """What it has of each package, in words."""
-        contents: dict[str, set[str]] = {}
-        for package in self.pylock.packages:
-            words = contents.setdefault(package.name, set())
-            if words:
-                words.add("a second entry")
+    def contents(self) -> dict[str, list[Any]]:
+        """What it says of each package, with every entry of it."""
+        contents: dict[str, list[Any]] = {}
+        for package in parse_toml(self.text)["packages"]:
             # The commit of a repository counts, and not the branch that it was asked for by.
-            address = self.addresses.get(package.name)
-            facts = (package.marker, package.index, address)
-            words |= {f"version {package.version}", *(str(fact) for fact in facts if fact)}
-        for name, file in self.entries:
-            contents[name].add(f"{file.url or file.path} of {file.hashes.get('sha256')}")
+            package.get("vcs", {}).pop("requested-revision", None)
+            contents.setdefault(package["name"], []).append(package)
         return contents
 
     def entry(self, path: Path, status: str) -> dict[str, Any]:

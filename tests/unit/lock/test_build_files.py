@@ -14,12 +14,12 @@ def test_what_says_the_requirements_of_a_folder_counts(tmp_path):
         ("-e .", "pyproject.toml", (STATIC, STATIC.replace("numpy", "rich")), False),
         ("./my lib", "my lib/setup.py", ("setup(a)\n", "setup(b)\n"), True),
         (
-            "lib @ ./my lib",
-            "my lib/pyproject.toml",
+            "lib @ ./lib",
+            "lib/pyproject.toml",
             (STATIC, STATIC.replace("numpy", "rich")),
             True,
         ),
-        ("lib @ ./my lib", "my lib/pyproject.toml", (STATIC, f"{STATIC}[tool.formatter]\n"), True),
+        ("lib @ ./lib", "lib/pyproject.toml", (STATIC, f"{STATIC}[tool.formatter]\n"), True),
         ("numpy", "setup.py", ("setup(a)\n", "setup(b)\n"), False),
         ("-e .", "README.md", ("a\n", "b\n"), False),
     ]
@@ -27,6 +27,7 @@ def test_what_says_the_requirements_of_a_folder_counts(tmp_path):
     for number, (requirement, name, texts, is_other) in enumerate(cases):
         folder = tmp_path / str(number)
         (folder / "my lib").mkdir(parents=True)
+        (folder / "lib").mkdir()
         digests = set[str]()
         for text in texts:
             (folder / name).write_text(text, encoding="utf-8", newline="")

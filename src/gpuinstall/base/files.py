@@ -265,11 +265,10 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 def link_or_copy(source: str | Path, destination: str | Path) -> None:
     """Give a file a second name, or copy it; a link is copied as one."""
-    if not os.path.islink(source):  # noqa: PTH114  a Path for each of 17,000 files takes longer
-        # Another owner's file, a file system without links, or too many links to this one.
-        with suppress(OSError):
-            os.link(source, destination)
-            return
+    # Another owner's file, a file system without links, or too many links to this one.
+    with suppress(OSError, NotImplementedError):
+        os.link(source, destination, follow_symlinks=False)
+        return
     import shutil  # which a plan does without
 
     shutil.copy2(source, destination, follow_symlinks=False)

@@ -54,7 +54,7 @@ class InstalledPackage:
     @cached_property
     def files(self) -> tuple[RecordedFile, ...]:
         """What the installation recorded, without what lies outside the folder of the packages (scripts)."""
-        return tuple(row for row in self.recorded if not _OUTSIDE.match(row.path))
+        return _rows_beside(self.record_text)
 
     @cached_property
     def entry_points(self) -> str:
@@ -167,6 +167,12 @@ def _read_rows(text: str) -> tuple[RecordedFile, ...]:
             sha256 = digest.partition("sha256=")[2]
             rows.append(RecordedFile(path, sha256, int(size) if size.isdigit() else 0))
     return tuple(rows)
+
+
+@cache
+def _rows_beside(text: str) -> tuple[RecordedFile, ...]:
+    """Read the rows of a RECORD that lie in the folder of the packages."""
+    return tuple(row for row in _read_rows(text) if not _OUTSIDE.match(row.path))
 
 
 def file_size(path: Path | str) -> int:

@@ -283,12 +283,17 @@ def remove_file(path: Path) -> None:
 def remove_path(path: Path) -> None:
     """Remove what lies there, a link rather than what it leads to; what resists is left."""
     import shutil
+    import subprocess
 
-    with suppress(OSError, RecursionError):
-        if is_folder(path):
-            shutil.rmtree(path, ignore_errors=True)
-        else:
+    with suppress(OSError):
+        if not is_folder(path):
             path.unlink(missing_ok=True)
+            return
+        try:
+            shutil.rmtree(path, ignore_errors=True)
+        except RecursionError:
+            # A wheel may hold folders that are nested deeper than Python goes.
+            subprocess.run(["rm", "-rf", path], check=False)
 
 
 def write_anew(path: Path, text: str) -> None:

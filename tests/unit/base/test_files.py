@@ -2,7 +2,6 @@
 
 import os
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from gpuinstall.base.files import (
     files_below,
     make_private_folder,
     open_regular,
+    remove_path,
     restore_umask,
     write_atomically,
     written,
@@ -113,7 +113,7 @@ def _full():
     return Path("/dev/full/file")
 
 
-def test_a_folder_deeper_than_python_recurses_is_read(tmp_path, monkeypatch):
+def test_a_folder_deeper_than_python_recurses_is_read_and_removed(tmp_path, monkeypatch):
     deep = tmp_path / "deep"
     deep.mkdir()
     with monkeypatch.context() as here:
@@ -123,8 +123,8 @@ def test_a_folder_deeper_than_python_recurses_is_read(tmp_path, monkeypatch):
             os.chdir("d")
         Path("file").touch()
     assert [file.name for file in files_below(deep)] == ["file"]
-    # Nor does pytest, which removes its own folders.
-    subprocess.run(["rm", "-r", deep], check=True)
+    remove_path(deep)
+    assert not deep.exists()
 
 
 def test_a_file_is_never_more_open_than_the_one_it_replaces(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from gpuinstall.wheels.learned.store import LearnedStore, known_catalog
 from tests.frozen import frozen_catalog
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.index import Habits, StandInIndex
+from tests.lab.listener import Listener
 from tests.lab.new_torch import make_new_torch, make_variant
 from tests.lab.wheels import make_wheel
 
@@ -364,16 +365,6 @@ def test_a_new_torch_whose_companion_has_not_come_yet_is_left_for_the_one_before
         "no source lists torchvision for cu132",
     )
     assert person.asked_for_wheels() == []
-
-
-@dataclass
-class Listener(SilentReporter):
-    """Remembers the warnings."""
-
-    warnings: list[str] = field(default_factory=list)
-
-    def warn(self, text):
-        self.warnings.append(text)
 
 
 @dataclass(frozen=True)

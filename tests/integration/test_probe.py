@@ -16,6 +16,7 @@ from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersi
 from gpuinstall.machine import probe as steps
 from gpuinstall.machine.probe import preflight, read_machine
 from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight, uuid_of
+from tests.lab.listener import Listener
 from tests.lab.pace import within
 
 RTX_4090 = FakeGpu()
@@ -33,16 +34,6 @@ def probe_command(environment, *words):
     command = [sys.executable, "-m", "gpuinstall", "probe", "--json", *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     return done.returncode, json.loads(done.stdout)
-
-
-class Listener(SilentReporter):
-    """Keeps what is said to be waited for."""
-
-    def __init__(self):
-        self.waits: list[str] = []
-
-    def wait(self, text):
-        self.waits.append(text)
 
 
 def test_an_nvml_that_hangs_is_ended_and_reported(play, monkeypatch):
@@ -133,16 +124,6 @@ SLICES = (
 )
 
 
-class Waits(SilentReporter):
-    """Remembers what was waited for."""
-
-    def __init__(self):
-        self.waited: list[str] = []
-
-    def wait(self, text):
-        self.waited.append(text)
-
-
 def machine(driver):
     """What a probe makes of the fake driver."""
     gpus = tuple(
@@ -188,11 +169,11 @@ def test_a_card_that_hangs_is_ended_and_reported_and_the_others_are_proven(play,
 
 def test_after_three_seconds_it_says_once_what_it_waits_for(play, monkeypatch):
     monkeypatch.setattr("gpuinstall.machine.nvidia.preflight.DRIVER_SECONDS", 3.5)
-    driver, reporter = FakeDriver((H200, H200), cu_hang_s=60), Waits()
+    driver, reporter = FakeDriver((H200, H200), cu_hang_s=60), Listener()
     play(driver)
     result = preflight(machine(driver), reporter)
     assert one(result) == ("driver-hangs", "F08", True, ())
-    assert len(reporter.waited) == 1
+    assert len(reporter.waits) == 1
 
 
 def test_a_jetson_is_proven_though_nvml_names_it_otherwise(play):

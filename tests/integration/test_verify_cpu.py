@@ -10,10 +10,10 @@ import uv
 
 from gpuinstall.base import process
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.verify.kernel_run import KERNELS
 from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import VERSION, copied, cpu_torch, packages, rewrite
+from tests.lab.listener import Listener
 from tests.lab.pace import slowness
 
 HERE = Machine("linux", "x86_64")
@@ -62,14 +62,6 @@ def test_a_sound_environment_passes_quickly(torch):
         "optimizer-step",
     } <= set(passed)
     assert sum(check.seconds for check in device.checks if check.name != "import") < 5 * slowness()
-
-
-class Listener(SilentReporter):
-    def __init__(self):
-        self.warnings: list[str] = []
-
-    def warn(self, text):
-        self.warnings.append(text)
 
 
 def test_a_result_that_is_wrong_once_is_told(broken):

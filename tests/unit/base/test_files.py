@@ -20,6 +20,7 @@ from gpuinstall.base.files import (
     written,
 )
 from gpuinstall.base.reporter import SilentReporter
+from tests.lab.listener import Listener
 
 
 def test_file_takes_the_place_of_the_old_one_in_new_folders(tmp_path):
@@ -45,16 +46,6 @@ def test_disk_that_is_full_is_named():
     assert caught.value.code == "not-writable"
 
 
-class Warnings(SilentReporter):
-    """Keeps what it is warned of."""
-
-    def __init__(self):
-        self.texts: list[str] = []
-
-    def warn(self, text):
-        self.texts.append(text)
-
-
 @pytest.mark.skipif(os.name != "posix", reason="modes as Unix has them")
 def test_a_cache_that_everyone_can_write_to_is_refused_sticky_or_not(tmp_path):
     taken = []
@@ -76,12 +67,12 @@ def test_a_cache_that_everyone_can_exchange_is_refused(tmp_path):
     (links / "link").symlink_to(above)
     for folder in (above, links):
         folder.chmod(0o1777)
-        check_cache(links / "link" / "cache", Warnings())
+        check_cache(links / "link" / "cache", Listener())
         folder.chmod(0o777)
         with pytest.raises(
             InstallationError, match=f"everyone can write to {folder} and so exchange"
         ) as refused:
-            check_cache(links / "link" / "cache", Warnings())
+            check_cache(links / "link" / "cache", Listener())
         assert (refused.value.hint or "").startswith(f"chmod o-w {folder} ")
         folder.chmod(0o755)
 
@@ -94,9 +85,9 @@ def test_the_owner_of_a_cache_or_of_a_folder_above_is_named(tmp_path):
     cache.mkdir(parents=True)
     for folder in (cache, cache.parent):
         os.chown(folder, 12345, -1)
-        warnings = Warnings()
+        warnings = Listener()
         check_cache(cache, warnings)
-        assert warnings.texts == [
+        assert warnings.warnings == [
             f"{folder} belongs to another user (uid 12345), who can change what is installed from the cache {cache}"
         ]
         os.chown(folder, 0, -1)

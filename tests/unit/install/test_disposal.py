@@ -7,19 +7,12 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.install import swap
 from gpuinstall.install.swap import dispose, finish_swap
+from tests.lab.listener import Listener
 from tests.unit.install.environments import make_environment
 
 
 class Killed(BaseException):
     """Plays kill -9."""
-
-
-class Listener(SilentReporter):
-    def __init__(self):
-        self.notices: list[str] = []
-
-    def notice(self, label, text):
-        self.notices.append(f"{label} {text}")
 
 
 @pytest.fixture

@@ -9,14 +9,7 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.install.swap import environment_lock, is_idle
-
-
-class Listener(SilentReporter):
-    def __init__(self):
-        self.waits: list[str] = []
-
-    def wait(self, text):
-        self.waits.append(text)
+from tests.lab.listener import Listener
 
 
 def test_a_run_leaves_nothing_behind(tmp_path):

@@ -8,11 +8,11 @@ from packaging.version import Version
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.install.proof import catalog_without, check_links
 from gpuinstall.verify import verdict
 from gpuinstall.verify.verdict import Device, Verdict
 from tests.frozen import frozen_catalog
+from tests.lab.listener import Listener
 from tests.unit.wheels.test_linking import place
 
 CATALOG = frozen_catalog()
@@ -66,22 +66,12 @@ def test_only_what_failed_counts():
     assert catalog_without(CATALOG, CU130, passed) is None
 
 
-class Warnings(SilentReporter):
-    """Keeps what it is warned of."""
-
-    def __init__(self):
-        self.texts: list[str] = []
-
-    def warn(self, text):
-        self.texts.append(text)
-
-
 def linked(site, *named):
     """What is warned of an environment that these packages were asked for."""
     fit: Any = SimpleNamespace(choice=SimpleNamespace(requirements=named))
-    warnings = Warnings()
+    warnings = Listener()
     check_links(fit, site, Machine("linux", "x86_64"), warnings)
-    return warnings.texts
+    return warnings.warnings
 
 
 def test_a_named_package_whose_library_is_nowhere_is_refused_with_the_command_that_brings_it(

@@ -5,6 +5,7 @@ from dataclasses import replace
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.machine import probe
 from gpuinstall.machine.amd.prober import AmdProber
 
 CARDS = tuple(Gpu(index, "AMD Navi 31", vendor="amd", architecture="gfx1100") for index in range(2))
@@ -23,6 +24,7 @@ def test_the_proof_is_left_to_the_kernels():
         (1, "unproven"),
     ]
     assert found.problems == ()
+    assert probe.preflight(TWO, SilentReporter()).cards == found.cards
 
 
 def test_a_card_that_may_not_be_used_is_left_out():

@@ -13,9 +13,6 @@ from gpuinstall.catalog.gpu_names import counted_names, find_gpu
 
 _OLDEST_BRANCH = 100
 """No branch of drivers has a number below it, and no CUDA nor release of vGPU software one above."""
-_DRIVER = re.compile(
-    r"(?:nvidia[- ])?(?:driver[- ](?:version:? )?)?[rv]?(\d[\d.]*\d)(?:\.x+)?(?:-[\w.~+-]+)?"
-)
 _ARCHITECTURE = re.compile(r"sm_?(\d{2,3})[af]?")
 
 
@@ -108,16 +105,14 @@ def _platform_in_words(
 
 
 def driver_in_words(text: str) -> DriverVersion:
-    """Return a driver's version, as packages and Windows write it too.
+    """Return a driver's version, as Windows writes it too.
 
     Raises:
         UsageError: It is none, such as a version of CUDA.
     """
-    words = re.sub(r"\s*\((?:grid|vgpu)[^()]*\)$", "", text.strip().lower())
-    number = _DRIVER.fullmatch(words)
     reason = f"{text!r} is not a driver version; CUDA and vGPU software have numbers of their own"
     try:
-        version = DriverVersion.parse(number[1] if number else text)
+        version = DriverVersion.parse(text.strip())
     except ValueError as error:
         reason = str(error)
     else:

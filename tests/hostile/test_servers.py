@@ -161,7 +161,7 @@ def spoil(index, place, manner):
     return host
 
 
-LIMITS = {"GPUINSTALL_SILENCE": "1", "GPUINSTALL_FLOOR": "1000", "UV_HTTP_RETRIES": "0"}
+LIMITS = {"GPUINSTALL_SILENCE": "1", "UV_HTTP_RETRIES": "0"}
 """Patience with servers that leaves an attack no time."""
 BRIEFLY = {
     ("torch page", "a byte now and then"),
@@ -226,7 +226,7 @@ def test_parts_of_a_wheel_that_come_too_slowly_end_by_the_same_limits(
     play(NO_GPU)
     for host in stand_in.hosts:
         host.respond = _slow_parts(host.respond, MANNERS[manner])
-    limits = {"GPUINSTALL_SILENCE": "1", "GPUINSTALL_FLOOR": "1000"}
+    limits = {"GPUINSTALL_SILENCE": "1"}
     workshop = Workshop(tmp_path, tmp_path / "caches", stand_in.environment() | limits)
     make_new_torch(stand_in.folder, "cu132")
     with within(20):

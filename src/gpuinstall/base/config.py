@@ -25,7 +25,7 @@ _KINDS = {
     "python": str,
     "torch-index": str,
     "only-binary": bool,
-    "per-target": str,
+    "per-target": bool,
 }
 _IN_WORDS = {
     list: "a list of strings",
@@ -74,19 +74,13 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
         python=values["python"] or _first_python(python_version) or required,
         allowed_backends=values["backends"],
         targets=values["targets"] or (),
-        newest_per_target=_is_newest_per_target(values["per-target"]),
+        newest_per_target=bool(values["per-target"]),
         sourcing=Sourcing(
             torch_index=values["torch-index"],
             extension_sources=values["extension-sources"] or (),
             only_binary=bool(values["only-binary"]),
         ),
     )
-
-
-def _is_newest_per_target(value: str | None) -> bool:
-    if value not in {None, "newest"}:
-        raise _malformed(f"per-target is {value!r}", 'it is "newest"')
-    return value == "newest"
 
 
 def _first_python(python_version: str) -> str | None:

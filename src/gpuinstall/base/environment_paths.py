@@ -96,11 +96,6 @@ class EnvironmentPaths:
         return self.work / f"{_STAGING}{_RUN}"
 
     @property
-    def stagings(self) -> list[Path]:
-        """The environments that were being built, by this run or by runs that died."""
-        return sorted(self.work.glob(f"{_STAGING}{'[0-9a-f]' * 8}"))
-
-    @property
     def previous(self) -> Path:
         """The environment that was replaced last."""
         return self.work / "previous"

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from gpuinstall.base.errors import UsageError
 
-SILENCE, FLOOR = "GPUINSTALL_SILENCE", "GPUINSTALL_FLOOR"
-MORE_TIME = f"Run it again\nFor a slow server, allow more time: {SILENCE} (seconds), {FLOOR} (bytes a second)"
+SILENCE = "GPUINSTALL_SILENCE"
+MORE_TIME = f"Run it again\nFor a slow server, allow more time: {SILENCE} (seconds)"
 """What to do about a server that was too slow."""
 
 
@@ -83,21 +83,12 @@ class Pace:
 
 
 def read_patience(environ: Mapping[str, str]) -> Patience:
-    """Read ``GPUINSTALL_SILENCE`` and ``GPUINSTALL_FLOOR``; raise UsageError if they are no numbers."""
-    return Patience(
-        _number(environ, SILENCE, USUAL.silence), int(_number(environ, FLOOR, USUAL.floor))
-    )
-
-
-def _number(
-    environ: Mapping[str, str],
-    name: str,
-    usual: float,
-) -> float:
+    """Read ``GPUINSTALL_SILENCE``; raise UsageError if it is no number."""
     try:
-        value = float(environ.get(name) or usual)
+        seconds = float(environ.get(SILENCE) or USUAL.silence)
     except ValueError:
-        value = -1.0
-    if not 0 < value < 1e9:
-        raise UsageError("patience", f"{name} is {environ[name]!r}, and not a number above 0")
-    return value
+        seconds = -1.0
+    if not 0 < seconds < 1e9:
+        message = f"{SILENCE} is {environ[SILENCE]!r}, and not a number above 0"
+        raise UsageError("patience", message)
+    return Patience(seconds)

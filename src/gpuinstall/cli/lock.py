@@ -13,7 +13,7 @@ from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.node_records import recorded_machines
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.units import number_of
-from gpuinstall.cli.options import FOLDER, MACHINE_WORDS, REQUEST, CommandOptions, read_machine_file
+from gpuinstall.cli.options import MACHINE_WORDS, PATH, REQUEST, CommandOptions, read_machine_file
 from gpuinstall.cli.outcome import Outcome, Row, error_entry, framed
 from gpuinstall.project import lock_requests
 
@@ -271,7 +271,7 @@ def cover_command(terminal: Terminal, options: CommandOptions) -> Outcome:
 
 
 @command.command("download", help="Download every file of the locks into DIR.")
-@click.argument("folder", metavar="DIR", type=FOLDER)
+@click.argument("folder", metavar="DIR", type=PATH)
 @framed("lock", "torch_index", "offline")
 def download_command(terminal: Terminal, options: CommandOptions, folder: Path) -> Outcome:
     """Download the files of the locks."""

@@ -31,17 +31,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 STDOUT = "-"
 
 
-class _FolderPath(click.Path):
-    """A folder to write into, which no pipe can be."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if str(value) == STDOUT:
-            self.fail("- is no folder", param, ctx)
-        return super().convert(value, param, ctx)
-
-
 PATH = click.Path(path_type=Path)
-FOLDER = _FolderPath(path_type=Path)
 
 
 def _row(*words: str, empty: Any = None, **settings: Any) -> Any:

@@ -15,7 +15,7 @@ from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.node_records import RECORDING_COMMANDS, UNENDED, this_node, write_record
 from gpuinstall.base.text import MOST_NAMES, visible
-from gpuinstall.cli.options import FOLDER, CommandOptions, option
+from gpuinstall.cli.options import PATH, CommandOptions, option
 from gpuinstall.cli.terminal import OutputError, Terminal, hint_of
 
 P = ParamSpec("P")
@@ -47,7 +47,7 @@ _OUTPUT_OPTIONS = (
 )
 _RECORD_OPTION = click.option(
     "--record",
-    type=FOLDER,
+    type=PATH,
     metavar="DIR",
     help="Write a record of this node into DIR, for gpuinstall report.",
 )

@@ -11,7 +11,7 @@ from gpuinstall.base.errors import SomeNodesError, UsageError
 from gpuinstall.base.node_records import Report, node_names, read_report
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
-from gpuinstall.cli.options import FOLDER, CommandOptions
+from gpuinstall.cli.options import PATH, CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("report", help="Show what became of the nodes that wrote records into DIR.")
-@click.argument("folder", metavar="DIR", type=FOLDER)
+@click.argument("folder", metavar="DIR", type=PATH)
 @framed("report", "nodes")
 def command(_terminal: Terminal, options: CommandOptions, folder: Path) -> Outcome:
     """Report; exit 7 if a node failed or is missing."""

@@ -15,7 +15,6 @@ from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from gpuinstall.base.machine import Machine
     from gpuinstall.lock.target import Target
 
 
@@ -49,8 +48,6 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
         terminal, request=request, only=not of_team, anew=not of_team, starts=True
     ) as project:
         terminal.machines.append(project.machine)
-        if selected_target:
-            _check_platform(selected_target, project.machine)
         if not of_team:
             _check_inputs(project.paths.folder, selected_target)
         selected = InstallOptions(
@@ -67,18 +64,6 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     if difference:
         terminal.warn(f"{difference}; gpuinstall lock updates it")
     return outcome
-
-
-def _check_platform(target: Target, machine: Machine) -> None:
-    """Raise LockError if a target is for another platform."""
-    if target.os == machine.os and target.arch == machine.arch:
-        return
-    platform = f"{target.os} {target.arch}"
-    raise LockError(
-        "lock-does-not-fit",
-        f"{target.filename} is for {platform}, and this is {machine.os} {machine.arch}",
-        hint="gpuinstall sync   # installs the one that fits",
-    )
 
 
 def _check_inputs(folder: Path, target: Target | None) -> None:

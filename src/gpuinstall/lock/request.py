@@ -223,7 +223,7 @@ def agree_on_torch(
         "targets-disagree",
         "no torch version supports all of these targets",
         evidence=" · ".join(torches_by_label),
-        hint='Set per-target = "newest" in [tool.gpuinstall]: each target gets its own newest torch',
+        hint="Set per-target = true in [tool.gpuinstall]: each target gets its own newest torch",
     )
 
 

@@ -164,7 +164,7 @@ def test_leftovers_of_runs_that_died_while_building_are_cleared(replaced):
     finish_swap(replaced, SilentReporter())
     assert {entry.name for entry in replaced.work.iterdir()} == {"previous", ".gitignore"}
     assert name_of(replaced.venv) == "old"
-    assert replaced.stagings == []
+    assert list(replaced.work.glob("staging-*")) == []
 
 
 def test_other_files_in_the_working_folder_stay(replaced):

@@ -113,18 +113,9 @@ class Finding:
     @classmethod
     def from_document(cls, body: object, place: str) -> Finding:
         """Read a problem of a Machine document; raise MalformedError."""
-        problem = read_object(_Problem, body, place)
-        return cls(
-            code=problem.code,
-            message=problem.message,
-            id=problem.id,
-            why=problem.why,
-            evidence=problem.seen,
-            fixes=tuple(problem.fix.split("\n")) if problem.fix else (),
-            gpus=problem.gpus,
-            blocking=problem.blocking,
-            needs=problem.needs,
-        )
+        fields = read_object(_Problem, body, place)._asdict()
+        fix, evidence = fields.pop("fix"), fields.pop("seen")
+        return cls(**fields, evidence=evidence, fixes=tuple(fix.split("\n")) if fix else ())
 
     def to_dict(self) -> dict[str, Any]:
         """Write it as a Machine document holds its problems, without what it does not say."""

@@ -72,18 +72,16 @@ def command(_terminal: Terminal, options: CommandOptions, *, text: str | None) -
 
 
 def _document(causes: Iterable[RecognisedCause], others: Lookalikes) -> dict[str, Any]:
-    data: dict[str, Any] = {"causes": [cause.to_dict() for cause in causes]}
-    if others:
-        data["lookalikes"] = [
-            {
-                "id": other.id,
-                "title": other.title,
-                "evidence": evidence,
-                "fix": list(other.fix),
-            }
-            for other, evidence in others
-        ]
-    return data
+    lookalikes = [
+        {
+            "id": other.id,
+            "title": other.title,
+            "evidence": evidence,
+            "fix": list(other.fix),
+        }
+        for other, evidence in others
+    ]
+    return {"causes": [cause.to_dict() for cause in causes], "lookalikes": lookalikes}
 
 
 def _show_causes(terminal: Terminal, causes: Sequence[RecognisedCause]) -> None:

@@ -111,7 +111,7 @@ def _needs_for_gpus(needs: list[MachineNeeds]) -> MachineNeeds:
     """Return the needs of the locks for Linux and GPUs, which are to be of one maker and for one processor."""
     for_gpus = [one for one in needs if one.maker and one.os == "linux"] or needs
     if len(for_gpus) > 1:
-        groups = [f"{one.maker} on {one.arch} ({', '.join(one.locks)})" for one in for_gpus]
+        groups = [" and ".join(one.locks) for one in for_gpus]
         raise UsageError(
             "several-machines",
             f"the locks are for different machines: {'; '.join(groups)}",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import configparser
 import json
 from typing import TYPE_CHECKING
 
 import tomli
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import parse_ini
 from gpuinstall.base.marked_block import with_block
 from gpuinstall.environments.guard import pip_section
 
@@ -73,32 +73,20 @@ def in_pip(text: str, constraints: Sequence[str], links: Sequence[str]) -> str:
         constraints: The addresses of constraints files.
         links: The places that pip takes files from.
     """
-    return _checked("pip", text, pip_section(constraints, links), _parse_pip)
+    return _checked("pip", text, pip_section(constraints, links), parse_ini)
 
 
 def _checked(tool: str, text: str, lines: Sequence[str], parse: Callable[[str], object]) -> str:
-    """Return a text with a block; raise UsageError if a tool cannot read its file, or that says something twice now."""
-    try:
-        parse(text)
-    except (ValueError, configparser.Error) as error:
-        raise UsageError(
-            "malformed-configuration",
-            f"{tool} cannot read its own configuration; it was left unchanged",
-            evidence=str(error).replace("\n", " "),
-            hint=_SHOW_CONFIGURATION[tool],
-        ) from None
+    """Return a text with a block; raise UsageError if a tool could not read the file then."""
     hooked = with_block(text, lines)
     try:
         parse(hooked)
-    except (ValueError, configparser.Error) as error:
+    except ValueError as error:
         raise UsageError(
             "hook-taken",
-            f"{tool}'s configuration already has a setting of its own there; it was left unchanged",
-            evidence=str(error).replace("\n", " "),
-            hint=f"Take that setting out of it\ngpuinstall hook {tool}",
+            f"{tool} could not read its configuration with the hook; it was left unchanged",
+            why="it is malformed, or already has a setting of its own there",
+            evidence=str(error),
+            hint=_SHOW_CONFIGURATION[tool],
         ) from None
     return hooked
-
-
-def _parse_pip(text: str) -> None:
-    configparser.RawConfigParser().read_string(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -102,9 +102,8 @@ def _needs(terminal: Terminal, options: CommandOptions, tool_name: str | None) -
     else:
         needs.append(_needs_for_gpus(machine_needs(locks, load_catalog())))
         text = words_for(tool_name, needs[0])
-    outcome = _outcome(tool_name or "needs", text, options.output)
-    outcome.data["needs"] = [one.to_dict() for one in needs]
-    return outcome
+    entries = [one.to_dict() for one in needs]
+    return _outcome(tool_name or "needs", text, options.output, needs=entries)
 
 
 def _needs_for_gpus(needs: list[MachineNeeds]) -> MachineNeeds:
@@ -149,8 +148,8 @@ def _warn_of_folders(lock: Lock, terminal: Terminal) -> None:
         terminal.warn(f"{names} is in a local folder: the export works on this machine only")
 
 
-def _outcome(format_: str, text: str, output: Path | None) -> Outcome:
-    document = {"format": format_, "path": output and str(output), "text": text}
+def _outcome(format_: str, text: str, output: Path | None, **more: Any) -> Outcome:
+    document = {"format": format_, "path": output and str(output), "text": text, **more}
     if output is None:
         return Outcome(document, lambda screen: screen.block(text))
     write_in_place(output, text)

@@ -56,8 +56,8 @@ _RECORD_OPTION = click.option(
 class Outcome(NamedTuple):
     """How a command ended."""
 
-    data: dict[str, Any]
-    """Its part of the JSON document."""
+    data: dict[str, Any] | None
+    """Its part of the JSON document; None if nothing could be made of it."""
     show: Callable[[Terminal], None] | Sequence[Row]
     """The same for a person: rows, or what writes it if it is a table or a text."""
     exit_code: int = 0
@@ -110,14 +110,11 @@ def framed(name: str, *rows: str) -> Callable[[Callable[P, Outcome]], Callable[.
                         # It stays if this process is killed; and a folder that cannot be written is found now.
                         write_record(record, this_node(), name, (), UNENDED)
                     outcome = function(terminal, *arguments, *args, **kwargs)
-                    if record:
-                        document = document_of(name, outcome)
-                        write_record(record, this_node(), name, terminal.machines, document)
-                    return present(terminal, name, outcome)
                 except GpuInstallError as error:
-                    if record:
-                        _record_failure(record, name, terminal, error)
-                    return fail(terminal, name, error)
+                    outcome = failure(error)
+                if record:
+                    outcome = _recorded(outcome, record, name, terminal)
+                return present(terminal, name, outcome)
 
         recording = (_RECORD_OPTION,) if name in RECORDING_COMMANDS else ()
         for decorator in reversed((*map(option, rows), *recording, *_OUTPUT_OPTIONS)):
@@ -144,33 +141,35 @@ def _programs_followed_by(terminal: Terminal) -> AbstractContextManager[None]:
     return followed_by(terminal.show_command)
 
 
+def failure(error: GpuInstallError) -> Outcome:
+    """Return the outcome of a command that an error ended, with what could still be made of its data."""
+    entries = (error_entry(error),)
+    return Outcome(error.data, lambda screen: screen.fault(error), error.exit_code, entries)
+
+
 def document_of(name: str, outcome: Outcome) -> dict[str, Any]:
     """Return the JSON document of a command that ended."""
-    status = outcome.status or ("error" if outcome.exit_code else "success")
-    return _document(name, status, outcome.exit_code, outcome.data, outcome.errors)
-
-
-def document_of_error(name: str, error: GpuInstallError) -> dict[str, Any]:
-    """Return the JSON document of a command that an error ended, with what could still be made of its data."""
-    return _document(name, "error", error.exit_code, error.data, [error_entry(error)])
-
-
-def _document(
-    name: str,
-    status: Status,
-    exit_code: int,
-    data: dict[str, Any] | None,
-    errors: Iterable[dict[str, Any]],
-) -> dict[str, Any]:
     document: dict[str, Any] = {
         "gpuinstall": VERSION,
         "command": name,
-        "status": status,
-        "exit_code": exit_code,
+        "status": outcome.status or ("error" if outcome.exit_code else "success"),
+        "exit_code": outcome.exit_code,
     }
-    if data is not None:
-        document["data"] = data
-    return {**document, "errors": list(errors)}
+    if outcome.data is not None:
+        document["data"] = outcome.data
+    return {**document, "errors": list(outcome.errors)}
+
+
+def _recorded(outcome: Outcome, folder: Path, name: str, terminal: Terminal) -> Outcome:
+    """Write the record of a command; return its outcome, or the failure if it alone failed."""
+    document = document_of(name, outcome)
+    try:
+        write_record(folder, this_node(), name, terminal.machines, document)
+    except GpuInstallError as unwritten:
+        if outcome.exit_code == 0:
+            return failure(unwritten)
+        terminal.warn(f"no record was written: {unwritten.message}")
+    return outcome
 
 
 def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
@@ -184,19 +183,10 @@ def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
 
 def fail(terminal: Terminal, name: str, error: GpuInstallError) -> int:
     """Print an error, as a document or for a person; return its exit status."""
-    if terminal.as_json and not isinstance(error, OutputError):
-        terminal.document(document_of_error(name, error))
-    else:
+    if isinstance(error, OutputError):
         terminal.fault(error)
-    return error.exit_code
-
-
-def _record_failure(folder: Path, name: str, terminal: Terminal, error: GpuInstallError) -> None:
-    try:
-        document = document_of_error(name, error)
-        write_record(folder, this_node(), name, terminal.machines, document)
-    except GpuInstallError as unwritten:
-        terminal.warn(f"no record was written: {unwritten.message}")
+        return error.exit_code
+    return present(terminal, name, failure(error))
 
 
 def error_entry(error: GpuInstallError) -> dict[str, Any]:

@@ -217,8 +217,9 @@ def _comparable(lock: Lock) -> tuple[object, ...]:
 
 
 def _by_address(text: str, lock: Lock) -> str:
-    """Write a requirement as the lock has it, if that is by an address that no hash can pin."""
+    """Write a requirement of a repository as the lock has it: by its commit, which no hash pins."""
     requirement = parse_requirement(text)
     name = requirement.name
-    address = lock.addresses.get(name, text)
-    return address.replace(f"{name} @", f"{name}{requirement.extras} @", 1)
+    if not requirement.is_remote or name not in lock.addresses:
+        return text
+    return lock.addresses[name].replace(f"{name} @", f"{name}{requirement.extras} @", 1)

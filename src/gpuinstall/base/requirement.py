@@ -41,13 +41,16 @@ _REPOSITORIES = {
 
 _LINE_BREAK = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]")
 _EDITABLE = r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)"
-_NAMED = r"(?a:[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*\S.*)"
+_NAMED = r"(?a:[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*(?P<rest>\S.*))"
 _BLANKS = r" +(?=[^\s;\[#])(?!--?[A-Za-z])"
 """The blanks of a path: behind them is no marker, comment or option, for uv reads the line too."""
 _REST = rf"(?:[^\s;\[]|{_BLANKS})*"
 _FOLDER = rf"\w(?:[\w.-]|{_BLANKS})*(?:\[[^\]]*\])?"
 _RELATIVE = rf"(?:[^\s;\[@<>=!~/\\]*|\w[\w.-]*(?: +\w[\w.-]*)+)[/\\]{_REST}"
 _PATH = rf"\.{{1,2}}(?:[/\\]{_REST})?|[/~]{_REST}|[A-Za-z]:[\\/]{_REST}|{_RELATIVE}"
+_PATH_WITH_BLANKS = rf"(?P<path>(?![a-z+]{{2,}}:)\S+(?:{_BLANKS}\S+)+)(?P<marker>\s+;.*)?"
+_BLANK_MARK = "\x1f"
+"""What stands for a blank of a path while packaging parses it; no text from outside can have it."""
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
 _FILE = r"[^\s;\[]+\.(?:whl|tar\.gz|zip)"
 _UNNAMED = (
@@ -222,11 +225,11 @@ def marker_environment(
 
 
 def _parse_named(text: str) -> ParsedRequirement:
-    """Read a requirement as the standard has it."""
+    """Read a requirement as the standard has it, and a path with blanks behind a name."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
-        parsed = Requirement(text)
+        parsed = Requirement(_without_blanks_in_path(text))
     except InvalidRequirement as error:
         malformed = _malformed(text, "requirement", str(error).splitlines()[0])
         single = re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([\w.+*!-]+)", text.strip())
@@ -239,12 +242,24 @@ def _parse_named(text: str) -> ParsedRequirement:
         parsed.name = name
     return ParsedRequirement(
         name,
-        str(parsed),
+        str(parsed).replace(_BLANK_MARK, " "),
         extras=_brackets(parsed.extras),
         specifier=parsed.specifier or None,
-        url=url,
+        url=url and url.replace(_BLANK_MARK, " "),
         marker=parsed.marker,
     )
+
+
+def _without_blanks_in_path(text: str) -> str:
+    """Write a mark for each blank in the path behind a name: packaging knows addresses only, which have none."""
+    named = re.fullmatch(_NAMED, text)
+    if named is None:
+        return text
+    located = re.fullmatch(_PATH_WITH_BLANKS, named["rest"])
+    if located is None:
+        return text
+    path = located["path"].replace(" ", _BLANK_MARK)
+    return f"{text[: named.start('rest')]}{path}{located['marker'] or ''}"
 
 
 def _parse_address(text: str) -> ParsedRequirement | None:

@@ -100,6 +100,8 @@ def test_a_path_may_have_blanks():
         "my lib/inner part[test] ; os_name == 'posix'": ("inner-part", "my lib/inner part", False),
         "/opt/Project - Copy": ("project-copy", "/opt/Project - Copy", False),
         r"C:\my work\lib": ("lib", r"C:\my work\lib", False),
+        "thing @ ./my lib ; os_name == 'posix'": ("thing", "./my lib", False),
+        "-e thing[test] @ ../my lib": ("thing", "../my lib", True),
     }
     wrong = []
     for text, expected in cases.items():

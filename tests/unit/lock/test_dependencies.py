@@ -1,6 +1,7 @@
 import pytest
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.lock.declaration import parse_project, read_declaration
 from gpuinstall.sources import Sources
 from gpuinstall.sources.provenance import Effect
@@ -97,3 +98,19 @@ def test_what_uv_takes_from_an_address_is_asked_for_by_that_address(source, expe
             {**PROJECT, "tool": {"uv": {"sources": {"NumPy": source}}}}
         ).listed.requirements
     )
+
+
+def test_a_path_with_a_blank_that_uv_is_given_can_be_read_again():
+    sources = {"numpy": {"path": "../my numpy"}}
+    requirements = parse_project(
+        {**PROJECT, "tool": {"uv": {"sources": sources}}}
+    ).listed.requirements
+
+    assert [parse_requirement(text).url for text in requirements] == [
+        None,
+        "../my numpy",
+        None,
+        None,
+        None,
+        None,
+    ]

@@ -13,6 +13,7 @@ from typing import Any
 import tomli
 
 from gpuinstall.catalog import Catalog, authored, loader
+from gpuinstall.catalog.drivers import parse_drivers
 
 FOLDER = Path(__file__).resolve().parent
 GPUINSTALL = (sys.executable, str(FOLDER))
@@ -29,7 +30,9 @@ def read_frozen(name: str) -> dict[str, Any]:
 @cache
 def frozen_catalog() -> Catalog:
     """Load the catalogue that stands still."""
-    return loader.parse_catalog(read_frozen("builds.toml"), read_frozen("drivers.toml"))
+    return loader.parse_catalog(
+        read_frozen("builds.toml"), parse_drivers(read_frozen("drivers.toml"))
+    )
 
 
 @cache

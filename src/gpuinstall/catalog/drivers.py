@@ -246,7 +246,7 @@ class Drivers:
 
 @cache
 def load_drivers() -> Drivers:
-    """Return the tables as shipped, without those of the builds."""
+    """Return the tables as shipped."""
     return parse_drivers(authored.read_data("drivers.toml"))
 
 

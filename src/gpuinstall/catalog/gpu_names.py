@@ -225,22 +225,20 @@ class _Entry(NamedTuple):
     gpu: NamedGpu
     letters: str
     """Its name in lower case, as one word."""
-    text: str
-    """Its name in lower case, with single spaces."""
     table: NameTable
 
     @property
     def words(self) -> _Words:
         """The words of its name but for its maker's."""
-        return _words(self.text, self.table)
+        return _words(_spaced(self.gpu.name), self.table)
 
 
 @cache
 def _entries(table: NameTable) -> tuple[_Entry, ...]:
     entries = []
     for gpu in _gpus(table):
-        text = _spaced(gpu.name)
-        entries.append(_Entry(gpu, text.replace(" ", ""), text, table))
+        letters = gpu.name.lower().replace(" ", "").replace("-", "")
+        entries.append(_Entry(gpu, letters, table))
     return tuple(entries)
 
 
@@ -283,12 +281,7 @@ def _gpus_by_capability(table: NameTable) -> Iterator[NamedGpu]:
 def _spaced(name: str) -> str:
     """Return a name in lower case with single spaces for whatever stands between its words."""
     text = _SEPARATORS.sub(" ", name.lower()).strip()
-    # A plan reads a thousand names, and few of them hold one of these.
-    if "gb" in text or "gib" in text:
-        text = re.sub(r"(\d) ?gi?b\b", r"\1gb", text)
-    if "max q" in text:
-        text = re.sub(r"\bmax q\b", "maxq", text)
-    return text
+    return re.sub(r"(\d) ?gi?b\b", r"\1gb", text).replace("max q", "maxq")
 
 
 def _words(text: str, table: NameTable) -> _Words:

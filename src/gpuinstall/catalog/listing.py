@@ -29,14 +29,6 @@ COMPANIONS = frozenset({"torchaudio", "torchvision"})
 
 
 @dataclass(frozen=True)
-class Silent:
-    """A host that did not answer."""
-
-    host: str
-    why: str
-
-
-@dataclass(frozen=True)
 class Listing:
     """The wheels that the sources list, those of the first source first."""
 
@@ -49,7 +41,8 @@ class Listing:
     """Whether every page of the torch index answered."""
     default_listed: bool = False
     """Whether the default index was asked too, and answered."""
-    silent: tuple[Silent, ...] = ()
+    silent: tuple[UnreachableError, ...] = ()
+    """The hosts that did not answer, each once."""
 
 
 def read_listing(
@@ -81,26 +74,28 @@ def read_listing(
     first, second = (index, links) if sources.is_torch_index_requested else (links, index)
     asks = [*first, *second, *default]
     answers = dict(zip(asks, side_by_side(_answer, asks), strict=True))
-    silent = [answer for answer in answers.values() if isinstance(answer, Silent)]
+    silent: dict[str, UnreachableError] = {}
     wheels: list[Wheel] = []
     for answer in answers.values():
-        if not isinstance(answer, Silent):
+        if isinstance(answer, UnreachableError):
+            silent[answer.host] = answer
+        else:
             wheels += answer
     return Listing(
         wheels=tuple(dict.fromkeys(wheels)),
         backends=frozenset(tags),
         packages=frozenset(names),
-        index_answers=not any(isinstance(answers[ask], Silent) for ask in index),
-        default_listed=bool(default) and not isinstance(answers[default[0]], Silent),
-        silent=tuple(dict.fromkeys(silent)),
+        index_answers=not any(isinstance(answers[ask], UnreachableError) for ask in index),
+        default_listed=any(not isinstance(answers[ask], UnreachableError) for ask in default),
+        silent=tuple(silent.values()),
     )
 
 
-def _answer(ask: Callable[[], _Wheels]) -> _Wheels | Silent:
+def _answer(ask: Callable[[], _Wheels]) -> _Wheels | UnreachableError:
     try:
         return ask()
     except UnreachableError as error:
-        return Silent(error.host, error.why or "")
+        return error
 
 
 def family_wheels(

@@ -19,12 +19,13 @@ from gpuinstall.catalog.catalog import (
     KindOfBuilds,
     Release,
 )
-from gpuinstall.catalog.drivers import parse_drivers
+from gpuinstall.catalog.drivers import load_drivers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from gpuinstall.base.machine import Machine
+    from gpuinstall.catalog.drivers import Drivers
 
     _Row = dict[str, Any]
 
@@ -36,16 +37,14 @@ _GPU_PLATFORMS = ("linux_x86_64", "linux_aarch64", "windows_x86_64")
 @cache
 def load_catalog() -> Catalog:
     """Return the catalogue as shipped."""
-    builds = authored.read_data("builds.toml")
-    drivers = authored.read_data("drivers.toml")
-    return parse_catalog(builds, drivers)
+    return parse_catalog(authored.read_data("builds.toml"), load_drivers())
 
 
 def parse_catalog(
     builds: _Row,
-    drivers: _Row,
+    drivers: Drivers,
 ) -> Catalog:
-    """Return the catalogue of the two authored tables."""
+    """Return the catalogue of the authored builds, with what drivers serve."""
     rows = Rows(builds)
     family = [*builds["family"], *builds["family_beside"]]
     return Catalog(
@@ -53,7 +52,7 @@ def parse_catalog(
         torch_index=builds["torch_index"],
         builds=tuple(rows.builds()),
         releases={release.torch: release for release in rows.releases.values()},
-        drivers=parse_drivers(drivers),
+        drivers=drivers,
         family=frozenset(family),
         copied=tuple(builds["copied"]),
         tied=tuple(builds["tied"]),

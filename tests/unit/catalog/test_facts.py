@@ -40,11 +40,6 @@ def python(tag):
     return f"{digits[0]}.{digits[1:]}"
 
 
-def test_every_cuda_build_has_the_code_of_the_facts():
-    for torch, row, build in listed():
-        assert list(build.code) == [*row["sass"], *row["ptx"]], (torch, row["tag"])
-
-
 def test_every_cuda_build_has_the_toolkit_the_pythons_and_the_confidence_of_the_facts():
     for torch, row, build in listed():
         assert row["cuda_toolkit"].startswith(".".join(map(str, build.toolkit or ()))), (
@@ -62,53 +57,6 @@ def test_every_cuda_build_has_the_toolkit_the_pythons_and_the_confidence_of_the_
         assert build.labelled == row["local_version"].startswith("+")
 
 
-def test_every_cudnn_floor_is_that_of_the_facts():
-    floors = {
-        build.name: (
-            str(frozen_catalog().drivers.cudnn_floor(dict(build.libraries)["cudnn"])),
-            row["cudnn_min_cc"],
-        )
-        for _, row, build in listed()
-        if "cudnn_min_cc" in row
-    }
-
-    assert floors
-    assert {name: floor for name, floor in floors.items() if floor[0] != floor[1]} == {}
-
-
-def test_every_cudnn_ceiling_is_that_of_the_facts():
-    for torch, row, build in listed():
-        cudnn = dict(build.libraries).get("cudnn")
-        ceiling = cudnn and frozen_catalog().drivers.cudnn_ceiling(
-            cudnn, build.toolkit and build.toolkit[0]
-        )
-        assert str(ceiling or None) == str(row.get("cudnn_max_cc")), (torch, row["tag"])
-
-
-def test_the_first_driver_of_each_chip_is_that_of_the_facts():
-    known = {str(chip): floor for chip, floor in frozen_catalog().drivers.first_drivers.items()}
-
-    assert {
-        chip: str(floor.linux) for chip, floor in known.items() if chip in facts()["first_driver"]
-    } == {chip: first["linux"] for chip, first in facts()["first_driver"].items()}
-    for chip, first in facts()["first_driver"].items():
-        assert str(known[chip].windows) == (first["windows"] or first["linux"].split(".")[0])
-
-
-def test_companions_have_the_wheels_of_the_facts():
-    names = {platform: f"{os}_{arch}" for platform, (os, arch) in PLATFORMS.items()}
-    for package, versions in facts()["companions"].items():
-        for version, wheels in versions.items():
-            known = frozen_catalog().companions[package, version]
-            told = {names[platform] for platform in wheels}
-            assert known.platforms - {"macos_x86_64"} == told, (package, version)
-            for tag in (
-                tag for tags in wheels.values() for tag in tags if tag not in {"py3", "cp36m"}
-            ):
-                assert known.has_wheel(python(tag.replace("+", ""))), (package, version, tag)
-            assert ("any" in known.pythons) == (wheels["linux_x86_64"] == ["py3"])
-
-
 def test_every_release_has_its_date_and_its_default_builds():
     for torch, release in facts()["torch_releases"].items():
         known = next(
@@ -123,9 +71,3 @@ def test_every_release_has_its_date_and_its_default_builds():
             assert [found for found in build.pythons if found[:4] != "3.15"] == [
                 found for found in map(python, served["pythons"]) if found[:4] != "3.15"
             ]
-
-
-def test_driver_branches_are_those_of_the_facts():
-    told = {int(branch): cuda for branch, cuda in facts()["driver_branch_to_cuda"].items()}
-
-    assert {branch: str(cuda) for branch, cuda in frozen_catalog().drivers.branches} == told

@@ -118,4 +118,4 @@ def test_a_broken_environment_is_repaired(what, clone, examined, tmp_path):
     steps = repair_steps(examined(clone), clone)
     with open_session(read_sources(None, os.environ, tmp_path), SilentReporter()) as session:
         run_repairs(steps, session.environment, SilentReporter())
-    assert examined(clone) == []
+    assert examined(clone) == ()

@@ -66,24 +66,19 @@ class EnvironmentContents:
 
 def read_contents(venv: Path) -> EnvironmentContents:
     """Look into the folder of an environment; of its packages the records are read once a check asks for them."""
-    sites = packages_folders(venv)
     return EnvironmentContents(
-        packages=read_packages(sites),
-        python=_python(venv, sites),
+        packages=read_packages(packages_folders(venv)),
+        python=_python(venv),
         activated=_activated(venv / "bin" / "activate"),
     )
 
 
-def _python(venv: Path, sites: list[Path]) -> str | None:
+def _python(venv: Path) -> str | None:
     with suppress(OSError, ValueError):
         text = read_document(venv / "pyvenv.cfg", venv)
         version = _VERSION_OF_PYTHON.search(text)
         if version:
             return version[1]
-    for site in sites:
-        name = re.fullmatch(r"python(3\.\d+)", site.parent.name)
-        if name:
-            return name[1]
     return None
 
 

@@ -154,10 +154,7 @@ def _message(
     proof: ProofContext,
 ) -> str:
     if ABSENT in record.evidence:
-        message = "torch is not installed in this environment"
-        if proof.torch.is_32_bit:
-            message += ": its Python has 32 bits, and torch is made for 64"
-        return message
+        return "torch is not installed in this environment"
     parts = [_numpy_error(record.evidence) or record.message or "failed"]
     if record.name == "import" and proof.missing:
         count = f"{len(proof.missing)} files" if len(proof.missing) > 1 else "a file"

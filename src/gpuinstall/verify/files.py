@@ -8,50 +8,33 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Collection, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 
 from gpuinstall.base.files import open_regular
-from gpuinstall.base.reporter import Meter, Reporter
-from gpuinstall.environments.packages import (
-    file_size,
-    read_packages,
-)
+from gpuinstall.environments.packages import read_packages
 
 _CODE = {".py", ".pyd", ".so", ".dll", ".pth"}
 _CHUNK = 1 << 20
 """How many bytes of a file are read at once."""
 
 
-def altered_files(
-    site: Path,
-    family: Collection[str],
-    reporter: Reporter,
-) -> Iterator[str]:
+def altered_files(site: Path, family: Collection[str]) -> Iterator[str]:
     """Yield the files of torch and its family that are not what was installed, by their paths below ``site``.
 
     Args:
         site: The folder of packages.
         family: The packages to look at.
-        reporter: Shows how far the reading has come.
     """
-    recorded = {}
-    sizes = {}
     for package in read_packages([site]):
         if package.name not in family:
             continue
         # What was written at the installation has none.
         digests = {file.path: file.digest for file in package.files if file.digest}
-        recorded[package] = digests
-        sizes[package.name] = sum(max(0, file_size(site / path)) for path in digests)
-    with reporter.progress("Files", sizes) as progress:
-        for package, digests in recorded.items():
-            meter = partial(progress, package.name)
-            for path, digest in digests.items():
-                if _digest(site / path, meter) != digest:
-                    yield path
-            if package.name == "torch":
-                yield from _unrecorded_code(site, digests)
+        for path, digest in digests.items():
+            if _digest(site / path) != digest:
+                yield path
+        if package.name == "torch":
+            yield from _unrecorded_code(site, digests)
 
 
 def _unrecorded_code(site: Path, digests: Mapping[str, str]) -> Iterator[str]:
@@ -62,14 +45,13 @@ def _unrecorded_code(site: Path, digests: Mapping[str, str]) -> Iterator[str]:
             yield name
 
 
-def _digest(path: Path, meter: Meter) -> str | None:
+def _digest(path: Path) -> str | None:
     """Return the SHA-256 of a file as RECORD writes it; None if it cannot be read."""
     sha256 = hashlib.sha256()
     try:
         with open_regular(path) as file:
             while chunk := file.read(_CHUNK):
                 sha256.update(chunk)
-                meter(len(chunk))
     except OSError:
         return None
     encoded = base64.urlsafe_b64encode(sha256.digest())

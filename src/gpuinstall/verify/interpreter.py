@@ -43,7 +43,6 @@ class FoundTorch:
     shadowing: tuple[str, ...] = ()
     """The modules of the working folder and of PYTHONPATH that stand before others of the same name."""
 
-    is_32_bit: bool = False
     path: tuple[str, ...] = ()
     """The folders that packages are found in."""
 

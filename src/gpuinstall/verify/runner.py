@@ -298,7 +298,8 @@ def _with_files(
     torch = proof.torch.torch
     if torch is None:
         return devices
-    altered = list(altered_files(Path(torch).parent.parent, load_catalog().family, reporter))
+    reporter.wait("comparing the files of torch with the lists of their installations")
+    altered = list(altered_files(Path(torch).parent.parent, load_catalog().family))
     if not altered:
         return devices
     message = f"not as they were installed: {some(altered)}"

@@ -25,8 +25,6 @@ class Observation:
 
     name: str
     """Its kind, and what it is about: ``missing library cuda/cudnn``, ``cuda 802``."""
-    value: str
-    """What the text calls it: ``libcudnn.so.8``; empty if the kind says all."""
     line: int
     """The number of the line, from 1."""
     quotation: str
@@ -84,6 +82,6 @@ def observe(transcript: Transcript) -> tuple[Observation, ...]:
             for passage in transcript.passages(pattern):
                 value = passage.expand(r"\g<it>") if "it" in passage.match.re.groupindex else ""
                 name = kind.name_of(value)
-                observation = Observation(name, value, passage.line, passage.quotation)
+                observation = Observation(name, passage.line, passage.quotation)
                 observations.setdefault((passage.line, name), observation)
     return tuple(sorted(observations.values(), key=lambda observation: observation.line))

@@ -56,7 +56,8 @@ class FixTable:
     commands: Mapping[str, tuple[str, ...]]
     """By a container engine or ``container``, ``wsl``, ``jetson``, ``conda``, a distribution, its package manager, or the
     operating system; a key with ``-legacy`` is for GPUs that current drivers no longer serve. Those of ``any`` follow
-    whichever it is."""
+    whichever it is. By a circumstance or an observation, what the text is about: the first that holds counts, and its
+    commands stand alone."""
     like: tuple[str, ...] = ()
     """The entries and codes whose commands hold if there are none here."""
 

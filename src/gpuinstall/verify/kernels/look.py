@@ -48,7 +48,6 @@ def main() -> None:
         "python": ".".join(map(str, sys.version_info[:3])),
         "torch": origin,
         "venv": sys.prefix != sys.base_prefix,
-        "is_32_bit": sys.maxsize <= 1 << 32,
         "shadowing": shadowing,
         "path": PATH,
     }

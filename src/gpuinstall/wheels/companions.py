@@ -284,7 +284,8 @@ def read_package(
         return _facts(_read_code(wheel, names, whole=whole), read_needs(wheel, names))
     deciding = deciding_libraries(package, wheel.members)
     needs = read_needs(wheel, deciding)
-    if not (needs.is_for_gpus or may_have_code):
+    brings_runtime = any(map(_is_bundled_runtime, wheel.members))
+    if not (needs.is_for_gpus or brings_runtime or may_have_code):
         return _facts(_LibraryCode(), needs)
     if answering:
         return _facts(_read_code(wheel, [answering[0][0]], whole=whole), needs)
@@ -297,6 +298,11 @@ def read_package(
         libraries = filter(_LIBRARY.fullmatch, wheel.members)
         own.update(name for name in libraries if _BUNDLED not in name and _module(name) in modules)
     return _facts(_read_code(wheel, own, whole=whole), needs)
+
+
+def _is_bundled_runtime(name: str) -> bool:
+    """Whether a file is a library of CUDA that a wheel brings for its own, as auditwheel bundles them."""
+    return _BUNDLED in name and load_libraries().cuda(basename(name)) is not None
 
 
 def _facts(code: _LibraryCode, needs: Needs) -> WheelFacts:

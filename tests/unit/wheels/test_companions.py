@@ -144,6 +144,16 @@ def test_what_a_module_is_linked_to_is_part_of_it(tmp_path):
     assert _read(files, "some-cu12", whole=True).architectures == ("sm_75", "sm_80")
 
 
+def test_code_is_looked_for_beside_a_bundled_runtime_though_nothing_says_cuda():
+    files = {
+        "some/own.so": library(fatbin((2, 80, 0)) * 3, 90_000),
+        "some.libs/libcudart-c64a25f3.so.12.3.101": b"",
+    }
+    wheel = WheelReader(Bytes(archive(files)))
+    facts = read_package(wheel, "some", may_have_code=False)
+    assert facts.architectures == ("sm_80",)
+
+
 def test_packages_that_do_not_go_together_are_known():
     members = load_members()
     [clash] = members.clashes({"onnxruntime": "1.20.1", "onnxruntime-gpu": "1.20.1"})

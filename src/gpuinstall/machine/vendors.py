@@ -1,6 +1,7 @@
 """What differs between the makers of GPUs, each behind one small protocol; what is common never names one.
 
-An entry of ``VENDORS`` is all that a maker needs to be planned for. A maker's modules are imported when they are used.
+An entry of ``VENDORS`` is all that a maker needs to be planned for; ``probers.py`` has what reads its GPUs. A maker's
+modules are imported when they are used.
 """
 
 from __future__ import annotations

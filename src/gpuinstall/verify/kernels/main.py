@@ -200,7 +200,7 @@ def _run_checks(channel: Channel, context: CheckContext, work: str) -> None:
 
 
 def table(device: str, work: str) -> list[Check]:
-    """Return the checks for one kind of device."""
+    """Return the checks for one kind of device; those of all GPUs together are for the device ``all``."""
     tables = {
         "quick": (*quick.CHECKS, *all_gpus.CHECKS),
         "deep": (*quick.CHECKS, *deep.CHECKS, *all_gpus.CHECKS),

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError, VerificationError
+from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import dataclass
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from typing import Any
 
-    from gpuinstall.base.finding import CheckResult
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.base.request import Request
@@ -269,10 +269,28 @@ def prove(
         programs=programs,
         reporter=project.reporter,
     )
+    verdict = _confirmed(verdict, fit.choice.build)
     project.reporter.step("Verified", summary(verdict), monotonic() - start)
     if verdict.status == "failed":
         raise KernelFailedError(fit, verdict)
     return verdict
+
+
+def _confirmed(verdict: Verdict, build: Build) -> Verdict:
+    """Fail the devices if torch names other code than the wheel that a build was learned from."""
+    named = {*verdict.environment.architectures}
+    differing = named ^ {*build.code} if build.learned and named else ()
+    # PTX may be in libraries alone: torch's own list does not name it then.
+    if all(name.startswith("compute_") for name in differing):
+        return verdict
+    told = " ".join(verdict.environment.architectures)
+    message = f"torch {build.name} has code for {told}, and its wheel named {' '.join(build.code)}"
+    check = CheckResult("learned", "failed", message=message)
+    devices = []
+    for device in verdict.devices:
+        checks = (*device.checks, check) if device.checks else ()
+        devices.append(replace(device, checks=checks))
+    return replace(verdict, devices=tuple(devices))
 
 
 def _gpus(installation: Installation) -> tuple[int, ...]:

@@ -55,10 +55,9 @@ bench: $(READY)
 	$(DEV) -m compileall -q src
 	$(DEV) -m bench
 
-# What differs from tools/baseline: choices and locks, the way of an installation.
+# What differs from tools/baseline: choices and locks.
 same: $(READY)
 	-$(DEV) -m tools.grid | diff tools/baseline/grid.txt -
-	-$(DEV) -m tools.trace | diff tools/baseline/trace.txt -
 
 docs: $(READY)
 	$(DEV) -m tools.docs

@@ -31,7 +31,6 @@ STUCK_S = 120.0
 LATE = (
     "filelock",
     "gpuinstall.project",
-    "gpuinstall.cli.progress",
     "gpuinstall.machine.probe",
     "gpuinstall.sources.session",
     "gpuinstall.sources",

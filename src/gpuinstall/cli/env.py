@@ -141,15 +141,14 @@ def _restore_files(python: Path, project: Project, *, replace: bool) -> Outcome:
     "remove",
     help="Remove the environment, with packages that pip or uv added, and its previous one; keep the locks.",
 )
-@framed("env", "venv", "previous", "yes")
+@framed("env", "venv", "yes")
 def _remove(terminal: Terminal, options: CommandOptions) -> Outcome:
     from gpuinstall.install.removal import find_removable, remove
 
     paths = EnvironmentPaths.at(options.environment)
     if not options.yes:
-        _confirm(find_removable(paths, previous_only=options.previous, with_packages=False))
-    removed = remove(paths, terminal, previous_only=options.previous, with_packages=options.yes)
-    return _removed(removed)
+        _confirm(find_removable(paths, with_packages=False))
+    return _removed(remove(paths, terminal, with_packages=options.yes))
 
 
 @command.command("prune", help="Remove previous environments, and those of scripts in the cache.")

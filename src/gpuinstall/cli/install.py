@@ -188,7 +188,6 @@ def carry_out(project: Project, selected: InstallOptions, *, is_dry_run: bool) -
         data,
         list(installed_rows(result, project.compat_libraries)),
         status="partial" if result.fit.plan.status == "partial" else "success",
-        details=list(installed_details(result)),
     )
 
 
@@ -252,12 +251,6 @@ def installed_rows(result: InstallResult, libraries: CompatLibraries | None) -> 
         place = "" if venv == Path.cwd() / ".venv" else f" --venv {quoted(venv)}"
         start = f"gpuinstall run{place} python"
     yield "Ready", f"{start}   {cost}"
-
-
-def installed_details(result: InstallResult) -> Iterator[Row]:
-    """Yield what the environment holds."""
-    versions = f"torch {result.fit.lock.versions['torch']} · Python {result.fit.choice.python}"
-    yield "Environment", f"{display_path(result.paths.venv)} · {versions}"
 
 
 def _cost(result: InstallResult | IntoResult) -> str:

@@ -74,12 +74,12 @@ def _open(options: CommandOptions, terminal: Terminal) -> AbstractContextManager
         return options.open(terminal)
     from gpuinstall.install.scripts import Script, read_script
 
-    block = read_script(options.script, options.requirements)
-    if block is None:
-        block = Script(options.script, options.requirements, None)
+    block = read_script(options.script) or Script(options.script, (), None)
     block.locks.mkdir(exist_ok=True)
     options = replace(
-        options, requirements=block.requirements, python=options.python or block.python
+        options,
+        requirements=(*block.requirements, *options.requirements),
+        python=options.python or block.python,
     )
     request = replace(options.settings.request, constraints=block.constraints)
     return options.open(

@@ -25,7 +25,8 @@ from gpuinstall.base.files import close_umask, keep_temporary_files_apart
 from gpuinstall.base.interruption import TransferInterrupted
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.version import __version__
-from gpuinstall.cli.outcome import fail, terminal_class
+from gpuinstall.cli.outcome import fail
+from gpuinstall.cli.terminal import EventTerminal, Terminal
 
 COMMAND_GROUPS: dict[str, dict[str, str]] = {
     "Every day": {
@@ -218,8 +219,7 @@ def _show_path(arguments: list[str]) -> None:
     line = path_line()
     if is_quiet or os.environ.get("GPUINSTALL_QUIET") or line is None:
         return
-    screen = terminal_class(events=False)()
-    screen.step("PATH", line)
+    Terminal().step("PATH", line)
 
 
 def _missing_folder(error: Exception) -> UsageError | None:
@@ -265,7 +265,8 @@ def _known(error: Exception) -> InstallationError | None:
 
 def _fail(arguments: list[str], error: GpuInstallError) -> int:
     events = "--json-events" in arguments
-    terminal = terminal_class(events=events)(as_json=events or "--json" in arguments)
+    kind = EventTerminal if events else Terminal
+    terminal = kind(as_json=events or "--json" in arguments)
     return fail(terminal, _command_of(arguments) or "gpuinstall", error)
 
 

@@ -155,7 +155,6 @@ class CommandOptions:
     )
 
     interpreter: str | None = _value("--python", "PATH", "The interpreter of any environment.")
-    previous: bool = _flag("--previous", "Remove only the previous environment.")
     several: bool = _flag(
         "--any", "Choose at the start among the environments of all locks, as sync does."
     )
@@ -163,7 +162,6 @@ class CommandOptions:
         "--proof/--no-proof", default=True, help="With --any: run kernels once on each machine."
     )
     missing: bool = _flag("--install", "With --any: install the environment if it is missing.")
-    extra: tuple[str, ...] = _list("--with", "REQ", "More requirements, for this command alone.")
     require_gpu: bool = _flag("--require-gpu", "Fail if no GPU can be used (for CI and clusters).")
     deep: bool = _flag(
         "--deep", "Also check attention, FP8, sparsity, solvers, graphs, compiler, NCCL."

@@ -16,7 +16,7 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.node_records import RECORDING_COMMANDS, UNENDED, this_node, write_record
 from gpuinstall.base.text import MOST_NAMES, visible
 from gpuinstall.cli.options import PATH, CommandOptions, option
-from gpuinstall.cli.terminal import OutputError, Terminal, hint_of
+from gpuinstall.cli.terminal import EventTerminal, OutputError, Terminal, hint_of
 
 P = ParamSpec("P")
 Status = Literal["success", "partial", "error"]
@@ -64,15 +64,13 @@ class Outcome(NamedTuple):
     errors: tuple[dict[str, Any], ...] = ()
     status: Status | None = None
     """None: as the exit status says."""
-    details: Sequence[Row] = ()
-    """The rows that ``--verbose`` adds."""
 
     def write(self, terminal: Terminal) -> None:
         """Write it for a person."""
         if callable(self.show):
             self.show(terminal)
             return
-        for label, text in (*self.show, *(self.details if terminal.verbose else ())):
+        for label, text in self.show:
             terminal.field(label, text)
 
 
@@ -97,11 +95,8 @@ def framed(name: str, *rows: str) -> Callable[[Callable[P, Outcome]], Callable[.
         ) -> int:
             selected = {row: kwargs.pop(row) for row in rows}
             arguments = [CommandOptions(**selected)] if rows else []
-            terminal = terminal_class(events=json_events)(
-                as_json=as_json or json_events,
-                quiet=quiet,
-                verbose=verbose,
-            )
+            kind = EventTerminal if json_events else Terminal
+            terminal = kind(as_json=as_json or json_events, quiet=quiet, verbose=verbose)
             if verbose:
                 MOST_NAMES.set(sys.maxsize)
             with _programs_followed_by(terminal):
@@ -122,15 +117,6 @@ def framed(name: str, *rows: str) -> Callable[[Callable[P, Outcome]], Callable[.
         return call
 
     return decorate
-
-
-def terminal_class(*, events: bool) -> type[Terminal]:
-    """Return the class that writes one result, or the one that writes each event for a program that follows a run."""
-    if not events:
-        return Terminal
-    from gpuinstall.cli.events import EventTerminal
-
-    return EventTerminal
 
 
 def _programs_followed_by(terminal: Terminal) -> AbstractContextManager[None]:

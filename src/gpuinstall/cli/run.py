@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from dataclasses import replace
 from errno import ENOENT
 from functools import partial
 from pathlib import Path
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     "proof",
     "missing",
     "require_gpu",
-    "extra",
     "wheels",
     *SOURCING,
 )
@@ -56,7 +54,6 @@ def command(terminal: Terminal, options: CommandOptions, words: tuple[str, ...])
     """Run a command in the environment, without activating it."""
     check = partial(_check_fitness, require_gpu=options.require_gpu)
     command_words = list(words)
-    folder = options.environment.absolute().parent
     script = None
     if words[0].endswith(".py") and Path(words[0]).is_file():
         # To Python, a word that begins with a dash would be an option.
@@ -65,15 +62,12 @@ def command(terminal: Terminal, options: CommandOptions, words: tuple[str, ...])
         if not options.several:
             from gpuinstall.install.scripts import read_script
 
-            script = read_script(Path(file), options.extra)
-    if options.extra and not (options.several or script):
-        script = _with_folder(folder, options.extra, options.sourcing)
+            script = read_script(Path(file))
     if script:
-        paths = _cached_environment(script, options.extra, options.sourcing, terminal, check)
+        paths = _cached_environment(script, options.sourcing, terminal, check)
         _become(command_words, paths)
-    with options.open(
-        terminal, folder=folder if options.several else None, only=True, anew=True, starts=True
-    ) as project:
+    folder = options.environment.absolute().parent if options.several else None
+    with options.open(terminal, folder=folder, only=True, anew=True, starts=True) as project:
         if options.several:
             if options.require_gpu:
                 _check_gpu(project.machine)
@@ -88,47 +82,29 @@ def command(terminal: Terminal, options: CommandOptions, words: tuple[str, ...])
     _become(command_words, paths, libraries)
 
 
-def _with_folder(folder: Path, extra: tuple[str, ...], sourcing: Sourcing) -> Script:
-    """Return the request of a folder with more requirements, for an environment in the cache."""
-    from gpuinstall.install.scripts import Script
-
-    with open_project(folder, Settings(Request((), sourcing=sourcing))) as project:
-        declared = project.declaration.whole
-    return Script.of_folder(folder, extra, (*declared.requirements, *declared.constraints))
-
-
 def _cached_environment(
     script: Script,
-    extra: tuple[str, ...],
     sourcing: Sourcing,
     terminal: Terminal,
     check: FitnessCheck,
 ) -> EnvironmentPaths:
-    """Return the environment in the cache of a script, or of a folder with more requirements; install it if need be."""
+    """Return the environment of a script, in the cache; install it if need be."""
     paths = script.paths
-    folder = paths.folder
-    _prepare(folder)
+    _prepare(paths.folder)
     script.bring_locks()
-    settings = Settings(Request(extra, sourcing=sourcing), venv=paths.venv)
-    of_folder = script.file.is_dir()
-    if of_folder:
-        folder = script.file
-    else:
-        request = Request(
-            script.requirements, script.python, constraints=script.constraints, sourcing=sourcing
-        )
-        settings = replace(settings, request=request, only=True, source_settings=script.settings)
-    with open_project(folder, settings, terminal) as project:
+    request = Request(
+        script.requirements, script.python, constraints=script.constraints, sourcing=sourcing
+    )
+    settings = Settings(request, only=True, venv=paths.venv, source_settings=script.settings)
+    with open_project(paths.folder, settings, terminal) as project:
         try:
             check(project)
         except (UsageError, LockError):
-            if not of_folder:
-                # Its addresses may be a stranger's.
-                files = {str(script.file.absolute()): script.requirements}
-                project.admit_addresses(
-                    Request(script.requirements, files=files), extra, project.reporter
-                )
-            _install(project, lock_hint=script.restoring)
+            # Its addresses may be a stranger's.
+            files = {str(script.file.absolute()): script.requirements}
+            declared = Request(script.requirements, files=files)
+            project.admit_addresses(declared, (), project.reporter)
+            _install(project, script)
     return paths
 
 
@@ -144,8 +120,8 @@ def _prepare(folder: Path) -> None:
         )
 
 
-def _install(project: Project, *, lock_hint: str) -> None:
-    """Install in the cache; ``lock_hint`` makes a malformed lock again, if there is such a command."""
+def _install(project: Project, script: Script) -> None:
+    """Install the environment of a script."""
     from gpuinstall.install.install import install
     from gpuinstall.install.options import InstallOptions
 
@@ -158,8 +134,8 @@ def _install(project: Project, *, lock_hint: str) -> None:
             error.hint = f"mv {quoted(venv)} {quoted(f'{venv}.other')}   # then run it again"
         raise
     except LockError as error:
-        if lock_hint and error.code == "lock-malformed":
-            error.hint = lock_hint
+        if error.code == "lock-malformed":
+            error.hint = script.restoring
         raise
 
 

@@ -1,4 +1,4 @@
-"""A person's screen: colour if it is requested, live bars in a terminal, plain lines in a log file.
+"""What a command writes: for a person, with colour and live bars in a terminal, or as JSON lines for a program.
 
 Control characters of a text are made visible here: it moves no cursor and begins no line. Only we choose colours.
 """
@@ -10,6 +10,8 @@ import os
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import field
+from threading import Lock
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -18,18 +20,18 @@ from gpuinstall.base.advice import for_options
 from gpuinstall.base.errors import GpuInstallError, InternalError
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import redacted, visible
-from gpuinstall.base.units import duration
+from gpuinstall.base.units import duration, readable
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from rich.console import Console
 
     from gpuinstall.base.finding import Finding
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Progress, Unit
-    from gpuinstall.cli.progress import Work
+
 
 _STYLES: dict[str, dict[str, Any]] = {
     "bold": {"bold": True},
@@ -40,6 +42,11 @@ _STYLES: dict[str, dict[str, Any]] = {
 }
 SCREEN = 80
 """How wide the lines are that end with a time. No line is broken: a command in it can be copied."""
+BAR_EVERY_S = 0.1
+LINE_EVERY_S = 10.0
+"""How often a log gets a line."""
+EVENT_EVERY_S = 0.2
+"""How often an event says how far a work is: a bar drawn from it moves, and an hour makes no more than 18,000 lines."""
 
 
 class OutputError(InternalError):
@@ -156,26 +163,36 @@ class Terminal:
         """Follow a work: a live bar in a terminal, a line every ten seconds in a log, and beside a bar that is drawn."""
         if self.quiet or not parts:
             return nullcontext(lambda _part, _count: None)
-        from gpuinstall.cli.progress import Work, lines
 
         work = Work(parts, unit)
         if self.err.isatty() and not self.live:
-            return self._drawn(label, work)
-        return lines(label, work, self.step)
+            return self._bar(label, work)
+        return ticker(work, LINE_EVERY_S, lambda: self.step(label, str(work)))
 
     @contextmanager
-    def _drawn(self, label: str, work: Work) -> Iterator[Progress]:
+    def _bar(self, label: str, work: Work) -> Iterator[Progress]:
         from rich.console import Console
-
-        from gpuinstall.cli.progress import bar
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bars
 
         # A terminal that does not know its width (a serial line, some containers) says 0.
         width = os.get_terminal_size(self.err.fileno()).columns or SCREEN
         console = Console(file=self.err, width=width, no_color=not self.colored(self.err))
         self.live.append(console)
         try:
-            with bar(label, work, console) as progress:
-                yield progress
+            columns = (
+                TextColumn(f"{label:<11}"),
+                BarColumn(None),
+                TextColumn("{task.description}"),
+            )
+            with Bars(*columns, console=console, transient=True, expand=True) as bars:
+                task = bars.add_task("", total=work.size)
+
+                def draw() -> None:
+                    bars.update(task, completed=work.done, description=str(work))
+
+                with ticker(work, BAR_EVERY_S, draw) as advance:
+                    yield advance
         finally:
             self.live.remove(console)
 
@@ -224,3 +241,108 @@ def _hanging(label: str, text: str) -> str:
     """Return a text behind its label, further lines of it below its first."""
     head = f"  {label} "
     return head + visible(text, "\n").replace("\n", "\n" + " " * len(head))
+
+
+class Work:
+    """How far a work is."""
+
+    def __init__(self, parts: Mapping[str, int | None], unit: Unit) -> None:
+        """Begin a work.
+
+        Args:
+            parts: How much there is to do of each part; None if that is not known.
+            unit: What is counted.
+        """
+        sizes = list(parts.values())
+        self.size = None if None in sizes else sum(filter(None, sizes))
+        self.done = 0
+        self.unit = unit
+        self._start = monotonic()
+
+    def add(self, count: int) -> None:
+        """Count what was done, never more than there is."""
+        self.done += count
+        if self.size is not None:
+            self.done = min(self.done, self.size)
+
+    def __str__(self) -> str:
+        """Return ``0.4 of 2.9 GB · 48 MB/s, 35 s left``, as far as it is known; without a pace in the first second."""
+        if self.unit == "checks":
+            # Which checks a device has is known at its end; another count of them here would be a riddle.
+            return f"{self.done / (self.size or 1):.0%}"
+        amount = readable(self.done)
+        if self.size is not None:
+            amount += f" of {readable(self.size)}"
+        seconds = monotonic() - self._start
+        if seconds < 1 or not self.done:
+            return amount
+        rate = self.done / seconds
+        pace = f"{readable(int(rate))}/s"
+        if self.size:
+            pace += f", {duration((self.size - self.done) / rate)} left"
+        return f"{amount} · {pace}"
+
+
+@contextmanager
+def ticker(work: Work, seconds: float, report: Callable[[], None]) -> Iterator[Progress]:
+    """Report how far a work is, no more often than every so many seconds."""
+    lock = Lock()
+    last = monotonic()
+
+    def advance(_part: str, count: int) -> None:
+        nonlocal last
+        with lock:
+            work.add(count)
+            if monotonic() - last >= seconds:
+                last = monotonic()
+                report()
+
+    yield advance
+
+
+class EventTerminal(Terminal):
+    """Writes every event as a line of JSON, and nothing else to stdout."""
+
+    def notice(self, label: str, text: str, seconds: float | None = None) -> None:
+        """Write one step."""
+        self._event("step", label=label, text=text, seconds=seconds)
+
+    step = notice
+
+    def wait(self, text: str) -> None:
+        """Write what is being waited for."""
+        self._event("wait", text=text)
+
+    def warn(self, text: str) -> None:
+        """Write something that stops nothing."""
+        self._event("warning", text=text)
+
+    @contextmanager
+    def progress(
+        self,
+        label: str,
+        parts: Mapping[str, int | None],
+        unit: Unit = "bytes",
+    ) -> Iterator[Progress]:
+        """Write how far a work is, five times a second, and at its end."""
+
+        work = Work(parts, unit)
+
+        def report() -> None:
+            self._event("progress", label=label, unit=unit, done=work.done, size=work.size)
+
+        with ticker(work, EVENT_EVERY_S, report) as advance:
+            yield advance
+        report()
+
+    def show_command(self, argv: Sequence[str]) -> None:
+        """Write which program is run."""
+        self._event("command", argv=list(argv))
+
+    def document(self, document: Mapping[str, Any]) -> None:
+        """Write the document of the command."""
+        self._event("result", **document)
+
+    def _event(self, event: str, /, **values: Any) -> None:
+        text = redacted(json.dumps({"event": event, **values}))
+        self.block(text)

@@ -34,18 +34,16 @@ def remove(
     paths: EnvironmentPaths,
     reporter: Reporter,
     *,
-    previous_only: bool = False,
     with_packages: bool = False,
     wait: float = WAIT_S,
 ) -> dict[Path, int]:
-    """Remove an environment of ours and the previous one, or that alone; locks stay.
+    """Remove an environment of ours and the previous one; locks stay.
 
     One that has files of the user's is kept whole, in a dated folder.
 
     Args:
         paths: The environment.
         reporter: Is told what of the user's was found, and where it is now.
-        previous_only: Whether to remove only the previous environment.
         with_packages: Whether to remove packages that the user added, too.
         wait: The seconds to wait for another run.
 
@@ -56,22 +54,21 @@ def remove(
         UsageError: there is none, or it is not ours.
     """
     check_replaceable(paths)
-    removed = find_removable(paths, previous_only=previous_only, with_packages=with_packages)
+    removed = find_removable(paths, with_packages=with_packages)
     if is_idle(paths) and shutil.disk_usage(paths.folder).free < _ROOM:
         # A full disk takes not even a new folder: the bytecode of what is about to go makes room.
         for folder in removed:
             for cache in list(folder.rglob("__pycache__")):
                 remove_path(cache)
     with environment_lock(paths, reporter, wait):
-        removed = find_removable(paths, previous_only=previous_only, with_packages=with_packages)
+        removed = find_removable(paths, with_packages=with_packages)
         libraries = _libraries_of_last(paths)
         for folder in list(removed):
             if libraries and folder == libraries.folder:
                 remove_libraries(libraries)
             elif not dispose(folder, paths, reporter):
                 del removed[folder]
-    if not previous_only:
-        forget(paths.venv)
+    forget(paths.venv)
     return removed
 
 
@@ -92,9 +89,12 @@ def prune(reporter: Reporter) -> dict[Path, int]:
             if folder.parent == script_environments():
                 _remove_cached(folder, reporter)
                 removed[folder] = size
-            else:
-                paths = EnvironmentPaths(folder.parent.with_suffix(""))
-                removed |= remove(paths, reporter, previous_only=True, wait=0)
+                continue
+            paths = EnvironmentPaths(folder.parent.with_suffix(""))
+            check_replaceable(paths)
+            with environment_lock(paths, reporter, 0):
+                if dispose(folder, paths, reporter):
+                    removed[folder] = size
     for folder in find_prunable():
         reporter.warn(f"{folder} stays: it is in use, or has files of yours")
     markers = map(read_marker, remembered())
@@ -122,19 +122,13 @@ def _replaced() -> list[EnvironmentPaths]:
     return [paths for paths in own if paths.has_previous and was_at(paths.venv, paths.previous)]
 
 
-def find_removable(
-    paths: EnvironmentPaths, *, previous_only: bool, with_packages: bool
-) -> dict[Path, int]:
+def find_removable(paths: EnvironmentPaths, *, with_packages: bool) -> dict[Path, int]:
     """Return the bytes of each folder that would be removed.
 
     Raises:
         UsageError: there is nothing, it is not ours, or it has packages that the user added and
             that are not to be removed.
     """
-    if previous_only:
-        if not paths.has_previous:
-            raise UsageError("no-previous", f"no previous environment of {paths.venv}")
-        return {paths.previous: size_of(paths.previous)}
     venv = paths.venv
     if not os.path.lexists(venv):
         raise UsageError(

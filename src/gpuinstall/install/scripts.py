@@ -27,7 +27,7 @@ from gpuinstall.sources.configuration import uv_settings
 from gpuinstall.sources.provenance import recorded_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from gpuinstall.sources.provenance import SourceSetting
@@ -37,7 +37,7 @@ _BLOCK = re.compile(r"(?m)^# /// script\s*$\s(?P<toml>(?:^#(?:| .*)$\s)+)^# ///\
 
 
 class Script(NamedTuple):
-    """A script and all that it requires, or a folder and what is required beside its own request."""
+    """A script and all that it requires."""
 
     file: Path
     requirements: tuple[str, ...]
@@ -46,25 +46,10 @@ class Script(NamedTuple):
     constraints: tuple[str, ...] = ()
     settings: tuple[SourceSetting, ...] = ()
     """What says where packages come from."""
-    request: tuple[str, ...] = ()
-    """A folder's own request, and its locks: with another one the environment is another one too."""
-
-    @classmethod
-    def of_folder(
-        cls,
-        folder: Path,
-        extra: Sequence[str],
-        request: Sequence[str],
-    ) -> Script:
-        """Return a folder with ``extra`` requirements beside its own request."""
-        locks = (read_lock_text(lock) for lock in locks_in(folder))
-        return cls(folder, tuple(extra), None, request=(*request, *locks))
 
     @property
     def locks(self) -> Path:
-        """The folder of its locks: the one beside a script, or a folder itself."""
-        if self.file.is_dir():
-            return self.file
+        """The folder of its locks."""
         return self.file.with_name(f"{self.file.name}.locks")
 
     @property
@@ -74,7 +59,6 @@ class Script(NamedTuple):
             str(self.file.resolve()),
             *sorted(self.requirements),
             self.python or "",
-            *self.request,
             *self.constraints,
             *recorded_sources(self.settings),
         ]
@@ -86,9 +70,7 @@ class Script(NamedTuple):
 
     @property
     def restoring(self) -> str:
-        """The command that makes the locks of a script again; empty for a folder."""
-        if self.file.is_dir():
-            return ""
+        """The command that makes its locks again."""
         return f"gpuinstall lock --script {quoted(self.file)} --upgrade   # makes it again"
 
     def bring_locks(self) -> None:
@@ -102,7 +84,7 @@ class Script(NamedTuple):
         try:
             texts = {lock.name: read_lock_text(lock) for lock in locks_in(self.locks)}
         except LockError as error:
-            error.hint = self.restoring or error.hint
+            error.hint = self.restoring
             raise
         paths = self.paths
         marker = read_marker(paths.venv)
@@ -117,15 +99,15 @@ class Script(NamedTuple):
                 write_atomically(paths.folder / name, text)
 
 
-def read_script(file: Path, extra: Sequence[str] = ()) -> Script | None:
-    """Return what the inline metadata of a script require, with ``extra``; None if it has none.
+def read_script(file: Path) -> Script | None:
+    """Return what the inline metadata of a script require; None if it has none.
 
     Raises:
         UsageError: they are malformed.
     """
     try:
         table = _read_table(read_document(file))
-        return _read_block(table, file, extra) if table else None
+        return _read_block(table, file) if table else None
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         reason = getattr(error, "strerror", None) or error
         message = f"{file}: its inline metadata cannot be read: {reason}"
@@ -147,7 +129,7 @@ def _read_table(text: str) -> dict[str, Any]:
     return table
 
 
-def _read_block(table: Mapping[str, Any], file: Path, extra: Sequence[str]) -> Script:
+def _read_block(table: Mapping[str, Any], file: Path) -> Script:
     """Return what a block requires, with what its ``[tool.uv]`` says of sources; paths begin at the script."""
     folder = file.absolute().parent
     uv = dict(table.get("tool", {}).get("uv", {}))
@@ -162,7 +144,7 @@ def _read_block(table: Mapping[str, Any], file: Path, extra: Sequence[str]) -> S
     listed = parse_project(document, file).listed
     return Script(
         file,
-        requirements=(*listed.requirements, *extra),
+        requirements=listed.requirements,
         python=table["requires-python"] or None,
         constraints=listed.constraints,
         settings=(*listed.settings, *uv_settings(uv, file)),

@@ -2,7 +2,7 @@ import json
 from io import FileIO, TextIOWrapper
 
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.cli.events import EventTerminal
+from gpuinstall.cli.terminal import EventTerminal
 
 
 def test_what_threads_say_at_once_are_lines_of_their_own_without_a_buffer_too(

@@ -5,9 +5,8 @@ from io import StringIO
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.cli import progress
-from gpuinstall.cli.progress import Work
-from gpuinstall.cli.terminal import Terminal
+from gpuinstall.cli import terminal
+from gpuinstall.cli.terminal import Terminal, Work
 from tests.lab.screen import screen
 
 WHEELS = {"torch": 850_000_000, "nvidia_cudnn_cu12": 571_000_000, "sympy": 6_000_000}
@@ -17,7 +16,7 @@ WHEELS = {"torch": 850_000_000, "nvidia_cudnn_cu12": 571_000_000, "sympy": 6_000
 def test_a_bar_fits_the_terminal_and_is_gone_at_the_end(columns, monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr("gpuinstall.cli.progress.ticker", at_once)
+    monkeypatch.setattr("gpuinstall.cli.terminal.ticker", at_once)
     with screen(columns) as (stream, drawn):
         with Terminal(err=stream).progress("Download", WHEELS) as advance:
             for name in WHEELS:
@@ -29,7 +28,7 @@ def test_a_bar_fits_the_terminal_and_is_gone_at_the_end(columns, monkeypatch):
     assert lines[-1] == "Fetched     3 files"
 
 
-TICKER = progress.ticker
+TICKER = terminal.ticker
 
 
 def at_once(work, _seconds, report):
@@ -37,7 +36,7 @@ def at_once(work, _seconds, report):
 
 
 def test_a_log_gets_a_line_now_and_then(monkeypatch):
-    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(terminal, "LINE_EVERY_S", 0.0)
     out = StringIO()
     with Terminal(err=out).progress("Download", WHEELS) as advance:
         advance("torch", 40_000_000)
@@ -53,9 +52,9 @@ def test_no_other_count_of_checks_than_that_of_the_verdict_is_shown():
 def test_what_is_said_meanwhile_stands_above_the_bar(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     with screen(80) as (stream, drawn):
-        terminal = Terminal(err=stream)
-        with terminal.progress("Unpack", {"3 wheels": 10}):
-            terminal.warn("a warning")
+        above = Terminal(err=stream)
+        with above.progress("Unpack", {"3 wheels": 10}):
+            above.warn("a warning")
     assert any(line.strip() == "warning: a warning" for line in drawn)
 
 

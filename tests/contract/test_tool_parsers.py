@@ -7,9 +7,8 @@ import pytest
 from gpuinstall.base import process
 from gpuinstall.base.uv import uv
 from gpuinstall.catalog import load_catalog
-from gpuinstall.export.formats import conda
+from gpuinstall.export.formats import conda, pixi
 from gpuinstall.export.needs import machine_needs
-from gpuinstall.export.pixi_workspace import pixi_workspace
 from gpuinstall.export.tools import words_for
 from gpuinstall.export.uv_project import uv_tables
 from tests.unit.export.locks import cpu_lock, cuda_lock
@@ -107,9 +106,8 @@ def test_the_tools_own_parser_reads_its_words(tool, package, program, shown, tmp
 @pytest.mark.heavy
 def test_the_schemas_of_pixi_and_uv_accept_what_is_written_for_them(tmp_path):
     locks = [cuda_lock(), cuda_lock("cu130"), cpu_lock()]
-    catalog = load_catalog()
     texts = {
-        "pixi": pixi_workspace(locks, catalog),
+        "pixi": pixi(cuda_lock()),
         "uv": uv_tables(locks, "https://index.example/whl"),
     }
     packages = ["validate-pyproject-schema-store==2026.10.23", "jsonschema"]
@@ -124,7 +122,7 @@ def test_the_schemas_of_pixi_and_uv_accept_what_is_written_for_them(tmp_path):
 @pytest.mark.heavy
 def test_condas_solver_refuses_an_older_driver_and_an_older_glibc(tmp_path):
     file = tmp_path / "environment.yml"
-    file.write_text(conda([cuda_lock()]), "utf-8")
+    file.write_text(conda(cuda_lock()), "utf-8")
 
     assert ran(CONDA, ["py-rattler==0.28.0", "pyyaml"], tmp_path / "channel", file) == (
         "['pip', 'python']\n['pip', 'python']\nrefused\nrefused\n"

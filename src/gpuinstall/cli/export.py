@@ -12,7 +12,7 @@ from gpuinstall.base.files import write_in_place
 from gpuinstall.base.shell import quoted
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
-from gpuinstall.export.formats import FORMATS, Format
+from gpuinstall.export.formats import ONE_LOCK_FORMATS, Format
 from gpuinstall.export.pins import local_folders
 from gpuinstall.export.tools import MACHINE_TOOLS, words_for
 
@@ -35,13 +35,12 @@ def _add(format_: Format) -> None:
     @command.command(format_.name, help=format_.help)
     @framed("export", *_LOCKS)
     def export(terminal: Terminal, options: CommandOptions) -> Outcome:
-        locks = _read_locks(options.lock_files, takes_several=format_.takes_several)
-        for lock in locks:
-            _warn_of_folders(lock, terminal)
-        return _outcome(format_.name, format_.write(locks), options.output)
+        (lock,) = _read_locks(options.lock_files, takes_several=False)
+        _warn_of_folders(lock, terminal)
+        return _outcome(format_.name, format_.write(lock), options.output)
 
 
-for written in FORMATS:
+for written in ONE_LOCK_FORMATS:
     _add(written)
 
 
@@ -85,8 +84,7 @@ def _uv(terminal: Terminal, options: CommandOptions) -> Outcome:
 @framed("export", *_LOCKS)
 def _needs(terminal: Terminal, options: CommandOptions, tool_name: str | None) -> Outcome:
     from gpuinstall.catalog import load_catalog
-    from gpuinstall.export.needs import machine_needs
-    from gpuinstall.export.needs_text import describe
+    from gpuinstall.export.needs import describe, machine_needs
 
     locks = _read_locks(options.lock_files, takes_several=True)
     for lock in locks:

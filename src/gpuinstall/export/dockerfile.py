@@ -43,13 +43,7 @@ def dockerfile(lock: Lock, extras: Collection[str] = ()) -> str:
     parts = image_parts()
     backend = _served_backend(lock)
     access = parts["access"][backend.kind]
-    compiled = _compiled(lock)
-    image = f"python:{lock.python}-slim-bookworm"
-    bases = {"base": f"FROM {image}", "final": image, **parts["slim"]}
-    if compiled and backend != CPU:
-        toolkit = f"nvidia/cuda:{backend.version}.0-devel-ubuntu22.04"
-        base = f"# Compiled with the toolkit: {', '.join(compiled)}\nFROM {toolkit}"
-        bases = {"base": base, **parts["toolkit"]}
+    built = [package.name for package in lock.pylock.packages if not package.wheels]
     serving = "jupyter" if "jupyter" in extras else "show"
     text: str = parts["one"].format(
         torch=lock.versions.get("torch"),
@@ -62,7 +56,8 @@ def dockerfile(lock: Lock, extras: Collection[str] = ()) -> str:
         visible=access["environment"],
         extra=parts["jupyter"] if "jupyter" in extras else "",
         command=parts["serving"][serving],
-        **bases,
+        image=f"python:{lock.python}-slim-bookworm",
+        built=parts["built"].format(names=", ".join(built)) if built else "",
     )
     return text
 
@@ -75,14 +70,8 @@ def any_dockerfile(locks: Sequence[Lock], extras: Collection[str] = ()) -> str:
         extras: ``jupyter`` and ``ssh``.
 
     Raises:
-        UsageError: if they do not say enough, something would be compiled, or one does not hold the JupyterLab that is
-            to be served.
+        UsageError: if they do not say enough, or one does not hold the JupyterLab that is to be served.
     """
-    compiled = [name for lock in locks for name in _compiled(lock)]
-    if compiled:
-        names = ", ".join(dict.fromkeys(compiled))
-        message = f"{names} would be compiled, which this image has no tools for"
-        raise UsageError("not-exportable", message, hint="gpuinstall lock --only-binary")
     without = [lock.name for lock in locks if "jupyterlab" not in lock.versions]
     if "jupyter" in extras and without:
         message = f"{', '.join(without)} holds no JupyterLab"
@@ -152,18 +141,10 @@ def _platform_of(lock: Lock) -> str:
 def _served_backend(lock: Lock) -> Backend:
     """Return the backend of a lock; raise UsageError if no container can be given its GPUs."""
     backend = backend_of(lock)
-    # Only NVIDIA's compilers come in an image that is known here.
-    missing = "what it compiles" if _compiled(lock) and backend.kind in {"rocm", "xpu"} else ""
     if backend.kind not in image_parts()["access"]:
-        missing = "that"
-    if missing:
         raise UsageError(
             "not-exportable",
-            f"{lock.name} is for {backend}, and gpuinstall knows no base image for {missing}",
+            f"{lock.name} is for {backend}, and no container is known to be given its GPUs",
             hint="gpuinstall export requirements",
         )
     return backend
-
-
-def _compiled(lock: Lock) -> list[str]:
-    return [package.name for package in lock.pylock.packages if not package.wheels]

@@ -1,9 +1,11 @@
-"""The formats that locks are written in: each a small writer, and a row of a table."""
+"""The formats that hold one lock: each a small writer, and a row of a table."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, NamedTuple
+
+from packaging.requirements import Requirement
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.text import visible
@@ -16,49 +18,44 @@ from gpuinstall.export.pins import (
     systems_of,
     without_folders,
 )
-from gpuinstall.export.pixi_workspace import pixi_dependencies, pixi_workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
 
     from gpuinstall.lock.lock import Lock
 
 
 class Format(NamedTuple):
-    """A format that locks are written in."""
+    """A format that one lock is written in."""
 
     name: str
     """As on the command line."""
     help: str
-    write: Callable[[Sequence[Lock]], str]
-    """Raises UsageError if a lock does not say enough, or others cannot use a package's address."""
-    takes_several: bool = False
+    write: Callable[[Lock], str]
+    """Raises UsageError if the lock does not say enough, or others cannot use a package's address."""
 
 
-def requirements(locks: Sequence[Lock]) -> str:
+def requirements(lock: Lock) -> str:
     """Return a requirements file."""
-    (lock,) = locks
     pythons = str(lock.python or lock.pylock.requires_python or "of any version")
     head = f"# From {visible(lock.name)}, for Python {visible(pythons)}.\n"
     lines = [" \\\n    ".join(pin.words) + "\n" for pin in pins(lock)]
     return "".join([head, without_folders(lock), *lines])
 
 
-def constraints(locks: Sequence[Lock]) -> str:
+def constraints(lock: Lock) -> str:
     """Return the version of each package, of torch with its build: ``-c`` takes it."""
-    (lock,) = locks
     commands = "pip install -c constraints.txt, uv pip install -c constraints.txt"
     lines = [f"# From {visible(lock.name)}: {commands}\n"]
     lines += [f"{name}=={version}\n" for name, version in sorted(lock.versions.items())]
     return "".join(lines)
 
 
-def conda(locks: Sequence[Lock]) -> str:
+def conda(lock: Lock) -> str:
     """Return ``environment.yml``.
 
     With the virtual packages that a machine has to have, conda refuses one whose driver or glibc is too old.
     """
-    (lock,) = locks
     virtual_packages = _virtual_packages(lock)
     command = "conda env create -f environment.yml"
     python = f"python={lock.python}"
@@ -100,16 +97,12 @@ def _virtual_packages(lock: Lock) -> dict[str, str]:
     return packages
 
 
-def pixi(locks: Sequence[Lock]) -> str:
-    """Return ``pixi.toml``, of several locks with a platform for each.
+def pixi(lock: Lock) -> str:
+    """Return ``pixi.toml``.
 
     It has no place for hashes: pixi takes them from the files, and keeps them in its own lock.
     """
-    if len(locks) > 1:
-        return pixi_workspace(locks, load_catalog())
-    (lock,) = locks
-    systems = systems_of(lock)
-    platforms = [PLATFORM_NAMES[system] for system in systems]
+    platforms = [PLATFORM_NAMES[system] for system in systems_of(lock)]
     lines = [
         f"# From {visible(lock.name)}: pixi install",
         *without_folders(lock).splitlines(),
@@ -122,14 +115,28 @@ def pixi(locks: Sequence[Lock]) -> str:
         f'python = "{lock.python}.*"',
         "",
         "[pypi-dependencies]",
-        *pixi_dependencies(lock, systems.values()),
+        *_pixi_dependencies(lock),
     ]
     return "\n".join(lines) + "\n"
 
 
-FORMATS = (
+def _pixi_dependencies(lock: Lock) -> Iterator[str]:
+    """Yield a line for each package that one of the lock's systems has."""
+    systems = systems_of(lock).values()
+    for pin in pins(lock):
+        requirement = Requirement(pin.requirement)
+        marker = requirement.marker
+        if marker and not any(marker.evaluate(dict(values)) for values in systems):
+            continue
+        value = json.dumps(str(requirement.specifier))
+        if requirement.url:
+            value = f"{{ url = {json.dumps(requirement.url)} }}"
+        yield f"{requirement.name} = {value}"
+
+
+ONE_LOCK_FORMATS = (
     Format("constraints", "Write the versions alone, for pip -c, uv and Poetry.", constraints),
     Format("requirements", "Write a requirements file with hashes, for pip and uv.", requirements),
     Format("conda", "Write conda's environment.yml, its pip section with hashes.", conda),
-    Format("pixi", "Write pixi's pixi.toml, the versions as locked.", pixi, takes_several=True),
+    Format("pixi", "Write pixi's pixi.toml, the versions as locked.", pixi),
 )

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.lock import Lock
 
+
 _GLIBC = re.compile(r"manylinux_2_(\d+)_|manylinux(1|2010|2014)_")
 _OLD_NAMES = {"1": 5, "2010": 12, "2014": 17}
 """The minors of glibc 2 in the names of platforms before PEP 600."""
@@ -242,3 +243,24 @@ def _levels(file: Any, tags: set[Tag]) -> Iterator[int]:
             yield 0
         else:
             yield int(level[1] or _OLD_NAMES[level[2]])
+
+
+_SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
+_MAKERS = {"nvidia": "compute capability", "amd": "AMD", "intel": "Intel"}
+
+
+def describe(needs: Iterable[MachineNeeds]) -> str:
+    """Return the text: a paragraph for each lock and system."""
+    return "\n".join("".join(f"{line}\n" for line in _lines(one)) for one in needs)
+
+
+def _lines(needs: MachineNeeds) -> Iterator[str]:
+    for lock, torch in zip(needs.locks, needs.torch, strict=True):
+        yield f"{lock}: torch {torch}, Python {', '.join(needs.python)}"
+    glibc = f", glibc {needs.glibc} or newer" if needs.glibc else ""
+    yield f"  system    {_SYSTEMS[needs.os]} {needs.arch}{glibc}"
+    if needs.maker is None:
+        yield "  GPU       none"
+    for gpus in needs.gpus:
+        driver = f": driver {gpus.driver} or newer (CUDA {gpus.cuda})" if gpus.driver else ""
+        yield f"  GPU       {_MAKERS[str(needs.maker)]} {', '.join(gpus.codes)}{driver}"

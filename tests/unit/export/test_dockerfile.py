@@ -9,7 +9,7 @@ TEXTS = {
     "cuda": dockerfile(cuda_lock()),
     "cpu": dockerfile(cpu_lock()),
     "jupyter": dockerfile(cuda_lock(), ["jupyter"]),
-    "compiled": dockerfile(cuda_lock("cu126", source("flash-attn", "2.9")), ["jupyter"]),
+    "built": dockerfile(cuda_lock("cu126", source("flash-attn", "2.9")), ["jupyter"]),
 }
 
 

@@ -11,33 +11,23 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.export.dockerfile import any_dockerfile, dockerfile
 from gpuinstall.export.formats import conda, pixi, requirements
 from gpuinstall.export.needs import machine_needs
-from gpuinstall.export.pixi_workspace import pixi_workspace
 from gpuinstall.export.tools import words_for
 from gpuinstall.export.uv_project import uv_tables
-from tests.unit.export.locks import cpu_lock, cuda_lock, lock, source, wheel
+from tests.unit.export.locks import cpu_lock, cuda_lock, source, wheel
 
 GOLDEN = Path(__file__).with_name("golden")
 LOCKS = [cuda_lock(), cuda_lock("cu130-windows-x86_64"), cuda_lock("cu130"), cpu_lock()]
 WITH_JUPYTER = [cuda_lock(target, wheel("jupyterlab", "4.5.0")) for target in ("cu126", "cu130")]
 TEXTS = {
-    "requirements.txt": requirements([cuda_lock()]),
-    "environment.yml": conda([cuda_lock()]),
-    "pixi.toml": pixi([cuda_lock()]),
+    "requirements.txt": requirements(cuda_lock()),
+    "environment.yml": conda(cuda_lock()),
+    "pixi.toml": pixi(cuda_lock()),
     "pyproject.toml": uv_tables(LOCKS, "https://index.example/whl"),
     "Dockerfile": dockerfile(cuda_lock()),
     "Dockerfile.cpu": dockerfile(cpu_lock()),
-    "pixi.workspace.toml": pixi_workspace(
-        [
-            cpu_lock(),
-            cuda_lock(),
-            cuda_lock("cu130"),
-            lock("rocm7-2", wheel("torch", "2.14.1+rocm7.2")),
-        ],
-        load_catalog(),
-    ),
     "Dockerfile.any": any_dockerfile(WITH_JUPYTER, ("ssh", "jupyter")),
     "needs.sh": words_for("slurm", machine_needs([cuda_lock()], load_catalog())[0]),
-    "Dockerfile.compiled": dockerfile(cuda_lock("cu126", source("flash-attn", "2.9")), ["jupyter"]),
+    "Dockerfile.built": dockerfile(cuda_lock("cu126", source("flash-attn", "2.9")), ["jupyter"]),
 }
 
 

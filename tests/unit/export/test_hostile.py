@@ -8,7 +8,7 @@ import tomli
 
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.export.dockerfile import any_dockerfile, dockerfile
-from gpuinstall.export.formats import FORMATS
+from gpuinstall.export.formats import ONE_LOCK_FORMATS
 from gpuinstall.export.uv_project import uv_tables
 from gpuinstall.lock.lock import Lock, parse, render
 from tests.unit.export.locks import INDEX, cuda_lock, wheel
@@ -86,9 +86,9 @@ PLACES = (
 )
 ADDRESSED, NAMED = frozenset({"folder"}), frozenset({"file name"})
 WRITTEN = {
-    **{form.name: Written(lambda lock, form=form: form.write([lock])) for form in FORMATS},  # type: ignore[misc]
+    **{form.name: Written(lambda lock, form=form: form.write(lock)) for form in ONE_LOCK_FORMATS},  # type: ignore[misc]
     "dockerfile": Written(lambda lock: dockerfile(lock, ("jupyter",)), NAMED),
-    "image": Written(lambda lock: any_dockerfile([lock], ("ssh",)), NAMED | ADDRESSED),
+    "image": Written(lambda lock: any_dockerfile([lock], ("ssh",)), NAMED),
     "uv": Written(lambda lock: uv_tables([lock], INDEX)),
 }
 for name in ("requirements", "conda", "pixi"):

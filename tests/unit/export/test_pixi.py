@@ -28,18 +28,18 @@ def document(text):
     ],
 )
 def test_a_lock_is_for_the_platform_that_it_says(target, platform):
-    assert document(pixi([cuda_lock(target)]))["workspace"]["platforms"] == [platform]
+    assert document(pixi(cuda_lock(target)))["workspace"]["platforms"] == [platform]
 
 
 def test_a_package_of_another_system_is_left_out_and_one_of_this_stays():
     more = [wheel("colorama", "0.4.6", marker="sys_platform == 'win32'")]
     more += [wheel("uvloop", "0.21.0", marker="sys_platform == 'linux'")]
-    read = document(pixi([lock("cpu", *more)]))
+    read = document(pixi(lock("cpu", *more)))
 
     assert read["pypi-dependencies"] == {"uvloop": "==0.21.0"}
 
 
 def test_a_package_from_a_folder_is_left_out_and_named():
-    text = pixi([lock("cpu", {"name": "mine", "directory": {"path": "mine"}})])
+    text = pixi(lock("cpu", {"name": "mine", "directory": {"path": "mine"}}))
     assert "# Without mine: pip install --no-deps ./mine\n" in text
     assert document(text)["pypi-dependencies"] == {}

@@ -8,7 +8,7 @@ def lines(text):
 
 def test_a_marker_of_the_lock_stays():
     marked = lock("cu126", wheel("numpy", "2.3.4", marker="sys_platform == 'linux'"))
-    assert lines(requirements([marked]))[0].startswith(
+    assert lines(requirements(marked))[0].startswith(
         'numpy==2.3.4 ; sys_platform == "linux" --hash'
     )
 
@@ -18,7 +18,7 @@ def test_of_several_wheels_any_may_serve():
     numpy["wheels"].append(
         {"url": f"{INDEX}/numpy-2.3.4-cp312-cp312-win_amd64.whl", "hashes": {"sha256": "f" * 64}}
     )
-    assert lines(requirements([lock("cpu", numpy)])) == [
+    assert lines(requirements(lock("cpu", numpy))) == [
         f"numpy==2.3.4 --hash=sha256:{digest('numpy')} --hash=sha256:{'f' * 64}"
     ]
 
@@ -26,7 +26,7 @@ def test_of_several_wheels_any_may_serve():
 def test_a_project_in_its_own_folder_is_left_out_and_named():
     project = {"name": "mine", "directory": {"path": ".", "editable": True}}
     library = {"name": "lib", "directory": {"path": "my lib"}}
-    text = requirements([lock("cpu", wheel("numpy", "2.3.4"), project, library)])
+    text = requirements(lock("cpu", wheel("numpy", "2.3.4"), project, library))
     assert lines(text) == [f"numpy==2.3.4 --hash=sha256:{digest('numpy')}"]
     assert text.splitlines()[1:3] == [
         "# Without mine: pip install --no-deps -e .",
@@ -41,6 +41,6 @@ def test_what_was_asked_for_by_address_is_taken_from_there():
         "subdirectory": "python",
     }
     mine = {"name": "mine", "version": "1", "archive": archive}
-    assert lines(requirements([lock("cpu", mine)])) == [
+    assert lines(requirements(lock("cpu", mine))) == [
         f"mine @ {INDEX}/mine-1.tar.gz#subdirectory=python --hash=sha256:{digest('mine')}"
     ]

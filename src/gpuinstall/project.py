@@ -192,8 +192,7 @@ class Project:
     @staticmethod
     def pip_constraints(venv: Path) -> tuple[str, ...]:
         """Return the constraints files of the user's own pip, which the configuration of an environment would hide."""
-        from gpuinstall.sources.configuration import pip_words
-        from gpuinstall.sources.configuration_files import PIP_NAME
+        from gpuinstall.sources.configuration import PIP_NAME, pip_words
 
         return pip_words(os.environ, venv / PIP_NAME, "", "constraint")
 

@@ -14,7 +14,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.catalog.listing import COMPANIONS, Listing, read_listing
 from gpuinstall.catalog.narrowing import narrow
-from gpuinstall.sources.web.answers import OFFLINE
+from gpuinstall.sources.web.client import OFFLINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,8 +16,7 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.sources import OFFICIAL
-from gpuinstall.sources.configuration import pip_words
-from gpuinstall.sources.configuration_files import own_file
+from gpuinstall.sources.configuration import own_file, pip_words
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal

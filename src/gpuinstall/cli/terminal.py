@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Progress, Unit
 
-
 _STYLES: dict[str, dict[str, Any]] = {
     "bold": {"bold": True},
     "dim": {"dim": True},
@@ -40,11 +39,15 @@ _STYLES: dict[str, dict[str, Any]] = {
     "green": {"fg": "green"},
     "yellow": {"fg": "yellow"},
 }
+
 SCREEN = 80
 """How wide the lines are that end with a time. No line is broken: a command in it can be copied."""
+
 BAR_EVERY_S = 0.1
+
 LINE_EVERY_S = 10.0
 """How often a log gets a line."""
+
 EVENT_EVERY_S = 0.2
 """How often an event says how far a work is: a bar drawn from it moves, and an hour makes no more than 18,000 lines."""
 

@@ -21,7 +21,7 @@ from gpuinstall.lock.programs import names_programs, torch_requirements
 from gpuinstall.machine.vendors import vendor_for
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.sources.web import UnreachableError
-from gpuinstall.sources.web.answers import ways_to_network
+from gpuinstall.sources.web.client import ways_to_network
 from gpuinstall.wheels.learned.reader import Reader, listed_metadata
 from gpuinstall.wheels.learned.store import LearnedStore, learned_store
 

@@ -15,7 +15,7 @@ from gpuinstall.lock.programs import misnamed_releases, names_programs
 from gpuinstall.lock.request import LockRequest, VersionPins, agree_on_torch
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan import Rejected
-from gpuinstall.sources.web.answers import OFFLINE
+from gpuinstall.sources.web.client import OFFLINE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

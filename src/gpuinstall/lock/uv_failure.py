@@ -14,7 +14,7 @@ from gpuinstall.base.text import without_logins
 from gpuinstall.catalog import authored, load_catalog
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES
-from gpuinstall.sources.web.answers import ways_to_network
+from gpuinstall.sources.web.client import ways_to_network
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -76,6 +76,9 @@ _OVERRIDES = "list what to install: [tool.gpuinstall] requirements = […]"
 
 TEAM_LOCK = "uv.lock, poetry.lock"
 
+_WITH_SOURCES = ("Rye", "pixi", "Pipenv", "Hatch", "setuptools")
+"""Tools whose sources are read to be compared with those that are known, and nothing else."""
+
 _TABLE: dict[str, dict[str, Effect | str]] = {
     "pip": {
         "--index-url": Effect.INDEX,
@@ -140,21 +143,7 @@ _TABLE: dict[str, dict[str, Effect | str]] = {
         "sources": Effect.KNOWN_INDEX,
         "overrides": _OVERRIDES,
     },
-    "Rye": {
-        "sources": Effect.KNOWN_INDEX,
-    },
-    "pixi": {
-        "sources": Effect.KNOWN_INDEX,
-    },
-    "Pipenv": {
-        "sources": Effect.KNOWN_INDEX,
-    },
-    "Hatch": {
-        "sources": Effect.KNOWN_INDEX,
-    },
-    "setuptools": {
-        "sources": Effect.KNOWN_INDEX,
-    },
+    **{tool: {"sources": Effect.KNOWN_INDEX} for tool in _WITH_SOURCES},
     "conda": {
         "pip's options in the pip part": Effect.SAME,
         "channels": Effect.UNRELATED,

@@ -10,7 +10,8 @@ import pytest
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.patience import Patience
-from gpuinstall.sources.web import Client, UnreachableError, answers
+from gpuinstall.sources.web import Client, UnreachableError
+from gpuinstall.sources.web.client import AGAIN_S
 from tests.lab.host import Answer, Host
 from tests.lab.pace import within
 
@@ -68,7 +69,7 @@ def test_a_page_that_comes_too_slowly_is_given_up(client, pieces, said):
 
 
 def test_a_page_without_end_is_given_up(client, monkeypatch):
-    monkeypatch.setattr(answers, "PAGE_BYTES", 1_000_000)
+    monkeypatch.setattr("gpuinstall.sources.web.client.PAGE_BYTES", 1_000_000)
     with (
         host(sending(endless, 10**12)) as served,
         pytest.raises(InstallationError, match="more than 1 MB"),
@@ -116,7 +117,7 @@ def test_a_busy_host_is_asked_again_when_it_says(client, status, when):
         page = client.page(f"{served.url}/page/")
     assert page is not None
     assert page.text == "now"
-    assert time.monotonic() - start >= answers.AGAIN_S
+    assert time.monotonic() - start >= AGAIN_S
 
 
 @pytest.mark.parametrize("when", ["3600", "0.", "soon", ""])

@@ -205,7 +205,6 @@ def held_back(
     versions: Mapping[str, str],
     obstacles: Mapping[str, str],
     programs: Sequence[ListedProgram],
-    beside: Iterable[str] = (),
 ) -> Iterator[str]:
     """Yield, for each program that is not at its newest, what stands against that.
 
@@ -213,18 +212,13 @@ def held_back(
         versions: What was resolved.
         obstacles: uv's account of why a program cannot be newer.
         programs: What was requested beside the family.
-        beside: The constraints of torch's own.
     """
-    constraints = tuple(beside)
     for program in programs:
         version = versions.get(program.name)
         if version is None or not program.is_newer_than(version):
             continue
         account = obstacles.get(program.name, "")
         why = f": {shortened(account)}" if account else ""
-        for text in constraints:
-            if text.startswith(program.name):
-                why = f": torch {versions['torch'].partition('+')[0]} requires {text}"
         for requirement in _requirements(account, program.name, str(program.newest)):
             # uv counts our own constraints as what a package depends on: what the lock meets stands against nothing.
             locked = versions.get(requirement.name)

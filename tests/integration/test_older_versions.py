@@ -221,7 +221,7 @@ def test_what_is_beyond_the_budget_of_a_lock_is_not_read_and_is_named(
 
     assert session.reading["bytes"] < 32 << 20
     assert refusal.value.why == (
-        "none of 4 older versions is known to run here "
+        "no older version is known to run here "
         "(unread: 4, 3, 2, 1: as much was read as is read for one lock)"
     )
 

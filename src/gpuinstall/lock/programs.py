@@ -205,6 +205,7 @@ def held_back(
     versions: Mapping[str, str],
     obstacles: Mapping[str, str],
     programs: Sequence[ListedProgram],
+    beside: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield, for each program that is not at its newest, what stands against that.
 
@@ -212,6 +213,7 @@ def held_back(
         versions: What was resolved.
         obstacles: uv's account of why a program cannot be newer.
         programs: What was requested beside the family.
+        beside: The constraints of torch's own.
     """
     for program in programs:
         version = versions.get(program.name)
@@ -219,6 +221,9 @@ def held_back(
             continue
         account = obstacles.get(program.name, "")
         why = f": {shortened(account)}" if account else ""
+        for text in beside:
+            if text.startswith(program.name):
+                why = f": torch {versions['torch'].partition('+')[0]} requires {text}"
         for requirement in _requirements(account, program.name, str(program.newest)):
             # uv counts our own constraints as what a package depends on: what the lock meets stands against nothing.
             locked = versions.get(requirement.name)

@@ -323,6 +323,7 @@ def _explained(resolution: Resolution, proposal: Proposal, common: Version) -> R
         resolution.versions,
         proposal.obstacles,
         proposal.programs,
+        request.catalog.beside(constraints.torch),
     )
     constraints = replace(
         constraints,

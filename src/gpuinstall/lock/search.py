@@ -30,16 +30,11 @@ from gpuinstall.base.requirement import marker_holds, parse_requirement
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
-from gpuinstall.catalog.extensions import program_source
 from gpuinstall.lock.code_check import (
     FAULT_RULES,
     NO_CODE,
     WOULD_BE_COMPILED,
     CodeCheck,
-    certainly_against,
-    has_symbols,
-    is_for_single_chips,
-    lacking,
 )
 from gpuinstall.lock.extensions import file_beside, openings, own_build
 from gpuinstall.lock.programs import names_programs, shortened, torch_requirements
@@ -48,7 +43,7 @@ from gpuinstall.lock.request import LockRequest, agree_on_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
 from gpuinstall.lock.uv_failure import BUILD_FAILED, Conflict
 from gpuinstall.wheels.companions import load_members
-from gpuinstall.wheels.learned.row import Depth, misfit, refused_by_driver, without_code
+from gpuinstall.wheels.learned.row import Depth, refused_by_driver, without_code
 from gpuinstall.wheels.needs import name_for_cuda
 
 if TYPE_CHECKING:
@@ -64,9 +59,6 @@ if TYPE_CHECKING:
 
 SEARCH_S = 240
 """After how many seconds a search takes no further decision."""
-
-ALIGNMENTS = 3
-"""How often the targets are lowered to each other: one that was lowered may lead the others on."""
 
 AT_ONCE = 8
 """Of how many versions METADATA and the tables of a library are read side by side, some 0.3 MB each."""
@@ -294,27 +286,28 @@ def _aligned(
     session: Session,
 ) -> Resolutions:
     """Lower every package outside the family to the oldest version that a target has, as far as that goes together."""
-    differing: set[str] = set()
-    for _ in range(ALIGNMENTS):
-        oldest: dict[str, str] = {}
-        for resolution in resolutions:
-            for name, version in resolution.versions.items():
-                if name not in family:
-                    oldest[name] = min(version, oldest.get(name, version), key=Version)
-        differing = {
-            name
-            for resolution in resolutions
-            for name, version in oldest.items()
-            if resolution.versions.get(name, version) != version
-        }
-        if not differing:
-            break
-        near = partial(_resolved_near, versions=oldest, session=session)
-        aligned = side_by_side(near, resolutions, TARGETS_AT_ONCE)
-        if [one.versions for one in aligned] == [one.versions for one in resolutions]:
-            break
-        resolutions = aligned
-    return [replace(one, apart=frozenset(differing & one.versions.keys())) for one in resolutions]
+    oldest = _oldest_versions(resolutions, family)
+    near = partial(_resolved_near, versions=oldest, session=session)
+    aligned = side_by_side(near, resolutions, TARGETS_AT_ONCE)
+    # What was lowered may have led others on.
+    oldest = _oldest_versions(aligned, family)
+    differing = {
+        name
+        for resolution in aligned
+        for name, version in oldest.items()
+        if resolution.versions.get(name, version) != version
+    }
+    return [replace(one, apart=frozenset(differing & one.versions.keys())) for one in aligned]
+
+
+def _oldest_versions(resolutions: Resolutions, family: Collection[str]) -> dict[str, str]:
+    """Return the oldest version that a resolution has of each package outside the family."""
+    oldest: dict[str, str] = {}
+    for resolution in resolutions:
+        for name, version in resolution.versions.items():
+            if name not in family:
+                oldest[name] = min(version, oldest.get(name, version), key=Version)
+    return oldest
 
 
 def _resolved_near(
@@ -397,7 +390,7 @@ class Decision:
         if conflict and self.is_for_older_version:
             message = str(self) if self.chosen.older else fault.message
             return fault.refusal(message, conflict.why)
-        return fault.refusal(fault.lasting_cause, self.older.why_none if self.older else "")
+        return fault.refusal(fault.message, self.older.why_none if self.older else "")
 
     @property
     def is_for_older_version(self) -> bool:
@@ -427,8 +420,6 @@ def makers_file(decision: Decision) -> Iterator[Narrowing]:
     request = check.resolution.request
     is_open = fault.is_of_request and fault.package not in request.files
     if fault.wheel is None or not is_open or not fault.is_certain:
-        return
-    if not check.is_for_another_cuda(fault.wheel):
         return
     version = fault.wheel.version.public
     file = own_build(fault.package, version, request, check.session)
@@ -470,16 +461,15 @@ def added_library(decision: Decision) -> Iterator[Narrowing]:
     fault, check = decision.fault, decision.fault.check
     if fault.wheel is None:
         return
-    row = check.rows[fault.wheel]
-    if misfit(row, check.build, check.around.gpus):
+    pairing = check.pairing(check.rows[fault.wheel])
+    if pairing.misfit:
         return
+    libraries = pairing.unprovided
+    what = "them"
     if fault.is_certain:
         opens = fault.package in load_members().must_open
-        libraries = lacking(row, check.around) if opens else ()
+        libraries = pairing.missing if opens else ()
         what = "the library that it loads"
-    else:
-        libraries = check.missing_libraries(fault.wheel)
-        what = "them"
     if libraries:
         provide = "provide" if len(libraries) > 1 else "provides"
         yield Narrowing(
@@ -503,10 +493,7 @@ def older_version(decision: Decision) -> Iterator[Narrowing]:
             sentence = f"{_DOES_WITHOUT}{older.other_name}"
             yield Narrowing(_OLDER, sentence, constraint=f"{package}<0")
         return
-    unread = older.unread_versions
-    is_newest = not unread and fault.check.resolution.request.machine.glibc
-    runs = "is the newest that runs here" if is_newest else f"runs here{unread}"
-    sentence = f"{package} {version} {runs}"
+    sentence = f"{package} {version} runs here{older.unread_versions}"
     # Of a dependency, what requires it decides which older version can be had.
     operators = ("==", "<") if is_requested else ("<=",)
     for operator in operators:
@@ -530,63 +517,44 @@ class OlderVersions:
     def newest_running(self) -> Version | None:
         """Return the newest older version that runs here.
 
-        What is cheap decides first: METADATA, then the tables of one library. Only the wheels that pass both are read
-        for their code, one after the other.
+        What is cheap decides first: METADATA and the tables of one library. Only the wheels that pass are read for
+        their code, one after the other.
         """
-        code = self._check.code
+        check = self._check
         self._unread.clear()
-        self._note_silent_index()
-        wheels = self._wheels
+        wheels = self._wheels()
         for start in range(0, len(wheels), AT_ONCE):
             group = wheels[start : start + AT_ONCE]
             is_possible = [True] * len(group)
-            if not code.is_spent:
+            if not check.is_spent:
                 is_possible = side_by_side(self._is_possible, group, AT_ONCE)
             for wheel in compress(group, is_possible):
-                if code.is_spent:
+                if check.is_spent:
                     self._unread[wheel.version] = "as much was read as is read for one lock"
                 elif self.serving(wheel):
                     return wheel.version
         return None
 
-    @property
     def _wheels(self) -> list[Wheel]:
-        """A wheel of each older version that was requested, the newest first."""
+        """Return a wheel of each older version that was requested, the newest first."""
         newest = self._wheel
         requirements = map(parse_requirement, self._check.resolution.choice.requirements)
         limits = [one for one in requirements if one.name == newest.package]
         older = {}
-        for wheel in self._check.code.usable_wheels(newest.package):
+        for wheel in self._check.usable_wheels(newest.package):
             version = wheel.version
-            if version >= newest.version or version.is_prerelease:
-                continue
-            if all(limit.allows(version) for limit in limits):
+            is_older = version < newest.version and not version.is_prerelease
+            if is_older and all(limit.allows(version) for limit in limits):
                 older[version] = wheel
         return [older[version] for version in sorted(older, reverse=True)]
 
     def _is_possible(self, wheel: Wheel) -> bool:
         """Whether a version may run here, by its METADATA and by the tables of one library."""
-        code = self._check.code
-        depths = [Depth.METADATA] if wheel.metadata else []
-        if code.decides(wheel.package):
-            depths.append(Depth.TABLES)
-        for depth in depths:
-            row = None
-            # Why a wheel cannot be read is remembered, and said once it is read for its code.
-            with suppress(InstallationError):
-                row = code.row(wheel, depth=depth)
-            if row and not any(self._runs_beside(row, build) for build in self._runnable):
-                return False
+        # Why a wheel cannot be read is remembered, and said once it is read for its code.
+        with suppress(InstallationError):
+            row = self._check.row(wheel, depth=Depth.TABLES)
+            return any(self._runs_beside(row, build) for build in self._runnable)
         return True
-
-    def _note_silent_index(self) -> None:
-        """Note that the makers of a program may have the same version for another CUDA, if their index is silent."""
-        session, wheel = self._check.session, self._wheel
-        source = program_source(wheel.package, wheel.version.public, session.environment)
-        silent = session.client.unreachable(source.url) if source and source.url else None
-        if silent:
-            message = f"{silent.host}, which has it for another CUDA, is unreachable"
-            self._unread[wheel.version] = message
 
     def serving(self, wheel: Wheel) -> list[Build]:
         """Return the builds of torch that run here beside which a wheel runs too, the best first; none if unread."""
@@ -595,9 +563,7 @@ class OlderVersions:
         serving = []
         try:
             for build in self._runnable:
-                row = self._check.code.row(wheel, build.backend)
-                if not refused_by_driver(row, build, self._check.around.gpus):
-                    row = self._settled(row, wheel, build)
+                row = self._settled(wheel, build)
                 is_complete = row.system is not None or not is_for_another
                 if is_complete and self._runs_beside(row, build):
                     serving.append(build)
@@ -606,26 +572,33 @@ class OlderVersions:
             return []
         return serving
 
-    def _settled(self, row: LearnedRow, wheel: Wheel, build: Build) -> LearnedRow:
+    def _settled(self, wheel: Wheel, build: Build) -> LearnedRow:
         """Return a row that tells whether a wheel has code for the GPUs; a part of its code excludes nothing.
 
         Raises:
             InstallationError: if no more of the wheel may be read.
         """
-        is_lacking = bool(without_code(row, build, self._check.around.gpus))
+        check = self._check
+        row = check.row(wheel, build.backend)
+        gpus = check.pairing(row).gpus
+        if refused_by_driver(row, build, gpus):
+            return row
+        is_lacking = bool(without_code(row, build, gpus))
         if not row.is_whole and is_lacking:
-            row = self._check.code.row(wheel, build.backend, Depth.WHOLE)
+            row = check.row(wheel, build.backend, Depth.WHOLE)
         if row.is_whole or (row.architectures and not is_lacking):
             return row
         raise InstallationError("unread", "more of it would have to be read than may be")
 
     def _runs_beside(self, row: LearnedRow, build: Build) -> bool:
-        around = self._check.around
+        pairing = self._check.pairing(row, build)
+        # Where this torch lacks a symbol, only one counts that is known to have it.
+        is_sure_of_symbols = self._check.pairing(row).has_symbols is not False
         return (
             self._allows_torch(row, build)
-            and self._has_symbols(row, build)
-            and not certainly_against(row, build, around)
-            and (is_for_single_chips(row) or not misfit(row, build, around.gpus))
+            and (is_sure_of_symbols or pairing.has_symbols is True)
+            and not pairing.certain_reason
+            and (pairing.is_for_single_chips or not pairing.misfit)
         )
 
     def _allows_torch(self, row: LearnedRow, build: Build) -> bool:
@@ -639,24 +612,11 @@ class OlderVersions:
                 return False
         return True
 
-    def _has_symbols(self, row: LearnedRow, build: Build) -> bool:
-        """Whether a torch is known to have the symbols that this one lacks; no matter if this one lacks none."""
-        needs = row.of_torch
-        return (
-            has_symbols(needs, self._check.build) is not False or has_symbols(needs, build) is True
-        )
-
     @property
     def why_none(self) -> str:
         """What was found of the older versions of a package that does not run here."""
-        older = len(self._wheels)
-        unread = self.unread_versions
-        if not older:
-            python = self._check.resolution.choice.python
-            return f"no older version has a wheel for Python {python} here{unread}{self.other_name}"
-        runs = "is known to run here" if unread else "runs here either"
-        which = f"none of {older} older versions" if older > 1 else "not even the older version"
-        return f"{which} {runs}{unread}{self.other_name}"
+        known = "is known to run" if self._unread else "runs"
+        return f"no older version {known} here{self.unread_versions}{self.other_name}"
 
     @property
     def other_name(self) -> str:
@@ -666,7 +626,7 @@ class OlderVersions:
             return ""
         package = self._wheel.package
         name = name_for_cuda(package, toolkit[0])
-        if name in {None, package} or not self._check.code.has_release(str(name)):
+        if name in {None, package} or not self._check.has_release(str(name)):
             return ""
         return f"; for CUDA {toolkit[0]} it is {name}"
 

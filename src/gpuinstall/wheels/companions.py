@@ -158,8 +158,6 @@ class Members:
     """The packages that bring CUDA's runtime."""
     with_torch: _Whole
     """The packages that torch's own build answers for."""
-    not_pinned: _Whole
-    """Those of them that it answers for in its own version alone."""
     compiled_beside: _Whole
     """What requires one of these may have GPU code although no row names it."""
     opened: Mapping[str, OpenedLibraries]

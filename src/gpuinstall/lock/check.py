@@ -174,7 +174,7 @@ def _stale_online(
         target, replace(made_for, requirements=tuple(requirements)), catalog
     )
     if lock.record.relaxed:
-        from gpuinstall.lock.relax import relaxed_again
+        from gpuinstall.lock.concessions import relaxed_again
 
         again = relaxed_again(again, lock.record.relaxed, session)
     try:

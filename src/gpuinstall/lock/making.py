@@ -61,7 +61,7 @@ def resolve_locks(
             return [one.warned_of(_moved(one.versions, preferred, moving)) for one in answer]
         error = answer.error
     if requests[0].request.relax:
-        from gpuinstall.lock.relax import resolve_relaxed
+        from gpuinstall.lock.concessions import resolve_relaxed
 
         return resolve_relaxed(requests, error, session, resolve=_resolve_live)
     raise error

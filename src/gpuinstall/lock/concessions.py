@@ -1,7 +1,7 @@
 """A request that cannot be met as it is written, met as near to its words as a machine can (rule 14 of the design).
 
 torch moves first, and with it what its build decides (``gpuinstall.plan.relax``). Every other requirement stays, and if
-one cannot, the fewest give way. What is not pinned is taken as of the date that the pins speak of: the programs of that
+one cannot, as few give way as go. What is not pinned is taken as of the date that the pins speak of: the programs of that
 time were written for the packages of that time.
 """
 
@@ -11,7 +11,6 @@ import re
 from contextlib import suppress
 from dataclasses import field, replace
 from datetime import datetime, timedelta
-from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
@@ -35,12 +34,11 @@ from gpuinstall.plan import Rejected
 from gpuinstall.plan.relax import nearest_request, version_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from packaging.version import Version
 
     from gpuinstall.base.request import Request
-    from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.plan import Plan
     from gpuinstall.plan.relax import RelaxedRequest
@@ -55,7 +53,7 @@ _FAILURES_OF_A_VERSION = {BUILD_FAILED, "build-needs-torch"}
 """The codes of failures that another version of the package, one that has a wheel, may not have."""
 
 MOST_TRIALS = 60
-"""How often a request may be resolved until it can be met: a trial takes a second or two."""
+"""How often something more may be given up until a request can be met: a trial takes a second or two."""
 
 
 def resolve_relaxed(
@@ -78,34 +76,46 @@ def resolve_relaxed(
             the last trial.
     """
     requests = [_with_requirements_of_folders(request, session) for request in requests]
+    limits = version_limits(requests[0].request)
     silent = replace(session, reporter=SilentReporter())
     live, _ = live_requests(requests, silent)
     refusals = [one.outcome for one in live if isinstance(one.outcome, Rejected)]
-    rejected = refusals[0] if refusals else None
-    nearest = None
-    if rejected:
+    moved: list[ParsedRequirement] = []
+    if refusals:
         nearest = _nearest_request(live)
         if nearest is None:
             raise refusal
-    live = _with_nearest_torch(live, nearest)
-    terms = _read_terms(requests[0].request, nearest, live[0], session)
-    undated = _goes_with_torch(live, silent)
+        moved = list(map(parse_requirement, nearest.moved))
+        live = _with_nearest_torch(live, nearest)
+        requests = _with_nearest_torch(requests, nearest)
+    family = live[0].catalog.family
+    pins = [one for one in version_limits(live[0].request) if one.name not in family]
+    has_own_date = session.sources.exclude_newer is not None
+    terms = _Terms(
+        moved=moved,
+        pins=pins,
+        date=None if has_own_date else date_of_pins(limits, session),
+    )
 
     def trial(concessions: Concessions) -> list[Resolution] | Conflict:
-        relaxed = terms.of(live, concessions)
+        relaxed = [_without_versions(request, concessions.dropped) for request in live]
         return _attempt(relaxed, terms.dated(silent, concessions))
 
-    names = [pin.name for pin in terms.pins]
-    concessions = fewest_concessions(names, trial, undated=undated)
+    undated = _goes_with_torch(live, silent)
+    concessions = fewest_concessions([pin.name for pin in pins], trial, undated=undated)
     if isinstance(concessions, Conflict):
         raise concessions.error
     # Once more, with the warnings about the sources and about the packages' code.
-    relaxed = terms.of(_with_nearest_torch(requests, nearest), concessions)
+    relaxed = [_without_versions(request, concessions.dropped) for request in requests]
     answer = resolve(relaxed, terms.dated(session, concessions))
     if isinstance(answer, Conflict):
         raise answer.error
-    why = rejected.reasons[0].message if rejected else ""
-    return [_explained(resolution, terms, concessions, why) for resolution in answer]
+    why_torch = refusals[0].reasons[0].message if refusals else ""
+    explained = [_explained(one, terms, concessions, why_torch) for one in answer]
+    if terms.date or has_own_date:
+        return explained
+    message = "packages without a version in the request are the newest: no source tells the date of the pins"
+    return [one.warned_of([Reason("no-date", message)]) for one in explained]
 
 
 def relaxed_again(
@@ -134,21 +144,14 @@ def _with_requirements_of_folders(request: LockRequest, session: Session) -> Loc
 class _Terms(NamedTuple):
     """What is held to if a request is relaxed."""
 
-    moved: tuple[ParsedRequirement, ...]
+    moved: Sequence[ParsedRequirement]
     """The requirements of torch, and of what goes with it, that are not held to."""
 
-    pins: tuple[ParsedRequirement, ...]
+    pins: Sequence[ParsedRequirement]
     """The other requirements that limit versions."""
 
     date: str | None
     """The date for whatever is not pinned; None: no date."""
-
-    has_own_date: bool
-    """Whether the user's own date counts instead."""
-
-    def of(self, requests: Iterable[LockRequest], concessions: Concessions) -> list[LockRequest]:
-        """Return requests without what is given up."""
-        return [_without_versions(request, concessions.dropped) for request in requests]
 
     def dated(self, session: Session, concessions: Concessions) -> Session:
         """Return the session whose sources show what there was at the date."""
@@ -160,28 +163,6 @@ class _Terms(NamedTuple):
         undated = concessions.undated | pinned | moved
         sources = replace(session.sources, exclude_newer=self.date, undated=undated)
         return replace(session, sources=sources)
-
-
-def _read_terms(
-    request: Request,
-    nearest: RelaxedRequest | None,
-    relaxed: LockRequest,
-    session: Session,
-) -> _Terms:
-    """Return what is held to of a request, whose nearest is ``relaxed``."""
-    moved = nearest.moved if nearest else ()
-    family = relaxed.catalog.family
-    pins = [limit for limit in version_limits(relaxed.request) if limit.name not in family]
-    own_date = session.sources.exclude_newer
-    date = None
-    if own_date is None:
-        date = date_of_pins(version_limits(request), session)
-    return _Terms(
-        moved=tuple(map(parse_requirement, moved)),
-        pins=tuple(pins),
-        date=date,
-        has_own_date=own_date is not None,
-    )
 
 
 def _without_versions(request: LockRequest, packages: Collection[str]) -> LockRequest:
@@ -211,17 +192,12 @@ def _nearest_request(requests: Sequence[LockRequest]) -> RelaxedRequest | None:
 
 
 def _with_nearest_torch(
-    requests: Sequence[LockRequest],
-    nearest: RelaxedRequest | None,
+    requests: Iterable[LockRequest],
+    nearest: RelaxedRequest,
 ) -> list[LockRequest]:
-    if nearest is None:
-        return list(requests)
-    nearest_requirements = nearest.request.requirements
+    requirements = nearest.request.requirements
     constraints = nearest.request.constraints
-    return [
-        request.asking(requirements=nearest_requirements, constraints=constraints)
-        for request in requests
-    ]
+    return [one.asking(requirements=requirements, constraints=constraints) for one in requests]
 
 
 def _goes_with_torch(requests: Sequence[LockRequest], session: Session) -> frozenset[str]:
@@ -262,50 +238,31 @@ def _explained(
         concessions: What gave way beside torch.
         why_torch: Why the torch that was requested does not run.
     """
-    reasons = []
-    relaxed = {}
+    versions = resolution.versions
+    causes = dict.fromkeys(terms.moved, f"it goes with torch {versions['torch']}")
     for requirement in terms.moved:
-        why = f"it goes with torch {resolution.versions['torch']}"
         if requirement.name == "torch":
-            why = why_torch
-        reasons.append(_move(requirement, resolution, why))
-        relaxed[requirement.name] = requirement.text
+            causes[requirement] = why_torch
     for pin in terms.pins:
         if pin.name in concessions.dropped:
-            reasons.append(_move(pin, resolution, concessions.why(pin.name)))
-            relaxed[pin.name] = pin.text
+            causes[pin] = shortened(concessions.causes[pin.name])
+    reasons = []
+    for requirement, why in causes.items():
+        name = requirement.name
+        now = f"{name} {versions[name]}" if name in versions else f"no {name}"
+        message = f"{now} in place of {requirement.text}: {why}"
+        reasons.append(Reason("relaxed", message))
     if terms.date:
-        reasons.append(_as_of(terms.date, resolution, concessions))
-    elif not terms.has_own_date:
-        message = "packages without a version in the request are the newest: no source tells the date of the pins"
-        reasons.append(Reason("no-date", message))
+        day = terms.date.partition("T")[0]
+        message = f"packages without a version in the request are as of {day}"
+        catalog = resolution.request.catalog
+        undated = sorted(concessions.undated.intersection(versions))
+        exceptions = [name for name in undated if not catalog.is_tied(name)]
+        if exceptions:
+            message = f"{message}, except {some(exceptions)}"
+        reasons.append(Reason("as-of", message))
+    relaxed = {requirement.name: requirement.text for requirement in causes}
     return replace(resolution.warned_of(reasons), relaxed=relaxed)
-
-
-def _move(requirement: ParsedRequirement, resolution: Resolution, why: str) -> Reason:
-    name = requirement.name
-    version = resolution.versions.get(name)
-    now = f"{name} {version}" if version else f"no {name}"
-    return Reason("relaxed", f"{now} in place of {requirement.text}: {why}")
-
-
-def _as_of(date: str, resolution: Resolution, concessions: Concessions) -> Reason:
-    catalog = resolution.request.catalog
-    undated = concessions.undated.intersection(resolution.versions)
-    exceptions = [name for name in sorted(undated) if not catalog.is_tied(name)]
-    day = date.partition("T")[0]
-    message = f"packages without a version in the request are as of {day}"
-    if exceptions:
-        message = f"{message}, except {some(exceptions)}"
-    return Reason("as-of", message)
-
-
-class Obstacle(NamedTuple):
-    """Packages of which one at least has to give way, and why."""
-
-    packages: frozenset[str]
-    why: str
-    """uv's account."""
 
 
 @dataclass(frozen=True)
@@ -318,13 +275,27 @@ class Concessions:
     undated: frozenset[str] = frozenset()
     """Packages that may be newer than the date of the request."""
 
-    obstacles: tuple[Obstacle, ...] = field(default=(), compare=False)
-    """What stood against the request as it was written."""
+    causes: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """What stood against the version of each package that gave way, in uv's words."""
 
-    def why(self, package: str) -> str:
-        """Return what stood against the version of a package that gave way."""
-        accounts = [obstacle.why for obstacle in self.obstacles if package in obstacle.packages]
-        return shortened(accounts[0]) if accounts else "it goes with what gave way"
+    def after(self, conflict: Conflict, pinned: frozenset[str]) -> Concessions:
+        """Return what to give up next; the same if nothing is left.
+
+        Args:
+            conflict: What stands against the request with these.
+            pinned: The packages that are still held to their versions.
+        """
+        names = _names_in(conflict.why)
+        newer = conflict.too_new | (self.dropped & names)
+        if newer - pinned <= self.undated and pinned.isdisjoint(names):
+            newer = self.dropped
+        # A pinned version is what it is at any date.
+        newer -= self.undated | pinned
+        if newer:
+            return replace(self, undated=self.undated | newer)
+        dropped = pinned & names or pinned
+        causes = dict.fromkeys(dropped, conflict.why)
+        return replace(self, dropped=self.dropped | dropped, causes={**causes, **self.causes})
 
 
 def fewest_concessions(
@@ -333,13 +304,10 @@ def fewest_concessions(
     *,
     undated: frozenset[str] = frozenset(),
 ) -> Concessions | Conflict:
-    """Find the fewest packages that have to give way.
-
-    An obstacle is met if one of its packages gives way, whatever else does. So the smallest set that meets all known
-    obstacles is tried. Either it succeeds, and no smaller one can, or it shows another obstacle.
+    """Give up the pins that each conflict names until nothing stands against the rest; then pin again what can be.
 
     Args:
-        packages: Those whose versions are pinned.
+        packages: Those whose versions are pinned; of two that exclude each other the later one gives way.
         trial: Resolves the request with some of it given up.
         undated: Packages that are never held to the date of the request.
 
@@ -350,55 +318,15 @@ def fewest_concessions(
     outcome = trial(concessions)
     for _ in range(MOST_TRIALS):
         if not isinstance(outcome, Conflict):
-            return _without_needless(concessions, trial)
-        pinned = frozenset(packages) - concessions.dropped
-        newer = _newly_undated(outcome, concessions, pinned)
-        names = _names_in(outcome.why)
-        obstacles = concessions.obstacles
-        if newer:
-            # What stood against older versions of these may be no obstacle any more.
-            obstacles = tuple(each for each in obstacles if newer.isdisjoint(_names_in(each.why)))
-        elif pinned:
-            obstacles = (*obstacles, Obstacle(pinned & names or pinned, outcome.why))
-        else:
             break
-        concessions = Concessions(
-            _smallest_cover([obstacle.packages for obstacle in obstacles], packages),
-            concessions.undated | newer,
-            obstacles,
-        )
+        more = concessions.after(outcome, frozenset(packages) - concessions.dropped)
+        if more == concessions:
+            break
+        concessions = more
         outcome = trial(concessions)
-    return outcome if isinstance(outcome, Conflict) else concessions
-
-
-def _newly_undated(
-    conflict: Conflict,
-    concessions: Concessions,
-    pinned: frozenset[str],
-) -> frozenset[str]:
-    """Return the packages that may have to be newer than the date, before anything else gives way."""
-    names = _names_in(conflict.why)
-    newer = conflict.too_new | (concessions.dropped & names)
-    if newer - pinned <= concessions.undated and pinned.isdisjoint(names):
-        newer = concessions.dropped
-    # A pinned version is what it is at any date.
-    return newer - concessions.undated - pinned
-
-
-def _smallest_cover(groups: Sequence[frozenset[str]], packages: Sequence[str]) -> frozenset[str]:
-    """Return the fewest packages of which every group has one; of equals, those that were requested last."""
-    involved = frozenset[str]().union(*groups)
-    candidates = [package for package in reversed(packages) if package in involved]
-    for size in range(len(candidates)):
-        for chosen in combinations(candidates, size):
-            if all(group.intersection(chosen) for group in groups):
-                return frozenset(chosen)
-    return involved
-
-
-def _without_needless(concessions: Concessions, trial: Trial) -> Concessions:
-    """Pin each package again with which the request can be met after all: uv may name more than it has to."""
-    for package in sorted(concessions.dropped):
+    if isinstance(outcome, Conflict):
+        return outcome
+    for package in filter(concessions.dropped.__contains__, packages):
         fewer = replace(concessions, dropped=concessions.dropped - {package})
         if not isinstance(trial(fewer), Conflict):
             concessions = fewer
@@ -440,19 +368,13 @@ def release_day(page: Page, pin: ParsedRequirement) -> datetime | None:
         return None
     days = []
     for file in parse_json(page.text).get("files", ()):
-        version = _version_of(file.get("filename", ""))
-        uploaded = file.get("upload-time")
-        if version is None or not pin.allows(version):
-            continue
-        if isinstance(uploaded, str):
-            with suppress(ValueError):
-                days.append(datetime.fromisoformat(uploaded[:10]))
+        # Other files, and names or dates that are none, say nothing of the version.
+        with suppress(ValueError, KeyError, TypeError):
+            if pin.allows(_version_of(file["filename"])):
+                days.append(datetime.fromisoformat(file["upload-time"][:10]))
     return min(days, default=None)
 
 
-def _version_of(filename: str) -> Version | None:
-    with suppress(ValueError):
-        if filename.endswith(".whl"):
-            return parse_wheel_filename(filename)[1]
-        return parse_sdist_filename(filename)[1]
-    return None
+def _version_of(filename: str) -> Version:
+    parse = parse_wheel_filename if filename.endswith(".whl") else parse_sdist_filename
+    return parse(filename)[1]

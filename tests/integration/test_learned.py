@@ -331,25 +331,6 @@ def test_a_wheel_that_holds_another_torch_than_its_name_says_is_not_believed(
     assert chosen(plan) == "2.16.0+cu130"
 
 
-def test_the_companion_of_a_new_torch_is_the_one_that_demands_it(person, stand_in_folder):
-    make_new_torch(stand_in_folder, "cu132")
-    for version, torch in (("0.30.0", "2.15.0"), ("0.31.0", "2.16.0"), ("0.31.1", "2.16.1")):
-        requires = ["numpy", f"torch=={torch}"]
-        tags = "cp312-cp312-manylinux_2_28_x86_64"
-        make_wheel(
-            stand_in_folder / "whl" / "cu132",
-            "torchvision",
-            f"{version}+cu132",
-            tags,
-            requires=requires,
-        )
-
-    for _ in range(2):
-        plan = person.plan(machine(), Request(("torch", "torchvision")))
-        assert plan.choice is not None
-        assert plan.choice.requirements == ("torch==2.16.0+cu132", "torchvision==0.31.0+cu132")
-
-
 def test_a_new_torch_whose_companion_has_not_come_yet_is_left_for_the_one_before(
     person, stand_in_folder
 ):
@@ -364,7 +345,22 @@ def test_a_new_torch_whose_companion_has_not_come_yet_is_left_for_the_one_before
         "no-companion",
         "no source lists torchvision for cu132",
     )
-    assert person.asked_for_wheels() == []
+
+
+def test_a_new_torch_that_no_companion_allows_yet_is_left_for_the_one_before(
+    workshop, stand_in_folder, play
+):
+    play(NEW)
+    make_new_torch(stand_in_folder, "cu132")
+    for wheel in (stand_in_folder / "whl" / "cu132").glob("torchvision-*"):
+        wheel.unlink()
+    tags = "cp312-cp312-manylinux_2_28_x86_64"
+    requires = ["torch==2.15.0"]
+    make_wheel(
+        stand_in_folder / "whl" / "cu132", "torchvision", "0.30.0+cu132", tags, requires=requires
+    )
+    (lock,) = workshop.document("lock", "torch", "torchvision")["data"]["locks"]
+    assert lock["torch"] == "2.15.0+cu130"
 
 
 @dataclass(frozen=True)

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from packaging.version import Version
-
-from gpuinstall.base.backend import CPU, known_backend
+from gpuinstall.base.backend import known_backend
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import SilentReporter
-from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Companion, Release, Wheel
-from gpuinstall.catalog.listing import COMPANIONS, default_wheels, family_wheels, index_names
-from gpuinstall.catalog.live import companions_asked, live_catalog
-from gpuinstall.catalog.narrowing import platforms, python
-from gpuinstall.lock.programs import names_programs, torch_requirements
+from gpuinstall.catalog.catalog import Build
+from gpuinstall.catalog.live import live_catalog
 from gpuinstall.machine.vendors import vendor_for
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.sources.web import UnreachableError
 from gpuinstall.sources.web.client import ways_to_network
-from gpuinstall.wheels.learned.reader import Reader, listed_metadata
+from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.store import LearnedStore, learned_store
 
 if TYPE_CHECKING:
@@ -38,16 +31,11 @@ if TYPE_CHECKING:
     from gpuinstall.sources.web import Client
     from gpuinstall.wheels.learned.row import LearnedRow
 
-ANSWERS_AT_ONCE = 32
-
 MAX_TURNS = 3
 """How many new releases of torch are looked at, one a turn, before taking what is known."""
 
 BUILDS_PER_TURN = 4
 """How many builds of a torch are read, all at once."""
-
-COMPANION_RELEASES = 3
-"""How many of the newest releases of a companion are asked which torch they require."""
 
 
 def live_requests(
@@ -58,7 +46,7 @@ def live_requests(
 
     What is to be reported of the sources is reported once, and not if the default index is unreachable.
     """
-    unreachable = _ask_at_once(requests, session)
+    unreachable = _reach_default_index(session)
     reporter: Reporter = SilentReporter() if unreachable else session.reporter
     live = []
     for request in requests:
@@ -76,39 +64,6 @@ def live_requests(
         for text in _losses(requests, live, session):
             session.reporter.warn(text)
     return live, unreachable
-
-
-def _ask_at_once(requests: Sequence[LockRequest], session: Session) -> UnreachableError | None:
-    """Ask for every page that is known to be needed; return why the default index does not answer, if it does not.
-
-    An index may be 50 ms away, and the pages of a lock with six targets are twenty. The client asks for each once; what
-    fails is told where its answer is used.
-    """
-    sources, client = session.sources, session.client
-    with ThreadPoolExecutor(ANSWERS_AT_ONCE) as pool:
-        reached = pool.submit(_reach_default_index, session)
-        pool.submit(default_wheels, sources, client, "torch")
-        for request in requests:
-            requirements = request.request.requirements
-            family = request.catalog.family
-            names = requirement_names(requirements)
-            for name in names - family:
-                pool.submit(session.known_page, name)
-            if request.request.backend is None:
-                pool.submit(client.page, f"{sources.torch_index}/torch/")
-            usual = request.outcome
-            if isinstance(usual, Rejected):
-                continue
-            backend = usual.choice.build.backend
-            needed = names & family | {"torch"}
-            if names_programs(requirements):
-                needed |= COMPANIONS
-            if backend != CPU:
-                needed |= {"triton"} & family
-            pool.submit(index_names, sources, client, backend.tag)
-            for name in needed:
-                pool.submit(family_wheels, sources, client, backend.tag, name)
-        return reached.result()
 
 
 def _losses(
@@ -189,10 +144,6 @@ def learned_catalog(
     reader = Reader(sources, client, store or learned_store(), reporter)
     unread = [build for build in live.builds if build.unread]
     live = _with_rows(live, unread, reader.remembered)
-    companions = companions_asked(request)
-    new = {build.torch for build in live.builds}.difference(live.releases)
-    for torch in sorted(new, reverse=True)[:MAX_TURNS] if companions else ():
-        live = _with_release(live, torch, companions, sources, client)
     for _ in range(MAX_TURNS):
         to_read = _to_read(choose(machine, request, live))
         if not to_read:
@@ -240,82 +191,3 @@ def _with_rows(
 
     answers = dict(zip(builds, side_by_side(answer, builds, BUILDS_PER_TURN), strict=True))
     return replace(catalog, builds=tuple(answers.get(build, build) for build in catalog.builds))
-
-
-def _with_release(
-    catalog: Catalog,
-    torch: Version,
-    companions: Iterable[str],
-    sources: Sources,
-    client: Client,
-) -> Catalog:
-    """Add a release of torch that only a listing knows, with the companions that require it.
-
-    A torch for which a companion has no release yet is added too, so that the choice passes it over. One with a
-    companion whose server does not tell its requirements is left to the resolution.
-    """
-    builds = [build for build in catalog.builds if build.torch == torch]
-    known = dict(catalog.companions)
-    versions: dict[str, tuple[str, ...]] = {}
-    for name in companions:
-        wheels = _wheels_beside(name, builds, sources, client)
-        fitting = _releases_beside(torch, wheels, catalog, client)
-        if fitting is None:
-            return catalog
-        versions[name] = tuple(fitting)
-        for version, companion in fitting.items():
-            known.setdefault((name, version), companion)
-    release = Release(
-        torch=torch,
-        released="",
-        torchvision=versions.get("torchvision", ()),
-        torchaudio=versions.get("torchaudio", ()),
-    )
-    return replace(catalog, releases={**catalog.releases, torch: release}, companions=known)
-
-
-def _wheels_beside(
-    name: str,
-    builds: Iterable[Build],
-    sources: Sources,
-    client: Client,
-) -> list[Wheel]:
-    """Return the final wheels of a companion where those builds come from, for their platform."""
-    listed: dict[Wheel, None] = {}
-    for build in builds:
-        wheels: Iterable[Wheel] = ()
-        if build.source is DEFAULT_INDEX:
-            wheels = default_wheels(sources, client, name)
-        for wheel in wheels or family_wheels(sources, client, build.backend.tag, name):
-            is_for_platform = (build.os, build.arch) in platforms(wheel.tags)
-            if is_for_platform and not wheel.version.is_prerelease:
-                listed[wheel] = None
-    return list(listed)
-
-
-def _releases_beside(
-    torch: Version,
-    wheels: Iterable[Wheel],
-    catalog: Catalog,
-    client: Client,
-) -> dict[str, Companion] | None:
-    """Return the releases that run beside a torch, the newest first; None if a server does not tell."""
-    by_version: dict[Version, list[Wheel]] = {}
-    for wheel in wheels:
-        by_version.setdefault(Version(wheel.version.public), []).append(wheel)
-    companions: dict[str, Companion] = {}
-    for version in sorted(by_version, reverse=True)[:COMPANION_RELEASES]:
-        same = by_version[version]
-        metadata = listed_metadata(same[0].url, client)
-        if metadata is None:
-            return None
-        requires = map(str, metadata.get_all("Requires-Dist", ()))
-        allowed = [one.allows(torch) for one in torch_requirements(requires)]
-        # torchaudio 2.11.0, the last, requires no torch: it runs beside every newer one. Of a release that the
-        # catalogue does not know, that is not assumed.
-        is_catalogued = (same[0].package, str(version)) in catalog.companions
-        if any(allowed) or (is_catalogued and not allowed):
-            places = {f"{os}_{arch}" for wheel in same for os, arch in platforms(wheel.tags)}
-            pythons = {python(wheel.tags) or "any" for wheel in same}
-            companions[str(version)] = Companion(frozenset(places), frozenset(pythons))
-    return companions

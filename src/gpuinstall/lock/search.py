@@ -265,7 +265,9 @@ def propose(
         planned = agree_on_torch(requests)
     except (MachineError, NoBuildError) as error:
         return Conflict(error)
-    if names_programs(planned[0].request.requirements):
+    # Which companions go with a torch that the catalogue does not know, METADATA alone tells.
+    is_learned = any(one.choice.build.learned for one in planned)
+    if is_learned or names_programs(planned[0].request.requirements):
         apart = planned[0].request.newest_per_target
         groups = [[request] for request in planned] if apart else [planned]
         answers = [resolve_programs(group, session) for group in groups]

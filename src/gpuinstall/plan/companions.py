@@ -141,7 +141,9 @@ class Companions:
         """Return the versions that belong to a torch, whether or not they have wheels here."""
         release = self.catalog.releases.get(build.torch)
         if release is None:
-            return None
+            # METADATA tells which of those that are listed go with it.
+            is_unlisted = self._listed_versions(build, requirement.name) == frozenset()
+            return () if is_unlisted else None
         if requirement.name != "triton":
             paired = {
                 "torchvision": release.torchvision,

@@ -1,7 +1,7 @@
 """The table, entry by entry: a healthy text beside it, a fix that names its environment."""
 
 import re
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 import pytest
@@ -42,6 +42,16 @@ def test_no_healthy_counterpart_is_recognised():
     assert {
         identity: causes for identity, text in HEALTHY.items() if (causes := classify(text))
     } == {}
+
+
+def test_each_failure_that_an_entry_speaks_of_is_in_the_table():
+    texts = [
+        text
+        for failure in load_failures().values()
+        for text in (failure.cause, failure.apart, *chain(*failure.fix.commands.values()))
+    ]
+    named = set(re.findall(r"\bF\d{2,3}\b", "\n".join(texts)))
+    assert named - load_failures().keys() == set()
 
 
 def test_each_fix_names_its_environment(known):

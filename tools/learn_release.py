@@ -22,8 +22,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.catalog.listing import read_listing
-from gpuinstall.catalog.narrowing import narrowed
+from gpuinstall.catalog.listing import narrowed, read_listing
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
 from gpuinstall.wheels.learned.reader import Reader

@@ -24,8 +24,7 @@ from packaging.version import Version
 
 from gpuinstall.base.patience import Patience
 from gpuinstall.base.reporter import SilentReporter
-from gpuinstall.catalog.listing import default_wheels
-from gpuinstall.catalog.narrowing import platforms
+from gpuinstall.catalog.listing import default_wheels, platforms
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session

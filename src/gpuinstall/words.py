@@ -9,7 +9,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
-from gpuinstall.catalog.gpu_names import counted_names, find_gpu
+from gpuinstall.catalog.gpus import find_gpu
 
 _OLDEST_BRANCH = 100
 """No branch of drivers has a number below it, and no CUDA nor release of vGPU software one above."""
@@ -55,10 +55,7 @@ def described_machine(
 ) -> Machine:
     """Return a machine as ``machine_in_words`` does, without a driver if none is given."""
     system, processor = _platform_in_words(gpus, driver, os, arch)
-    cards: list[Gpu] = []
-    for words in gpus:
-        for name in counted_names(words):
-            cards.append(gpu_in_words(name, len(cards)))
+    cards = [gpu_in_words(name, index) for index, name in enumerate(gpus)]
     machine = Machine(system, processor, gpus=tuple(cards))
     if glibc:
         if system != "linux" or not re.fullmatch(r"2\.\d{1,2}", glibc):

@@ -12,8 +12,9 @@ from typing import Any
 
 import tomli
 
-from gpuinstall.catalog import Catalog, authored, loader
+from gpuinstall.catalog import Catalog, authored
 from gpuinstall.catalog.drivers import parse_drivers
+from gpuinstall.catalog.loader import parse_catalog
 
 FOLDER = Path(__file__).resolve().parent
 GPUINSTALL = (sys.executable, str(FOLDER))
@@ -30,9 +31,7 @@ def read_frozen(name: str) -> dict[str, Any]:
 @cache
 def frozen_catalog() -> Catalog:
     """Load the catalogue that stands still."""
-    return loader.parse_catalog(
-        read_frozen("builds.toml"), parse_drivers(read_frozen("drivers.toml"))
-    )
+    return parse_catalog(read_frozen("builds.toml"), parse_drivers(read_frozen("drivers.toml")))
 
 
 @cache

@@ -11,7 +11,7 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.live import live_catalog
+from gpuinstall.catalog.listing import live_catalog
 from gpuinstall.lock.live import learned_catalog
 from gpuinstall.sources import Sources
 from gpuinstall.sources.web import Client

@@ -15,7 +15,7 @@ from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.patience import Patience
 from gpuinstall.base.uv import default_index
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.narrowing import platforms
+from gpuinstall.catalog.listing import platforms
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client

@@ -1,6 +1,6 @@
 """Which builds exist and what they need: authored rows, each with its source and date.
 
-``load_catalog`` reads them; ``narrowing.py`` keeps what an index lists today. Extensions, the drivers
+``load_catalog`` reads them; ``listing.py`` keeps what the sources list today. Extensions, the drivers
 and chips of each maker, the failures of ``explain`` and the pages of an index are read here too.
 """
 

@@ -314,12 +314,9 @@ class Catalog:
             why: A value of ``Build.absent``.
         """
 
-        def marked(build: Build) -> Build:
-            if is_excluded(build):
-                return replace(build, absent=why)
-            return build
-
-        builds = map(marked, self.builds)
+        builds = [
+            replace(build, absent=why) if is_excluded(build) else build for build in self.builds
+        ]
         return replace(self, builds=tuple(builds))
 
     def beside(self, torch: Version) -> tuple[str, ...]:
@@ -330,16 +327,13 @@ class Catalog:
 
     def constraints(self, torch: Version) -> tuple[str, ...]:
         """Return all constraints beside a release of torch that is chosen."""
-        return (*self.beside(torch), *self.triton_for_windows(torch))
-
-    def triton_for_windows(self, torch: Version) -> tuple[str, ...]:
-        """Return the constraint on what others compile of Triton for Windows, 3.4.0.post20: it names no torch."""
         release = self.releases.get(torch)
         if release is None or not release.triton:
-            return ()
+            return self.beside(torch)
+        # What others compile of Triton for Windows, 3.4.0.post20, names no torch.
         version = release.triton.lstrip("=~")
         major, minor = version.split(".")[:2]
-        return (f"triton-windows=={major}.{minor}.*",)
+        return (*release.beside, f"triton-windows=={major}.{minor}.*")
 
     def undeclared(self, versions: Mapping[str, str]) -> tuple[str, ...]:
         """Return what companions among some packages import, require nowhere, and do not find."""

@@ -11,6 +11,7 @@ from gpuinstall.base.codec import WordSet, read_object
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
+from gpuinstall.catalog import authored
 from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.sources.web import Client, UnreachableError
@@ -127,12 +128,7 @@ class Extensions:
 @cache
 def load_extensions() -> Extensions:
     """Return the table as shipped."""
-    from pathlib import Path
-
-    import tomli
-
-    path = Path(__file__).with_name("extensions.toml")
-    table = tomli.loads(path.read_text("utf-8"))
+    table = authored.read_data("extensions.toml")
     sources = {row["id"]: row for row in table["sources"]}
     rows = {}
     for row in table["extensions"]:

@@ -2,47 +2,84 @@
 
 Most are told by compute capability (``gpus.toml``). The chips of other makers are told by the
 name of the code that they run, ``gfx1100``: each maker has a file.
+
+A name is read as people, shops, ``nvidia-smi`` and MIG write it: exactly, or as the same model in another form (laptop,
+PCIe, 80 GB), or as part of longer names. If those run different code, of one maker or several, it is ambiguous and
+never guessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuinstall.base.codec import WordSet, read_object
+from gpuinstall.base.codec import read_object
+from gpuinstall.base.errors import NoBuildError, UsageError
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import authored
+from gpuinstall.catalog.drivers import load_drivers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from gpuinstall.catalog.drivers import Drivers
 
-_Row = Mapping[str, Any]
+    _Words = tuple[str, ...]
 
 FILES = ("gpus_amd.toml", "gpus_intel.toml", "gpus_apple.toml")
+_FORM = re.compile(
+    r"sxm\d*|pcie|hbm\d*e?|nvl\d*|\d+gb?|laptop|mobile|notebook|with|maxq|design|gpu|"
+    r"graphics|device|developer|kit|module|nvgpu"
+)
+"""The words of a name that tell one form of a model from another."""
+_SEPARATORS = re.compile(r"[\W_]+")
+_SERIES = frozenset({"gt", "gtx", "rtx", "rx"})
+"""The words before a number that people leave out: 780M is one of two makers."""
+_LONGEST = 200
+"""The letters that are read: no name of a GPU has half as many."""
+_COUNT = re.compile(r"\A[1-9]\d? ?[x×*] ?(?=[A-Za-z])")
+"""How many of a GPU there are, which changes nothing: 4x A100, 8×H100."""
+_MIG = re.compile(r" (mig\b|(\dc )?\dg \d+gb).*")
+_ASK_THE_DRIVER = (
+    "nvidia-smi -L prints its name; "
+    "nvidia-smi --query-gpu=compute_cap --format=csv what it can execute, where 8.9 is --gpu sm_89"
+)
+_NEAR = 0.75
+"""The least likeness of a suggestion: a name of four letters, such as B580, may differ in one."""
 
 
 class Product(NamedTuple):
-    """A product by its name, such as ``GeForce RTX 3090``."""
+    """A GPU by its name: a product, its chip, or the name of its code."""
 
     name: str
     chip: str
-    capability: ComputeCapability
+    maker: str = "nvidia"
+    """As documents name it."""
+    brand: str = "NVIDIA"
+    """As people name it."""
+    capability: ComputeCapability | None = None
+    """NVIDIA's have one."""
+    architecture: str | None = None
+    """The name of the code that another maker's runs."""
+    os: str | None = None
+    """The only system that has it; None: any."""
     arm: bool = False
     """Whether it is sold beside 64-bit ARM processors alone."""
 
+    @property
+    def code(self) -> str:
+        """The name of the code that it runs."""
+        return self.capability.sm if self.capability else str(self.architecture)
 
-class NameTable(NamedTuple):
-    """How a maker's GPUs are named."""
-
-    maker: str
-    """As documents name it."""
-    brand: str
-    """As people name it."""
-    brands: WordSet
-    """The words in a name that tell no two chips apart."""
-    marks: WordSet
-    """The words that only this maker's names have."""
+    @property
+    def full_name(self) -> str:
+        """Its name with its maker's before it, which NVIDIA's products do without."""
+        if self.capability or self.name.startswith(self.brand):
+            return self.name
+        return f"{self.brand} {self.name}"
 
 
 class OtherChip(NamedTuple):
@@ -69,26 +106,42 @@ def load_gpus() -> dict[str, Any]:
 @cache
 def products() -> tuple[Product, ...]:
     """Return every product: from the PCI list, the product lines, and the chips themselves."""
-    return tuple(parse_products(load_gpus()))
+    table = load_gpus()
+    arm_chips = {row.get("chip") for row in table["arm"]}
+    arm_names = {row["name"] for row in table["arm"] if "name" in row}
+    found = []
+    for name, chip in _names_and_chips():
+        has_arm_name = not arm_names.isdisjoint(name.split())
+        product = Product(
+            name,
+            chip,
+            capability=_capability(chip),
+            arm=has_arm_name or chip in arm_chips,
+        )
+        found.append(product)
+    return tuple(found)
 
 
 def card_capabilities(drivers: Drivers) -> list[ComputeCapability]:
-    """Return every compute capability that a product has, ascending; not those of Jetsons before Thor."""
-    capabilities = {product.capability for product in products()}
+    """Return every compute capability that a chip has, ascending; not those of Jetsons before Thor."""
+    capabilities = set(map(_capability, load_gpus()["chips"]))
     return sorted(capabilities.difference(drivers.tegra))
 
 
 @cache
-def name_tables() -> tuple[NameTable, ...]:
-    """Return how each maker's GPUs are named; the first maker's are told by capability."""
-    return tuple(read_object(NameTable, row) for row in load_gpus()["makers"])
+def other_chips() -> tuple[OtherChip, ...]:
+    """Return the chips of all other makers, each maker's together."""
+    chips: list[OtherChip] = []
+    for file in FILES:
+        table = authored.read_data(file)
+        rows = [{**table, **row, "name": row["chip"]} for row in table["chips"]]
+        chips.extend(read_object(OtherChip, row) for row in rows)
+    return tuple(chips)
 
 
-@cache
 def series_of(capability: str) -> tuple[str, ...]:
     """Return what the cards of a compute capability are called, ``RTX 30``."""
-    series = load_gpus()["series"]
-    return tuple(series.get(capability, ()))
+    return tuple(load_gpus()["series"].get(capability, ()))
 
 
 @cache
@@ -96,44 +149,25 @@ def product_of(device: int) -> Product | None:
     """Return NVIDIA's product with this PCI device id; None if it is not listed."""
     table = load_gpus()
     key = f"{device:04x}"
-    text = table["pci"].get(key, "")
-    chip, _, listed = text.partition(": ")
-    if not chip:
-        chip = _chip_in_ranges(key)
+    chip, _, listed = table["pci"].get(key, "").partition(": ")
+    for row in table["ranges"]:
+        if not chip and row["first"] <= key <= row["last"]:
+            chip = row["chip"]
     if chip not in table["chips"]:
         return None
     return Product(
         name=next(_names(listed or chip)),
         chip=chip,
-        capability=ComputeCapability.parse(table["chips"][chip]),
+        capability=_capability(chip),
     )
 
 
-def _chip_in_ranges(key: str) -> str:
-    for row in load_gpus()["ranges"]:
-        if row["first"] <= key <= row["last"]:
-            return str(row["chip"])
-    return ""
+def _capability(chip: str) -> ComputeCapability:
+    return ComputeCapability.parse(load_gpus()["chips"][chip])
 
 
-def parse_products(table: _Row) -> Iterator[Product]:
-    """Yield the products in ``gpus.toml``; a name with a slash stands for several."""
-    chips = {}
-    for chip, text in table["chips"].items():
-        chips[chip] = ComputeCapability.parse(text)
-    arm_chips = {row.get("chip") for row in table["arm"]}
-    arm_names = {row["name"] for row in table["arm"] if "name" in row}
-    for name, chip in _names_and_chips(table):
-        has_arm_name = not arm_names.isdisjoint(name.split())
-        yield Product(
-            name=name,
-            chip=chip,
-            capability=chips[chip],
-            arm=has_arm_name or chip in arm_chips,
-        )
-
-
-def _names_and_chips(table: _Row) -> Iterator[tuple[str, str]]:
+def _names_and_chips() -> Iterator[tuple[str, str]]:
+    table = load_gpus()
     own_names = {row["id"]: row["names"] for row in table["names"]}
     for key, text in table["pci"].items():
         chip, _, listed = text.partition(": ")
@@ -146,7 +180,7 @@ def _names_and_chips(table: _Row) -> Iterator[tuple[str, str]]:
 
 
 def _names(listed: str) -> Iterator[str]:
-    """Yield the names in ``GA107M [GeForce RTX 3050 Mobile / Max-Q]``."""
+    """Yield the names in ``GA107M [GeForce RTX 3050 Mobile / Max-Q]``: one with a slash stands for several."""
     _, bracket, inside = listed.partition("[")
     if bracket:
         listed = inside.rstrip("]")
@@ -159,11 +193,147 @@ def _names(listed: str) -> Iterator[str]:
 
 
 @cache
-def other_chips() -> tuple[OtherChip, ...]:
-    """Return the chips of all other makers, each maker's together."""
-    chips: list[OtherChip] = []
-    for file in FILES:
-        table = authored.read_data(file)
-        rows = [{**table, **row, "name": row["chip"]} for row in table["chips"]]
-        chips.extend(read_object(OtherChip, row) for row in rows)
-    return tuple(chips)
+def find_gpu(name: str) -> Product:
+    """Return the GPU of a name; with the name as written if several run the same code.
+
+    Raises:
+        UsageError: if no GPU has the name, or several that run different code.
+        NoBuildError: if no build is known for the GPU.
+    """
+    name = _COUNT.sub("", name[:_LONGEST])
+    text = _spaced(name)
+    matches = _matches(text)
+    for row in load_gpus()["no_builds"]:
+        # Of a newer series, a GPU that is listed has builds, and the name of one that is not may be mistyped.
+        if re.search(row["names"], text) and (row["older"] or not matches):
+            suggestion = None if row["older"] else _suggestion(text)
+            raise NoBuildError(
+                "gpu-not-supported",
+                f"no build of torch is known for {row['maker']}'s {name}",
+                hint=suggestion or row["instead"],
+            )
+    if not matches:
+        hint = _suggestion(text) or _ASK_THE_DRIVER
+        raise UsageError("gpu-unknown", f"unknown GPU: {name!r}", hint=hint)
+    if len({gpu.code for gpu in matches}) > 1:
+        hint = f"Use {_examples(matches)}"
+        raise UsageError("gpu-ambiguous", f"{name!r} is ambiguous", hint=hint)
+    first = matches[0]
+    if len({gpu.name for gpu in matches}) == 1:
+        return first
+    written = name.replace("_", " ").strip()
+    without_brand = re.sub(
+        rf"^{first.brand}[\s-]+",
+        "",
+        written,
+        flags=re.IGNORECASE,
+    )
+    return first._replace(name=without_brand)
+
+
+def _matches(text: str) -> list[Product]:
+    """Return the GPUs of a name as it is, else as a slice of a card, else without Quadro.
+
+    Of each reading, those with just this name, else of this model, else with it in their names.
+    """
+    for reading in (text, _MIG.sub("", text), text.replace("quadro ", "")):
+        words = {maker: _words(reading, maker) for maker in load_gpus()["brands"]}
+        for is_match in (_has_name, _is_model, _contains, _contains_model):
+            matches = [gpu for gpu, own in _entries() if is_match(own, words[gpu.maker])]
+            if matches:
+                return matches
+    return []
+
+
+def _has_name(own: _Words, words: _Words) -> bool:
+    """Whether a GPU's words are those of a name, which may leave out its series."""
+    number = [word for word in own if word not in _SERIES]
+    return bool(words) and "".join(words) in {"".join(own), "".join(number)}
+
+
+def _is_model(own: _Words, words: _Words) -> bool:
+    return _has_name(_model(own), _model(words))
+
+
+def _contains(own: _Words, words: _Words) -> bool:
+    """Whether a GPU's words have those of a name, in any order, or written as one."""
+    letters = "".join(own)
+    if not re.search(r"\d", "".join(_model(words))) or not all(word in letters for word in words):
+        return False
+    if Counter(words) <= Counter(own):
+        return True
+    apart = " ?".join(map(re.escape, "".join(words)))
+    return re.search(rf"(?<!\S){apart}(?!\S)", " ".join(own)) is not None
+
+
+def _contains_model(own: _Words, words: _Words) -> bool:
+    return _contains(own, _model(words))
+
+
+@cache
+def _model(words: _Words) -> _Words:
+    """Return the words of a name without those of its form; none if one letter is left, which is no model."""
+    model = tuple(word for word in words if not _FORM.fullmatch(word))
+    return model if len("".join(model)) > 1 else ()
+
+
+@cache
+def _entries() -> tuple[tuple[Product, _Words], ...]:
+    """Return every GPU with the words of its name."""
+    return tuple((gpu, _words(_spaced(gpu.name), gpu.maker)) for gpu in _gpus())
+
+
+def _gpus() -> Iterator[Product]:
+    for product in products():
+        yield product
+        if product.capability and product.name == product.chip:
+            generation = load_drivers().generation(product.capability)
+            if generation:
+                yield product._replace(name=generation.name)
+    for chip in other_chips():
+        for name in (*chip.products, chip.name, chip.architecture):
+            yield Product(
+                name,
+                chip.name,
+                chip.maker,
+                chip.brand,
+                architecture=chip.architecture,
+                os=chip.os,
+            )
+
+
+def _spaced(name: str) -> str:
+    """Return a name in lower case with single spaces for whatever stands between its words."""
+    text = _SEPARATORS.sub(" ", name.lower()).strip()
+    return re.sub(r"(\d) ?gi?b\b", r"\1gb", text).replace("max q", "maxq")
+
+
+def _words(text: str, maker: str) -> _Words:
+    """Return the words of a name without those that tell no two chips of a maker apart."""
+    brands = load_gpus()["brands"][maker].split()
+    return tuple(word for word in text.split() if word not in brands)
+
+
+def _examples(gpus: Iterable[Product]) -> str:
+    """Return one GPU of each code, the oldest first, by its shortest name."""
+    shortest: dict[str, Product] = {}
+    for gpu in sorted(gpus, key=lambda gpu: -len(gpu.name)):
+        shortest[gpu.code] = gpu
+    oldest_first = sorted(
+        shortest.values(),
+        key=lambda gpu: (gpu.capability or (1000, 0), gpu.full_name),
+    )
+    return " or ".join(f"--gpu {quoted(gpu.code)} ({gpu.full_name})" for gpu in oldest_first)
+
+
+def _suggestion(text: str) -> str | None:
+    """Return the listed names that a name with a number in it is a letter or two away from."""
+    from difflib import get_close_matches  # few names are mistyped
+
+    for maker in load_gpus()["brands"]:
+        text = " ".join(_words(text, maker))
+    names = {" ".join(words): gpu.full_name for gpu, words in _entries()}
+    near = get_close_matches(text, names, n=3, cutoff=_NEAR)
+    if not near or not re.search(r"\d", text):
+        return None
+    return f"Did you mean {' or '.join(quoted(names[match]) for match in near)}?"

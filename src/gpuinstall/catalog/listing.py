@@ -1,27 +1,44 @@
-"""What the sources list today: every page is asked for at once."""
+"""What the sources list today, every page asked for at once, and the catalogue as they have it."""
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from packaging.version import Version
+
+from gpuinstall.base.backend import Backend, known_backend
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.location import Location, file_path
+from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
-from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel
+from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Wheel, index_arch
 from gpuinstall.catalog.pages import parse_folder, parse_names, parse_page
 from gpuinstall.sources.web import Client, Page, UnreachableError
+from gpuinstall.sources.web.client import OFFLINE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from gpuinstall.catalog.catalog import WheelSource
+    from packaging.tags import Tag
+
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.base.reporter import Reporter
+    from gpuinstall.base.request import Request
+    from gpuinstall.catalog.catalog import Catalog, WheelSource
     from gpuinstall.sources import Sources
 
+    _Key = tuple[Version, Backend]
+    _Sources = Mapping[WheelSource, list[Wheel]]
+    _Listed = Mapping[_Key, _Sources]
     _Wheels = tuple[Wheel, ...]
 
 COMPANIONS = frozenset({"torchaudio", "torchvision"})
@@ -224,3 +241,308 @@ def _only(
     packages: Sequence[str],
 ) -> _Wheels:
     return tuple(wheel for wheel in wheels if wheel.package in packages)
+
+
+_PLATFORMS = {
+    "linux": re.compile(r"(?:linux|manylinux[0-9_]*)_(x86_64|aarch64)"),
+    "macos": re.compile(r"macosx_[0-9]+_[0-9]+_(x86_64|arm64)"),
+    "windows": re.compile(r"win_(amd64|arm64)"),
+}
+
+
+def narrow(
+    catalog: Catalog,
+    listing: Listing,
+    os: str,
+    arch: str,
+) -> Catalog:
+    """Return the catalogue with the builds of a platform as the sources list them today."""
+    arch = index_arch(os, arch)
+    return replace(
+        catalog,
+        builds=narrowed(catalog.builds, listing, os, arch),
+        offered=offered(listing, os, arch),
+    )
+
+
+def narrowed(
+    builds: Iterable[Build],
+    listing: Listing,
+    os: str,
+    arch: str,
+) -> tuple[Build, ...]:
+    """Return the builds of a platform as the sources have them, one for each source.
+
+    Other platforms stay. A build that the index has withdrawn, or that no source that answers has,
+    is marked so; a build that only the listing knows has its wheels.
+    """
+    other_platforms = []
+    known = []
+    kinds = set()
+    for build in builds:
+        kinds.add(build.backend.kind)
+        if (build.os, build.arch) == (os, arch):
+            known.append(build)
+        else:
+            other_platforms.append(build)
+
+    listed = _by_build(listing.wheels, known, os, arch)
+    as_listed: list[Build] = []
+    known_keys = set()
+    for build in known:
+        key = build.torch, build.backend
+        known_keys.add(key)
+        as_listed += _as_listed(build, listed.get(key, {}), listing)
+
+    new = {}
+    for key, by_source in listed.items():
+        torch, backend = key
+        if key in known_keys or torch.is_prerelease:
+            continue
+        if backend.kind in kinds:
+            new[key] = by_source
+    return (*other_platforms, *as_listed, *_unknown(new, os, arch))
+
+
+def offered(
+    listing: Listing,
+    os: str,
+    arch: str,
+) -> dict[tuple[str, str], frozenset[str]]:
+    """Return the versions, with labels, listed for a platform, by companion and backend."""
+    offered: dict[tuple[str, str], frozenset[str]] = {}
+    for package in listing.packages - {"torch"}:
+        for backend in listing.backends:
+            offered[package, backend] = frozenset()
+    for wheel in listing.wheels:
+        key = wheel.package, wheel.backend or ""
+        if key in offered and (os, arch) in platforms(wheel.tags):
+            offered[key] |= {str(wheel.version)}
+    return offered
+
+
+def _by_build(
+    wheels: Iterable[Wheel],
+    known: Iterable[Build],
+    os: str,
+    arch: str,
+) -> _Listed:
+    """Return torch's wheels for a platform by build and source, the first source first."""
+    defaults = {build.torch: build.backend for build in known if build.on_default_index}
+    newest = max(defaults, default=Version("0"))
+    by_build: dict[_Key, dict[WheelSource, list[Wheel]]] = defaultdict(lambda: defaultdict(list))
+    for wheel in wheels:
+        if wheel.package != "torch" or (os, arch) not in platforms(wheel.tags):
+            continue
+        torch = Version(wheel.version.public)
+        # On the default index a torch newer than all that are known is taken for what it was last.
+        backend = known_backend(wheel.backend) or defaults.get(min(torch, newest))
+        if backend is not None:
+            by_build[torch, backend][wheel.source].append(wheel)
+    return by_build
+
+
+def _without_default(by_source: _Sources) -> _Sources:
+    """Return the sources without the default index, unless it is the only one."""
+    own = dict(by_source)
+    own.pop(DEFAULT_INDEX, None)
+    return own or by_source
+
+
+def _as_listed(
+    build: Build,
+    by_source: _Sources,
+    listing: Listing,
+) -> Iterator[Build]:
+    for source, wheels in _without_default(by_source).items():
+        yield replace(
+            build,
+            source=source,
+            pythons=_pythons(wheels),
+            labelled=wheels[0].version.local is not None,
+            macos=_macos_floor(wheels) or build.macos,
+            confidence="low" if build.confidence == "unverified" else build.confidence,
+        )
+    if by_source:
+        return
+    was_asked_for = build.backend.tag in listing.backends
+    if not was_asked_for and listing.index_answers:
+        yield build
+    elif build.on_default_index and not listing.default_listed:
+        yield replace(
+            build,
+            source=DEFAULT_INDEX,
+            labelled=False,
+        )
+    else:
+        yield replace(build, absent="withdrawn" if listing.index_answers else "unreachable")
+
+
+def _unknown(
+    listed: _Listed,
+    os: str,
+    arch: str,
+) -> Iterator[Build]:
+    for (torch, backend), by_source in listed.items():
+        for source, wheels in _without_default(by_source).items():
+            yield Build(
+                torch=torch,
+                backend=backend,
+                os=os,
+                arch=arch,
+                toolkit=_toolkit(backend),
+                pythons=_pythons(wheels),
+                glibc=platform_floor(wheels[0].tags, "manylinux"),
+                macos=_macos_floor(wheels),
+                confidence="low",
+                on_default_index=source == DEFAULT_INDEX,
+                labelled=wheels[0].version.local is not None,
+                source=source,
+                unread=tuple(wheels),
+            )
+
+
+def unknown_builds(
+    wheels: Iterable[Wheel],
+    known: Collection[Build],
+    os: str,
+    arch: str,
+) -> Iterator[Build]:
+    """Yield the builds of a platform that wheels of torch are of, but for those that are ``known``."""
+    known_keys = {(build.torch, build.backend) for build in known}
+    listed = _by_build(wheels, known, os, arch)
+    yield from _unknown({key: listed[key] for key in listed.keys() - known_keys}, os, arch)
+
+
+def _toolkit(backend: Backend) -> tuple[int, int] | None:
+    """Return the release that a tag names: a build is made with the toolkit of its backend."""
+    match = re.match(r"(\d+)\.(\d+)", backend.version or "")
+    if match is None:
+        return None
+    return int(match[1]), int(match[2])
+
+
+def _pythons(wheels: Iterable[Wheel]) -> tuple[str, ...]:
+    names = {python(wheel.tags) for wheel in wheels}
+    return tuple(sorted(filter(None, names), key=_python_key))
+
+
+def _python_key(name: str) -> tuple[int, str]:
+    minor = name.removesuffix("t").partition(".")[2]
+    return int(minor), name
+
+
+def platforms(tags: Iterable[Tag]) -> frozenset[tuple[str, str]]:
+    """Return the (os, arch) pairs that a wheel is for."""
+    found = set()
+    for tag in tags:
+        for os, form in _PLATFORMS.items():
+            match = form.fullmatch(tag.platform)
+            if match:
+                found.add((os, match[1].replace("amd64", "x86_64")))
+    return frozenset(found)
+
+
+def python(tags: Iterable[Tag]) -> str | None:
+    """Return the one CPython that a wheel is for: ``X.Y`` or, free-threaded, ``X.Yt``."""
+    names = {_python(tag) for tag in tags}
+    if len(names) > 1:
+        return None
+    return next(iter(names), None)
+
+
+def _python(tag: Tag) -> str | None:
+    match = re.fullmatch(r"cp3([0-9]+)", tag.interpreter)
+    if match is None or tag.abi == "abi3":
+        return None
+    name = f"3.{match[1]}"
+    return f"{name}t" if tag.abi.endswith("t") else name
+
+
+def platform_floor(tags: Iterable[Tag], system: str) -> str | None:
+    """Return the oldest release of a system, manylinux or macosx, that platform tags allow; None if they name none."""
+    floors = []
+    for tag in tags:
+        match = re.match(rf"{system}_([0-9]+)_([0-9]+)_", tag.platform)
+        if match:
+            floors.append(f"{match[1]}.{match[2]}")
+    return min(
+        floors,
+        key=Version,
+        default=None,
+    )
+
+
+def _macos_floor(wheels: Iterable[Wheel]) -> str | None:
+    """Return the oldest macOS that some of the wheels run on; None for another system."""
+    return platform_floor(chain.from_iterable(wheel.tags for wheel in wheels), "macosx")
+
+
+def live_catalog(
+    catalog: Catalog,
+    machine: Machine,
+    request: Request,
+    reporter: Reporter,
+    *,
+    sources: Sources,
+    client: Client,
+) -> Catalog:
+    """Return the catalogue as the sources list it today; warn once of those that are not used.
+
+    The torch index is asked for the backend that was requested, else for the catalogue's and those newer than it.
+
+    Raises:
+        InstallationError: if a source refuses us or sends what is no page.
+    """
+    for url in sources.extra_indexes:
+        reporter.warn(f"the extra index {url} is not used for PyTorch packages")
+    index = sources.torch_index
+    if request.backend:
+        tags = [request.backend]
+    else:
+        builds = catalog.builds_for(machine.os, machine.arch)
+        tags = [build.backend.tag for build in builds]
+        tags += _new_tags(index, client, catalog, builds)
+        if request.allowed_backends is not None:
+            tags = [tag for tag in tags if tag in request.allowed_backends]
+    companions = COMPANIONS & requirement_names(request.requirements)
+    listing = read_listing(sources, client, tags, ("torch", *sorted(companions)))
+    for silent in listing.silent:
+        if silent.why != OFFLINE.why:
+            unused = f"{silent.host} cannot be reached, {silent.why}"
+            reporter.warn(f"{unused}; the other sources are used")
+    is_listed = any(str(wheel.source).startswith(index) for wheel in listing.wheels)
+    if sources.is_torch_index_requested and listing.index_answers and not is_listed:
+        requested = f" for {request.backend}" if request.backend else ""
+        tag = request.backend or "<backend>"
+        below = f"It must contain {tag}/torch/ or files in {tag}/"
+        reporter.warn(f"{index} lists no torch{requested}: {below}")
+    catalog = replace(catalog, torch_index=index)
+    return narrow(catalog, listing, machine.os, machine.arch)
+
+
+def _new_tags(
+    index: str,
+    client: Client,
+    catalog: Catalog,
+    builds: Iterable[Build],
+) -> list[str]:
+    """Return the tags unknown to the catalogue that have a torch as new as its newest, if an index has a page of all."""
+    page = None
+    with suppress(InstallationError):
+        page = client.page(f"{index}/torch/")
+    if page is None:
+        return []
+    backends = {build.backend for build in catalog.builds}
+    kinds = {backend.kind for backend in backends}
+    versions = [build.torch for build in builds]
+    newest = max(versions, default=Version("0"))
+    tags = set()
+    name = r"torch-([0-9][0-9.]*)(?:\+|%2B|&#43;)([a-z]+[0-9.]*)-"
+    for torch, tag in re.findall(name, page.text):
+        backend = known_backend(tag)
+        if backend is None or backend in backends or backend.kind not in kinds:
+            continue
+        if Version(torch) >= newest:
+            tags.add(tag)
+    return sorted(tags)

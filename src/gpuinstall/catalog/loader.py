@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -135,20 +134,14 @@ class Rows:
 
     def of_kind(self, table: _Row) -> Iterator[Build]:
         """Yield the builds of another kind; a row is for every release of a minor."""
-        seen = table["seen"].split()
         for row in table["builds"]:
             for torch in self.releases:
                 if not torch.startswith(f"{row['torch']}."):
                     continue
                 own = {**row, "torch": torch}
-                is_seen = torch.endswith(".0") or torch in seen
                 for platform in _GPU_PLATFORMS:
-                    if platform not in row:
-                        continue
-                    build = self._for_gpus(own, platform)
-                    if not is_seen:
-                        build = replace(build, confidence="medium")
-                    yield build
+                    if platform in row:
+                        yield self._for_gpus(own, platform)
 
     def _for_gpus(
         self,

@@ -28,13 +28,6 @@ _SHA256 = re.compile(r"(?:\A|sha256[=:])([0-9a-fA-F]{64})\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")
 _PLAIN_ADDRESS = re.compile(r"https?://[a-z0-9.-]+(:[0-9]+)?/[!\"$-~]*")
 """A whole address in ASCII without a fragment: nearly every file has one, to be taken as it is."""
-_WHEEL_NAME = re.compile(r"(?<![^\s\"'/<>])[^\s\"'/<>]+\.whl\b")
-_PLAIN_WHEEL = re.compile(
-    r"[A-Za-z0-9]+(?:[._][A-Za-z0-9]+)*"
-    r"-\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d+)?"
-    r"(?:-\d\w*)?(?:-[A-Za-z]\w*(?:\.[A-Za-z]\w*)*){3}\.whl"
-)
-_MISNAMED_WHEEL = re.compile(r"[\w.]+-([\w.+!]+)(-[\w.]+)+\.whl")
 _SDISTS = (".tar.gz", ".zip")
 _MOST_LINKS = 100_000
 """Of a page for one package: 150,000 wheels took 390 MB, and 50 MB have room for five million."""
@@ -95,22 +88,6 @@ def _sdist_version(filename: str, package: str) -> Version | None:
             with suppress(InvalidVersion):
                 return Version("-".join(words[count:]))
     return None
-
-
-def misnamed_versions(page: Page, package: str) -> frozenset[str]:
-    """Return the versions of a package that no lock can hold: all their wheels are misnamed."""
-    # Nearly every page has none, and to read the links of 4,000 files takes half a second.
-    names = set(_WHEEL_NAME.findall(page.text))
-    if all(map(_PLAIN_WHEEL.fullmatch, names)):
-        return frozenset()
-    misnamed = set()
-    for link in _links(page):
-        match = _MISNAMED_WHEEL.fullmatch(link.filename)
-        if match:
-            misnamed.add(match[1])
-    released = {wheel.version for wheel in parse_page(page)}
-    released.update(source.version for source in parse_sources(page, package))
-    return frozenset(misnamed.difference(map(str, released)))
 
 
 def parse_names(page: Page) -> frozenset[str]:

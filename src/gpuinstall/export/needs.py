@@ -152,7 +152,10 @@ def _known_gpus(group: _MachineKind) -> tuple[Gpu, ...]:
     gpus: list[Gpu] = []
     if group.kind == "cuda":
         on_arm_too = group.arch != "x86_64"
-        capabilities = {gpu.capability for gpu in products() if on_arm_too or not gpu.arm}
+        capabilities = set()
+        for product in products():
+            if product.capability and (on_arm_too or not product.arm):
+                capabilities.add(product.capability)
         for capability in sorted(capabilities):
             gpus.append(Gpu(len(gpus), compute_capability=capability))
     else:

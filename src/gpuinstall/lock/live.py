@@ -10,7 +10,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog.catalog import Build
-from gpuinstall.catalog.live import live_catalog
+from gpuinstall.catalog.listing import live_catalog
 from gpuinstall.machine.vendors import vendor_for
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.sources.web import UnreachableError

@@ -20,7 +20,7 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.catalog.pages import SourceRelease, misnamed_versions, parse_page, parse_sources
+from gpuinstall.catalog.pages import SourceRelease, parse_page, parse_sources
 from gpuinstall.plan.companions import PAIRED
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.target import Target
     from gpuinstall.sources.session import Session
 
-
-_EARLY = re.compile(r"\d(a|b|rc|\.dev)\d")
 
 _LONGEST = 240
 
@@ -123,27 +121,6 @@ def _allows_python(release: Wheel | SourceRelease, python: str) -> bool:
         specifiers = SpecifierSet(release.requires_python or "")
         return specifiers.contains(f"{python.removesuffix('t')}.99")
     return True
-
-
-def misnamed_releases(
-    requirements: Iterable[str],
-    family: Collection[str],
-    session: Session,
-) -> list[str]:
-    """Return constraints against the versions of programs whose files have names that are no wheel's: uv takes them.
-
-    None names a pre-release, which uv would read as leave to use them.
-    """
-    constraints = []
-    programs = _open_programs(requirements, family)
-    pages = side_by_side(session.known_page, [program.name for program in programs])
-    for program, page in zip(programs, pages, strict=True):
-        if page is None:
-            continue
-        versions = sorted(misnamed_versions(page, program.name))
-        final = [version for version in versions if not _EARLY.search(version)]
-        constraints += [f"{program.name}!={version}" for version in final]
-    return constraints
 
 
 def _open_programs(requirements: Iterable[str], family: Collection[str]) -> list[ParsedRequirement]:

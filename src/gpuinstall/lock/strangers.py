@@ -14,8 +14,8 @@ from gpuinstall.base.errors import InstallationError, LockError
 from gpuinstall.base.location import Location
 from gpuinstall.base.shell import quoted
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog, Wheel
+from gpuinstall.catalog.listing import platforms, unknown_builds
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.catalog.narrowing import platforms, unknown_builds
 from gpuinstall.lock.fit import read_locks
 from gpuinstall.sources.provenance import is_of_pytorch
 

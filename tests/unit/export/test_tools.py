@@ -9,8 +9,7 @@ from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.gpu_names import find_gpu
-from gpuinstall.catalog.gpus import products
+from gpuinstall.catalog.gpus import find_gpu, products
 from gpuinstall.export.needs import machine_needs
 from gpuinstall.export.tools import MACHINE_TOOLS, names_of, words_for
 from gpuinstall.lock.fit import fit
@@ -90,7 +89,8 @@ def test_kubernetes_decides_as_the_plan_by_gpu_and_driver_branch(target):
     affinity = yaml.safe_load(told("kubernetes", locked))["affinity"]["nodeAffinity"]
     terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     wrong = []
-    for capability in sorted({product.capability for product in products() if not product.arm}):
+    capabilities = {one.capability for one in products() if one.capability and not one.arm}
+    for capability in sorted(capabilities):
         code = str(capability)
         gpu = Gpu(0, compute_capability=capability)
         for branch, _ in catalog.drivers.branches:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Driver, Environment, Machine
-from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog.failures.problems import FixContext, fix_of
 from gpuinstall.machine.bus import OTHER_BRIDGE
 from gpuinstall.machine.nvidia.driver import MachineDriver
@@ -53,7 +52,7 @@ def diagnose_machine(evidence: NvidiaEvidence) -> Finding | None:
         )
         line = f"{facts} · {line}"
     cards = evidence.cards
-    context, legacy = _with_driver(evidence, [card.chip.capability for card in cards if card.chip])
+    context, legacy = _with_driver(evidence, cards)
     return finding_of(symptom, circumstances, context, evidence=line, legacy=legacy)
 
 
@@ -141,14 +140,14 @@ def _is_explained(evidence: NvidiaEvidence, init: int) -> bool:
 
 def _with_driver(
     evidence: NvidiaEvidence,
-    chips: Iterable[ComputeCapability],
+    cards: Iterable[BusCard],
 ) -> tuple[FixContext, bool]:
-    """Return where a fix applies, with the driver that the chips need; also whether it is no longer made.
+    """Return where a fix applies, with the driver that the cards need; also whether it is no longer made.
 
     It is the last branch of the oldest ones if all are old.
     """
     tables = drivers()
-    chips = list(chips)
+    chips = [card.chip.capability for card in cards if card.chip and card.chip.capability]
     generations = filter(None, map(tables.generation, chips))
     branches = [row.last_branch for row in generations if row.last_branch]
     legacy = bool(branches) and all(chip < tables.kernel_modules.open_from for chip in chips)
@@ -211,8 +210,7 @@ def card_faults(
         if driver_works and found.found_via == "pci" and address in cards:
             card = cards[address]
             circumstances = _of_card(evidence, card)
-            chips = [card.chip.capability] if card.chip else []
-            context, legacy = _with_driver(evidence, chips)
+            context, legacy = _with_driver(evidence, [card])
             yield finding_of(
                 next(symptoms("card", circumstances)),
                 circumstances,

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.gpu_names import find_gpu
 from gpuinstall.catalog.gpus import (
     card_capabilities,
+    find_gpu,
     load_gpus,
-    name_tables,
     other_chips,
     products,
 )
@@ -75,7 +74,8 @@ SHARED = {"m4", "840m"}
 
 
 def bare(name):
-    return " ".join(word for word in name.split() if word.lower() not in name_tables()[0].brands)
+    brands = load_gpus()["brands"]["nvidia"].split()
+    return " ".join(word for word in name.split() if word.lower() not in brands)
 
 
 def spellings(name):

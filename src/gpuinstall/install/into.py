@@ -27,7 +27,7 @@ from gpuinstall.install.options import Action
 from gpuinstall.install.priced_lock import PricedLock, price_files
 from gpuinstall.install.proof import preflighted
 from gpuinstall.install.transaction import ForeignPlace, transact
-from gpuinstall.install.undo import bytes_to_copy, find_undo, finish_undo, plan_undo
+from gpuinstall.install.undo import find_undo, finish_undo, plan_undo
 from gpuinstall.lock.beside import members_beside
 from gpuinstall.lock.document import build_incomplete
 from gpuinstall.lock.fetch import local_path
@@ -125,9 +125,7 @@ def install_into(
         action = Action.VERIFY
         if priced.changes:
             action = Action.BUILD
-            replaced = [change.package for change in priced.changes if change.old]
-            copied = bytes_to_copy(environment, replaced)
-            bill = price_files(wheels, {}, environment.root, project.session, copied=copied)
+            bill = price_files(wheels, {}, environment.root, project.session)
             priced = replace(priced, bill=bill)
             reporter.step("Download", str(bill))
             bill.check()

@@ -251,8 +251,6 @@ def price_files(
     listed: Mapping[str, int],
     venv: Path,
     session: Session,
-    *,
-    copied: int = 0,
 ) -> Bill:
     """Reckon what will be fetched, and written where: uv unpacks into its cache what comes.
 
@@ -263,7 +261,6 @@ def price_files(
         listed: The sizes that are known, by address.
         venv: The environment.
         session: The clients of this run.
-        copied: The further bytes that are written into the environment.
 
     Raises:
         InstallationError: uv's cache is not to be trusted.
@@ -283,7 +280,7 @@ def price_files(
     sizes = dict(zip(counted, side_by_side(size, counted), strict=True))
     folders = {
         cache: int(UNPACKED * sum(sizes[file] for file in new)),
-        venv: copied if is_linked else copied + int(UNPACKED * sum(sizes.values())),
+        venv: 0 if is_linked else int(UNPACKED * sum(sizes.values())),
     }
     return Bill(
         missing={file: sizes[file] for file in new if local_path(file.url) is None},

@@ -19,7 +19,6 @@ import json
 import os
 import posixpath
 import time
-import uuid
 from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path, PurePosixPath
@@ -263,16 +262,6 @@ def keep_overwritten(
         reporter.notice("Kept", f"{some(sorted(names))}, which no installer wrote: in {copies}")
 
 
-def bytes_to_copy(environment: ForeignEnvironment, packages: Collection[str]) -> int:
-    """Return what the copy of packages takes, in bytes; 0 if it is made of links."""
-    root = environment.root
-    replaced = packages_called(packages, environment.packages_folders)
-    files = [root / name for name in _files_of(replaced, root) if (root / name).is_file()]
-    if not files or _has_free_links(files[0], environment.paths["purelib"]):
-        return 0
-    return sum(path.stat().st_size for path in files)
-
-
 def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
     """Return the last proven change that this user has made to an environment; None if there is none."""
     return _read_record(undo_folder(environment), environment)
@@ -424,31 +413,6 @@ def _is_same(first: Path, second: Path) -> bool:
         facts = (one.st_mode, one.st_size, one.st_mtime_ns)
         return is_linked or facts == (other.st_mode, other.st_size, other.st_mtime_ns)
     return False
-
-
-def _has_free_links(file: Path, folder: Path) -> bool:
-    """Whether a link to a file costs no space: overlayfs copies a file of a lower layer that gets a second name."""
-    if _file_system(folder) == "overlay":
-        return False
-    probe = folder / f".gpuinstall.{uuid.uuid4().hex}"
-    try:
-        os.link(file, probe)
-    except OSError:
-        return False
-    probe.unlink()
-    return True
-
-
-def _file_system(folder: Path) -> str | None:
-    """Return the type of the file system of a folder, as Linux says it; None elsewhere."""
-    with suppress(OSError, ValueError):
-        device = folder.stat().st_dev
-        number = f"{os.major(device)}:{os.minor(device)}"
-        for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
-            fields = line.split()
-            if fields[2] == number:
-                return fields[fields.index("-") + 1]
-    return None
 
 
 def _inside(root: Path, names: Iterable[str]) -> list[str]:

@@ -135,7 +135,7 @@ def verify(
     Raise UsageError if there is no interpreter.
     """
     from gpuinstall.base.environment_paths import interpreter
-    from gpuinstall.environments.cuda_compat.trial import machine_beside
+    from gpuinstall.environments.cuda_compat.libraries import machine_beside
     from gpuinstall.environments.environment import read_origin
     from gpuinstall.verify.runner import verify_environment
 

@@ -61,9 +61,8 @@ if TYPE_CHECKING:
     from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
-    from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
+    from gpuinstall.environments.cuda_compat.libraries import CompatLibraries, MachineHere
     from gpuinstall.environments.cuda_compat.package import CompatArchive
-    from gpuinstall.environments.cuda_compat.trial import MachineHere
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.target import Target
@@ -309,7 +308,7 @@ class Project:
 
     @cached_property
     def _machine_here(self) -> MachineHere:
-        from gpuinstall.environments.cuda_compat.trial import machine_beside
+        from gpuinstall.environments.cuda_compat.libraries import machine_beside
 
         given = self.settings.cuda_compat
         if not given:
@@ -321,7 +320,7 @@ class Project:
             here = self.resources.enter_context(beside)
             if given is None or here.libraries:
                 return here
-        from gpuinstall.environments.cuda_compat.take import take_libraries
+        from gpuinstall.environments.cuda_compat.package import take_libraries
 
         return take_libraries(
             given,

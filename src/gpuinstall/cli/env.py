@@ -111,7 +111,7 @@ def _changes_row(changes: Sequence[VersionChange]) -> Row:
 
 def _restore_files(python: Path, project: Project, *, replace: bool) -> Outcome:
     """Bring back the files that were replaced in an environment of others."""
-    from gpuinstall.install.foreign import inspect_foreign
+    from gpuinstall.install.inspection import inspect_foreign
     from gpuinstall.install.transaction import ForeignPlace
     from gpuinstall.lock.lock import compare_versions
 

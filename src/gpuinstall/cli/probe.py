@@ -26,7 +26,7 @@ from gpuinstall.cli.terminal import Terminal
 @framed("probe", "machine")
 def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Probe."""
-    from gpuinstall.environments.cuda_compat.trial import machine_beside
+    from gpuinstall.environments.cuda_compat.libraries import machine_beside
 
     probed = options.other_machine
     if probed is None:

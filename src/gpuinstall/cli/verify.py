@@ -43,7 +43,7 @@ PROGRAM_CHECKS = {program.name for program in PROGRAMS}
 @framed("verify", "interpreter", "venv", "deep", "require_gpu", "bench")
 def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
-    from gpuinstall.environments.cuda_compat.trial import machine_beside
+    from gpuinstall.environments.cuda_compat.libraries import machine_beside
     from gpuinstall.environments.records import say_stranger
 
     python, venv = options.interpreter, options.environment

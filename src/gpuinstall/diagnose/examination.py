@@ -16,7 +16,7 @@ from gpuinstall.base.errors import MachineError, UsageError
 from gpuinstall.base.finding import Finding, Where
 from gpuinstall.base.uv import environment as uv_environment
 from gpuinstall.base.uv import uv
-from gpuinstall.diagnose import environment, project
+from gpuinstall.diagnose.checks import CHECKS
 from gpuinstall.diagnose.evidence import (
     DoctorEvidence,
     DoctorFindings,
@@ -40,7 +40,7 @@ from gpuinstall.verify.verdict import Verdict
 from gpuinstall.wheels.learned.store import known_catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from gpuinstall.base.machine import Machine
@@ -50,17 +50,6 @@ if TYPE_CHECKING:
     from gpuinstall.machine.prober import Preflight
     from gpuinstall.sources import Sources
 
-CHECKS: tuple[Callable[[DoctorEvidence], DoctorFindings], ...] = (
-    environment.environment_moved,
-    environment.files_lost,
-    environment.torch_twice,
-    environment.guard_passed,
-    environment.overrides,
-    project.uv_undoes_build,
-    project.stale_locks,
-    project.changed_by_hand,
-    project.request_unmet,
-)
 ORDER: tuple[Where, ...] = ("machine", "environment", "project")
 DAMAGE = {"files-lost", "requirement-unmet"}
 """What explains every check that fails: the files are made again when it is repaired."""

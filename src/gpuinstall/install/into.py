@@ -22,7 +22,7 @@ from gpuinstall.environments.guard import (
     renew_uv_guard,
     write_guard,
 )
-from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
+from gpuinstall.install.inspection import ForeignEnvironment, inspect_foreign
 from gpuinstall.install.options import Action
 from gpuinstall.install.priced_lock import PricedLock, price_files
 from gpuinstall.install.proof import preflighted

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from gpuinstall.base.machine import Machine
-    from gpuinstall.install.foreign import ForeignEnvironment
+    from gpuinstall.install.inspection import ForeignEnvironment
     from gpuinstall.install.priced_lock import PricedLock
     from gpuinstall.lock.fit import Fit
     from gpuinstall.project import Project

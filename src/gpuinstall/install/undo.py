@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.environments.packages import InstalledPackage
-    from gpuinstall.install.foreign import ForeignEnvironment
+    from gpuinstall.install.inspection import ForeignEnvironment
 
 _RECORD = "record.json"
 SizeAndTime = tuple[int, int]

@@ -1,8 +1,8 @@
 import hashlib
 
+from gpuinstall.diagnose.checks import changed_by_hand
 from gpuinstall.diagnose.evidence import read_contents
 from gpuinstall.diagnose.examination import unproven_devices
-from gpuinstall.diagnose.project import changed_by_hand
 from gpuinstall.environments.environment import Marker
 from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
 from tests.unit.diagnose.evidence import doctor_evidence

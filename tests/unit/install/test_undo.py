@@ -14,7 +14,7 @@ from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageErro
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.environments.guard import write_guard
-from gpuinstall.install.foreign import ForeignEnvironment
+from gpuinstall.install.inspection import ForeignEnvironment
 from gpuinstall.install.options import Action
 from gpuinstall.install.priced_lock import PricedLock
 from gpuinstall.install.transaction import ForeignPlace, transact
@@ -461,7 +461,7 @@ ON_OVERLAYFS = """
 import subprocess, sys
 from pathlib import Path
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.install.foreign import ForeignEnvironment
+from gpuinstall.install.inspection import ForeignEnvironment
 from gpuinstall.install.undo import plan_undo
 room = Path(sys.argv[1])
 def mount(*words):

@@ -2,27 +2,70 @@
 
 from __future__ import annotations
 
+import lzma
+import os
 import re
+import shutil
+import tarfile
+import zlib
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
-from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.files import make_private_folder, parse_json, sha256_of, write_atomically
+from gpuinstall.base.errors import InstallationError, MachineError, UsageError
+from gpuinstall.base.files import (
+    make_private_folder,
+    own_cache_folder,
+    parse_json,
+    sha256_of,
+    unwritable,
+    write_atomically,
+)
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.in_use import scratch_folder
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.units import readable
-from gpuinstall.environments.cuda_compat.archive import library_version, unpack_libraries
-from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
+from gpuinstall.base.versions import DriverVersion
+from gpuinstall.catalog.drivers import load_drivers
+from gpuinstall.environments.cuda_compat.libraries import (
+    CompatLibraries,
+    MachineHere,
+    check_place,
+    loaded_first,
+    machine_with,
+)
+from gpuinstall.machine.nvidia.compat import unsupported
+from gpuinstall.machine.nvidia.driver import MachineDriver
+from gpuinstall.machine.nvidia.libraries import COMPAT_FOLDER
+from gpuinstall.machine.probe import read_machine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import ExitStack
 
     from gpuinstall.catalog.drivers import CompatPackage
     from gpuinstall.sources.session import Session
 
 _COMPONENT = "cuda_compat"
+
 _PLATFORMS = {"x86_64": "linux-x86_64", "aarch64": "linux-sbsa"}
+
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+
+LIBCUDA = "libcuda.so.1"
+
+_MOST_BYTES = 2 << 30
+"""What an archive may unpack to: that of CUDA 13.3 has some 300 MB of libraries in 101 MB."""
+
+_LIBRARY = re.compile(r"lib(?:cuda|cudadebugger|nvidia-[a-z]+)\.so(?:\.[0-9]+)*")
+
+_DAMAGES = (EOFError, ValueError, lzma.LZMAError, tarfile.TarError, zlib.error)
+
+COMPAT_PLACE = "GPUINSTALL_CUDA_COMPAT_FROM"
+"""The variable that names an archive, or a manifest, to take in place of NVIDIA's."""
+
+_PACKAGE = "cuda-compat"
 
 
 class CompatArchive(NamedTuple):
@@ -154,3 +197,153 @@ def _download(archive: CompatArchive, path: Path, session: Session) -> None:
         for chunk in session.client.chunks(archive.address, archive.size):
             file.write(chunk)
             progress(path.name, len(chunk))
+
+
+def unpack_libraries(archive: Path, folder: Path) -> None:
+    """Write the libraries of an archive, or of a folder, into a folder.
+
+    Args:
+        archive: A tar or a folder.
+        folder: The new place of the libraries.
+
+    Raises:
+        InstallationError: It is damaged, is no tar, or has no libcuda; or they cannot be written.
+    """
+    try:
+        if archive.is_dir():
+            _copy_libraries(archive, folder)
+        else:
+            _extract_libraries(archive, folder)
+    except _DAMAGES as error:
+        raise _damaged(archive, str(error) or type(error).__name__) from None
+    except OSError as error:
+        raise unwritable(folder, error) from None
+    if not (folder / LIBCUDA).is_file():
+        raise _damaged(archive, f"it has no {LIBCUDA}")
+
+
+def _copy_libraries(source: Path, folder: Path) -> None:
+    """Copy those of the first folder, from the top, that has a libcuda."""
+    found = min(source.rglob(LIBCUDA), key=lambda path: len(path.parts), default=None)
+    if found is None:
+        return
+    for path in found.parent.iterdir():
+        if not _LIBRARY.fullmatch(path.name):
+            continue
+        if path.is_symlink():
+            _link(folder / path.name, str(path.readlink()))
+        elif path.is_file():
+            shutil.copyfile(path, folder / path.name)
+
+
+def _extract_libraries(archive: Path, folder: Path) -> None:
+    unpacked = 0
+    with archive.open("rb") as file, tarfile.open(fileobj=file, mode="r|*") as tar:
+        for member in tar:
+            # What is skipped is unpacked too: a megabyte can hold a terabyte of zeros.
+            unpacked += member.size
+            if unpacked > _MOST_BYTES:
+                raise ValueError(f"it unpacks to more than {_MOST_BYTES >> 30} GiB")
+            path = folder / PurePosixPath(member.name).name
+            if not _LIBRARY.fullmatch(path.name) or os.path.lexists(path):
+                continue
+            if member.issym():
+                _link(path, member.linkname)
+            content = tar.extractfile(member) if member.isfile() else None
+            if content:
+                path.write_bytes(content.read())
+
+
+def _link(path: Path, target: str) -> None:
+    """Make a link to another library of the folder; one that leads elsewhere is none."""
+    name = PurePosixPath(target).name
+    if _LIBRARY.fullmatch(name) and name != path.name:
+        path.symlink_to(name)
+
+
+def _damaged(archive: Path, reason: str) -> InstallationError:
+    hint = "Download it again, or give another: --cuda-compat-from PATH"
+    if archive.suffix == ".deb":
+        unpack = f"dpkg-deb -x {quoted(archive.name)} cuda-compat"
+        hint = f"{unpack}   # in its folder\nRun it again with --cuda-compat-from cuda-compat"
+    return InstallationError(
+        "cuda-compat-archive",
+        f"{archive.name} is no complete tar of cuda-compat: {reason}",
+        hint=hint,
+    )
+
+
+def library_version(folder: Path) -> DriverVersion | None:
+    """Return the driver release that an unpacked libcuda is of: the file's name has it."""
+    name = (folder / LIBCUDA).resolve().name
+    with suppress(ValueError):
+        return DriverVersion.parse(name.removeprefix("libcuda.so."))
+    return None
+
+
+def take_libraries(
+    given: str,
+    locked: CompatArchive | None,
+    folder: Path,
+    *,
+    session: Session,
+    resources: ExitStack,
+) -> MachineHere:
+    """Fetch the libraries, try them, and return this machine with them; they are not kept yet.
+
+    Args:
+        given: The URL of an archive or of a manifest, or a path; empty: NVIDIA's own, or the one that was locked.
+        locked: The archive that a lock of the folder was made with.
+        folder: The folder of the environments that they are for.
+        session: Fetches.
+        resources: As long as they are open, children load the libraries; what was not kept goes with them.
+
+    Returns:
+        The machine with its own driver if that serves as much.
+
+    Raises:
+        MachineError: They cannot be used here.
+        InstallationError: They cannot be had.
+    """
+    tables = load_drivers()
+    resources.enter_context(loaded_first(None))
+    machine = read_machine(session.reporter)
+    driver = MachineDriver(machine, tables)
+    packages = tuple(driver.compat_packages())
+    if machine.gpus:
+        reason = unsupported(machine, tables)
+        if reason:
+            raise _unusable(reason, given)
+        if not packages and not given:
+            session.reporter.step(_PACKAGE, f"not used: {driver} serves CUDA {driver.cuda} itself")
+            return MachineHere(machine)
+    archive = locked
+    if given or archive is None:
+        place = given or os.environ.get(COMPAT_PLACE, "")
+        archive = find_archive(place, packages or tables.compat, machine.arch, session)
+    session.reporter.notice(_PACKAGE, str(archive))
+    check_place(folder)
+    # Programs are loaded from there, which a folder for temporary files may not allow.
+    make_private_folder(own_cache_folder())
+    work = resources.enter_context(scratch_folder(own_cache_folder()))
+    libraries = fetch_libraries(archive, work / COMPAT_FOLDER, session)
+    if not machine.gpus:
+        # An image is built without GPUs: each start of a program decides.
+        return MachineHere(machine, libraries)
+    other = machine_with(libraries, machine, session.reporter)
+    if isinstance(other, Reason):
+        if other.code == "cuda-compat-not-newer":
+            session.reporter.step(_PACKAGE, f"not used: {other.message}")
+            return MachineHere(machine)
+        raise _unusable(other, given)
+    resources.enter_context(loaded_first(libraries.folder))
+    return MachineHere(other, libraries)
+
+
+def _unusable(reason: Reason, given: str) -> MachineError:
+    option = "--cuda-compat-from" if given else "--cuda-compat"
+    return MachineError(
+        "cuda-compat-unusable",
+        f"cuda-compat is not used here: {reason.message}",
+        hint=f"Run it again without {option}",
+    )

@@ -6,7 +6,7 @@ import tarfile
 import pytest
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.environments.cuda_compat.archive import library_version, unpack_libraries
+from gpuinstall.environments.cuda_compat.package import library_version, unpack_libraries
 from tests.lab.cuda_compat import TARS, make_tar
 
 NAMES = {

@@ -10,7 +10,8 @@ import uv
 
 from gpuinstall.base import process
 from gpuinstall.base.machine import Machine
-from gpuinstall.verify.runner import KERNELS, verify_environment
+from gpuinstall.verify.kernel_run import KERNELS
+from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import VERSION, copied, cpu_torch, packages, rewrite
 from tests.lab.listener import Listener
 from tests.lab.pace import slowness

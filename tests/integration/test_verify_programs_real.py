@@ -7,7 +7,8 @@ import uv
 
 from gpuinstall.base import process
 from gpuinstall.base.machine import Machine
-from gpuinstall.verify.runner import KERNELS, verify_environment
+from gpuinstall.verify.kernel_run import KERNELS
+from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import copied, cpu_torch, small_package
 
 HERE = Machine("linux", "x86_64")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
     from gpuinstall.verify.devices import DeviceTarget
     from gpuinstall.verify.interpreter import FoundTorch
-    from gpuinstall.verify.runner import KernelReport
+    from gpuinstall.verify.kernel_run import KernelReport
 
 
 ABSENT = "No module named 'torch'"

@@ -20,7 +20,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.patience import read_patience
 from gpuinstall.base.values import dataclass
-from gpuinstall.verify.runner import KERNELS, json_object, last_words
+from gpuinstall.verify.kernel_run import KERNELS, json_object, last_words
 
 LOOK = KERNELS / "look.py"
 

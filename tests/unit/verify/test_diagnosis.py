@@ -10,7 +10,7 @@ from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersi
 from gpuinstall.verify.devices import DeviceTarget
 from gpuinstall.verify.diagnosis import ProofContext, check_results, diagnose, wrong_build
 from gpuinstall.verify.interpreter import FoundTorch
-from gpuinstall.verify.runner import KernelReport
+from gpuinstall.verify.kernel_run import KernelReport
 
 NO_IMAGE = "CUDA error: no kernel image is available for execution on the device"
 PYTHON = Path("/data/envs/it/bin/python")

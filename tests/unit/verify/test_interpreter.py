@@ -9,7 +9,7 @@ from gpuinstall.base.backend import CPU, Backend
 from gpuinstall.base.errors import UsageError
 from gpuinstall.verify.devices import CPU_TARGET
 from gpuinstall.verify.interpreter import FoundTorch, Interpreter, inspect_interpreter
-from gpuinstall.verify.runner import KernelRun
+from gpuinstall.verify.kernel_run import KernelRun
 from tests.lab.own_home import USER_HOME
 
 HERE = Path(sys.executable)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.process import Finished
 from gpuinstall.verify.devices import DeviceTarget
+from gpuinstall.verify.kernel_run import KernelRun, read_kernel_report
 from gpuinstall.verify.kernels.context import MARK
-from gpuinstall.verify.runner import KernelRun, read_kernel_report
 
 BEGIN, END = (
     {"begin": "import"},

@@ -11,7 +11,8 @@ from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.verify.devices import DeviceTarget
 from gpuinstall.verify.diagnosis import ProofContext
 from gpuinstall.verify.interpreter import FoundTorch
-from gpuinstall.verify.runner import KernelReport, KernelRun, prove_programs
+from gpuinstall.verify.kernel_run import KernelReport, KernelRun
+from gpuinstall.verify.runner import prove_programs
 from gpuinstall.verify.verdict import Device
 
 PYTHON = Path("/data/envs/it/bin/python")

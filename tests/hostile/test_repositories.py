@@ -181,7 +181,7 @@ REPOSITORIES = {
     ),
     "environment that is a link to another": Hostile(
         lambda repository: repository.link(".venv", repository.other),
-        (*BACK, "env remove --previous --yes"),
+        BACK,
         "link",
     ),
     "lock that is a link": Hostile(linked_lock, (SYNC,), "points outside"),

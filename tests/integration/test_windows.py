@@ -92,9 +92,6 @@ def test_of_a_previous_environment_in_use_nothing_is_removed_and_the_new_one_is_
     previous = workshop.folder / ".venv.gpuinstall" / "previous"
     files = {path.relative_to(previous) for path in previous.rglob("*")}
     with next(previous.glob("lib/python*/site-packages/torch/__init__.py")).open():
-        assert error(workshop, "env", "remove", "--previous", "--yes")["message"].startswith(
-            f"{previous} cannot be"
-        )
         assert (
             error(workshop, "install", "numpy")["message"]
             == f"{previous} cannot be written: Access is denied"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from functools import cache
-from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
@@ -28,6 +27,7 @@ _SHA256 = re.compile(r"(?:\A|sha256[=:])([0-9a-fA-F]{64})\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")
 _PLAIN_ADDRESS = re.compile(r"https?://[a-z0-9.-]+(:[0-9]+)?/[!\"$-~]*")
 """A whole address in ASCII without a fragment: nearly every file has one, to be taken as it is."""
+_WHEEL_NAME = re.compile(r"[\w.]+-[\w.+!]+(?:-[\w.]+)+\.whl\b")
 _SDISTS = (".tar.gz", ".zip")
 _MOST_LINKS = 100_000
 """Of a page for one package: 150,000 wheels took 390 MB, and 50 MB have room for five million."""
@@ -88,6 +88,18 @@ def _sdist_version(filename: str, package: str) -> Version | None:
             with suppress(InvalidVersion):
                 return Version("-".join(words[count:]))
     return None
+
+
+def misnamed_versions(page: Page) -> frozenset[str]:
+    """Return the versions whose wheels all have names that no lock can hold, k2-1.23.4-py3.11-none-any.whl: uv takes them."""
+    valid = set()
+    listed = set()
+    # To read all that a page says of 4,000 files takes half a second; their names do.
+    for name in set(_WHEEL_NAME.findall(unquote(page.text))):
+        listed.add(name.split("-")[1])
+        with suppress(ValueError):
+            valid.add(str(parse_wheel_filename(name)[1]))
+    return frozenset(listed - valid)
 
 
 def parse_names(page: Page) -> frozenset[str]:
@@ -204,20 +216,6 @@ def _json_names(page: Page) -> list[str]:
         raise _malformed(page.url) from error
 
 
-class _Anchors(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[dict[str, str]] = []
-
-    def handle_starttag(
-        self,
-        tag: str,
-        attrs: list[tuple[str, str | None]],
-    ) -> None:
-        if tag == "a":
-            self.found.append({name: value or "" for name, value in attrs})
-
-
 def _html_files(
     page: Page,
     most: int,
@@ -225,10 +223,7 @@ def _html_files(
     """Yield the links of a page as the JSON of PEP 691 writes files."""
     if page.text.lower().count("<a") > most:
         raise ValueError("more links than any page has")
-    anchors = _Anchors()
-    anchors.feed(page.text)
-    anchors.close()
-    for anchor in anchors.found:
+    for anchor in _anchors(page.text):
         address, _, fragment = anchor.get("href", "").partition("#")
         path = address.partition("?")[0]
         # The second is the older name of the first.
@@ -241,6 +236,23 @@ def _html_files(
             "requires-python": anchor.get("data-requires-python"),
             "yanked": "data-yanked" in anchor,
         }
+
+
+def _anchors(text: str) -> list[dict[str, str]]:
+    """Return the attributes of each link of a page."""
+    from html.parser import HTMLParser  # whose table of entities takes long to load
+
+    anchors: list[dict[str, str]] = []
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            if tag == "a":
+                anchors.append({name: value or "" for name, value in attrs})
+
+    parser = Parser()
+    parser.feed(text)
+    parser.close()
+    return anchors
 
 
 def _link(

@@ -11,7 +11,7 @@ from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.text import some
 from gpuinstall.lock.live import live_requests
 from gpuinstall.lock.lock import Record
-from gpuinstall.lock.programs import names_programs
+from gpuinstall.lock.programs import misnamed_releases, names_programs
 from gpuinstall.lock.request import LockRequest, VersionPins, agree_on_torch
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan import Rejected
@@ -159,7 +159,8 @@ def _resolve_live(
 
     live, unreachable = live_requests(requests, session)
     request = requests[0].request
-    live = [one.within(*request.constraints) for one in live]
+    misnamed = misnamed_releases(request.requirements, requests[0].catalog.family, session)
+    live = [one.within(*request.constraints, *misnamed) for one in live]
     answer: list[Resolution] | Conflict
     try:
         if unreachable:

@@ -19,7 +19,7 @@ from gpuinstall.base.node_records import (
 from gpuinstall.base.reporter import SilentReporter
 from gpuinstall.words import machine_in_words
 
-H100 = machine_in_words(("8x H100 SXM",), "580.95.05")
+H100 = machine_in_words(("H100 SXM",) * 8, "580.95.05")
 V100 = machine_in_words(("V100",), "470.256.02")
 PASSED = {"exit_code": 0, "data": {"chosen": "pylock.cu130.toml", "verdict": {"status": "passed"}}}
 REFUSED = {"exit_code": 8, "errors": [{"code": "x", "message": "no driver", "hint": "sudo reboot"}]}

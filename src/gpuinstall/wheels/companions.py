@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.values import dataclass
-from gpuinstall.wheels.gpu_code import ordered, read_fatbins
+from gpuinstall.wheels.gpu_code import ordered, read_fatbins, without_relocatable
 from gpuinstall.wheels.needs import (
     Needs,
     TorchNeeds,
@@ -27,7 +27,6 @@ from gpuinstall.wheels.needs import (
     own_cuda,
     read_needs,
 )
-from gpuinstall.wheels.pe import without_relocatable
 from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
 """The GPU code of DLLs."""
 
 from gpuinstall.wheels.companions import read_package
-from gpuinstall.wheels.gpu_code import read_fatbins
-from gpuinstall.wheels.pe import without_relocatable
+from gpuinstall.wheels.gpu_code import read_fatbins, without_relocatable
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.pe import make_dll
 from tests.unit.wheels.made import Bytes, archive, fatbin

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 
 from gpuinstall import load_catalog
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog.listing import narrowed, read_listing
@@ -59,9 +59,9 @@ def main(words: Sequence[str]) -> None:
     catalog = load_catalog()
     sources = read_sources(None, os.environ, Path.cwd())
     rows: list[LearnedRow] = []
-    with open_session(sources, SilentReporter()) as session:
+    with open_session(sources, Reporter()) as session:
         sources = replace(sources, default_index=session.default_index)
-        reader = Reader(sources, session.client, learned_store(), SilentReporter())
+        reader = Reader(sources, session.client, learned_store(), Reporter())
         for os_name, arch in PLATFORMS:
             rows += learn(release, os_name, arch, catalog, reader)
     new = additions(rows, catalog)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from gpuinstall.base.patience import Patience
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.catalog.listing import default_wheels, platforms
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.sources import read_sources
@@ -61,7 +61,7 @@ def main(words: Sequence[str]) -> None:
         return
     folder = Path(words[0])
     folder.mkdir(parents=True, exist_ok=True)
-    with open_session(read_sources(None, os.environ, Path.cwd()), SilentReporter()) as session:
+    with open_session(read_sources(None, os.environ, Path.cwd()), Reporter()) as session:
         for word in words[1:]:
             version = word.removesuffix("+")
             keep(session, folder / f"{version}-common.txt", version, COMMON)
@@ -96,7 +96,7 @@ def minor_of(version: Version) -> str:
 def add_newest() -> None:
     """Add the newest release, read without its device's library, if its minor is newer than every one there."""
     table = load_exports()
-    with open_session(read_sources(None, os.environ, Path.cwd()), SilentReporter()) as session:
+    with open_session(read_sources(None, os.environ, Path.cwd()), Reporter()) as session:
         sources = replace(session.sources, default_index=session.default_index)
         wheels = default_wheels(sources, session.client, "torch")
         newest = max(wheel.version for wheel in wheels if not wheel.version.is_prerelease)

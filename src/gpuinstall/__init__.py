@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuinstall.api import Refusal, choose, install, install_into, lock, verify
     from gpuinstall.base.errors import GpuInstallError
     from gpuinstall.base.machine import Machine
-    from gpuinstall.base.reporter import Reporter, SilentReporter
+    from gpuinstall.base.reporter import Reporter
     from gpuinstall.base.request import Request
     from gpuinstall.base.sourcing import Sourcing
     from gpuinstall.catalog import Catalog, load_catalog
@@ -31,7 +31,6 @@ __all__ = [
     "Refusal",
     "Reporter",
     "Request",
-    "SilentReporter",
     "Sourcing",
     "__version__",
     "choose",
@@ -51,7 +50,7 @@ _HOMES = {
     "base.machine": ("Machine",),
     "plan": ("Plan",),
     "machine.probe": ("read_machine",),
-    "base.reporter": ("Reporter", "SilentReporter"),
+    "base.reporter": ("Reporter",),
     "base.request": ("Request",),
     "base.sourcing": ("Sourcing",),
     "words": ("machine_in_words",),

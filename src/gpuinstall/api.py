@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from gpuinstall import plan as planning
-from gpuinstall.base.reporter import Reporter, SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import FOLDERS_OWN, Request
 from gpuinstall.plan.values import Plan, Rejected
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.write import Written
     from gpuinstall.verify.verdict import Verdict
 
-SILENT = SilentReporter()
+SILENT = Reporter()
 TORCH = Request()
 
 

@@ -18,7 +18,7 @@ from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import check_outside
 from gpuinstall.base.location import Location
-from gpuinstall.base.reporter import Reporter, SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import FOLDERS_OWN, Request
 from gpuinstall.base.requirement import marker_environment, normalised, parse_requirement
 from gpuinstall.base.sourcing import Sourcing
@@ -118,7 +118,7 @@ def open_project(
         yield Project(
             folder,
             settings or Settings(),
-            reporter or SilentReporter(),
+            reporter or Reporter(),
             resources,
         )
 
@@ -434,7 +434,7 @@ class Project:
         recorded = self._recorded
         request = self._merge(recorded)
         if not self.settings.only:
-            reporter = SilentReporter() if quiet else self.reporter
+            reporter = Reporter() if quiet else self.reporter
             self._announce(recorded, reporter)
             self.admit_addresses(request, self._added_lines, reporter)
         return self._completed(request)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.machine.probe import preflight, read_machine
 
 pytestmark = [
@@ -17,7 +17,7 @@ pytestmark = [
 
 def test_a_kernel_runs_on_every_gpu_of_this_machine():
     machine = read_machine()
-    result = preflight(machine, SilentReporter())
+    result = preflight(machine, Reporter())
     assert machine.gpus
     assert result.with_outcome("proven") == tuple(gpu.index for gpu in machine.gpus)
     assert result.problems == ()

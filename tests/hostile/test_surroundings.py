@@ -14,7 +14,7 @@ import pytest
 from gpuinstall.base import process
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.cli.self import remove_tool
 from gpuinstall.install.removal import remove
 from tests.lab.bounded import fault_of, run
@@ -304,7 +304,7 @@ def test_an_environment_can_be_removed_from_a_full_disk(tmp_path, monkeypatch):
                     bytes(5000)
                 )
             fill(disk)
-            removed = remove(paths, SilentReporter(), wait=0, with_packages=True)
+            removed = remove(paths, Reporter(), wait=0, with_packages=True)
             assert list(removed) == [paths.venv], name
             assert not paths.venv.exists(), name
             assert not paths.work.exists()

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.diagnose.evidence import read_contents
 from gpuinstall.diagnose.examination import examine
 from gpuinstall.diagnose.repair import repair_steps, run_repairs
@@ -78,7 +78,7 @@ def examined(tmp_path, monkeypatch):
     sources = read_sources(None, os.environ, tmp_path)
 
     def run(clone):
-        silent = SilentReporter()
+        silent = Reporter()
         return examine(
             tmp_path,
             clone,
@@ -116,6 +116,6 @@ def test_nothing_is_wrong_with_the_files_of_a_sound_environment(torch):
 def test_a_broken_environment_is_repaired(what, clone, examined, tmp_path):
     break_it(what, packages(clone))
     steps = repair_steps(examined(clone), clone)
-    with open_session(read_sources(None, os.environ, tmp_path), SilentReporter()) as session:
-        run_repairs(steps, session.environment, SilentReporter())
+    with open_session(read_sources(None, os.environ, tmp_path), Reporter()) as session:
+        run_repairs(steps, session.environment, Reporter())
     assert examined(clone) == ()

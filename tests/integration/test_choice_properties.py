@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from gpuinstall.api import Refusal, choose
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.making import resolve_locks
@@ -87,9 +87,7 @@ def session(
 ):
     for name, value in (index.environment() | {"XDG_CACHE_HOME": str(tmp_path)}).items():
         monkeypatch.setenv(name, value)
-    with open_session(
-        read_sources(index.torch_index, os.environ, tmp_path), SilentReporter()
-    ) as session:
+    with open_session(read_sources(index.torch_index, os.environ, tmp_path), Reporter()) as session:
         yield session
 
 

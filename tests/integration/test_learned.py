@@ -8,7 +8,7 @@ import tomli
 
 from gpuinstall.api import choose
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.listing import live_catalog
@@ -152,7 +152,7 @@ class Person:
                 frozen_catalog(),
                 machine,
                 request,
-                SilentReporter(),
+                Reporter(),
                 sources=sources,
                 client=client,
                 store=self.store,

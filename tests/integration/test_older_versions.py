@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from gpuinstall.base.errors import NoBuildError
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock import search
@@ -72,7 +72,7 @@ def session(folder, tmp_path, monkeypatch):
         for name, value in (index.environment() | {"XDG_CACHE_HOME": str(tmp_path)}).items():
             monkeypatch.setenv(name, value)
         sources = read_sources(index.torch_index, os.environ, tmp_path)
-        with open_session(sources, SilentReporter()) as session:
+        with open_session(sources, Reporter()) as session:
             yield session
 
 
@@ -134,7 +134,7 @@ def test_a_torch_is_tried_with_every_build_that_runs(tmp_path, monkeypatch):
         for name, value in (index.environment() | {"XDG_CACHE_HOME": str(tmp_path)}).items():
             monkeypatch.setenv(name, value)
         sources = read_sources(index.torch_index, os.environ, tmp_path)
-        with open_session(sources, SilentReporter()) as session:
+        with open_session(sources, Reporter()) as session:
             answer = resolve("modest", session, gpu="H100", driver="580.95.05")
 
             make_wheel(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.machine import probe as steps
 from gpuinstall.machine.probe import preflight, read_machine
 from tests.lab.cases import mostly_heavy
@@ -69,7 +69,7 @@ def test_a_function_that_is_not_there_takes_nothing_from_a_healthy_machine(play,
     machine = play(lacking)
     assert machine.problems == ()
     assert described(machine) == WHOLE
-    assert preflight(machine, SilentReporter()).with_outcome("proven") == (0, 1)
+    assert preflight(machine, Reporter()).with_outcome("proven") == (0, 1)
 
 
 @pytest.mark.parametrize("status", mostly_heavy([3, 4, 13, 999], [999]))
@@ -99,7 +99,7 @@ def test_nvml_and_cuda_may_count_in_different_orders(play):
     assert machine.problems == ()
     assert described(machine) == WHOLE[::-1]
     assert [gpu.index for gpu in machine.gpus] == [0, 1]
-    assert preflight(machine, SilentReporter()).with_outcome("proven") == (0, 1)
+    assert preflight(machine, Reporter()).with_outcome("proven") == (0, 1)
 
 
 CHATTER = '#include <unistd.h>\n__attribute__((constructor)) static void talk(void) { write(1, "{} loaded", 9); }\n'
@@ -113,7 +113,7 @@ LEAVES = "#include <stdlib.h>\n__attribute__((constructor)) static void leave(vo
 def test_what_a_library_prints_is_no_answer(play):
     machine = play(nvml=CHATTER, cuda=CHATTER)
     assert (machine.problems, described(machine)) == ((), WHOLE)
-    assert preflight(machine, SilentReporter()).with_outcome("proven") == (0, 1)
+    assert preflight(machine, Reporter()).with_outcome("proven") == (0, 1)
 
 
 @pytest.mark.heavy
@@ -131,7 +131,7 @@ def test_a_cuda_that_identifies_nothing_leaves_the_hidden_card_to_the_preflight(
     nameless = ("cuDeviceGetUuid", "cuDeviceGetUuid_v2", "cuDeviceGetPCIBusId")
     machine = play(*nameless, driver=FakeDriver((FakeGpu(), FakeGpu(hidden_from_cuda=True))))
     assert machine.problems == ()
-    result = preflight(machine, SilentReporter())
+    result = preflight(machine, Reporter())
     assert [(problem.code, problem.gpus) for problem in result.problems] == [
         ("gpu-hidden-from-cuda", (1,))
     ]

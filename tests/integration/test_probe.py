@@ -11,7 +11,7 @@ import pytest
 
 from gpuinstall.base.machine import Driver, Gpu, Machine, MigDevice
 from gpuinstall.base.node_records import NodeFailure, read_report
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.machine import probe as steps
 from gpuinstall.machine.probe import preflight, read_machine
@@ -150,7 +150,7 @@ def machine(driver):
 
 def run(play, driver):
     play(driver)
-    return preflight(machine(driver), SilentReporter())
+    return preflight(machine(driver), Reporter())
 
 
 def one(result):
@@ -184,7 +184,7 @@ def test_a_jetson_is_proven_though_nvml_names_it_otherwise(play):
     thor = read_machine()
 
     assert [(gpu.uuid, str(gpu.compute_capability)) for gpu in thor.gpus] == [(None, "11.0")]
-    assert preflight(thor, SilentReporter()).with_outcome("proven") == (0,)
+    assert preflight(thor, Reporter()).with_outcome("proven") == (0,)
 
 
 @pytest.mark.parametrize("start_ms", [300])

@@ -7,7 +7,7 @@ import pytest
 from packaging.version import Version
 
 from gpuinstall.base import process
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.lock import parse
 from gpuinstall.sources import read_sources
@@ -24,7 +24,7 @@ PYTHON = "3.12"
 @pytest.fixture(scope="module")
 def torch_index(tmp_path_factory):
     folder = tmp_path_factory.mktemp("true")
-    with open_session(read_sources(None, os.environ, folder), SilentReporter()) as session:
+    with open_session(read_sources(None, os.environ, folder), Reporter()) as session:
         true_index(folder, load_catalog(), session, PYTHON)
         pages = elsewhere(session)
     with StandInIndex(folder) as index:

@@ -1,9 +1,9 @@
 """A reporter that remembers what was said."""
 
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 
 
-class Listener(SilentReporter):
+class Listener(Reporter):
     """Shows nothing, and keeps it."""
 
     def __init__(self):

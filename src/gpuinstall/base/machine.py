@@ -109,16 +109,11 @@ class Driver:
         return write_object(self, optional=("compat",))
 
 
-class _Jetson(NamedTuple):
+class JetsonRelease(NamedTuple):
+    """A Jetson."""
+
     l4t: str = "unknown"
-
-
-class _Surroundings(NamedTuple):
-    """An environment as the document has it."""
-
-    wsl: bool = False
-    container: Container | None = None
-    jetson: _Jetson | None = None
+    """The release of its Linux."""
 
 
 @dataclass(frozen=True)
@@ -129,19 +124,12 @@ class Environment:
     container: Container | None = None
     """Its engine."""
 
-    l4t: str | None = None
-    """The release of a Jetson's Linux."""
+    jetson: JetsonRelease | None = None
 
-    @classmethod
-    def from_document(cls, body: object, place: str) -> Environment:
-        """Read the surroundings; raise MalformedError."""
-        read = read_object(_Surroundings, body, place)
-        return cls(read.wsl, read.container, l4t=read.jetson and read.jetson.l4t)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return them as the document has them."""
-        jetson = _Jetson(self.l4t) if self.l4t else None
-        return write_object(_Surroundings(self.wsl, self.container, jetson))
+    @property
+    def l4t(self) -> str | None:
+        """The release of a Jetson's Linux."""
+        return self.jetson and self.jetson.l4t
 
 
 @dataclass(frozen=True)

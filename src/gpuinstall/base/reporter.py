@@ -23,8 +23,11 @@ class Progress(Protocol):
         """Add ``count`` to what is done of ``part``."""
 
 
-class Reporter(Protocol):
-    """Where a room reports what it does. Threads may call it at the same time."""
+class Reporter:
+    """Where a room reports what it does: nowhere, unless a class made of this one shows it.
+
+    Threads may call it at the same time.
+    """
 
     def step(
         self,
@@ -53,46 +56,9 @@ class Reporter(Protocol):
 
     def progress(
         self,
-        label: str,
-        parts: Mapping[str, int | None],
-        unit: Unit = "bytes",
-    ) -> AbstractContextManager[Progress]:
-        """Follow a work while it is done: its parts, and how much each of them is (None when unknown)."""
-
-
-class SilentReporter:
-    """Reports nothing: the default for users of the API."""
-
-    def step(
-        self,
-        label: str,
-        text: str,
-        seconds: float | None = None,
-    ) -> None:
-        """Report nothing."""
-
-    def notice(self, label: str, text: str) -> None:
-        """Report nothing."""
-
-    def detail(
-        self,
-        label: str,
-        text: str,
-        seconds: float | None = None,
-    ) -> None:
-        """Report nothing."""
-
-    def wait(self, text: str) -> None:
-        """Report nothing."""
-
-    def warn(self, text: str) -> None:
-        """Report nothing."""
-
-    def progress(
-        self,
         label: str,  # noqa: ARG002
         parts: Mapping[str, int | None],  # noqa: ARG002
         unit: Unit = "bytes",  # noqa: ARG002
     ) -> AbstractContextManager[Progress]:
-        """Count nothing."""
+        """Follow a work while it is done: its parts, and how much each of them is (None when unknown)."""
         return nullcontext(lambda _part, _count: None)

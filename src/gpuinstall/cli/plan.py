@@ -158,7 +158,7 @@ def _live_plan(
         request: What is requested.
         everything: Whether a refusal names every file of an extension that was rejected.
     """
-    from gpuinstall.base.reporter import SilentReporter
+    from gpuinstall.base.reporter import Reporter
     from gpuinstall.lock.extensions import prebuilt_choices
     from gpuinstall.lock.live import learned_catalog
     from gpuinstall.lock.making import resolve_locks
@@ -170,7 +170,7 @@ def _live_plan(
         project.catalog,
         machine,
         request,
-        SilentReporter(),
+        Reporter(),
         sources=session.sources,
         client=session.client,
     )

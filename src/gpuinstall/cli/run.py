@@ -16,7 +16,7 @@ from gpuinstall.base.backend import CPU, known_backend
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import InstallationError, LockError, MachineError, UsageError
 from gpuinstall.base.files import check_cache, is_of_this_user, make_private_folder, restore_umask
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.sourcing import Sourcing
@@ -111,7 +111,7 @@ def _cached_environment(
 def _prepare(folder: Path) -> None:
     """Make a folder in the cache whose name can be foreseen: another user may have put an environment there, to be run."""
     make_private_folder(folder)
-    check_cache(folder, SilentReporter())
+    check_cache(folder, Reporter())
     if not is_of_this_user(folder):
         raise InstallationError(
             "others-cache",

@@ -18,6 +18,7 @@ import click
 
 from gpuinstall.base.advice import for_options
 from gpuinstall.base.errors import GpuInstallError, InternalError
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import redacted, visible
 from gpuinstall.base.units import duration, readable
@@ -57,7 +58,7 @@ class OutputError(InternalError):
 
 
 @dataclass(frozen=True)
-class Terminal:
+class Terminal(Reporter):
     """Where a command writes: results to ``out``, progress and faults to ``err``."""
 
     as_json: bool = False

@@ -18,7 +18,7 @@ from packaging.utils import parse_sdist_filename, parse_wheel_filename
 from gpuinstall.base.errors import GpuInstallError, InstallationError, MachineError, NoBuildError
 from gpuinstall.base.files import parse_json
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
@@ -77,7 +77,7 @@ def resolve_relaxed(
     """
     requests = [_with_requirements_of_folders(request, session) for request in requests]
     limits = version_limits(requests[0].request)
-    silent = replace(session, reporter=SilentReporter())
+    silent = replace(session, reporter=Reporter())
     live, _ = live_requests(requests, silent)
     refusals = [one.outcome for one in live if isinstance(one.outcome, Rejected)]
     moved: list[ParsedRequirement] = []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.backend import known_backend
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog.catalog import Build
 from gpuinstall.catalog.listing import live_catalog
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from gpuinstall.base.machine import Machine
-    from gpuinstall.base.reporter import Reporter
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.request import LockRequest
@@ -47,7 +46,7 @@ def live_requests(
     What is to be reported of the sources is reported once, and not if the default index is unreachable.
     """
     unreachable = _reach_default_index(session)
-    reporter: Reporter = SilentReporter() if unreachable else session.reporter
+    reporter = Reporter() if unreachable else session.reporter
     live = []
     for request in requests:
         catalog = learned_catalog(
@@ -59,7 +58,7 @@ def live_requests(
             client=session.client,
         )
         live.append(replace(request, catalog=catalog))
-        reporter = SilentReporter()
+        reporter = Reporter()
     if unreachable is None:
         for text in _losses(requests, live, session):
             session.reporter.warn(text)

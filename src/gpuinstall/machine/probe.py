@@ -8,7 +8,7 @@ from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.machine import Environment, Machine
+from gpuinstall.base.machine import Environment, JetsonRelease, Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.machine.bus import read_adapters, read_pci
 from gpuinstall.machine.container import read_container, read_wsl
@@ -90,7 +90,7 @@ def machine_of(facts: MachineFacts, evidence: Mapping[str, Any]) -> Machine:
         environment=Environment(
             wsl=facts.wsl is not None,
             container=facts.container.engine,
-            l4t=releases[0] if releases else None,
+            jetson=JetsonRelease(releases[0]) if releases else None,
         ),
         pythons=facts.pythons,
         driver=drivers[0] if drivers else None,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gpuinstall.base.files import parse_json
-from gpuinstall.base.reporter import Reporter, SilentReporter
+from gpuinstall.base.reporter import Reporter
 
 Access = Literal["open", "denied"]
 
@@ -21,7 +21,7 @@ class Source:
     """
 
     def __init__(self, reporter: Reporter | None = None) -> None:
-        self.reporter = reporter or SilentReporter()
+        self.reporter = reporter or Reporter()
 
     def text(self, path: str, most: int = -1) -> str | None:
         """Return a file; None if there is none or it may not be read.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.backend import CPU
 from gpuinstall.base.environment_paths import environment_of, made_for
 from gpuinstall.base.finding import CheckResult
-from gpuinstall.base.reporter import Reporter, SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
 from gpuinstall.catalog import load_catalog
@@ -72,7 +72,7 @@ def verify_environment(
     Raises:
         UsageError: if ``python`` is no interpreter.
     """
-    reporter = reporter or SilentReporter()
+    reporter = reporter or Reporter()
     interpreter = inspect_interpreter(python)
     torch = interpreter.tested
     proof = ProofContext(machine, python, torch)

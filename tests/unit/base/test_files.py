@@ -19,7 +19,7 @@ from gpuinstall.base.files import (
     write_atomically,
     written,
 )
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from tests.lab.listener import Listener
 
 
@@ -52,7 +52,7 @@ def test_a_cache_that_everyone_can_write_to_is_refused_sticky_or_not(tmp_path):
     for mode in (0o777, 0o1777, 0o755, 0o775):
         tmp_path.chmod(mode)
         try:
-            check_cache(tmp_path, SilentReporter())
+            check_cache(tmp_path, Reporter())
         except InstallationError:
             continue
         taken.append(mode)
@@ -175,7 +175,7 @@ def test_a_cache_is_closed_to_others_whatever_the_umask(tmp_path):
     cache = tmp_path / "home" / "cache" / "gpuinstall"
     before = os.umask(0)
     try:
-        check_cache(cache, SilentReporter())
+        check_cache(cache, Reporter())
         close_umask()
         (cache / "of another program").mkdir()
         within = os.umask(0)

@@ -16,7 +16,7 @@ from gpuinstall.base.node_records import (
     this_node,
     write_record,
 )
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.words import machine_in_words
 
 H100 = machine_in_words(("H100 SXM",) * 8, "580.95.05")
@@ -120,7 +120,7 @@ def test_a_malformed_record_is_a_failed_node(tmp_path, change):
         ("n1.sync.json", "record")
     ]
     with pytest.raises(UsageError, match="is not a record"):
-        recorded_machines(tmp_path, SilentReporter())
+        recorded_machines(tmp_path, Reporter())
 
 
 def test_links_and_pipes_are_not_read(tmp_path):
@@ -144,7 +144,7 @@ def test_a_lock_is_for_each_kind_of_recorded_machine_that_works(tmp_path):
     broken = Finding("driver-library-mismatch", "the driver and its libraries differ")
     record(tmp_path, "n8", V100.with_problems([broken]))
 
-    machines = recorded_machines(tmp_path, SilentReporter())
+    machines = recorded_machines(tmp_path, Reporter())
     assert [machine.gpus[0].label for machine in machines] == ["H100 SXM", "V100"]
 
 
@@ -168,7 +168,7 @@ def test_a_folder_without_machines_is_refused(tmp_path):
     write_record(tmp_path, "n1", "sync", [], REFUSED)
 
     with pytest.raises(UsageError, match="has no record of a machine"):
-        recorded_machines(tmp_path, SilentReporter())
+        recorded_machines(tmp_path, Reporter())
 
 
 def test_a_password_in_an_address_is_not_recorded(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.diagnose import examination
 from gpuinstall.diagnose.evidence import read_contents
 from gpuinstall.diagnose.examination import examine, requirements_unmet
@@ -97,7 +97,7 @@ def test_only_an_environment_that_is_ours_or_was_named_is_started(
         LINUX,
         request=None,
         sources=Sources(),
-        reporter=SilentReporter(),
+        reporter=Reporter(),
         named=named,
     )
 

@@ -4,7 +4,7 @@ import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.install import swap
 from gpuinstall.install.swap import dispose, finish_swap
 from tests.lab.listener import Listener
@@ -65,7 +65,7 @@ def test_an_environment_with_files_of_the_users_is_kept_whole_in_a_dated_folder(
 def test_a_folder_that_is_no_environment_is_kept_as_it_is(paths, tmp_path):
     write(tmp_path / "project" / ".git" / "HEAD")
     write(tmp_path / "project" / "bin" / "python")
-    dispose(tmp_path / "project", paths, SilentReporter())
+    dispose(tmp_path / "project", paths, Reporter())
     assert kept(paths) == {"project/.git/HEAD", "project/bin/python"}
 
 
@@ -85,7 +85,7 @@ def test_kept_files_go_through_no_link(paths, tmp_path, place):
         paths.kept.touch()
     write(paths.previous / "data.csv")
     with pytest.raises(InstallationError, match="is not a folder"):
-        dispose(paths.previous, paths, SilentReporter())
+        dispose(paths.previous, paths, Reporter())
     assert [*(tmp_path / "elsewhere").iterdir()] == []
     assert (paths.previous / "data.csv").exists()
 
@@ -94,7 +94,7 @@ def test_of_a_link_only_the_link_goes(paths, tmp_path):
     write(tmp_path / "elsewhere" / "thesis")
     link = paths.work / "aside"
     link.symlink_to(tmp_path / "elsewhere")
-    dispose(link, paths, SilentReporter())
+    dispose(link, paths, Reporter())
     assert not link.is_symlink()
     assert files(tmp_path / "elsewhere") == {"thesis"}
 
@@ -106,9 +106,9 @@ def test_what_was_left_of_it_is_deleted_by_the_next_run(paths, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(swap, "remove_path", dies)
         with pytest.raises(Killed):
-            dispose(paths.previous, paths, SilentReporter())
+            dispose(paths.previous, paths, Reporter())
     assert len([*paths.work.iterdir()]) == 1
-    finish_swap(paths, SilentReporter())
+    finish_swap(paths, Reporter())
     assert [*paths.work.iterdir()] == []
 
 
@@ -116,5 +116,5 @@ def test_other_files_in_the_working_folder_stay(paths):
     names = {".my.notes", ".discarded-0123", "staging-notes"}
     for name in names:
         write(paths.work / name / "file")
-    finish_swap(paths, SilentReporter())
+    finish_swap(paths, Reporter())
     assert {path.name for path in paths.work.iterdir()} == {*names, "previous"}

@@ -7,14 +7,14 @@ import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.install.swap import environment_lock, is_idle
 from tests.lab.listener import Listener
 
 
 def test_a_run_leaves_nothing_behind(tmp_path):
     paths = EnvironmentPaths.at(tmp_path / "a" / ".venv")
-    with environment_lock(paths, SilentReporter(), wait=0):
+    with environment_lock(paths, Reporter(), wait=0):
         assert paths.guard.exists()
         assert not is_idle(paths)
     assert list(tmp_path.iterdir()) == []
@@ -23,7 +23,7 @@ def test_a_run_leaves_nothing_behind(tmp_path):
 
 def test_a_previous_environment_stays_and_git_does_not_see_it(tmp_path):
     paths = EnvironmentPaths.at(tmp_path / ".venv")
-    with environment_lock(paths, SilentReporter(), wait=0):
+    with environment_lock(paths, Reporter(), wait=0):
         paths.previous.mkdir()
     assert {entry.name for entry in paths.work.iterdir()} == {"previous", ".gitignore"}
     assert (paths.work / ".gitignore").read_text("utf-8") == "*\n"
@@ -43,7 +43,7 @@ def test_a_folder_in_the_place_of_a_file_of_ours_is_not_removed(tmp_path, name):
     paths = EnvironmentPaths.at(tmp_path / ".venv")
     (paths.work / name).mkdir(parents=True)
     (paths.work / name / "mine").touch()
-    with suppress(InstallationError), environment_lock(paths, SilentReporter(), wait=0):
+    with suppress(InstallationError), environment_lock(paths, Reporter(), wait=0):
         pass
     assert (paths.work / name / "mine").exists()
 
@@ -52,7 +52,7 @@ def test_what_a_run_has_begun_is_cleared_away_however_it_ends(tmp_path):
     paths = EnvironmentPaths.at(tmp_path / ".venv")
 
     def interrupted():
-        with environment_lock(paths, SilentReporter(), wait=0):
+        with environment_lock(paths, Reporter(), wait=0):
             paths.staging.mkdir()
             paths.private_lock.touch()
             raise KeyboardInterrupt
@@ -65,7 +65,7 @@ def test_what_a_run_has_begun_is_cleared_away_however_it_ends(tmp_path):
 def test_the_second_run_says_for_whom_it_waits_and_gives_up(tmp_path):
     paths, listener = EnvironmentPaths.at(tmp_path / ".venv"), Listener()
     with (
-        environment_lock(paths, SilentReporter(), wait=0),
+        environment_lock(paths, Reporter(), wait=0),
         pytest.raises(InstallationError) as caught,
         environment_lock(paths, listener, wait=0.2),
     ):
@@ -81,7 +81,7 @@ def test_the_second_run_goes_on_when_the_first_has_ended(tmp_path):
     entered, leave, order = threading.Event(), threading.Event(), list[str]()
 
     def first():
-        with environment_lock(paths, SilentReporter(), wait=0):
+        with environment_lock(paths, Reporter(), wait=0):
             entered.set()
             leave.wait(10)
             order.append("first")
@@ -90,7 +90,7 @@ def test_the_second_run_goes_on_when_the_first_has_ended(tmp_path):
     thread.start()
     entered.wait(10)
     threading.Timer(0.2, leave.set).start()
-    with environment_lock(paths, SilentReporter(), wait=10):
+    with environment_lock(paths, Reporter(), wait=10):
         order.append("second")
     thread.join()
     assert order == ["first", "second"]
@@ -100,9 +100,7 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     with (
         pytest.raises(InstallationError) as caught,
-        environment_lock(
-            EnvironmentPaths.at(tmp_path / "file" / ".venv"), SilentReporter(), wait=0
-        ),
+        environment_lock(EnvironmentPaths.at(tmp_path / "file" / ".venv"), Reporter(), wait=0),
     ):
         pass
     assert caught.value.code == "not-writable"

@@ -7,7 +7,7 @@ import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import LockError
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments.records import remember
 from gpuinstall.install.removal import prune
 from gpuinstall.install.scripts import Script
@@ -43,8 +43,8 @@ def test_what_lies_in_the_cache_is_removed_but_what_another_run_changes_stays(ca
     make_cached(cache, "idle")
     installing = EnvironmentPaths(make_cached(cache, "installing") / ".venv")
     (cache / "failed").mkdir()
-    with environment_lock(installing, SilentReporter(), wait=0):
-        removed = prune(SilentReporter())
+    with environment_lock(installing, Reporter(), wait=0):
+        removed = prune(Reporter())
     assert set(removed) == {cache / "idle", cache / "failed"}
     assert names(cache) == {"installing"}
 
@@ -52,7 +52,7 @@ def test_what_lies_in_the_cache_is_removed_but_what_another_run_changes_stays(ca
 def test_a_file_of_the_user_in_the_cache_is_kept(cache):
     folder = make_cached(cache, "old")
     (folder / ".venv" / "notes.txt").write_text("mine")
-    prune(SilentReporter())
+    prune(Reporter())
     [kept] = folder.glob(".venv.kept/*/.venv/notes.txt")
     assert kept.read_text() == "mine"
     assert not (folder / ".venv").exists()
@@ -113,6 +113,6 @@ def test_an_environment_that_is_not_ours_stays(cache):
     folder = make_cached(cache, "the user's")
     (folder / ".venv" / "gpuinstall.json").unlink()
 
-    prune(SilentReporter())
+    prune(Reporter())
 
     assert (folder / ".venv" / "lib").exists()

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.units import readable
 from gpuinstall.install.priced_lock import UNPACKED, price_files
 from gpuinstall.lock.lock import LockedFile
@@ -22,7 +22,7 @@ NUMPY = LockedFile(
 
 
 def priced(tmp_path, sizes):
-    session = SimpleNamespace(uv_cache=tmp_path / "uv", reporter=SilentReporter())
+    session = SimpleNamespace(uv_cache=tmp_path / "uv", reporter=Reporter())
     listed = {file.url: size for file, size in sizes.items()}
     return price_files(tuple(sizes), listed, tmp_path / ".venv", cast("Session", session))
 

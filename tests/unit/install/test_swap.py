@@ -9,7 +9,7 @@ import pytest
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import exchange
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.install import swap
 from gpuinstall.install.swap import finish_swap, swap_in
@@ -46,7 +46,7 @@ def beside(paths):
 
 
 def test_the_first_environment_takes_its_place_with_its_lock(paths):
-    swap_in(paths, paths.staging, SilentReporter())
+    swap_in(paths, paths.staging, Reporter())
     assert name_of(paths.venv) == "new"
     assert beside(paths) == lock_text("2.15.0")
     assert not paths.staging.exists()
@@ -58,7 +58,7 @@ def test_the_first_environment_takes_its_place_with_its_lock(paths):
 def test_the_replaced_environment_is_kept_and_the_one_before_it_goes(
     replaced,
 ):
-    swap_in(replaced, replaced.staging, SilentReporter())
+    swap_in(replaced, replaced.staging, Reporter())
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
     assert beside(replaced) == lock_text("2.15.0")
     assert {entry.name for entry in replaced.work.iterdir()} == {"previous"}
@@ -72,7 +72,7 @@ def test_what_has_files_of_the_users_goes_only_if_they_are_in_its_copy(replaced,
     if is_copy:
         replace(marker, copied_from="older").write(replaced.venv)
 
-    swap_in(replaced, replaced.staging, SilentReporter())
+    swap_in(replaced, replaced.staging, Reporter())
 
     assert name_of(replaced.previous) == "old"
     assert {entry.name for entry in replaced.work.iterdir()} == {"previous"}
@@ -84,11 +84,11 @@ def test_what_has_files_of_the_users_goes_only_if_they_are_in_its_copy(replaced,
 def test_going_back_exchanges_environment_and_lock_and_again_goes_forth(
     replaced,
 ):
-    swap_in(replaced, replaced.staging, SilentReporter())
-    swap_in(replaced, replaced.previous, SilentReporter())
+    swap_in(replaced, replaced.staging, Reporter())
+    swap_in(replaced, replaced.previous, Reporter())
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("old", "new")
     assert beside(replaced) == lock_text("2.14.1")
-    swap_in(replaced, replaced.previous, SilentReporter())
+    swap_in(replaced, replaced.previous, Reporter())
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
     assert beside(replaced) == lock_text("2.15.0")
 
@@ -124,8 +124,8 @@ def test_a_run_killed_at_any_step_leaves_the_old_environment_or_the_new_one(
     with monkeypatch.context() as patched:
         kill_before(patched, swap, step, call)
         with pytest.raises(Killed):
-            swap_in(replaced, replaced.staging, SilentReporter())
-    finish_swap(replaced, SilentReporter())
+            swap_in(replaced, replaced.staging, Reporter())
+    finish_swap(replaced, Reporter())
     now = name_of(replaced.venv), name_of(replaced.previous), beside(replaced)
     assert now in {("old", "older", lock_text("2.14.1")), ("new", "old", lock_text("2.15.0"))}
     assert {entry.name for entry in replaced.work.iterdir()} == {"previous"}
@@ -137,8 +137,8 @@ def test_a_run_killed_between_two_renames_is_repaired(replaced, monkeypatch, ren
         patched.setattr(swap, "exchange", lambda _one, _other: False)
         kill_before(patched, Path, "rename", rename)
         with pytest.raises(Killed):
-            swap_in(replaced, replaced.staging, SilentReporter())
-    finish_swap(replaced, SilentReporter())
+            swap_in(replaced, replaced.staging, Reporter())
+    finish_swap(replaced, Reporter())
     assert (name_of(replaced.venv), name_of(replaced.previous)) in {
         ("old", "older"),
         ("new", "old"),
@@ -152,8 +152,8 @@ def test_going_back_killed_between_two_renames_loses_neither(replaced, monkeypat
         patched.setattr(swap, "exchange", lambda _one, _other: False)
         kill_before(patched, Path, "rename", rename)
         with pytest.raises(Killed):
-            swap_in(replaced, replaced.previous, SilentReporter())
-    finish_swap(replaced, SilentReporter())
+            swap_in(replaced, replaced.previous, Reporter())
+    finish_swap(replaced, Reporter())
     assert {name_of(replaced.venv), name_of(replaced.previous)} == {"old", "older"}
 
 
@@ -161,7 +161,7 @@ def test_leftovers_of_runs_that_died_while_building_are_cleared(replaced):
     (replaced.work / "staging-0123abcd").mkdir()
     (replaced.work / ".journal.json.0123abcd").touch()
     (replaced.work / ".gitignore").touch()
-    finish_swap(replaced, SilentReporter())
+    finish_swap(replaced, Reporter())
     assert {entry.name for entry in replaced.work.iterdir()} == {"previous", ".gitignore"}
     assert name_of(replaced.venv) == "old"
     assert list(replaced.work.glob("staging-*")) == []
@@ -172,7 +172,7 @@ def test_other_files_in_the_working_folder_stay(replaced):
     for name in names:
         (replaced.work / name).mkdir()
         (replaced.work / name / "mine").touch()
-    finish_swap(replaced, SilentReporter())
+    finish_swap(replaced, Reporter())
     assert {entry.name for entry in replaced.work.iterdir()} == {*names, "previous"}
     assert all((replaced.work / name / "mine").exists() for name in names)
 
@@ -184,9 +184,9 @@ def test_the_replaced_environment_is_kept_if_the_new_one_was_removed_after_a_kil
     with monkeypatch.context() as patched:
         kill_before(patched, swap, "publish_lock")
         with pytest.raises(Killed):
-            swap_in(replaced, replaced.staging, SilentReporter())
+            swap_in(replaced, replaced.staging, Reporter())
     shutil.rmtree(replaced.venv)
-    finish_swap(replaced, SilentReporter())
+    finish_swap(replaced, Reporter())
     assert name_of(replaced.previous) == "old"
     assert (replaced.previous / "notes").exists()
 
@@ -198,7 +198,7 @@ def test_a_place_that_cannot_be_renamed_is_refused_with_the_way_out(replaced, mo
 
     monkeypatch.setattr(swap, "exchange", fixed)
     with pytest.raises(InstallationError) as caught:
-        swap_in(replaced, replaced.staging, SilentReporter())
+        swap_in(replaced, replaced.staging, Reporter())
     assert caught.value.code == "not-replaceable"
     assert "--venv" in (caught.value.hint or "")
     assert name_of(replaced.venv) == "old"
@@ -210,11 +210,11 @@ def test_a_lock_that_cannot_be_written_costs_no_environment(replaced):
     (replaced.folder / "pylock.cu126.toml").unlink()
     (replaced.folder / "pylock.cu126.toml").mkdir()
     with pytest.raises(InstallationError):
-        swap_in(replaced, replaced.staging, SilentReporter())
+        swap_in(replaced, replaced.staging, Reporter())
     with pytest.raises(InstallationError):
-        finish_swap(replaced, SilentReporter())
+        finish_swap(replaced, Reporter())
     (replaced.folder / "pylock.cu126.toml").rmdir()
-    finish_swap(replaced, SilentReporter())
+    finish_swap(replaced, Reporter())
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
     assert beside(replaced) == lock_text("2.15.0")
 
@@ -232,11 +232,11 @@ def test_what_was_replaced_is_not_lost_where_the_one_before_cannot_be_removed(
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", renamed)
         with pytest.raises(InstallationError, match="previous cannot be written: it is in use"):
-            swap_in(replaced, replaced.staging, SilentReporter())
+            swap_in(replaced, replaced.staging, Reporter())
         with pytest.raises(InstallationError, match="previous cannot be written: it is in use"):
-            finish_swap(replaced, SilentReporter())
+            finish_swap(replaced, Reporter())
         assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "older")
-    finish_swap(replaced, SilentReporter())
+    finish_swap(replaced, Reporter())
     assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "old")
 
 
@@ -245,7 +245,7 @@ def test_something_that_is_no_environment_is_kept_as_the_previous_one(
 ):
     paths.venv.mkdir()
     (paths.venv / "thesis.txt").write_text("mine", "utf-8")
-    swap_in(paths, paths.staging, SilentReporter())
+    swap_in(paths, paths.staging, Reporter())
     assert (paths.previous / "thesis.txt").read_text("utf-8") == "mine"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments.records import forget, remember
 from gpuinstall.install.swap import swap_in
 from gpuinstall.install.transaction import OwnPlace
@@ -26,7 +26,7 @@ def paths(tmp_path, monkeypatch):
 
 
 def own_place(paths):
-    project = Project(paths.folder, Settings(venv=paths.venv), SilentReporter(), ExitStack())
+    project = Project(paths.folder, Settings(venv=paths.venv), Reporter(), ExitStack())
     return OwnPlace(project)
 
 
@@ -53,7 +53,7 @@ def test_what_others_made_comes_back_and_goes_again(tmp_path, monkeypatch):
     (paths.venv / "thesis.txt").write_text("mine")
     make_environment(paths.staging, "ours")
     remember(paths.venv, "ours")
-    swap_in(paths, paths.staging, SilentReporter())
+    swap_in(paths, paths.staging, Reporter())
 
     own_place(paths).roll_back(replace=False)
     assert {path.name for path in paths.venv.iterdir()} == {"bin", "thesis.txt"}

@@ -12,7 +12,7 @@ import pytest
 from gpuinstall.base import process
 from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageError
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments.guard import write_guard
 from gpuinstall.install.inspection import ForeignEnvironment
 from gpuinstall.install.options import Action
@@ -219,7 +219,7 @@ def test_a_file_edited_in_place_is_in_both_copies(environment, wheel):
 
 def place_of(environment):
     settings = Settings(machine=Machine("linux", "x86_64", "glibc", "2.36"))
-    project = Project(environment.root, settings, SilentReporter(), ExitStack())
+    project = Project(environment.root, settings, Reporter(), ExitStack())
     return ForeignPlace(environment, project)
 
 
@@ -326,7 +326,7 @@ def test_files_of_the_users_in_the_place_of_new_ones_are_kept(environment, wheel
     (site / "torch" / "new.py").write_text("mine")
     (site.parent / "bin" / "torchrun").write_text("other-1")
     put(site, "other-1", "../bin/torchrun")
-    keep_overwritten(environment, wheel, SilentReporter())
+    keep_overwritten(environment, wheel, Reporter())
     record = begun(environment, wheel)
     put_in(environment)
     record.keep()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.lock.fetch import fetch_missing, known_hashes
 from gpuinstall.lock.lock import LockedFile
 from gpuinstall.sources import Sources
@@ -56,9 +56,7 @@ def cache(tmp_path):
 
 
 def session_of(client, cache):
-    return Session(
-        Sources(), client, cache, {}, Path(sys.executable), SilentReporter(), cache.folder
-    )
+    return Session(Sources(), client, cache, {}, Path(sys.executable), Reporter(), cache.folder)
 
 
 def hashed(files, cache):

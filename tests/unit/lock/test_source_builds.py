@@ -4,7 +4,7 @@ import tomli
 from gpuinstall.base.backend import Backend
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.lock.source_builds import (
     BuildSite,
     build_tools,
@@ -28,7 +28,7 @@ SCATTER = {
 WHEEL = {"name": "numpy", "version": "2", "wheels": [{"url": "https://files.example/n.whl"}]}
 
 
-class Heard(SilentReporter):
+class Heard(Reporter):
     """Keeps the steps that were said."""
 
     def __init__(self):

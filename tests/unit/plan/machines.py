@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gpuinstall.base.machine import Driver, Environment, Gpu, Machine
+from gpuinstall.base.machine import Driver, Environment, Gpu, JetsonRelease, Machine
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 
 CARDS: dict[str, tuple[str, int]] = {
@@ -60,4 +60,6 @@ def machine(*cards, driver="580.95.05", cuda=None, **facts):
 
 def jetson(name, l4t, **facts):
     """A Jetson with a release of Jetson Linux."""
-    return machine(name, arch="aarch64", environment=Environment(l4t=l4t), **facts)
+    return machine(
+        name, arch="aarch64", environment=Environment(jetson=JetsonRelease(l4t)), **facts
+    )

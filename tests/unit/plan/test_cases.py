@@ -22,7 +22,7 @@ import pytest
 from gpuinstall.api import choose
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import Driver, Environment, MigDevice
+from gpuinstall.base.machine import Driver, Environment, JetsonRelease, MigDevice
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import ComputeCapability, CudaVersion
 from gpuinstall.catalog import DEFAULT_INDEX
@@ -196,7 +196,7 @@ def read_machine(text):
         elif kind == "python":
             known["pythons"] = tuple(value.split())
         elif kind == "l4t":
-            known |= {"arch": "aarch64", "environment": Environment(l4t=value)}
+            known |= {"arch": "aarch64", "environment": Environment(jetson=JetsonRelease(value))}
         elif kind == "cuda-compat":
             compat = CudaVersion.parse(value)
         else:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gpuinstall.base.machine import Environment
+from gpuinstall.base.machine import Environment, JetsonRelease
 from gpuinstall.base.request import Request
 from gpuinstall.plan import choose
 from gpuinstall.plan.compat import compat_offer, with_compat_reason
@@ -13,7 +13,7 @@ from tests.unit.plan.machines import machine
 OLD = "550.163.01"
 A100 = machine("A100", driver=OLD)
 WSL = replace(A100, environment=Environment(wsl=True))
-JETSON = replace(A100, environment=Environment(l4t="36.4.0"))
+JETSON = replace(A100, environment=Environment(jetson=JetsonRelease("36.4.0")))
 
 
 def offered(on, *requirements):

@@ -8,7 +8,7 @@ import pytest
 from gpuinstall.base import uv
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.location import Location
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.sources import OFFICIAL, Sources, read_sources
 from gpuinstall.sources.session import _logins as netrc_of
 
@@ -229,7 +229,7 @@ def test_who_does_not_trust_the_folder_takes_none_of_its_settings(environ, tmp_p
     folder = tmp_path / "project"
     _write(folder / "uv.toml", text)
     read_sources(None, environ, folder).admit(
-        read_sources(None, environ, folder).chosen, SilentReporter()
+        read_sources(None, environ, folder).chosen, Reporter()
     )
     if by == "variable":
         environ["GPUINSTALL_TRUST_FOLDER"] = "0"
@@ -237,7 +237,7 @@ def test_who_does_not_trust_the_folder_takes_none_of_its_settings(environ, tmp_p
         _write(tmp_path / "config/gpuinstall/config.toml", "trust-folder = false\n")
     sources = read_sources(None, environ, folder)
     with pytest.raises(UsageError, match=r"uv\.toml") as refused:
-        sources.admit(sources.chosen, SilentReporter())
+        sources.admit(sources.chosen, Reporter())
     assert refused.value.code == "folder-not-trusted"
     assert read_sources(None, environ | {"GPUINSTALL_TRUST_FOLDER": "1"}, folder).trust_folder
 

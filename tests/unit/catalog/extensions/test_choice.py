@@ -3,7 +3,7 @@
 import pytest
 
 from gpuinstall.api import choose
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import (
@@ -58,7 +58,7 @@ def choice(
     sources = read_sources(None, {}, folder)
     places = [Beside.of(build) for build in here.builds]
     with Client(sources.certificates, logins={}) as client:
-        reader = Reader(sources, client, LearnedStore(folder / "learned"), SilentReporter())
+        reader = Reader(sources, client, LearnedStore(folder / "learned"), Reporter())
         files = list_files(extension(index, name, form), places, sources, client).files
         return choose_extension(
             extension(index, name, form),

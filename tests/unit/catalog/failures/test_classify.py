@@ -13,7 +13,7 @@ import tomli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuinstall.base.machine import Driver, Environment, Gpu, Machine
+from gpuinstall.base.machine import Driver, Environment, Gpu, JetsonRelease, Machine
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.catalog.failures.classify import (
     cause_of,
@@ -243,7 +243,7 @@ def test_the_machine_decides_between_causes():
         (NO_KERNEL, machine("6.1"), "F37"),
         (NO_KERNEL, machine("12.0"), "F38"),
         (NO_KERNEL, machine("8.9", "6.1"), "F40"),
-        (NO_KERNEL, machine("8.7", environment=Environment(l4t="36.4.0")), "F29"),
+        (NO_KERNEL, machine("8.7", environment=Environment(jetson=JetsonRelease("36.4.0"))), "F29"),
         (TOO_OLD, machine("12.0", driver="570.86", cuda="12.8"), "F39"),
         (TOO_OLD, machine("8.9", driver="570.86", cuda="12.8"), "F02"),
         ("CUDA error: operation not supported", machine("8.0", driver="525.60.13"), "F19"),

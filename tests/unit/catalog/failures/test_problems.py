@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.base.machine import Environment, Machine
+from gpuinstall.base.machine import Environment, JetsonRelease, Machine
 from gpuinstall.catalog.failures.classify import ORIGINS, Circumstances, classify, load_subjects
 from gpuinstall.catalog.failures.problems import (
     FixContext,
@@ -55,7 +55,10 @@ MACHINES = {
         "linux", "x86_64", distribution="Ubuntu 24.04", environment=Environment(wsl=True)
     ),
     "jetson": Machine(
-        "linux", "aarch64", distribution="Ubuntu 22.04", environment=Environment(l4t="36.4.0")
+        "linux",
+        "aarch64",
+        distribution="Ubuntu 22.04",
+        environment=Environment(jetson=JetsonRelease("36.4.0")),
     ),
     **{
         engine: Machine(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.machine import probe
 from gpuinstall.machine.amd.prober import AmdProber
 
@@ -13,7 +13,7 @@ TWO = Machine("linux", "x86_64", gpus=CARDS)
 
 
 def preflight(machine):
-    return AmdProber().preflight(machine, SilentReporter())
+    return AmdProber().preflight(machine, Reporter())
 
 
 def test_the_proof_is_left_to_the_kernels():
@@ -24,7 +24,7 @@ def test_the_proof_is_left_to_the_kernels():
         (1, "unproven"),
     ]
     assert found.problems == ()
-    assert probe.preflight(TWO, SilentReporter()).cards == found.cards
+    assert probe.preflight(TWO, Reporter()).cards == found.cards
 
 
 def test_a_card_that_may_not_be_used_is_left_out():

@@ -7,7 +7,7 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from gpuinstall.base.backend import Backend
-from gpuinstall.base.reporter import SilentReporter
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.catalog import Build, Wheel, load_catalog
 from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.machine.vendors import rules_for
@@ -44,7 +44,7 @@ def read(folder, version, versions):
     build = replace(CU130, unread=(wheel,))
     sources = read_sources(None, {}, folder)
     with Client(sources.certificates, logins={}) as client:
-        reader = Reader(sources, client, LearnedStore(folder / "learned"), SilentReporter())
+        reader = Reader(sources, client, LearnedStore(folder / "learned"), Reporter())
         return reader.torch(build)
 
 
@@ -81,7 +81,7 @@ def test_a_file_elsewhere_that_claims_the_same_hash_is_another(tmp_path):
             wheel = torch_wheel(tmp_path / place, "2.16.0", f"cuda = '{cuda}'\nhip = None")
             wheel = replace(wheel, sha256="a" * 64)
             store = LearnedStore(tmp_path / "learned")
-            reader = Reader(read_sources(None, {}, tmp_path), client, store, SilentReporter())
+            reader = Reader(read_sources(None, {}, tmp_path), client, store, Reporter())
             answers.append(reader.torch(replace(CU130, unread=(wheel,))).cuda)
     assert answers == ["12.6", "13.0"]
 
@@ -96,7 +96,7 @@ def test_a_wheel_itself_says_whether_it_is_for_gpus_if_its_server_does_not(tmp_p
     make_wheel(simple, "kernels", "1.0", "cp312-cp312-manylinux_2_28_x86_64", requires=["torch"])
     with StandInIndex(tmp_path, Habits(metadata=False)) as index, Client() as client:
         sources = read_sources(None, {"UV_DEFAULT_INDEX": index.default_index}, tmp_path)
-        reader = Reader(sources, client, LearnedStore(tmp_path / "learned"), SilentReporter())
+        reader = Reader(sources, client, LearnedStore(tmp_path / "learned"), Reporter())
         answers = {}
         for package in ("plain", "kernels"):
             (wheel,) = default_wheels(sources, client, package)

@@ -18,7 +18,6 @@ from gpuinstall.base.requirement import (
     ParsedRequirement,
     marker_holds,
     parse_requirement,
-    requirement_names,
 )
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import ComputeCapability
@@ -512,23 +511,6 @@ def file_beside(package: str, resolution: Resolution, session: Session) -> Wheel
     alone = _only(resolution.request, lambda build: build.name == name)
     fit = choose_prebuilt(extension_row(package, session), alone, session).fit
     return fit.wheel if fit else None
-
-
-def optional_extensions(resolution: Resolution) -> str | None:
-    """Return, in one line, which extensions the requested programs can use and do without; None if there are none."""
-    if resolution.choice.build.toolkit is None:
-        return None
-    requested = requirement_names(resolution.request.request.requirements)
-    users = set[str]()
-    names = []
-    for row in load_extensions().rows.values():
-        if row.optional_for & requested and row.name not in resolution.versions:
-            users |= row.optional_for & requested
-            names.append(row.name)
-    if not names:
-        return None
-    command = f"gpuinstall plan --live {' '.join(names)}"
-    return f"{', '.join(sorted(users))} can use {', '.join(names)}; what fits here: {command}"
 
 
 def check_compiling(

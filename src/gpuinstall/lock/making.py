@@ -152,7 +152,6 @@ def _resolve_live(
     session: Session,
 ) -> list[Resolution] | Conflict:
     """Search among what the sources list today, and check that what has to be built can be built."""
-    from gpuinstall.lock.extensions import optional_extensions
     from gpuinstall.lock.search import search_locks
     from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
     from gpuinstall.lock.strangers import name_torch_source
@@ -174,9 +173,6 @@ def _resolve_live(
         # What a silent index has may be all that is missing.
         silence = session.client.unreachable(session.sources.torch_index)
         return _refused_anyway(requests, session, silence) if silence else answer
-    for text in dict.fromkeys(map(optional_extensions, answer)):
-        if text:
-            session.reporter.detail("Optional", text)
     _name_own_indexes(answer, session)
     try:
         for one in answer:

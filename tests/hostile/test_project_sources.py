@@ -143,7 +143,6 @@ def test_a_lock_names_the_index_of_the_users_own_configuration(here, company):
     ours = here.having(UV_INDEX=company.index)
     locked = " ".join(ours.run("lock", "--target", "cpu", "ours").err.split())
     assert f"{company.index}, as UV_INDEX says: the source of ours" in locked
-    assert company.index in locked.partition("can be installed only where")[2]
     assert f'index = "{company.index}"' in here.lock("pylock.cpu.toml")
     for command in (
         ("lock", "--upgrade"),

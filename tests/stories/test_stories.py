@@ -54,7 +54,6 @@ USUAL = re.compile(
     r"(Machine|Preflight|Build|Learned|Code|Search|Download|From|Fetched|Hashes|Installed|Verified"
     r"|Proof|Previous|Ready|Kept|Project|System|Pythons| running kernels| index| more) .*"
     r"|Lock pylock\.\S+: .*every file hashed.*"
-    r"|warning: pylock\..* can be installed only where TORCH-INDEX and DEFAULT-INDEX can be reached"
 )
 """What most runs print; it is not told unless a story expects it."""
 SUPPORT = re.compile(r"filelock|typing-extensions|triton|nvidia-cudnn-cu\d+ 9\.10\.2\.21|pip ")

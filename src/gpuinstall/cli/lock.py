@@ -162,17 +162,10 @@ def _write(
         for path in unnamed_locks(selected.folder, named):
             session.reporter.warn(f"{path.name} is for none of the targets: rm {quoted(path.name)}")
     rows: list[Row] = []
-    names_by_source: dict[str, list[str]] = {}
     for written in locks:
         lock, name = written.lock, written.path.name
         packages = number_of(len(lock.pylock.packages), "package")
         rows.append(("Lock", f"{name}: {packages}, {lock.pinned_by} ({written.status})"))
-        if written.private:
-            names_by_source.setdefault(" and ".join(written.private), []).append(name)
-    for source, names in names_by_source.items():
-        session.reporter.warn(
-            f"{', '.join(names)}: can be installed only where {source} can be reached"
-        )
     rows += [("Apart", f"{name} {versions_in_words(apart[name])}") for name in apart]
     data = {"locks": [written.to_dict() for written in locks], "differences": apart}
     return data, rows

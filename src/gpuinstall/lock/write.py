@@ -10,7 +10,6 @@ from gpuinstall.base.files import holds_text, read_document, write_atomically
 from gpuinstall.base.units import number_of, readable
 from gpuinstall.base.values import dataclass
 from gpuinstall.lock.declaration import locks_in
-from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import best, judge, read_locks, readable_lock
 from gpuinstall.lock.lock import (
     LOCK_IN_CONFLICT,
@@ -53,15 +52,12 @@ class Written:
     status: Literal["written", "unchanged"]
     changes: tuple[VersionChange, ...] = ()
     """The changes from the lock that lay there."""
-    private: tuple[str, ...] = ()
-    """The sources of this machine or this network alone that it takes files from."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return its entry in the document of ``lock --json``."""
         return {
             **self.lock.entry(self.path, self.status),
             "changes": [change._asdict() for change in self.changes],
-            "private": list(self.private),
             "unhashed": list(self.lock.addresses.values()),
         }
 
@@ -70,7 +66,7 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
     """Make the locks, or leave alone those that serve; raise what choosing or resolving raises."""
     serving = _serving(options)
     if serving:
-        return [_write(lock, options, session) for lock in serving]
+        return [_write(lock, options.folder) for lock in serving]
     resolutions = _resolve(options, session)
     before = [
         readable_lock(options.folder / resolution.target.filename) for resolution in resolutions
@@ -91,7 +87,7 @@ def write_locks(options: LockOptions, session: Session) -> list[Written]:
     )
     written = []
     for lock, changed in zip(locks, changes, strict=True):
-        one = _write(lock, options, session)
+        one = _write(lock, options.folder)
         written.append(replace(one, changes=changed))
     return written
 
@@ -169,25 +165,13 @@ def _announce(
         reporter.step("Hashes", f"{files} without a hash on the index: {price} to download once")
 
 
-def _write(lock: Lock, options: LockOptions, session: Session) -> Written:
+def _write(lock: Lock, folder: Path) -> Written:
     """Put a lock into its folder, unless it lies there already."""
-    path = options.folder / lock.name
-    private = tuple(_private_sources(lock, session))
+    path = folder / lock.name
     if holds_text(path, lock.text):
-        return Written(path, lock, "unchanged", private=private)
+        return Written(path, lock, "unchanged")
     write_atomically(path, lock.text)
-    return Written(path, lock, "written", private=private)
-
-
-def _private_sources(lock: Lock, session: Session) -> list[str]:
-    """Return the folders and the indexes of a lock that not everybody has."""
-    places = [local_path(file.url) for file in lock.files]
-    folders = {str(place.parent) for place in places if place}
-    sources = session.sources
-    mirrors = [sources.default_index, *lock.indexes.values()]
-    if sources.is_torch_index_requested:
-        mirrors.insert(0, sources.torch_index)
-    return [*sorted(folders), *dict.fromkeys(filter(None, mirrors))]
+    return Written(path, lock, "written")
 
 
 def unnamed_locks(

@@ -87,13 +87,6 @@ def in_machine(key):
     return write
 
 
-def notebook(repository, text):
-    told = f"CUDA error: no kernel image is available for execution {text}"
-    output = {"output_type": "error", "traceback": [told]}
-    cell = {"cell_type": "code", "execution_count": 1, "source": text, "outputs": [output]}
-    repository.write("train.ipynb", json.dumps({"cells": [cell]}))
-
-
 SOURCES = {
     "an index of pyproject.toml": Source(
         lambda repository, text: repository.write(
@@ -125,7 +118,6 @@ SOURCES = {
         put("log.txt", "CUDA error: no kernel image is available for execution {text}\n"),
         "explain log.txt",
     ),
-    "a notebook": Source(notebook, "explain train.ipynb"),
     "a script's metadata": Source(
         lambda repository, text: repository.write(
             "train.py", f"# /// script\n# dependencies = [{toml(f'torch {text}')}]\n# ///\n"
@@ -185,7 +177,7 @@ QUICK = {
     "a lock's package",
     "a record's message",
     "a device",
-    "a notebook",
+    "a log",
 }
 CASES = [
     pytest.param(*case, marks=() if case[0] in QUICK else pytest.mark.heavy)

@@ -14,12 +14,11 @@ import click
 
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import open_regular, parse_json
+from gpuinstall.base.files import open_regular
 from gpuinstall.base.machine import Environment, Machine
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.uv import uv_in_words
 from gpuinstall.catalog.failures.classify import (
-    APART,
     SURE_CONFIDENCE,
     UNSURE_BELOW,
     RecognisedCause,
@@ -42,8 +41,7 @@ if TYPE_CHECKING:
 LABEL = len("one of")
 LIKELIEST = 5
 # One word that can only mean a file: a path, or a name that ends as logs do.
-_PATH = re.compile(r"(?!\S*://)[\w.~:-]*[/\\]\S*[^:\s]|\S+\.(log|txt|out|err|ipynb|json|md)")
-NOTEBOOK_BYTES = 50_000_000
+_PATH = re.compile(r"(?!\S*://)[\w.~:-]*[/\\]\S*[^:\s]|\S+\.(log|txt|out|err|json|md)")
 BLOCK = 1 << 20
 """Bytes of a log that are read at once: its first block is kept, and its last ones."""
 LAST_BLOCKS = 2
@@ -53,7 +51,7 @@ LAST_BLOCKS = 2
 @click.argument("text", required=False)
 @framed("explain", "venv")
 def command(_terminal: Terminal, options: CommandOptions, *, text: str | None) -> Outcome:
-    """Find the cause in an error message: TEXT itself or its number (F38), a file (a log, a notebook) or stdin."""
+    """Find the cause in an error message: TEXT itself or its number (F38), a file or stdin."""
     words = _words(options.environment.absolute())
     transcript = Transcript(_read_text(text))
     causes = classify(transcript, here=_here(), placeholders=words)
@@ -223,35 +221,9 @@ def _read_text(text: str | None) -> str:
 def _read_file(path: Path) -> str:
     try:
         with open_regular(path) as file:
-            if path.suffix == ".ipynb":
-                return _notebook(parse_json(file.read(NOTEBOOK_BYTES)))
             return _read(file)
     except OSError as error:
         raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
-    except (ArithmeticError, ValueError, TypeError, KeyError, AttributeError):
-        raise UsageError("file-unreadable", f"{path} is not a Jupyter notebook") from None
-
-
-def _notebook(document: Any) -> str:
-    """Return the cells that ran, each with its output, in the order in which they ran, as failures of their own."""
-    cells = [cell for cell in document["cells"] if cell.get("execution_count")]
-    cells.sort(key=lambda cell: int(cell["execution_count"]))
-    texts = []
-    for cell in cells:
-        parts = [_joined(cell["source"]), *map(_output, cell["outputs"])]
-        texts.append("\n".join(filter(None, parts)))
-    # So many lines part two failures.
-    return ("\n" * (APART + 1)).join(texts)
-
-
-def _output(output: Any) -> str:
-    if "traceback" in output:
-        return "\n".join(output["traceback"])
-    return _joined(output.get("text") or output.get("data", {}).get("text/plain") or "")
-
-
-def _joined(text: str | list[str]) -> str:
-    return text if isinstance(text, str) else "".join(text)
 
 
 def _read(file: IO[bytes]) -> str:

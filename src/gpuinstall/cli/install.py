@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -26,23 +24,12 @@ from gpuinstall.project import Project
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuinstall.base.machine import Machine
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
     from gpuinstall.install.into import IntoResult
     from gpuinstall.install.options import InstallOptions, InstallResult
 
 _VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
-_NEEDED_NEXT = (
-    "gpuinstall.install.install",
-    "packaging.requirements",
-    "filelock",
-    "gpuinstall.lock.live",
-    "requests",
-    "gpuinstall.lock.search",
-    "gpuinstall.install.stage",
-)
-"""Modules in the order in which a first installation comes to them."""
 _NOT_INTO = ("only", "replace", "upgrade", "packages", "cuda_compat", "cuda_compat_from")
 
 
@@ -165,7 +152,7 @@ def carry_out(project: Project, selected: InstallOptions, *, is_dry_run: bool) -
     from gpuinstall.lock.lock import outdated_locks
 
     reporter = project.reporter
-    reporter.step("Machine", machine_line(_read_machine(project)))
+    reporter.step("Machine", machine_line(project.machine))
     if is_dry_run:
         return show_dry_run(project, selected)
     result = install(project, selected)
@@ -189,19 +176,6 @@ def carry_out(project: Project, selected: InstallOptions, *, is_dry_run: bool) -
         list(installed_rows(result, project.compat_libraries)),
         status="partial" if result.fit.plan.status == "partial" else "success",
     )
-
-
-def _read_machine(project: Project) -> Machine:
-    """Return the machine; what a first installation needs is loaded as long as the drivers have not answered."""
-    if project.paths.venv.exists():
-        # Perhaps nothing has to be done.
-        return project.machine
-    with ThreadPoolExecutor(1) as pool:
-        machine = pool.submit(getattr, project, "machine")
-        for module in _NEEDED_NEXT:
-            if not machine.done():
-                import_module(module)
-    return project.machine
 
 
 def show_dry_run(project: Project, selected: InstallOptions) -> Outcome:

@@ -67,18 +67,16 @@ def _uninstall(_terminal: Terminal, options: CommandOptions) -> Outcome:
             hint="gpuinstall self uninstall --yes",
         )
     environments = [display_path(venv) for venv in remembered() if cache not in venv.parents]
-    others = remove_tool(home)
+    remove_tool(home)
     remove_path(cache)
     rows = [("Removed", ", ".join(removed))]
     if environments:
         rows.append(("Kept", f"{', '.join(sorted(environments))} and their locks"))
-    if others:
-        rows.append(("Kept", f"{some(others)}, which bootstrap.py did not make: in {place}"))
     return Outcome({"removed": str(home)}, rows)
 
 
-def remove_tool(home: Path) -> list[str]:
-    """Remove what bootstrap.py made in its folder; return the names of what else lies there.
+def remove_tool(home: Path) -> None:
+    """Remove what bootstrap.py made in its folder.
 
     Raises:
         InstallationError: if something cannot be removed: a disk is read-only, or the folder is another user's.
@@ -107,6 +105,3 @@ def remove_tool(home: Path) -> list[str]:
     for folder in (home / "bin", home):
         with suppress(OSError):  # what else lies there stays
             folder.rmdir()
-    if not home.exists():
-        return []
-    return sorted(entry.name for entry in home.iterdir())

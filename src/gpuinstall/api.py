@@ -117,14 +117,14 @@ def lock(
     targets and a machine they are those of the project or of its locks. Locks there that serve stay, unless
     ``upgrade`` is set. Raise a GpuInstallError.
     """
-    from gpuinstall.lock.write import LockOptions, write_locks
+    from gpuinstall.lock.write import write_locks
     from gpuinstall.project import Settings, lock_requests, open_project
 
     settings = Settings(request, only=bool(request.requirements))
     with open_project(Path(folder).absolute(), settings, reporter) as project:
         request = project.read_request()
         requests = lock_requests(project, request, targets, [machine] if machine else [])
-        return write_locks(LockOptions(project.folder, requests, upgrade=upgrade), project.session)
+        return write_locks(project.folder, requests, project.session, upgrade=upgrade)
 
 
 def verify(

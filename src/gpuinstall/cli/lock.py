@@ -18,15 +18,13 @@ from gpuinstall.cli.outcome import Outcome, Row, error_entry, framed
 from gpuinstall.project import lock_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from contextlib import AbstractContextManager
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.lock.request import LockRequest
-    from gpuinstall.lock.write import LockOptions
     from gpuinstall.project import Project
-    from gpuinstall.sources.session import Session
 
 
 class LockCommands(click.Group):
@@ -106,23 +104,6 @@ def _read_machines(options: CommandOptions, terminal: Terminal) -> list[Machine]
     return machines
 
 
-def _lock_options(
-    options: CommandOptions,
-    folder: Path,
-    requests: tuple[LockRequest, ...],
-) -> LockOptions:
-    """Return how to write the locks of a folder."""
-    from gpuinstall.base.requirement import normalised
-    from gpuinstall.lock.write import LockOptions
-
-    return LockOptions(
-        folder,
-        requests,
-        upgrade=options.upgrade,
-        moving=tuple(map(normalised, options.packages)),
-    )
-
-
 _RANGE = (*REQUEST, "only", *MACHINE_WORDS)
 _SCOPE = (*_RANGE, "targets", "machines", "script")
 _UPDATE = ("upgrade", "packages")
@@ -140,26 +121,34 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     with _open(options, terminal) as project:
         machines = _read_machines(options, terminal)
         requests = lock_requests(project, project.read_request(), options.targets, machines)
-        selected = _lock_options(options, project.folder, requests)
-        return Outcome(*_write(selected, project.config.targets, project.session))
+        return Outcome(*_write(options, requests, project, project.config.targets))
 
 
 def _write(
-    selected: LockOptions,
+    options: CommandOptions,
+    requests: Sequence[LockRequest],
+    project: Project,
     targets: Collection[str],
-    session: Session,
 ) -> tuple[dict[str, Any], list[Row]]:
     """Write the locks, and name those in the folder that are for none of ``targets``, if there are any."""
+    from gpuinstall.base.requirement import normalised
     from gpuinstall.lock.lock import split_packages, versions_in_words
     from gpuinstall.lock.target import Target
     from gpuinstall.lock.write import unnamed_locks, write_locks
 
-    locks = write_locks(selected, session)
+    session = project.session
+    locks = write_locks(
+        project.folder,
+        requests,
+        session,
+        upgrade=options.upgrade,
+        moving=tuple(map(normalised, options.packages)),
+    )
     apart = split_packages(written.lock for written in locks)
     named = {str(Target.parse(target)) for target in targets}
     named.update(written.lock.target for written in locks)
     if targets:
-        for path in unnamed_locks(selected.folder, named):
+        for path in unnamed_locks(project.folder, named):
             session.reporter.warn(f"{path.name} is for none of the targets: rm {quoted(path.name)}")
     rows: list[Row] = []
     for written in locks:
@@ -249,9 +238,8 @@ def cover_command(terminal: Terminal, options: CommandOptions) -> Outcome:
                 f"this range requires two versions of torch for {label}; a folder holds one lock for each",
                 hint="Name fewer GPUs, or a narrower --driver",
             )
-        selected = _lock_options(options, project.folder, requests)
         targets = [request.label for request in requests]
-        data, rows = _write(selected, targets, project.session)
+        data, rows = _write(options, requests, project, targets)
     uncovered = spanned(cover.unserved)
     ranges = [
         {"target": entry["target"], "serves": spanned(lock.machines)}

@@ -28,13 +28,13 @@ from gpuinstall.install.priced_lock import PricedLock, price_files
 from gpuinstall.install.proof import preflighted
 from gpuinstall.install.transaction import ForeignPlace, transact
 from gpuinstall.install.undo import find_undo, finish_undo, plan_undo
-from gpuinstall.lock.beside import members_beside
-from gpuinstall.lock.document import build_incomplete
+from gpuinstall.lock.binding import members_beside
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, VersionPins
+from gpuinstall.lock.write import build_incomplete
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -179,8 +179,8 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     Raises:
         GpuInstallError: whatever choosing and resolving raise.
     """
-    from gpuinstall.lock.document import build_incomplete
     from gpuinstall.lock.making import resolve_locks
+    from gpuinstall.lock.write import build_incomplete
 
     session = project.session
     near_to = [] if state.options.upgrade else state.existing.pinned_locks
@@ -265,8 +265,7 @@ def price_files(
     Raises:
         InstallationError: uv's cache is not to be trusted.
     """
-    from gpuinstall.lock.fetch import local_path
-    from gpuinstall.lock.transfer import cached_wheel  # which takes long to load
+    from gpuinstall.lock.fetch import cached_wheel, local_path  # which takes long to load
 
     cache = session.uv_cache
     check_cache(cache, session.reporter)

@@ -37,11 +37,17 @@ from gpuinstall.environments.packages import read_packages
 from gpuinstall.install.inspection import leaving_packages
 from gpuinstall.install.priced_lock import PricedLock, builds_of
 from gpuinstall.install.proof import Installation, check_links, check_written_files
-from gpuinstall.lock.beside import members_beside
-from gpuinstall.lock.fetch import local_path
+from gpuinstall.lock.binding import members_beside
+from gpuinstall.lock.fetch import (
+    Transfer,
+    build_index,
+    is_served,
+    local_path,
+    refresh_words,
+    run_uv,
+)
 from gpuinstall.lock.fit import Fit
 from gpuinstall.lock.source_builds import sync_settings, sync_variables
-from gpuinstall.lock.transfer import Transfer, build_index, is_served, refresh_words, run_uv
 from gpuinstall.machine.pythons import find_python
 
 if TYPE_CHECKING:

@@ -199,7 +199,7 @@ class ForeignPlace:
 
     def prepare(self, priced: PricedLock) -> Installation:
         """Have the wheels fetched and unpacked, copy what they replace, and install them."""
-        from gpuinstall.lock.transfer import Transfer, cache_words, run_uv
+        from gpuinstall.lock.fetch import Transfer, cache_words, run_uv
 
         environment, session, fit = self.environment, self.project.session, priced.fit
         private_lock = session.scratch / "pylock.private.toml"

@@ -10,12 +10,12 @@ from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.shell import quoted
 from gpuinstall.lock.declaration import changed_inputs, command_again
-from gpuinstall.lock.document import lock_of
 from gpuinstall.lock.fit import fit, read_locks
 from gpuinstall.lock.lock import Lock, Record, unknown_hash, version_conflicts
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, machine_for_target
 from gpuinstall.lock.target import Target
+from gpuinstall.lock.write import lock_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

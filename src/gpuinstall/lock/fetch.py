@@ -1,4 +1,4 @@
-"""The bytes of locked files: a sha256 for each, a relay for uv to fetch them from, all of them in one folder."""
+"""The bytes of locked files: a sha256 for each, all of them in one folder, a relay from which uv installs them."""
 
 from __future__ import annotations
 
@@ -6,26 +6,36 @@ import hashlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+import tomli_w
+
+from gpuinstall.base import process, uv
 from gpuinstall.base.errors import InstallationError, InterruptedByUserError, LockError
-from gpuinstall.base.files import open_regular, written
+from gpuinstall.base.files import open_regular, parse_toml, read_raw, write_temporarily, written
+from gpuinstall.base.interruption import TransferInterrupted
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.units import number_of, readable
-from gpuinstall.catalog import authored
+from gpuinstall.base.values import dataclass
+from gpuinstall.catalog import authored, load_catalog
+from gpuinstall.lock.lock import LockedFile, is_unknown
+from gpuinstall.lock.uv_failure import REMAKE, explain_installation
 from gpuinstall.sources.provenance import is_of_pytorch
 from gpuinstall.sources.web import Head, UnreachableError
 from gpuinstall.sources.web.client import FileHash
+from gpuinstall.sources.web.relay import Relay
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.base.reporter import Meter, Progress
-    from gpuinstall.lock.lock import Lock, LockedFile
+    from gpuinstall.lock.lock import Lock
+    from gpuinstall.plan.values import Choice
     from gpuinstall.sources.session import Session
 
 FILES_AT_ONCE = 16
@@ -41,16 +51,6 @@ class Hashes(NamedTuple):
 
     missing: Mapping[LockedFile, Head]
     """The files that must be fetched to be hashed, with what their servers say of them."""
-
-    def __or__(self, other: Hashes) -> Hashes:
-        """Return both together."""
-        return Hashes({**self.known, **other.known}, {**self.missing, **other.missing})
-
-    def of(self, files: Sequence[LockedFile]) -> Hashes:
-        """Return those of some files alone."""
-        known = {file.url: self.known[file.url] for file in files if file.url in self.known}
-        missing = {file: self.missing[file] for file in files if file in self.missing}
-        return Hashes(known, missing)
 
 
 def known_hashes(files: Iterable[LockedFile], session: Session) -> Hashes:
@@ -124,11 +124,15 @@ def _query_server(session: Session, file: LockedFile) -> FileHash | Head:
     return head
 
 
-def fetch_missing(hashes: Hashes, session: Session) -> dict[str, str]:
-    """Stream every file that has no hash, once, and keep only its hash; return all hashes by address."""
-    heads = hashes.missing
+def fetch_missing(heads: Mapping[LockedFile, Head], session: Session) -> dict[str, str]:
+    """Stream every file, once, and return its hash by its address; nothing else of it is kept.
+
+    Args:
+        heads: What the servers of the files say of them.
+        session: The clients of the run.
+    """
     if not heads:
-        return dict(hashes.known)
+        return {}
 
     def sha256_at(file: LockedFile, head: Head) -> str:
         chunks = session.client.chunks(file.url, head.size)
@@ -136,13 +140,10 @@ def fetch_missing(hashes: Hashes, session: Session) -> dict[str, str]:
         session.cache.keep(file.url, FileHash(sha256, head.etag))
         return sha256
 
-    known = dict(hashes.known)
     sizes = {file.name: head.size for file, head in heads.items()}
     with transfers(sizes, session) as (pool, count):
         digests = pool.map(sha256_at, heads, heads.values())
-        for file, sha256 in zip(heads, digests, strict=True):
-            known[file.url] = sha256
-    return known
+        return {file.url: sha256 for file, sha256 in zip(heads, digests, strict=True)}
 
 
 def download(
@@ -150,79 +151,40 @@ def download(
     folder: Path,
     session: Session,
 ) -> list[str]:
-    """Bring every file of some locks into ``folder``, check its hash, and return the names.
-
-    Of two files with one name, the second is in a folder that is named after its hash. A file that is there stays.
+    """Bring every file of some locks into ``folder``, check its hash, and return the names; a file that is there stays.
 
     Raises:
         LockError: there is no lock, or one has no sha256 of a file.
         InstallationError: a file is not the one that was locked.
     """
     if not locks:
-        raise LockError(
-            "lock-missing",
-            "no lock to download files for",
-            hint="gpuinstall lock",
-        )
-    files = _files_by_name(locks)
+        message = "no lock to download files for"
+        raise LockError("lock-missing", message, hint="gpuinstall lock")
+    files = {file.name: file for lock in locks for file in lock.files}
     for name, file in files.items():
         if file.sha256 is None:
             message = f"a lock has no sha256 for {name}"
-            raise LockError(
-                "lock-unhashed",
-                message,
-                hint="gpuinstall lock --upgrade",
-            )
-    with transfers(dict.fromkeys(files), session) as (pool, count):
-        bring = partial(
-            _bring,
-            folder,
-            session=session,
-            count=count,
-        )
-        list(pool.map(bring, files, files.values()))
-    return sorted(files)
+            raise LockError("lock-unhashed", message, hint="gpuinstall lock --upgrade")
 
-
-def _files_by_name(locks: Iterable[Lock]) -> dict[str, LockedFile]:
-    """Return the files of locks by the paths that they get in a folder."""
-    files: dict[str, LockedFile] = {}
-    for lock in locks:
-        for file in lock.files:
-            first = files.setdefault(file.name, file)
-            if first.sha256 != file.sha256:
-                files[f"{file.sha256}/{file.name}"] = file
-    return files
-
-
-def _bring(
-    folder: Path,
-    name: str,
-    file: LockedFile,
-    *,
-    session: Session,
-    count: Progress,
-) -> None:
-    """Bring one file into a folder, unless it is there; raise InstallationError if it is another."""
-    path = folder / name
-    if path.is_file():
-        sha256 = _hash(_chunks_of(path), lambda _count: None)
-        if sha256 == file.sha256:
+    def bring(file: LockedFile) -> None:
+        path = folder / file.name
+        if path.is_file() and _hash(_chunks_of(path), lambda _count: None) == file.sha256:
             return
-    local = local_path(file.url)
-    with written(path) as copy:
-        if local:
-            chunks = _chunks_of(local)
-        else:
-            chunks = session.client.chunks(file.url, None)
-        sha256 = _hash(chunks, partial(count, name), copy)
-        if sha256 != file.sha256:
-            raise InstallationError(
-                "hash-mismatch",
-                f"{file.url} is not the file that was locked",
-                why="it changed on its server, or was damaged during the download",
-                evidence=f"sha256 {sha256}, not {file.sha256}",
-            )
+        local = local_path(file.url)
+        chunks = _chunks_of(local) if local else session.client.chunks(file.url, None)
+        with written(path) as copy:
+            sha256 = _hash(chunks, partial(count, file.name), copy)
+            if sha256 != file.sha256:
+                raise InstallationError(
+                    "hash-mismatch",
+                    f"{file.url} is not the file that was locked",
+                    why="it changed on its server, or was damaged during the download",
+                    evidence=f"sha256 {sha256}, not {file.sha256}",
+                )
+
+    with transfers(dict.fromkeys(files), session) as (pool, count):
+        list(pool.map(bring, files.values()))
+    return sorted(files)
 
 
 @contextmanager
@@ -292,3 +254,228 @@ def _hash(
         digest.update(chunk)
         meter(len(chunk))
     return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The files of a lock on their way to uv."""
+
+    lock: Lock
+    choice: Choice
+    private_lock: Path
+    """The file from which uv reads them."""
+    folder: Path
+    """The lock's own."""
+    missing: Mapping[LockedFile, int]
+    """Those that have to be fetched, with their sizes."""
+    heads: Mapping[LockedFile, Head] = field(default_factory=dict)
+    """What their servers say of those whose hash is taken on the way."""
+    wheels: Path | None = None
+    """A folder that files are taken from first."""
+    only: Collection[str] | None = None
+    """The packages that are transferred; None: all."""
+
+    def run(
+        self,
+        command: list[str],
+        session: Session,
+        variables: Mapping[str, str] | None = None,
+    ) -> Lock:
+        """Have uv fetch, check, unpack and install; return the lock with the hashes that it lacked.
+
+        Raises:
+            InstallationError: A file does not come, or uv cannot install it.
+            TransferInterrupted: The user interrupts.
+        """
+        hashes = dict[str, str]()
+        etags = {file.url: head.etag for file, head in self.heads.items()}
+        sizes = {file.url: size for file, size in self.missing.items() if size}
+        sizes_by_name = {file.name: size or None for file, size in self.missing.items()}
+        environment = {**session.environment, **(variables or {})}
+        environment |= uv.from_loopback(environment, session.patience)
+
+        def keep(url: str, sha256: str) -> None:
+            hashes[url] = sha256
+            session.cache.keep(url, FileHash(sha256, etags.get(url)))
+
+        with (
+            transfers(sizes_by_name, session) as (_, count),
+            Relay(session.client, count, keep) as relay,
+        ):
+
+            def address(file: LockedFile) -> str:
+                is_hashed = file.sha256 is not None
+                return relay.address(file.url, file.name, sizes.get(file.url), hashed=is_hashed)
+
+            # Where several indexes may have a package, uv keeps its wheels by their address.
+            default = None if session.sources.has_further_indexes else session.default_index
+            indexes = indexes_of(self.lock, build_index(self.choice, session), default)
+            write_temporarily(self.private_lock, self.private(address, indexes))
+            try:
+                run_uv(command, replace(session, environment=environment))
+            except InstallationError as error:
+                cause = relay.failure or error
+                if cause.code == "http-status":
+                    cause.hint = cause.hint or REMAKE
+                raise cause from None
+            except KeyboardInterrupt:
+                message = "complete files are in uv's cache and will not be downloaded again"
+                raise TransferInterrupted(message) from None
+            lock = self.lock.completed(hashes)
+            unknown = {file.package for file in lock.files if is_unknown(file.sha256 or "")}
+            if unknown.intersection(self.only or unknown):
+                raise relay.failure or explain_installation(
+                    "a file was not downloaded through gpuinstall, so its hash is unknown"
+                )
+        return lock
+
+    def private(
+        self,
+        address: Callable[[LockedFile], str],
+        indexes: Mapping[str, str],
+    ) -> str:
+        """Return the lock for uv: every wheel at the ``address`` to fetch it from, every other file where it is.
+
+        Args:
+            address: Returns where a file is fetched from.
+            indexes: The index of each package, for uv's cache keeps a wheel under its name.
+        """
+        document = parse_toml(self.lock.text)
+        document.pop("requires-python", None)  # uv compares it with the interpreter that it runs on
+        packages = document["packages"]
+        if self.only is not None:
+            packages = [package for package in packages if package["name"] in self.only]
+        document["packages"] = packages
+        for package in packages:
+            name = package["name"]
+            package.pop("index", None)
+            if name in indexes:
+                package["index"] = indexes[name]
+            if "directory" in package:
+                directory = package["directory"]
+                directory["path"] = str(self.folder / directory["path"])
+            archive = LockedFile(name, package.get("archive", {}).get("url", ""))
+            if "+" in package.get("version", "") and archive.name.endswith(".whl"):
+                # Only pip has to take it by its address; as a wheel uv fetches it once, through gpuinstall.
+                package["wheels"] = [package.pop("archive")]
+            for entry in package.get("wheels", ()):
+                self._place(entry, name, address)
+            for kind in {"sdist", "archive"} & package.keys():
+                self._place(package[kind], name, lambda file: file.url)
+        return tomli_w.dumps(document)
+
+    def _place(
+        self,
+        entry: dict[str, Any],
+        package: str,
+        address: Callable[[LockedFile], str],
+    ) -> None:
+        """Write the place that uv takes a file from."""
+        if "path" in entry:
+            place = self.folder / entry["path"]
+            if not place.resolve().is_relative_to(self.folder.resolve()):
+                message = f"{entry['path']} is a link outside {self.folder}"
+                raise LockError("lock-traversal", message, hint="gpuinstall lock --upgrade")
+            entry["path"] = str(place)
+            return
+        sha256 = entry["hashes"].get("sha256", "")
+        if is_unknown(sha256):
+            sha256 = None
+            entry["hashes"] = {}
+        file = LockedFile(package, entry["url"], sha256)
+        local = self.wheels / file.name if self.wheels else None
+        if local and local.is_file():
+            del entry["url"]
+            entry["path"] = str(local)
+        elif is_served(file.url):
+            entry["url"] = address(file)
+
+
+def cached_wheel(file: LockedFile, uv_cache: Path) -> Path | None:
+    """Return the folder of uv's cache that holds a wheel, unpacked."""
+    if not file.sha256:
+        return None
+    # What uv knows of a wheel, its sha256 and its folder's name among it, is in wheels-v7/pypi/<package>/*.http, or
+    # for other indexes than its own default in wheels-v7/index/<digest>/<package>/*.http (seen with 0.13.8).
+    for index in ("pypi", "index/*"):
+        for entry in uv_cache.glob(f"wheels-v*/{index}/{file.package}/*.http"):
+            try:
+                facts = read_raw(entry)
+            except OSError:
+                continue
+            if file.sha256.encode() not in facts:
+                continue
+            for folder in uv_cache.glob("archive-v*/*"):
+                if folder.name.encode() in facts:
+                    return folder
+            return None
+    return None
+
+
+def build_index(choice: Choice, session: Session) -> str | None:
+    """Return the index of a choice's build, under whose name uv's cache keeps its wheels, or the folder that has them."""
+    if is_served(choice.index):
+        return f"{session.sources.torch_index}/{choice.build.backend.tag}"
+    return choice.index
+
+
+def cache_words(
+    lock: Lock | None,
+    choice: Choice,
+    session: Session,
+) -> list[str]:
+    """Return uv's options to take from its cache what came from a build's index, but files of unknown hash."""
+    words = []
+    index = build_index(choice, session)
+    if index and is_served(index):
+        words += ["--index", index]
+    if lock:
+        words += refresh_words(lock)
+    return words
+
+
+def refresh_words(lock: Lock) -> list[str]:
+    """Return uv's options to fetch anew the files of a lock whose hash is to be taken on their way."""
+    words = []
+    for file in lock.files:
+        if is_unknown(file.sha256 or ""):
+            words += ["--refresh-package", file.package]
+    return words
+
+
+def indexes_of(
+    lock: Lock,
+    torch: str | None,
+    default: str | None,
+) -> dict[str, str]:
+    """Return the index of each package; ``torch`` is that of the family, if it has one of its own."""
+    family = load_catalog().family if torch else ()
+    indexes = {}
+    for name in lock.versions:
+        index = torch if name in family else default
+        if index and is_served(index):
+            indexes[name] = index
+    return indexes
+
+
+def is_served(index: str | None) -> bool:
+    """Whether an index is one that is asked by HTTP."""
+    return (index or "").startswith(("http://", "https://"))
+
+
+def run_uv(command: list[str], session: Session) -> None:
+    """Run uv and report what it builds.
+
+    Raises:
+        InstallationError: if uv fails.
+    """
+
+    def show(line: str) -> None:
+        if line.strip().startswith("Building"):
+            session.reporter.wait(line.strip())
+
+    run = process.run(
+        command, each_error_line=show, env=session.environment, patience=session.patience
+    )
+    if not run.ok:
+        raise explain_installation(run.err)

@@ -128,7 +128,8 @@ def resolve(
     if requested:
         document = with_requested_files(document, requested, hashes, session)
         files = locked_files(document)
-        hashes = hashes.of(files)
+        missing = {file: head for file, head in hashes.missing.items() if file in files}
+        hashes = Hashes(hashes.known, missing)
     return Resolution(
         request=request,
         plan=request.plan,
@@ -351,8 +352,7 @@ def with_requested_files(
     downloaded once for it.
     """
     missing = {file: head for file, head in hashes.missing.items() if file.package in requested}
-    known = fetch_missing(Hashes(hashes.known, missing), session)
-
+    known = {**hashes.known, **fetch_missing(missing, session)}
     packages = []
     for package in document["packages"]:
         name = package["name"]

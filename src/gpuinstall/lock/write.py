@@ -1,46 +1,52 @@
-"""Locks written into a folder for several targets at once, what became of each, and where they differ."""
+"""Locks of resolutions, with the evidence of their making, written into a folder for several targets at once."""
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from gpuinstall.base.errors import LockError
+from packaging.markers import Marker
+
+from gpuinstall.base import uv
+from gpuinstall.base.errors import InternalError, LockError
 from gpuinstall.base.files import holds_text, read_document, write_atomically
 from gpuinstall.base.units import number_of, readable
 from gpuinstall.base.values import dataclass
 from gpuinstall.lock.declaration import locks_in
+from gpuinstall.lock.fetch import Transfer, cache_words, fetch_missing
 from gpuinstall.lock.fit import best, judge, read_locks, readable_lock
 from gpuinstall.lock.lock import (
     LOCK_IN_CONFLICT,
     Lock,
+    LockedFile,
+    Record,
     VersionChange,
     compare_versions,
     parse,
+    render,
+    sealed,
     sides,
+    unknown_hash,
     version_conflicts,
 )
 from gpuinstall.lock.making import resolve_locks
+from gpuinstall.machine.vendors import rules_for
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-    from pathlib import Path
+    from collections.abc import Collection, Mapping, Sequence
 
     from gpuinstall.base.request import Request
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
+    from gpuinstall.lock.target import Target
     from gpuinstall.sources.session import Session
+    from gpuinstall.sources.web import Head
 
-
-class LockOptions(NamedTuple):
-    """Which locks to make."""
-
-    folder: Path
-    requests: tuple[LockRequest, ...]
-    upgrade: bool = False
-    """Whether those that still serve are made anew too."""
-    moving: tuple[str, ...] = ()
-    """The only packages that may move."""
+    _Table = Mapping[str, Any]
+    _Hashes = Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -62,48 +68,60 @@ class Written:
         }
 
 
-def write_locks(options: LockOptions, session: Session) -> list[Written]:
-    """Make the locks, or leave alone those that serve; raise what choosing or resolving raises."""
-    serving = _serving(options)
-    if serving:
-        return [_write(lock, options.folder) for lock in serving]
-    resolutions = _resolve(options, session)
-    before = [
-        readable_lock(options.folder / resolution.target.filename) for resolution in resolutions
-    ]
-    changes = [
-        compare_versions(lock.held, resolution.held) if lock else ()
-        for lock, resolution in zip(before, resolutions, strict=True)
-    ]
-    _announce(resolutions, changes, session)
-    # Loaded after the servers were asked, most of it while they answered.
-    from gpuinstall.lock.document import build_locks
+def write_locks(
+    folder: Path,
+    requests: Sequence[LockRequest],
+    session: Session,
+    *,
+    upgrade: bool = False,
+    moving: Collection[str] = (),
+) -> list[Written]:
+    """Make locks, or leave alone those that serve; raise what choosing or resolving raises.
 
+    Args:
+        folder: Where they lie.
+        requests: One for each.
+        session: The clients of the run.
+        upgrade: Whether those that still serve are made anew too.
+        moving: The only packages that may move.
+    """
+    serving = [] if upgrade or moving else _serving(folder, requests)
+    if serving:
+        return [_write(lock, folder) for lock in serving]
+    held = [] if upgrade else _held_locks(folder, session)
+    resolutions = resolve_locks(requests, session, held=held, moving=moving)
+    if requests[0].request.newest_per_target:
+        family = requests[0].catalog.family
+        resolutions = [
+            replace(one, apart=one.apart | (family & one.versions.keys())) for one in resolutions
+        ]
+    changes = []
+    for resolution in resolutions:
+        before = readable_lock(folder / resolution.target.filename)
+        changes.append(compare_versions(before.held, resolution.held) if before else ())
+    _announce(resolutions, changes, session)
     locks = build_locks(
         resolutions,
-        [request.request for request in options.requests],
+        [request.request for request in requests],
         session,
-        folder=options.folder,
+        folder=folder,
     )
-    written = []
-    for lock, changed in zip(locks, changes, strict=True):
-        one = _write(lock, options.folder)
-        written.append(replace(one, changes=changed))
-    return written
+    return [
+        replace(_write(lock, folder), changes=changed)
+        for lock, changed in zip(locks, changes, strict=True)
+    ]
 
 
-def _serving(options: LockOptions) -> list[Lock]:
+def _serving(folder: Path, requests: Sequence[LockRequest]) -> list[Lock]:
     """Return the locks that serve as they are, each named after its target or the best for its machine, together."""
-    if options.upgrade or options.moving:
-        return []
     try:
-        locks = read_locks(options.folder)
+        locks = read_locks(folder)
     except LockError as error:
         if error.code != LOCK_IN_CONFLICT:
             raise
         return []
     serving = []
-    for one in options.requests:
+    for one in requests:
         targets = {lock.target for lock in locks} if one.request.backend is None else {one.label}
         candidates = [lock for lock in locks if lock.target in targets]
         verdicts = judge(candidates, one.machine, one.request, one.catalog, exact=True)
@@ -121,24 +139,15 @@ def _is_of_other_files(lock: Lock, request: Request) -> bool:
     return lock.is_ours and lock.record.requirements_files != request.files
 
 
-def _resolve(options: LockOptions, session: Session) -> list[Resolution]:
-    """Resolve near to the locks of the folder; of one in conflict both sides count."""
+def _held_locks(folder: Path, session: Session) -> list[Lock]:
+    """Return the locks of ours in a folder; of one in conflict both sides."""
     locks = []
-    for path in [] if options.upgrade else locks_in(options.folder):
+    for path in locks_in(folder):
         texts = sides(read_document(path, path.parent))
         locks += [parse(path.name, text) for text in texts]
         if len(texts) > 1:
             session.reporter.step("Merged", f"both requests of {path.name}; git add {path.name}")
-    resolutions = resolve_locks(
-        options.requests,
-        session,
-        held=[lock for lock in locks if lock.is_ours],
-        moving=options.moving,
-    )
-    if not options.requests[0].request.newest_per_target:
-        return resolutions
-    family = options.requests[0].catalog.family
-    return [replace(one, apart=one.apart | (family & one.versions.keys())) for one in resolutions]
+    return [lock for lock in locks if lock.is_ours]
 
 
 def _announce(
@@ -186,3 +195,185 @@ def unnamed_locks(
         if path.name not in names and lock and lock.is_ours:
             paths.append(path)
     return paths
+
+
+def build_locks(
+    resolutions: Sequence[Resolution],
+    requests: Sequence[Request],
+    session: Session,
+    folder: Path = Path(),
+) -> list[Lock]:
+    """Fetch what has no hash, each file once, and return a lock of each resolution.
+
+    Args:
+        resolutions: What the locks are made of.
+        requests: What each was resolved for.
+        session: What fetches.
+        folder: Where the locks will lie (the working folder), from which paths in them begin.
+    """
+    [first, *others] = resolutions
+    if first.hashes.missing and not others and Marker(first.target.marker).evaluate():
+        lock = build_incomplete(first, requests[0], session, folder)
+        return [_complete(lock, first, session)]
+    hashes: dict[str, str] = {}
+    missing: dict[LockedFile, Head] = {}
+    for resolution in resolutions:
+        hashes |= resolution.hashes.known
+        missing |= resolution.hashes.missing
+    hashes |= fetch_missing(missing, session)
+    return [
+        lock_of(resolution, request, hashes, folder)
+        for resolution, request in zip(resolutions, requests, strict=True)
+    ]
+
+
+def _complete(lock: Lock, resolution: Resolution, session: Session) -> Lock:
+    """Fetch what the lock of a machine like this one lacks into uv's cache, where an installation finds it."""
+    choice = resolution.choice
+    heads = _later(resolution)
+    private_lock = session.scratch / "pylock.private.toml"
+    transfer = Transfer(
+        lock=lock,
+        choice=choice,
+        private_lock=private_lock,
+        folder=Path.cwd(),
+        missing={file: head.size or 0 for file, head in heads.items()},
+        heads=heads,
+        only={file.package for file in heads},
+    )
+    words = uv.for_target(choice.python, resolution.target.uv_platform)
+    words += cache_words(lock, choice, session)
+    command = uv.unpack(session.python, private_lock, session.scratch / "unpacked", words)
+    return transfer.run(command, session)
+
+
+def build_incomplete(
+    resolution: Resolution,
+    request: Request,
+    session: Session,
+    folder: Path = Path(),
+) -> Lock:
+    """Return a lock to install from: its wheels that lack a hash get it on their way, and nobody may keep it so."""
+    hashes = resolution.hashes
+    later = _later(resolution)
+    now = {file: head for file, head in hashes.missing.items() if file not in later}
+    known = {**hashes.known, **fetch_missing(now, session)}
+    known |= {file.url: unknown_hash(file.url) for file in later}
+    return lock_of(resolution, request, known, folder)
+
+
+def _later(resolution: Resolution) -> dict[LockedFile, Head]:
+    """Return the wheels of indexes that give no hash of them."""
+    packages = resolution.document["packages"]
+    with_wheels = {package["name"] for package in packages if package.get("wheels")}
+    missing = resolution.hashes.missing
+    return {file: head for file, head in missing.items() if file.package in with_wheels}
+
+
+def lock_of(
+    resolution: Resolution,
+    request: Request,
+    hashes: _Hashes,
+    folder: Path,
+) -> Lock:
+    """Return the lock of a resolution; ``hashes`` are by address."""
+    made = document(
+        _with_archives(resolution),
+        hashes,
+        resolution.target,
+        resolution.choice.python,
+        record_of(resolution, request),
+        folder=folder,
+    )
+    return parse(resolution.target.filename, render(made))
+
+
+def _with_archives(resolution: Resolution) -> dict[str, Any]:
+    """Return what was resolved, with files as archives that pip takes by their address alone."""
+    files = resolution.request.files
+    packages = [dict(package) for package in resolution.document["packages"]]
+    for package in packages:
+        if any(wheel.by_address for wheel in files.get(package["name"], ())):
+            package["archive"] = package.pop("wheels")[0]
+    return {**resolution.document, "packages": packages}
+
+
+def document(
+    resolved: _Table,
+    hashes: _Hashes,
+    target: Target,
+    python: str,
+    record: Record,
+    *,
+    folder: Path = Path(),
+) -> dict[str, Any]:
+    """Return the lock of ``target`` for Python ``X.Y``, to lie in ``folder``; ``hashes`` are by address."""
+    packages = [_package(package, hashes, folder) for package in resolved.get("packages", ())]
+    return sealed(
+        {
+            "lock-version": "1.0",
+            "environments": [target.marker],
+            "requires-python": f"=={python}.*",
+            "created-by": "gpuinstall",
+            "packages": packages,
+            "tool": {"gpuinstall": record.to_table()},
+        }
+    )
+
+
+def record_of(resolution: Resolution, request: Request) -> Record:
+    """Return what a lock records: its request, the build with its floors, what no hash pins."""
+    build = resolution.choice.build
+    machine = resolution.request.machine
+    catalog = resolution.request.catalog
+    rules = rules_for(machine, catalog, {build.backend.kind})
+    packages = resolution.document["packages"]
+    unhashed = [one["name"] for one in packages if "directory" in one or "vcs" in one]
+    return replace(
+        Record.of(request),
+        torch=str(build.torch),
+        backend=build.backend.tag,
+        catalogue=catalog.date,
+        unhashed=tuple(unhashed),
+        architectures=tuple(build.code),
+        floors=dict(rules.floors(build)),
+        apart=tuple(sorted(resolution.apart)),
+        relaxed=dict(resolution.relaxed),
+    )
+
+
+def _package(
+    package: _Table,
+    hashes: _Hashes,
+    folder: Path,
+) -> dict[str, Any]:
+    """Return one package: its files with their hashes, or the folder or commit that no hash pins."""
+    keys = ("name", "version", "marker", "index", "vcs")
+    entry = {key: package[key] for key in keys if key in package}
+    if package.get("wheels"):
+        entry["wheels"] = [_file(wheel, hashes, folder) for wheel in package["wheels"]]
+        return entry
+    for kind in ("sdist", "archive"):
+        if kind in package:
+            entry[kind] = _file(package[kind], hashes, folder)
+    if "directory" in package:
+        directory = package["directory"]
+        entry["directory"] = {**directory, "path": _path(directory["path"], folder)}
+    return entry
+
+
+def _file(entry: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any]:
+    address = entry.get("url") or Path(entry["path"]).as_uri()
+    if address not in hashes:
+        raise InternalError("hash-missing", f"{address} has no hash")
+    file = {"url": address} if "url" in entry else {"path": _path(entry["path"], folder)}
+    if "subdirectory" in entry:
+        file["subdirectory"] = entry["subdirectory"]
+    return {**file, "hashes": {"sha256": hashes[address]}}
+
+
+def _path(path: str, folder: Path) -> str:
+    """Return a path from the lock's folder on, or an absolute one if there is none."""
+    with suppress(ValueError):
+        path = os.path.relpath(path, folder)
+    return Path(path).as_posix()

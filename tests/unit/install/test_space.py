@@ -9,8 +9,8 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.units import readable
 from gpuinstall.install.priced_lock import UNPACKED, price_files
+from gpuinstall.lock.fetch import cached_wheel
 from gpuinstall.lock.lock import LockedFile
-from gpuinstall.lock.transfer import cached_wheel
 from gpuinstall.sources.session import Session
 
 TORCH = LockedFile(

@@ -3,7 +3,6 @@ import os
 import sys
 import threading
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,7 +61,7 @@ def session_of(client, cache):
 def hashed(files, cache):
     with Client() as client:
         found = known_hashes(files, session_of(client, cache))
-        return fetch_missing(found, session_of(client, cache))
+        return {**found.known, **fetch_missing(found.missing, session_of(client, cache))}
 
 
 def test_a_wheel_without_a_hash_is_fetched_once_and_its_hash_alone_is_kept(shop, cache):
@@ -145,11 +144,3 @@ def test_one_failure_ends_the_other_transfers(shop, cache):
         hashed((missing, *shop.locked()), cache)
     assert "gone-1" in caught.value.message
     assert threading.active_count() < 20
-
-
-def test_what_was_asked_for_files_that_are_not_locked_in_the_end_is_dropped(shop, cache):
-    torch, triton = shop.locked()
-    with Client() as client:
-        found = known_hashes((torch, replace(triton, sha256="1" * 64)), session_of(client, cache))
-    assert found.of([torch]).missing.keys() == {torch}
-    assert (found.of([triton]).known, found.of([triton]).missing) == ({triton.url: "1" * 64}, {})

@@ -3,8 +3,8 @@
 import pytest
 import tomli
 
+from gpuinstall.lock.fetch import Transfer, indexes_of
 from gpuinstall.lock.lock import parse, unknown_hash
-from gpuinstall.lock.transfer import Transfer, indexes_of
 from gpuinstall.lock.uv_failure import explain_installation
 from gpuinstall.plan.values import Choice
 from tests.frozen import frozen_catalog

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.errors import GpuInstallError
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.base.request import Request
-    from gpuinstall.base.sourcing import Sourcing
+    from gpuinstall.base.request import Request, Sourcing
     from gpuinstall.catalog import Catalog, load_catalog
     from gpuinstall.machine.probe import read_machine
     from gpuinstall.plan import Plan
@@ -51,8 +50,7 @@ _HOMES = {
     "plan": ("Plan",),
     "machine.probe": ("read_machine",),
     "base.reporter": ("Reporter",),
-    "base.request": ("Request",),
-    "base.sourcing": ("Sourcing",),
+    "base.request": ("Request", "Sourcing"),
     "words": ("machine_in_words",),
 }
 

@@ -19,9 +19,8 @@ from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import check_outside
 from gpuinstall.base.location import Location
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.request import FOLDERS_OWN, Request
+from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing
 from gpuinstall.base.requirement import marker_environment, normalised, parse_requirement
-from gpuinstall.base.sourcing import Sourcing
 from gpuinstall.base.text import redacted
 from gpuinstall.base.values import dataclass
 from gpuinstall.lock.conda import CondaRequest, parse_conda

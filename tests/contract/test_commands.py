@@ -11,7 +11,7 @@ import click
 import pytest
 
 from gpuinstall.base import errors
-from gpuinstall.base.sourcing import Sourcing
+from gpuinstall.base.request import Sourcing
 from gpuinstall.cli.main import COMMANDS, run_command_line
 from tests.lab.forked import gpuinstall
 

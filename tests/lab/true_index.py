@@ -17,7 +17,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.version import Version
 
-from gpuinstall.base.backend import CPU
+from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import Build, Catalog, Wheel
 from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.sources.session import Session

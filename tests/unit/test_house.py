@@ -39,7 +39,6 @@ words -> base catalog
 
 # What decides touches nothing of the world, whatever it imports; the rooms and modules by their dotted names.
 PURE = [
-    "base.backend",
     "base.errors",
     "base.finding",
     "base.machine",

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.poetry import poetry_specifiers
-from gpuinstall.base.request import FOLDERS_OWN, Request
-from gpuinstall.base.sourcing import Sourcing
+from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

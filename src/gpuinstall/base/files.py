@@ -228,6 +228,14 @@ def is_of_this_user(path: Path) -> bool:
     return os.name != "posix" or path.lstat().st_uid in {0, os.getuid()}
 
 
+def display_path(path: Path) -> str:
+    """Write a path from the working folder or the home folder, if it lies below one of them."""
+    for base, sign in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if path.is_relative_to(base) and path != base:
+            return f"{sign}{path.relative_to(base)}"
+    return str(path)
+
+
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a regular file."""
     import hashlib

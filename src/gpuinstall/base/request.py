@@ -1,14 +1,40 @@
-"""What the user asks for: one value, whatever mouth it came from (command line, pyproject, environment)."""
+"""What the user requests, and where packages may come from: one value, whether the command line, a file or the API says it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import TYPE_CHECKING
 
-from gpuinstall.base.backend import CPU
 from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
-from gpuinstall.base.sourcing import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import CPU
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Sourcing:
+    """The choices of whoever starts a run about its packages; pip's and uv's own settings count beside them."""
+
+    torch_index: str | None = None
+    """The base of PyTorch's index; None is the configured one, or the official one."""
+
+    extension_sources: tuple[str, ...] = ()
+    """Further pages of prebuilt extensions."""
+
+    wheels: Path | None = None
+    """A folder whose files come before those of every other source."""
+
+    offline: bool = False
+    """Whether only caches and folders are read."""
+
+    only_binary: bool = False
+    """Whether no package's own code runs while it is built."""
+
+
+DEFAULT_SOURCING = Sourcing()
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""Text from outside (files, locks, records, servers, devices), made harmless where a person reads it."""
+"""Texts that people read: from outside made harmless, sizes and times in words, our block in a file of the user's."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from unicodedata import category
 
@@ -17,6 +17,9 @@ _DAMAGED_LOGIN = (
     r"(?<=http:/)[^/\s]+@|(?<=https:/)[^/\s]+@|\b[\w.%+-]+:[^\s/@:]+@(?=[\w-]+\.\w|localhost\b|\[)"
 )
 """The same if a path has taken a slash of the address, or it has no scheme."""
+_BEGIN = "# gpuinstall hook: what stands between these two marks is ours"
+_END = "# end of gpuinstall hook"
+_BLOCK = re.compile(rf"{_BEGIN}\r?\n(?:.*\n)*?{_END}(?:\r?\n|\Z)")
 
 
 def redacted(text: str) -> str:
@@ -50,3 +53,39 @@ def visible(text: str, keep: str = "") -> str:
         else mark.encode("unicode_escape").decode()
         for mark in text
     )
+
+
+def readable(size: int) -> str:
+    """Write a number of bytes as people do: ``2.9 GB``."""
+    if size < 1e6:
+        return f"{size / 1e3:.0f} kB"
+    return f"{size / 1e6:.0f} MB" if size < 1e9 else f"{size / 1e9:.1f} GB"
+
+
+def number_of(count: int, thing: str) -> str:
+    """Write how many there are of something: ``1 package``, ``2 packages``."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def duration(seconds: float) -> str:
+    """Write seconds as people do: ``4.1 s``, ``1 min 12 s``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+class BrokenBlockError(ValueError):
+    """The marks of a block do not pair: what is between them may be the user's."""
+
+
+def with_block(text: str, lines: Iterable[str]) -> str:
+    """Return a text with ``lines`` before it, between the marks."""
+    return "".join(f"{line}\n" for line in (_BEGIN, *lines, _END)) + text
+
+
+def without_block(text: str) -> str:
+    """Return a text without what ``with_block`` put in; raise BrokenBlockError if it cannot be told apart."""
+    text = _BLOCK.sub("", text)
+    if _BEGIN in text or _END in text:
+        raise BrokenBlockError("one of the two marks is missing")
+    return text

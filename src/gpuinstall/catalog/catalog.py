@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from packaging.version import Version
 
-from gpuinstall.base.backend import CPU, Backend
 from gpuinstall.base.codec import Words, WordSet
 from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import CPU, Backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 from packaging.version import Version
 
-from gpuinstall.base.backend import Backend, known_backend
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.location import Location, file_path
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import Backend, known_backend
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Wheel, index_arch
 from gpuinstall.catalog.pages import parse_folder, parse_names, parse_page
 from gpuinstall.sources.web import Client, Page, UnreachableError

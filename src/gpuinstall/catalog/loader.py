@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
-from gpuinstall.base.backend import CPU, Backend
 from gpuinstall.base.codec import read_object, words
+from gpuinstall.base.versions import CPU, Backend
 from gpuinstall.catalog import authored
 from gpuinstall.catalog.catalog import (
     Build,

@@ -11,9 +11,9 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from gpuinstall.base.backend import known_backend
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_json
+from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel
 
 if TYPE_CHECKING:

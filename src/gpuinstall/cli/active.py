@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import active_environment
-from gpuinstall.base.units import display_path
+from gpuinstall.base.files import display_path
 from gpuinstall.environments.environment import read_marker
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from gpuinstall.base.advice import NOTE, OURS, Advice
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.request import Request
-from gpuinstall.base.units import number_of
+from gpuinstall.base.text import number_of
 from gpuinstall.cli.active import name_active
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, finding_entries, framed

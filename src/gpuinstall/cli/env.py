@@ -9,8 +9,8 @@ import click
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.text import some
-from gpuinstall.base.units import display_path, readable
+from gpuinstall.base.files import display_path
+from gpuinstall.base.text import readable, some
 from gpuinstall.cli.install import activation_command, interpreter_of_others, undo_command
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, framed, is_confirmed

@@ -10,9 +10,9 @@ import click
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import has_login, read_raw, write_atomically
-from gpuinstall.base.marked_block import BrokenBlockError, without_block
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quoted
+from gpuinstall.base.text import BrokenBlockError, without_block
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.sources import OFFICIAL

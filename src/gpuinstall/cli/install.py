@@ -12,8 +12,9 @@ import click
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import display_path
 from gpuinstall.base.shell import activation, parent_program, quoted, this_shell
-from gpuinstall.base.units import display_path, duration, number_of, readable
+from gpuinstall.base.text import duration, number_of, readable
 from gpuinstall.cli.active import name_active
 from gpuinstall.cli.options import REQUEST, CommandOptions, find_interpreter, words_of
 from gpuinstall.cli.outcome import Outcome, Row, framed

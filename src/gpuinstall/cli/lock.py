@@ -12,7 +12,7 @@ import click
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.node_records import recorded_machines
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.units import number_of
+from gpuinstall.base.text import number_of
 from gpuinstall.cli.options import MACHINE_WORDS, PATH, REQUEST, CommandOptions, read_machine_file
 from gpuinstall.cli.outcome import Outcome, Row, error_entry, framed
 from gpuinstall.project import lock_requests

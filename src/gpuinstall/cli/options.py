@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.request import Sourcing
 from gpuinstall.base.shell import Shell
-from gpuinstall.base.sourcing import Sourcing
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

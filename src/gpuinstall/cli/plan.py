@@ -12,8 +12,7 @@ from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.base.text import some
-from gpuinstall.base.units import readable
+from gpuinstall.base.text import readable, some
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.options import MACHINE_WORDS, REQUEST, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed

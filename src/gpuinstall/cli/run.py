@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.base.backend import CPU, known_backend
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import InstallationError, LockError, MachineError, UsageError
 from gpuinstall.base.files import check_cache, is_of_this_user, make_private_folder, restore_umask
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.request import Request
+from gpuinstall.base.request import Request, Sourcing
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.sourcing import Sourcing
+from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.cli.options import SOURCING, CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.environments.records import say_stranger

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from gpuinstall.base.errors import InstallationError, UsageError
+from gpuinstall.base.files import display_path
 from gpuinstall.base.shell import on_path, parent_program, quoted, this_shell
 from gpuinstall.base.text import some
-from gpuinstall.base.units import display_path
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed, is_confirmed
 from gpuinstall.cli.terminal import Terminal

@@ -20,8 +20,7 @@ from gpuinstall.base.advice import for_options
 from gpuinstall.base.errors import GpuInstallError, InternalError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import joined
-from gpuinstall.base.text import redacted, visible
-from gpuinstall.base.units import duration, readable
+from gpuinstall.base.text import duration, readable, redacted, visible
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import tomli
 
-from gpuinstall.base.backend import CPU, Backend
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.shell import quoted
+from gpuinstall.base.versions import CPU, Backend
 from gpuinstall.environments.environment import LOCK_NAME
 from gpuinstall.export.pins import backend_of, one_python, systems_of
 

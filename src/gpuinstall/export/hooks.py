@@ -9,7 +9,7 @@ import tomli
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_ini
-from gpuinstall.base.marked_block import with_block
+from gpuinstall.base.text import with_block
 from gpuinstall.environments.guard import pip_section
 
 if TYPE_CHECKING:

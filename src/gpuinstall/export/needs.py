@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from packaging.utils import parse_wheel_filename
 
-from gpuinstall.base.backend import CPU
 from gpuinstall.base.codec import write_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.values import dataclass
-from gpuinstall.base.versions import CudaVersion, DriverVersion
+from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog.gpus import other_chips, products
 from gpuinstall.export.pins import backend_of, systems_of
 from gpuinstall.lock.fit import fit

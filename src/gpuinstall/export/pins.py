@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from gpuinstall.base.backend import Backend
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import visible
+from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.target import Target

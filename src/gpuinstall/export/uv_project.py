@@ -9,9 +9,9 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.backend import CPU
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.text import visible
+from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
 from gpuinstall.export.pins import backend_of, one_python, requirement_of
 

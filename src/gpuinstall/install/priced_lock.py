@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import tomli
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import check_cache
+from gpuinstall.base.files import check_cache, display_path
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.base.text import some
+from gpuinstall.base.text import readable, some
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.units import display_path, readable
 from gpuinstall.base.values import dataclass
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions

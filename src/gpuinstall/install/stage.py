@@ -24,7 +24,7 @@ from gpuinstall.base.files import (
     write_temporarily,
 )
 from gpuinstall.base.shell import joined, quoted
-from gpuinstall.base.units import number_of
+from gpuinstall.base.text import number_of
 from gpuinstall.environments.environment import NOT_COPIED, damaged_torch, installed_packages
 from gpuinstall.environments.guard import (
     GUARD_FILES,

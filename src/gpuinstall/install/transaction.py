@@ -25,7 +25,7 @@ from gpuinstall.base import uv
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.interruption import defer_interrupts
-from gpuinstall.base.units import number_of
+from gpuinstall.base.text import number_of
 from gpuinstall.base.values import dataclass
 from gpuinstall.environments.environment import Marker, fingerprint, read_marker
 from gpuinstall.environments.guard import renew_uv_guard

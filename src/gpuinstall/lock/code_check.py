@@ -19,8 +19,8 @@ from packaging.version import Version
 from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement, requirement_names
+from gpuinstall.base.text import readable
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.units import readable
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.extensions import load_extensions
@@ -41,8 +41,8 @@ from gpuinstall.wheels.needs import load_libraries, pinned_cuda
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from gpuinstall.base.backend import Backend
     from gpuinstall.base.machine import Gpu
+    from gpuinstall.base.versions import Backend
     from gpuinstall.catalog import Build
     from gpuinstall.lock.lock import LockedFile
     from gpuinstall.lock.request import LockRequest

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.base.backend import known_backend
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import some
+from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog import authored
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.poetry import poetry_specifiers
 from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
 from gpuinstall.base.shell import joined
-from gpuinstall.base.units import number_of
+from gpuinstall.base.text import number_of
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.lock.conda import parse_conda
 from gpuinstall.lock.project_sources import (

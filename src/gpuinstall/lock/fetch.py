@@ -19,8 +19,8 @@ from gpuinstall.base import process, uv
 from gpuinstall.base.errors import InstallationError, InterruptedByUserError, LockError
 from gpuinstall.base.files import open_regular, parse_toml, read_raw, write_temporarily, written
 from gpuinstall.base.interruption import TransferInterrupted
+from gpuinstall.base.text import number_of, readable
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.units import number_of, readable
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import authored, load_catalog
 from gpuinstall.lock.lock import LockedFile, is_unknown

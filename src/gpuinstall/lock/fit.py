@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from gpuinstall.base.backend import CPU, known_backend
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import ParsedRequirement, parse_requirement
 from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
 from gpuinstall.lock.declaration import locks_in
 from gpuinstall.lock.lock import Lock, LockedFile, Record, read_lock

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.backend import known_backend
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog.catalog import Build
 from gpuinstall.catalog.listing import live_catalog
 from gpuinstall.machine.vendors import vendor_for

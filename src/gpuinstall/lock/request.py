@@ -6,11 +6,11 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.backend import known_backend
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import known_backend
 from gpuinstall.lock.target import GLIBC, MACOS, UV_MACOS, Target, minor
 from gpuinstall.machine.vendors import vendor_for
 from gpuinstall.plan import Plan, Rejected, choose

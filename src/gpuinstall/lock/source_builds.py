@@ -22,9 +22,9 @@ from gpuinstall.machine.nvidia.toolchain import COMPILED_FOR, find_compiler, too
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gpuinstall.base.backend import Backend
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
+    from gpuinstall.base.versions import Backend
     from gpuinstall.plan.values import Choice
     from gpuinstall.sources.session import Session
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import parse_wheel_filename
 
-from gpuinstall.base.backend import known_backend
 from gpuinstall.base.errors import InstallationError, LockError
 from gpuinstall.base.location import Location
 from gpuinstall.base.shell import quoted
+from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog, Wheel
 from gpuinstall.catalog.listing import platforms, unknown_builds
 from gpuinstall.catalog.loader import load_catalog

@@ -7,10 +7,10 @@ from dataclasses import field, replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
-from gpuinstall.base.backend import CPU, Backend, known_backend
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import marker_environment
 from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import CPU, Backend, known_backend
 from gpuinstall.machine.vendors import VENDORS
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from packaging.markers import Marker
 from gpuinstall.base import uv
 from gpuinstall.base.errors import InternalError, LockError
 from gpuinstall.base.files import holds_text, read_document, write_atomically
-from gpuinstall.base.units import number_of, readable
+from gpuinstall.base.text import number_of, readable
 from gpuinstall.base.values import dataclass
 from gpuinstall.lock.declaration import locks_in
 from gpuinstall.lock.fetch import Transfer, cache_words, fetch_missing

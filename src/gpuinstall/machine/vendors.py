@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpuinstall.base.backend import CPU
+from gpuinstall.base.versions import CPU
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

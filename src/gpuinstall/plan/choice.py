@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.backend import CPU
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.versions import CPU
 from gpuinstall.machine.protocol import Code
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.candidates import (

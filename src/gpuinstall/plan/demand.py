@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.backend import CPU, Backend, is_like_a_tag, known_backend
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import (
     ParsedRequirement,
@@ -15,6 +14,7 @@ from gpuinstall.base.requirement import (
     parse_specifier,
 )
 from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import CPU, Backend, is_like_a_tag, known_backend
 from gpuinstall.machine.vendors import VENDORS
 from gpuinstall.plan.python import at_hand
 

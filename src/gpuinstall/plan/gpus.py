@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.backend import CPU
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError, UsageError
 from gpuinstall.base.finding import Finding, Reason
+from gpuinstall.base.versions import CPU
 from gpuinstall.machine.vendors import is_planned_for, vendor_of
 from gpuinstall.plan.values import Rejected, Run
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.backend import CPU
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.versions import CPU
 from gpuinstall.machine.vendors import vendor_of
 from gpuinstall.plan.candidates import best_first, closest, gpus_to_serve, maker_key, missing_code
 from gpuinstall.plan.rules import NOT_THERE

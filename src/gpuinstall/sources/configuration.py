@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_ini, parse_toml, read_document
-from gpuinstall.base.marked_block import BrokenBlockError, without_block
+from gpuinstall.base.text import BrokenBlockError, without_block
 from gpuinstall.base.values import dataclass
 from gpuinstall.sources.provenance import Effect, SourceSetting, is_known, source_setting
 

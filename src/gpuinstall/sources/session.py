@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.in_use import remove_abandoned, scratch_folder
 from gpuinstall.base.patience import USUAL, Patience, read_patience
-from gpuinstall.base.sourcing import DEFAULT_SOURCING, Sourcing
+from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from gpuinstall.base.backend import CPU
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.failures.classify import cause_of, fix_context
 from gpuinstall.catalog.failures.problems import code_told, fix

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from gpuinstall.base import process
-from gpuinstall.base.backend import CPU, SPELLINGS, Backend
 from gpuinstall.base.codec import read, read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.patience import read_patience
 from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import CPU, SPELLINGS, Backend
 from gpuinstall.verify.kernel_run import KERNELS, json_object, last_words
 
 LOOK = KERNELS / "look.py"

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.backend import CPU
 from gpuinstall.base.environment_paths import environment_of, made_for
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
+from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.machine.vendors import VENDORS, vendor_of

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from gpuinstall.base.codec import write_object
 from gpuinstall.base.finding import CheckResult, Finding
-from gpuinstall.base.units import number_of
+from gpuinstall.base.text import number_of
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.table import load_failures
 

@@ -1,6 +1,6 @@
 import pytest
 
-from gpuinstall.base.backend import Backend, known_backend
+from gpuinstall.base.versions import Backend, known_backend
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ import pytest
 
 from gpuinstall.base.config import parse_config, read_config
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.request import Request
-from gpuinstall.base.sourcing import Sourcing
+from gpuinstall.base.request import Request, Sourcing
 
 SETTINGS = """
 [project]

@@ -8,8 +8,7 @@ import pytest
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from gpuinstall.base.backend import CPU
-from gpuinstall.base.versions import ComputeCapability
+from gpuinstall.base.versions import CPU, ComputeCapability
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.authored import read_data
 from gpuinstall.catalog.drivers import load_drivers

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from gpuinstall.base.backend import CPU
+from gpuinstall.base.versions import CPU
 from tests.frozen import facts, frozen_catalog
 
 PLATFORMS = {

@@ -6,9 +6,8 @@ import pytest
 from packaging.tags import parse_tag
 from packaging.version import Version
 
-from gpuinstall.base.backend import Backend
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.versions import CudaVersion
+from gpuinstall.base.versions import Backend, CudaVersion
 from gpuinstall.catalog import DEFAULT_INDEX, Build
 from gpuinstall.catalog.listing import (
     Listing,

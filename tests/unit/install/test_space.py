@@ -7,7 +7,7 @@ import pytest
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.units import readable
+from gpuinstall.base.text import readable
 from gpuinstall.install.priced_lock import UNPACKED, price_files
 from gpuinstall.lock.fetch import cached_wheel
 from gpuinstall.lock.lock import LockedFile

@@ -1,10 +1,10 @@
 import pytest
 import tomli
 
-from gpuinstall.base.backend import Backend
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.versions import Backend
 from gpuinstall.lock.source_builds import (
     BuildSite,
     build_tools,

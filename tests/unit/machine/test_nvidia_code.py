@@ -3,8 +3,7 @@
 import pytest
 from packaging.version import Version
 
-from gpuinstall.base.backend import Backend
-from gpuinstall.base.versions import ComputeCapability, CudaVersion
+from gpuinstall.base.versions import Backend, ComputeCapability, CudaVersion
 from gpuinstall.catalog import Build
 from gpuinstall.catalog.loader import code_names
 from gpuinstall.machine.nvidia.driver import code_for

@@ -3,10 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.base.backend import Backend
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.machine import Driver, Gpu, Machine
-from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
+from gpuinstall.base.versions import Backend, ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.verify.devices import DeviceTarget
 from gpuinstall.verify.diagnosis import ProofContext, check_results, diagnose, wrong_build
 from gpuinstall.verify.interpreter import FoundTorch

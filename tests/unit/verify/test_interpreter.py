@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.base.backend import CPU, Backend
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.versions import CPU, Backend
 from gpuinstall.verify.devices import CPU_TARGET
 from gpuinstall.verify.interpreter import FoundTorch, Interpreter, inspect_interpreter
 from gpuinstall.verify.kernel_run import KernelRun

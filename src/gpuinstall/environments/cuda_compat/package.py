@@ -25,7 +25,7 @@ from gpuinstall.base.files import (
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.in_use import scratch_folder
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.units import readable
+from gpuinstall.base.text import readable
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.environments.cuda_compat.libraries import (

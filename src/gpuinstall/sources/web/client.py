@@ -19,7 +19,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import own_cache_folder, read_json, write_atomically
 from gpuinstall.base.interruption import interrupted, within
 from gpuinstall.base.patience import MORE_TIME, USUAL, Pace, Patience
-from gpuinstall.base.units import readable
+from gpuinstall.base.text import readable
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.version import __version__
 

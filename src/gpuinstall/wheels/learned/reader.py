@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 from packaging.utils import canonicalize_version
 from packaging.version import InvalidVersion, Version
 
-from gpuinstall.base.backend import CPU, Backend, known_backend
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.location import file_path
-from gpuinstall.base.units import readable
+from gpuinstall.base.text import readable
 from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import CPU, Backend, known_backend
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.wheels.companions import WheelFacts, load_members, read_package, read_tables
 from gpuinstall.wheels.http_ranges import HttpRanges

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import tomli
 from packaging.version import Version
 
-from gpuinstall.base.backend import Backend
 from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build
 from gpuinstall.machine.protocol import Code, Rules
 from gpuinstall.wheels.needs import TorchNeeds

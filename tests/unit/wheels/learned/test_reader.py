@@ -6,8 +6,8 @@ import pytest
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from gpuinstall.base.backend import Backend
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import Build, Wheel, load_catalog
 from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.machine.vendors import rules_for

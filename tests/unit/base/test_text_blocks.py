@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.base.marked_block import BrokenBlockError, with_block, without_block
+from gpuinstall.base.text import BrokenBlockError, with_block, without_block
 
 LINES = st.lists(
     st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])), max_size=4

@@ -15,11 +15,13 @@ from packaging.version import Version
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.values import dataclass
+from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.catalog.listing import COMPANIONS
 from gpuinstall.lock.binding import Binding
 from gpuinstall.lock.programs import (
     ListedProgram,
     held_back,
+    list_programs,
     required_torches,
     shortened,
     who_requires_torch,
@@ -72,6 +74,9 @@ def resolve_programs(requests: Requests, session: Session) -> list[Resolution] |
     """
     requests = [_with_open_torch(request) for request in requests]
     common = frozenset(common_torches(requests))
+    newest = _all_newest(requests, common, session)
+    if newest:
+        return newest
     remaining = common
     conflict: Conflict | None = None
     while True:
@@ -91,9 +96,11 @@ def _resolve_all(
     requests: Requests,
     proposal: Proposal,
     session: Session,
+    *,
+    most_builds: int | None = None,
 ) -> list[Resolution] | Conflict:
     """Resolve for every target with the proposed torch, side by side, or return the first conflict."""
-    resolve_one = partial(_with_best_build, torch=proposal.torch, session=session)
+    resolve_one = partial(_with_best_build, torch=proposal.torch, session=session, most=most_builds)
     # The target that proposed can have what it proposed; the others may need older programs.
     bounds = [proposal.bounds, *[()] * (len(requests) - 1)]
     with ThreadPoolExecutor(TARGETS_AT_ONCE) as pool:
@@ -104,6 +111,46 @@ def _resolve_all(
             return answer
         resolutions.append(answer)
     return resolutions
+
+
+def _all_newest(requests: Requests, torches: Torches, session: Session) -> list[Resolution] | None:
+    """Resolve with the newest of everything: most goes together, and one run of uv for each target says so.
+
+    If uv names the torch that the newest programs require, it is asked once more. None if they do not go together, if
+    the versions of a lock come first, or if the newest of a program would be built.
+    """
+    first = requests[0]
+    programs = list_programs(
+        first.request.requirements,
+        first.catalog.family.union(load_extensions().unclaimed, first.files),
+        first.target,
+        first.choice.python,
+        session,
+        constraints=first.pins.constraints,
+    )
+    if first.pins.preferred or not all(program.needs_no_building for program in programs):
+        return None
+    newest = {program.name: str(program.newest) for program in programs}
+    obstacles = dict[str, str]()
+    remaining = torches
+    while remaining:
+        proposal = Proposal(max(remaining), programs, newest, obstacles)
+        answer = _resolve_all(requests, proposal, session, most_builds=1)
+        if not isinstance(answer, Conflict):
+            if any(_prereleases(one.versions) for one in answer):
+                return None
+            proposal = replace(proposal, versions=answer[0].versions)
+            return [_explained(one, proposal, max(torches)) for one in answer]
+        required = [parse_requirement(f"torch{text}") for text in required_torches(answer.why)]
+        if obstacles or not required:
+            return None
+        obstacles["torch"] = answer.why
+        remaining = frozenset(
+            torch
+            for torch in remaining - {proposal.torch}
+            if all(one.allows(torch) for one in required)
+        )
+    return None
 
 
 def torch_of_programs(requests: Requests, session: Session) -> Version | Conflict:
@@ -278,12 +325,13 @@ def _with_best_build(
     *,
     torch: Version,
     session: Session,
+    most: int | None = None,
 ) -> Resolution | Conflict:
     """Resolve with the best build of a torch that the programs can be had with, as new as they were proposed."""
     conflicts = []
     unserved = dict[str, str]()
     builds = [build for build in request.plan.runnable if build.torch == torch]
-    for build in builds:
+    for build in builds[:most]:
         constraints = ProgramConstraints(torch, "", dict(unserved))
         answer = resolve(
             replace(request, program_constraints=constraints),

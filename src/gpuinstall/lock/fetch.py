@@ -153,6 +153,8 @@ def download(
 ) -> list[str]:
     """Bring every file of some locks into ``folder``, check its hash, and return the names; a file that is there stays.
 
+    Of two files with one name, as two indexes may have them, the second is in a folder that is named after its hash.
+
     Raises:
         LockError: there is no lock, or one has no sha256 of a file.
         InstallationError: a file is not the one that was locked.
@@ -160,20 +162,24 @@ def download(
     if not locks:
         message = "no lock to download files for"
         raise LockError("lock-missing", message, hint="gpuinstall lock")
-    files = {file.name: file for lock in locks for file in lock.files}
+    files: dict[str, LockedFile] = {}
+    for lock in locks:
+        for file in lock.files:
+            if files.setdefault(file.name, file).sha256 != file.sha256:
+                files[f"{file.sha256}/{file.name}"] = file
     for name, file in files.items():
         if file.sha256 is None:
             message = f"a lock has no sha256 for {name}"
             raise LockError("lock-unhashed", message, hint="gpuinstall lock --upgrade")
 
-    def bring(file: LockedFile) -> None:
-        path = folder / file.name
+    def bring(name: str, file: LockedFile) -> None:
+        path = folder / name
         if path.is_file() and _hash(_chunks_of(path), lambda _count: None) == file.sha256:
             return
         local = local_path(file.url)
         chunks = _chunks_of(local) if local else session.client.chunks(file.url, None)
         with written(path) as copy:
-            sha256 = _hash(chunks, partial(count, file.name), copy)
+            sha256 = _hash(chunks, partial(count, name), copy)
             if sha256 != file.sha256:
                 raise InstallationError(
                     "hash-mismatch",
@@ -183,7 +189,7 @@ def download(
                 )
 
     with transfers(dict.fromkeys(files), session) as (pool, count):
-        list(pool.map(bring, files.values()))
+        list(pool.map(bring, files, files.values()))
     return sorted(files)
 
 
@@ -383,12 +389,16 @@ class Transfer:
             sha256 = None
             entry["hashes"] = {}
         file = LockedFile(package, entry["url"], sha256)
-        local = self.wheels / file.name if self.wheels else None
-        if local and local.is_file():
-            del entry["url"]
-            entry["path"] = str(local)
-        elif is_served(file.url):
+        if is_served(file.url):
             entry["url"] = address(file)
+        if self.wheels is None:
+            return
+        for folder in (self.wheels / (file.sha256 or ""), self.wheels):
+            local = folder / file.name
+            if local.is_file():
+                entry.pop("url", None)
+                entry["path"] = str(local)
+                return
 
 
 def cached_wheel(file: LockedFile, uv_cache: Path) -> Path | None:

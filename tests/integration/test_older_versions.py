@@ -255,3 +255,10 @@ def test_a_placeholder_is_a_refusal(folder, libraries, session):
     make_wheel(folder / "simple", "vacant", "0.0.0a0")
 
     assert resolve("vacant", session) is None
+
+
+def test_an_older_version_without_its_libraries_is_a_placeholder(folder, libraries, session):
+    make_history(folder, libraries, "hollow", [NEWER_CUDA] * 2)
+    make_wheel(folder / "simple", "hollow", "0.0.0", TAGS)
+
+    assert resolve("hollow", session) is None

@@ -560,13 +560,14 @@ class OlderVersions:
 
     def serving(self, wheel: Wheel) -> list[Build]:
         """Return the builds of torch that run here beside which a wheel runs too, the best first; none if unread."""
-        # In the place of a wheel with libraries for another system, one without any is nothing.
-        is_for_another = self._check.rows[self._wheel].system == "windows"
+        # What should have libraries and has none is a placeholder.
+        is_of_platform = all(tag.platform != "any" for tag in wheel.tags)
+        needs_libraries = is_of_platform or self._check.rows[self._wheel].system == "windows"
         serving = []
         try:
             for build in self._runnable:
                 row = self._settled(wheel, build)
-                is_complete = row.system is not None or not is_for_another
+                is_complete = row.system is not None or not needs_libraries
                 if is_complete and self._runs_beside(row, build):
                     serving.append(build)
         except InstallationError as error:

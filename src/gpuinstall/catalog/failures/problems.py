@@ -34,7 +34,7 @@ _OF_THE_HOST = re.compile(
 )
 _OF_LINUX = re.compile(
     r"""
-    sudo\ | env\ -u\ | ls\ -l\ / | cat\ / | export\ LD_LIBRARY
+    Linux:\ | sudo\ | env\ -u\ | ls\ -l\ / | cat\ / | export\ LD_LIBRARY
     | (?!.*Windows).*(\|\ grep|ldconfig|/etc/ld\.so|~/\.)  # in prose too, unless it speaks of Windows
     """,
     re.VERBOSE,

@@ -86,9 +86,9 @@ class MachineNeeds:
     """The GPUs, by the drivers that they need."""
 
     @property
-    def codes(self) -> frozenset[str]:
-        """Every kind of GPU that runs one of the locks under some driver."""
-        return frozenset(code for gpus in self.gpus for code in gpus.codes)
+    def codes(self) -> tuple[str, ...]:
+        """Every kind of GPU that runs one of the locks under some driver, those of older drivers first."""
+        return tuple(code for gpus in self.gpus for code in gpus.codes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as documents have it."""

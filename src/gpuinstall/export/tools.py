@@ -73,7 +73,7 @@ def words_for(tool: str, needs: MachineNeeds) -> str:
         "maker": needs.maker,
         "names": ", ".join(names),
         "counts": ", ".join(f"{name}: 1" for name in names),
-        "codes": ", ".join(sorted(needs.codes)),
+        "codes": ", ".join(needs.codes),
         "arch": "x86" if needs.arch == "x86_64" else "arm",
         "node_arch": "amd64" if needs.arch == "x86_64" else "arm64",
     }

@@ -57,6 +57,11 @@ def test_what_a_tool_cannot_say_is_told_with_the_check():
     ]
 
 
+def test_slurm_is_told_the_gpus_of_older_drivers_first():
+    gpus = "# GPUs of a node: 7.5, 8.0, 8.6, 8.9, 9.0, 10.0, 12.0, 10.3, 10.7; a site has features for them"
+    assert gpus in told("slurm", cuda_lock("cu130")).splitlines()
+
+
 def test_amd_is_asked_for_where_a_tool_has_names_for_it():
     rocm = lock("rocm7-2", wheel("torch", "2.14.1+rocm7.2"))
 

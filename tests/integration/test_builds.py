@@ -392,7 +392,6 @@ def test_a_project_of_setup_py_is_installed_with_the_file_beside_it(ordinary, st
     )
     assert ordinary.document("install")["data"]["environment"]["status"] == "none"
     assert ordinary.document("lock", "check", "--offline")["status"] == "success"
-    assert "request-unmet" not in ordinary.run("doctor").out
     make_setup_project(ordinary.folder, "old-thing", "filelock")
     stale = ordinary.document("lock", "check", "--offline", exit_code=6)["data"]["locks"][0]
     assert [reason["code"] for reason in stale["reasons"]] == ["inputs-changed"]

@@ -51,7 +51,8 @@ def shown(tmp_path):
 
 def test_every_failure_has_its_address(site):
     pages = {
-        failure.id: (site / failure.page).read_text("utf-8") for failure in load_failures().values()
+        identity: (site / "failures" / f"{identity}.html").read_text("utf-8")
+        for identity in load_failures()
     }
 
     assert [identity for identity, text in pages.items() if f"<h1>{identity} " not in text] == []

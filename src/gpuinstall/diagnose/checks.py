@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
 
 from gpuinstall.base.advice import OURS, Advice
-from gpuinstall.base.errors import LockError, UsageError
+from gpuinstall.base.errors import LockError
 from gpuinstall.base.finding import Finding, Rejection
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import marker_holds, parse_requirement
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
 from gpuinstall.catalog.failures.problems import finding_for
 from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings, toml_table
-from gpuinstall.environments.environment import changed_build, installed_packages, unlocked_packages
+from gpuinstall.environments.environment import changed_build, unlocked_packages
 from gpuinstall.environments.guard import guarded_lines
 from gpuinstall.lock.fit import fit
-from gpuinstall.lock.folder_request import (
-    declaring,
-    read_own_lock,
-    recorded_request,
-)
+from gpuinstall.lock.folder_request import read_own_lock
 from gpuinstall.lock.lock import read_lock
 
 FAMILY = ("torch", "torchvision", "torchaudio")
@@ -102,44 +95,6 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
         )
 
 
-def request_unmet(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield what the project around an environment requests, and the environment lacks."""
-    folder = evidence.project.folder
-    if folder is None or evidence.venv.parent != folder:
-        return
-    # What cannot be read is a finding of its own.
-    with suppress(LockError, UsageError):
-        lacking = _lacking(evidence, folder)
-        if lacking:
-            yield evidence.fault(
-                "request-unmet",
-                f"the environment lacks requirements of its project: {some(lacking)}",
-                fixes=(evidence.install(),),
-                blocking=False,
-            )
-
-
-def _lacking(evidence: DoctorEvidence, folder: Path) -> list[str]:
-    """Return the requirements that an environment does not meet, each with what is there."""
-    lacking: list[str] = []
-    installed = installed_packages(evidence.venv)
-    if not installed:
-        return lacking
-    recorded = recorded_request(folder, read_own_lock(evidence.venv))
-    recorded = declaring(recorded, evidence.project.declaration)
-    python = evidence.contents.python or "3.12"
-    for requirement in map(parse_requirement, recorded.requirements):
-        marker = requirement.marker
-        if marker and not marker_holds(marker, evidence.machine, python):
-            continue
-        version = installed.get(requirement.name)
-        if requirement.url is not None or (version and requirement.allows(version)):
-            continue
-        state = f"is installed as {version}" if version else "is not installed"
-        lacking.append(f"{requirement.text} {state}")
-    return lacking
-
-
 def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield the packages that were put in, taken out or exchanged since an environment of ours was made."""
     lock = read_own_lock(evidence.venv)
@@ -171,13 +126,11 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
     if not changes:
         return
     words = ("install", *evidence.renewing)
-    fixes = [Advice(OURS, words, folder, note="as it was locked")]
     added = [package.name for package in evidence.users_packages]
+    note = f", without {some(added)}" if added else ""
+    fixes = [Advice(OURS, words, folder, note=f"as it was locked{note}")]
     if added:
-        fixes = [
-            evidence.install(note="keeps the added packages"),
-            Advice(OURS, words, folder, note=f"as it was locked, without {some(added)}"),
-        ]
+        fixes.insert(0, evidence.install(note="keeps the added packages"))
     yield evidence.fault(
         "changed-by-hand",
         f"the environment no longer matches its lock: {some(changes)}",
@@ -278,5 +231,4 @@ CHECKS = (
     uv_undoes_build,
     stale_locks,
     changed_by_hand,
-    request_unmet,
 )

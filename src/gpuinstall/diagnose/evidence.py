@@ -36,7 +36,6 @@ DoctorFindings = Iterator[Finding]
 _REPLACE = "--replace"
 _WITH_EVERY_ENVIRONMENT = frozenset({"pip", "setuptools", "wheel"})
 
-_VERSION_OF_PYTHON = re.compile(r"^version(?:_info)? *= *(\d+\.\d+)", re.MULTILINE)
 _ACTIVATED = re.compile(r"^ *(?:export )?VIRTUAL_ENV=(['\"]?)(/[^'\"$\n]+)\1$", re.MULTILINE)
 
 
@@ -46,8 +45,6 @@ class EnvironmentContents:
 
     packages: tuple[InstalledPackage, ...] = ()
     """Its packages; a name is there twice if it is installed twice."""
-    python: str | None = None
-    """Its Python, ``X.Y``."""
     activated: Path | None = None
     """The folder that its ``activate`` leads to."""
 
@@ -58,28 +55,16 @@ class EnvironmentContents:
 
     def version(self, name: str) -> str:
         """Return the version of a package; empty if it is not there."""
-        for package in self.packages:
-            if package.name == name:
-                return package.version
-        return ""
+        package = self.by_name.get(name)
+        return package.version if package else ""
 
 
 def read_contents(venv: Path) -> EnvironmentContents:
     """Look into the folder of an environment; of its packages the records are read once a check asks for them."""
     return EnvironmentContents(
         packages=read_packages(packages_folders(venv)),
-        python=_python(venv),
         activated=_activated(venv / "bin" / "activate"),
     )
-
-
-def _python(venv: Path) -> str | None:
-    with suppress(OSError, ValueError):
-        text = read_document(venv / "pyvenv.cfg", venv)
-        version = _VERSION_OF_PYTHON.search(text)
-        if version:
-            return version[1]
-    return None
 
 
 def _activated(script: Path) -> Path | None:
@@ -183,24 +168,15 @@ class DoctorEvidence:
         blocking: bool = True,
     ) -> Finding:
         """Return what is wrong with the environment; without ``fixes`` those of the table."""
-        if not fixes:
-            return finding_for(
-                code,
-                message,
-                context or self.context,
-                why=why,
-                entry=entry,
-                where="environment",
-                blocking=blocking,
-            )
-        return Finding(
+        return finding_for(
             code,
             message,
-            id=entry,
+            context or self.context,
             why=why,
-            fixes=fixes,
+            entry=entry,
             where="environment",
             blocking=blocking,
+            fixes=fixes,
         )
 
     @cached_property
@@ -215,25 +191,18 @@ class DoctorEvidence:
             return self.renewing
         return (*(word for word in self.renewing if word != "--into"), _REPLACE)
 
-    @property
-    def carried(self) -> tuple[str, ...]:
-        """The requirements by which an environment that is made again has the user's packages as well."""
-        if _REPLACE not in self.anew:
-            return ()
-        return carried(self.users_packages)
-
     def install(self, *requirements: str, note: str = "", anew: bool = False) -> Advice:
         """Advise to bring the right build into the environment, or to make it ``anew`` with all that the user has there."""
         arguments = self.anew if anew else self.renewing
-        is_replaced = _REPLACE in arguments
-        carried = [text for text in self.carried if text.partition("==")[0] not in requirements]
-        lost = [package.name for package in self.users_packages if package.has_address]
+        others = self.users_packages if _REPLACE in arguments else ()
+        others = tuple(package for package in others if package.name not in requirements)
+        lost = [package.name for package in others if package.has_address]
         notes = [note] if note else []
-        if lost and is_replaced:
+        if lost:
             notes.append(f"without {some(lost)}, not installed from an index")
         return Advice(
             OURS,
-            ("install", *arguments, *requirements, *(carried if is_replaced else ())),
+            ("install", *arguments, *requirements, *carried(others)),
             self.project.folder,
             note="; ".join(notes),
         )

@@ -419,7 +419,7 @@ def _of_gpus(machine: Machine) -> Iterator[str]:
         "newest": [] if is_mixed else [*capabilities[-1:]],
         "any": [*capabilities],
     }
-    for row in table.load_machine_circumstances():
+    for row in table.read_table("circumstances")["machine"]:
         low, high = _bound(row.get("from", "0")), _bound(row.get("below", "1000"))
         if any(low <= number < high for number in numbers[row["of"]]):
             yield from row["holds"]

@@ -12,13 +12,14 @@ from gpuinstall.catalog.failures.table import (
     FixTable,
     load_distributions,
     load_failures,
-    load_placeholders,
     load_problems,
+    read_table,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from gpuinstall.base.advice import Advice
     from gpuinstall.base.machine import Machine
 
 ANYWHERE = "any"
@@ -140,8 +141,7 @@ def fix(
     Raises:
         KeyError: if the table does not have it.
     """
-    values = _Placeholders(load_placeholders())
-    values.update(context.placeholders)
+    values = {**read_table("distributions")["placeholders"], **dict(context.placeholders)}
     texts: dict[str, str] = {}
     for line in lines_for(context.keys, _commands(what, context, legacy=legacy)):
         # Where uv is not on PATH, the one that came with us is meant.
@@ -173,8 +173,10 @@ def finding_for(
     gpus: tuple[int, ...] = (),
     blocking: bool = True,
     legacy: bool = False,
+    fixes: tuple[Advice, ...] = (),
 ) -> Finding:
-    """Return a finding with the fixes of its ``code``, or of the failure ``entry`` if the table has no such code.
+    """Return a finding; without ``fixes`` with those of its ``code``, or of the failure ``entry`` if the table has no such
+    code.
 
     Raises:
         KeyError: if the table has neither.
@@ -191,7 +193,7 @@ def finding_for(
         id=entry or (kind.id if kind else None),
         why=why,
         evidence=evidence,
-        fixes=fix(what, context, legacy=legacy),
+        fixes=fixes or fix(what, context, legacy=legacy),
         where=where,
         gpus=gpus,
         blocking=blocking,
@@ -283,10 +285,3 @@ def _table(what: str) -> tuple[FixTable, bool]:
 
 def _without_note(line: str) -> str:
     return line.partition(_NOTE)[0]
-
-
-class _Placeholders(dict[str, str]):
-    """Values of placeholders; an unknown one stays as its own name."""
-
-    def __missing__(self, name: str) -> str:
-        return f"<{name}>"

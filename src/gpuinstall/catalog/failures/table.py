@@ -118,18 +118,11 @@ class Failure:
     """Of a mere symptom: its likely causes, the likeliest first."""
     another: str | None = None
     """``code`` or ``toolkit``: a build with another one may not have it."""
-    level: str = "reported"
-    """``inferred`` if no thread shows it."""
 
     @property
     def is_symptom(self) -> bool:
         """Whether it names no cause."""
         return bool(self.narrows)
-
-    @property
-    def page(self) -> str:
-        """Its page: a path in the documentation site."""
-        return f"failures/{self.id}.html"
 
 
 @dataclass(frozen=True)
@@ -210,13 +203,6 @@ def load_distributions() -> tuple[Distribution, ...]:
 
 
 @cache
-def load_placeholders() -> Mapping[str, str]:
-    """Return what fills the placeholders of fixes if nothing better is known."""
-    values: dict[str, str] = read_table("distributions")["placeholders"]
-    return values
-
-
-@cache
 def load_readings() -> tuple[Reading, ...]:
     """Return which placeholders of fixes a text may fill; the first row of one that is found counts."""
     return _rows(Reading, "readings", "reading")
@@ -232,12 +218,6 @@ def load_circumstances() -> Mapping[str, tuple[Pattern, ...]]:
     for name, says in rows.items():
         patterns[name] = tuple(map(Pattern, says))
     return patterns
-
-
-@cache
-def load_machine_circumstances() -> tuple[Mapping[str, Any], ...]:
-    """Return which circumstances a machine shows by its driver and its GPUs."""
-    return tuple(read_table("circumstances")["machine"])
 
 
 @cache

@@ -52,7 +52,6 @@ def says_what_why_and_where_from(failure):
         and failure.apart.endswith(".")
         and {"text"} <= set(failure.detected) <= {"before", "after", "text"}
         and re.fullmatch(r"\d{4}-\d\d-\d\d", failure.date) is not None
-        and failure.level in {"reported", "inferred"}
     )
 
 

@@ -20,9 +20,9 @@ from gpuinstall.catalog.failures.table import (
     load_cuda_errors,
     load_distributions,
     load_failures,
-    load_placeholders,
     load_problems,
     load_readings,
+    read_table,
 )
 from gpuinstall.catalog.failures.transcript import Transcript
 from gpuinstall.environments.environment import advice_words
@@ -181,7 +181,7 @@ def can_be_filled_in(table):
     return (
         {key.removesuffix("-legacy") for key in table.commands} <= KEYS
         and set(table.like) <= load_failures().keys() | load_problems().keys()
-        and words <= load_placeholders().keys()
+        and words <= read_table("distributions")["placeholders"].keys()
         and not any("\n" in line for line in lines)
     )
 

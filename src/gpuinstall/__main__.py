@@ -16,9 +16,8 @@ def main() -> NoReturn:
     """Run the command line and exit with its status."""
     import gc
 
-    gc.set_threshold(
-        100_000
-    )  # a plan allocates and hardly frees: fewer collections make it a tenth faster
+    # A plan allocates and hardly frees: fewer collections make it a tenth faster.
+    gc.set_threshold(100_000)
     try:
         from gpuinstall.base.interruption import install_handlers
 

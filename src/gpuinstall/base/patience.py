@@ -66,7 +66,9 @@ class Pace:
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
-        self._total, self._mark, self._since = 0, monotonic(), 0
+        self._total = 0
+        self._window_start = monotonic()
+        self._total_at_start = 0
 
     def count(self, size: int) -> None:
         """Count bytes that have come."""
@@ -74,12 +76,14 @@ class Pace:
 
     def lags(self) -> bool:
         """Whether a whole window has gone by with less than the floor."""
-        window, now = self._patience.window, monotonic()
-        if now - self._mark < window:
+        window = self._patience.window
+        now = monotonic()
+        if now - self._window_start < window:
             return False
-        slow = self._total - self._since < self._patience.floor * window
-        self._mark, self._since = now, self._total
-        return slow
+        is_slow = self._total - self._total_at_start < self._patience.floor * window
+        self._window_start = now
+        self._total_at_start = self._total
+        return is_slow
 
 
 def read_patience(environ: Mapping[str, str]) -> Patience:

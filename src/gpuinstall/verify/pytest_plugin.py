@@ -70,7 +70,8 @@ class GpuRequirement:
             report.user_properties.append(USED)
         elif is_green and item.get_closest_marker("gpu_required"):
             reason = "it was skipped" if report.skipped else "it ran on the CPU alone"
-            report.outcome, report.longrepr = "failed", f"gpu_required: {reason} ({item.nodeid})"
+            report.outcome = "failed"
+            report.longrepr = f"gpu_required: {reason} ({item.nodeid})"
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -80,14 +81,11 @@ class GpuRequirement:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Fail a run in which no test used a GPU, once, in the process that collects the reports."""
-        is_worker, only_collects = (
-            hasattr(session.config, "workerinput"),
-            session.config.getoption("collectonly"),
-        )
-        if (
-            not (self.used or is_worker or only_collects)
-            and session.exitstatus == pytest.ExitCode.OK
-        ):
+        is_worker = hasattr(session.config, "workerinput")
+        only_collects = session.config.getoption("collectonly")
+        if self.used or is_worker or only_collects:
+            return
+        if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
             print(
                 "\nerror: --require-gpu, and no test ran on a GPU: gpuinstall doctor says why",

@@ -47,6 +47,12 @@ if TYPE_CHECKING:
 PREFERRED = "pylock.preferred.toml"
 """The lock that uv finds where it is to write one, and stays close to."""
 
+_CACHE_CONTROL = {"api": "max-age=600", "files": "max-age=600"}
+"""For how long uv takes what the default index answered from its cache: for as long as that index itself says.
+
+Many a mirror says nothing, and uv, which runs several times for one lock, would ask for all of it each time.
+"""
+
 _WHEELS_ALONE = ("--only-binary", ":all:")
 _NO_CODE = {"PYTHONHOME": os.devnull}
 """With it an interpreter ends before it reads a line, but for the isolated one that uv asks for its version."""
@@ -83,10 +89,18 @@ class ResolverProject:
         """Return the same within one constraint more."""
         return replace(self, pins=self.pins.within(bound))
 
-    def write(self, folder: Path) -> None:
-        """Write the project and its pages into a folder of its own."""
+    def write(self, folder: Path, default_index: str | None = None) -> None:
+        """Write the project and its pages into a folder of its own.
+
+        Args:
+            folder: The folder.
+            default_index: The default index, if uv is not told by a variable.
+        """
         self.write_index(folder)
         settings = self.sources.uv_settings()
+        if default_index:
+            row = {"url": default_index, "default": True, "cache-control": _CACHE_CONTROL}
+            settings["index"].append(row)
         settings["dependency-metadata"] = [
             project.metadata_without_requirements for project in self.folder_projects
         ]
@@ -171,7 +185,12 @@ class ResolverProject:
     def compile(self, folder: Path, session: Session) -> Finished:
         """Have uv resolve it into a lock, in ``folder``."""
         variables = dict(session.environment)
-        self.write(folder)
+        default_index = variables.pop("UV_DEFAULT_INDEX", session.default_index)
+        if default_index and "@" in default_index:
+            # A login stands in no file.
+            variables["UV_DEFAULT_INDEX"] = default_index
+            default_index = None
+        self.write(folder, default_index)
         # Whose code runs, and what it is built with.
         python = session.python
         if self.python != RUNNING_PYTHON:

@@ -84,9 +84,13 @@ def test_further_indexes_come_after_the_family_and_before_the_default_one(tmp_pa
     project = ResolverProject(
         asked, "3.12", TARGET, {"torch": (torch(),), "triton": ()}, sources=sources
     )
-    project.write(tmp_path)
+    project.write(tmp_path, "https://index.example/simple")
     settings = tomli.loads((tmp_path / "uv.toml").read_text("utf-8"))
-    assert [index["url"] for index in settings["index"]] == ["https://corp.example/simple"]
+    further, default = settings["index"]
+    assert further == {"url": "https://corp.example/simple"}
+    assert (default["url"], default["default"]) == ("https://index.example/simple", True)
+    # For a mirror that says nothing of it: uv runs several times for one lock.
+    assert default["cache-control"] == {"api": "max-age=600", "files": "max-age=600"}
     assert (settings["exclude-newer"], settings["exclude-newer-package"]) == (
         "2026-01-01",
         {"torch": False, "triton": False},

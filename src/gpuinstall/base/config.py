@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpuinstall.base.codec import MalformedError, read, read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.poetry import poetry_specifiers
@@ -16,21 +17,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_KINDS = {
-    "requirements": list,
-    "targets": list,
-    "backends": list,
-    "extension-sources": list,
-    "python": str,
-    "torch-index": str,
-    "only-binary": bool,
-    "per-target": bool,
-}
-_IN_WORDS = {
-    list: "a list of strings",
-    str: "a string",
-    bool: "true or false",
-}
+
+class _Settings(NamedTuple):
+    """What ``[tool.gpuinstall]`` may have, with underscores for its hyphens."""
+
+    requirements: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    backends: tuple[str, ...] | None = None
+    extension_sources: tuple[str, ...] = ()
+    python: str | None = None
+    torch_index: str | None = None
+    only_binary: bool = False
+    per_target: bool = False
+
+
+_KEYS = {name.replace("_", "-"): name for name in _Settings._fields}
 
 
 def read_config(folder: Path) -> Request:
@@ -58,26 +59,30 @@ def read_config(folder: Path) -> Request:
 
 def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Request:
     """Return what a parsed pyproject.toml and the text of ``.python-version`` request."""
-    table = _table(_table(pyproject, "tool"), "gpuinstall")
-    for key in table:
-        if key not in _KINDS:
-            raise _malformed(f"[tool.gpuinstall] has no key {key!r}", f"it has {', '.join(_KINDS)}")
     values = {}
-    for key, kind in _KINDS.items():
-        values[key] = _value(table, key, kind)
-    project = _table(pyproject, "project")
-    required = _value(project, "requires-python", str, "[project]") or _python_of_poetry(pyproject)
+    for key, value in _table(_table(pyproject, "tool"), "gpuinstall").items():
+        if key not in _KEYS:
+            raise _malformed(f"[tool.gpuinstall] has no key {key!r}", f"it has {', '.join(_KEYS)}")
+        values[_KEYS[key]] = value
+    required = _table(pyproject, "project").get("requires-python")
+    try:
+        settings = read_object(_Settings, values, "[tool.gpuinstall]")
+        if required is not None:
+            read(str, required, "[project] requires-python")
+    except MalformedError as fault:
+        raise _malformed(str(fault)) from None
+    required = required or _python_of_poetry(pyproject)
     return replace(
         FOLDERS_OWN,
-        requirements=values["requirements"] or (),
-        python=values["python"] or _first_python(python_version) or required,
-        allowed_backends=values["backends"],
-        targets=values["targets"] or (),
-        newest_per_target=bool(values["per-target"]),
+        requirements=settings.requirements,
+        python=settings.python or _first_python(python_version) or required,
+        allowed_backends=settings.backends,
+        targets=settings.targets,
+        newest_per_target=settings.per_target,
         sourcing=Sourcing(
-            torch_index=values["torch-index"],
-            extension_sources=values["extension-sources"] or (),
-            only_binary=bool(values["only-binary"]),
+            torch_index=settings.torch_index,
+            extension_sources=settings.extension_sources,
+            only_binary=settings.only_binary,
         ),
     )
 
@@ -103,23 +108,6 @@ def _table(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     if not isinstance(table, dict):
         raise _malformed(f"{key} is {table!r}", "it is a table")
     return table
-
-
-def _value(
-    table: Mapping[str, Any],
-    key: str,
-    kind: type,
-    section: str = "[tool.gpuinstall]",
-) -> Any:
-    value = table.get(key)
-    if value is None:
-        return None
-    is_sound = isinstance(value, kind)
-    if kind is list and is_sound:
-        is_sound = all(isinstance(item, str) for item in value)
-    if not is_sound:
-        raise _malformed(f"{section} {key} is {value!r}", f"it is {_IN_WORDS[kind]}")
-    return tuple(value) if kind is list else value
 
 
 def _malformed(fault: str, hint: str | None = None) -> UsageError:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
-from gpuinstall.base.advice import NOTE, OURS, Advice
+from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.request import Request
 from gpuinstall.base.text import number_of
 from gpuinstall.cli.active import name_active
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import Outcome, finding_entries, framed
+from gpuinstall.cli.outcome import Outcome, confirm, finding_entries, framed
 from gpuinstall.environments.application import find_application
 from gpuinstall.project import Project, Settings
 
@@ -120,11 +119,7 @@ def _repair(
     *,
     yes: bool,
 ) -> tuple[RepairResult, ...]:
-    """Show what is wrong and the repairs, ask, and make them.
-
-    Raises:
-        UsageError: if there is no terminal to ask in.
-    """
+    """Show what is wrong and the repairs, ask, and make them; raise UsageError if they are not to be made."""
     from gpuinstall.diagnose.repair import repair_steps, run_repairs
     from gpuinstall.sources.session import open_session
 
@@ -138,15 +133,7 @@ def _repair(
             terminal.warn("none of these problems can be repaired automatically")
         return ()
     if not yes:
-        if not sys.stdin.isatty():
-            hint = Advice(OURS, ("doctor", "--fix", "--yes", "--venv", str(venv)))
-            raise UsageError(
-                "nobody-to-ask", "--fix asks first, and there is no terminal to ask in", hint=hint
-            )
-        repairs = "this repair" if len(steps) == 1 else f"these {len(steps)} repairs"
-        if not click.confirm(f"Make {repairs}?", err=True):
-            terminal.warn("nothing was changed")
-            return ()
+        confirm(f"Make {number_of(len(steps), 'repair')}?", "nothing was repaired")
     with open_session(sources, terminal) as session:
         results = run_repairs(steps, session.environment, terminal)
     for result in results:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import display_path
 from gpuinstall.base.text import readable, some
 from gpuinstall.cli.install import activation_command, interpreter_of_others, undo_command
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import Outcome, Row, framed, is_confirmed
+from gpuinstall.cli.outcome import Outcome, Row, confirm, framed
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.project import Project
 
@@ -88,25 +87,13 @@ def _restore_environment(project: Project, *, replace: bool) -> Outcome:
     paths = project.paths
     marker = read_marker(paths.venv)
     changes = compare_versions(installed_packages(paths.previous), installed_packages(paths.venv))
-    text = display_path(paths.venv)
+    text = ", which gpuinstall did not make"
     if marker:
-        text += f" · torch {marker.torch} · Python {marker.python}; {marker.lock}, restored"
-    else:
-        text += ", which gpuinstall did not make"
-    rows = [_changes_row(changes), ("Environment", text)]
-    rows.append(("Undo", undo_command(paths)))
+        text = f" · torch {marker.torch} · Python {marker.python}; {marker.lock}, restored"
+    rows = [("Environment", f"{display_path(paths.venv)}{text}"), ("Undo", undo_command(paths))]
     if is_environment(paths.venv):
         rows.append(("Ready", activation_command(paths.venv)))
-    data = {
-        "environment": _environment(paths.venv),
-        "changes": [change._asdict() for change in changes],
-        "verdict": marker and marker.verdict,
-    }
-    return Outcome(data, rows)
-
-
-def _changes_row(changes: Sequence[VersionChange]) -> Row:
-    return "Changes", some(list(map(str, changes))) or "no version changes"
+    return _restored(_environment(paths.venv), changes, marker.verdict if marker else None, rows)
 
 
 def _restore_files(python: Path, project: Project, *, replace: bool) -> Outcome:
@@ -122,19 +109,30 @@ def _restore_files(python: Path, project: Project, *, replace: bool) -> Outcome:
     torch = environment.versions.get("torch", "")
     versions = f"torch {torch or 'none'} · Python {environment.version}"
     place = display_path(environment.prefix)
-    data = {
-        "environment": {
-            "path": str(environment.prefix),
-            "python": environment.version,
-            "torch": torch,
-            "backend": torch.partition("+")[2],
-        },
-        "changes": [change._asdict() for change in changes],
-        "verdict": None,
+    row = {
+        "path": str(environment.prefix),
+        "python": environment.version,
+        "torch": torch,
+        "backend": torch.partition("+")[2],
     }
-    return Outcome(
-        data, [_changes_row(changes), ("Environment", f"{place} · {versions}, as it was before")]
+    return _restored(
+        row, changes, None, [("Environment", f"{place} · {versions}, as it was before")]
     )
+
+
+def _restored(
+    environment: Mapping[str, Any],
+    changes: Sequence[VersionChange],
+    verdict: dict[str, Any] | None,
+    rows: Sequence[Row],
+) -> Outcome:
+    data = {
+        "environment": environment,
+        "changes": [change._asdict() for change in changes],
+        "verdict": verdict,
+    }
+    words = some(list(map(str, changes))) or "no version changes"
+    return Outcome(data, [("Changes", words), *rows])
 
 
 @command.command(
@@ -163,18 +161,10 @@ def _prune(terminal: Terminal, options: CommandOptions) -> Outcome:
 
 
 def _confirm(folders: Mapping[Path, int]) -> None:
-    """Ask whether to remove folders of so many bytes.
-
-    Raises:
-        UsageError: The answer is no, or nobody can answer.
-    """
+    """Ask whether to remove folders of so many bytes; raise UsageError if not."""
     places = [f"{display_path(folder)} ({readable(size)})" for folder, size in folders.items()]
-    if not is_confirmed(f"Remove {' and '.join(places)}?"):
-        raise UsageError(
-            "not-confirmed",
-            f"nothing was removed: {' and '.join(places)}",
-            hint="Run it again with --yes",
-        )
+    names = " and ".join(places)
+    confirm(f"Remove {names}?", f"nothing was removed: {names}")
 
 
 def _removed(folders: Mapping[Path, int]) -> Outcome:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, ParamSpec
 
 import click
 
-from gpuinstall.base.errors import GpuInstallError
+from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.node_records import RECORDING_COMMANDS, UNENDED, this_node, write_record
 from gpuinstall.base.text import MOST_NAMES, visible
@@ -199,7 +199,12 @@ def finding_entries(findings: Iterable[Finding]) -> tuple[dict[str, Any], ...]:
     )
 
 
-def is_confirmed(question: str) -> bool:
-    """Whether the user answers a question with yes; no if there is no terminal to ask in."""
+def confirm(question: str, unchanged: str) -> None:
+    """Ask a question.
+
+    Raises:
+        UsageError: What is ``unchanged``, as the answer is no or there is no terminal to ask in.
+    """
     has_terminal = sys.stdin is not None and sys.stdin.isatty()
-    return has_terminal and click.confirm(visible(question), err=True)
+    if not (has_terminal and click.confirm(visible(question), err=True)):
+        raise UsageError("not-confirmed", unchanged, hint="Run it again with --yes")

@@ -14,7 +14,7 @@ from gpuinstall.base.files import display_path
 from gpuinstall.base.shell import on_path, parent_program, quoted, this_shell
 from gpuinstall.base.text import some
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import Outcome, framed, is_confirmed
+from gpuinstall.cli.outcome import Outcome, confirm, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.environments.launcher import command_file, tool_home
 
@@ -60,12 +60,8 @@ def _uninstall(_terminal: Terminal, options: CommandOptions) -> Outcome:
     removed = [place]
     if cache.exists():
         removed.append(display_path(cache))
-    if not options.yes and not is_confirmed(f"Remove {', '.join(removed)}?"):
-        raise UsageError(
-            "not-confirmed",
-            "nothing was removed",
-            hint="gpuinstall self uninstall --yes",
-        )
+    if not options.yes:
+        confirm(f"Remove {', '.join(removed)}?", "nothing was removed")
     environments = [display_path(venv) for venv in remembered() if cache not in venv.parents]
     remove_tool(home)
     remove_path(cache)

@@ -163,9 +163,7 @@ class CommandOptions:
     )
     missing: bool = _flag("--install", "With --any: install the environment if it is missing.")
     require_gpu: bool = _flag("--require-gpu", "Fail if no GPU can be used (for CI and clusters).")
-    deep: bool = _flag(
-        "--deep", "Also check attention, FP8, sparsity, solvers, graphs, compiler, NCCL."
-    )
+    deep: bool = _flag("--deep", "Also check attention, FP8, FFT, solvers, graphs, compiler, NCCL.")
     bench: bool = _flag("--bench", "Measure products, copies and a ResNet-50.")
     fix: bool = _flag("--fix", "Show the repairs, ask, make them and check again.")
     nodes: str | None = _value(

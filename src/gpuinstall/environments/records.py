@@ -19,8 +19,9 @@ from gpuinstall.environments.environment import read_marker
 if TYPE_CHECKING:
     from gpuinstall.base.reporter import Reporter
 
-MOST_IDENTITIES = 8
-"""How many environments of one path are known: the one in force, the previous one, and those that were exchanged."""
+MOST_IDENTITIES = 64
+"""How many identities of one path are known: each proof of an environment gives it another, and the previous one,
+which may have been replaced many proofs ago, has to be among them."""
 
 
 def remember(venv: Path, identity: str) -> None:

@@ -130,10 +130,6 @@ class Rules:
         """Return what a build without code for some of the GPUs has: ``begins at sm_75``."""
         return "has none"
 
-    def predates(self, build: Build, gpu: Gpu) -> bool:
-        """Whether all that a build has is for older GPUs than this one."""
-        return False
-
     def against_driver(self, build: Build) -> Reason | None:
         """Return why the driver does not run a build."""
         return None

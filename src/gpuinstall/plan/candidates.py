@@ -31,7 +31,10 @@ _STAGES = (
     "python-unsupported",
     "no-python",
 )
-"""The codes of the rules that do not depend on a GPU, in their order."""
+"""The codes of the rules that do not depend on a GPU, in their order: that of every rule has to stand here.
+
+The further down the code of a rejected build, the closer that build came.
+"""
 
 
 class JudgedBuild(NamedTuple):

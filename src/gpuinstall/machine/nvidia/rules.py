@@ -139,13 +139,6 @@ class NvidiaRules(Rules):
             return f"begins at {lowest}"
         return "has none"
 
-    def predates(self, build: Build, gpu: Gpu) -> bool:
-        """Whether a chip is above all SASS of a build."""
-        sass, _ = split_code(build.code)
-        highest = max(sass, default=None)
-        chip = _chip(gpu)
-        return highest is not None and chip is not None and highest.capability < chip
-
     def against_driver(self, build: Build) -> Reason | None:
         """Return that the driver is below the floor of the build's CUDA major."""
         return self._against_toolkit(build.toolkit) if build.toolkit else None

@@ -1,4 +1,4 @@
-"""The deep checks: attention, low precision, sparsity, solvers, graphs, and the compiler."""
+"""The deep checks: attention, low precision, Fourier transforms, solvers, graphs, and the compiler."""
 
 from __future__ import annotations
 

@@ -11,14 +11,13 @@ import click
 
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.node_records import recorded_machines
-from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import number_of
 from gpuinstall.cli.options import MACHINE_WORDS, PATH, REQUEST, CommandOptions, read_machine_file
 from gpuinstall.cli.outcome import Outcome, Row, error_entry, framed
 from gpuinstall.project import lock_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from gpuinstall.base.machine import Machine
@@ -52,7 +51,7 @@ class LockCommands(click.Group):
         context = super().make_context(info_name, list(args), parent, **extra)
         requirements = context.params.get("requirements") or [""]
         first = requirements[0]
-        if first in self.commands and "--" not in args and not context.resilient_parsing:
+        if first in self.commands and "--" not in args:
             raise UsageError(
                 "command-or-package",
                 f"{first} is a subcommand of lock: it comes first",
@@ -121,35 +120,27 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     with _open(options, terminal) as project:
         machines = _read_machines(options, terminal)
         requests = lock_requests(project, project.read_request(), options.targets, machines)
-        return Outcome(*_write(options, requests, project, project.config.targets))
+        return Outcome(*_write(options, requests, project))
 
 
 def _write(
     options: CommandOptions,
     requests: Sequence[LockRequest],
     project: Project,
-    targets: Collection[str],
 ) -> tuple[dict[str, Any], list[Row]]:
-    """Write the locks, and name those in the folder that are for none of ``targets``, if there are any."""
+    """Write the locks; return what became of them as data and as rows."""
     from gpuinstall.base.requirement import normalised
     from gpuinstall.lock.lock import split_packages, versions_in_words
-    from gpuinstall.lock.target import Target
-    from gpuinstall.lock.write import unnamed_locks, write_locks
+    from gpuinstall.lock.write import write_locks
 
-    session = project.session
     locks = write_locks(
         project.folder,
         requests,
-        session,
+        project.session,
         upgrade=options.upgrade,
         moving=tuple(map(normalised, options.packages)),
     )
     apart = split_packages(written.lock for written in locks)
-    named = {str(Target.parse(target)) for target in targets}
-    named.update(written.lock.target for written in locks)
-    if targets:
-        for path in unnamed_locks(project.folder, named):
-            session.reporter.warn(f"{path.name} is for none of the targets: rm {quoted(path.name)}")
     rows: list[Row] = []
     for written in locks:
         lock, name = written.lock, written.path.name
@@ -238,8 +229,7 @@ def cover_command(terminal: Terminal, options: CommandOptions) -> Outcome:
                 f"this range requires two versions of torch for {label}; a folder holds one lock for each",
                 hint="Name fewer GPUs, or a narrower --driver",
             )
-        targets = [request.label for request in requests]
-        data, rows = _write(options, requests, project, targets)
+        data, rows = _write(options, requests, project)
     uncovered = spanned(cover.unserved)
     ranges = [
         {"target": entry["target"], "serves": spanned(lock.machines)}

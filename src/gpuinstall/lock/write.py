@@ -183,20 +183,6 @@ def _write(lock: Lock, folder: Path) -> Written:
     return Written(path, lock, "written")
 
 
-def unnamed_locks(
-    folder: Path,
-    targets: Collection[str],
-) -> list[Path]:
-    """Return the locks of ours in a folder that are for none of ``targets``; what others made is theirs."""
-    names = {f"pylock.{target}.toml" for target in targets}
-    paths = []
-    for path in locks_in(folder):
-        lock = readable_lock(path)
-        if path.name not in names and lock and lock.is_ours:
-            paths.append(path)
-    return paths
-
-
 def build_locks(
     resolutions: Sequence[Resolution],
     requests: Sequence[Request],

@@ -116,6 +116,10 @@ def test_the_plain_file_outside_a_clone_names_the_one_that_works(person, clone):
     assert list(person.home.iterdir()) == []
 
 
+OF_A_CUT_LINE = ("Syntax", "Indentation", "Name", "Attribute", "ModuleNotFound")
+"""What Python raises of a line that is not whole: a name may be cut too, and one behind a dot."""
+
+
 @pytest.mark.parametrize("cuts", [6, pytest.param(100, marks=pytest.mark.heavy)])
 def test_a_file_cut_anywhere_does_nothing(person, one_file, cuts):
     whole = one_file.read_text()
@@ -132,7 +136,7 @@ def test_a_file_cut_anywhere_does_nothing(person, one_file, cuts):
         seen = set(pool.map(run, places))
     assert seen <= {
         ("", ""),
-        *(("", f"{kind}Error") for kind in ("Syntax", "Indentation", "Name", "ModuleNotFound")),
+        *(("", f"{kind}Error") for kind in OF_A_CUT_LINE),
     }
     assert ("", "SyntaxError") in seen
     assert list(person.home.iterdir()) == []

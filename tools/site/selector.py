@@ -87,8 +87,8 @@ def kinds_of_gpus(catalog: Catalog) -> list[Kind]:
         kinds.append(Kind(capability.sm, tuple(sorted(cards)), gpu))
     for chip in other_chips():
         gpu = Gpu(0, CARD, vendor=chip.maker, architecture=chip.architecture)
-        cards_of_chip = chip.products or (chip.architecture,)
-        kinds.append(Kind(chip.architecture, cards_of_chip, gpu, chip.os))
+        cards_of_chip = chip.products or (chip.code,)
+        kinds.append(Kind(chip.code, cards_of_chip, gpu, chip.os))
     return [*kinds, Kind("", ("No GPU",))]
 
 

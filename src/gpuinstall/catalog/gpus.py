@@ -68,6 +68,8 @@ class Product(NamedTuple):
     """The only system that has it; None: any."""
     arm: bool = False
     """Whether it is sold beside 64-bit ARM processors alone."""
+    products: tuple[str, ...] = ()
+    """Of another maker's chip, the names of those that have it."""
 
     @property
     def code(self) -> str:
@@ -80,21 +82,6 @@ class Product(NamedTuple):
         if self.capability or self.name.startswith(self.brand):
             return self.name
         return f"{self.brand} {self.name}"
-
-
-class OtherChip(NamedTuple):
-    """A chip that is told by the name of its code."""
-
-    name: str
-    maker: str
-    """As documents name it."""
-    brand: str
-    """As people name it."""
-    architecture: str
-    """The name of its code."""
-    products: tuple[str, ...]
-    os: str | None = None
-    """The only system that has it; None: any."""
 
 
 @cache
@@ -129,13 +116,13 @@ def card_capabilities(drivers: Drivers) -> list[ComputeCapability]:
 
 
 @cache
-def other_chips() -> tuple[OtherChip, ...]:
+def other_chips() -> tuple[Product, ...]:
     """Return the chips of all other makers, each maker's together."""
-    chips: list[OtherChip] = []
+    chips: list[Product] = []
     for file in FILES:
         table = authored.read_data(file)
         rows = [{**table, **row, "name": row["chip"]} for row in table["chips"]]
-        chips.extend(read_object(OtherChip, row) for row in rows)
+        chips.extend(read_object(Product, row) for row in rows)
     return tuple(chips)
 
 
@@ -291,15 +278,8 @@ def _gpus() -> Iterator[Product]:
             if generation:
                 yield product._replace(name=generation.name)
     for chip in other_chips():
-        for name in (*chip.products, chip.name, chip.architecture):
-            yield Product(
-                name,
-                chip.name,
-                chip.maker,
-                chip.brand,
-                architecture=chip.architecture,
-                os=chip.os,
-            )
+        for name in (*chip.products, chip.chip, chip.code):
+            yield chip._replace(name=name)
 
 
 def _spaced(name: str) -> str:

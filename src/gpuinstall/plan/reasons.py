@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Build
-    from gpuinstall.plan.candidates import GpuPositions, JudgedBuild
+    from gpuinstall.plan.candidates import JudgedBuild
     from gpuinstall.plan.context import PlanContext
 
 _ELSEWHERE = Reason("no-code", "it runs on this machine's other GPUs")
@@ -72,7 +72,7 @@ def reasons_for(
     passed_over: Sequence[JudgedBuild],
     context: PlanContext,
 ) -> Iterator[Reason]:
-    """Yield why the best is the best, what a newer driver would give, and what fewer or other GPUs would give.
+    """Yield why the best is the best, what a newer driver would give, and what other GPUs would give.
 
     Args:
         best: What is chosen.
@@ -259,30 +259,18 @@ def _backend(
 def _other_gpus(
     best: JudgedBuild, candidates: Sequence[JudgedBuild], context: PlanContext
 ) -> Iterator[Reason]:
-    """Yield what the GPUs that are left out would give, or the rest if one architecture were left out."""
-
-    def best_for(cover: GpuPositions) -> JudgedBuild:
-        return best_first([each for each in candidates if set(cover) <= {*each.covers}], context)[0]
-
-    def would_give(code: str, cover: GpuPositions) -> Reason:
-        other = context.with_gpus_at(cover)
-        indices = ",".join(str(gpu.index) for gpu in other.gpus)
-        build = best_for(cover).build
-        return Reason(code, f"--gpus {indices} ({other.gpu_names}) would give torch {build.name}")
-
-    everywhere = range(len(context.gpus))
-    left_out = set(everywhere).difference(best.covers)
-    if left_out:
-        others = [each.covers for each in candidates if left_out.intersection(each.covers)]
-        if others:
-            yield would_give("other-choice", gpus_to_serve(others, context))
+    """Yield what the GPUs that are left out would give."""
+    left_out = {*range(len(context.gpus))}.difference(best.covers)
+    others = [each.covers for each in candidates if left_out.intersection(each.covers)]
+    if not others:
         return
-    names = list(map(context.rules.architecture, context.gpus))
-    rests = [tuple(at for at in everywhere if names[at] != name) for name in dict.fromkeys(names)]
-    torches = {rest: best_for(rest).build.torch for rest in rests if rest}
-    fewer = max(torches, key=lambda rest: (torches[rest], len(rest)), default=())
-    if fewer and torches[fewer] > best.build.torch:
-        yield would_give("fewer-gpus", fewer)
+    cover = gpus_to_serve(others, context)
+    other = context.with_gpus_at(cover)
+    indices = ",".join(str(gpu.index) for gpu in other.gpus)
+    serving = [each for each in candidates if {*cover}.issubset(each.covers)]
+    build = best_first(serving, context)[0].build
+    would_give = f"--gpus {indices} ({other.gpu_names}) would give torch {build.name}"
+    yield Reason("other-choice", would_give)
 
 
 def gpu_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:

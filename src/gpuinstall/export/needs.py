@@ -6,12 +6,12 @@ tell apart, by the rules that choose a lock. Pure.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from packaging.utils import parse_wheel_filename
+from packaging.pylock import PylockSelectError
 
 from gpuinstall.base.codec import write_object
 from gpuinstall.base.errors import UsageError
@@ -22,23 +22,19 @@ from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog.gpus import other_chips, products
 from gpuinstall.export.pins import backend_of, systems_of
-from gpuinstall.lock.fit import fit
-from gpuinstall.lock.lock import LockedFile
-from gpuinstall.lock.target import Target
+from gpuinstall.lock.fit import fit, selected
 from gpuinstall.machine.vendors import VENDORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from packaging.tags import Tag
-
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.lock import Lock
 
 
-_GLIBC = re.compile(r"manylinux_2_(\d+)_|manylinux(1|2010|2014)_")
-_OLD_NAMES = {"1": 5, "2010": 12, "2014": 17}
-"""The minors of glibc 2 in the names of platforms before PEP 600."""
+_NO_GLIBC = 4
+"""The minor of a glibc 2 that is older than any which a wheel names."""
+_NEWEST_GLIBC = 100
 _NO_MACHINE = {"unknown-build", "unpinned", "wrong-source", "other-platform", "no-python"}
 """The reasons against a lock that no machine of its system changes."""
 
@@ -221,30 +217,15 @@ def _codes_that_run(locks: Iterable[Lock], machine: Machine, catalog: Catalog) -
 
 
 def _glibc(lock: Lock, group: _MachineKind) -> int:
-    """Return the minor of the oldest glibc 2 that every package of a lock has a wheel for; 0: any."""
+    """Return the minor of the oldest glibc 2 under which every package of a lock has a file; 0: any."""
     if group.os != "linux":
         return 0
-    # Whatever a wheel asks for, some glibc has it.
-    target = Target(CPU.tag, group.os, group.arch, glibc="2.99")
-    tags = set(target.tags(str(lock.python)))
-    levels: dict[str, list[int]] = {}
-    for package, file in lock.entries:
-        levels.setdefault(package, []).extend(_levels(file, tags))
-    return max((min(found, default=0) for found in levels.values()), default=0)
-
-
-def _levels(file: Any, tags: set[Tag]) -> Iterator[int]:
-    """Yield the minors of the glibcs that a file is for, as far as one of some tags is among its own; 0: any."""
-    name = LockedFile("", file.url or file.name or "").name
-    if not name.endswith(".whl"):
-        yield 0
-        return
-    for tag in tags.intersection(parse_wheel_filename(name)[3]):
-        level = _GLIBC.match(tag.platform)
-        if level is None:
-            yield 0
-        else:
-            yield int(level[1] or _OLD_NAMES[level[2]])
+    for minor in range(_NO_GLIBC, _NEWEST_GLIBC):
+        machine = Machine(group.os, group.arch, glibc=f"2.{minor}")
+        with suppress(PylockSelectError):
+            selected(lock, str(lock.python), machine)
+            return minor if minor > _NO_GLIBC else 0
+    return 0
 
 
 _SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}

@@ -121,5 +121,3 @@ def test_every_command_of_uv_keeps_torch_in_a_project(workshop, shell):
     assert "+cpu" not in (workshop.folder / "uv.lock").read_text("utf-8"), (
         "which is for every machine"
     )
-    doctor = in_shell(workshop, "gpuinstall doctor --json", shell)
-    assert "override-left-behind" not in doctor.out

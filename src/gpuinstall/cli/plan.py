@@ -20,6 +20,7 @@ from gpuinstall.cli.probe import machine_line
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.companions import PAIRED
+from gpuinstall.plan.compat import compat_offer, with_compat_reason
 from gpuinstall.plan.drivers import newest_branch
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Project
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gpuinstall.base.request import Request
+    from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.extensions import Extension
     from gpuinstall.lock.extensions import ExtensionChoice
 
@@ -55,7 +57,7 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
         else:
             plan = choose(machine, requested, project.catalog)
             if isinstance(plan, Plan):
-                plan = _with_remark(plan)
+                plan = _with_remarks(plan, machine, requested, project.catalog)
     if assumed:
         plan = replace(plan, reasons=(*plan.reasons, _assumption(machine)))
     rows = [_extension_row(*choice) for choice in extensions]
@@ -132,8 +134,10 @@ def _show_rejected(plan: Plan | Rejected, machine: Machine, terminal: Terminal) 
         terminal.fault(plan.error(machine))
 
 
-def _with_remark(plan: Plan) -> Plan:
-    """Return a plan that says so if it has not looked at programs."""
+def _with_remarks(plan: Plan, machine: Machine, request: Request, catalog: Catalog) -> Plan:
+    """Return a plan with what newer libraries above the driver would give, and whether it has not looked at programs."""
+    if plan.status != "cpu":
+        plan = with_compat_reason(plan, compat_offer(machine, request, catalog, choose))
     for text in plan.choice.requirements:
         # The pins of torch's own are passed over unparsed: a plan of torch alone need not load the parser.
         if text.partition("==")[0] not in PAIRED and parse_requirement(text).name not in PAIRED:

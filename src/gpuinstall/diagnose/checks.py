@@ -1,25 +1,22 @@
-"""What no kernel shows: what was done to an environment's files, its shell, the project around it, its locks, uv."""
+"""What no kernel shows: what was done to an environment's files, and to the project around it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
 
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.errors import LockError
-from gpuinstall.base.finding import Finding, Rejection
-from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import some
 from gpuinstall.catalog.failures.problems import finding_for
 from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings, toml_table
-from gpuinstall.environments.environment import changed_build, unlocked_packages
+from gpuinstall.environments.environment import changed_build
 from gpuinstall.environments.guard import guarded_lines
-from gpuinstall.lock.fit import fit
 from gpuinstall.lock.folder_request import read_own_lock
 from gpuinstall.lock.lock import read_lock
 
@@ -34,17 +31,11 @@ def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
     names = {re.split(r"[^A-Za-z0-9_.-]", str(text).strip())[0].lower() for text in requirements}
     if not label.startswith("cu") or names.isdisjoint(FAMILY) or _names_index(pyproject):
         return
-    group = f"torch-{label}"
-    context = evidence.context.knowing(group=quoted(group))
-    why = "pyproject.toml requires torch, and [tool.uv.sources] does not set its index"
-    if group in toml_table(pyproject, "dependency-groups"):
-        why = f"pyproject.toml has the build in the group {group}, which a plain uv sync skips"
-        context = context.near("grouped")
     yield finding_for(
         "uv-undoes-build",
         f"the next uv run or uv sync replaces torch {evidence.torch} with the default index's build",
-        context,
-        why=why,
+        evidence.context.knowing(group=quoted(f"torch-{label}")),
+        why="pyproject.toml requires torch, and [tool.uv.sources] does not set its index",
         entry="F44",
         where="project",
         blocking=False,
@@ -52,92 +43,44 @@ def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def _names_index(pyproject: Mapping[str, Any]) -> bool:
-    """Whether a plain ``uv sync`` takes torch from an index that the project names."""
+    """Whether a uv project names an index for torch, or another default one."""
     settings = toml_table(pyproject, "tool", "uv")
-    if any(index.get("default") for index in _tables(settings.get("index"))):
-        return True
-    groups = settings.get("default-groups", ["dev"])
-    for source in _tables(toml_table(settings, "sources").get("torch")):
-        counts = "group" not in source or groups == "all" or source["group"] in groups
-        if counts and "extra" not in source:
-            return True
-    return False
+    indexes = settings.get("index")
+    rows = [row for row in indexes if isinstance(row, dict)] if isinstance(indexes, list) else []
+    return "torch" in toml_table(settings, "sources") or any(row.get("default") for row in rows)
 
 
-def _tables(value: object) -> list[Mapping[str, Any]]:
-    values = value if isinstance(value, list) else [value]
-    return [item for item in values if isinstance(item, dict)]
+def damaged_locks(evidence: DoctorEvidence) -> DoctorFindings:
+    """Yield locks that cannot be read; which one fits, lock check and install say."""
+    for path in evidence.project.locks:
+        yield from _damage(path)
 
 
-def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield locks that cannot be read, no longer hold what is requested, or do not run on this machine."""
-    misfits = []
-    locks = evidence.project.locks
-    requirements = evidence.project.declaration.listed.requirements or ("torch",)
-    request = Request(requirements=requirements)
-    for path in locks:
-        try:
-            answer = fit(read_lock(path), evidence.machine, request, evidence.catalog)
-        except LockError as error:
-            yield replace(error.finding, where="project", blocking=False)
-            continue
-        if isinstance(answer, Rejection):
-            misfits.append(answer)
-    if locks and len(misfits) == len(locks):
-        name = misfits[0].candidate.name
-        reason = misfits[0].reason
-        yield Finding(
-            f"lock-{reason.code}",
-            f"no lock here fits this machine: {name}: {reason.message}",
-            fixes=(Advice(OURS, ("lock",), evidence.project.folder),),
-            where="project",
-            blocking=False,
-        )
+def _damage(path: Path) -> DoctorFindings:
+    try:
+        read_lock(path)
+    except LockError as error:
+        yield replace(error.finding, where="project", blocking=False)
 
 
 def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield the packages that were put in, taken out or exchanged since an environment of ours was made."""
+    """Yield that an environment of ours no longer has the build of torch that it was made with."""
     lock = read_own_lock(evidence.venv)
     if lock is None:
         return
-    folder = evidence.project.folder
     packages = evidence.contents.packages
-    versions = {package.name: package.version for package in packages if package.name != "pip"}
+    versions = {package.name: package.version for package in packages}
     locked = {name: versions.get(name, "") for name in lock.names} | lock.versions
-    why = "pip, uv or another program changed it"
     build = changed_build(versions, locked, evidence.catalog.is_tied)
     if build:
-        fix = Advice(OURS, ("sync", "--venv", str(evidence.venv)), folder)
+        fix = Advice(OURS, ("sync", "--venv", str(evidence.venv)), evidence.project.folder)
         yield evidence.fault(
             "changed-by-hand",
             build,
-            why=why,
+            why="pip, uv or another program changed it",
             fixes=(fix,),
             blocking=False,
         )
-        return
-    changes = []
-    for change in unlocked_packages(versions, locked):
-        name = change.partition(" ")[0]
-        version = lock.versions.get(name)
-        state = f"locked: {version}" if version else "not locked"
-        changes.append(f"{change} ({state})")
-    changes += [f"{name} is missing" for name in sorted(lock.names - versions.keys())]
-    if not changes:
-        return
-    words = ("install", *evidence.renewing)
-    added = [package.name for package in evidence.users_packages]
-    note = f", without {some(added)}" if added else ""
-    fixes = [Advice(OURS, words, folder, note=f"as it was locked{note}")]
-    if added:
-        fixes.insert(0, evidence.install(note="keeps the added packages"))
-    yield evidence.fault(
-        "changed-by-hand",
-        f"the environment no longer matches its lock: {some(changes)}",
-        why=why,
-        fixes=tuple(fixes),
-        blocking=False,
-    )
 
 
 def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
@@ -207,28 +150,12 @@ def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
             )
 
 
-def overrides(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield the variables that decide for uv, pip or conda."""
-    names = evidence.overrides
-    if names:
-        select = "selects" if len(names) == 1 else "select"
-        yield evidence.fault(
-            "override-left-behind",
-            f"{' and '.join(names)} {select} builds in this shell",
-            why="uv, pip or conda may choose another build because of it",
-            context=evidence.context.knowing(variables=" ".join(names)),
-            entry="F32",
-            blocking=False,
-        )
-
-
 CHECKS = (
     environment_moved,
     files_lost,
     torch_twice,
     guard_passed,
-    overrides,
     uv_undoes_build,
-    stale_locks,
+    damaged_locks,
     changed_by_hand,
 )

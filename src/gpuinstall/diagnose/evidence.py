@@ -1,4 +1,4 @@
-"""What the checks of the doctor are given: the machine, an environment, the variables of the shell, the project."""
+"""What the checks of the doctor are given: the machine, an environment, the project."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter, packages_folders
-from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.shell import joined
@@ -22,7 +21,6 @@ from gpuinstall.catalog.failures.problems import FixContext, finding_for
 from gpuinstall.diagnose.repair import RepairSource
 from gpuinstall.environments.environment import advice_words
 from gpuinstall.environments.packages import InstalledPackage, read_packages, top_packages
-from gpuinstall.lock.declaration import Declaration, read_declaration
 from gpuinstall.lock.folder_request import read_own_lock
 
 if TYPE_CHECKING:
@@ -75,18 +73,6 @@ def _activated(script: Path) -> Path | None:
     return None
 
 
-DECIDES_OVER_BUILDS = (
-    "UV_TORCH_BACKEND",
-    "UV_INDEX",
-    "UV_INDEX_URL",
-    "UV_EXTRA_INDEX_URL",
-    "PIP_EXTRA_INDEX_URL",
-    "PIP_CONSTRAINT",
-    "TORCH_COMMAND",
-    "CONDA_OVERRIDE_CUDA",
-)
-
-
 @dataclass(frozen=True)
 class ProjectFolder:
     """The project around an environment."""
@@ -95,8 +81,6 @@ class ProjectFolder:
     pyproject: Mapping[str, Any] = field(default_factory=dict)
     """Its pyproject.toml; empty if there is none."""
     locks: tuple[Path, ...] = ()
-    declaration: Declaration = field(default_factory=Declaration)
-    """What a file of it requests."""
 
 
 def read_project(folder: Path) -> ProjectFolder:
@@ -104,37 +88,15 @@ def read_project(folder: Path) -> ProjectFolder:
     pyproject = {}
     with suppress(OSError, ValueError):
         pyproject = parse_toml(read_document(folder / "pyproject.toml", folder))
-    requirements = toml_table(pyproject, "tool", "gpuinstall").get("requirements")
-    if not isinstance(requirements, list):
-        requirements = None
-    declaration = Declaration()
-    with suppress(UsageError, ValueError):
-        declaration = read_declaration(folder, requirements)
-    locks = sorted(folder.glob("pylock.*.toml"))
-    return ProjectFolder(folder, pyproject, tuple(locks), declaration)
-
-
-def read_overrides(environ: Mapping[str, str], backend: str | None = None) -> tuple[str, ...]:
-    """Return the variables that are set of those that decide over builds.
-
-    Args:
-        environ: The variables.
-        backend: The environment's: in UV_TORCH_BACKEND it is what our ``shellenv`` has set, and decides nothing else.
-    """
-    overrides = [name for name in DECIDES_OVER_BUILDS if environ.get(name)]
-    if backend and environ.get("UV_TORCH_BACKEND") == backend:
-        overrides.remove("UV_TORCH_BACKEND")
-    return tuple(overrides)
+    return ProjectFolder(folder, pyproject, tuple(sorted(folder.glob("pylock.*.toml"))))
 
 
 @dataclass(frozen=True)
 class DoctorEvidence:
-    """The machine, an environment, the variables of the shell, the project around it."""
+    """The machine, an environment, the project around it."""
 
     machine: Machine
     """With the GPUs that the environment was made for."""
-    overrides: tuple[str, ...]
-    """The variables of the shell that decide over builds."""
     project: ProjectFolder
     catalog: Catalog
     venv: Path = Path(".venv")

@@ -22,7 +22,6 @@ from gpuinstall.diagnose.evidence import (
     DoctorFindings,
     environment_words,
     read_contents,
-    read_overrides,
     read_project,
 )
 from gpuinstall.diagnose.repair import read_repair, repair_steps
@@ -210,14 +209,10 @@ def read_evidence(
     """Return what the checks are given; of the GPUs those that the environment was made for."""
     catalog = known_catalog()
     contents = read_contents(venv)
-    marker = read_marker(venv)
     indices = read_origin(venv, machine).gpus
     gpus = [gpu for gpu in machine.gpus if indices is None or gpu.index in indices]
     return DoctorEvidence(
         replace(machine, gpus=tuple(gpus)),
-        overrides=read_overrides(
-            os.environ if is_there else {}, marker.backend if marker else None
-        ),
         project=read_project(folder),
         catalog=catalog,
         venv=venv,

@@ -71,10 +71,6 @@ def read_repair(
     marker = read_marker(venv)
     if marker and (venv / marker.lock).is_file():
         return RepairSource(venv, lock=venv / marker.lock)
-    if version and not sources.is_torch_index_requested:
-        for link in sources.find_links:
-            if any(Path(link).glob(f"torch-{version}-*.whl")):
-                return RepairSource(venv, torch=("--find-links", link), family=family)
     label = version.partition("+")[2]
     # A torch without a label is on every index.
     words = ("--index", f"{sources.torch_index}/{label}") if label else ()

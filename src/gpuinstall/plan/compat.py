@@ -1,13 +1,14 @@
 """What newer user-mode libraries above an old driver would give: NVIDIA's forward compatibility (rule 15 of the design).
 
-It is taken only by those who ask for it; here is what a refusal says of it.
+It is taken only by those who ask for it; here is what a plan and a refusal say of it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from gpuinstall.base.finding import Reason
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.values import Plan, Rejected
 
@@ -25,6 +26,51 @@ COMPAT = "Run it again with --cuda-compat"
 _DRIVER_TOO_OLD = {"driver-too-old", "driver-too-old-for-ptx"}
 
 
+class CompatOffer(NamedTuple):
+    """What a request comes to with a package above the machine's driver."""
+
+    package: str
+    """As people name it, ``cuda-compat 13.0``."""
+
+    plan: Plan
+
+
+def compat_offer(
+    machine: Machine,
+    request: Request,
+    catalog: Catalog,
+    choose: Choose,
+) -> CompatOffer | None:
+    """Return the first package with which every GPU runs the request.
+
+    Args:
+        machine: The machine with its own driver.
+        request: What is requested.
+        catalog: The builds, and what is known of drivers and packages.
+        choose: What a request comes to on another machine.
+
+    Returns:
+        None if no package is made for these GPUs and this driver, or none brings a build.
+    """
+    for package, driver in rules_for(machine, catalog).drivers_above().items():
+        other = replace(machine, driver=driver)
+        plan = choose(other, request, catalog)
+        if isinstance(plan, Plan) and plan.status == "ok":
+            return CompatOffer(package, plan)
+    return None
+
+
+def with_compat_reason(plan: Plan, offer: CompatOffer | None) -> Plan:
+    """Return a plan that says which newer torch the machine could have with the package."""
+    if offer is None or offer.plan.choice.build.torch <= plan.choice.build.torch:
+        return plan
+    build = offer.plan.choice.build.name
+    message = (
+        f"with {offer.package}: torch {build} (gpuinstall install --cuda-compat, without root)"
+    )
+    return replace(plan, reasons=(*plan.reasons, Reason("with-cuda-compat", message)))
+
+
 def with_compat_fix(
     refusal: Rejected,
     machine: Machine,
@@ -32,23 +78,12 @@ def with_compat_fix(
     catalog: Catalog,
     choose: Choose,
 ) -> Rejected:
-    """Advise the first package with which every GPU runs the request, if it is the driver that is too old.
-
-    It comes before a new driver: nobody has to be root for it.
-
-    Args:
-        refusal: Why no build runs the request.
-        machine: The machine with its own driver.
-        request: What is requested.
-        catalog: The builds, and what is known of drivers and packages.
-        choose: What a request comes to on another machine.
-    """
+    """Advise the package first if it is the driver that is too old: nobody has to be root for it."""
     if refusal.reasons[0].code not in _DRIVER_TOO_OLD:
         return refusal
-    for package, driver in rules_for(machine, catalog).drivers_above().items():
-        plan = choose(replace(machine, driver=driver), request, catalog)
-        if isinstance(plan, Plan) and plan.status == "ok":
-            fix = f"{COMPAT}: torch {plan.choice.build.name} with {package}, without root"
-            fixes = [fix, refusal.fix] if refusal.fix else [fix]
-            return replace(refusal, fix="\n".join(fixes))
-    return refusal
+    offer = compat_offer(machine, request, catalog, choose)
+    if offer is None:
+        return refusal
+    fix = f"{COMPAT}: torch {offer.plan.choice.build.name} with {offer.package}, without root"
+    fixes = [fix, refusal.fix] if refusal.fix else [fix]
+    return replace(refusal, fix="\n".join(fixes))

@@ -26,7 +26,6 @@ def doctor_evidence(machine=None, torch=None, **parts):
     """A machine, an environment of torch alone or with ``contents``, a shell and a project."""
     evidence = {
         "contents": holding(("torch", torch)) if torch else EnvironmentContents(),
-        "overrides": (),
         "project": ProjectFolder(),
         "catalog": frozen_catalog(),
         "venv": NOWHERE,

@@ -1,11 +1,12 @@
 """What forward compatibility would give: named by a refusal, and only if every GPU can use it."""
 
-import re
 from dataclasses import replace
 
 from gpuinstall.base.machine import Environment, JetsonRelease
 from gpuinstall.base.request import Request
 from gpuinstall.plan import choose
+from gpuinstall.plan.compat import compat_offer, with_compat_reason
+from gpuinstall.plan.values import Plan
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 
@@ -15,11 +16,11 @@ WSL = replace(A100, environment=Environment(wsl=True))
 JETSON = replace(A100, environment=Environment(jetson=JetsonRelease("36.4.0")))
 
 
-def offered(on, catalog=None):
-    """The package and the build that a request for CUDA 13 is advised to take, in words."""
-    refusal = choose(on, Request(("torch",), backend="cu130"), catalog or frozen_catalog())
-    found = re.search(r"--cuda-compat: torch (\S+) with (.+), without root", refusal.fix or "")
-    return f"{found[2]}: {found[1]}" if found else None
+def offered(on, *requirements):
+    """The package and the build, in words."""
+    request = Request(requirements or ("torch",))
+    offer = compat_offer(on, request, frozen_catalog(), choose)
+    return offer and f"{offer.package}: {offer.plan.choice.build.name}"
 
 
 def test_only_an_old_driver_of_data_centre_gpus_is_offered_it():
@@ -55,4 +56,18 @@ def test_volta_can_have_no_libraries_of_590():
 
     above = replace(catalog, drivers=drivers)
 
-    assert offered(volta, above) is None
+    assert compat_offer(volta, Request(("torch",)), above, choose) is None
+
+
+def test_a_plan_says_which_newer_torch_it_would_give():
+    request = Request(("torch",))
+    catalog = frozen_catalog()
+    plan = choose(A100, request, catalog)
+    assert isinstance(plan, Plan)
+
+    with_reason = with_compat_reason(plan, compat_offer(A100, request, catalog, choose))
+
+    assert plan.choice.build.name == "2.14.1+cu126"
+    assert with_reason.reasons[-1].message == (
+        "with cuda-compat 13.0: torch 2.15.0+cu130 (gpuinstall install --cuda-compat, without root)"
+    )

@@ -35,7 +35,7 @@ CONTAINERS = ("docker", "podman", "kubernetes", "apptainer", "lxc")
 KEYS = {
     *(key for known in load_distributions() for key in (known.key, known.manager)),
     *(*CONTAINERS, "container", "wsl", "jetson", "conda", "linux", "windows", "macos", "any"),
-    *("several-blackwells", "grouped", "no-switch"),  # what only one check knows
+    *("several-blackwells", "no-switch"),  # what only one check knows
     *load_subjects(),
     "debian-12",
 }

@@ -48,7 +48,6 @@ ANSWERS = {
                     "version": 7,
                     "toolkit": [5, 6],
                     "path": [5],
-                    "shadowing": 5,
                 },
             ),
             (

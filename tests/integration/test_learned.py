@@ -229,8 +229,7 @@ def test_a_new_torch_of_an_unknown_cuda_major_is_chosen_only_where_the_driver_ha
 
     later = person.plan(machine("9.0", LATER, "14.1"))
     assert chosen(later) == "2.16.0+cu140"
-    assert [warning.code for warning in later.warnings] == ["driver-not-in-catalogue"]
-    assert "judged by its CUDA 14.1" in later.warnings[0].message
+    assert later.warnings == ()
 
 
 def test_a_new_torch_without_code_for_the_gpu_is_rejected_for_that_and_older_ones_are_not_read(
@@ -251,10 +250,6 @@ def test_a_chip_that_nobody_knew_is_served_by_the_build_that_has_its_code(person
     plan = person.plan(machine("13.0", LATER, "14.0"))
 
     assert (chosen(plan), plan.gpus[0].runs) == ("2.16.0+cu140", "sm_130")
-    assert {warning.code for warning in plan.warnings} == {
-        "driver-not-in-catalogue",
-        "chip-not-in-catalogue",
-    }
 
 
 def test_what_was_learned_serves_a_plan_that_asks_nobody(person, stand_in_folder, monkeypatch):

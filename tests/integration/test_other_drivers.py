@@ -3,7 +3,6 @@
 import pytest
 
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.machine import probe as steps
 from gpuinstall.machine.probe import preflight, read_machine
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu, compiled, environment, uuid_of
@@ -15,7 +14,6 @@ TWO = FakeDriver(
 
 @pytest.fixture
 def play(libraries, tmp_path, monkeypatch):
-    monkeypatch.setattr(steps, "read_folders", lambda _source: {})
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     def start(*lacking, driver=TWO, nvml="", cuda=""):

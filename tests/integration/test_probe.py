@@ -13,7 +13,6 @@ from gpuinstall.base.machine import Driver, Gpu, Machine, MigDevice
 from gpuinstall.base.node_records import NodeFailure, read_report
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
-from gpuinstall.machine import probe as steps
 from gpuinstall.machine.probe import preflight, read_machine
 from tests.lab.driver import FakeDriver, FakeGpu, FakeSlice, eight, uuid_of
 from tests.lab.listener import Listener
@@ -27,7 +26,6 @@ A100 = FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20
 def _no_notes_about_this_machine(monkeypatch):
     """The fake driver is under test, not the disk or the variables of the machine that runs the tests."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(steps, "read_folders", lambda _source: {})
 
 
 def probe_command(environment, *words):

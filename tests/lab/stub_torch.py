@@ -215,7 +215,6 @@ def answer(version, architectures):
             _end(told)
         if not _check(channel, check.name, told):
             break
-    channel.send(loaded=["numpy", "torch"])
     os._exit(0)
 
 

@@ -33,7 +33,7 @@ STYLES = {
     "failed": "red",
     "unproven": "yellow",
 }
-NOTABLE_CHECKS = ("peer-to-peer", "compile", "build")
+NOTABLE_CHECKS = ("peer-to-peer", "compile")
 """The checks whose message is shown also if they passed."""
 MOST_FIXES = 3
 PROGRAM_CHECKS = {program.name for program in PROGRAMS}

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.problems import FixContext, system_keys
 from gpuinstall.machine.container import ContainerInfo, Wsl
-from gpuinstall.machine.host import Folder, Host
+from gpuinstall.machine.host import Host
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gpuinstall.machine.bus import PciDevice
 
 
@@ -30,7 +28,6 @@ class MachineFacts:
     """The makers whose driver answered."""
 
     pythons: tuple[str, ...] = ()
-    folders: Mapping[str, Folder] = field(default_factory=dict)
 
     def fix_keys(self, *platforms: str) -> tuple[str, ...]:
         """Return where a fix would be applied, the closest first; ``platforms`` are known to a maker only."""

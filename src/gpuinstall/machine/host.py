@@ -1,4 +1,4 @@
-"""The host: operating system, distribution, architecture, C library, processor; and what is free on it."""
+"""The host: operating system, distribution, architecture, C library, processor."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import json
 import os
 import platform
 import re
-import shutil
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.problems import distribution_keys
-from gpuinstall.machine.source import Source, home_folder, json_or_none
+from gpuinstall.machine.source import Source, json_or_none
 
 OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
 PLATFORM = "platform.json"
@@ -199,47 +197,3 @@ def _libc_of_loaders(source: Source) -> str | None:
             if name.startswith(beginning):
                 return libc
     return None
-
-
-@dataclass(frozen=True)
-class Folder:
-    """A folder's file system."""
-
-    free: int
-    """In bytes."""
-
-    writable: bool = True
-    """Whether this user may write into it."""
-
-
-def read_folders(source: Source) -> dict[str, Folder]:
-    """Read where the environment, uv's cache, temporary files, shared memory and CUDA's kernel cache go."""
-    answers = json_or_none(source.answer("folders.json", _folders)) or {}
-    return {name: Folder(**answer) for name, answer in answers.items()}
-
-
-def _folders() -> str:
-    """Return as JSON what is free where each kind of file goes."""
-    home = home_folder()
-    environ = os.environ
-    caches = environ.get("XDG_CACHE_HOME") or home / ".cache"
-    paths = {
-        "environment": "",
-        "cache": environ.get("UV_CACHE_DIR") or Path(caches, "uv"),
-        "temporary": environ.get("TMPDIR") or environ.get("TEMP") or "/tmp",  # noqa: S108  looked at, not written to
-        "shared-memory": "/dev/shm",  # noqa: S108
-        "kernel-cache": environ.get("CUDA_CACHE_PATH") or home / ".nv",
-    }
-    folders = {name: _measure(Path(path)) for name, path in paths.items()}
-    return json.dumps(folders)
-
-
-def _measure(path: Path) -> dict[str, object]:
-    """Return what is free at a path, or at the first folder above it that exists."""
-    for folder in (path, *path.parents):
-        if os.access(folder, os.F_OK):
-            break
-    return {
-        "free": shutil.disk_usage(folder).free,
-        "writable": os.access(folder, os.W_OK),
-    }

@@ -13,7 +13,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.machine.bus import read_adapters, read_pci
 from gpuinstall.machine.container import read_container, read_wsl
 from gpuinstall.machine.facts import MachineFacts
-from gpuinstall.machine.host import read_folders, read_host
+from gpuinstall.machine.host import read_host
 from gpuinstall.machine.prober import Preflight, VendorFindings
 from gpuinstall.machine.probers import MAKERS, PROBERS
 from gpuinstall.machine.pythons import read_pythons
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.finding import Finding
 
     MakerFindings = Mapping[str, VendorFindings]
-
-_MIB = 1024**2
-_GIB = 1024**3
-SHARED_MEMORY_BYTES = 256 * _MIB
-"""Docker gives a container 64 MiB unless it is asked for more, which is too little for NCCL."""
 
 
 def read_machine(
@@ -50,7 +45,6 @@ def read_machine(
     )
     with ThreadPoolExecutor() as pool:
         pythons = pool.submit(read_pythons, source)
-        folders = pool.submit(read_folders, source)
         answers = {prober.vendor: pool.submit(prober.read, source, facts) for prober in PROBERS}
     evidence = {maker: answer.result() for maker, answer in answers.items()}
     answered = [prober.vendor for prober in PROBERS if prober.answers(evidence[prober.vendor])]
@@ -62,7 +56,6 @@ def read_machine(
         facts,
         devices=devices,
         pythons=pythons.result(),
-        folders=folders.result(),
         answered=tuple(answered),
     )
     return machine_of(facts, evidence)
@@ -139,24 +132,8 @@ def preflight(machine: Machine, reporter: Reporter) -> Preflight:
 
 def _circumstances(facts: MachineFacts, findings: MakerFindings) -> KnownFacts:
     """Return what should be known of the machine, whoever made its GPUs."""
-    names = {
-        "environment": "this folder",
-        "cache": "uv's cache",
-        "temporary": "TMPDIR",
-    }
-    # How much more than any build takes one needs, the installation knows.
-    little = []
-    for folder, name in names.items():
-        space = facts.folders.get(folder)
-        if space and space.free < _GIB:
-            little.append(f"{name} has {space.free // _MIB} MiB free")
-    gpus = sum(len(finding.gpus) for finding in findings.values())
-    shared = facts.folders.get("shared-memory")
-    is_little = shared and shared.free < SHARED_MEMORY_BYTES and gpus > 1
     return {
         "foreign": ", ".join(_foreign_gpus(facts, findings)),
-        "little-space": ", ".join(little),
-        "shared-memory": str(shared.free // _MIB) if shared and is_little else None,
         "without-avx": facts.host.avx is False,
     }
 

@@ -6,7 +6,7 @@ torch is not imported to find it.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -39,9 +39,6 @@ class FoundTorch:
     version: str | None = None
     toolkit: Backend | None = None
     """Kind and version of the maker's toolkit that it was built with; None: of no maker it names."""
-
-    shadowing: tuple[str, ...] = ()
-    """The modules of the working folder and of PYTHONPATH that stand before others of the same name."""
 
     path: tuple[str, ...] = ()
     """The folders that packages are found in."""
@@ -107,7 +104,7 @@ def inspect_interpreter(python: Path) -> Interpreter:
     with ThreadPoolExecutor(2) as pool:
         isolated = pool.submit(_look, [python, "-I", "-B", LOOK])
         # As ``python -c`` starts it, with the working folder on its path.
-        plain = pool.submit(_look, [python, "-B", "-c", LOOK.read_text(encoding="utf-8"), "plain"])
+        plain = pool.submit(_look, [python, "-B", "-c", LOOK.read_text(encoding="utf-8")])
     try:
         return Interpreter(python, isolated.result(), plain.result())
     except UsageError as error:
@@ -143,13 +140,10 @@ def _unusable(python: Path, reason: str) -> UsageError:
     )
 
 
-def interference(interpreter: Interpreter, loaded: Collection[str]) -> Finding | None:
+def interference(interpreter: Interpreter) -> Finding | None:
     """Return what a program meets that is started in this folder, and the isolated proof does not.
 
     The evidence is the path of what lies in the way.
-
-    Args:
-        loaded: the modules that the proof has imported.
     """
     reason = interpreter.start_error
     if reason:
@@ -164,12 +158,6 @@ def interference(interpreter: Interpreter, loaded: Collection[str]) -> Finding |
         return _in_the_way(
             interpreter.shadow, "a program started in this folder would import another torch"
         )
-    # A module that stands before one that importing torch loads is a stranger's perhaps, and is not run.
-    for path in interpreter.plain.shadowing:
-        if Path(path).name.partition(".")[0] in loaded:
-            return _in_the_way(
-                path, "a program started in this folder would import another module with torch"
-            )
     return None
 
 

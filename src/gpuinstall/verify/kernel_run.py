@@ -64,9 +64,6 @@ class KernelReport:
     program: str | None = None
     """The module that was put to the proof beside a torch that works."""
 
-    loaded: frozenset[str] = frozenset()
-    """The modules that torch and its checks have imported."""
-
     @property
     def failed(self) -> bool:
         """Whether any check failed."""
@@ -171,7 +168,6 @@ def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
         records=tuple(records),
         architectures=None if architectures is None else tuple(architectures),
         hung=finished.status is None or (not finished.ok and TIMEOUT in finished.err),
-        loaded=frozenset(facts.get("loaded", ())),
         unproven=facts.get("unproven"),
     )
 

@@ -104,9 +104,7 @@ def verify_environment(
         names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
         message = f"the environment was made for the CPU, as requested, and does not use {names}"
         reporter.warn(message)
-        devices = _with_check(devices, CheckResult("build", "passed", message=message))
-    loaded = frozenset[str]().union(*(report.loaded for report in reports))
-    disturbing = interference(interpreter, loaded)
+    disturbing = interference(interpreter)
     if disturbing:
         devices = _with_surroundings(devices, disturbing, proof, None if surroundings else reporter)
     return Verdict(tested, fail_devices(devices, () if on_cpu else machine.refusing))

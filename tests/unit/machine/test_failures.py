@@ -177,13 +177,6 @@ MADE = {
     "F17": (
         Made(healthy(2) | nvml({}, {"mig": True}) | libcuda(1), "mig-without-instances", gpus=(1,)),
     ),
-    "F20": (
-        Made(
-            healthy() | {"folders.json": '{"kernel-cache": {"free": 9, "writable": false}}'},
-            "kernel-cache-not-writable",
-            blocking=False,
-        ),
-    ),
     "F23": (
         Made(WSL | NO_DRIVER | {"/usr/lib/wsl/lib/libcuda.so.1": ""}, "wsl-driver-unreachable"),
         Made(
@@ -222,20 +215,6 @@ MADE = {
         Made(
             healthy() | {"/proc/cpuinfo": "flags\t\t: fpu sse2 ssse3\n"},
             "cpu-without-avx",
-            blocking=False,
-        ),
-    ),
-    "F69": (
-        Made(
-            healthy(2) | {"folders.json": '{"shared-memory": {"free": 67108864}}'},
-            "little-shared-memory",
-            blocking=False,
-        ),
-    ),
-    "F70": (
-        Made(
-            healthy() | {"folders.json": '{"cache": {"free": 1000}}'},
-            "little-space",
             blocking=False,
         ),
     ),

@@ -282,7 +282,6 @@ def _of_surroundings(evidence: NvidiaEvidence) -> KnownFacts:
     folder, _, name = (cuda.path or "").rpartition("/")
     visible = evidence.visible
     hides_all = visible is not None and _hides_all(visible, evidence)
-    cache = evidence.facts.folders.get("kernel-cache")
     return {
         "container": evidence.container,
         "job": job,
@@ -302,7 +301,6 @@ def _of_surroundings(evidence: NvidiaEvidence) -> KnownFacts:
         "libcuda": name,
         "hides-all": repr(visible) if hides_all else None,
         "shadow": evidence.windows and evidence.windows.shadow,
-        "cache-closed": cache and not cache.writable,
     }
 
 

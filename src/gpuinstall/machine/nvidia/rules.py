@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.machine import Driver, Gpu
     from gpuinstall.catalog import Build
 
-_NOT_PROBED = (None, "words")
-"""What a driver was found by that nobody has tried."""
 _ANY_CUDA = CudaVersion(999, 0)
 _JETSON_WHEELS = "https://docs.nvidia.com/deeplearning/frameworks/install-pytorch-jetson-platform/"
 
@@ -258,27 +256,13 @@ class NvidiaRules(Rules):
         return f"its toolkit is {'closer to the driver' if is_above else 'newer'}"
 
     def warnings(self, build: Build, gpus: Sequence[Gpu]) -> tuple[Reason, ...]:
-        """Return what a driver runs in part, compilers that do not know a chip, and what the tables do not know."""
+        """Return what a driver runs in part, and compilers that do not know a chip."""
         reasons = (
-            self._compat(),
             self._partially_supported(build),
             self._not_unified(build.toolkit, gpus),
             self._old_compiler(build.toolkit, gpus),
-            self._new_driver(),
-            *self._new_chips(gpus),
         )
         return tuple(filter(None, reasons))
-
-    def _compat(self) -> Reason | None:
-        """Return under which conditions the forward-compatibility package works."""
-        driver = self.machine.driver
-        if driver is None or not driver.compat or driver.found_via not in _NOT_PROBED:
-            return None
-        return Reason(
-            "forward-compatibility",
-            f"{self._driver}: every program must load its libcuda (LD_LIBRARY_PATH), without interoperation"
-            " with graphics; the supported drivers are in NVIDIA's table; verify decides",
-        )
 
     def _partially_supported(self, build: Build) -> Reason | None:
         driver = self._driver
@@ -318,29 +302,6 @@ class NvidiaRules(Rules):
                     f" those of {compilers.cuda} do: torch.compile may fail",
                 )
         return None
-
-    def _new_driver(self) -> Reason | None:
-        """Return that the driver is newer than the tables, and what it is judged by."""
-        version = self._driver.version
-        newest, _ = self.catalog.drivers.branches[-1]
-        if version is None or version.branch <= newest:
-            return None
-        return Reason(
-            "driver-not-in-catalogue",
-            f"{self._driver} is newer than the catalogue of {self.catalog.date} ({newest}):"
-            f" it is judged by its CUDA {self._driver.cuda}",
-        )
-
-    def _new_chips(self, gpus: Sequence[Gpu]) -> Iterator[Reason]:
-        """Yield the chips that are newer than the tables, and what they are judged by."""
-        labels = {_chip(gpu): gpu.label for gpu in gpus}
-        for chip, label in labels.items():
-            if chip and not self.catalog.drivers.generation(chip):
-                yield Reason(
-                    "chip-not-in-catalogue",
-                    f"{label} ({chip.sm}) is newer than the catalogue of {self.catalog.date}:"
-                    " it is judged by its compute capability",
-                )
 
     def _majors(self, chip: ComputeCapability) -> Iterator[int]:
         """Yield the CUDA majors of the builds for this platform that have code for a chip, whatever the driver."""

@@ -1,7 +1,7 @@
 """Says which torch this interpreter would import, without importing it. One JSON object on stdout, a script by itself.
 
-With the argument ``plain`` it also names the modules of the working folder and of PYTHONPATH that stand before others
-of the same name. None of those is imported here: until all imports are made, these folders are off the path.
+No module of the working folder or of PYTHONPATH is imported here: until all imports are made, these folders are off the
+path.
 """
 
 # ruff: noqa: E402, PTH100  before anything else is imported, the path is set
@@ -30,7 +30,6 @@ sys.path[:] = [entry for entry in PATH if _absolute(entry) not in ADDED]
 import importlib.util
 import json
 import re
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +40,12 @@ KINDS = {"cuda": "cuda", "hip": "rocm", "xpu": "xpu"}
 
 def main() -> None:
     """Print what an import would find."""
-    shadowing = _shadowing() if sys.argv[1:] == ["plain"] else []
     sys.path[:] = PATH
     origin = _origin()
     answer: dict[str, Any] = {
         "python": ".".join(map(str, sys.version_info[:3])),
         "torch": origin,
         "venv": sys.prefix != sys.base_prefix,
-        "shadowing": shadowing,
         "path": PATH,
     }
     if origin:
@@ -64,28 +61,6 @@ def _origin() -> str | None:
         return spec.origin
     # A folder without __init__.py.
     return next(iter(spec.submodule_search_locations or []), None)
-
-
-def _shadowing() -> list[str]:
-    """Return the modules of the added folders that hide another, or one that torch looks for in any case."""
-    paths = []
-    for folder in ADDED:
-        for path in _modules(Path(folder)):
-            name = path.name.partition(".")[0]
-            if name == "numpy" or PathFinder.find_spec(name, sys.path):
-                paths.append(str(path))
-    return paths
-
-
-def _modules(folder: Path) -> list[Path]:
-    try:
-        return [path for path in folder.iterdir() if _is_module(path)]
-    except OSError:
-        return []
-
-
-def _is_module(path: Path) -> bool:
-    return path.suffix in (".py", ".so") or (path / "__init__.py").is_file()
 
 
 def _version(path: Path) -> dict[str, Any]:

@@ -194,9 +194,6 @@ def _run_checks(channel: Channel, context: CheckContext, work: str) -> None:
             break
         if status == "failed" and context.on_gpu and _is_context_lost(context):
             lost = f"the {context.device.upper()} context was lost in {check.name}"
-    modules = {name.partition(".")[0] for name in sys.modules}
-    # Not only what is installed: torch looks for a NumPy in any case.
-    channel.send(loaded=sorted({"numpy", *modules}))
 
 
 def table(device: str, work: str) -> list[Check]:

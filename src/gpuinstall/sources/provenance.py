@@ -1,7 +1,7 @@
 """Settings of other tools that say where a package comes from or which file it is: one table for all their readers.
 
-Each is obeyed, answered here, or refused with its line: none is passed over, for the default index has a package of
-that name too, and anybody may have put it there.
+Each of these is obeyed, answered here, or refused with its line: none is passed over, for the default index has a package
+of that name too, and anybody may have put it there.
 """
 
 from __future__ import annotations

@@ -86,6 +86,11 @@ class DriverVersion(NamedTuple):
         return self.text
 
 
+def numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers in a version, which sort as the versions do: 12.10 comes after 12.9."""
+    return tuple(map(int, re.findall(r"[0-9]+", version)))
+
+
 def _pair(text: str, what: str) -> tuple[int, int]:
     match = re.fullmatch(r"(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]?)", text)
     if match is None:

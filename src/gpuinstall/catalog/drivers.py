@@ -11,17 +11,13 @@ from typing import Annotated, Any, NamedTuple
 
 from gpuinstall.base.codec import WordSet, read_object
 from gpuinstall.base.values import dataclass
-from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
+from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion, numbers
 from gpuinstall.catalog import authored
 
 _Row = Mapping[str, Any]
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))
-
-
-_Numbers = Annotated[tuple[int, ...], _numbers]
+_Numbers = Annotated[tuple[int, ...], numbers]
 _KEYS = {
     "floors": "cuda",
     "first_drivers": "capability",
@@ -227,7 +223,7 @@ class Drivers:
 
     def cudnn_floor(self, version: str) -> ComputeCapability | None:
         """Return the lowest compute capability that a cuDNN has code for; None: all."""
-        cudnn = _numbers(version)
+        cudnn = numbers(version)
         for first, floor in reversed(self.cudnn):
             if cudnn >= first:
                 return floor
@@ -239,7 +235,7 @@ class Drivers:
         cuda: int | None,
     ) -> ComputeCapability | None:
         """Return the highest compute capability that a cuDNN for a CUDA major serves; None: all."""
-        cudnn = _numbers(version)
+        cudnn = numbers(version)
         ceilings = [row.capability for row in self.cudnn_last if row.holds(cudnn, cuda)]
         return min(ceilings, default=None)
 

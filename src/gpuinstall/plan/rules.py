@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.versions import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +83,7 @@ def has_companions(build: Build, context: PlanContext) -> Reason | None:
 def fits_glibc(build: Build, context: PlanContext) -> Reason | None:
     """Keep the floor of the wheel's platform tag."""
     glibc = context.machine.glibc
-    if build.glibc is None or glibc is None or _numbers(glibc) >= _numbers(build.glibc):
+    if build.glibc is None or glibc is None or numbers(glibc) >= numbers(build.glibc):
         return None
     message = f"its wheels require glibc {build.glibc}; this machine has {glibc}"
     return Reason("glibc-too-old", message)
@@ -119,7 +119,3 @@ def is_read(build: Build, context: PlanContext) -> Reason | None:
     if build.obstacle:
         message += f": {build.obstacle}"
     return Reason("not-in-catalogue", message)
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in re.findall(r"[0-9]+", version)]

@@ -151,15 +151,10 @@ def _withheld(
     environ: Mapping[str, str],
 ) -> str | None:
     """Return why this process may not use a GPU or a slice of it."""
-    for prober in PROBERS:
-        if prober.vendor == target.vendor and target.gpu:
-            return prober.withheld(
-                target.gpu,
-                ordinal,
-                target.visible[0],
-                environ,
-            )
-    return None
+    if target.gpu is None:
+        return None
+    prober = next(prober for prober in PROBERS if prober.vendor == target.vendor)
+    return prober.withheld(target.gpu, ordinal, target.visible[0], environ)
 
 
 def all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:

@@ -18,6 +18,7 @@ from packaging.version import Version
 
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import numbers
 from gpuinstall.wheels.gpu_code import ordered, read_fatbins, without_relocatable
 from gpuinstall.wheels.needs import (
     Needs,
@@ -479,7 +480,7 @@ def _cuda_of_isa(isa: tuple[int, int] | None) -> str | None:
         return None
     of_isa: Mapping[str, str] = load_members().cuda_of_isa["versions"]
     major, minor = isa
-    newest = max(tuple(map(int, text.split("."))) for text in of_isa)
+    newest = max(map(numbers, of_isa))
     if isa > newest:
         major, minor = newest
     return of_isa.get(f"{major}.{minor}")

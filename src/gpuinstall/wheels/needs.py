@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from gpuinstall.base.codec import one_of, read_object, write_object
 from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import numbers
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
 from gpuinstall.wheels.torch_abi import (
     FIRST_STABLE,
@@ -180,7 +181,7 @@ class TorchNeeds:
         if self.kind == "none":
             return True
         if self.kind == "stable" and self.oldest:
-            return _number(minor) >= _number(self.oldest)
+            return numbers(minor) >= numbers(self.oldest)
         if minor not in self.judged:
             return None
         return minor in self.fits
@@ -403,11 +404,7 @@ def _oldest(missing: dict[str, tuple[str, ...]]) -> str | None:
     oldest = None
     for minor, names in reversed(missing.items()):
         # What one release lacks, those before it cannot be counted on to have: the interface only grows.
-        if names or _number(minor) < _number(FIRST_STABLE):
+        if names or numbers(minor) < numbers(FIRST_STABLE):
             break
         oldest = minor
     return oldest
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))

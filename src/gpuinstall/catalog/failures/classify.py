@@ -9,6 +9,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gpuinstall.base.values import dataclass
+from gpuinstall.base.versions import numbers
 from gpuinstall.catalog.failures import table
 from gpuinstall.catalog.failures.observations import Observation, load_kinds, observe
 from gpuinstall.catalog.failures.problems import LINUX, FixContext, fix, own_keys
@@ -413,21 +414,17 @@ def _of_gpus(machine: Machine) -> Iterator[str]:
     driver = machine.driver
     capabilities = sorted(filter(None, (gpu.compute_capability for gpu in machine.gpus)))
     is_mixed = len({capability.major for capability in capabilities}) > 1
-    numbers: dict[str, list[tuple[int, ...]]] = {
+    known: dict[str, list[tuple[int, ...]]] = {
         "driver": [(driver.version.branch,)] if driver and driver.version else [],
         "cuda": [driver.cuda] if driver and driver.cuda else [],
         "newest": [] if is_mixed else [*capabilities[-1:]],
         "any": [*capabilities],
     }
     for row in table.read_table("circumstances")["machine"]:
-        low, high = _bound(row.get("from", "0")), _bound(row.get("below", "1000"))
-        if any(low <= number < high for number in numbers[row["of"]]):
+        low, high = numbers(row.get("from", "0")), numbers(row.get("below", "1000"))
+        if any(low <= number < high for number in known[row["of"]]):
             yield from row["holds"]
     if is_mixed:
         yield "mixed"
     if any(gpu.mig for gpu in machine.gpus):
         yield "mig"
-
-
-def _bound(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(".")))

@@ -26,7 +26,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.in_use import scratch_folder
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable
-from gpuinstall.base.versions import DriverVersion
+from gpuinstall.base.versions import DriverVersion, numbers
 from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.environments.cuda_compat.libraries import (
     CompatLibraries,
@@ -143,7 +143,7 @@ def listed_archive(text: str, manifest: str, arch: str) -> CompatArchive | None:
         component = parse_json(text)[_COMPONENT]
         entry: dict[str, Any] = component[_PLATFORMS[arch]]
         if "relative_path" not in entry:
-            entry = entry[max(entry, key=_numbers)]
+            entry = entry[max(entry, key=numbers)]
         sha256 = str(entry["sha256"])
         if not _SHA256.fullmatch(sha256):
             return None
@@ -154,10 +154,6 @@ def listed_archive(text: str, manifest: str, arch: str) -> CompatArchive | None:
             license=str(component["license"]),
         )
     return None
-
-
-def _numbers(variant: str) -> list[int]:
-    return [int(number) for number in re.findall(r"[0-9]+", variant)]
 
 
 def fetch_libraries(archive: CompatArchive, folder: Path, session: Session) -> CompatLibraries:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.base.finding import Finding, Reason
+from gpuinstall.base.versions import numbers
 from gpuinstall.machine.protocol import Code, Rules, Toolkit
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class AmdRules(Rules):
 
     @property
     def _kernel(self) -> tuple[int, ...]:
-        return _numbers(self.machine_fact("kernel"))
+        return numbers(self.machine_fact("kernel") or "")
 
 
 def _days_between(
@@ -185,10 +185,10 @@ def _days_between(
 ) -> int | None:
     """Return the days between both releases; a kernel counts as the newest one of the table that is not newer."""
     rocm_day = table["rocm"].get(".".join(map(str, rocm)))
-    older = [version for version in table["kernel"] if _numbers(version) <= kernel[:2]]
-    if rocm < _numbers(table["first"]) or rocm_day is None or not older:
+    older = [version for version in table["kernel"] if numbers(version) <= kernel[:2]]
+    if rocm < numbers(table["first"]) or rocm_day is None or not older:
         return None
-    kernel_day = table["kernel"][max(older, key=_numbers)]
+    kernel_day = table["kernel"][max(older, key=numbers)]
     return abs(int((rocm_day - kernel_day).days))
 
 
@@ -198,13 +198,6 @@ def _is_within(version: tuple[int, ...], row: _Table, name: str) -> bool:
     before = row.get(f"{name}_before")
     if first is None and before is None:
         return True
-    if not version or version < _numbers(first):
+    if not version or version < numbers(first or ""):
         return False
-    return before is None or version < _numbers(before)
-
-
-def _numbers(text: str | None) -> tuple[int, ...]:
-    leading = re.match(r"[0-9]+(?:\.[0-9]+)*", text or "")
-    if leading is None:
-        return ()
-    return tuple(map(int, leading[0].split(".")))
+    return before is None or version < numbers(before)

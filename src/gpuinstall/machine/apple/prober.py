@@ -22,7 +22,6 @@ _QUESTIONS = {
     "sysctl.txt": (
         "/usr/sbin/sysctl",
         "machdep.cpu.brand_string",
-        "hw.memsize",
         "kern.hv_vmm_present",
     ),
 }
@@ -36,8 +35,6 @@ class AppleEvidence:
     macos: str | None = None
     """The release, ``14.5``."""
     chip: str | None = None
-    memory_mib: int | None = None
-    """Shared by processor and GPU."""
     is_virtual: bool = False
 
     @property
@@ -67,12 +64,10 @@ class AppleProber(Prober[AppleEvidence]):
             for line in source.answer(name, partial(_ask, command)).splitlines():
                 key, _, value = line.partition(":")
                 answers[key.strip()] = value.strip()
-        memory = answers.get("hw.memsize", "")
         return AppleEvidence(
             facts,
             macos=answers.get("ProductVersion"),
             chip=answers.get("machdep.cpu.brand_string"),
-            memory_mib=int(memory) >> 20 if memory.isdecimal() else None,
             is_virtual=answers.get("kern.hv_vmm_present") == "1",
         )
 
@@ -91,11 +86,6 @@ class AppleProber(Prober[AppleEvidence]):
             vendor="apple",
             architecture="metal",
         )
-        facts = {
-            "macos": evidence.macos,
-            "chip": evidence.chip,
-            "memory_mib": evidence.memory_mib,
-        }
         return VendorFindings(
             gpus=(gpu,) if is_usable else (),
             problems=findings_of(
@@ -108,5 +98,5 @@ class AppleProber(Prober[AppleEvidence]):
                 evidence="sysctl.proc_translated: 1",
             ),
             shows_gpu=is_usable,
-            facts={key: fact for key, fact in facts.items() if fact},
+            facts={"macos": evidence.macos} if evidence.macos else {},
         )

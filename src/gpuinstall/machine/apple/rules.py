@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
 from gpuinstall.base.finding import Reason
+from gpuinstall.base.versions import numbers
 from gpuinstall.machine.protocol import Code, Rules
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class AppleRules(Rules):
 
     def against_driver(self, build: Build) -> Reason | None:
         """Return that macOS is older than the wheel's platform tag, or torch's own use of Metal, asks for."""
-        if self._macos is None or _numbers(self._macos) >= _numbers(_oldest_macos(build)):
+        if self._macos is None or numbers(self._macos) >= numbers(_oldest_macos(build)):
             return None
         return Reason("macos-too-old", f"it needs {self.driver_for(build)}; this is {self.driver}")
 
@@ -92,8 +92,4 @@ def _has_code(build: Build) -> bool:
 
 def _oldest_macos(build: Build) -> str:
     metal = next(macos for first, macos in METAL if build.torch >= Version(first))
-    return max(build.macos or metal, metal, key=_numbers)
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in re.findall(r"[0-9]+", version)]
+    return max(build.macos or metal, metal, key=numbers)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpuinstall.base.versions import numbers
 from gpuinstall.machine.protocol import Rules
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ class XeChip(NamedTuple):
 
 def intel_chip(table: _Table, architecture: str | None) -> XeChip | None:
     """Return a chip by the beginning of its version; None for one that torch's documentation does not name."""
-    numbers = _numbers(architecture or "")
+    version = numbers(architecture or "")
     for row in table["chips"]:
-        first_numbers = _numbers(row["architecture"])
-        if numbers[: len(first_numbers)] == first_numbers:
+        first = numbers(row["architecture"])
+        if version[: len(first)] == first:
             return _chip(row)
     return None
 
@@ -83,7 +83,3 @@ class IntelRules(Rules):
         if chip is None:
             return (0,)
         return (1 if chip.integrated else 2,)
-
-
-def _numbers(architecture: str) -> list[str]:
-    return re.findall(r"[0-9]+", architecture)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
@@ -38,7 +39,7 @@ _MISLEADING = {
     "CUDA_VISIBLE_DEVICES",
 }
 _STEADY = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
-_VISIBLE_ENTRY = re.compile(r"([0-9]{1,9})|(?:GPU|MIG)-.+")
+_VISIBLE_ENTRY = re.compile(r"[0-9]{1,9}|(GPU|MIG)-.+")
 
 Address = Annotated[str, normal_address]
 """On the bus, as sysfs writes it."""
@@ -205,22 +206,11 @@ def is_visible(
 def visible_entries(devices: str) -> tuple[str, ...]:
     """Return the entries of CUDA_VISIBLE_DEVICES that CUDA heeds: ordinals, and the beginnings of UUIDs.
 
-    An ordinal goes as far as its digits (``1gpu2`` is 1). The first entry that can name no device (``-1``,
-    ``NoDevFiles``, an empty one) ends the list, and a repeated one empties it: torch/cuda/__init__.py retells it in
-    ``_parse_visible_devices``.
+    The first entry that can name no device (``-1``, ``NoDevFiles``, an empty one) ends the list: torch/cuda/__init__.py
+    retells it in ``_parse_visible_devices``.
     """
-    entries: list[str] = []
-    for text in devices.split(","):
-        match = _VISIBLE_ENTRY.match(text.strip())
-        if match is None:
-            break
-        entry = match[0]
-        if match[1]:
-            entry = str(int(match[1]))
-        if entry in entries:
-            return ()
-        entries.append(entry)
-    return tuple(entries)
+    entries = map(str.strip, devices.split(","))
+    return tuple(takewhile(_VISIBLE_ENTRY.fullmatch, entries))
 
 
 def is_compat(library: str | None) -> bool:

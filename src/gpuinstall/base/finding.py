@@ -66,7 +66,6 @@ class _Problem(NamedTuple):
     gpus: tuple[int, ...] = ()
     why: str | None = None
     seen: str | None = None
-    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,9 +92,6 @@ class Finding:
 
     blocking: bool = True
     """Whether torch cannot work with it; what does not block is worth knowing."""
-
-    needs: tuple[str, ...] = ()
-    """What the fixes take besides commands, such as ``reboot``."""
 
     @property
     def reason(self) -> Reason:
@@ -128,6 +124,5 @@ class Finding:
             gpus=self.gpus,
             why=self.why,
             seen=self.evidence,
-            needs=self.needs,
         )
-        return write_object(problem, optional=("gpus", "why", "seen", "needs"))
+        return write_object(problem, optional=("gpus", "why", "seen"))

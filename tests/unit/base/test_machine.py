@@ -44,7 +44,6 @@ FULL: dict[str, Any] = {
             "fix": "f",
             "blocking": True,
             "gpus": [3],
-            "needs": ["root"],
         }
     ],
 }

@@ -183,10 +183,6 @@ def finding_for(
     """
     kind = load_problems().get(code)
     what = code if kind else entry or code
-    needs = kind.needs if kind else ()
-    # A container needs no reboot.
-    if "container" in context.keys:
-        needs = tuple(need for need in needs if need != "reboot")
     return Finding(
         code=code,
         message=message,
@@ -197,7 +193,6 @@ def finding_for(
         where=where,
         gpus=gpus,
         blocking=blocking,
-        needs=needs,
     )
 
 

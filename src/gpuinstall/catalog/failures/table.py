@@ -78,8 +78,6 @@ class ProblemKind:
     message: str = ""
     """What is reported, if that is always the same; so is ``why``."""
     why: str = ""
-    needs: tuple[str, ...] = ()
-    """What its fix needs, such as ``reboot``."""
     fix: FixTable | None = None
     """Only if the code says more than the entry; None: the entry's own."""
     told: tuple[str, ...] = ()
@@ -100,8 +98,6 @@ class Failure:
     cause: str
     apart: str
     """How to tell it from others."""
-    detected: tuple[str, ...]
-    """Whether we see it before an installation, after it, or only in a text."""
     signs: tuple[Sign, ...]
     fix: FixTable
     sources: tuple[str, ...]

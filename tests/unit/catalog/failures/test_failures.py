@@ -44,13 +44,12 @@ def test_each_entry_has_a_number_of_its_own():
 
 
 def says_what_why_and_where_from(failure):
-    """Whether an entry has its words, its date and how it is detected."""
+    """Whether an entry has its words and its date."""
     return (
         bool(failure.title and failure.messages)
         and failure.title[-1] != "."
         and failure.cause.endswith(".")
         and failure.apart.endswith(".")
-        and {"text"} <= set(failure.detected) <= {"before", "after", "text"}
         and re.fullmatch(r"\d{4}-\d\d-\d\d", failure.date) is not None
     )
 
@@ -135,12 +134,11 @@ title = "the frobnicator has no spindle"
 messages = ["WidgetError: the frobnicator has lost its spindle"]
 cause = "The spindle was taken out."
 apart = "Only frobnicators have one."
-detected = ["text"]
 signs = [{ says = 'frobnicator has lost its spindle', weight = 0.9 }]
 fix.apt = ["sudo apt-get install spindle"]
 fix.any = ["put the spindle back"]
 sources = ["owner/repository#1"]
-problems = [{ code = "spindle-missing", needs = ["root"] }]
+problems = [{ code = "spindle-missing" }]
 """
 
 
@@ -165,7 +163,7 @@ def _forget():
 def test_a_new_failure_is_one_entry():
     (cause,) = classify("WidgetError: the frobnicator has lost its spindle", here=HERE)
     reported = finding_for("spindle-missing", "no spindle", FixContext.of_machine(HERE))
-    assert (cause.id, reported.id, reported.needs) == ("F999", "F999", ("root",))
+    assert (cause.id, reported.id) == ("F999", "F999")
     assert cause.fix == ("sudo apt-get install spindle", "put the spindle back")
     assert reported.fix == "\n".join(cause.fix)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError
@@ -10,9 +12,11 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog.catalog import Build
-from gpuinstall.catalog.listing import live_catalog
+from gpuinstall.catalog.listing import default_wheels, family_wheels, index_names, live_catalog
+from gpuinstall.lock.programs import open_programs
 from gpuinstall.machine.vendors import vendor_for
 from gpuinstall.plan import Plan, Rejected, choose
+from gpuinstall.plan.companions import PAIRED
 from gpuinstall.sources.web import UnreachableError
 from gpuinstall.sources.web.client import ways_to_network
 from gpuinstall.wheels.learned.reader import Reader
@@ -45,7 +49,7 @@ def live_requests(
 
     What is to be reported of the sources is reported once, and not if the default index is unreachable.
     """
-    unreachable = _reach_default_index(session)
+    unreachable = _ask_ahead(requests, session)
     reporter = Reporter() if unreachable else session.reporter
     live = []
     for request in requests:
@@ -63,6 +67,35 @@ def live_requests(
         for text in _losses(requests, live, session):
             session.reporter.warn(text)
     return live, unreachable
+
+
+def _ask_ahead(requests: Sequence[LockRequest], session: Session) -> UnreachableError | None:
+    """Ask at once for the pages that a search will need; return why the default index does not answer, if it does not.
+
+    One after the other they take five ways to an index and back. What is not there, or does not answer, is for those to
+    report who need it.
+    """
+    sources, client = session.sources, session.client
+    plans = [one.outcome for one in requests]
+    tags = {plan.choice.build.backend.tag for plan in plans if isinstance(plan, Plan)}
+    first = requests[0]
+    programs = open_programs(first.request.requirements, first.catalog.family)
+    asks: list[Callable[[], object]] = [
+        partial(_reach_default_index, session),
+        partial(default_wheels, sources, client, "torch"),
+        *(partial(session.page_of, program.name) for program in programs),
+    ]
+    for tag in tags:
+        asks.append(partial(index_names, sources, client, tag))
+        asks += [partial(family_wheels, sources, client, tag, name) for name in PAIRED]
+    unreachable, *_ = side_by_side(_answer, asks)
+    return unreachable if isinstance(unreachable, UnreachableError) else None
+
+
+def _answer(ask: Callable[[], object]) -> object:
+    with suppress(InstallationError):
+        return ask()
+    return None
 
 
 def _losses(

@@ -98,7 +98,7 @@ def list_programs(
         newest = max(filter(None, (wheel, source)), default=None)
         return ListedProgram(name, newest, needs_no_building=newest is not None and newest == wheel)
 
-    return side_by_side(listed, _open_programs(requirements, family))
+    return side_by_side(listed, open_programs(requirements, family))
 
 
 def _newest(
@@ -132,7 +132,7 @@ def misnamed_releases(
 ) -> list[str]:
     """Return constraints against the versions of programs that no lock can hold."""
     constraints = []
-    for program in _open_programs(requirements, family):
+    for program in open_programs(requirements, family):
         page = session.known_page(program.name)
         if page is None:
             continue
@@ -142,7 +142,7 @@ def misnamed_releases(
     return constraints
 
 
-def _open_programs(requirements: Iterable[str], family: Collection[str]) -> list[ParsedRequirement]:
+def open_programs(requirements: Iterable[str], family: Collection[str]) -> list[ParsedRequirement]:
     """Return what is neither of the family, nor by address, nor pinned to one version."""
     return [
         requirement

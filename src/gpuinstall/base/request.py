@@ -96,7 +96,7 @@ class Request:
     """Whether a request that cannot be met as it is written is met as near to its words as it can be."""
 
     cuda_compat: tuple[tuple[str, str], ...] = ()
-    """What a lock records of the forward-compatibility libraries above the driver: rule 15."""
+    """What a lock records of the forward-compatibility libraries above the driver."""
 
     sourcing: Sourcing = DEFAULT_SOURCING
     """How packages are had."""

@@ -1,4 +1,4 @@
-"""What is wrong with what was resolved, by the code of its wheels, which no METADATA tells (rule 11 of the design).
+"""What is wrong with what was resolved, by the code of its wheels, which no METADATA tells.
 
 What was requested, and what the catalogue calls its core, is read, each wheel once. Of a dependency the CUDA major alone
 counts, by its name, its METADATA or the catalogue, so that nobody waits for its wheel. What is certain refuses, what is
@@ -126,7 +126,7 @@ class CodeCheck:
         return Pairing(row, build or self.build, self._gpus, self._versions)
 
     @cached_property
-    def rejected(self) -> dict[Wheel, Fault]:
+    def faults(self) -> dict[Wheel, Fault]:
         """The wheels whose code does not run on one of the GPUs, or not beside torch."""
         faults = {wheel: self._judge(wheel) for wheel in self.rows}
         return {wheel: fault for wheel, fault in faults.items() if fault}
@@ -152,7 +152,7 @@ class CodeCheck:
             return False
         return bool(row.optional_for & {*self.requested, "*"})
 
-    def placeholder(self) -> str | None:
+    def prerelease(self) -> str | None:
         """Return what was requested and came to a pre-release that nobody requested; None if nothing did."""
         for requirement in map(parse_requirement, self.resolution.choice.requirements):
             version = self._versions.get(requirement.name)
@@ -171,10 +171,10 @@ class CodeCheck:
                 yield Reason("no-such-extra", f"{package} {version} has no extra {extra}")
         for message in load_members().clashes(self._versions):
             yield Reason("packages-clash", message)
-        for fault in self.rejected.values():
+        for fault in self.faults.values():
             yield Reason(PART, fault.message)
         for wheel, row in self.rows.items():
-            if not row.architectures and not row.is_whole and wheel not in self.rejected:
+            if not row.architectures and not row.is_whole and wheel not in self.faults:
                 package = f"{row.package} {row.version}"
                 read = f"the {readable(row.bytes)} that were read of it hold none"
                 message = f"whether {package} has code for these GPUs is not known: {read}"
@@ -306,7 +306,7 @@ def _wheel(file: LockedFile) -> Wheel | None:
 
 def code_faults(check: CodeCheck) -> Iterator[Fault]:
     """Yield what does not run on a GPU, or not beside torch."""
-    for fault in check.rejected.values():
+    for fault in check.faults.values():
         if fault.is_certain:
             yield fault
 

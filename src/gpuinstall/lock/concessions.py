@@ -1,4 +1,4 @@
-"""A request that cannot be met as it is written, met as near to its words as a machine can (rule 14 of the design).
+"""A request that cannot be met as it is written, met as near to its words as a machine can.
 
 torch moves first, and with it what its build decides (``gpuinstall.plan.relax``). Every other requirement stays, and if
 one cannot, as few give way as go. What is not pinned is taken as of the date that the pins speak of: the programs of that

@@ -1,4 +1,4 @@
-"""Extensions: one prebuilt file of each, and the torch that it loads beside, chosen together (rule 13 of the design).
+"""Extensions: one prebuilt file of each, and the torch that it loads beside, chosen together.
 
 A file and a build are judged first by what names say, for nothing, then by what the file itself says, read by range.
 Both may reject, and neither proves: after the installation the same is looked at on the disk, and a kernel runs.

@@ -57,7 +57,7 @@ class Resolution:
     """The packages that could not have one version for all targets."""
 
     relaxed: Mapping[str, str] = field(default_factory=dict)
-    """The requirements that it does not hold to, by package: rule 14."""
+    """The requirements that it does not hold to, by package, as ``--relax`` asks for."""
 
     @property
     def choice(self) -> Choice:

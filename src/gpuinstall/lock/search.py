@@ -72,7 +72,7 @@ def search_locks(
     requests: Sequence[LockRequest],
     session: Session,
 ) -> Answer:
-    """Return one resolution for each target in which the rules find no fault, the best in the order of rule 10.
+    """Return one resolution for each target in which the rules find no fault: what was named at its newest, then torch.
 
     Args:
         requests: One for each target.
@@ -119,7 +119,7 @@ class _Search:
             else:
                 checks = [CodeCheck(resolution, session) for resolution in proposal]
                 what = ", ".join(dict.fromkeys(f"torch {check.build.name}" for check in checks))
-                obstacle = self._placeholder(checks) or self._faults(checks)
+                obstacle = self._prerelease(checks) or self._faults(checks)
             session.reporter.detail("Search", f"{number}: {what}: {_told(obstacle)}")
             if not obstacle:
                 return [self._warned(check) for check in checks]
@@ -137,12 +137,12 @@ class _Search:
                 raise
             return Conflict(error)
 
-    def _placeholder(self, checks: Iterable[CodeCheck]) -> Conflict | None:
+    def _prerelease(self, checks: Iterable[CodeCheck]) -> Conflict | None:
         """Return that a remedy failed, since a program came to a pre-release that nobody requested."""
-        placeholder = next(filter(None, (check.placeholder() for check in checks)), None)
-        if placeholder is None or not self._decisions:
+        prerelease = next(filter(None, (check.prerelease() for check in checks)), None)
+        if prerelease is None or not self._decisions:
             return None
-        message = f"nothing but {placeholder} goes with it, a pre-release that was not requested"
+        message = f"nothing but {prerelease} goes with it, a pre-release that was not requested"
         return Conflict(NoBuildError("requirements-conflict", message))
 
     def _faults(self, checks: Sequence[CodeCheck]) -> list[Decision] | Conflict:
@@ -172,25 +172,25 @@ class _Search:
         """
         conflict = obstacle if isinstance(obstacle, Conflict) else None
         for decision in () if isinstance(obstacle, Conflict) else obstacle:
-            if not self._has_next(decision):
+            if not self._take_next(decision):
                 conflict = decision.refusal()
                 break
             self._decisions.append(decision)
         if conflict is None:
             return None
         while self._decisions:
-            if self._has_next(self._decisions[-1]):
+            if self._take_next(self._decisions[-1]):
                 return None
             conflict = self._decisions.pop().refusal(conflict)
         return conflict
 
-    def _has_next(self, decision: Decision) -> bool:
+    def _take_next(self, decision: Decision) -> bool:
         """Choose the next remedy, and tell it; return whether there is one."""
         told = str(decision)
-        has_next = decision.has_next()
+        has_taken = decision.take_next()
         if decision.chosen.code and str(decision) != told:
             self._session.reporter.step("Code", str(decision))
-        return has_next
+        return has_taken
 
     @property
     def _in_force(self) -> dict[Decision, str]:
@@ -373,7 +373,7 @@ class Decision:
         if not self.fault.is_certain:
             yield Narrowing()
 
-    def has_next(self) -> bool:
+    def take_next(self) -> bool:
         """Choose the next remedy; return whether there is one."""
         option = next(self._options, None)
         if option is not None:

@@ -1,4 +1,4 @@
-"""What newer user-mode libraries above an old driver would give: NVIDIA's forward compatibility (rule 15 of the design).
+"""What newer user-mode libraries above an old driver would give: NVIDIA's forward compatibility.
 
 It is taken only by those who ask for it; here is what a plan and a refusal say of it.
 """

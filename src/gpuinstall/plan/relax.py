@@ -1,6 +1,6 @@
 """The request nearest to one that cannot be met: another torch, and with it what its build decides.
 
-A pin is never exchanged silently (rule 8 of the design): this is what ``--relax`` asks for, and what a refusal offers.
+A pin is never exchanged silently: this is what ``--relax`` asks for, and what a refusal offers.
 """
 
 from __future__ import annotations

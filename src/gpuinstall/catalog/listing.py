@@ -250,21 +250,6 @@ _PLATFORMS = {
 }
 
 
-def narrow(
-    catalog: Catalog,
-    listing: Listing,
-    os: str,
-    arch: str,
-) -> Catalog:
-    """Return the catalogue with the builds of a platform as the sources list them today."""
-    arch = index_arch(os, arch)
-    return replace(
-        catalog,
-        builds=narrowed(catalog.builds, listing, os, arch),
-        offered=offered(listing, os, arch),
-    )
-
-
 def narrowed(
     builds: Iterable[Build],
     listing: Listing,
@@ -517,8 +502,13 @@ def live_catalog(
         tag = request.backend or "<backend>"
         below = f"It must contain {tag}/torch/ or files in {tag}/"
         reporter.warn(f"{index} lists no torch{requested}: {below}")
-    catalog = replace(catalog, torch_index=index)
-    return narrow(catalog, listing, machine.os, machine.arch)
+    arch = index_arch(machine.os, machine.arch)
+    return replace(
+        catalog,
+        torch_index=index,
+        builds=narrowed(catalog.builds, listing, machine.os, arch),
+        offered=offered(listing, machine.os, arch),
+    )
 
 
 def _new_tags(

@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from packaging.utils import canonicalize_name
 
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.errors import LockError
+from gpuinstall.base.finding import Finding, Rejection
+from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quoted
 from gpuinstall.catalog.failures.problems import finding_for
 from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings, toml_table
 from gpuinstall.environments.environment import changed_build
 from gpuinstall.environments.guard import guarded_lines
+from gpuinstall.lock.fit import fit
 from gpuinstall.lock.folder_request import read_own_lock
 from gpuinstall.lock.lock import read_lock
 
@@ -50,17 +52,30 @@ def _names_index(pyproject: Mapping[str, Any]) -> bool:
     return "torch" in toml_table(settings, "sources") or any(row.get("default") for row in rows)
 
 
-def damaged_locks(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield locks that cannot be read; which one fits, lock check and install say."""
-    for path in evidence.project.locks:
-        yield from _damage(path)
-
-
-def _damage(path: Path) -> DoctorFindings:
-    try:
-        read_lock(path)
-    except LockError as error:
-        yield replace(error.finding, where="project", blocking=False)
+def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
+    """Yield locks that cannot be read, no longer hold what is requested, or do not run on this machine."""
+    misfits = []
+    locks = evidence.project.locks
+    requirements = evidence.project.declaration.listed.requirements or ("torch",)
+    request = Request(requirements=requirements)
+    for path in locks:
+        try:
+            answer = fit(read_lock(path), evidence.machine, request, evidence.catalog)
+        except LockError as error:
+            yield replace(error.finding, where="project", blocking=False)
+            continue
+        if isinstance(answer, Rejection):
+            misfits.append(answer)
+    if locks and len(misfits) == len(locks):
+        name = misfits[0].candidate.name
+        reason = misfits[0].reason
+        yield Finding(
+            f"lock-{reason.code}",
+            f"no lock here fits this machine: {name}: {reason.message}",
+            fixes=(Advice(OURS, ("lock",), evidence.project.folder),),
+            where="project",
+            blocking=False,
+        )
 
 
 def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
@@ -156,6 +171,6 @@ CHECKS = (
     torch_twice,
     guard_passed,
     uv_undoes_build,
-    damaged_locks,
+    stale_locks,
     changed_by_hand,
 )

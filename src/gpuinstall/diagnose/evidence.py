@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter, packages_folders
+from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.shell import joined
@@ -21,6 +22,7 @@ from gpuinstall.catalog.failures.problems import FixContext, finding_for
 from gpuinstall.diagnose.repair import RepairSource
 from gpuinstall.environments.environment import advice_words
 from gpuinstall.environments.packages import InstalledPackage, read_packages, top_packages
+from gpuinstall.lock.declaration import Declaration, read_declaration
 from gpuinstall.lock.folder_request import read_own_lock
 
 if TYPE_CHECKING:
@@ -81,6 +83,8 @@ class ProjectFolder:
     pyproject: Mapping[str, Any] = field(default_factory=dict)
     """Its pyproject.toml; empty if there is none."""
     locks: tuple[Path, ...] = ()
+    declaration: Declaration = field(default_factory=Declaration)
+    """What a file of it requests."""
 
 
 def read_project(folder: Path) -> ProjectFolder:
@@ -88,7 +92,14 @@ def read_project(folder: Path) -> ProjectFolder:
     pyproject = {}
     with suppress(OSError, ValueError):
         pyproject = parse_toml(read_document(folder / "pyproject.toml", folder))
-    return ProjectFolder(folder, pyproject, tuple(sorted(folder.glob("pylock.*.toml"))))
+    requirements = toml_table(pyproject, "tool", "gpuinstall").get("requirements")
+    if not isinstance(requirements, list):
+        requirements = None
+    declaration = Declaration()
+    with suppress(UsageError, ValueError):
+        declaration = read_declaration(folder, requirements)
+    locks = sorted(folder.glob("pylock.*.toml"))
+    return ProjectFolder(folder, pyproject, tuple(locks), declaration)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""Locks that are damaged, and a uv project that undoes the right build."""
+"""Locks that no longer hold, and a uv project that undoes the right build."""
 
 import pytest
 
+from gpuinstall.base.advice import Advice
 from gpuinstall.base.machine import Machine
 from gpuinstall.diagnose.evidence import read_project
 from tests.unit.diagnose.evidence import found as found_in
@@ -91,3 +92,33 @@ def test_no_lock_is_no_finding(tmp_path):
 def test_a_broken_lock_is_found(tmp_path):
     (tmp_path / "pylock.cpu.toml").write_text(LOCK[:60])
     assert lock_codes(tmp_path) == ["lock-malformed"]
+
+
+def test_a_lock_that_no_longer_holds_the_request_is_found(tmp_path):
+    (tmp_path / "pylock.cpu.toml").write_text(LOCK)
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.gpuinstall]\nrequirements = ["torch", "einops"]\n'
+    )
+    assert lock_codes(tmp_path) == ["lock-other-request"]
+
+
+def test_locks_for_other_machines_only_are_one_finding(tmp_path):
+    (tmp_path / "pylock.cpu.toml").write_text(LOCK)
+    (finding,) = found_in(Machine("macos", "arm64"), project=read_project(tmp_path))
+    assert finding.fixes == (Advice("gpuinstall", ("lock",), tmp_path),)
+    assert "pylock.cpu.toml" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("", ()),
+        ('[tool.gpuinstall]\nrequirements = ["torch", "vllm"]\n', ("torch", "vllm")),
+        ('[tool.gpuinstall]\nrequirements = "torch"\n', ()),
+        ('[project]\nname = "x"\ndependencies = ["rich"]\n', ("rich",)),
+        ('[project]\nname = "x"\ndependencies = [3]\n', ()),
+    ],
+)
+def test_the_request_is_read_from_the_project(tmp_path, text, asked):
+    (tmp_path / "pyproject.toml").write_text(text, "utf-8")
+    assert read_project(tmp_path).declaration.listed.requirements == asked

@@ -7,7 +7,9 @@ other environment, and does nothing before its last line.
 
 import sys
 
-if __name__ == "__main__" and not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+if __name__ == "__main__" and not (
+    sys.flags.isolated or getattr(sys.flags, "safe_path", False)
+):
     # The folder of this file, or the working folder: what lies there is no module of Python's.
     del sys.path[0]
 try:
@@ -39,7 +41,10 @@ except ImportError as missing:
     sys.exit(2)
 
 PAYLOAD = ""
-OLDEST_PYTHON: Tuple[int, int] = (3, 8)  # needs Python 3.8 or newer: python3 bootstrap.py
+OLDEST_PYTHON: Tuple[int, int] = (
+    3,
+    8,
+)  # needs Python 3.8 or newer: python3 bootstrap.py
 TOOL_PYTHON = (3, 10)
 ANY_PYTHON = "cpython>=3.10"
 WINDOWS = os.name == "nt"
@@ -55,7 +60,11 @@ ARCHIVES = "https://github.com/astral-sh/uv/releases/download"
 LARGEST_ARCHIVE = 200_000_000
 NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded", re.IGNORECASE)
 DAMAGES = (tarfile.TarError, zipfile.BadZipFile, EOFError, KeyError)
-OUR_DEFAULTS = {"UV_HTTP_RETRIES": "1", "UV_NO_PROGRESS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+OUR_DEFAULTS = {
+    "UV_HTTP_RETRIES": "1",
+    "UV_NO_PROGRESS": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+}
 # Where uv finds what pip has in its variables.
 FROM_PIP = (
     ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"),
@@ -94,12 +103,18 @@ def read_sources() -> Dict[str, bytes]:
     """Read what this file carries, or else the clone that it lies in; raise BootstrapError if it is alone."""
     if sys.version_info < OLDEST_PYTHON:
         here = f"this is {platform.python_version()}"
-        raise BootstrapError(2, f"bootstrap.py requires Python 3.8 or newer; {here}", [], [])
+        raise BootstrapError(
+            2, f"bootstrap.py requires Python 3.8 or newer; {here}", [], []
+        )
     if PAYLOAD:
         # What tools/bundle.py packed.
-        with zipfile.ZipFile(io.BytesIO(base64.b85decode("".join(PAYLOAD.split())))) as archive:
+        with zipfile.ZipFile(
+            io.BytesIO(base64.b85decode("".join(PAYLOAD.split())))
+        ) as archive:
             return {name: archive.read(name) for name in archive.namelist()}
-    clone = Path(globals().get("__file__", "/nonexistent/bootstrap.py")).resolve().parent
+    clone = (
+        Path(globals().get("__file__", "/nonexistent/bootstrap.py")).resolve().parent
+    )
     if not (clone / PINS).exists():
         message = "this bootstrap.py works only in a clone of gpuinstall"
         ways = ["make bootstrap   # in a clone: one file, dist/bootstrap.py"]
@@ -114,7 +129,9 @@ def read_sources() -> Dict[str, bytes]:
 
 def tool_name(sources: Dict[str, bytes]) -> str:
     """Name an environment by the version and all that it is made from."""
-    version = sources["pyproject.toml"].split(b'\nversion = "')[1].split(b'"')[0].decode()
+    version = (
+        sources["pyproject.toml"].split(b'\nversion = "')[1].split(b'"')[0].decode()
+    )
     digest = hashlib.sha256()
     for name, content in sources.items():
         digest.update(name.encode() + hashlib.sha256(content).digest())
@@ -124,7 +141,9 @@ def tool_name(sources: Dict[str, bytes]) -> str:
 # Other programs
 
 
-def run(argv: Sequence[Union[str, Path]], cwd: Path, seconds: Optional[float] = None) -> str:
+def run(
+    argv: Sequence[Union[str, Path]], cwd: Path, seconds: Optional[float] = None
+) -> str:
     """Run a program with nothing on its stdin; return its output, raise PassedOverError with the reason it gives."""
     try:
         return subprocess.run(
@@ -168,7 +187,9 @@ def environment() -> Dict[str, str]:
             stderr=subprocess.DEVNULL,
             universal_newlines=True,
         )
-        line = r"^(?:global|install|download)\.(index-url|find-links|cert|no-index)=(.+)$"
+        line = (
+            r"^(?:global|install|download)\.(index-url|find-links|cert|no-index)=(.+)$"
+        )
         for name, value in re.findall(line, listing, re.MULTILINE):
             env["PIP_" + name.upper().replace("-", "_")] = str(literal_eval(value))
     env.update(os.environ)
@@ -181,8 +202,12 @@ def environment() -> Dict[str, str]:
     # One that this user may not look into, as of a root before ``su``, has nothing to run.
     names = [name for name in os.get_exec_path() if os.access(name, os.X_OK)]
     folders = [folder for folder in map(Path, names) if folder.is_absolute()]
-    closed = [str(path) for path in folders if not changeable_by_others(path / "uv", path)]
-    env.update(PATH=os.pathsep.join(closed), PIP_NO_INPUT="1", PIP_REQUIRE_VIRTUALENV="0")
+    closed = [
+        str(path) for path in folders if not changeable_by_others(path / "uv", path)
+    ]
+    env.update(
+        PATH=os.pathsep.join(closed), PIP_NO_INPUT="1", PIP_REQUIRE_VIRTUALENV="0"
+    )
     return env
 
 
@@ -224,9 +249,21 @@ def uv_on_path(stage: Path) -> Path:
 
 def uv_by_pip(stage: Path) -> Path:
     """Let the pip of this Python fetch the pinned wheel and check its hash, and take the program out of it."""
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--retries", "1", "--timeout", "8"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--retries",
+        "1",
+        "--timeout",
+        "8",
+    ]
     which = ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
-    run([*pip, *which, "--requirement", stage / PINS, "--dest", stage / "wheels"], stage)
+    run(
+        [*pip, *which, "--requirement", stage / PINS, "--dest", stage / "wheels"], stage
+    )
     with zipfile.ZipFile(next(stage.glob("wheels/*"))) as wheel:
         program = wheel.read(f"uv-{pinned_version(stage)}.data/scripts/uv{EXE}")
     return runnable(stage, program)
@@ -252,9 +289,13 @@ def uv_from_archive(stage: Path) -> Path:
                 program = member.read() if member else b""
     except (*DAMAGES, ImportError, OSError, ValueError) as error:
         raise PassedOverError(reason(f"{url}: {error}")) from error
-    pinned = (stage / "lockfiles" / "uv-programs.txt").read_text(encoding="utf-8").split()
+    pinned = (
+        (stage / "lockfiles" / "uv-programs.txt").read_text(encoding="utf-8").split()
+    )
     if hashlib.sha256(program).hexdigest() not in pinned:
-        raise PassedOverError(f"what it holds is not the pinned uv {pinned_version(stage)}")
+        raise PassedOverError(
+            f"what it holds is not the pinned uv {pinned_version(stage)}"
+        )
     return runnable(stage, program)
 
 
@@ -338,12 +379,16 @@ def make_tool(sources: Dict[str, bytes], stage: Path, tool: Path) -> None:
         build(uv, stage)
     except PassedOverError as passed:
         message = "gpuinstall's own environment could not be made"
-        raise BootstrapError(4, message, [str(passed)], ways_out(str(passed))) from passed
+        raise BootstrapError(
+            4, message, [str(passed)], ways_out(str(passed))
+        ) from passed
     if tool.exists():
         tool.rename(stage / "without its Python")
     (stage / "tool").rename(tool)
     point_at(tool)
-    for folder in sorted(tool.parent.glob(TOOLS), key=os.path.getmtime)[:-KEPT_ENVIRONMENTS]:
+    for folder in sorted(tool.parent.glob(TOOLS), key=os.path.getmtime)[
+        :-KEPT_ENVIRONMENTS
+    ]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -351,12 +396,36 @@ def build(uv: Path, stage: Path) -> None:
     """Make an environment: the pinned dependencies by their hashes, then the tool itself without any network."""
     tool = stage / "tool"
     python = sys.executable if sys.version_info >= TOOL_PYTHON else ANY_PYTHON
-    run([uv, "venv", "--quiet", "--relocatable", "--no-project", "--python", python, tool], stage)
-    install = ["pip", "install", "--quiet", "--compile-bytecode", "--python", str(python_of(tool))]
+    run(
+        [
+            uv,
+            "venv",
+            "--quiet",
+            "--relocatable",
+            "--no-project",
+            "--python",
+            python,
+            tool,
+        ],
+        stage,
+    )
+    install = [
+        "pip",
+        "install",
+        "--quiet",
+        "--compile-bytecode",
+        "--python",
+        str(python_of(tool)),
+    ]
     for wheel in stage.glob("wheels/*"):
         # uv itself, which pip has downloaded.
         run([uv, *install, "--no-deps", "--no-index", wheel], stage)
-    pinned = ["--no-build", "--require-hashes", "--requirements", str(stage / "lockfiles/tool.txt")]
+    pinned = [
+        "--no-build",
+        "--require-hashes",
+        "--requirements",
+        str(stage / "lockfiles/tool.txt"),
+    ]
     if environment().get("PIP_NO_INDEX", "").lower() in {"1", "true", "yes", "on"}:
         pinned.append("--no-index")
     run([uv, *install, *pinned], stage)
@@ -407,7 +476,9 @@ def changeable_by_others(path: Path, closed: Path) -> Optional[Path]:
             status = part.lstat()
             is_open = bool(status.st_mode & stat.S_IWOTH) and not part.is_symlink()
             if status.st_mode & stat.S_ISVTX:
-                is_open = is_open and closed.resolve() in (part / "itself").resolve().parents
+                is_open = (
+                    is_open and closed.resolve() in (part / "itself").resolve().parents
+                )
             if is_open or status.st_uid not in owners:
                 return part
     return None
@@ -438,7 +509,9 @@ def staging_folder(data: Path) -> Iterator[Path]:
             fcntl.flock(handle, fcntl.LOCK_EX)
             for leftover in data.glob(".new-????????"):
                 shutil.rmtree(leftover, ignore_errors=True)
-        yield Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=".new-", dir=data)))
+        yield Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix=".new-", dir=data))
+        )
 
 
 def data_folder() -> Path:

@@ -59,11 +59,15 @@ JOURNEYS = (
         "pip install --upgrade numpy",
         0.3,
     ),
-    Journey("-r with an extra index", "install -r extra.txt", "pip install -r extra.txt"),
+    Journey(
+        "-r with an extra index", "install -r extra.txt", "pip install -r extra.txt"
+    ),
     Journey("-e ./mine with a setup.py", "install -e ./mine", "pip install -e ./mine"),
     Journey("run script.py", "run mine/mine.py", "run --no-project mine/mine.py"),
     Journey(
-        "two packages go", f"install --only torch=={VERSION} numpy", "pip uninstall cowsay mine"
+        "two packages go",
+        f"install --only torch=={VERSION} numpy",
+        "pip uninstall cowsay mine",
     ),
 )
 """What is done in every round, one after the other: the last leaves the environments as the first found them."""
@@ -136,12 +140,16 @@ class Project:
     def ours(self, words: str) -> float:
         """Run a command of gpuinstall, and return its seconds."""
         return seconds(
-            [GPUINSTALL, *words.split()], env=self.environment, cwd=self.folder / self.place
+            [GPUINSTALL, *words.split()],
+            env=self.environment,
+            cwd=self.folder / self.place,
         )
 
     def uv(self, words: str) -> float:
         """Run a command of uv, and return its seconds."""
-        return seconds([UV, *words.split()], env=self.environment, cwd=self.folder / "beside")
+        return seconds(
+            [UV, *words.split()], env=self.environment, cwd=self.folder / "beside"
+        )
 
 
 def rows(chosen: str = "") -> Iterator[Row]:
@@ -168,7 +176,15 @@ def _served(folder: Path, torch: Path) -> Path:
     family = folder / "whl" / "cpu"
     family.mkdir(parents=True)
     (family / torch.name).symlink_to(torch)
-    download = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:"]
+    download = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--only-binary",
+        ":all:",
+    ]
     run([*download, "--dest", folder / "simple", torch, *OTHERS])
     (folder / "simple" / torch.name).unlink()
     return folder
@@ -191,14 +207,22 @@ def _rows(project: Project, chosen: str) -> Iterator[Row]:
             RUNS,
         )
         yield pair.more("a fresh environment, warm cache, against uv")
-    yield from _journeys(project, [journey for journey in JOURNEYS if chosen in journey.what])
+    yield from _journeys(
+        project, [journey for journey in JOURNEYS if chosen in journey.what]
+    )
 
 
 def _journeys(project: Project, journeys: Sequence[Journey]) -> Iterator[Row]:
-    taken: dict[Journey, list[tuple[float, float]]] = {journey: [] for journey in journeys}
+    taken: dict[Journey, list[tuple[float, float]]] = {
+        journey: [] for journey in journeys
+    }
     project.write_files()
     for _ in range(RUNS + 1):
         for journey in journeys:
-            taken[journey].append((project.ours(journey.ours), project.uv(journey.beside)))
+            taken[journey].append(
+                (project.ours(journey.ours), project.uv(journey.beside))
+            )
     for journey, turns in taken.items():
-        yield Pair.of_turns(turns[1:]).more(f"{journey.what}, against uv", journey.most_more_s)
+        yield Pair.of_turns(turns[1:]).more(
+            f"{journey.what}, against uv", journey.most_more_s
+        )

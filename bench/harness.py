@@ -169,7 +169,9 @@ def run(
     done = _finished(argv, env, cwd)
     if done.returncode:
         command = " ".join(map(str, argv))
-        raise RuntimeError(f"{command} ended with {done.returncode}:\n{done.stderr}{done.stdout}")
+        raise RuntimeError(
+            f"{command} ended with {done.returncode}:\n{done.stderr}{done.stdout}"
+        )
     return done.stdout
 
 

@@ -14,7 +14,16 @@ from tests.lab.clone import Person
 from tests.lab.index import StandInIndex
 from tests.lab.releases import LINUX, catalog_index
 
-from bench.harness import GPUINSTALL, PYTHON, UV, Row, installed, paired, real_torch, seconds
+from bench.harness import (
+    GPUINSTALL,
+    PYTHON,
+    UV,
+    Row,
+    installed,
+    paired,
+    real_torch,
+    seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +44,15 @@ class Contest:
 
     def ours(self) -> float:
         """Install with gpuinstall; the proof does not count."""
-        command = [GPUINSTALL, "install", self.requirement, "--python", PYTHON, "--backend", "cpu"]
+        command = [
+            GPUINSTALL,
+            "install",
+            self.requirement,
+            "--python",
+            PYTHON,
+            "--backend",
+            "cpu",
+        ]
         took, _ = installed(command, env=self.environment, cwd=self.empty())
         return took
 
@@ -54,13 +71,22 @@ class Contest:
 
     def pip(self) -> float:
         """Install with ``python -m venv`` and ``pip install``."""
-        install = [".venv/bin/python", "-m", "pip", "install", *self.pip_sources, self.requirement]
+        install = [
+            ".venv/bin/python",
+            "-m",
+            "pip",
+            "install",
+            *self.pip_sources,
+            self.requirement,
+        ]
         return self.both([sys.executable, "-m", "venv", ".venv"], install)
 
     def both(self, *commands: Sequence[str | Path]) -> float:
         """Run commands one after the other in an empty folder."""
         folder = self.empty()
-        return sum(seconds(command, env=self.environment, cwd=folder) for command in commands)
+        return sum(
+            seconds(command, env=self.environment, cwd=folder) for command in commands
+        )
 
     def empty(self) -> Path:
         """Make the folder to install into, always of the same name, and wait for the disk to have written the last."""
@@ -89,7 +115,10 @@ def small(folder: Path, index: StandInIndex) -> Contest:
     """Torch's stand-in; caches and home are the folder's own."""
     person = Person(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    caches = {"UV_CACHE_DIR": str(folder / "uv"), "XDG_CACHE_HOME": str(folder / "cache")}
+    caches = {
+        "UV_CACHE_DIR": str(folder / "uv"),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
     family = f"{index.torch_index}/cpu"
     return Contest(
         folder,
@@ -112,7 +141,11 @@ def _real() -> Iterator[Row]:
         sources = ("--find-links", str(wheel.parent))
         requirement = f"torch=={wheel.name.split('-')[1]}"
         contest = Contest(
-            Path(folder), Person(Path(folder)).environment(), requirement, sources, sources
+            Path(folder),
+            Person(Path(folder)).environment(),
+            requirement,
+            sources,
+            sources,
         )
         yield paired(contest.ours, contest.uv, RUNS).more(
             "install, warm, the real torch, against uv", 1

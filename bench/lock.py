@@ -34,7 +34,14 @@ if TYPE_CHECKING:
 
     from tests.lab.host import Answer, Host
 
-SIX = ("cu126", "cu130", "cu130-windows-x86_64", "cu130-linux-aarch64", "cpu", "cpu-macos-arm64")
+SIX = (
+    "cu126",
+    "cu130",
+    "cu130-windows-x86_64",
+    "cu130-linux-aarch64",
+    "cpu",
+    "cpu-macos-arm64",
+)
 FAMILY = ("torch", "numpy")
 PROGRAM = ("painter",)
 RUNS = 7
@@ -76,14 +83,25 @@ class Desk:
         file = project["cwd"] / "requirements.in"
         file.write_text("\n".join(requirements), encoding="utf-8")
         sources = ["--index", self.family, "--index-strategy", "unsafe-best-match"]
-        words = ["pip", "compile", "--python", sys.executable, *sources, "requirements.in", "-o"]
+        words = [
+            "pip",
+            "compile",
+            "--python",
+            sys.executable,
+            *sources,
+            "requirements.in",
+            "-o",
+        ]
         commands = [[UV, *words, f"pylock.uv-{number}.toml"] for number in range(locks)]
         return timed(partial(side_by_side, partial(run, **project), commands, locks))
 
     def project(self) -> Project:
         """Begin a project with caches of its own; nothing is removed, for then ext4 makes new files slowly."""
         folder = Path(tempfile.mkdtemp(dir=self.place))
-        caches = {"UV_CACHE_DIR": str(folder / "uv"), "XDG_CACHE_HOME": str(folder / "ours")}
+        caches = {
+            "UV_CACHE_DIR": str(folder / "uv"),
+            "XDG_CACHE_HOME": str(folder / "ours"),
+        }
         return {"env": {**self.environment, **caches}, "cwd": folder}
 
 

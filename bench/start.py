@@ -42,7 +42,9 @@ def rows() -> Iterator[Row]:
             ["gpuinstall", "plan", "--machine", file],
             8,
         )
-    yield _against_nothing("pip --version, against python -c pass", ["pip", "--version"], None)
+    yield _against_nothing(
+        "pip --version, against python -c pass", ["pip", "--version"], None
+    )
     yield single("one choice, in process", _choice(), 0.001)
 
 

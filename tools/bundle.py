@@ -34,7 +34,9 @@ def write_single_files(folder: Path) -> None:
 def for_windows(script: str) -> str:
     """Return bootstrap.ps1 with bootstrap.py in it, where it is text until a line begins with its end mark."""
     if "\n'@" in script:
-        sys.exit("a line of bootstrap.py begins with '@, which would end it in bootstrap.ps1")
+        sys.exit(
+            "a line of bootstrap.py begins with '@, which would end it in bootstrap.ps1"
+        )
     return _filled("bootstrap.ps1", EMPTY_FOR_WINDOWS, f"$carried = @'\n{script}'@\n")
 
 

@@ -90,7 +90,13 @@ class Card:
         if limit > 0:
             status, output = self._ended(command, variables, limit)
         plain = re.sub(r"\W", "-", name)
-        step = Step(name, f"{len(self.steps):02}-{plain}.txt", status, output, monotonic() - start)
+        step = Step(
+            name,
+            f"{len(self.steps):02}-{plain}.txt",
+            status,
+            output,
+            monotonic() - start,
+        )
         self.steps.append(step)
         write(step.file, output)
         self.write_page()
@@ -100,7 +106,10 @@ class Card:
         return step
 
     def _ended(
-        self, command: tuple[str | Path, ...], variables: Mapping[str, str], limit: float
+        self,
+        command: tuple[str | Path, ...],
+        variables: Mapping[str, str],
+        limit: float,
     ) -> tuple[int | None, str]:
         try:
             self.running = subprocess.Popen(
@@ -154,7 +163,9 @@ class Card:
         ]
         for step in self.steps:
             status = "ended" if step.status is None else step.status
-            lines.append(f"| [{step.name}]({step.file}) | {status} | {step.seconds:.1f} |")
+            lines.append(
+                f"| [{step.name}]({step.file}) | {status} | {step.seconds:.1f} |"
+            )
         write("card.md", "\n".join(lines) + "\n")
 
 
@@ -184,7 +195,14 @@ def main() -> None:
 def provide_tool(card: Card) -> None:
     """Install what gpuinstall requires: from .card/wheels if they are there, each file by its hash."""
     lock = ROOT / "lockfiles" / "tool.txt"
-    words: list[str | Path] = ["install", "-q", "--no-deps", "--require-hashes", "-r", lock]
+    words: list[str | Path] = [
+        "install",
+        "-q",
+        "--no-deps",
+        "--require-hashes",
+        "-r",
+        lock,
+    ]
     words += ["--target", FOLDER / "tool"]
     if (FOLDER / "wheels").is_dir():
         words += ["--no-index", "--find-links", FOLDER / "wheels"]
@@ -227,7 +245,10 @@ def put_into_a_copy(card: Card) -> None:
     make_wheel(pages, "card-note", "2.0", modules={"card_note.pth": BROKEN})
     with StandInIndex(pages.parent) as index:
         into = ("install", "--into", "--python", copy / "bin" / "python")
-        variables = {**index.environment(), "XDG_CACHE_HOME": str(FOLDER / "work" / "cache")}
+        variables = {
+            **index.environment(),
+            "XDG_CACHE_HOME": str(FOLDER / "work" / "cache"),
+        }
         card.tool("install --into", *into, "card-note==1.0", **variables)
         card.tool("--into, undone", *into, "card-note==2.0", **variables)
     card.run("what is there", copy / "bin" / "python", "-c", THERE)

@@ -62,7 +62,8 @@ def _cell(text: str) -> str:
 def _visible(text: str) -> str:
     """Write out what turns a text around, or begins a line: in a block of code nothing else has a meaning."""
     return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode()
+        for sign in text
     )
 
 

@@ -71,7 +71,9 @@ def count(source: str) -> Counter[str]:
         SyntaxError: if it is not Python.
     """
     tree = ast.parse(source)
-    counts = Counter(modules=1, lines=sum(bool(line.strip()) for line in source.splitlines()))
+    counts = Counter(
+        modules=1, lines=sum(bool(line.strip()) for line in source.splitlines())
+    )
     documentation: set[int] = set()
     for docstring in docstrings(tree):
         counts["docstrings"] += 1

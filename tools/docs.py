@@ -60,13 +60,19 @@ EXAMPLE = re.compile(
 DOCUMENT = re.compile(
     r"(?P<head><!-- (?P<file>documents/[\w-]+\.json) -->\n```json\n)(?:.*\n)*?```"
 )
-CHECKS = re.compile(r"(?P<head><!-- (?P<kind>\w+) checks, made by `make docs` -->\n\n)(?:\|.*\n)*")
-SETTINGS = re.compile(r"(?P<head><!-- settings, made by `make docs` -->\n\n)(?:\|.*\n)*")
+CHECKS = re.compile(
+    r"(?P<head><!-- (?P<kind>\w+) checks, made by `make docs` -->\n\n)(?:\|.*\n)*"
+)
+SETTINGS = re.compile(
+    r"(?P<head><!-- settings, made by `make docs` -->\n\n)(?:\|.*\n)*"
+)
 
 PARSED = ("builds.toml", "drivers.toml", "gpus.toml")
 """The files of the catalogue that are parsed beforehand."""
 
-ARROWS = re.compile(r"(?P<head><!-- arrows, made by `make docs` -->\n```text\n)(?:.*\n)*?```")
+ARROWS = re.compile(
+    r"(?P<head><!-- arrows, made by `make docs` -->\n```text\n)(?:.*\n)*?```"
+)
 STATUS = re.compile(r"(\d+) \| ([^|]+?) \|")
 DEVICES = {
     "gpu": "GPU",
@@ -133,7 +139,9 @@ def man_page() -> str:
     lines = [
         f'.TH GPUINSTALL 1 "" "gpuinstall {__version__}" "User Commands"',
         ".SH NAME",
-        roff("gpuinstall - install the PyTorch build that runs on this machine's GPUs, prove it"),
+        roff(
+            "gpuinstall - install the PyTorch build that runs on this machine's GPUs, prove it"
+        ),
         ".SH DESCRIPTION",
         roff(introduction.replace("\n", " ").replace("`", "")),
         ".SH COMMANDS",
@@ -141,7 +149,12 @@ def man_page() -> str:
     for words in _commands():
         # Beside the margin of man.
         text = _help(words, 72)
-        lines += [f".SS gpuinstall {' '.join(words)}", ".nf", *map(roff, text.splitlines()), ".fi"]
+        lines += [
+            f".SS gpuinstall {' '.join(words)}",
+            ".nf",
+            *map(roff, text.splitlines()),
+            ".fi",
+        ]
     lines.append(".SH EXIT STATUS")
     usage = (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
     statuses = STATUS.findall(usage[usage.index("## Exit status") :])
@@ -167,7 +180,10 @@ def _commands() -> Iterator[tuple[str, ...]]:
 def _help(words: tuple[str, ...], columns: int) -> str:
     command: click.Command = entrance
     context = click.Context(
-        command, info_name="gpuinstall", terminal_width=columns, **entrance.context_settings
+        command,
+        info_name="gpuinstall",
+        terminal_width=columns,
+        **entrance.context_settings,
     )
     for word in words:
         if not isinstance(command, click.Group):
@@ -225,8 +241,14 @@ def _by_group(write: Callable[[Failure], str]) -> str:
 
 def _entry(failure: Failure, heading: str) -> str:
     """Return an entry with its first message and its fix: on Ubuntu, of a fault of Windows there."""
-    keys = ("windows",) if failure.title.startswith("Windows") else own_keys("linux", "Ubuntu")
-    commands = "".join(f"- `{command}`\n" for command in fix(failure.id, FixContext(keys)))
+    keys = (
+        ("windows",)
+        if failure.title.startswith("Windows")
+        else own_keys("linux", "Ubuntu")
+    )
+    commands = "".join(
+        f"- `{command}`\n" for command in fix(failure.id, FixContext(keys))
+    )
     message = f"```text\n{failure.messages[0]}\n```"
     return f"{heading} {failure.id} {failure.title}\n\n{message}\n\n{failure.cause}\n\n{commands}"
 
@@ -238,7 +260,9 @@ def pages() -> list[Path]:
 
 def refreshed(text: str) -> str:
     """Replace the output below each command by what the command says now, and what each GPU of a table gets."""
-    text = DOCUMENT.sub(lambda block: f"{block['head']}{document(block['file'])}\n```", text)
+    text = DOCUMENT.sub(
+        lambda block: f"{block['head']}{document(block['file'])}\n```", text
+    )
     text = CHECKS.sub(lambda table: f"{table['head']}{checks(table['kind'])}", text)
     text = GETS.sub(
         lambda row: f"{row['head']}{choice_of(row['chips'], row['driver'])} |",
@@ -246,8 +270,12 @@ def refreshed(text: str) -> str:
     )
     text = ARROWS.sub(lambda block: f"{block['head']}{arrows()}```", text)
     text = SETTINGS.sub(lambda table: f"{table['head']}{settings()}", text)
-    text = EXAMPLE.sub(lambda example: f"{example['head']}{run(example['code'])}```", text)
-    return SHOWN.sub(lambda shown: f"{shown['head']}{output(shown['command'])}```", text)
+    text = EXAMPLE.sub(
+        lambda example: f"{example['head']}{run(example['code'])}```", text
+    )
+    return SHOWN.sub(
+        lambda shown: f"{shown['head']}{output(shown['command'])}```", text
+    )
 
 
 def document(file: str) -> str:
@@ -264,7 +292,9 @@ def checks(kind: str) -> str:
         "program": sorted(programs.PROGRAMS, key=lambda check: check.name),
     }
     rows = map(_check, tables[kind])
-    return "| check | on | shows | greatest error |\n|---|---|---|---|\n" + "".join(rows)
+    return "| check | on | shows | greatest error |\n|---|---|---|---|\n" + "".join(
+        rows
+    )
 
 
 def _check(check: Any) -> str:
@@ -321,7 +351,9 @@ def choice_of(chips: str, driver: str) -> str:
 def run(code: str) -> str:
     """Run an example of docs/api.md: what it prints."""
     command = [sys.executable, "-W", "error", "-c", code]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+    return subprocess.run(
+        command, check=True, capture_output=True, text=True, timeout=120
+    ).stdout
 
 
 def output(command: str) -> str:

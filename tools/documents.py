@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-ROW = re.compile(r"^\|.*\(schemas/[\w-]+\.json\).*\(documents/[\w-]+\.json\)", re.MULTILINE)
+ROW = re.compile(
+    r"^\|.*\(schemas/[\w-]+\.json\).*\(documents/[\w-]+\.json\)", re.MULTILINE
+)
 """A row of docs/documents.md that has a recorded document."""
 PYTHON = ".".join(map(str, sys.version_info[:2]))
 RTX_4090 = FakeDriver((FakeGpu(), FakeGpu()), driver="535.183.01", cuda=12020)
@@ -56,7 +58,14 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "--python",
         PYTHON,
     ),
-    "install-dry-run": ("install", "torch", "--upgrade", "--python", PYTHON, "--dry-run"),
+    "install-dry-run": (
+        "install",
+        "torch",
+        "--upgrade",
+        "--python",
+        PYTHON,
+        "--dry-run",
+    ),
     "install": ("install", "torch", "--upgrade", "--python", PYTHON),
     "install-into": ("install", "--into", "--venv", "app", "torch"),
     "sync": ("sync",),
@@ -96,7 +105,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, document in recorded(Path(folder)):
             text = json.dumps(shortened(document), indent=2, ensure_ascii=False)
-            (DOCS / "documents" / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
+            (DOCS / "documents" / f"{name}.json").write_text(
+                f"{text}\n", encoding="utf-8"
+            )
 
 
 def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -106,7 +117,10 @@ def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         json.dumps({"*": {"failed": {"matmul-float32": NO_KERNEL}}}), "utf-8"
     )
     wheels = catalog_index(
-        folder / "index", ["2.13.0", "2.14.1", "2.15.0"], platforms=[LINUX], pythons=[PYTHON]
+        folder / "index",
+        ["2.13.0", "2.14.1", "2.15.0"],
+        platforms=[LINUX],
+        pythons=[PYTHON],
     )
     make_new_torch(wheels, "cu132", python=PYTHON.replace(".", ""))
     with StandInIndex(wheels) as index:
@@ -126,7 +140,8 @@ def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             {**variables, "LAB_VERDICT": str(folder / "failing.json")},
         )
         process.run(
-            uv.create(Path(sys.executable), workshop.folder / "app"), env=workshop.environment
+            uv.create(Path(sys.executable), workshop.folder / "app"),
+            env=workshop.environment,
         )
         for name, recording in {"slices": SLICES, "broken": BROKEN}.items():
             machine = json.dumps(read_recording(recording).to_dict())
@@ -134,7 +149,9 @@ def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for words in PREPARATION:
             workshop.document(*words)
         for name, words in COMMANDS.items():
-            printed = (failing if name in FAILING else workshop).run(*words, "--json").out
+            printed = (
+                (failing if name in FAILING else workshop).run(*words, "--json").out
+            )
             yield name, json.loads(_elsewhere(printed, folder, index))
 
 
@@ -152,7 +169,9 @@ def shortened(value: Any, depth: int = 0) -> Any:
     return {key: shortened(entry, depth + 1) for key, entry in value.items()}
 
 
-def unexplained(value: object, schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
+def unexplained(
+    value: object, schema: Mapping[str, Any], path: str = ""
+) -> Iterator[str]:
     """Yield the keys of a document that its schema does not have."""
     if isinstance(value, list):
         items = schema.get("items", {})

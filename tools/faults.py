@@ -107,7 +107,9 @@ def tests_that_fail(tests: Sequence[str], seconds: float) -> set[str]:
         seconds: when a run counts as one that does not end.
     """
     words = [*("-m", "pytest", "-q", "-p", "no:cacheprovider"), *tests]
-    environment = {name: os.environ[name] for name in os.environ if name != "PYTHONPYCACHEPREFIX"}
+    environment = {
+        name: os.environ[name] for name in os.environ if name != "PYTHONPYCACHEPREFIX"
+    }
     try:
         done = subprocess.run(
             [sys.executable, *words],
@@ -120,7 +122,9 @@ def tests_that_fail(tests: Sequence[str], seconds: float) -> set[str]:
         )
     except subprocess.TimeoutExpired:
         return {"the tests do not end"}
-    found = re.findall(r"^(?:FAILED|ERROR) (\S+?)(?:\[.*)?(?: - .*)?$", done.stdout, re.MULTILINE)
+    found = re.findall(
+        r"^(?:FAILED|ERROR) (\S+?)(?:\[.*)?(?: - .*)?$", done.stdout, re.MULTILINE
+    )
     return set(found)
 
 
@@ -139,14 +143,26 @@ def with_fault(fault: Fault, tests: Sequence[str], seconds: float) -> set[str]:
 def main() -> None:
     """Draw, try, and print a line for each fault and one for each test."""
     parser = argparse.ArgumentParser(prog="python -m tools.faults", description=__doc__)
-    parser.add_argument("modules", nargs="+", type=Path, help="modules or folders of modules")
-    parser.add_argument("--tests", nargs="+", default=["tests/unit"], help="what pytest runs")
+    parser.add_argument(
+        "modules", nargs="+", type=Path, help="modules or folders of modules"
+    )
+    parser.add_argument(
+        "--tests", nargs="+", default=["tests/unit"], help="what pytest runs"
+    )
     parser.add_argument("--count", type=int, default=20, help="how many faults")
-    parser.add_argument("--seed", type=int, default=1, help="another one draws other faults")
-    parser.add_argument("--seconds", type=float, default=300, help="when a run does not end")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="another one draws other faults"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=300, help="when a run does not end"
+    )
     arguments = parser.parse_args()
 
-    paths = [path for each in arguments.modules for path in sorted(each.rglob("*.py")) or [each]]
+    paths = [
+        path
+        for each in arguments.modules
+        for path in sorted(each.rglob("*.py")) or [each]
+    ]
     candidates = [fault for path in paths for fault in faults_of(path)]
     generator = random.Random(arguments.seed)  # noqa: S311  anyone draws the same
     drawn = generator.sample(candidates, min(arguments.count, len(candidates)))
@@ -155,7 +171,9 @@ def main() -> None:
     found = 0
     for fault in drawn:
         names = with_fault(fault, arguments.tests, arguments.seconds) - failing_anyway
-        sys.stdout.write(f"{fault.path}:{fault.line} {fault.kind}: {' '.join(names) or 'NOT'}\n")
+        sys.stdout.write(
+            f"{fault.path}:{fault.line} {fault.kind}: {' '.join(names) or 'NOT'}\n"
+        )
         sys.stdout.flush()
         found += bool(names)
         for name in names:

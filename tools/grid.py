@@ -88,7 +88,9 @@ def main() -> None:
 
 def plans() -> Iterator[str]:
     """What the rules choose of the catalogue alone."""
-    for card, driver, words, backend in product(CARDS, DRIVERS, REQUESTS, (None, "cu126", "cpu")):
+    for card, driver, words, backend in product(
+        CARDS, DRIVERS, REQUESTS, (None, "cu126", "cpu")
+    ):
         where = f"plan {card} {driver} {' '.join(words)} {backend or ''}"
         try:
             plan = choose(
@@ -139,7 +141,9 @@ def _answer(workshop: Workshop, *words: str) -> str:
         for path in sorted(workshop.folder.glob("pylock*"))
     ]
     warnings = sum(line.startswith("warning") for line in done.err.splitlines())
-    return f"{' '.join(words)}: {done.status} {told} {' '.join(locks)} {warnings} warnings"
+    return (
+        f"{' '.join(words)}: {done.status} {told} {' '.join(locks)} {warnings} warnings"
+    )
 
 
 def _essence(plan: dict[str, Any]) -> str:

@@ -34,7 +34,14 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Catalog
     from gpuinstall.wheels.learned.row import LearnedRow
 
-DATA = Path(__file__).parent.parent / "src" / "gpuinstall" / "catalog" / "data" / "builds.toml"
+DATA = (
+    Path(__file__).parent.parent
+    / "src"
+    / "gpuinstall"
+    / "catalog"
+    / "data"
+    / "builds.toml"
+)
 PLATFORMS = (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64"))
 AT_ONCE = 4
 SOURCE = "the list in torch's own library, read by range"
@@ -70,7 +77,9 @@ def main(words: Sequence[str]) -> None:
         DATA.write_text(extended(DATA.read_text("utf-8"), new), encoding="utf-8")
 
 
-def learn(release: str, os: str, arch: str, catalog: Catalog, reader: Reader) -> list[LearnedRow]:
+def learn(
+    release: str, os: str, arch: str, catalog: Catalog, reader: Reader
+) -> list[LearnedRow]:
     """Read the builds of one platform that the catalogue lacks, of the newest release that satisfies a requirement."""
     requirement = parse_requirement(release)
     verified = [build for build in catalog.builds if build.confidence != "unverified"]
@@ -86,7 +95,10 @@ def learn(release: str, os: str, arch: str, catalog: Catalog, reader: Reader) ->
         for build in narrowed(verified, listing, os, arch)
         if build.platform == f"{os}_{arch}" and not build.absent
     ]
-    newest = max((build.torch for build in builds if requirement.allows(build.torch)), default=None)
+    newest = max(
+        (build.torch for build in builds if requirement.allows(build.torch)),
+        default=None,
+    )
     to_read = [build for build in builds if build.torch == newest and build.unread]
     return side_by_side(reader.torch, to_read, AT_ONCE)
 
@@ -115,7 +127,9 @@ def additions(rows: Iterable[LearnedRow], catalog: Catalog) -> Additions:
     for day in sorted(days):
         evidence += f'{_evidence(day)} = {{ source = "{SOURCE}", date = "{day}" }}\n'
     return Additions(
-        releases="".join(_release(torch, releases[torch]) for torch in sorted(releases)),
+        releases="".join(
+            _release(torch, releases[torch]) for torch in sorted(releases)
+        ),
         builds=lines_of_builds,
         evidence=evidence,
         days=tuple(sorted(days)),
@@ -174,7 +188,9 @@ def _build(torch: str, tag: str, rows: list[LearnedRow]) -> str:
     for row in rows:
         numbers = " ".join(row.architectures)
         numbers = numbers.replace("sm_", "").replace("compute_", "+")
-        entries.append(f'{_platform(row)} = ["{numbers}", "high", "{_evidence(row.day)}"]')
+        entries.append(
+            f'{_platform(row)} = ["{numbers}", "high", "{_evidence(row.day)}"]'
+        )
     return _table_row(entries)
 
 
@@ -199,9 +215,15 @@ def extended(text: str, new: Additions) -> str:
     document = tomli.loads(text)
     newest = max((document["date"], *new.days))
     # The catalogue's own date is the first.
-    text = re.sub(r'\Adate = "[^"]*"|(?<=\n)date = "[^"]*"', f'date = "{newest}"', text, count=1)
+    text = re.sub(
+        r'\Adate = "[^"]*"|(?<=\n)date = "[^"]*"', f'date = "{newest}"', text, count=1
+    )
     known = document["evidence"]
-    evidence = [line for line in new.evidence.splitlines() if line.partition(" ")[0] not in known]
+    evidence = [
+        line
+        for line in new.evidence.splitlines()
+        if line.partition(" ")[0] not in known
+    ]
     return "\n".join([text.rstrip("\n"), *evidence]) + "\n"
 
 

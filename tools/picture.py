@@ -79,7 +79,9 @@ def picture(drawn: Mapping[str, str]) -> str:
         console.print(Text.from_ansi(settled(raw)), soft_wrap=True)
         console.print()
     template = FONT.sub("", CONSOLE_SVG_FORMAT)
-    return console.export_svg(title="gpuinstall", code_format=template, unique_id="gpuinstall")
+    return console.export_svg(
+        title="gpuinstall", code_format=template, unique_id="gpuinstall"
+    )
 
 
 def run(command: str, folder: Path, variables: Mapping[str, str]) -> str:
@@ -119,7 +121,10 @@ def _wheels(folder: Path) -> Path:
     """An index with a release of torch, and two packages that take a moment to come."""
     catalog_index(folder, ["2.13.0"], platforms=[LINUX], pythons=["3.12"])
     simple = folder / "simple"
-    for name, version, size in (("numpy", "2.3.4", 9_000_000), ("scipy", "1.16.3", 24_000_000)):
+    for name, version, size in (
+        ("numpy", "2.3.4", 9_000_000),
+        ("scipy", "1.16.3", 24_000_000),
+    ):
         for old in simple.glob(f"{name}-*"):
             old.unlink()
         modules: dict[str, str | bytes] = {

@@ -46,7 +46,8 @@ def main() -> None:
         try_installations(Path(scratch), version)
     sums = digests(sorted(path for path in DIST.iterdir() if path.is_file()))
     (DIST / "SHA256SUMS").write_text(
-        "".join(f"{digest}  {name}\n" for name, digest in sums.items()), encoding="utf-8"
+        "".join(f"{digest}  {name}\n" for name, digest in sums.items()),
+        encoding="utf-8",
     )
     (DIST / "notes.md").write_text(notes, encoding="utf-8")
     sys.stdout.write((DIST / "SHA256SUMS").read_text(encoding="utf-8"))
@@ -54,13 +55,19 @@ def main() -> None:
 
 def check_version(version: str) -> str:
     """Return what the changelog says of ``version``; exit where tree, pyproject.toml or changelog are not ready."""
-    project = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     declared = project["version"]
     if version != declared:
-        sys.exit(f"VERSION is {version or 'missing'}, and pyproject.toml says {declared}")
+        sys.exit(
+            f"VERSION is {version or 'missing'}, and pyproject.toml says {declared}"
+        )
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     section = re.search(
-        rf"^## {re.escape(version)}\n(.+?)(?=^## |\Z)", changes, re.MULTILINE | re.DOTALL
+        rf"^## {re.escape(version)}\n(.+?)(?=^## |\Z)",
+        changes,
+        re.MULTILINE | re.DOTALL,
     )
     if section is None:
         sys.exit(f"CHANGELOG.md has no section {version}")
@@ -72,7 +79,9 @@ def check_version(version: str) -> str:
 def build(folder: Path) -> list[Path]:
     """Build wheel and sdist from a clean export of the commit, with its time as the time of every file."""
     folder.mkdir()
-    subprocess.run(["git", "-C", ROOT, "archive", "-o", folder / "tree.tar", "HEAD"], check=True)
+    subprocess.run(
+        ["git", "-C", ROOT, "archive", "-o", folder / "tree.tar", "HEAD"], check=True
+    )
     shutil.unpack_archive(folder / "tree.tar", folder / "tree", filter="data")
     epoch = {"SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct")}
     subprocess.run(
@@ -80,7 +89,9 @@ def build(folder: Path) -> list[Path]:
         env=os.environ | epoch,
         check=True,
     )
-    return sorted(path for path in (folder / "dist").iterdir() if path.suffix in {".whl", ".gz"})
+    return sorted(
+        path for path in (folder / "dist").iterdir() if path.suffix in {".whl", ".gz"}
+    )
 
 
 def digests(paths: Iterable[Path]) -> dict[str, str]:
@@ -106,7 +117,14 @@ def write_bill_of_materials(folder: Path) -> None:
         "tool": {"uv": {"constraint-dependencies": pins, "package": False}},
     }
     (folder / "pyproject.toml").write_text(tomli_w.dumps(document), encoding="utf-8")
-    export = ["export", "-q", "--preview-features", "sbom-export", "--format", "cyclonedx1.5"]
+    export = [
+        "export",
+        "-q",
+        "--preview-features",
+        "sbom-export",
+        "--format",
+        "cyclonedx1.5",
+    ]
     subprocess.run(
         [UV, *export, "-o", DIST / "sbom.cdx.json"],
         cwd=folder,
@@ -125,14 +143,26 @@ def try_installations(scratch: Path, version: str) -> None:
     for folder, package in ((pip, str(wheel)), (pipx, "pipx")):
         subprocess.run([UV, "venv", "-q", folder], check=True)
         subprocess.run(
-            [UV, "pip", "install", "-q", "--python", folder / "bin" / "python", package], check=True
+            [
+                UV,
+                "pip",
+                "install",
+                "-q",
+                "--python",
+                folder / "bin" / "python",
+                package,
+            ],
+            check=True,
         )
     script = (DIST / "bootstrap.py").read_bytes()
     ways: Mapping[str, tuple[list[str | Path], bytes | None]] = {
         "pip": ([pip / "bin" / "gpuinstall", "--version"], None),
         "uvx": ([*uvx, wheel, "gpuinstall", "--version"], None),
         "uv tool": (["sh", "-c", INSTALL_AND_ASK, UV, wheel], None),
-        "pipx": ([pipx / "bin" / "pipx", "run", "--spec", wheel, "gpuinstall", "--version"], None),
+        "pipx": (
+            [pipx / "bin" / "pipx", "run", "--spec", wheel, "gpuinstall", "--version"],
+            None,
+        ),
         "sdist": ([*uvx, sdist, "gpuinstall", "--version"], None),
         "single file": ([sys.executable, "-", "--version"], script),
     }
@@ -145,7 +175,12 @@ def try_installations(scratch: Path, version: str) -> None:
             "PIPX_HOME": str(home / "pipx"),
         }
         done = subprocess.run(
-            command, env=os.environ | own, cwd=home, input=text, capture_output=True, check=False
+            command,
+            env=os.environ | own,
+            cwd=home,
+            input=text,
+            capture_output=True,
+            check=False,
         )
         if done.returncode or version not in done.stdout.decode():
             sys.exit(

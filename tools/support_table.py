@@ -38,7 +38,9 @@ called `cpu` on the index and runs on the GPU (MPS). None was [run on a card](ma
 def support_page(catalog: Catalog) -> str:
     """Write the tables of all platforms."""
     tables = [_table_by_driver(os, arch, catalog) for os, arch in PLATFORMS]
-    return "\n".join((PREFACE.format(date=catalog.date), *tables, OTHERS, *_other_makers(catalog)))
+    return "\n".join(
+        (PREFACE.format(date=catalog.date), *tables, OTHERS, *_other_makers(catalog))
+    )
 
 
 def _table_by_driver(os: str, arch: str, catalog: Catalog) -> str:
@@ -47,8 +49,12 @@ def _table_by_driver(os: str, arch: str, catalog: Catalog) -> str:
     rows: list[Line] = []
     for capability in card_capabilities(drivers):
         gpu = Gpu(0, compute_capability=capability)
-        machines = [Machine(os, arch, driver=Driver(v), gpus=(gpu,)) for v in drivers.versions]
-        own_builds = [native_build(machine, Request(), catalog) or "–" for machine in machines]
+        machines = [
+            Machine(os, arch, driver=Driver(v), gpus=(gpu,)) for v in drivers.versions
+        ]
+        own_builds = [
+            native_build(machine, Request(), catalog) or "–" for machine in machines
+        ]
         generation = drivers.generation(capability)
         name = generation.name if generation else "unknown"
         if set(own_builds) != {"–"}:
@@ -87,7 +93,9 @@ def _table_by_driver(os: str, arch: str, catalog: Catalog) -> str:
 
 def _other_makers(catalog: Catalog) -> Iterator[str]:
     """Write a table for each maker whose builds ask for no driver, chip by chip."""
-    for (brand, os), chips in groupby(other_chips(), key=lambda chip: (chip.brand, chip.os)):
+    for (brand, os), chips in groupby(
+        other_chips(), key=lambda chip: (chip.brand, chip.os)
+    ):
         lines = ""
         for chip in chips:
             gpu = Gpu(0, vendor=chip.maker, architecture=chip.architecture)

@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Wheel
     from gpuinstall.sources.session import Session
 
-TABLE = Path(__file__).parent.parent / "src" / "gpuinstall" / "wheels" / "torch_exports.bin"
+TABLE = (
+    Path(__file__).parent.parent / "src" / "gpuinstall" / "wheels" / "torch_exports.bin"
+)
 COMMON = ("libc10", "libc10_cuda", "libtorch_cpu", "libtorch_python")
 DEVICE = ("libtorch_cuda",)
 LIMITS = Limits(bytes=1 << 30, inflated=8 << 30)
@@ -61,13 +63,17 @@ def main(words: Sequence[str]) -> None:
         return
     folder = Path(words[0])
     folder.mkdir(parents=True, exist_ok=True)
-    with open_session(read_sources(None, os.environ, Path.cwd()), Reporter()) as session:
+    with open_session(
+        read_sources(None, os.environ, Path.cwd()), Reporter()
+    ) as session:
         for word in words[1:]:
             version = word.removesuffix("+")
             keep(session, folder / f"{version}-common.txt", version, COMMON)
             if word.endswith("+"):
                 keep(session, folder / f"{version}-device.txt", version, DEVICE)
-    versions = [file.name.removesuffix("-common.txt") for file in folder.glob("*-common.txt")]
+    versions = [
+        file.name.removesuffix("-common.txt") for file in folder.glob("*-common.txt")
+    ]
     names = {}
     for version in sorted(versions, key=Version):
         device = folder / f"{version}-device.txt"
@@ -96,10 +102,14 @@ def minor_of(version: Version) -> str:
 def add_newest() -> None:
     """Add the newest release, read without its device's library, if its minor is newer than every one there."""
     table = load_exports()
-    with open_session(read_sources(None, os.environ, Path.cwd()), Reporter()) as session:
+    with open_session(
+        read_sources(None, os.environ, Path.cwd()), Reporter()
+    ) as session:
         sources = replace(session.sources, default_index=session.default_index)
         wheels = default_wheels(sources, session.client, "torch")
-        newest = max(wheel.version for wheel in wheels if not wheel.version.is_prerelease)
+        newest = max(
+            wheel.version for wheel in wheels if not wheel.version.is_prerelease
+        )
         minor = minor_of(newest)
         if newest.release[:2] <= Version(table.minors[-1]).release:
             sys.stdout.write(f"torch {minor} is there\n")
@@ -117,7 +127,9 @@ def extended(table: Exports, minor: str, names: Collection[bytes]) -> Exports:
     return Exports((*table.minors, minor), table.whole, masks)
 
 
-def exports(names: Mapping[str, tuple[Collection[bytes], Collection[bytes] | None]]) -> Exports:
+def exports(
+    names: Mapping[str, tuple[Collection[bytes], Collection[bytes] | None]],
+) -> Exports:
     """Return the table of the names that each minor release exports.
 
     Args:
@@ -170,14 +182,18 @@ def read(session: Session, version: str, libraries: Sequence[str]) -> set[bytes]
             for piece in reader.stream(f"torch/lib/{library}.so"):
                 file.write(piece)
             file.flush()
-            elf = read_elf(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), whole=True)
+            elf = read_elf(
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), whole=True
+            )
         if elf is None:
             raise SystemExit(f"{library} of {wheel.filename} cannot be read")
         defined = elf.defined()
         names |= ordinary_names(defined)
         names |= stable_names(defined)
     cost = f"{reader.bytes_read >> 20} MB"
-    sys.stdout.write(f"{wheel.filename}: {len(names)} names of {', '.join(libraries)}, {cost}\n")
+    sys.stdout.write(
+        f"{wheel.filename}: {len(names)} names of {', '.join(libraries)}, {cost}\n"
+    )
     return names
 
 
@@ -187,7 +203,9 @@ def linux_wheel(session: Session, version: str) -> Wheel:
     if page is None:
         raise SystemExit("the default index has no torch")
     wheels = [wheel for wheel in parse_page(page) if wheel.version.public == version]
-    for_linux = [wheel for wheel in wheels if ("linux", "x86_64") in platforms(wheel.tags)]
+    for_linux = [
+        wheel for wheel in wheels if ("linux", "x86_64") in platforms(wheel.tags)
+    ]
     return max(for_linux, key=lambda wheel: wheel.filename)
 
 

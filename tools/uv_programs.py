@@ -28,7 +28,10 @@ PLATFORMS = {
 
 def main() -> None:
     """Fetch every wheel by its hash and write one line for it."""
-    rows = [f"{target:<26} {program_sha256(platform)}\n" for target, platform in PLATFORMS.items()]
+    rows = [
+        f"{target:<26} {program_sha256(platform)}\n"
+        for target, platform in PLATFORMS.items()
+    ]
     (LOCKFILES / "uv-programs.txt").write_text(HEAD + "".join(rows), encoding="utf-8")
 
 
@@ -36,12 +39,24 @@ def program_sha256(platform: str) -> str:
     """Return the sha256 of the uv program in the wheel for one of pip's platforms."""
     pins = ["--require-hashes", "--requirement", str(LOCKFILES / "uv.txt")]
     with tempfile.TemporaryDirectory() as folder:
-        which = ["--no-deps", "--only-binary", ":all:", "--platform", platform, "--dest", folder]
-        subprocess.run([sys.executable, "-m", "pip", "download", "-q", *which, *pins], check=True)
+        which = [
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+            "--platform",
+            platform,
+            "--dest",
+            folder,
+        ]
+        subprocess.run(
+            [sys.executable, "-m", "pip", "download", "-q", *which, *pins], check=True
+        )
         with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
             names = wheel.namelist()
             [program] = [
-                name for name in names if name.endswith(("/scripts/uv", "/scripts/uv.exe"))
+                name
+                for name in names
+                if name.endswith(("/scripts/uv", "/scripts/uv.exe"))
             ]
             return hashlib.sha256(wheel.read(program)).hexdigest()
 

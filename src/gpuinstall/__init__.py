@@ -10,7 +10,9 @@ from types import ModuleType
 
 from gpuinstall.base.version import __version__
 
-TYPE_CHECKING = False  # typing takes longer to import than a command that was checked before takes
+TYPE_CHECKING = (
+    False  # typing takes longer to import than a command that was checked before takes
+)
 if TYPE_CHECKING:
     from gpuinstall.api import Refusal, choose, install, install_into, lock, verify
     from gpuinstall.base.errors import GpuInstallError

@@ -80,7 +80,9 @@ def install(
         venv=paths.venv,
     )
     with open_project(paths.folder, settings, reporter) as project:
-        return installation.install(project, InstallOptions(replace=replacing, upgrade=upgrade))
+        return installation.install(
+            project, InstallOptions(replace=replacing, upgrade=upgrade)
+        )
 
 
 def install_into(
@@ -123,7 +125,9 @@ def lock(
     settings = Settings(request, only=bool(request.requirements))
     with open_project(Path(folder).absolute(), settings, reporter) as project:
         request = project.read_request()
-        requests = lock_requests(project, request, targets, [machine] if machine else [])
+        requests = lock_requests(
+            project, request, targets, [machine] if machine else []
+        )
         return write_locks(project.folder, requests, project.session, upgrade=upgrade)
 
 

@@ -20,7 +20,11 @@ from gpuinstall.base.files import check_outside
 from gpuinstall.base.location import Location
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing
-from gpuinstall.base.requirement import marker_environment, normalised, parse_requirement
+from gpuinstall.base.requirement import (
+    marker_environment,
+    normalised,
+    parse_requirement,
+)
 from gpuinstall.base.text import redacted
 from gpuinstall.base.values import dataclass
 from gpuinstall.lock.conda import CondaRequest, parse_conda
@@ -42,7 +46,11 @@ from gpuinstall.lock.folder_request import (
     recorded_request,
     without,
 )
-from gpuinstall.lock.project_sources import read_team_lock, read_team_settings, team_lock_in
+from gpuinstall.lock.project_sources import (
+    read_team_lock,
+    read_team_settings,
+    team_lock_in,
+)
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.sources.provenance import (
     TEAM_LOCK,
@@ -51,16 +59,30 @@ from gpuinstall.sources.provenance import (
     recorded_sources,
     source_setting,
 )
-from gpuinstall.sources.requirements_file import RequirementsFile, joined_files, split_group
+from gpuinstall.sources.requirements_file import (
+    RequirementsFile,
+    joined_files,
+    split_group,
+)
 from gpuinstall.sources.sources import FolderSetting, torch_index_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Collection,
+        Container,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
-    from gpuinstall.environments.cuda_compat.libraries import CompatLibraries, MachineHere
+    from gpuinstall.environments.cuda_compat.libraries import (
+        CompatLibraries,
+        MachineHere,
+    )
     from gpuinstall.environments.cuda_compat.package import CompatArchive
     from gpuinstall.lock.lock import Lock
     from gpuinstall.lock.request import LockRequest
@@ -160,7 +182,9 @@ class Project:
             configured=configured.torch_index,
         )
         for address in chosen.extension_sources:
-            setting = source_setting("gpuinstall", "extension-sources", address, Path("Sourcing"))
+            setting = source_setting(
+                "gpuinstall", "extension-sources", address, Path("Sourcing")
+            )
             sources = sources.with_address(setting, is_chosen=False)
         file = self.folder / "pyproject.toml"
         pages = [
@@ -231,7 +255,9 @@ class Project:
         given = {Path(split_group(name)[0]).resolve() for name in self.settings.files}
         settings: list[SourceSetting] = []
         gone = []
-        for name in sorted(recorded.files.keys() - {*PROJECT_FILES, self.declaration.file}):
+        for name in sorted(
+            recorded.files.keys() - {*PROJECT_FILES, self.declaration.file}
+        ):
             path = folder / split_group(name)[0]
             place = path.resolve()
             if place in given:
@@ -240,7 +266,9 @@ class Project:
                 if not place.is_relative_to(folder.resolve()):
                     check_outside(path, folder)
                 settings += read_inputs(str(folder / name)).settings
-            except UsageError:  # its text may be a stranger's choice, and is not repeated
+            except (
+                UsageError
+            ):  # its text may be a stranger's choice, and is not repeated
                 gone.append(name)
         if gone and recorded.sources and not self.settings.only:
             raise UsageError(
@@ -339,7 +367,9 @@ class Project:
             sha256 = lock.record.cuda_compat.get("sha256")
             if url and sha256:
                 file = self.paths.folder / lock.name
-                setting = FolderSetting("cuda-compat", file, url, "libraries above the driver")
+                setting = FolderSetting(
+                    "cuda-compat", file, url, "libraries above the driver"
+                )
                 self.sources.admit([setting], self.reporter)
                 return CompatArchive(url, sha256)
         return None
@@ -375,7 +405,9 @@ class Project:
         else:
             python = RUNNING_PYTHON
         machine = self.machine
-        return read_team_lock(path, marker_environment(machine.os, machine.arch, python))
+        return read_team_lock(
+            path, marker_environment(machine.os, machine.arch, python)
+        )
 
     @property
     def _team_lock(self) -> Path | None:
@@ -482,9 +514,13 @@ class Project:
             reporter.step("Project", message)
         for name, export in declared.unread.items():
             reporter.warn(f"{name} is not read; to install what it has: {export}")
-        unread = {name: lines for name, lines in recorded.files.items() if name not in read}
+        unread = {
+            name: lines for name, lines in recorded.files.items() if name not in read
+        }
         for change in changed_inputs(unread, self.paths.folder):
-            reporter.warn(f"the lock is out of date: {change.message} (-r FILE reads a file again)")
+            reporter.warn(
+                f"the lock is out of date: {change.message} (-r FILE reads a file again)"
+            )
         if self.conda.note:
             reporter.warn(f"environment.yml: {self.conda.note}")
 
@@ -567,12 +603,15 @@ class Project:
             python=request.python or self.config.python or self.conda.python,
             preferred_backend=self.conda.backend,
             allowed_backends=request.allowed_backends or self.config.allowed_backends,
-            newest_per_target=request.newest_per_target or self.config.newest_per_target,
+            newest_per_target=request.newest_per_target
+            or self.config.newest_per_target,
             preferred_pythons=(*request.preferred_pythons, *running),
             managed_pythons=request.managed_pythons and not request.sourcing.offline,
             preferred=self.preferred,
             sources=self._sources_to_record(),
-            build_files_digest=self._build_files_digest(self._existing_folders(requirements)),
+            build_files_digest=self._build_files_digest(
+                self._existing_folders(requirements)
+            ),
             sourcing=self.sourcing,
         )
 
@@ -609,7 +648,9 @@ class Project:
         """Return the digest of the build files of the folders among the requirements."""
         if not folders:
             return ""
-        from gpuinstall.lock.folder_project import build_files_digest  # which takes long to load
+        from gpuinstall.lock.folder_project import (
+            build_files_digest,
+        )  # which takes long to load
 
         return build_files_digest(folders, self.folder)
 
@@ -633,7 +674,10 @@ class Project:
         from gpuinstall.lock.fit import named_targets
         from gpuinstall.lock.target import Target
 
-        return [*map(Target.parse, self.config.targets), *named_targets(self.paths.folder)]
+        return [
+            *map(Target.parse, self.config.targets),
+            *named_targets(self.paths.folder),
+        ]
 
     def _within_targets(self, request: Request) -> Request:
         """Return a request for one of the targets of the folder: a member's machine adds and moves none."""
@@ -648,7 +692,9 @@ class Project:
         if not targets:
             return request
         within = replace(request, allowed_backends=tuple(tags))
-        plan = choose(self.machine, replace(within, requirements=("torch",)), self.catalog)
+        plan = choose(
+            self.machine, replace(within, requirements=("torch",)), self.catalog
+        )
         if isinstance(plan, Plan):
             return replace(within, backend=plan.choice.build.backend.tag)
         return within
@@ -690,10 +736,15 @@ def lock_requests(
             )
             return _locked_requests(project, here) or (here,)
     together = replace(request, newest_per_target=False)
-    alone = [LockRequest(machine, together, catalog, builds_here=False) for machine in machines]
+    alone = [
+        LockRequest(machine, together, catalog, builds_here=False)
+        for machine in machines
+    ]
     if len(alone) == 1 and not targets:
         return tuple(alone)
-    serving: dict[Target, Collection[int]] = {Target.parse(text): () for text in targets}
+    serving: dict[Target, Collection[int]] = {
+        Target.parse(text): () for text in targets
+    }
     if request.backend and any(target.backend != request.backend for target in serving):
         raise UsageError(
             "backend-and-target",
@@ -701,7 +752,9 @@ def lock_requests(
             hint="Leave out --backend (and GPUINSTALL_BACKEND)",
         )
     if alone:
-        from gpuinstall.lock.cover import cover_with_programs  # which takes long to load
+        from gpuinstall.lock.cover import (
+            cover_with_programs,
+        )  # which takes long to load
 
         serving |= cover_with_programs(alone, project.session)
     requests = []
@@ -733,7 +786,9 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
                 request=replace(here.request, allowed_backends=(target.backend,)),
             )
             if own.record.asked:
-                exact = replace(exact, request=replace(here.request, backend=target.backend))
+                exact = replace(
+                    exact, request=replace(here.request, backend=target.backend)
+                )
             if isinstance(exact.outcome, Plan):
                 request = exact
         requests.append(request)

@@ -33,7 +33,9 @@ def machine_in_words(
     """
     machine = described_machine(gpus, driver, os, arch, glibc)
     if driver is None and requires_driver(machine):
-        raise driver_missing(machine, "--gpu requires --driver: what runs on {} depends on it")
+        raise driver_missing(
+            machine, "--gpu requires --driver: what runs on {} depends on it"
+        )
     return machine
 
 
@@ -86,7 +88,9 @@ def _platform_in_words(
     arch: str | None,
 ) -> tuple[str, str]:
     """Return the system and the processor that are meant: Windows by the form of its driver's number, ARM by the GPUs."""
-    names = [find_gpu(name) for name in gpus if not _ARCHITECTURE.fullmatch(name.lower())]
+    names = [
+        find_gpu(name) for name in gpus if not _ARCHITECTURE.fullmatch(name.lower())
+    ]
     systems = [os, *(gpu.os for gpu in names)]
     if driver and DriverVersion.of_windows(driver.strip()):
         systems.append("windows")

@@ -15,7 +15,9 @@ from tests.unit.test_selector import SMALL, any_visit
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no Chromium here: apt-get install chromium"
+    ),
 ]
 TAB, ENTER = ("Tab", 9), ("Enter", 13)
 SHOW = """(hashes) => hashes.map((hash) => {
@@ -31,7 +33,9 @@ SHOW = """(hashes) => hashes.map((hash) => {
 def place(tmp_path_factory):
     def make(folder):
         folder.mkdir()
-        (folder / "index.html").write_text(selector_page(frozen_catalog(), SMALL), encoding="utf-8")
+        (folder / "index.html").write_text(
+            selector_page(frozen_catalog(), SMALL), encoding="utf-8"
+        )
 
     return once(tmp_path_factory, "page", make) / "index.html"
 
@@ -54,7 +58,12 @@ def address(visit):
     name = f"{kind.cards[0]} ({kind.code})" if kind.code else kind.cards[0]
     driver = str(visit.driver) if visit.driver else ""
     return urlencode(
-        {"gpu": name, "driver": driver, "os": visit.platform.key, "with": visit.packages}
+        {
+            "gpu": name,
+            "driver": driver,
+            "os": visit.platform.key,
+            "with": visit.packages,
+        }
     )
 
 
@@ -67,17 +76,23 @@ def test_random_machines_are_answered_as_plan_answers_them(opened):
     kinds = kinds_of_gpus(frozen_catalog())
     drawn = (any_visit(chance) for _ in range(60))
     # The page knows Apple's GPUs in Macs alone.
-    visits = [visit for visit in drawn if kinds[visit.kind].os in {None, visit.platform.os}]
+    visits = [
+        visit for visit in drawn if kinds[visit.kind].os in {None, visit.platform.os}
+    ]
     wrong = []
     for visit, answer in zip(
         visits, shown(opened, [address(visit) for visit in visits]), strict=True
     ):
         words = ["plan", *PACKAGES[visit.packages], "--machine", "-", "--json"]
-        document = json.loads(gpuinstall(*words, text=json.dumps(visit.machine.to_dict())).out)
+        document = json.loads(
+            gpuinstall(*words, text=json.dumps(visit.machine.to_dict())).out
+        )
         build = document["data"]["build"]
         title = "No build fits"
         if build:
-            title = f"torch {build['torch']}+{build['backend']} · Python {build['python']}"
+            title = (
+                f"torch {build['torch']}+{build['backend']} · Python {build['python']}"
+            )
         pins = " ".join(build["requirements"]) if build else ""
         if answer["title"] != title or pins not in " ".join(answer["commands"]):
             wrong.append(address(visit))

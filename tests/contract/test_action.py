@@ -20,9 +20,12 @@ def test_every_input_is_used_and_has_a_default():
     text = (ROOT / "action.yml").read_text("utf-8")
 
     assert all(
-        "default" in told and f"inputs.{name} " in text for name, told in action()["inputs"].items()
+        "default" in told and f"inputs.{name} " in text
+        for name, told in action()["inputs"].items()
     )
-    assert all(step["shell"] == "bash" for step in action()["runs"]["steps"] if "run" in step)
+    assert all(
+        step["shell"] == "bash" for step in action()["runs"]["steps"] if "run" in step
+    )
     assert all(
         len(step["uses"].partition("@")[2]) == 40
         for step in action()["runs"]["steps"]
@@ -62,10 +65,16 @@ HOSTILE = "gpuinstall sync\n```\n<script>\n# big\r# bigger\u2028[a](https://x.ex
 
 def test_a_text_from_outside_is_no_markdown_in_the_summary():
     error = {"code": "stale", "message": f"torch &#x202e; ~~{HOSTILE}", "hint": HOSTILE}
-    text = summary({"command": "sync", "status": "error", "errors": [error], "data": None})
+    text = summary(
+        {"command": "sync", "status": "error", "errors": [error], "data": None}
+    )
     *_, message, empty, hint = text.split("\n", 7)
 
-    assert (message.startswith("**"), message.endswith("** (`stale`)"), empty) == (True, True, "")
+    assert (message.startswith("**"), message.endswith("** (`stale`)"), empty) == (
+        True,
+        True,
+        "",
+    )
     assert all(f"\\{sign}" in message for sign in "&~`<[")
     assert all(line.startswith("    ") for line in hint.splitlines())
     assert text.replace("\n", "").isprintable()
@@ -76,7 +85,9 @@ def test_its_steps_make_the_tool_call_it_with_the_words_apart_and_write_a_summar
 ):
     programs = tmp_path / "bin"
     programs.mkdir()
-    said, path, output, page = (tmp_path / name for name in ("said", "path", "output", "summary"))
+    said, path, output, page = (
+        tmp_path / name for name in ("said", "path", "output", "summary")
+    )
     log = f'#!/bin/sh\nprintf "%s|" {{}} "$@" >> {said}\n'
     python = f'case "$1" in *.py) [ "${{1##*/}}" = bootstrap.py ] || exec {sys.executable} "$@" ;; esac\n'
     (programs / "gpuinstall").write_text(
@@ -92,8 +103,16 @@ def test_its_steps_make_the_tool_call_it_with_the_words_apart_and_write_a_summar
         "GITHUB_OUTPUT": str(output),
         "GITHUB_STEP_SUMMARY": str(page),
     }
-    runner = {"GITHUB_ACTION_PATH": str(ROOT), "RUNNER_OS": "Linux", "RUNNER_TEMP": str(tmp_path)}
-    inputs = {"COMMAND": "sync", "REQUIREMENTS": "torch\nvllm  numpy<3\n", "OPTIONS": "--venv env"}
+    runner = {
+        "GITHUB_ACTION_PATH": str(ROOT),
+        "RUNNER_OS": "Linux",
+        "RUNNER_TEMP": str(tmp_path),
+    }
+    inputs = {
+        "COMMAND": "sync",
+        "REQUIREMENTS": "torch\nvllm  numpy<3\n",
+        "OPTIONS": "--venv env",
+    }
     own = {"PATH": f"{programs}:{os.environ['PATH']}", "HOME": "/home/ann"}
     statuses = [
         subprocess.run(
@@ -134,6 +153,11 @@ def test_the_summary_of_a_failure_has_its_reason_and_what_to_do():
         }
     )
 
-    assert "**the driver \\<b\\>is\\</b\\> too old** (`driver-too-old`)\n\n    sudo apt" in text
-    document = json.loads((ROOT / "docs" / "documents" / "lock.json").read_text("utf-8"))
+    assert (
+        "**the driver \\<b\\>is\\</b\\> too old** (`driver-too-old`)\n\n    sudo apt"
+        in text
+    )
+    document = json.loads(
+        (ROOT / "docs" / "documents" / "lock.json").read_text("utf-8")
+    )
     assert "| Lock | " in summary(document)

@@ -42,7 +42,11 @@ def words():
         if isinstance(command, click.Group)
     }
     below = [(name, inner) for name, inners in groups.items() for inner in inners]
-    alone = [name for name in COMMANDS if name not in groups or found[name].invoke_without_command]
+    alone = [
+        name
+        for name in COMMANDS
+        if name not in groups or found[name].invoke_without_command
+    ]
     return [*((name,) for name in alone), *below]
 
 
@@ -91,10 +95,16 @@ def test_a_wrong_option_is_exit_2_in_words_and_as_a_document(
     for command in words():
         status = run_command_line([*command, "--no-such-option"])
         printed = capsys.readouterr()
-        in_words = (status, printed.out) == (2, "") and printed.err.startswith("error: ")
+        in_words = (status, printed.out) == (2, "") and printed.err.startswith(
+            "error: "
+        )
         status = run_command_line([*command, "--no-such-option", "--json"])
         error = json.loads(capsys.readouterr().out)["errors"][0]
-        if not in_words or "Traceback" in printed.err or (status, error["code"]) != (2, "usage"):
+        if (
+            not in_words
+            or "Traceback" in printed.err
+            or (status, error["code"]) != (2, "usage")
+        ):
             wrong[command] = (printed, error)
 
     assert wrong == {}
@@ -127,19 +137,30 @@ def test_a_refusal_has_the_exit_status_of_its_kind(gpu, driver, request_, status
 def test_a_machine_file_that_is_none_is_exit_2(content, tmp_path):
     (tmp_path / "machine.json").write_text(content)
 
-    assert document("plan", "--machine", str(tmp_path / "machine.json"))["exit_code"] == 2
+    assert (
+        document("plan", "--machine", str(tmp_path / "machine.json"))["exit_code"] == 2
+    )
 
 
 def test_what_probe_prints_is_a_machine_that_plan_reads(tmp_path):
     (tmp_path / "machine.json").write_text(gpuinstall("probe", "--json").out)
 
-    assert document("plan", "--machine", str(tmp_path / "machine.json"))["exit_code"] in {0, 8}
+    assert document("plan", "--machine", str(tmp_path / "machine.json"))[
+        "exit_code"
+    ] in {0, 8}
 
 
 def test_the_docs_list_every_exit_status_that_an_error_has():
-    usage = Path(__file__).resolve().parents[2].joinpath("docs", "usage.md").read_text("utf-8")
+    usage = (
+        Path(__file__)
+        .resolve()
+        .parents[2]
+        .joinpath("docs", "usage.md")
+        .read_text("utf-8")
+    )
     listed = {
-        int(number) for number in re.findall(r"\| (\d+) \|", usage.partition("## Exit status")[2])
+        int(number)
+        for number in re.findall(r"\| (\d+) \|", usage.partition("## Exit status")[2])
     }
     kinds: list[type[errors.GpuInstallError]] = [
         errors.GpuInstallError,

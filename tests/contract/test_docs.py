@@ -15,11 +15,17 @@ PAGES = [page.relative_to(ROOT).as_posix() for page in pages()]
 def test_the_pages_show_what_their_commands_say_now():
     texts = {page: (ROOT / page).read_text("utf-8") for page in PAGES}
 
-    assert [page for page, text in texts.items() if refreshed(text) != text] == [], "run: make docs"
+    assert [page for page, text in texts.items() if refreshed(text) != text] == [], (
+        "run: make docs"
+    )
 
 
 def test_the_pages_made_from_data_are_what_the_data_say():
-    stale = [name for name, text in made().items() if (ROOT / name).read_text("utf-8") != text]
+    stale = [
+        name
+        for name, text in made().items()
+        if (ROOT / name).read_text("utf-8") != text
+    ]
 
     assert stale == [], "run: make docs"
 
@@ -34,12 +40,16 @@ def test_every_link_of_what_the_site_is_built_from_goes_to_something(tmp_path):
     stage(tmp_path / "source")
     pages = sorted((tmp_path / "source").rglob("*.md"))
 
-    assert {page.stem for page in pages if page.parent.name == "failures"} == set(load_failures())
+    assert {page.stem for page in pages if page.parent.name == "failures"} == set(
+        load_failures()
+    )
     assert broken(pages, markdown) == []
 
 
 def test_every_page_is_in_the_menu_of_the_site():
-    listed = home(*((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/index.md")))
+    listed = home(
+        *((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/index.md"))
+    )
     menu = {
         line
         for part in re.findall(r"```{toctree}(.+?)```", listed, re.DOTALL)
@@ -92,7 +102,9 @@ def test_the_line_without_make_runs_what_make_test_runs():
 
 def test_what_an_example_of_the_api_prints_is_shown_and_the_others_run():
     text = (ROOT / "docs" / "api.md").read_text("utf-8")
-    _installer, example, on_this_machine = re.findall(r"```python\n(.+?)```", text, re.DOTALL)
+    _installer, example, on_this_machine = re.findall(
+        r"```python\n(.+?)```", text, re.DOTALL
+    )
 
     assert [shown["code"] for shown in EXAMPLE.finditer(text)] == [example]
     run(on_this_machine)
@@ -100,7 +112,9 @@ def test_what_an_example_of_the_api_prints_is_shown_and_the_others_run():
 
 def test_the_architecture_has_a_row_for_every_room():
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    rows = "".join(line.partition(" | ")[0] for line in text.splitlines() if line.startswith("| `"))
+    rows = "".join(
+        line.partition(" | ")[0] for line in text.splitlines() if line.startswith("| `")
+    )
 
     assert set(re.findall(r"`(\w+)`", rows)) - {"plan"} == set(room_graph()) - {
         "plan",
@@ -111,7 +125,9 @@ def test_the_architecture_has_a_row_for_every_room():
 
 def test_the_examples_of_how_code_is_written_are_code_of_ours():
     text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    examples = re.findall(r"\((?:`)([\w/.]+\.py)`\):\n\n```python\n(.*?)```", text, re.DOTALL)
+    examples = re.findall(
+        r"\((?:`)([\w/.]+\.py)`\):\n\n```python\n(.*?)```", text, re.DOTALL
+    )
     missing = []
     for name, example in examples:
         folder = ROOT if name.startswith("tests/") else ROOT / "src" / "gpuinstall"

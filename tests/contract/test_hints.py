@@ -30,7 +30,9 @@ def hints():
         for path in FILES
         for call in CALL.findall(path.read_text("utf-8"))
         if not re.match(r"run \w", call)
-        for option in re.findall(r"(?<= )--?[a-z][a-z-]*", re.sub(r"\$\([^)]*\)", "", call))
+        for option in re.findall(
+            r"(?<= )--?[a-z][a-z-]*", re.sub(r"\$\([^)]*\)", "", call)
+        )
     }
 
 
@@ -58,7 +60,9 @@ def test_an_option_that_is_told_is_one_of_its_command():
 
     assert {("lock", "--upgrade"), ("install", "--backend")} <= options
     assert [
-        (words, option) for words, option in sorted(options) if option not in known(words)
+        (words, option)
+        for words, option in sorted(options)
+        if option not in known(words)
     ] == []
 
 
@@ -74,7 +78,9 @@ def texts(folder=SOURCE):
         others |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
         found.update("".join(map(_part, node.values)) for node in formatted)
         constants = (
-            node for node in nodes if isinstance(node, ast.Constant) and id(node) not in others
+            node
+            for node in nodes
+            if isinstance(node, ast.Constant) and id(node) not in others
         )
         found.update(node.value for node in constants if isinstance(node.value, str))
     return frozenset(found)
@@ -96,7 +102,9 @@ def test_an_option_in_a_sentence_is_one_of_ours():
         for line in text.splitlines()
         if re.match(r"[A-Z][a-z]+ .*\s--[a-z]", line)
     }
-    parameters = [parameter for _, command in commands() for parameter in command.params]
+    parameters = [
+        parameter for _, command in commands() for parameter in command.params
+    ]
     ours = {
         option
         for parameter in parameters
@@ -137,18 +145,32 @@ def commands(group=entrance, words=()):
             yield from commands(command, (*words, name))
             if not command.invoke_without_command:
                 continue
-        needs = [_needed(parameter) for parameter in command.params if parameter.required]
-        yield ["gpuinstall", *words, name, *(word for need in needs for word in need)], command
+        needs = [
+            _needed(parameter) for parameter in command.params if parameter.required
+        ]
+        yield (
+            ["gpuinstall", *words, name, *(word for need in needs for word in need)],
+            command,
+        )
 
 
 def _needed(parameter):
-    value = parameter.type.choices[0] if isinstance(parameter.type, click.Choice) else "needed"
-    return [value] if isinstance(parameter, click.Argument) else [parameter.opts[0], value]
+    value = (
+        parameter.type.choices[0]
+        if isinstance(parameter.type, click.Choice)
+        else "needed"
+    )
+    return (
+        [value] if isinstance(parameter, click.Argument) else [parameter.opts[0], value]
+    )
 
 
 def test_what_is_advised_in_place_of_a_command_runs_again_is_one_to_install():
     lines = changes()
-    assert "Run it again with --into: torch is installed into it, and the rest stays" in lines
+    assert (
+        "Run it again with --into: torch is installed into it, and the rest stays"
+        in lines
+    )
     options = known("install")
     kept = [line for line in lines if for_options(line, options)]
     written = [command for line in kept for command in for_install(line)]
@@ -157,5 +179,7 @@ def test_what_is_advised_in_place_of_a_command_runs_again_is_one_to_install():
 
 def test_every_command_is_judged_as_it_is_typed():
     assert {
-        shlex.join(words): fault for words, _ in commands() if (fault := judged(shlex.join(words)))
+        shlex.join(words): fault
+        for words, _ in commands()
+        if (fault := judged(shlex.join(words)))
     } == {}

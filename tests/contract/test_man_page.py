@@ -16,7 +16,11 @@ def formatted(page):
         pytest.skip("no man here")
     wide = {**os.environ, "MANWIDTH": "100", "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
-        ["man", "--warnings=all", "-l", page], env=wide, capture_output=True, text=True, check=True
+        ["man", "--warnings=all", "-l", page],
+        env=wide,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout, done.stderr
 
@@ -26,7 +30,9 @@ def test_man_reads_it_without_a_warning_and_shows_every_command_and_status():
 
     assert warnings == ""
     assert [
-        name for name in COMMANDS if not re.search(rf"^   gpuinstall {name}\b", text, re.MULTILINE)
+        name
+        for name in COMMANDS
+        if not re.search(rf"^   gpuinstall {name}\b", text, re.MULTILINE)
     ] == []
     assert {0, 1, 2, 3, 4, 5, 6, 7, 8, 130} == set(
         map(int, re.findall(r"^       (\d+) ", text, re.MULTILINE))
@@ -35,7 +41,9 @@ def test_man_reads_it_without_a_warning_and_shows_every_command_and_status():
 
 def test_nothing_that_is_said_is_taken_for_a_request_of_man(tmp_path):
     said = ".venv\\Scripts it's --here"
-    (tmp_path / "page.1").write_text(f'.TH PAGE 1 "" "" ""\n.SH NAME\n{roff(said)}\n', "utf-8")
+    (tmp_path / "page.1").write_text(
+        f'.TH PAGE 1 "" "" ""\n.SH NAME\n{roff(said)}\n', "utf-8"
+    )
     text, warnings = formatted(tmp_path / "page.1")
 
     assert (said in text, warnings) == (True, "")

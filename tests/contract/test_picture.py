@@ -19,6 +19,8 @@ def test_the_picture_shows_an_installation_and_a_refusal_and_loads_nothing():
 
 def test_what_stays_on_a_screen_is_without_the_bars():
     frames = "Download    a ━━   1 MB of 3 MB\n            1 MB/s, 2.0 s left"
-    raw = f"before\r\n{frames}\r\x1b[2K\x1b[1A\x1b[2KDownload    a ━━━\r\x1b[2Kafter\r\n"
+    raw = (
+        f"before\r\n{frames}\r\x1b[2K\x1b[1A\x1b[2KDownload    a ━━━\r\x1b[2Kafter\r\n"
+    )
 
     assert settled(raw).split("\n") == ["before", "after"]

@@ -13,7 +13,14 @@ A100 = {
     "os": "linux",
     "arch": "x86_64",
     "driver": {"version": "535.183.01", "cuda": "12.2"},
-    "gpus": [{"index": 0, "name": "NVIDIA A100", "uuid": "GPU-1", "compute_capability": "8.0"}],
+    "gpus": [
+        {
+            "index": 0,
+            "name": "NVIDIA A100",
+            "uuid": "GPU-1",
+            "compute_capability": "8.0",
+        }
+    ],
 }
 
 
@@ -32,7 +39,9 @@ def test_a_machine_comes_from_a_file_from_stdin_and_out_of_an_envelope(tmp_path)
 
     assert bare["data"]["build"]["torch"] == "2.14.1"
     assert plan("--machine", "-", text=json.dumps(A100)) == bare
-    assert plan("--machine", "-", text=json.dumps({"gpuinstall": 1, "data": A100})) == bare
+    assert (
+        plan("--machine", "-", text=json.dumps({"gpuinstall": 1, "data": A100})) == bare
+    )
 
 
 HEAVY = {
@@ -70,7 +79,11 @@ HEAVY = {
 
 @pytest.mark.parametrize(
     "arguments",
-    [["plan", "--json", "--gpu", "GTX 1080", "--driver", "580"], ["--help"], ["plan", "--help"]],
+    [
+        ["plan", "--json", "--gpu", "GTX 1080", "--driver", "580"],
+        ["--help"],
+        ["plan", "--help"],
+    ],
 )
 def test_nothing_heavy_is_imported_for_a_plan(tmp_path, arguments):
     code = (
@@ -79,7 +92,11 @@ def test_nothing_heavy_is_imported_for_a_plan(tmp_path, arguments):
         f"print(sorted({HEAVY} & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
     )
 
     assert done.stderr == "[]\n"
@@ -91,7 +108,11 @@ def test_hardly_anything_is_imported_for_a_command_that_run_has_checked(tmp_path
         "print(*sorted(set(sys.modules) - before))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     imported = done.stdout.split()
 

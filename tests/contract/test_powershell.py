@@ -57,20 +57,37 @@ def test_bootstrap_ps1_calls_only_what_windows_powershell_has_and_a_python():
 
 
 def test_bootstrap_ps1_hands_on_every_argument_and_closes_no_window():
-    calls = [text for text in texts(parsed(SCRIPT), "command") if text.startswith("& $python ")]
+    calls = [
+        text
+        for text in texts(parsed(SCRIPT), "command")
+        if text.startswith("& $python ")
+    ]
 
     assert sorted(calls) == [
-        f'& $python @options "{at}\\bootstrap.py" @args' for at in ("$PSScriptRoot", "$folder")
+        f'& $python @options "{at}\\bootstrap.py" @args'
+        for at in ("$PSScriptRoot", "$folder")
     ]
-    assert re.findall(r"^.*\bexit \$.*$", SCRIPT, re.MULTILINE) == ["    exit $LASTEXITCODE"]
+    assert re.findall(r"^.*\bexit \$.*$", SCRIPT, re.MULTILINE) == [
+        "    exit $LASTEXITCODE"
+    ]
     assert "if ($PSCommandPath) {\n    exit $LASTEXITCODE\n}\n" in SCRIPT
 
 
 def test_bootstrap_ps1_says_in_one_line_that_there_is_no_python_and_how_one_is_had():
     said = re.findall(r"\[Console\]::Error\.WriteLine\('(.+)'\)", SCRIPT)
 
-    assert said[0] == "error: there is no Python 3.8 or newer here (tried: py -3, python, python3)"
-    assert said[1].split() == ["do", "winget", "install", "--exact", "--id", "Python.Python.3.12"]
+    assert (
+        said[0]
+        == "error: there is no Python 3.8 or newer here (tried: py -3, python, python3)"
+    )
+    assert said[1].split() == [
+        "do",
+        "winget",
+        "install",
+        "--exact",
+        "--id",
+        "Python.Python.3.12",
+    ]
 
 
 def test_the_one_file_for_windows_carries_bootstrap_py_as_it_is():

@@ -37,7 +37,9 @@ def calls(text):
         r"(?:^|[\s/`\"(])(gpuinstall|bootstrap\.py) ((?:-|[a-z]+\b)[^`#|)&\n]*)", text
     )
     split = [(name, shlex.split(rest.rstrip("."))) for name, rest in called]
-    found = [words if name == "gpuinstall" else handed_over(words) for name, words in split]
+    found = [
+        words if name == "gpuinstall" else handed_over(words) for name, words in split
+    ]
     return [words for words in found if words[0] in COMMANDS and words != ["export"]]
 
 
@@ -50,14 +52,20 @@ def test_what_a_recipe_calls_is_a_command_with_such_options():
 
     assert ["lock", "check"] in called
     assert ["install", "--backend", "cpu"] in called
-    assert {" ".join(words): fault for words in called if (fault := fault_of(words))} == {}
+    assert {
+        " ".join(words): fault for words in called if (fault := fault_of(words))
+    } == {}
 
 
 def fault_of(words):
     """Return what the command line refuses in a call; nothing for one that it takes."""
     command: click.Command | None = entrance
     context = click.Context(entrance, **entrance.context_settings)
-    while isinstance(command, click.Group) and not command.invoke_without_command and words:
+    while (
+        isinstance(command, click.Group)
+        and not command.invoke_without_command
+        and words
+    ):
         name, *words = words
         command = command.get_command(context, name)
     if command is None:
@@ -124,7 +132,9 @@ def test_githubs_schema_and_a_security_linter_accept_the_workflows():
 
 def test_gitlabs_schema_accepts_its_recipe():
     schema = ("--builtin-schema", "vendor.gitlab-ci")
-    done = process.run([Path(sys.executable).with_name("check-jsonschema"), *schema, GITLAB])
+    done = process.run(
+        [Path(sys.executable).with_name("check-jsonschema"), *schema, GITLAB]
+    )
     assert done.ok, done.out + done.err
 
 
@@ -149,7 +159,9 @@ def test_kubernetes_schemas_accept_the_recipe(name):
 @pytest.mark.network
 @pytest.mark.heavy
 def test_pre_commit_accepts_the_hooks():
-    done = process.run([uv(), "tool", "run", "pre-commit", "validate-manifest", HOOKS], seconds=300)
+    done = process.run(
+        [uv(), "tool", "run", "pre-commit", "validate-manifest", HOOKS], seconds=300
+    )
     assert done.ok, done.out + done.err
 
 

@@ -25,10 +25,15 @@ def test_every_recorded_document_is_valid_by_its_schema():
     files = defaultdict(list)
     for name, schema in SCHEMAS.items():
         files[schema].append(DOCS / "documents" / f"{name}.json")
-    done = {schema: check("--schemafile", DOCS / schema, *paths) for schema, paths in files.items()}
+    done = {
+        schema: check("--schemafile", DOCS / schema, *paths)
+        for schema, paths in files.items()
+    }
 
     assert {path.stem for path in (DOCS / "documents").iterdir()} == SCHEMAS.keys()
-    assert {schema: result.output for schema, result in done.items() if result.exit_code} == {}
+    assert {
+        schema: result.output for schema, result in done.items() if result.exit_code
+    } == {}
 
 
 def test_every_key_of_a_recorded_document_has_a_meaning():
@@ -42,7 +47,9 @@ def test_every_key_of_a_recorded_document_has_a_meaning():
 
 def test_a_key_without_a_meaning_is_found():
     gpu = {"index": 0, "colour": "green"}
-    document = {"data": {"gpus": [gpu], "plan": {}, "environment": {"wsl": False, "moon": True}}}
+    document = {
+        "data": {"gpus": [gpu], "plan": {}, "environment": {"wsl": False, "moon": True}}
+    }
 
     found = list(unexplained(document, read("schemas/machine.json")))
 
@@ -62,7 +69,11 @@ def test_documents_that_are_not_ours_are_invalid(tmp_path):
 
     schema = DOCS / SCHEMAS["plan"]
 
-    assert [file.name for file in files if check("--schemafile", schema, file).exit_code != 1] == []
+    assert [
+        file.name
+        for file in files
+        if check("--schemafile", schema, file).exit_code != 1
+    ] == []
 
 
 def test_every_event_has_its_line(tmp_path):
@@ -72,6 +83,9 @@ def test_every_event_has_its_line(tmp_path):
     assert check("--schemafile", schema, file).exit_code == 0
     file.write_text(json.dumps({"event": "warning"}), "utf-8")
     assert check("--schemafile", schema, file).exit_code == 1
-    events = [line["properties"]["event"]["const"] for line in read("schemas/events.json")["anyOf"]]
+    events = [
+        line["properties"]["event"]["const"]
+        for line in read("schemas/events.json")["anyOf"]
+    ]
     page = (DOCS / "api.md").read_text("utf-8")
     assert [event for event in events if f'"{event}"' not in page] == []

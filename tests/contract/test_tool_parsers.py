@@ -156,7 +156,14 @@ def test_the_tools_own_parser_reads_the_template(package, program, recipe, shown
 
 def ran(program, packages, *words):
     """Run a program in an environment of its own that has some packages; return what it printed."""
-    run: list[str | Path] = [uv(), "run", "--no-project", "--isolated", "--python", "3.11"]
+    run: list[str | Path] = [
+        uv(),
+        "run",
+        "--no-project",
+        "--isolated",
+        "--python",
+        "3.11",
+    ]
     for package in packages:
         run += ["--with", package]
     done = process.run([*run, "python", "-c", program, *words], seconds=600)

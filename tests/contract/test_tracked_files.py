@@ -9,11 +9,17 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 REGISTRIES = [
-    "".join(parts) for parts in (("py", "pi.org"), ("python", "hosted.org"), ("ana", "conda.org"))
+    "".join(parts)
+    for parts in (("py", "pi.org"), ("python", "hosted.org"), ("ana", "conda.org"))
 ]
 MACHINE = [
     "/".join(("", *parts))
-    for parts in (("work", "main"), ("work", "shared"), ("opt", "pypi"), ("opt", "wheels"))
+    for parts in (
+        ("work", "main"),
+        ("work", "shared"),
+        ("opt", "pypi"),
+        ("opt", "wheels"),
+    )
 ]
 BINARY = {".png", ".ico", ".whl", ".gz"}
 
@@ -53,7 +59,9 @@ def test_the_lockfiles_name_no_index_and_hash_everything():
         pins = [line for line in lines if not line.startswith(" ")]
         assert all("==" in line and line.endswith("\\") for line in pins)
         assert all(
-            line.strip().startswith("--hash=sha256:") for line in lines if line.startswith(" ")
+            line.strip().startswith("--hash=sha256:")
+            for line in lines
+            if line.startswith(" ")
         )
 
 
@@ -64,7 +72,9 @@ def test_every_dependency_is_pinned():
     tool, groups = document["project"]["dependencies"], document["dependency-groups"]
 
     assert names(tool) <= pinned("tool.txt")
-    assert names(tool + groups["dev"]) <= pinned("development.txt"), "run: make lockfiles"
+    assert names(tool + groups["dev"]) <= pinned("development.txt"), (
+        "run: make lockfiles"
+    )
     assert names(groups["heavy"]) <= pinned("heavy.txt"), "run: make lockfiles"
     assert names(groups["site"]) <= pinned("site.txt"), "run: make lockfiles"
 

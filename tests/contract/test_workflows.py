@@ -30,7 +30,12 @@ def test_they_are_valid_by_the_schema():
         ("github-workflows", WORKFLOWS),
         ("github-actions", [ROOT / "action.yml"]),
     ):
-        done = run(PROGRAMS / "check-jsonschema", "--builtin-schema", f"vendor.{schema}", *files)
+        done = run(
+            PROGRAMS / "check-jsonschema",
+            "--builtin-schema",
+            f"vendor.{schema}",
+            *files,
+        )
         assert done.returncode == 0, done.stdout
 
 
@@ -41,18 +46,22 @@ def test_the_security_linter_has_no_finding():
 
 
 def test_each_step_of_the_tests_is_a_target_of_make():
-    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    targets = set(
+        re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    )
     lines = [
         step["run"]
         for job in jobs(WORKFLOWS[-1]).values()
         for step in job["steps"]
         if "run" in step
     ]
-    called = {line.split()[1] for line in lines if line.startswith(("make ", ".\\make.ps1 "))}
+    called = {
+        line.split()[1] for line in lines if line.startswith(("make ", ".\\make.ps1 "))
+    }
 
-    assert [line for line in lines if not line.startswith(("make ", ".\\make.ps1 "))] == [
-        "python bootstrap.py plan"
-    ]
+    assert [
+        line for line in lines if not line.startswith(("make ", ".\\make.ps1 "))
+    ] == ["python bootstrap.py plan"]
     assert called <= targets
 
 
@@ -60,7 +69,10 @@ def test_what_runs_on_windows_is_powershell():
     blocks = []
     for path in WORKFLOWS:
         for job in jobs(path).values():
-            runners = (job["runs-on"], *job.get("strategy", {}).get("matrix", {}).get("runner", ()))
+            runners = (
+                job["runs-on"],
+                *job.get("strategy", {}).get("matrix", {}).get("runner", ()),
+            )
             if any(str(runner).startswith("windows") for runner in runners):
                 blocks += [step["run"] for step in job["steps"] if "run" in step]
 
@@ -71,7 +83,9 @@ def test_what_runs_on_windows_is_powershell():
 def test_the_script_for_windows_has_the_targets_of_make_and_is_powershell():
     script = (ROOT / "make.ps1").read_text("utf-8")
     recipe = re.search(
-        r"^TESTS := \$\(DEV\) (.+)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE
+        r"^TESTS := \$\(DEV\) (.+)$",
+        (ROOT / "Makefile").read_text("utf-8"),
+        re.MULTILINE,
     )
 
     assert not parsed(script).root_node.has_error

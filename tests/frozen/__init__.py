@@ -31,7 +31,9 @@ def read_frozen(name: str) -> dict[str, Any]:
 @cache
 def frozen_catalog() -> Catalog:
     """Load the catalogue that stands still."""
-    return parse_catalog(read_frozen("builds.toml"), parse_drivers(read_frozen("drivers.toml")))
+    return parse_catalog(
+        read_frozen("builds.toml"), parse_drivers(read_frozen("drivers.toml"))
+    )
 
 
 @cache

@@ -10,7 +10,8 @@ from gpuinstall.machine.probe import preflight, read_machine
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(
-        not Path("/dev/nvidiactl").exists(), reason="no NVIDIA GPU here (/dev/nvidiactl)"
+        not Path("/dev/nvidiactl").exists(),
+        reason="no NVIDIA GPU here (/dev/nvidiactl)",
     ),
 ]
 

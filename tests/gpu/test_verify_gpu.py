@@ -42,7 +42,10 @@ def _has_cuda(python):
 def test_every_gpu_passes_every_check(machine, python):
     verdict = verify_environment(python, machine, deep=True)
     faults = [
-        check for device in verdict.devices for check in device.checks if check.status == "failed"
+        check
+        for device in verdict.devices
+        for check in device.checks
+        if check.status == "failed"
     ]
     assert faults == []
     assert verdict.status == "passed"
@@ -51,4 +54,9 @@ def test_every_gpu_passes_every_check(machine, python):
 def test_every_measurement_is_taken_but_what_the_card_cannot_do(machine, python):
     for device in verify_environment(python, machine, bench=True).devices:
         passed = {check.name for check in device.checks if check.status == "passed"}
-        assert {"product-float32", "memory", "host-to-device", "device-to-host"} <= passed
+        assert {
+            "product-float32",
+            "memory",
+            "host-to-device",
+            "device-to-host",
+        } <= passed

@@ -95,7 +95,9 @@ class Repository:
         make_environment(self.work / "previous", "before", version="2.13.0", lock=LOCK)
         for venv in (self.venv, self.work / "previous"):
             path = venv / "gpuinstall.json"
-            path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | marker), "utf-8")
+            path.write_text(
+                json.dumps(json.loads(path.read_text("utf-8")) | marker), "utf-8"
+            )
 
     def journal(self, newcomer, *, identity="mine", keep=False):
         """Bring an environment along, and the journal of an exchange that somebody is said to have begun."""

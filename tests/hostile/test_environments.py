@@ -17,7 +17,12 @@ pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="scripts in the place of programs, as Unix has them"
 )
 
-PLACES = {"purelib": "/nowhere", "platlib": "/nowhere", "scripts": "/nowhere", "data": "/nowhere"}
+PLACES = {
+    "purelib": "/nowhere",
+    "platlib": "/nowhere",
+    "scripts": "/nowhere",
+    "data": "/nowhere",
+}
 ENVIRONMENT = {
     "version": "3.12",
     "prefix": "/nowhere",
@@ -34,11 +39,21 @@ ANSWERS = {
         for document, values in (
             (
                 ENVIRONMENT,
-                {"version": 5, "prefix": "here", "paths": {}, "packages": [1, [2]], "venv": "yes"},
+                {
+                    "version": 5,
+                    "prefix": "here",
+                    "paths": {},
+                    "packages": [1, [2]],
+                    "venv": "yes",
+                },
             ),
             (
                 ENVIRONMENT,
-                {"prefix": "/a\0", "paths": {**PLACES, "data": "here"}, "packages": [{"name": 1}]},
+                {
+                    "prefix": "/a\0",
+                    "paths": {**PLACES, "data": "here"},
+                    "packages": [{"name": 1}],
+                },
             ),
             (
                 FOUND,
@@ -124,7 +139,10 @@ CHILD = (
 STARTS = {
     "writes without end": "while True: os.write(1, b'x' * 65536)\n",
     "leaves a child and sleeps": CHILD,
-    **{name: f"os.write(1, {text.encode()!r})\nos._exit(0)\n" for name, text in ANSWERS.items()},
+    **{
+        name: f"os.write(1, {text.encode()!r})\nos._exit(0)\n"
+        for name, text in ANSWERS.items()
+    },
 }
 """What the ``sitecustomize`` of an environment does that others made."""
 

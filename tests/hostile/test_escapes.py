@@ -50,7 +50,9 @@ class Source(NamedTuple):
 def toml(text):
     """Write a text as TOML takes it; a lone surrogate, which it cannot hold, by a mark in its place."""
     return json.dumps(
-        "".join("\ufeff" if unicodedata.category(mark) == "Cs" else mark for mark in text)
+        "".join(
+            "\ufeff" if unicodedata.category(mark) == "Cs" else mark for mark in text
+        )
     )
 
 
@@ -65,7 +67,12 @@ def in_record(**error):
     def write(repository, text):
         errors = [{key: value.format(text=text) for key, value in error.items()}]
         document = {"exit_code": 8, "errors": errors}
-        record = {"node": "n1", "command": "sync", "machine": None, "document": document}
+        record = {
+            "node": "n1",
+            "command": "sync",
+            "machine": None,
+            "document": document,
+        }
         repository.write("n1.sync.json", json.dumps(record))
 
     return write
@@ -90,7 +97,8 @@ def in_machine(key):
 SOURCES = {
     "an index of pyproject.toml": Source(
         lambda repository, text: repository.write(
-            "pyproject.toml", f"[tool.uv]\nindex-url = {toml(f'https://x.example/{text}')}"
+            "pyproject.toml",
+            f"[tool.uv]\nindex-url = {toml(f'https://x.example/{text}')}",
         ),
         "lock --offline",
     ),
@@ -99,12 +107,15 @@ SOURCES = {
     ),
     "a lock's package": Source(
         lambda repository, text: repository.write(
-            LOCK, lock_text().replace('name = "torch"', f"name = {toml(f'torch {text}')}")
+            LOCK,
+            lock_text().replace('name = "torch"', f"name = {toml(f'torch {text}')}"),
         ),
         "sync --offline",
     ),
     "a lock's address": Source(
-        lambda repository, text: repository.lock(f"url = {toml(f'https://x.example/{text}')}"),
+        lambda repository, text: repository.lock(
+            f"url = {toml(f'https://x.example/{text}')}"
+        ),
         "export requirements",
     ),
     "a record's message": Source(in_record(message="{text}"), "report ."),
@@ -115,18 +126,22 @@ SOURCES = {
         lambda text: {"GPU_NAME": text},
     ),
     "a log": Source(
-        put("log.txt", "CUDA error: no kernel image is available for execution {text}\n"),
+        put(
+            "log.txt", "CUDA error: no kernel image is available for execution {text}\n"
+        ),
         "explain log.txt",
     ),
     "a script's metadata": Source(
         lambda repository, text: repository.write(
-            "train.py", f"# /// script\n# dependencies = [{toml(f'torch {text}')}]\n# ///\n"
+            "train.py",
+            f"# /// script\n# dependencies = [{toml(f'torch {text}')}]\n# ///\n",
         ),
         "run train.py",
     ),
     "a conda file": Source(
         lambda repository, text: repository.write(
-            "environment.yml", f"dependencies:\n  - pip:\n    - {json.dumps(f'torch {text}')}\n"
+            "environment.yml",
+            f"dependencies:\n  - pip:\n    - {json.dumps(f'torch {text}')}\n",
         ),
         "plan",
     ),
@@ -138,9 +153,13 @@ def seen(source, text, repository, variables, library):
     source.write(repository, text)
     env = {**variables, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
     if name := source.variables(text).get("GPU_NAME"):
-        driver = FakeDriver((FakeGpu(name.encode("utf-8", "replace").decode()[:90], cc="8.0"),))
+        driver = FakeDriver(
+            (FakeGpu(name.encode("utf-8", "replace").decode()[:90], cc="8.0"),)
+        )
         env |= environment(driver, library, repository.home)
-    ended, raw = in_a_terminal((*GPUINSTALL, *source.command.split()), env, repository.folder)
+    ended, raw = in_a_terminal(
+        (*GPUINSTALL, *source.command.split()), env, repository.folder
+    )
     found = ", ".join(faults(shown(raw, COLUMNS, LINES)))
     return fault_of(ended, {0, 2, 3, 4, 5, 6, 7, 8}, found)
 
@@ -157,18 +176,23 @@ def in_a_terminal(words, env, cwd):
 def faults(screen):
     """What somebody sees who was deceived."""
     rows = [row.rstrip() for row in screen.display]
-    marks = "".join(mark.data for at in range(LINES) for mark in screen.buffer[at].values())
+    marks = "".join(
+        mark.data for at in range(LINES) for mark in screen.buffer[at].values()
+    )
     found = {
         "the first line is gone": rows[0] != FIRST,
         "a line is forged": any(
-            row.startswith(FORGED) and len(above) < COLUMNS for above, row in pairwise(rows)
+            row.startswith(FORGED) and len(above) < COLUMNS
+            for above, row in pairwise(rows)
         ),
         "a mark is raw": any(unicodedata.category(mark)[:1] == "C" for mark in marks),
     }
     return [fault for fault, is_there in found.items() if is_there]
 
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="terminals as Linux has them")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="terminals as Linux has them"
+)
 
 
 QUICK = {
@@ -186,7 +210,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("source", "payload"), CASES)
-def test_a_text_from_outside_forges_and_erases_no_line(source, payload, tmp_path, play, libraries):
+def test_a_text_from_outside_forges_and_erases_no_line(
+    source, payload, tmp_path, play, libraries
+):
     play(NO_GPU)
     repository = Repository(tmp_path / "home")
     repository.prepare()

@@ -32,16 +32,20 @@ class Attack:
 
     def plant(self, names, *, wheels=True, sources=True):
         """Put packages of these names on the default index, newer than anything."""
-        folder, code = self.index.folder / "simple", f"open({str(self.mark)!r}, 'w').close()\n"
+        folder, code = (
+            self.index.folder / "simple",
+            f"open({str(self.mark)!r}, 'w').close()\n",
+        )
         for name in names:
             if wheels:
                 make_wheel(
-                    folder, name, "99.0", modules={f"{name.replace('-', '_')}/__init__.py": code}
+                    folder,
+                    name,
+                    "99.0",
+                    modules={f"{name.replace('-', '_')}/__init__.py": code},
                 )
             if sources:
-                setup = (
-                    f"{code}from setuptools import setup\nsetup(name={name!r}, version='99.1')\n"
-                )
+                setup = f"{code}from setuptools import setup\nsetup(name={name!r}, version='99.1')\n"
                 make_sdist(folder, name, "99.1", setup=setup)
 
     def demand(self, names):
@@ -60,7 +64,9 @@ class Attack:
 
     def asked(self, names):
         """What was asked of the default index for these names."""
-        begun = tuple(f"{place}{name}" for name in names for place in ("/simple/", "/files/"))
+        begun = tuple(
+            f"{place}{name}" for name in names for place in ("/simple/", "/files/")
+        )
         paths = (request.path.replace("_", "-") for request in self.index.default.log)
         return [path for path in paths if path.startswith(begun)]
 
@@ -70,7 +76,14 @@ class Attack:
         wheel.unlink()
         tags = wheel.name.removeprefix(f"torch-{version}-").removesuffix(".whl")
         requires = ["filelock", "typing-extensions>=4.10.0", *names]
-        make_wheel(folder, "torch", version, tags, requires=requires, modules=modules(version, TAG))
+        make_wheel(
+            folder,
+            "torch",
+            version,
+            tags,
+            requires=requires,
+            modules=modules(version, TAG),
+        )
 
 
 LOCK = ("lock", "--target", TAG, f"torch=={TORCH}")
@@ -97,7 +110,9 @@ def test_what_torch_demands_comes_from_the_index_of_torch_whatever_the_default_i
     }
     assert packages.keys() >= {*names}
     assert all(
-        f"/whl/{TAG}/" in wheel["url"] for name in names for wheel in packages[name]["wheels"]
+        f"/whl/{TAG}/" in wheel["url"]
+        for name in names
+        for wheel in packages[name]["wheels"]
     )
     workshop.document("lock", "check")
     workshop.document("install", "--dry-run", "--backend", TAG)
@@ -106,27 +121,37 @@ def test_what_torch_demands_comes_from_the_index_of_torch_whatever_the_default_i
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_what_the_index_of_torch_does_not_list_comes_from_nowhere(attack, workshop, name):
+def test_what_the_index_of_torch_does_not_list_comes_from_nowhere(
+    attack, workshop, name
+):
     for wheel in (attack.index.folder / "whl" / TAG).glob(f"{name}-*"):
         wheel.unlink()
     attack.plant([name])
     attack.demand([name])
     error = workshop.refusal(*LOCK, exit_code=4)
-    assert (error["code"], error["message"].partition(" ")[0]) == ("family-unlisted", name)
+    assert (error["code"], error["message"].partition(" ")[0]) == (
+        "family-unlisted",
+        name,
+    )
     assert attack.asked([name]) == []
     assert not attack.mark.exists()
     assert workshop.entries() == set()
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_what_a_program_demands_of_pytorch_comes_from_nowhere_else_either(attack, workshop, name):
+def test_what_a_program_demands_of_pytorch_comes_from_nowhere_else_either(
+    attack, workshop, name
+):
     own = {
-        wheel: wheel.read_bytes() for wheel in (attack.index.folder / "whl" / TAG).glob(f"{name}-*")
+        wheel: wheel.read_bytes()
+        for wheel in (attack.index.folder / "whl" / TAG).glob(f"{name}-*")
     }
     for wheel in own:
         wheel.unlink()
     attack.plant([name])
-    make_wheel(attack.index.folder / "simple", "some-program", "1.0", requires=[name, "torch"])
+    make_wheel(
+        attack.index.folder / "simple", "some-program", "1.0", requires=[name, "torch"]
+    )
     error = workshop.refusal(*LOCK, "some-program", exit_code=4)
     assert error["code"] == "family-unlisted"
     for wheel, content in own.items():  # torch may demand just this version
@@ -156,7 +181,9 @@ def test_an_index_that_fails_in_the_middle_leads_to_no_other(attack, workshop):
     assert not attack.mark.exists()
 
 
-def test_where_torch_comes_from_the_default_index_nothing_of_the_family_is_built(attack, workshop):
+def test_where_torch_comes_from_the_default_index_nothing_of_the_family_is_built(
+    attack, workshop
+):
     attack.plant(["torchdata"], wheels=False)
     attack.demand_at_the_default_index(["torchdata"])
     silent = {**workshop.variables, "GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl"}

@@ -65,7 +65,10 @@ def add(document, name, **entry):
 
 def file_of(name, version="1.0", host=EVIL):
     module = name.replace("-", "_")
-    return {"url": f"{host}/{module}-{version}-py3-none-any.whl", "hashes": {"sha256": OTHER}}
+    return {
+        "url": f"{host}/{module}-{version}-py3-none-any.whl",
+        "hashes": {"sha256": OTHER},
+    }
 
 
 def without(document, name):
@@ -105,7 +108,8 @@ KINDS = {
         lambda d: elsewhere(d, "filelock", "http://evil.example"), refused=True
     ),
     "PyTorch's own host by http": Tampering(
-        lambda d: elsewhere(d, "torch", "http://download.pytorch.org/whl/cu126"), refused=True
+        lambda d: elsewhere(d, "torch", "http://download.pytorch.org/whl/cu126"),
+        refused=True,
     ),
     "a file of this machine": Tampering(lambda d: elsewhere(d, "numpy", "file:///tmp")),
     "credentials in an address": Tampering(
@@ -124,7 +128,9 @@ KINDS = {
         lambda d: add(d, "evil", wheels=[file_of("evil")]), refused=True
     ),
     "a package of a source archive": Tampering(lambda d: add(d, "evil", sdist=SOURCE)),
-    "a package of a repository": Tampering(lambda d: add(d, "evil", vcs=VCS), refused=True),
+    "a package of a repository": Tampering(
+        lambda d: add(d, "evil", vcs=VCS), refused=True
+    ),
     "one of PyTorch's as a wheel": Tampering(
         lambda d: add(d, "torchtriton", wheels=[file_of("torchtriton")]), refused=True
     ),
@@ -132,7 +138,9 @@ KINDS = {
         lambda d: as_if_meant(d, "torch"), refused=True
     ),
     "numpy of a repository, as if meant": Tampering(lambda d: as_if_meant(d, "numpy")),
-    "a downgrade to what is nowhere": Tampering(lambda d: older(d, "numpy", "1.0"), refused=True),
+    "a downgrade to what is nowhere": Tampering(
+        lambda d: older(d, "numpy", "1.0"), refused=True
+    ),
     "a version that its wheel is not of": Tampering(
         lambda d: package(d, "numpy").update(version="9.9"), refused=True
     ),
@@ -144,8 +152,12 @@ KINDS = {
     "a marker that is never true": Tampering(
         lambda d: package(d, "numpy").update(marker=NEVER), refused=True
     ),
-    "requires-python widened": Tampering(lambda d: d.update({"requires-python": ">=3.8"})),
-    "environments widened": Tampering(lambda d: d.update(environments=["sys_platform != 'x'"])),
+    "requires-python widened": Tampering(
+        lambda d: d.update({"requires-python": ">=3.8"})
+    ),
+    "environments widened": Tampering(
+        lambda d: d.update(environments=["sys_platform != 'x'"])
+    ),
     "floors changed": Tampering(lambda d: own(d).update(floors={"driver": "1.0"})),
     "backend changed": Tampering(lambda d: own(d).update(backend="cu130")),
     "inputs and their digest changed": Tampering(
@@ -155,7 +167,9 @@ KINDS = {
         lambda d: own(d).update(architectures=["sm_61"]), sealed_too=False
     ),
     "the evidence removed": Tampering(lambda d: d.pop("tool"), sealed_too=False),
-    "the seal removed": Tampering(lambda d: own(d).pop("contents-digest"), sealed_too=False),
+    "the seal removed": Tampering(
+        lambda d: own(d).pop("contents-digest"), sealed_too=False
+    ),
     "a version of the format to come": Tampering(
         lambda d: d.update({"lock-version": "9.0"}), refused=True
     ),
@@ -191,7 +205,11 @@ def reasons(folder, document):
     (folder / LOCK).write_text(tomli_w.dumps(document), "utf-8")
     try:
         checked = check_locks(
-            folder, Request(("torch==2.14.1", "numpy")), frozen_catalog(), DeclaredUse(), None
+            folder,
+            Request(("torch==2.14.1", "numpy")),
+            frozen_catalog(),
+            DeclaredUse(),
+            None,
         )
     except LockError as error:
         return [error.code]
@@ -230,7 +248,9 @@ def test_sync_judges_the_source_of_a_file_that_its_cache_holds_too(here, play):
     play(A100)
     here.document("sync", "--target", "cu126")
     path, original = here.folder / LOCK, tomli.loads(here.lock(LOCK))
-    path.write_text(tomli_w.dumps(tampered(original, "another host by http", seal=True)), "utf-8")
+    path.write_text(
+        tomli_w.dumps(tampered(original, "another host by http", seal=True)), "utf-8"
+    )
     done = here.document("sync", "--target", "cu126", "--venv", ".other", exit_code=6)
     assert done["errors"][0]["code"] == "lock-source"
     assert "evil.example" in done["errors"][0]["message"]

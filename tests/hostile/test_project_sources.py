@@ -49,9 +49,12 @@ def company(tmp_path):
     def respond(path, _):
         if path.strip("/") == "simple/ours":
             return Answer(
-                body=f'<a href="/{wheel.name}">{wheel.name}</a>'.encode(), content_type="text/html"
+                body=f'<a href="/{wheel.name}">{wheel.name}</a>'.encode(),
+                content_type="text/html",
             )
-        return Answer(body=wheel.read_bytes()) if path == f"/{wheel.name}" else NOT_FOUND
+        return (
+            Answer(body=wheel.read_bytes()) if path == f"/{wheel.name}" else NOT_FOUND
+        )
 
     company = Company(Host("corp", respond), wheel)
     yield company
@@ -60,7 +63,9 @@ def company(tmp_path):
 
 def taken(here, folder="."):
     """Return the address that the lock takes ``ours`` from."""
-    document = tomli.loads((here.folder / folder / "pylock.cpu.toml").read_text("utf-8"))
+    document = tomli.loads(
+        (here.folder / folder / "pylock.cpu.toml").read_text("utf-8")
+    )
     (package,) = [each for each in document["packages"] if each["name"] == "ours"]
     return str(package["wheels"][0]["url"])
 
@@ -71,13 +76,18 @@ def written_by(tool, index):
     named = f'name = "corp"\nurl = "{index}"\n'
     return {
         "pip": {"requirements.txt": f"--extra-index-url {index}\ntorch\nours\n"},
-        "pip's one index": {"requirements.txt": f"--only-binary :all:\n-f {index}/ours/\nours\n"},
+        "pip's one index": {
+            "requirements.txt": f"--only-binary :all:\n-f {index}/ours/\nours\n"
+        },
         "uv's sources": {
             "pyproject.toml": f'{project}[tool.uv.sources]\nours = {{ index = "corp" }}\n'
             f"[[tool.uv.index]]\n{named}explicit = true\n"
         },
         "uv's index": {"pyproject.toml": f"{project}[[tool.uv.index]]\n{named}"},
-        "uv.toml": {"requirements.txt": "ours\n", "uv.toml": f'extra-index-url = ["{index}"]\n'},
+        "uv.toml": {
+            "requirements.txt": "ours\n",
+            "uv.toml": f'extra-index-url = ["{index}"]\n',
+        },
     }[tool]
 
 
@@ -86,7 +96,10 @@ def test_a_package_comes_from_the_index_that_the_project_names(here, company, to
     for name, text in written_by(tool, company.index).items():
         (here.folder / name).write_text(text, "utf-8")
     wary = here.having(GPUINSTALL_TRUST_FOLDER="0")
-    assert wary.refusal("lock", "--target", "cpu", exit_code=2)["code"] == "folder-not-trusted"
+    assert (
+        wary.refusal("lock", "--target", "cpu", exit_code=2)["code"]
+        == "folder-not-trusted"
+    )
     assert company.host.log == []
     done = here.run(*LOCK)
     assert done.status == 0, done.err
@@ -104,7 +117,9 @@ OTHER_TOOLS = {
 
 
 @pytest.mark.parametrize("name", OTHER_TOOLS)
-def test_an_index_of_another_tool_ends_the_command_until_it_is_named(here, company, name):
+def test_an_index_of_another_tool_ends_the_command_until_it_is_named(
+    here, company, name
+):
     first = here.variables["UV_DEFAULT_INDEX"]
     text = OTHER_TOOLS[name].format(first=first, corp=company.index)
     (here.folder / name).write_text(text, "utf-8")
@@ -130,7 +145,10 @@ def test_a_package_by_address_is_not_requested_by_name(here):
         file = here.folder / name
         file.write_text(text, "utf-8")
         done = here.run("lock", "--target", "cpu", "ours")
-        if (done.status, f"{name} has it from a URL or a folder" in " ".join(done.err.split())) != (
+        if (
+            done.status,
+            f"{name} has it from a URL or a folder" in " ".join(done.err.split()),
+        ) != (
             2,
             True,
         ):
@@ -150,9 +168,10 @@ def test_a_lock_names_the_index_of_the_users_own_configuration(here, company):
         ("install", "--upgrade", "--dry-run"),
     ):
         refused = here.refusal(*command, exit_code=2)
-        assert "index of a package in a lock of ours cannot be obeyed" in refused["message"], (
-            command
-        )
+        assert (
+            "index of a package in a lock of ours cannot be obeyed"
+            in refused["message"]
+        ), command
         assert company.index in refused["hint"]
     refused = here.refusal("sync", "--target", "cpu", exit_code=6)
     assert refused["code"] == "lock-source"
@@ -182,11 +201,17 @@ def test_an_index_of_a_file_counts_for_every_later_command(here, company):
     assert taken(here) == f"{company.host.url}/{company.wheel.name}"
     installed = here.run("sync", "-q", "--target", "cpu")
     assert installed.status == 0, installed.err
-    assert here.python("import importlib.metadata as m; print(m.version('ours'))") == "1.0"
+    assert (
+        here.python("import importlib.metadata as m; print(m.version('ours'))") == "1.0"
+    )
     assert here.run("install", "-q", "filelock").status == 0
-    assert here.python("import importlib.metadata as m; print(m.version('ours'))") == "1.0"
+    assert (
+        here.python("import importlib.metadata as m; print(m.version('ours'))") == "1.0"
+    )
     file.write_text("ours\n", "utf-8")
-    stale = here.document("lock", "check", "--offline", exit_code=6)["data"]["locks"][0]["reasons"]
+    stale = here.document("lock", "check", "--offline", exit_code=6)["data"]["locks"][
+        0
+    ]["reasons"]
     assert f"- --extra-index-url {company.index}" in stale[0]["message"]
     file.unlink()
     refused = here.refusal("lock", "--upgrade", exit_code=2)
@@ -211,7 +236,9 @@ def test_an_index_of_a_script_counts_for_it(here, company):
     done = here.run("run", "-q", "train.py")
     assert (done.status, done.out.strip()) == (0, "1.0"), done.err
     script.write_text(
-        script.read_text("utf-8").replace("[[tool.uv.index]]", "[tool.uv]\n# no-index = true")
+        script.read_text("utf-8").replace(
+            "[[tool.uv.index]]", "[tool.uv]\n# no-index = true"
+        )
     )
     refused = here.run("run", "-q", "train.py")
     assert refused.status == 2

@@ -44,7 +44,22 @@ SECONDS = 5.0
 WEIRD = (
     "\0",
     "\n",
-    *["[", "]]", "{", '"', "../", "%2f", "😀", "-1", "null", "NaN", "1e999", "#", "=", "<a"],
+    *[
+        "[",
+        "]]",
+        "{",
+        '"',
+        "../",
+        "%2f",
+        "😀",
+        "-1",
+        "null",
+        "NaN",
+        "1e999",
+        "#",
+        "=",
+        "<a",
+    ],
     "9" * 300,
 )
 PAGE = (
@@ -52,7 +67,16 @@ PAGE = (
     * 3
 )
 PEP691 = json.dumps(
-    {"files": [{"filename": "torch-1-py3-none-any.whl", "url": "x", "hashes": {}, "size": 3}]}
+    {
+        "files": [
+            {
+                "filename": "torch-1-py3-none-any.whl",
+                "url": "x",
+                "hashes": {},
+                "size": 3,
+            }
+        ]
+    }
 )
 JSON = "application/vnd.pypi.simple.v1+json"
 MACHINE = json.dumps(
@@ -60,7 +84,9 @@ MACHINE = json.dumps(
         "schema": "gpuinstall.machine/1",
         "os": "linux",
         "arch": "x86_64",
-        "gpus": [{"index": 0, "name": "A100", "compute_capability": "8.0", "memory_mib": 1}],
+        "gpus": [
+            {"index": 0, "name": "A100", "compute_capability": "8.0", "memory_mib": 1}
+        ],
         "driver": {"version": "535.1", "cuda": "12.2"},
     }
 )
@@ -105,7 +131,9 @@ def read_costly(name):
     """Have every reader of JSON read a long document."""
     head, unit, tail = COSTLY[name]
     middle = (
-        "".join(unit % n for n in range(LONG // 9)) if "%" in unit else unit * (LONG // len(unit))
+        "".join(unit % n for n in range(LONG // 9))
+        if "%" in unit
+        else unit * (LONG // len(unit))
     )
     text = f"{head}{middle}{tail}"
     for read in (*(_page(read, JSON) for read in PAGES.values()), parse_json):
@@ -121,7 +149,10 @@ def known_readers(folder):
             f"{name} of HTML": (_page(read, "text/html"), PAGE, ours)
             for name, read in PAGES.items()
         },
-        **{f"{name} of JSON": (_page(read, JSON), PEP691, ours) for name, read in PAGES.items()},
+        **{
+            f"{name} of JSON": (_page(read, JSON), PEP691, ours)
+            for name, read in PAGES.items()
+        },
         "a lock": (_lock, lock_text(), ours),
         "a marker": (
             _written(folder / NAME, lambda path: read_marker(path.parent)),
@@ -133,7 +164,11 @@ def known_readers(folder):
             "torch==2.*\n-r x\n",
             ours,
         ),
-        "a requirement": (parse_requirement, "torch[opt] >= 2 ; python_version < '3'", ours),
+        "a requirement": (
+            parse_requirement,
+            "torch[opt] >= 2 ; python_version < '3'",
+            ours,
+        ),
         "pip's settings": (
             lambda text: parse_pip_file(text, folder / "pip.conf", folder),
             "[global]\nindex-url = https://x\n",
@@ -184,7 +219,9 @@ def _damaged(text, chance):
         start = chance.randint(0, len(text))
         end = min(len(text), start + chance.randint(0, 30))
         repeated = text[start:end] * chance.randint(0, 50)
-        piece = chance.choice((chance.choice(WEIRD), repeated, chr(chance.randint(1, 0x2FFF))))
+        piece = chance.choice(
+            (chance.choice(WEIRD), repeated, chr(chance.randint(1, 0x2FFF)))
+        )
         text = text[:start] + piece + text[chance.choice((start, end)) :]
     return text[:200_000]
 
@@ -201,7 +238,9 @@ def test_every_reader_takes_a_damaged_document_or_says_why_not(tmp_path):
 @pytest.mark.parametrize("costly", mostly_heavy(COSTLY, {"nested lists", "strings"}))
 def test_a_long_json_document_takes_little_memory_and_time(costly):
     # Seconds of the processor, and kB: of a list of such strings, a GB would be needed.
-    limited = 'ulimit -t 15; ulimit -v 700000; exec "$0" -m tests.hostile.test_readers "$1"'
+    limited = (
+        'ulimit -t 15; ulimit -v 700000; exec "$0" -m tests.hostile.test_readers "$1"'
+    )
     done = process.run(["sh", "-c", limited, sys.executable, costly], cwd=ROOT)
     assert done.ok, done.err
 
@@ -218,7 +257,10 @@ def test_a_package_of_100_000_files_is_read():
     }
     file |= {**hashes, "provenance": None, "requires-python": ">=3"}
     page = json.dumps({"files": [file] * 100_000})
-    assert len(parse_page.__wrapped__(Page(page, JSON, "https://index.example/torch/"))) == 100_000
+    assert (
+        len(parse_page.__wrapped__(Page(page, JSON, "https://index.example/torch/")))
+        == 100_000
+    )
 
 
 def test_a_machine_without_end_is_read_no_further_than_the_longest_document():

@@ -11,7 +11,9 @@ from tests.lab.cases import mostly_heavy
 from tests.lab.driver import NO_GPU
 from tests.lab.workshop import Workshop
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and pipes as Unix has them")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="links and pipes as Unix has them"
+)
 
 INSTALL, SYNC, ROLLBACK, REMOVE = (
     "install --offline",
@@ -80,7 +82,9 @@ def huge(repository, name):
 
 
 def deep(repository, name):
-    repository.write(name, ("[" if name.endswith("json") else "a = " + "[") + "[" * 200_000)
+    repository.write(
+        name, ("[" if name.endswith("json") else "a = " + "[") + "[" * 200_000
+    )
 
 
 def linked_folder(repository):
@@ -118,7 +122,9 @@ def fake_python(repository):
 
 
 def locked(address, extra=""):
-    return lambda repository: repository.lock(address.format(home=repository.home), extra)
+    return lambda repository: repository.lock(
+        address.format(home=repository.home), extra
+    )
 
 
 def linked_lock(repository):
@@ -144,24 +150,32 @@ REPOSITORIES = {
     "journal whose newcomer is a link": Hostile(
         both(
             lambda repository: repository.journal("staging-1", keep=True),
-            lambda repository: repository.link(".venv.gpuinstall/staging-1", repository.thesis),
+            lambda repository: repository.link(
+                ".venv.gpuinstall/staging-1", repository.thesis
+            ),
         ),
         (INSTALL, ROLLBACK),
     ),
     "journal that is a link": Hostile(
         instead(".venv.gpuinstall/journal.json", to_bashrc), (INSTALL,)
     ),
-    "journal that is huge": Hostile(instead(".venv.gpuinstall/journal.json", huge), (INSTALL,)),
+    "journal that is huge": Hostile(
+        instead(".venv.gpuinstall/journal.json", huge), (INSTALL,)
+    ),
     "marker whose lock lies above, by a link": Hostile(linked_folder, (ROLLBACK, SYNC)),
     "marker whose lock lies above": Hostile(marker(lock="../bashrc"), (ROLLBACK, SYNC)),
     "marker of the wrong types": Hostile(
         marker(verdict=[1], torch=2, python=None), (INSTALL, "env list")
     ),
-    "marker that is a pipe": Hostile(instead(".venv/gpuinstall.json", pipe), (INSTALL, "env list")),
+    "marker that is a pipe": Hostile(
+        instead(".venv/gpuinstall.json", pipe), (INSTALL, "env list")
+    ),
     "copy of the lock that is a link": Hostile(
         instead(f".venv/{LOCK}", to_bashrc), (ROLLBACK, INSTALL)
     ),
-    ".gitignore that is a link": Hostile(instead(".venv.gpuinstall/.gitignore", to_bashrc), BACK),
+    ".gitignore that is a link": Hostile(
+        instead(".venv.gpuinstall/.gitignore", to_bashrc), BACK
+    ),
     "owner that is a link": Hostile(instead(".venv.gpuinstall/owner", to_bashrc), BACK),
     "guard that is a link to nothing": Hostile(
         instead(".venv.gpuinstall/lock", to_nowhere), (INSTALL,)
@@ -169,7 +183,9 @@ REPOSITORIES = {
     "previous that is a link to another environment": Hostile(
         instead(".venv.gpuinstall/previous", to_other), BACK
     ),
-    "staging that is a link": Hostile(instead(".venv.gpuinstall/staging-0", to_thesis), (INSTALL,)),
+    "staging that is a link": Hostile(
+        instead(".venv.gpuinstall/staging-0", to_thesis), (INSTALL,)
+    ),
     "aside that is a link": Hostile(
         lambda repository: repository.link(".venv.gpuinstall/aside", repository.other),
         (INSTALL, ROLLBACK),
@@ -188,18 +204,26 @@ REPOSITORIES = {
     "lock that is a device": Hostile(
         lambda repository: repository.link(LOCK, "/dev/zero"), (SYNC,), "cannot be read"
     ),
-    "lock that is huge": Hostile(lambda repository: huge(repository, LOCK), (SYNC,), "larger than"),
+    "lock that is huge": Hostile(
+        lambda repository: huge(repository, LOCK), (SYNC,), "larger than"
+    ),
     "lock with credentials": Hostile(
         locked('url = "https://me:secret@index.example/torch-2.14.1-py3-none-any.whl"'),
         (SYNC,),
         "user name or password",
     ),
     "lock with a path above": Hostile(
-        locked('path = "../torch-2.14.1-py3-none-any.whl"'), (SYNC,), "is outside its folder"
+        locked('path = "../torch-2.14.1-py3-none-any.whl"'),
+        (SYNC,),
+        "is outside its folder",
     ),
-    "pyproject.toml that is a link": Hostile(linked_project, ("plan", INSTALL), "points outside"),
+    "pyproject.toml that is a link": Hostile(
+        linked_project, ("plan", INSTALL), "points outside"
+    ),
     "pyproject.toml that is deep": Hostile(
-        lambda repository: deep(repository, "pyproject.toml"), ("plan", INSTALL), "pyproject.toml"
+        lambda repository: deep(repository, "pyproject.toml"),
+        ("plan", INSTALL),
+        "pyproject.toml",
     ),
     "uv.toml that chooses an index": Hostile(
         lambda repository: repository.write(
@@ -245,7 +269,9 @@ REPOSITORIES = {
         ("probe", "plan", INSTALL, "doctor", f"verify --python {sys.executable}"),
         starts=True,
     ),
-    "environment that uv would ask": Hostile(fake_python, ("install --replace", "lock")),
+    "environment that uv would ask": Hostile(
+        fake_python, ("install --replace", "lock")
+    ),
 }
 
 
@@ -271,14 +297,20 @@ def repository(tmp_path):
 
 
 @pytest.mark.parametrize("name", mostly_heavy(REPOSITORIES, QUICK))
-def test_a_strangers_repository_harms_nothing_outside_it_and_runs_nothing(repository, play, name):
+def test_a_strangers_repository_harms_nothing_outside_it_and_runs_nothing(
+    repository, play, name
+):
     play(NO_GPU)
     hostile = REPOSITORIES[name]
     hostile.craft(repository)
     before = repository.victims()
     for words in hostile.commands:
         workshop = clone_of(repository)
-        done = workshop.started(*words.split()) if hostile.starts else workshop.run(*words.split())
+        done = (
+            workshop.started(*words.split())
+            if hostile.starts
+            else workshop.run(*words.split())
+        )
         assert done.status not in {1, None}, done.err
         assert "Traceback" not in done.err
         assert repository.victims() == before, words
@@ -291,5 +323,9 @@ def clone_of(repository):
     nothing = dict.fromkeys(
         ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "PIP_FIND_LINKS"), ""
     )
-    person = {"HOME": str(repository.home), "UV_OFFLINE": "1", "VIRTUAL_ENV": str(repository.venv)}
+    person = {
+        "HOME": str(repository.home),
+        "UV_OFFLINE": "1",
+        "VIRTUAL_ENV": str(repository.venv),
+    }
     return Workshop(repository.folder, caches, nothing | person)

@@ -65,12 +65,16 @@ def _stalling(answer):
 
 def _endlessly(answer):
     return replace(
-        answer, pieces=_endless, headers={**answer.headers, "Content-Length": str(10**15)}
+        answer,
+        pieces=_endless,
+        headers={**answer.headers, "Content-Length": str(10**15)},
     )
 
 
 def _cut(answer):
-    return replace(answer, pieces=_short, headers={**answer.headers, "Connection": "close"})
+    return replace(
+        answer, pieces=_short, headers={**answer.headers, "Connection": "close"}
+    )
 
 
 def _busy(answer):
@@ -88,7 +92,9 @@ MANNERS: dict[str, Callable[[Answer], Answer]] = {
 
 def _status(number, **headers):
     said = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda answer: replace(answer, status=number, headers={**answer.headers, **said})
+    return lambda answer: replace(
+        answer, status=number, headers={**answer.headers, **said}
+    )
 
 
 def _body(change):
@@ -123,15 +129,17 @@ def _absurd(body):
 
 
 ODD: dict[str, Callable[[Answer], Answer]] = {
-    **{f"with status {number}": _status(number) for number in (204, 403, 410, 429, 500)},
+    **{
+        f"with status {number}": _status(number) for number in (204, 403, 410, 429, 500)
+    },
     "redirected to itself": _status(302, Location="."),
     "redirected to a file": _status(302, Location="file:///etc/passwd"),
     "after five seconds": _late,
     "empty": _body(lambda _: b""),
     "turned round": _body(lambda body: body[::-1]),
-    "packed, and endless once unpacked": lambda answer: _headers(Content_Encoding="gzip")(
-        _body(_bomb)(answer)
-    ),
+    "packed, and endless once unpacked": lambda answer: _headers(
+        Content_Encoding="gzip"
+    )(_body(_bomb)(answer)),
     "packed in an unknown way": _headers(Content_Encoding="sloth"),
     "with a length below nought": _headers(Content_Length="-1"),
     "as deep JSON": _typed(JSON, lambda _: b"[" * 100_000),
@@ -155,7 +163,11 @@ def spoil(index, place, manner):
 
     def answer(asked, headers):
         usual = respond(asked, headers)
-        return change(usual) if re.fullmatch(path, asked) and usual.status == 200 else usual
+        return (
+            change(usual)
+            if re.fullmatch(path, asked) and usual.status == 200
+            else usual
+        )
 
     host.respond = answer
     return host
@@ -187,11 +199,15 @@ CASES = [
 
 
 @pytest.mark.parametrize(("place", "manner"), CASES)
-def test_a_server_that_means_ill_ends_nothing_but_the_run(stand_in, tmp_path, play, place, manner):
+def test_a_server_that_means_ill_ends_nothing_but_the_run(
+    stand_in, tmp_path, play, place, manner
+):
     play(NO_GPU)
     host = spoil(stand_in, place, manner)
     (tmp_path / "project").mkdir()
-    workshop = Workshop(tmp_path / "project", tmp_path / "caches", stand_in.environment() | LIMITS)
+    workshop = Workshop(
+        tmp_path / "project", tmp_path / "caches", stand_in.environment() | LIMITS
+    )
     with within(20):
         done = workshop.run("install")
     assert done.status == 4, done.err
@@ -202,7 +218,9 @@ def test_a_server_that_means_ill_ends_nothing_but_the_run(stand_in, tmp_path, pl
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("manner", ODD)
-def test_an_odd_answer_leaves_nothing_half_done(stand_in_folder, tmp_path, play, manner):
+def test_an_odd_answer_leaves_nothing_half_done(
+    stand_in_folder, tmp_path, play, manner
+):
     play(NO_GPU)
     broken = []
     for number, place in enumerate(PLACES):
@@ -210,8 +228,12 @@ def test_an_odd_answer_leaves_nothing_half_done(stand_in_folder, tmp_path, play,
         folder.mkdir()
         with StandInIndex(stand_in_folder) as index:
             spoil(index, place, manner)
-            here = Workshop(folder, tmp_path / f"caches {number}", index.environment() | LIMITS)
-            ended = run([*GPUINSTALL, "install", "torch==2.14.1"], here.environment, folder, 60)
+            here = Workshop(
+                folder, tmp_path / f"caches {number}", index.environment() | LIMITS
+            )
+            ended = run(
+                [*GPUINSTALL, "install", "torch==2.14.1"], here.environment, folder, 60
+            )
         left = here.entries() if ended.status else ""
         if fault := fault_of(ended, {0, 3, 4}, f"left {left}" if left else ""):
             broken.append((place, fault))
@@ -219,7 +241,9 @@ def test_an_odd_answer_leaves_nothing_half_done(stand_in_folder, tmp_path, play,
     assert broken == []
 
 
-@pytest.mark.parametrize("manner", ["a byte now and then", "half of it and then nothing"])
+@pytest.mark.parametrize(
+    "manner", ["a byte now and then", "half of it and then nothing"]
+)
 def test_parts_of_a_wheel_that_come_too_slowly_end_by_the_same_limits(
     stand_in, tmp_path, play, manner
 ):
@@ -241,7 +265,8 @@ def _slow_parts(respond, manner):
         usual = respond(path, headers)
         return (
             manner(usual)
-            if headers.get("range", "bytes=0-0") != "bytes=0-0" and path.endswith(".whl")
+            if headers.get("range", "bytes=0-0") != "bytes=0-0"
+            and path.endswith(".whl")
             else usual
         )
 

@@ -54,7 +54,9 @@ class Evil:
                 return Answer(body=place.read_bytes())
             if path.strip("/").partition("/")[2]:
                 return index.default.respond(path.replace("/whl/", "/simple/"), headers)
-            links = "".join(f'<a href="/{each.name}">{each.name}</a>' for each in folder.iterdir())
+            links = "".join(
+                f'<a href="/{each.name}">{each.name}</a>' for each in folder.iterdir()
+            )
             return (
                 Answer(body=links.encode(), content_type="text/html")
                 if path.startswith("/whl")
@@ -66,7 +68,9 @@ class Evil:
     def choose(self, here, file, key, spelling):
         """Write the setting into a project, and return its file."""
         port = self.host.url.rpartition(":")[2]
-        address = SPELLINGS[spelling].format(f"{self.host.url}/whl", f":{port}/whl", self.folder)
+        address = SPELLINGS[spelling].format(
+            f"{self.host.url}/whl", f":{port}/whl", self.folder
+        )
         name, form = FILES[file]
         path = here.folder / name
         value = f'["{address}"]' if key == "find-links" else f'"{address}"'
@@ -101,17 +105,21 @@ def test_the_source_of_torch_is_named_with_its_file_also_when_nothing_else_is_sa
     done = here.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}")
     said = done.err.splitlines()
     assert any(
-        line.startswith("Index ") and f"{file} says: a source of torch" in line for line in said
+        line.startswith("Index ") and f"{file} says: a source of torch" in line
+        for line in said
     ), done.err
     assert "secret" not in done.err
     if done.status == 0 or spelling not in REFUSED:
         assert any(
-            line.startswith("Torch ") and f"as find-links in {file} says" in line for line in said
+            line.startswith("Torch ") and f"as find-links in {file} says" in line
+            for line in said
         ), done.err
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(("file", "key", "spelling"), list(product(FILES, KEYS, SPELLINGS)))
+@pytest.mark.parametrize(
+    ("file", "key", "spelling"), list(product(FILES, KEYS, SPELLINGS))
+)
 def test_a_source_of_a_stranger_is_named_in_any_file_and_not_asked_without_trust(
     here, evil, file, key, spelling
 ):
@@ -126,7 +134,9 @@ def test_a_source_of_a_stranger_is_named_in_any_file_and_not_asked_without_trust
     wary = fresh.having(GPUINSTALL_TRUST_FOLDER="0")
     refused = wary.run(*words)
 
-    assert any(f"as {name} says" in done.err for name in (path, path.resolve())), done.err
+    assert any(f"as {name} says" in done.err for name in (path, path.resolve())), (
+        done.err
+    )
     assert "secret" not in done.err
     assert (refused.status, evil.host.log) == (2, [])
 
@@ -140,7 +150,12 @@ def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(here, evil):
     assert f"as find-links in {file} says" in synced.err
     wary = here.having(GPUINSTALL_TRUST_FOLDER="0")
     evil.host.log.clear()
-    for words in (("sync", "--venv", "other"), ("install",), ("lock", "--upgrade"), ("shellenv",)):
+    for words in (
+        ("sync", "--venv", "other"),
+        ("install",),
+        ("lock", "--upgrade"),
+        ("shellenv",),
+    ):
         assert wary.refusal(*words, exit_code=2)["code"] == "folder-not-trusted", words
     file.unlink()
     assert wary.refusal("sync", "--venv", "other", exit_code=6)["code"] == "lock-source"
@@ -160,13 +175,16 @@ def test_shellenv_leaves_a_strangers_index_to_the_folder(here, evil, key):
 def test_a_package_by_the_address_of_a_stranger_is_named_or_refused(here, stand_in):
     wheel = next((stand_in.folder / "simple").glob("filelock-*.whl")).name
     address = f"{stand_in.default.url}/files/{wheel}"
-    project = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch", "filelock"]\n'
+    project = (
+        '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch", "filelock"]\n'
+    )
     sources = f'[tool.uv.sources]\nfilelock = {{ url = "{address}" }}\n'
     (here.folder / "pyproject.toml").write_text(project + sources, "utf-8")
     done = here.run("lock", "-q", "--target", "cpu")
     assert done.status == 0, done.err
     assert (
-        f"{address}, as {here.folder / 'pyproject.toml'} says: the source of filelock" in done.err
+        f"{address}, as {here.folder / 'pyproject.toml'} says: the source of filelock"
+        in done.err
     )
     wary = here.having(GPUINSTALL_TRUST_FOLDER="0")
     assert wary.refusal("lock", exit_code=2)["code"] == "folder-not-trusted"
@@ -187,7 +205,9 @@ def test_the_code_of_a_folder_that_is_not_trusted_is_not_built(here, tmp_path):
 
 
 @pytest.mark.heavy
-def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(here, tmp_path):
+def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(
+    here, tmp_path
+):
     requirements = here.folder / "requirements.txt"
     (tmp_path / "base.txt").write_text("filelock\n", "utf-8")
     requirements.write_text("-r ../base.txt\n", "utf-8")
@@ -202,7 +222,10 @@ def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(he
     for words in commands:
         if "install" not in words:
             named = here.run(*words, "-q").err
-            assert f"{tmp_path / 'base.txt'}, as {requirements} says: requirements" in named, words
+            assert (
+                f"{tmp_path / 'base.txt'}, as {requirements} says: requirements"
+                in named
+            ), words
         assert wary.refusal(*words, exit_code=2)["code"] == "folder-not-trusted", words
     secretive = here.having(TOKEN="hunter2 hunter3")
     (tmp_path / "secrets").write_text("hunter2 hunter3\n", "utf-8")
@@ -212,9 +235,13 @@ def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(he
             done = secretive.run(*words)
             assert done.status == 2, words
             logs = [
-                path.read_text("utf-8") for path in here.caches.rglob("*.log") if path.is_file()
+                path.read_text("utf-8")
+                for path in here.caches.rglob("*.log")
+                if path.is_file()
             ]
-            assert not any("hunter" in text for text in (done.out, done.err, *logs)), words
+            assert not any("hunter" in text for text in (done.out, done.err, *logs)), (
+                words
+            )
 
 
 @pytest.mark.parametrize(
@@ -224,8 +251,12 @@ def test_a_file_outside_the_folder_is_named_or_refused_and_no_secret_is_shown(he
         ("probe", "doctor"),
     ],
 )
-def test_every_command_that_asks_sources_names_those_of_a_stranger(here, evil, before, words):
-    (here.folder / "pyproject.toml").write_text('[project]\nname = "x"\nversion = "1"\n', "utf-8")
+def test_every_command_that_asks_sources_names_those_of_a_stranger(
+    here, evil, before, words
+):
+    (here.folder / "pyproject.toml").write_text(
+        '[project]\nname = "x"\nversion = "1"\n', "utf-8"
+    )
     here.run(*before.split())
     file = evil.choose(here, "uv.toml", "find-links", "with a slash")
     assert f"as {file} says: a source of torch" in here.run(*words.split(), "-q").err

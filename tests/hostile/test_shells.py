@@ -7,11 +7,24 @@ import subprocess
 
 import pytest
 
-from gpuinstall.base.shell import Shell, activation, assignments, joined, on_path, quoted
+from gpuinstall.base.shell import (
+    Shell,
+    activation,
+    assignments,
+    joined,
+    on_path,
+    quoted,
+)
 from tests.lab.bounded import run
 
 CANARY = "executed"
-SHELLS: dict[str, Shell] = {"sh": "sh", "dash": "sh", "bash": "bash", "zsh": "zsh", "fish": "fish"}
+SHELLS: dict[str, Shell] = {
+    "sh": "sh",
+    "dash": "sh",
+    "bash": "bash",
+    "zsh": "zsh",
+    "fish": "fish",
+}
 HERE = tuple(name for name in SHELLS if shutil.which(name))
 NAMES = (
     "plain",
@@ -96,7 +109,11 @@ def test_no_name_is_run(program, tmp_path):
         for at, name in enumerate(NAMES)
         for shell in (SHELLS[program], None)
         for number, (_, line) in enumerate(printed(name, shell))
-        if (fault := tried(line, program, tmp_path / f"{at}-{shell}-{number}", os.environ))
+        if (
+            fault := tried(
+                line, program, tmp_path / f"{at}-{shell}-{number}", os.environ
+            )
+        )
     ]
 
     assert faults == []

@@ -72,7 +72,9 @@ def mounted(place, kind, options):
 
 def traces(folder, word):
     """The files below a folder that hold a word."""
-    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    files = (
+        path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()
+    )
     return [str(path) for path in files if word.encode() in path.read_bytes()]
 
 
@@ -92,7 +94,12 @@ def test_programs_and_modules_of_the_working_folder_are_not_run(here, tmp_path):
         (here.folder / name).write_text(code, "utf-8")
     path = os.pathsep.join(("", ".", os.environ["PATH"], ""))
     hijacked = {**here.variables, "PATH": path, "PYTHONSTARTUP": "startup.py"}
-    for words in (("probe",), ("plan",), ("install", "--dry-run"), ("lock", "--target", "cpu")):
+    for words in (
+        ("probe",),
+        ("plan",),
+        ("install", "--dry-run"),
+        ("lock", "--target", "cpu"),
+    ):
         replace(here, variables=hijacked).document(*words)
     assert not mark.exists()
 
@@ -111,12 +118,16 @@ def test_programs_of_a_folder_on_path_that_everybody_can_write_to_are_not_run(
         "srun",
         "uv",
     ):
-        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\necho "$0 $*" >> {tmp_path / "ran"}\n')
+        (tmp_path / "bin" / name).write_text(
+            f'#!/bin/sh\necho "$0 $*" >> {tmp_path / "ran"}\n'
+        )
         (tmp_path / "bin" / name).chmod(0o755)
     (tmp_path / "bin").chmod(0o777)
     record = tmp_path / "record" / "gpuinstall-0.1.dist-info"
     record.mkdir(parents=True)
-    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: gpuinstall\nVersion: 0.1\n")
+    (record / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: gpuinstall\nVersion: 0.1\n"
+    )
     (record / "direct_url.json").write_text(json.dumps({"url": ROOT.as_uri()}))
     variables = {
         **here.variables,
@@ -149,7 +160,8 @@ def test_a_cache_that_everybody_can_write_to_is_refused_and_anothers_is_named(
         if os.getuid() == 0:
             os.chown(cache, 12345, -1)
             assert (
-                "belongs to another user (uid 12345)" in here.run("install", "--dry-run").err
+                "belongs to another user (uid 12345)"
+                in here.run("install", "--dry-run").err
                 or name == "uv"
             )
             os.chown(cache, 0, -1)
@@ -158,7 +170,9 @@ def test_a_cache_that_everybody_can_write_to_is_refused_and_anothers_is_named(
 
 def test_no_script_runs_in_an_environment_that_others_could_make(here, tmp_path):
     script = here.folder / "train.py"
-    script.write_text('# /// script\n# dependencies = ["torch"]\n# ///\nprint("mine")\n', "utf-8")
+    script.write_text(
+        '# /// script\n# dependencies = ["torch"]\n# ///\nprint("mine")\n', "utf-8"
+    )
     assert here.run("run", "train.py").status == 0
     cache = tmp_path / "everybody's"
     shutil.copytree(here.caches / "xdg", cache, symlinks=True)
@@ -185,7 +199,9 @@ def test_no_script_runs_in_an_environment_that_others_could_make(here, tmp_path)
 
 
 @pytest.mark.heavy
-def test_links_that_others_have_put_into_the_temporary_folder_are_not_followed(here, tmp_path):
+def test_links_that_others_have_put_into_the_temporary_folder_are_not_followed(
+    here, tmp_path
+):
     temporary, victim = tmp_path / "temporary", tmp_path / "victim"
     temporary.mkdir()
     victim.write_text("mine", "utf-8")
@@ -198,7 +214,9 @@ def test_links_that_others_have_put_into_the_temporary_folder_are_not_followed(h
     }
     for number, name in enumerate(sorted(guessed)):
         (temporary / name).unlink(missing_ok=True)
-        (temporary / name).symlink_to(victim if number % 2 else tmp_path / f"absent-{number}")
+        (temporary / name).symlink_to(
+            victim if number % 2 else tmp_path / f"absent-{number}"
+        )
     assert one.run("install").status == 0
     assert victim.read_text("utf-8") == "mine"
     assert not list(tmp_path.glob("absent-*"))
@@ -211,7 +229,9 @@ def test_nothing_of_ours_lies_where_others_could_exchange_it(here, tmp_path, mod
     temporary.chmod(mode)
     program = tmp_path / "programs" / "python"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\necho "$TMPDIR" > {tmp_path}/told\nexit 9\n', "utf-8")
+    program.write_text(
+        f'#!/bin/sh\necho "$TMPDIR" > {tmp_path}/told\nexit 9\n', "utf-8"
+    )
     program.chmod(0o755)
     one = here.having(TMPDIR=str(temporary))
     one.run("verify", "--python", str(program))
@@ -234,7 +254,9 @@ def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written
 
         def closed(path, headers):
             return (
-                respond(path, headers) if headers.get("authorization") == wanted else UNAUTHORIZED
+                respond(path, headers)
+                if headers.get("authorization") == wanted
+                else UNAUTHORIZED
             )
 
         index.torch.respond = closed
@@ -266,7 +288,9 @@ def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written
         pytest.param("project", "100k", marks=pytest.mark.heavy),
     ],
 )
-def test_a_disk_that_fills_at_any_place_ends_the_run_and_nothing_else(here, tmp_path, place, size):
+def test_a_disk_that_fills_at_any_place_ends_the_run_and_nothing_else(
+    here, tmp_path, place, size
+):
     with small_disk(tmp_path / place, size):
         (here.folder / "kept").write_text("mine", "utf-8")
         error = here.refusal("install", exit_code=4)
@@ -281,7 +305,9 @@ def test_a_tool_that_cannot_be_removed_is_said_to_be_there(tmp_path):
         for name in ("bin/gpuinstall", "notes"):
             (home / name).touch()
         process.run(["mount", "-o", "remount,ro", home.parent])
-        with pytest.raises(InstallationError, match=r"bin/gpuinstall in .* cannot be removed"):
+        with pytest.raises(
+            InstallationError, match=r"bin/gpuinstall in .* cannot be removed"
+        ):
             remove_tool(home)
         process.run(["mount", "-o", "remount,rw", home.parent])
         remove_tool(home)
@@ -301,9 +327,9 @@ def test_an_environment_can_be_removed_from_a_full_disk(tmp_path, monkeypatch):
             put_package(site, "compiled", {"compiled/__init__.py": ""})
             (site / "compiled" / "__pycache__").mkdir()
             for number in range(9):
-                (site / "compiled" / "__pycache__" / f"__init__.{number}.pyc").write_bytes(
-                    bytes(5000)
-                )
+                (
+                    site / "compiled" / "__pycache__" / f"__init__.{number}.pyc"
+                ).write_bytes(bytes(5000))
             fill(disk)
             removed = remove(paths, Reporter(), wait=0, with_packages=True)
             assert list(removed) == [paths.venv], name
@@ -344,14 +370,21 @@ def test_an_environment_in_a_lower_layer_is_left_as_it_was_and_nothing_is_left_b
     with mounted(tmp_path / "image", "overlay", layers):
         above = replace(here, folder=tmp_path / "image")
         before = above.entries()
-        assert above.refusal("install", "torch==2.14.1", exit_code=4)["code"] == "not-replaceable"
+        assert (
+            above.refusal("install", "torch==2.14.1", exit_code=4)["code"]
+            == "not-replaceable"
+        )
         assert above.entries() == before
         python = above.folder / ".venv" / "bin" / "python"
         assert (
-            process.run([python, "-c", "import torch; print(torch.__version__)"]).out.strip()
+            process.run(
+                [python, "-c", "import torch; print(torch.__version__)"]
+            ).out.strip()
             == "2.13.0+cpu"
         )
-        assert above.run("install", "torch==2.14.1", "--venv", ".venv-second").status == 0
+        assert (
+            above.run("install", "torch==2.14.1", "--venv", ".venv-second").status == 0
+        )
 
 
 @pytest.mark.heavy
@@ -380,7 +413,9 @@ def test_a_target_that_goes_away_is_an_error_and_no_fault_of_ours(here, tmp_path
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("call", PLACES)
-def test_a_call_of_the_system_that_fails_leaves_the_old_environment_or_the_new(call, here):
+def test_a_call_of_the_system_that_fails_leaves_the_old_environment_or_the_new(
+    call, here
+):
     variables = {**here.environment, "PYTHONPATH": str(ROOT)}
 
     def failing(position):

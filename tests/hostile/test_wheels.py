@@ -50,7 +50,8 @@ def changed(name, change):
 
 def without(name):
     return lambda wheel: _write(
-        wheel, {key: data for key, data in _read(wheel).items() if key != f"{INFO}/{name}"}
+        wheel,
+        {key: data for key, data in _read(wheel).items() if key != f"{INFO}/{name}"},
     )
 
 
@@ -82,7 +83,8 @@ def doubled(wheel):
         for name, data in files.items():
             archive.writestr(name, data)
         archive.writestr(
-            zipfile.ZipInfo(f"{INFO}/METADATA"), "Metadata-Version: 2.1\nName: evil\nVersion: 1\n"
+            zipfile.ZipInfo(f"{INFO}/METADATA"),
+            "Metadata-Version: 2.1\nName: evil\nVersion: 1\n",
         )
 
 
@@ -113,7 +115,8 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "ten thousand demands": changed(
         "METADATA",
         lambda data: (
-            data + b"".join(b"Requires-Dist: evil-%d\n" % number for number in range(10_000))
+            data
+            + b"".join(b"Requires-Dist: evil-%d\n" % number for number in range(10_000))
         ),
     ),
     "a record of what is not there": changed(
@@ -162,7 +165,8 @@ def test_a_wheel_that_writes_where_it_may_not_is_not_installed(here):
 def test_nor_is_it_left_in_an_environment_of_others(here):
     venv = here.folder / "app"
     process.run(
-        [uv.uv(), "venv", "--no-project", "--python", sys.executable, venv], env=here.environment
+        [uv.uv(), "venv", "--no-project", "--python", sys.executable, venv],
+        env=here.environment,
     )
     settings = (venv / "pyvenv.cfg").read_text()
     into = ("install", "--into", "--venv", "app", "settings", "--backend", "cpu")
@@ -182,7 +186,14 @@ def test_a_hostile_wheel_is_refused_or_stays_within_the_environment(
     victim = here.folder.parent / "victim"
     victim.write_text("mine", "utf-8")
     process.run(
-        [uv.uv(), "venv", "--no-project", "--python", sys.executable, here.folder / "app"],
+        [
+            uv.uv(),
+            "venv",
+            "--no-project",
+            "--python",
+            sys.executable,
+            here.folder / "app",
+        ],
         env=here.environment,
     )
     faults = []

@@ -41,7 +41,9 @@ def workshop(workshop, play):
 def run(workshop, code):
     variables = {**workshop.environment, "PYTHONPATH": str(ROOT)}
     return process.run(
-        [sys.executable, "-W", "error", "-c", FROZEN + code], env=variables, cwd=workshop.folder
+        [sys.executable, "-W", "error", "-c", FROZEN + code],
+        env=variables,
+        cwd=workshop.folder,
     )
 
 
@@ -71,7 +73,13 @@ def test_events_are_lines_and_the_document_is_the_last(workshop):
     done = workshop.run("install", "--json-events", "-v")
     assert (done.status, done.err) == (0, "")
     events = [json.loads(line) for line in done.out.splitlines()]
-    assert {event["event"] for event in events} >= {"step", "wait", "progress", "command", "result"}
+    assert {event["event"] for event in events} >= {
+        "step",
+        "wait",
+        "progress",
+        "command",
+        "result",
+    }
     result = events[-1]
     assert (result["event"], result["status"], result["data"]["verdict"]["status"]) == (
         "result",
@@ -79,7 +87,9 @@ def test_events_are_lines_and_the_document_is_the_last(workshop):
         "passed",
     )
     loads = [
-        event for event in events if event["event"] == "progress" and event["label"] == "Download"
+        event
+        for event in events
+        if event["event"] == "progress" and event["label"] == "Download"
     ]
     assert loads[-1]["done"] == loads[-1]["size"] > 0
     refused = workshop.run("install", "--json-events", "--backend", "cu999")

@@ -46,7 +46,9 @@ def hands_over(version, person, clone):
         "Usage: gpuinstall install ",
     ), done.stderr
     assert "pinned wheel, by pip" in done.stderr
-    assert "on PATH" not in done.stderr  # what was tried before is no news where uv came
+    assert (
+        "on PATH" not in done.stderr
+    )  # what was tried before is no news where uv came
     [tool] = person.tools
     if version not in {"3.8", "3.9"}:
         assert f"version_info = {version}." in (tool / "pyvenv.cfg").read_text()
@@ -54,7 +56,9 @@ def hands_over(version, person, clone):
 
 @pytest.mark.network
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.12", "3.13"])
-def test_a_clone_hands_over_under_each_python_with_what_the_default_index_has(version, tmp_path):
+def test_a_clone_hands_over_under_each_python_with_what_the_default_index_has(
+    version, tmp_path
+):
     (tmp_path / "a home").mkdir()
     hands_over(version, Person(tmp_path / "a home"), copy_project(tmp_path / "a clone"))
 
@@ -80,7 +84,10 @@ def test_a_changed_source_tree_takes_effect_and_three_environments_are_kept(
     version = clone / "src" / "gpuinstall" / "__init__.py"
     for change in range(3):
         version.write_text(version.read_text() + f"\nCHANGE = {change}\n")
-        assert person.run(interpreter("3.12"), clone / "bootstrap.py", "--help").returncode == 0
+        assert (
+            person.run(interpreter("3.12"), clone / "bootstrap.py", "--help").returncode
+            == 0
+        )
 
     newest = max(person.tools, key=lambda tool: tool.stat().st_mtime)
     said = person.run(
@@ -88,7 +95,9 @@ def test_a_changed_source_tree_takes_effect_and_three_environments_are_kept(
     )
     assert said.stdout == "2\n"
     assert len(person.tools) == 3
-    assert (person.data / "bin" / "gpuinstall").resolve() == newest / "bin" / "gpuinstall"
+    assert (
+        person.data / "bin" / "gpuinstall"
+    ).resolve() == newest / "bin" / "gpuinstall"
 
 
 @pytest.mark.heavy
@@ -104,12 +113,16 @@ def test_one_file_from_stdin_hands_over_in_an_empty_folder(person, one_file, tmp
         settings=UV_AT_HAND,
     )
 
-    assert (done.returncode, done.stdout[:25]) == (0, "Usage: gpuinstall install"), done.stderr
+    assert (done.returncode, done.stdout[:25]) == (0, "Usage: gpuinstall install"), (
+        done.stderr
+    )
     assert list(empty.iterdir()) == []
 
 
 def test_the_plain_file_outside_a_clone_names_the_one_that_works(person, clone):
-    done = person.run(interpreter("3.12"), "-", stdin=(clone / "bootstrap.py").read_text())
+    done = person.run(
+        interpreter("3.12"), "-", stdin=(clone / "bootstrap.py").read_text()
+    )
 
     assert done.returncode == 2
     assert "make bootstrap   # in a clone" in done.stderr
@@ -129,7 +142,9 @@ def test_a_file_cut_anywhere_does_nothing(person, one_file, cuts):
     places += [chance.randrange(code, len(whole) - 1) for _ in range(cuts)]
 
     def run(place):
-        done = person.run(sys.executable, "-", stdin=whole[:place], settings=UNREACHABLE)
+        done = person.run(
+            sys.executable, "-", stdin=whole[:place], settings=UNREACHABLE
+        )
         return done.stdout, done.stderr.strip().rpartition("\n")[2].partition(":")[0]
 
     with ThreadPoolExecutor(4) as pool:
@@ -142,9 +157,13 @@ def test_a_file_cut_anywhere_does_nothing(person, one_file, cuts):
     assert list(person.home.iterdir()) == []
 
 
-def test_without_a_network_it_says_the_ways_out_within_seconds_and_leaves_nothing(person, clone):
+def test_without_a_network_it_says_the_ways_out_within_seconds_and_leaves_nothing(
+    person, clone
+):
     with within(15):
-        done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=UNREACHABLE)
+        done = person.run(
+            interpreter("3.12"), clone / "bootstrap.py", settings=UNREACHABLE
+        )
 
     assert done.returncode == 4
     for said in (
@@ -173,7 +192,9 @@ def test_a_data_folder_that_cannot_be_is_one_line_and_exit_4(person, clone, tmp_
     assert "Traceback" not in done.stderr
 
 
-def test_a_tool_that_a_stranger_put_there_is_not_run(person, clone, tmp_path, monkeypatch):
+def test_a_tool_that_a_stranger_put_there_is_not_run(
+    person, clone, tmp_path, monkeypatch
+):
     monkeypatch.setattr(bootstrap, "__file__", str(clone / "bootstrap.py"))
     name = bootstrap.tool_name(bootstrap.read_sources())
     python = tmp_path / "shared" / "gpuinstall" / name / "bin" / "python"
@@ -182,7 +203,9 @@ def test_a_tool_that_a_stranger_put_there_is_not_run(person, clone, tmp_path, mo
     python.chmod(0o755)
     (tmp_path / "shared").chmod(0o777)
     settings = {"XDG_DATA_HOME": str(tmp_path / "shared")}
-    done = person.run(sys.executable, clone / "bootstrap.py", "--version", settings=settings)
+    done = person.run(
+        sys.executable, clone / "bootstrap.py", "--version", settings=settings
+    )
 
     assert done.returncode == 4
     assert (
@@ -192,7 +215,9 @@ def test_a_tool_that_a_stranger_put_there_is_not_run(person, clone, tmp_path, mo
     assert not (tmp_path / "ran").exists()
 
 
-def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(person, clone, tmp_path):
+def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(
+    person, clone, tmp_path
+):
     uv = tmp_path / "uv"
     for script, passed in (
         ("echo uv 0.4.20", f"on PATH: {uv} is 0.4.20"),
@@ -213,7 +238,9 @@ def test_an_old_or_broken_uv_on_path_is_passed_over_with_the_reason(person, clon
 
 
 @pytest.mark.parametrize("module", ["json", "zlib"])
-def test_a_python_without_its_standard_library_is_told_in_one_line(module, person, clone, tmp_path):
+def test_a_python_without_its_standard_library_is_told_in_one_line(
+    module, person, clone, tmp_path
+):
     settings = {"PYTHONPATH": str(no_module(tmp_path, module))}
     done = person.run(interpreter("3.12"), clone / "bootstrap.py", settings=settings)
 
@@ -248,7 +275,9 @@ def test_two_runs_at_once_are_fine(person, clone):
     python = interpreter("3.12")
     with ThreadPoolExecutor(2) as pool:
         words = (python, clone / "bootstrap.py", "--help")
-        both = list(pool.map(lambda _: person.run(*words, settings=UV_AT_HAND), range(2)))
+        both = list(
+            pool.map(lambda _: person.run(*words, settings=UV_AT_HAND), range(2))
+        )
 
     assert [done.returncode for done in both] == [0, 0], [done.stderr for done in both]
     assert len(person.tools) == 1
@@ -271,7 +300,12 @@ def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(person, clone
     run.wait()
     assert list(person.data.glob(".new-*"))
 
-    assert person.run(python, clone / "bootstrap.py", "--help", settings=UV_AT_HAND).returncode == 0
+    assert (
+        person.run(
+            python, clone / "bootstrap.py", "--help", settings=UV_AT_HAND
+        ).returncode
+        == 0
+    )
     assert not list(person.data.glob(".new-*"))
 
 
@@ -305,7 +339,10 @@ def test_an_environment_whose_python_is_gone_is_made_again(equipped, clone, tmp_
     [tool] = person.tools
     (tool / "bin" / "python").unlink()
 
-    assert person.run(interpreter("3.12"), clone / "bootstrap.py", "--help").returncode == 0
+    assert (
+        person.run(interpreter("3.12"), clone / "bootstrap.py", "--help").returncode
+        == 0
+    )
     assert (tool / "bin" / "python").exists()
 
 
@@ -322,25 +359,43 @@ def test_an_older_python_is_told_in_one_line(version, person, clone):
 
 def test_the_bundle_is_the_same_for_the_same_tree(one_file):
     before = one_file.read_bytes()
-    subprocess.run([sys.executable, "-m", "tools.bundle"], cwd=one_file.parent.parent, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "tools.bundle"], cwd=one_file.parent.parent, check=True
+    )
 
     assert one_file.read_bytes() == before
     assert one_file.stat().st_mode & stat.S_IXUSR
 
 
 @pytest.mark.heavy
-def test_a_command_of_ours_is_run_and_no_package_of_its_name_is_fetched(equipped, clone):
+def test_a_command_of_ours_is_run_and_no_package_of_its_name_is_fetched(
+    equipped, clone
+):
     doctor = equipped.run(
-        interpreter("3.12"), clone / "bootstrap.py", "probe", "--json", settings=UNREACHABLE
+        interpreter("3.12"),
+        clone / "bootstrap.py",
+        "probe",
+        "--json",
+        settings=UNREACHABLE,
     )
     misplaced = equipped.run(
-        interpreter("3.12"), clone / "bootstrap.py", "torch", "doctor", settings=UNREACHABLE
+        interpreter("3.12"),
+        clone / "bootstrap.py",
+        "torch",
+        "doctor",
+        settings=UNREACHABLE,
     )
 
     assert json.loads(doctor.stdout)["command"] == "probe"
     assert misplaced.returncode == 2
-    line = next(line for line in misplaced.stderr.splitlines() if line.endswith("   # the command"))
-    assert os.access(shlex.split(line, comments=True)[-3], os.X_OK), "it is run as it is pasted"
+    line = next(
+        line
+        for line in misplaced.stderr.splitlines()
+        if line.endswith("   # the command")
+    )
+    assert os.access(shlex.split(line, comments=True)[-3], os.X_OK), (
+        "it is run as it is pasted"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -362,14 +417,21 @@ def test_it_ends_in_an_environment_and_a_lock_and_git_sees_neither(
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "all"]):
         subprocess.run([*git, *command], check=True)
 
-    done = person.run(python, clone / "bootstrap.py", cwd=clone, settings=index.environment())
+    done = person.run(
+        python, clone / "bootstrap.py", cwd=clone, settings=index.environment()
+    )
 
     assert done.returncode == 0, done.stderr
     assert "Ready" in done.stdout
     assert (clone / "pylock.cpu.toml").exists()
-    assert person.run(clone / ".venv" / "bin" / "python", "-c", "import torch").returncode == 0
     assert (
-        subprocess.run([*git, "status", "--porcelain"], capture_output=True, check=True).stdout
+        person.run(clone / ".venv" / "bin" / "python", "-c", "import torch").returncode
+        == 0
+    )
+    assert (
+        subprocess.run(
+            [*git, "status", "--porcelain"], capture_output=True, check=True
+        ).stdout
         == b""
     )
 
@@ -378,7 +440,9 @@ def command(person):
     return person.data / "bin" / "gpuinstall"
 
 
-def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(equipped, tmp_path):
+def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(
+    equipped, tmp_path
+):
     person = equipped.copied(tmp_path / "home")
     (person.home / "project" / ".venv").mkdir(parents=True)
     (person.home / ".cache/gpuinstall/scripts/a").mkdir(parents=True)
@@ -388,7 +452,9 @@ def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(equippe
     assert "nothing was removed" in asked.stderr
     assert "Run it again with --yes" in asked.stderr
     assert command(person).exists()
-    done = person.run(command(person), "self", "uninstall", "--yes", cwd=person.data.parent)
+    done = person.run(
+        command(person), "self", "uninstall", "--yes", cwd=person.data.parent
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "Removed     gpuinstall, ~/.cache/gpuinstall\n"
     assert not list(person.home.glob(".*/gpuinstall/scripts"))
@@ -405,6 +471,8 @@ def test_only_what_bootstrap_made_is_removed(equipped, tmp_path):
     for file in notes:
         file.parent.mkdir(exist_ok=True)
         file.write_text("mine", "utf-8")
-    done = person.run(command(person), "self", "uninstall", "--yes", cwd=person.data.parent)
+    done = person.run(
+        command(person), "self", "uninstall", "--yes", cwd=person.data.parent
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert {path for path in person.data.rglob("*") if path.is_file()} == set(notes)

@@ -26,7 +26,8 @@ def debian(tmp_path_factory):
         pytest.skip("needs debootstrap")
     root = tmp_path_factory.mktemp("debian") / "root"
     subprocess.run(
-        [debootstrap, "--variant=minbase", "--include=python3", "stable", root], check=True
+        [debootstrap, "--variant=minbase", "--include=python3", "stable", root],
+        check=True,
     )
     copy_project(root / "opt" / "gpuinstall")
     return root
@@ -41,9 +42,17 @@ def packages(tmp_path_factory, debian):
     ).stdout.strip()
     catalog_index(folder, ["2.14.1", "2.15.0"], platforms=[LINUX], pythons=[python])
     pins = ["--require-hashes", "--requirement", str(ROOT / "lockfiles" / "tool.txt")]
-    which = ["--only-binary", ":all:", "--python-version", python, "--dest", str(folder / "simple")]
+    which = [
+        "--only-binary",
+        ":all:",
+        "--python-version",
+        python,
+        "--dest",
+        str(folder / "simple"),
+    ]
     subprocess.run(
-        [sys.executable, "-m", "pip", "download", "-q", "--no-deps", *which, *pins], check=True
+        [sys.executable, "-m", "pip", "download", "-q", "--no-deps", *which, *pins],
+        check=True,
     )
     with StandInIndex(folder) as index, uv_mirror(uv_program().read_bytes()) as mirror:
         yield {**index.environment(), "GPUINSTALL_UV_MIRROR": mirror}
@@ -69,7 +78,9 @@ def in_debian(root, settings, *argv, network=True, user="0:0"):
     )
 
 
-def test_a_user_who_is_not_root_installs_with_no_pip_no_path_and_nothing_at_home(debian, packages):
+def test_a_user_who_is_not_root_installs_with_no_pip_no_path_and_nothing_at_home(
+    debian, packages
+):
     home = debian / "home" / "ann"
     (home / "project").mkdir(parents=True)
     for folder in (home, home / "project"):
@@ -79,7 +90,9 @@ def test_a_user_who_is_not_root_installs_with_no_pip_no_path_and_nothing_at_home
         "HOME": "/home/ann",
         "PATH": "",
     }
-    script = "cd /home/ann/project && exec /usr/bin/python3 /opt/gpuinstall/bootstrap.py"
+    script = (
+        "cd /home/ann/project && exec /usr/bin/python3 /opt/gpuinstall/bootstrap.py"
+    )
     done = in_debian(debian, theirs, "/bin/sh", "-c", script, user="1000:1000")
 
     assert done.returncode == 0, done.stderr

@@ -34,14 +34,28 @@ GONE = {
     "jinja2": ["jinja2*"],
 }
 CUT = {"torch/lib/libc10.so": 1000, "torch/version.py": 40, "torch/functional.py": 0}
-BROKEN = (*GONE, *CUT, "another Python", "another processor", "two records", "the interpreter")
-QUICK = {"libtorch_cpu.so", "torch/lib/libc10.so", "torch without its record", "another Python"}
+BROKEN = (
+    *GONE,
+    *CUT,
+    "another Python",
+    "another processor",
+    "two records",
+    "the interpreter",
+)
+QUICK = {
+    "libtorch_cpu.so",
+    "torch/lib/libc10.so",
+    "torch without its record",
+    "another Python",
+}
 
 
 def break_it(what, site):
     """Break the packages of an environment, whose files are hard links to those of a sound one."""
     module = next(site.glob("torch/_C.cpython-*.so"))
-    for path in [path for name in GONE.get(what, ()) for path in sorted(site.glob(name))]:
+    for path in [
+        path for name in GONE.get(what, ()) for path in sorted(site.glob(name))
+    ]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     if what in CUT:
         start = (site / what).read_bytes()[: CUT[what]]
@@ -52,14 +66,18 @@ def break_it(what, site):
         other = f"3{int(minor[1:]) + 1}"
         module.rename(module.with_name(module.name.replace(minor, other)))
         [record] = site.glob("torch-*.dist-info/RECORD")
-        rewrite(record, record.read_text().replace(f"cpython-{minor}", f"cpython-{other}"))
+        rewrite(
+            record, record.read_text().replace(f"cpython-{minor}", f"cpython-{other}")
+        )
     elif what == "another processor":
         content = bytearray(module.read_bytes())
         content[18:20] = (183).to_bytes(2, "little")
         module.unlink()
         module.write_bytes(content)
     elif what == "two records":
-        shutil.copytree(next(site.glob("torch-*.dist-info")), site / "torch-2.9.1.dist-info")
+        shutil.copytree(
+            next(site.glob("torch-*.dist-info")), site / "torch-2.9.1.dist-info"
+        )
     elif what == "the interpreter":
         python = site.parents[2] / "bin" / "python"
         python.unlink()
@@ -68,7 +86,9 @@ def break_it(what, site):
 
 @pytest.fixture(scope="session")
 def torch(tmp_path_factory, request):
-    return cpu_torch(tmp_path_factory, offline="not network" in request.config.getoption("-m"))
+    return cpu_torch(
+        tmp_path_factory, offline="not network" in request.config.getoption("-m")
+    )
 
 
 @pytest.fixture
@@ -98,7 +118,9 @@ def clone(torch, tmp_path):
 
 
 @pytest.mark.parametrize("what", mostly_heavy(BROKEN, QUICK))
-def test_what_is_broken_blocks_and_is_repaired_in_this_environment(what, clone, examined):
+def test_what_is_broken_blocks_and_is_repaired_in_this_environment(
+    what, clone, examined
+):
     break_it(what, packages(clone))
     findings = examined(clone)
     # torch imports sympy late, and this of it later.

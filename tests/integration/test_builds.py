@@ -10,7 +10,13 @@ import tomli
 
 from gpuinstall.base import process
 from tests.lab.driver import NO_GPU, FakeDriver, FakeGpu
-from tests.lab.projects import commit, make_project, make_repository, make_sdist, make_silent_sdist
+from tests.lab.projects import (
+    commit,
+    make_project,
+    make_repository,
+    make_sdist,
+    make_silent_sdist,
+)
 from tests.lab.setuptools import make_setup_project, make_setuptools
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
@@ -54,7 +60,11 @@ class Compiling:
 
     def built(self, venv, torch="2.14.1", package="flash-attn", **more):
         """Install into an environment; return what its package was compiled beside and for."""
-        own = {"GPUINSTALL_VENV": f"{venv}/.venv", "LAB_COMPILED": str(self.file), **more}
+        own = {
+            "GPUINSTALL_VENV": f"{venv}/.venv",
+            "LAB_COMPILED": str(self.file),
+            **more,
+        }
         workshop = self.workshop.having(**own)
         requirement = flash(workshop) if package == "flash-attn" else package
         done = workshop.run(
@@ -89,7 +99,9 @@ def with_nvcc(workshop, release):
     return workshop.having(CUDA_HOME="")
 
 
-def test_without_a_compiler_for_gpus_it_is_refused_before_anything_is_fetched(workshop, stand_in):
+def test_without_a_compiler_for_gpus_it_is_refused_before_anything_is_fetched(
+    workshop, stand_in
+):
     error = workshop.refusal(
         "install", "torch==2.14.1", flash(workshop), "--backend", "cu126", exit_code=3
     )
@@ -108,7 +120,9 @@ def test_an_extension_without_a_prebuilt_file_is_refused_with_the_command_that_c
     )
     assert error["code"] == "no-prebuilt-extension"
     command = "gpuinstall run python -m pip install --no-build-isolation flash-attn"
-    assert error["hint"].startswith(f"{command}   # compiles it, with nvcc of CUDA 12.6, a C++ ")
+    assert error["hint"].startswith(
+        f"{command}   # compiles it, with nvcc of CUDA 12.6, a C++ "
+    )
     assert "9 GB of memory for each job" in error["hint"]
     assert stand_in.sent() == {}
 
@@ -119,12 +133,21 @@ def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(
 ):
     workshop = with_nvcc(workshop, "12.4")
     workshop = workshop.having(MAX_JOBS="3")
-    done = workshop.run("install", "torch==2.14.1", flash(workshop), "--backend", "cu126")
+    done = workshop.run(
+        "install", "torch==2.14.1", flash(workshop), "--backend", "cu126"
+    )
     assert done.status == 0, done.err
-    assert "flash-attn 2.8.3 is built from an archive, with nvcc of CUDA 12.6" in done.err
+    assert (
+        "flash-attn 2.8.3 is built from an archive, with nvcc of CUDA 12.6" in done.err
+    )
     assert "9 GB of memory for each job (MAX_JOBS)" in done.err
-    assert workshop.python("import flash_attn; print(flash_attn.SAID.split()[0])") == "MAX_JOBS=3"
-    assert all(f'name = "{tool}"' in workshop.lock("pylock.cu126.toml") for tool in TOOLS)
+    assert (
+        workshop.python("import flash_attn; print(flash_attn.SAID.split()[0])")
+        == "MAX_JOBS=3"
+    )
+    assert all(
+        f'name = "{tool}"' in workshop.lock("pylock.cu126.toml") for tool in TOOLS
+    )
     assert workshop.document("sync")["data"]["environment"]["status"] == "none"
 
 
@@ -132,7 +155,11 @@ def test_it_is_built_with_the_torch_that_is_installed_and_with_so_many_jobs(
 def compiling(workshop, stand_in_folder, tmp_path):
     """The same with nvcc, and a flash-attn that is really compiled."""
     make_sdist(
-        stand_in_folder / "simple", "flash-attn", "2.8.3", ["torch", "einops"], compiled=True
+        stand_in_folder / "simple",
+        "flash-attn",
+        "2.8.3",
+        ["torch", "einops"],
+        compiled=True,
     )
     return Compiling(with_nvcc(workshop, "12.4"), tmp_path / "compiled")
 
@@ -141,7 +168,10 @@ def compiling(workshop, stand_in_folder, tmp_path):
 def test_another_torch_and_other_gpus_are_compiled_for_anew(compiling):
     assert compiling.built("one") == "torch 2.14.1+cu126 for 8.0"
     assert compiling.built("two", torch="2.13.0") == "torch 2.13.0+cu126 for 8.0"
-    assert compiling.built("three", TORCH_CUDA_ARCH_LIST="8.6") == "torch 2.14.1+cu126 for 8.6"
+    assert (
+        compiling.built("three", TORCH_CUDA_ARCH_LIST="8.6")
+        == "torch 2.14.1+cu126 for 8.6"
+    )
     assert compiling.built("four") == "torch 2.14.1+cu126 for 8.0"
     assert len(compiling.log) == 3
 
@@ -151,13 +181,21 @@ def test_a_package_that_nobody_knows_is_compiled_with_the_torch_of_its_environme
     compiling, stand_in_folder
 ):
     make_sdist(
-        stand_in_folder / "simple", "odd-ext", "1.0", ["torch"], compiled=True, built_with=["torch"]
+        stand_in_folder / "simple",
+        "odd-ext",
+        "1.0",
+        ["torch"],
+        compiled=True,
+        built_with=["torch"],
     )
     assert compiling.built("one", package="odd-ext") == "torch 2.14.1+cu126 for no GPU"
     assert (
-        compiling.built("two", torch="2.13.0", package="odd-ext") == "torch 2.13.0+cu126 for no GPU"
+        compiling.built("two", torch="2.13.0", package="odd-ext")
+        == "torch 2.13.0+cu126 for no GPU"
     )
-    assert compiling.built("three", package="odd-ext") == "torch 2.14.1+cu126 for no GPU"
+    assert (
+        compiling.built("three", package="odd-ext") == "torch 2.14.1+cu126 for no GPU"
+    )
     assert len(compiling.log) == 2
 
 
@@ -209,7 +247,9 @@ def odd(workshop, stand_in_folder, ran, play):
     return workshop
 
 
-@pytest.mark.parametrize("command", [("lock", "-q", *ASKED), ("plan", "--live", *ASKED)])
+@pytest.mark.parametrize(
+    "command", [("lock", "-q", *ASKED), ("plan", "--live", *ASKED)]
+)
 def test_each_is_named_before_its_code_runs(odd, ran, command):
     with odd.start(*command) as running:
         seen: list[str] = []
@@ -223,7 +263,9 @@ def test_each_is_named_before_its_code_runs(odd, ran, command):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("words", [(), ("--only-binary",)])
-def test_a_package_without_a_name_is_built_for_it_once_announced(odd, stand_in_folder, ran, words):
+def test_a_package_without_a_name_is_built_for_it_once_announced(
+    odd, stand_in_folder, ran, words
+):
     make_setuptools(stand_in_folder / "simple")
     make_setup_project(odd.folder / "the first", "first", "filelock", ran=ran)
     make_setup_project(odd.folder / "an other", "second", "typing-extensions", ran=ran)
@@ -231,7 +273,14 @@ def test_a_package_without_a_name_is_built_for_it_once_announced(odd, stand_in_f
     commit(odd.folder / "repository")
     repository = f"git+file://{odd.folder}/repository"
     done = odd.run(
-        "lock", "-e", "./the first", "./an other", repository, "--backend", "cpu", *words
+        "lock",
+        "-e",
+        "./the first",
+        "./an other",
+        repository,
+        "--backend",
+        "cpu",
+        *words,
     )
     assert done.status == 0, done.err
     announced = re.findall("^Code +(.+) has no metadata", done.err, re.MULTILINE)
@@ -242,7 +291,14 @@ def test_a_package_without_a_name_is_built_for_it_once_announced(odd, stand_in_f
     ], done.err
     lock = tomli.loads(odd.lock("pylock.cpu.toml"))
     packages = {package["name"]: package for package in lock["packages"]}
-    assert packages.keys() >= {"first", "second", "third", "filelock", "typing-extensions", "numpy"}
+    assert packages.keys() >= {
+        "first",
+        "second",
+        "third",
+        "filelock",
+        "typing-extensions",
+        "numpy",
+    }
     assert packages["first"]["directory"] == {"path": "the first", "editable": True}
     assert packages["second"]["directory"]["path"] == "an other"
     assert odd.document("sync")["data"]["environment"]["status"] == "built"
@@ -253,10 +309,17 @@ def test_what_is_built_with_torch_has_a_real_one_and_the_python_of_the_lock(
     odd, stand_in_folder, ran
 ):
     make_silent_sdist(
-        stand_in_folder / "simple", "restorer", "1.0", ["torch"], ran=ran, built_with=["torch"]
+        stand_in_folder / "simple",
+        "restorer",
+        "1.0",
+        ["torch"],
+        ran=ran,
+        built_with=["torch"],
     )
     for python in ("3.10", "3.11"):
-        done = odd.run("lock", "restorer", "--backend", "cpu", "--python", python, "--upgrade")
+        done = odd.run(
+            "lock", "restorer", "--backend", "cpu", "--python", python, "--upgrade"
+        )
         assert done.status == 0, done.err
         assert ran.read_text().splitlines()[-1] == f"restorer-1.0 {python}"
         shutil.rmtree(odd.caches / "uv")
@@ -271,7 +334,9 @@ def test_only_binary_refuses_it_and_nothing_runs(odd, ran):
 
 @pytest.mark.heavy
 def test_only_binary_is_a_setting_too(odd, ran):
-    (odd.folder / "pyproject.toml").write_text("[tool.gpuinstall]\nonly-binary = true\n", "utf-8")
+    (odd.folder / "pyproject.toml").write_text(
+        "[tool.gpuinstall]\nonly-binary = true\n", "utf-8"
+    )
     for command in (("install", *ASKED), ("plan", "--live", *ASKED), ("lock", *ASKED)):
         assert odd.refusal(*command, exit_code=3)["code"] == "only-binary"
     assert not ran.exists()
@@ -302,7 +367,9 @@ def test_a_lock_with_a_source_is_not_synced_where_only_wheels_are_wanted(odd, ra
 def _lines(file):
     """The packages whose code ran."""
     return (
-        [line.split()[0] for line in file.read_text("utf-8").splitlines()] if file.exists() else []
+        [line.split()[0] for line in file.read_text("utf-8").splitlines()]
+        if file.exists()
+        else []
     )
 
 
@@ -315,7 +382,9 @@ def test_a_project_whose_build_requires_torch_is_locked(odd, stand_in_folder):
     done = odd.run("lock", "--backend", "cpu")
     assert done.status == 0, done.err
     lock = tomli.loads(odd.lock("pylock.cpu.toml"))
-    assert {"thing", "torch", "numpy"} <= {package["name"] for package in lock["packages"]}
+    assert {"thing", "torch", "numpy"} <= {
+        package["name"] for package in lock["packages"]
+    }
 
 
 NEEDS_GIT = pytest.mark.skipif(shutil.which("git") is None, reason="no git here")
@@ -332,7 +401,9 @@ def ours(stand_in, tmp_path, play):
 
 
 def packages(ours, name="pylock.cpu.toml"):
-    return {package["name"]: package for package in tomli.loads(ours.lock(name))["packages"]}
+    return {
+        package["name"]: package for package in tomli.loads(ours.lock(name))["packages"]
+    }
 
 
 @pytest.mark.heavy
@@ -372,34 +443,47 @@ def write(ordinary, name, text):
 
 
 def projects(text):
-    return [" ".join(line.split()) for line in text.splitlines() if line.startswith("Project")]
+    return [
+        " ".join(line.split())
+        for line in text.splitlines()
+        if line.startswith("Project")
+    ]
 
 
 @pytest.mark.heavy
-def test_a_project_of_setup_py_is_installed_with_the_file_beside_it(ordinary, stand_in_folder):
+def test_a_project_of_setup_py_is_installed_with_the_file_beside_it(
+    ordinary, stand_in_folder
+):
     make_setuptools(stand_in_folder / "simple")
     make_setup_project(ordinary.folder, "old-thing", "cowsay")
     write(ordinary, "requirements.txt", "numpy\n")
     write(ordinary, "environment-gpu.yml", "dependencies:\n- pip:\n  - rich\n")
-    assert "the request was not resolved: plan --live resolves it" in ordinary.run("plan").err
+    assert (
+        "the request was not resolved: plan --live resolves it"
+        in ordinary.run("plan").err
+    )
     done = ordinary.run("install")
     assert done.status == 0, done.err
     counted = "requirements.txt: 1 requirement; setup.py: the project itself, editable"
     assert projects(done.err) == [f"Project {counted}"]
     module = ordinary.folder / "old_thing.py"
-    assert ordinary.python("import old_thing, cowsay, numpy; print(old_thing.__file__)") == str(
-        module
-    )
+    assert ordinary.python(
+        "import old_thing, cowsay, numpy; print(old_thing.__file__)"
+    ) == str(module)
     assert ordinary.document("install")["data"]["environment"]["status"] == "none"
     assert ordinary.document("lock", "check", "--offline")["status"] == "success"
     make_setup_project(ordinary.folder, "old-thing", "filelock")
-    stale = ordinary.document("lock", "check", "--offline", exit_code=6)["data"]["locks"][0]
+    stale = ordinary.document("lock", "check", "--offline", exit_code=6)["data"][
+        "locks"
+    ][0]
     assert [reason["code"] for reason in stale["reasons"]] == ["inputs-changed"]
     assert ordinary.refusal("sync", exit_code=6)["code"] == "lock-stale"
     assert ordinary.document("install")["data"]["lock"]["changes"]
     assert {"old-thing", "filelock"} <= names(ordinary)
     assert (
-        ordinary.python("from importlib.metadata import requires; print(requires('old-thing'))")
+        ordinary.python(
+            "from importlib.metadata import requires; print(requires('old-thing'))"
+        )
         == "['filelock']"
     )
 
@@ -429,5 +513,7 @@ def test_a_c_extension_is_built_by_the_real_setuptools(ordinary, words):
     done = real.run("install", *words)
     assert done.status == 0, done.err
     assert "its build code runs now" in done.err
-    assert "fast_thing" in real.python("import cowsay, fast_thing; print(fast_thing.__file__)")
+    assert "fast_thing" in real.python(
+        "import cowsay, fast_thing; print(fast_thing.__file__)"
+    )
     assert real.document("install")["data"]["environment"]["status"] == "none"

@@ -114,7 +114,9 @@ def command(
 
 def started(words):
     """Start a command, whose output can be read as it comes."""
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def evidence(folder):
@@ -193,5 +195,7 @@ def running():
     lines = []
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
-            lines.append(process.read_text(encoding="utf-8", errors="replace").replace("\0", " "))
+            lines.append(
+                process.read_text(encoding="utf-8", errors="replace").replace("\0", " ")
+            )
     return lines

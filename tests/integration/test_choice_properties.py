@@ -61,7 +61,9 @@ INDEX = Path(__file__).parent.parent / "data" / "choice_index.txt"
 def served(tmp_path_factory):
     """Five releases of torch, and programs of each kind."""
     releases = ["2.2.2", "2.7.1", "2.10.0", "2.13.0", "2.15.0"]
-    folder = catalog_index(tmp_path_factory.mktemp("choices"), releases, platforms=["linux-x86_64"])
+    folder = catalog_index(
+        tmp_path_factory.mktemp("choices"), releases, platforms=["linux-x86_64"]
+    )
     for line, below in steps_of(INDEX.read_text("utf-8").rstrip()):
         publish(folder, line, below)
     return folder
@@ -85,9 +87,13 @@ def session(
     tmp_path,
     monkeypatch,
 ):
-    for name, value in (index.environment() | {"XDG_CACHE_HOME": str(tmp_path)}).items():
+    for name, value in (
+        index.environment() | {"XDG_CACHE_HOME": str(tmp_path)}
+    ).items():
         monkeypatch.setenv(name, value)
-    with open_session(read_sources(index.torch_index, os.environ, tmp_path), Reporter()) as session:
+    with open_session(
+        read_sources(index.torch_index, os.environ, tmp_path), Reporter()
+    ) as session:
         yield session
 
 
@@ -112,12 +118,18 @@ def test_a_newer_driver_never_gives_an_older_program_or_a_refusal_and_one_more_g
     session, card
 ):
     for words in PROGRAMS:
-        answers = [version_of(words, (card,), driver, session) for driver in CARDS[card]]
-        for (older, newer), drivers in zip(pairwise(answers), pairwise(CARDS[card]), strict=True):
+        answers = [
+            version_of(words, (card,), driver, session) for driver in CARDS[card]
+        ]
+        for (older, newer), drivers in zip(
+            pairwise(answers), pairwise(CARDS[card]), strict=True
+        ):
             if older is not None:
                 assert newer is not None, (words, drivers)
                 assert Version(newer[words]) >= Version(older[words]), (words, drivers)
-        assert version_of(words, (card, card), CARDS[card][-1], session) == answers[-1], words
+        assert (
+            version_of(words, (card, card), CARDS[card][-1], session) == answers[-1]
+        ), words
 
 
 @pytest.mark.parametrize("words", NAMED)
@@ -130,11 +142,16 @@ def test_a_newer_driver_never_gives_an_older_torch_of_the_catalogue_nor_one_more
             choose(machine_in_words((card,), driver, None, None), request, catalog)
             for driver in drivers
         ]
-        two = choose(machine_in_words((card, card), drivers[-1], None, None), request, catalog)
+        two = choose(
+            machine_in_words((card, card), drivers[-1], None, None), request, catalog
+        )
         for older, newer in pairwise(plans):
             if older.choice:
                 assert newer.choice is not None, (card, words)
-                assert newer.choice.build.torch >= older.choice.build.torch, (card, words)
+                assert newer.choice.build.torch >= older.choice.build.torch, (
+                    card,
+                    words,
+                )
         assert isinstance(two, Refusal) == isinstance(plans[-1], Refusal)
         if two.choice and plans[-1].choice:
             assert two.choice.build == plans[-1].choice.build

@@ -24,7 +24,8 @@ H100 = FakeDriver(
     (FakeGpu("NVIDIA H100 80GB HBM3", cc="9.0", memory_mib=81559, pci="10de:2330"),) * 2
 )
 A100 = FakeDriver(
-    (FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),) * 2,
+    (FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),)
+    * 2,
     driver="535.183.01",
     cuda=12020,
 )
@@ -45,7 +46,9 @@ def block(section, language):
 def check_report(screen, failed_command):
     """Check what ``report`` prints of the nodes."""
     assert [
-        line for line in screen.splitlines() if line.startswith(("1 node", "Fail", "Miss"))
+        line
+        for line in screen.splitlines()
+        if line.startswith(("1 node", "Fail", "Miss"))
     ] == [
         "1 node      2 × H100 80GB HBM3 (sm_90) · driver 580.95.05 · pylock.cu126.toml · passed: n1",
         "1 node      2 × A100-SXM4-80GB (sm_80) · driver 535.183.01 · pylock.cu126.toml · passed: n2",
@@ -60,7 +63,9 @@ def check_report(screen, failed_command):
 def wheels(tmp_path_factory):
     minor = "{}.{}".format(*sys.version_info)
     folder = tmp_path_factory.mktemp("index")
-    return catalog_index(folder, ["2.7.1", "2.14.1"], platforms=[LINUX], pythons=[minor])
+    return catalog_index(
+        folder, ["2.7.1", "2.14.1"], platforms=[LINUX], pythons=[minor]
+    )
 
 
 @needs_slurm
@@ -94,7 +99,8 @@ cluster.shutdown()
 def ray_nodes(wheels, libraries, tmp_path):
     """The folder that the nodes of a running cluster share, with a lock for all of them."""
     played = {
-        name: environment(driver or H100, libraries, tmp_path) for name, driver in NODES.items()
+        name: environment(driver or H100, libraries, tmp_path)
+        for name, driver in NODES.items()
     }
     command = tmp_path / "bin" / "gpuinstall"
     command.parent.mkdir()

@@ -59,7 +59,9 @@ def on_disk(site):
     """What the check of a staged environment says of the package, with the reader of wheels switched off."""
     found = link_faults(read_libraries(site), system_libraries(), (2, 35))
     return [
-        (fault.reason.code, fault.name) for fault in found if fault.candidate.package == "example"
+        (fault.reason.code, fault.name)
+        for fault in found
+        if fault.candidate.package == "example"
     ]
 
 
@@ -72,7 +74,10 @@ def before(library):
 LIES: dict[str, tuple[dict[str, object], str]] = {
     "another minor": ({"undefined": [FROM_2_9, UNTIL_2_8]}, "missing-symbol"),
     "no minor at all": ({"undefined": [GONE]}, "missing-symbol"),
-    "a newer stable interface": ({"undefined": [STABLE, "torch_that_will_come"]}, "missing-symbol"),
+    "a newer stable interface": (
+        {"undefined": [STABLE, "torch_that_will_come"]},
+        "missing-symbol",
+    ),
     "a newer glibc": ({"undefined": [FROM_2_9], "glibc": "2.99"}, "glibc-too-old"),
     "another CUDA": (
         {"undefined": [FROM_2_9], "needs": [*CPU, "libcudart.so.11.0"]},
@@ -90,7 +95,10 @@ def test_what_a_name_hides_is_found_on_the_disk_alone(site, tmp_path, lie):
 
 
 def test_a_good_library_is_linked_to_the_real_torch_in_two_seconds(site, tmp_path):
-    put(site, native_library(tmp_path / "_C.so", undefined=[FROM_2_9, STABLE], needs=CPU))
+    put(
+        site,
+        native_library(tmp_path / "_C.so", undefined=[FROM_2_9, STABLE], needs=CPU),
+    )
     started = time.monotonic()
 
     assert on_disk(site) == []
@@ -129,7 +137,9 @@ def compiled(folder, include, code=ORDINARY):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(("code", "kind"), [(ORDINARY, "ordinary"), (STABLE_CODE, "stable")])
+@pytest.mark.parametrize(
+    ("code", "kind"), [(ORDINARY, "ordinary"), (STABLE_CODE, "stable")]
+)
 def test_what_is_compiled_against_the_real_torch_fits_it_before_and_after(
     site, tmp_path, code, kind
 ):

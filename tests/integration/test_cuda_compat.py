@@ -23,7 +23,9 @@ from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 A100 = FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2")
-V100 = FakeGpu("NVIDIA Tesla V100-SXM2-16GB", cc="7.0", memory_mib=16384, pci="10de:1db1")
+V100 = FakeGpu(
+    "NVIDIA Tesla V100-SXM2-16GB", cc="7.0", memory_mib=16384, pci="10de:1db1"
+)
 RTX_4090 = FakeGpu()
 OLD = FakeDriver((A100, A100), driver="550.163.01", cuda=12040)
 UPDATED = FakeDriver((A100, A100), driver="590.48.01", cuda=13010)
@@ -124,7 +126,9 @@ def _check_a_colleague(
 ):
     """Sync the same lock in another folder, with caches of its own."""
     (tmp_path / "theirs").mkdir()
-    theirs = Workshop(tmp_path / "theirs", tmp_path / "their caches", workshop.variables)
+    theirs = Workshop(
+        tmp_path / "theirs", tmp_path / "their caches", workshop.variables
+    )
     shutil.copy(workshop.folder / LOCK, theirs.folder)
     refused = theirs.run("sync")
     assert refused.status != 0
@@ -149,7 +153,9 @@ def _check_other_drivers(workshop, folder, play):
 
 def test_an_image_is_built_without_gpus_and_each_start_decides(workshop, archive, play):
     play(NO_GPU)
-    built = workshop.run("install", "--backend", "cu130", "--cuda-compat-from", str(archive))
+    built = workshop.run(
+        "install", "--backend", "cu130", "--cuda-compat-from", str(archive)
+    )
     assert built.status == 0, built.err
     folder = workshop.folder / ".cuda-compat"
     again = loaded(workshop)
@@ -168,8 +174,16 @@ def test_what_cannot_be_used_is_not_kept(
 ):
     rows = [
         (OLD, {"fault": REFUSING.format(803)}, "its cuInit returned 803"),
-        (OLD, {"fault": WITHOUT_CONTEXT}, "CUDA reports an unknown error with it (CUDA error 999"),
-        (FakeDriver((RTX_4090,), driver="550.54.14", cuda=12040), {}, "not for GeForce RTX 4090"),
+        (
+            OLD,
+            {"fault": WITHOUT_CONTEXT},
+            "CUDA reports an unknown error with it (CUDA error 999",
+        ),
+        (
+            FakeDriver((RTX_4090,), driver="550.54.14", cuda=12040),
+            {},
+            "not for GeForce RTX 4090",
+        ),
         (
             FakeDriver((V100,), driver="550.54.14", cuda=12040),
             {"driver": "590.48.01", "cuda": 13010},
@@ -193,14 +207,18 @@ def test_a_folder_of_others_in_the_place_of_the_libraries_stays(workshop, archiv
     users.mkdir()
     (users / "notes.txt").touch()
 
-    refused = workshop.document("install", "--cuda-compat-from", str(archive), exit_code=2)
+    refused = workshop.document(
+        "install", "--cuda-compat-from", str(archive), exit_code=2
+    )
 
     assert refused["errors"][0]["code"] == "others-libraries"
     assert (users / "notes.txt").exists()
 
 
 @pytest.mark.parametrize("keeps_record", [False, True])
-def test_libraries_of_others_in_the_same_place_are_not_loaded(workshop, tmp_path, *, keeps_record):
+def test_libraries_of_others_in_the_same_place_are_not_loaded(
+    workshop, tmp_path, *, keeps_record
+):
     """A home that outlives the folder: the record names the archive's hash, which everybody knows."""
     own = str(make_libraries(tmp_path / "580"))
     assert workshop.run("install", "--cuda-compat-from", own).status == 0
@@ -253,8 +271,12 @@ def test_the_libraries_go_with_the_last_environment(workshop, tmp_path):
     assert workshop.run("install", "--venv", "other").status == 0
 
     assert workshop.run("env", "remove", "--yes").status == 0
-    assert ".cuda-compat" in workshop.entries(), "the other environment is started with them"
-    removed = workshop.document("env", "remove", "--yes", "--venv", "other")["data"]["removed"]
+    assert ".cuda-compat" in workshop.entries(), (
+        "the other environment is started with them"
+    )
+    removed = workshop.document("env", "remove", "--yes", "--venv", "other")["data"][
+        "removed"
+    ]
     assert [row["path"] for row in removed][-1] == str(workshop.folder / ".cuda-compat")
     assert workshop.entries() == {LOCK}
 
@@ -275,7 +297,9 @@ def test_a_cut_and_a_changed_archive_are_refused(workshop, archive):
     codes = []
     for served, _ in rows:
         with closing(Redistributables(served, listed=whole)) as host:
-            refused = workshop.run("install", "--cuda-compat-from", host.manifest, "--json")
+            refused = workshop.run(
+                "install", "--cuda-compat-from", host.manifest, "--json"
+            )
         codes.append(json.loads(refused.out)["errors"][0]["code"])
 
     assert codes == [code for _, code in rows]

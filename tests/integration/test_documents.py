@@ -6,7 +6,14 @@ import shutil
 import pytest
 from check_jsonschema import main
 from click.testing import CliRunner
-from tools.documents import COMMANDS, DOCS, read, recorded, schemas_of_documents, unexplained
+from tools.documents import (
+    COMMANDS,
+    DOCS,
+    read,
+    recorded,
+    schemas_of_documents,
+    unexplained,
+)
 
 
 @pytest.mark.heavy
@@ -17,11 +24,17 @@ def test_every_key_that_a_command_prints_has_a_meaning_in_the_docs(tmp_path):
     printed = dict(recorded(tmp_path))
 
     assert schemas.keys() == COMMANDS.keys()
-    found = {name: list(unexplained(document, schemas[name])) for name, document in printed.items()}
+    found = {
+        name: list(unexplained(document, schemas[name]))
+        for name, document in printed.items()
+    }
     assert {name: keys for name, keys in found.items() if keys} == {}, (
         "say in docs/schemas what they mean"
     )
-    errors = {name: _against_schema(name, document, tmp_path) for name, document in printed.items()}
+    errors = {
+        name: _against_schema(name, document, tmp_path)
+        for name, document in printed.items()
+    }
     assert {name: text for name, text in errors.items() if text} == {}, (
         "python -m tools.documents; make docs"
     )

@@ -15,7 +15,9 @@ from tests.lab.forked import gpuinstall
 from tests.stories.test_stories import CARDS
 
 LOGS = Path(__file__).resolve().parents[1] / "data" / "logs"
-NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+NO_KERNEL = (
+    "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+)
 
 
 def explain(*words, text=None):
@@ -37,7 +39,8 @@ def document(*words, text=None):
 
 def steps(name, count):
     return "".join(
-        f"{name}\tRun\t2026-11-20T07:00:{n % 60:02}.0Z step {n} passed\n" for n in range(count)
+        f"{name}\tRun\t2026-11-20T07:00:{n % 60:02}.0Z step {n} passed\n"
+        for n in range(count)
     )
 
 
@@ -47,7 +50,10 @@ def test_a_paste_in_a_terminal_is_read_to_its_end():
 
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [*GPUINSTALL, "explain"], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*GPUINSTALL, "explain"],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as run:
         os.write(ours, f"Traceback:\n\n{NO_KERNEL}\n".encode() + b"\x04")
         out, err = run.communicate(timeout=30)
@@ -65,7 +71,8 @@ def test_what_only_looks_like_a_gpu_fault_is_said_and_is_no_cause():
 
 
 @pytest.mark.skipif(
-    not Path("/proc/self/mem").exists(), reason="no file that cannot be read (/proc/self/mem)"
+    not Path("/proc/self/mem").exists(),
+    reason="no file that cannot be read (/proc/self/mem)",
 )
 def test_a_file_that_cannot_be_read_is_not_taken_for_the_text():
     done = explain("/proc/self/mem")
@@ -81,7 +88,10 @@ CPU_BUILD = "AssertionError: Torch not compiled with CUDA enabled"
 
 def test_no_command_is_one_of_a_uv_that_is_not_on_the_path(workshop, play):
     play(NO_GPU)
-    for path, name in (("/usr/bin:/bin", str(uv.uv())), (f"{uv.uv().parent}:/usr/bin:/bin", "uv")):
+    for path, name in (
+        ("/usr/bin:/bin", str(uv.uv())),
+        (f"{uv.uv().parent}:/usr/bin:/bin", "uv"),
+    ):
         here = workshop.having(PATH=path)
         (cause, *_) = here.document("explain", CPU_BUILD)["data"]["causes"]
         assert f": {name} pip install" in "".join(cause["fix"])
@@ -97,5 +107,7 @@ def test_the_command_is_for_the_environment_of_the_folder(workshop, play):
         "gpuinstall install",
         f"gpuinstall install --into --venv {venv}",
     ]
-    found = workshop.document("doctor", "--venv", ".venv", exit_code=5)["data"]["findings"]
+    found = workshop.document("doctor", "--venv", ".venv", exit_code=5)["data"][
+        "findings"
+    ]
     assert "--replace" not in str([finding["fix"] for finding in found])

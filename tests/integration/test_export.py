@@ -64,7 +64,9 @@ def pip_install(workshop, file):
 
 @pytest.mark.heavy
 def test_pip_takes_condas_pip_section_as_conda_hands_it_over(workshop):
-    document = yaml.safe_load(export(workshop, "conda", "--lock", "pylock.cu126.toml")["text"])
+    document = yaml.safe_load(
+        export(workshop, "conda", "--lock", "pylock.cu126.toml")["text"]
+    )
     lines = document["dependencies"][-1]["pip"]
     (workshop.folder / "condaenv.txt").write_text("\n".join(lines), "utf-8")
     done = pip_install(workshop, "condaenv.txt")

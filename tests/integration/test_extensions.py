@@ -31,7 +31,9 @@ def extensions(tmp_path):
     index = ExtensionIndex()
     for version, torch in (("2.8.3", "2.10"), ("2.8.2", "2.13")):
         built = library(
-            tmp_path / torch, FROM_2_10, needs=("libtorch.so", "libc10.so", "libcudart.so.12")
+            tmp_path / torch,
+            FROM_2_10,
+            needs=("libtorch.so", "libc10.so", "libcudart.so.12"),
         )
         index.add("cu126", ENTRY, f"cu.12.6.torch.{torch}", built, version=version)
     host = index.host()
@@ -51,7 +53,10 @@ def served(tmp_path_factory):
     make_wheel(folder / "simple", "needy", "1.0", requires=["torch", "pyg-lib"])
     make_wheel(folder / "simple", "modern", "1.0", requires=["torch==2.13.0"])
     make_wheel(
-        folder / "simple", "transformers", "5.0", requires=["torch", f"{ENTRY}; extra == 'flash'"]
+        folder / "simple",
+        "transformers",
+        "5.0",
+        requires=["torch", f"{ENTRY}; extra == 'flash'"],
     )
     return folder
 
@@ -71,10 +76,14 @@ class Page:
             version = version.partition("+")[0]
         metadata = f"Metadata-Version: 2.4\nName: {package}\nVersion: {version}\nSummary: {said}\n"
         record = f"{package}-{version}.dist-info"
-        held = {f"{record}/METADATA": metadata.encode(), f"{record}/WHEEL": b"Wheel-Version: 1.0\n"}
+        held = {
+            f"{record}/METADATA": metadata.encode(),
+            f"{record}/WHEEL": b"Wheel-Version: 1.0\n",
+        }
         held |= {f"{package}/_C.so": built.read_bytes()} if built else {}
         self.files[name] = archive(
-            held | {f"{record}/RECORD": "".join(f"{path},,\n" for path in held).encode()}
+            held
+            | {f"{record}/RECORD": "".join(f"{path},,\n" for path in held).encode()}
         )
 
     def sha256(self, name):
@@ -85,13 +94,17 @@ class Page:
         if name in self.files:
             return Answer(body=self.files[name])
         hashes = {
-            name: f"#sha256={self.sha256(name)}" if self.hashed else "" for name in self.files
+            name: f"#sha256={self.sha256(name)}" if self.hashed else ""
+            for name in self.files
         }
         links = "".join(
-            f'<a href="{quote(name)}{digest}">{name}</a>' for name, digest in hashes.items()
+            f'<a href="{quote(name)}{digest}">{name}</a>'
+            for name, digest in hashes.items()
         )
         return (
-            Answer(body=links.encode(), content_type="text/html") if name == "files" else NOT_FOUND
+            Answer(body=links.encode(), content_type="text/html")
+            if name == "files"
+            else NOT_FOUND
         )
 
 
@@ -109,7 +122,9 @@ def workshop(served, extensions, tmp_path):
     (tmp_path / "project").mkdir()
     with StandInIndex(served) as index:
         mirror = {"GPUINSTALL_EXTENSION_INDEX": f"{extensions.url}/simple"}
-        yield Workshop(tmp_path / "project", tmp_path / "caches", index.environment() | mirror)
+        yield Workshop(
+            tmp_path / "project", tmp_path / "caches", index.environment() | mirror
+        )
 
 
 def declare_source(workshop, url):
@@ -137,18 +152,24 @@ def test_the_newest_extension_comes_first_then_torch_and_its_file_is_locked_with
     assert workshop.run("lock", "check").ok
 
 
-def test_a_plan_tells_which_file_is_taken_and_why_not_the_others(workshop, extensions, tmp_path):
+def test_a_plan_tells_which_file_is_taken_and_why_not_the_others(
+    workshop, extensions, tmp_path
+):
     done = workshop.run("plan", "--live", "--all", ENTRY, *RTX_3090)
     assert done.ok, done.err
     said = " ".join(done.out.split())
     assert "file flash_attn-2.8.3+cu.12.6.torch.2.10-" in said
-    (found,) = workshop.document("plan", "--live", ENTRY, *RTX_3090)["data"]["extensions"]
+    (found,) = workshop.document("plan", "--live", ENTRY, *RTX_3090)["data"][
+        "extensions"
+    ]
     assert (found["name"], found["fit"]["torch"]) == (ENTRY, "2.10.0+cu126")
     assert (found["fit"]["source"], len(found["fit"]["sha256"])) == ("astral", 64)
 
     good = library(tmp_path, FROM_2_10)
     names = [
-        extensions.add("cu126", "mamba-ssm", "cu.12.6.torch.2.9", good, version=f"2.{minor}.1")
+        extensions.add(
+            "cu126", "mamba-ssm", "cu.12.6.torch.2.9", good, version=f"2.{minor}.1"
+        )
         for minor in range(5)
     ]
     refused = workshop.run("plan", "--live", "--all", "mamba-ssm", *RTX_3090)
@@ -163,7 +184,10 @@ def test_a_lock_with_a_file_of_a_source_can_be_installed_and_of_a_strange_host_c
     assert workshop.run("lock", ENTRY, *RTX_3090).ok
     done = workshop.run("sync", "--target", "cu126", "--dry-run")
     assert done.ok, done.err
-    elsewhere = {**workshop.variables, "GPUINSTALL_EXTENSION_INDEX": "http://127.0.0.1:9/simple"}
+    elsewhere = {
+        **workshop.variables,
+        "GPUINSTALL_EXTENSION_INDEX": "http://127.0.0.1:9/simple",
+    }
     strange = Workshop(
         workshop.folder, workshop.caches, {**elsewhere, "GPUINSTALL_TRUST_FOLDER": "0"}
     )
@@ -173,12 +197,15 @@ def test_a_lock_with_a_file_of_a_source_can_be_installed_and_of_a_strange_host_c
     )
 
 
-def test_a_gpu_that_no_build_of_it_serves_is_refused_before_anything_is_asked(workshop, extensions):
+def test_a_gpu_that_no_build_of_it_serves_is_refused_before_anything_is_asked(
+    workshop, extensions
+):
     v100 = ("--gpu", "V100", "--driver", "550.54.14")
     error = workshop.refusal("plan", "--live", ENTRY, *v100, exit_code=3)
     assert error["code"] == "no-code"
     assert (
-        "flash-attn requires compute capability 8.0 or newer, and V100 has 7.0" in error["message"]
+        "flash-attn requires compute capability 8.0 or newer, and V100 has 7.0"
+        in error["message"]
     )
     assert extensions.addresses == []
 
@@ -236,7 +263,10 @@ def test_a_source_that_is_named_leaves_pure_packages_alone_and_its_file_is_hashe
     done = workshop.run("lock", ENTRY, "einops", *RTX_3090)
     assert done.ok, done.err
     lock = read_lock(workshop.folder / "pylock.cu126.toml")
-    assert (lock.versions[ENTRY], lock.versions["einops"]) == ("2.9.0+cu126torch2.13", "0.8")
+    assert (lock.versions[ENTRY], lock.versions["einops"]) == (
+        "2.9.0+cu126torch2.13",
+        "0.8",
+    )
     (file,) = (file for file in lock.files if file.package == ENTRY)
     assert file.sha256 == page.sha256(file.name)
 
@@ -267,7 +297,9 @@ def test_a_file_that_is_replaced_under_its_name_is_refused_until_an_upgrade(
 
 
 @pytest.mark.heavy
-def test_a_source_that_the_folder_names_is_said_and_can_be_refused(workshop, page, tmp_path):
+def test_a_source_that_the_folder_names_is_said_and_can_be_refused(
+    workshop, page, tmp_path
+):
     page.add(
         "flash_attn-2.9.0+cu126torch2.13-cp312-cp312-linux_x86_64.whl",
         library(tmp_path, FROM_2_10, needs=CU12),
@@ -281,13 +313,17 @@ def test_a_source_that_the_folder_names_is_said_and_can_be_refused(workshop, pag
         in done.err
     )
     strict = workshop.having(GPUINSTALL_TRUST_FOLDER="0")
-    assert strict.refusal("lock", *RTX_3090, exit_code=2)["code"] == "folder-not-trusted"
+    assert (
+        strict.refusal("lock", *RTX_3090, exit_code=2)["code"] == "folder-not-trusted"
+    )
 
 
 def test_a_source_without_a_page_is_said(workshop, page):
     words = ("lock", ENTRY)
     declare_source(workshop, f"{page.url}/nothing")
-    assert workshop.refusal(*words, *RTX_3090, exit_code=4)["code"] == "extension-source"
+    assert (
+        workshop.refusal(*words, *RTX_3090, exit_code=4)["code"] == "extension-source"
+    )
     declare_source(workshop, "here")
     assert workshop.refusal(*words, *RTX_3090, exit_code=2)["code"] == "source-setting"
 
@@ -301,11 +337,19 @@ def test_one_that_an_extra_brings_is_taken_beside_the_torch_that_the_program_wan
     done = workshop.run("lock", "transformers[flash]", *RTX_3090)
     assert done.ok, done.err
     versions = read_lock(workshop.folder / "pylock.cu126.toml").versions
-    assert (versions[ENTRY], versions["torch"]) == ("2.8.2+cu.12.6.torch.2.13", "2.13.0+cu126")
+    assert (versions[ENTRY], versions["torch"]) == (
+        "2.8.2+cu.12.6.torch.2.13",
+        "2.13.0+cu126",
+    )
 
 
-def test_one_that_was_not_named_never_moves_torch_and_nobody_is_asked(workshop, extensions):
+def test_one_that_was_not_named_never_moves_torch_and_nobody_is_asked(
+    workshop, extensions
+):
     extensions.addresses.clear()
     assert workshop.run("lock", "transformers", *RTX_3090).ok
-    assert read_lock(workshop.folder / "pylock.cu126.toml").versions["torch"] == "2.13.0+cu126"
+    assert (
+        read_lock(workshop.folder / "pylock.cu126.toml").versions["torch"]
+        == "2.13.0+cu126"
+    )
     assert extensions.addresses == []

@@ -18,7 +18,9 @@ def workshop(stand_in, tmp_path):
     """A folder, and a user with settings of their own, where the index is a corporate mirror."""
     (tmp_path / "project").mkdir()
     variables = {
-        key: value for key, value in stand_in.environment().items() if key != "PIP_CONFIG_FILE"
+        key: value
+        for key, value in stand_in.environment().items()
+        if key != "PIP_CONFIG_FILE"
     }
     variables |= {
         "XDG_CONFIG_HOME": str(tmp_path / "settings"),
@@ -32,7 +34,9 @@ def workshop(stand_in, tmp_path):
 def venv(workshop):
     """An environment that somebody made, with a package in it."""
     folder = workshop.folder / ".venv"
-    assert process.run(uv.create(Path(sys.executable), folder), env=workshop.environment).ok
+    assert process.run(
+        uv.create(Path(sys.executable), folder), env=workshop.environment
+    ).ok
     assert plain_uv(workshop, "pip", "install", "cowsay").ok
     return folder
 
@@ -44,7 +48,8 @@ def plain_uv(workshop, *words):
 def plain_pip(workshop, *words):
     python = workshop.folder / ".venv" / "bin" / "python"
     return process.run(
-        [sys.executable, "-m", "pip", "--python", python, *words], env=workshop.environment
+        [sys.executable, "-m", "pip", "--python", python, *words],
+        env=workshop.environment,
     )
 
 
@@ -78,7 +83,10 @@ def test_plain_uv_takes_builds_that_run_here_and_follows_the_driver(workshop, pl
         in plain_uv(workshop, "pip", "install", "--dry-run", "torch==2.13.0").err
     )
     assert plain_uv(workshop, "pip", "install", "torch").ok
-    assert workshop.python("import torch, cowsay; print(torch.__version__)") == "2.14.1+cu126"
+    assert (
+        workshop.python("import torch, cowsay; print(torch.__version__)")
+        == "2.14.1+cu126"
+    )
 
     play(RTX_5090)
     assert workshop.document("hook", "uv")["data"]["status"] == "written"
@@ -92,7 +100,9 @@ def test_plain_uv_takes_builds_that_run_here_and_follows_the_driver(workshop, pl
 
 @pytest.mark.heavy
 @pytest.mark.usefixtures("venv")
-def test_plain_pip_takes_builds_that_run_here_and_keeps_what_it_was_told(workshop, play):
+def test_plain_pip_takes_builds_that_run_here_and_keeps_what_it_was_told(
+    workshop, play
+):
     play(RTX_4090)
     file = settings(workshop, "pip/pip.conf")
     file.parent.mkdir(parents=True)
@@ -104,11 +114,16 @@ def test_plain_pip_takes_builds_that_run_here_and_keeps_what_it_was_told(worksho
     assert file.stat().st_mode & 0o777 == 0o600
     assert "/srv/wheels" in file.read_text().partition("[install]")[2]
     done = plain_pip(workshop, "install", "--dry-run", "torch", "torchvision")
-    assert "torch-2.14.1+cu126 torchvision-0.29.2+cu126" in done.out, done.out + done.err
+    assert "torch-2.14.1+cu126 torchvision-0.29.2+cu126" in done.out, (
+        done.out + done.err
+    )
     refused = plain_pip(workshop, "install", "--dry-run", "torch==2.15.0")
     assert "The user requested (constraint) torch" in refused.out + refused.err
     assert plain_pip(workshop, "install", "torch").ok
-    assert workshop.python("import torch, cowsay; print(torch.__version__)") == "2.14.1+cu126"
+    assert (
+        workshop.python("import torch, cowsay; print(torch.__version__)")
+        == "2.14.1+cu126"
+    )
 
     workshop.document("hook", "pip", "--remove")
     assert file.read_text() == PIP_CONF

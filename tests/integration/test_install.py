@@ -35,7 +35,9 @@ def leftovers(workshop):
     """What lies beside an environment although nobody works on it."""
     work = workshop.folder / ".venv.gpuinstall"
     expected = {"previous", "lock", ".gitignore"}
-    return {entry.name for entry in work.iterdir()} - expected if work.exists() else set()
+    return (
+        {entry.name for entry in work.iterdir()} - expected if work.exists() else set()
+    )
 
 
 @pytest.mark.heavy
@@ -52,7 +54,9 @@ def test_kill_9_at_any_line_of_a_swap_leaves_an_environment_and_the_next_run_cle
         workshop.document("install", "torch==2.13.0")
     total = int(counted.err.rpartition("lines: ")[2])
     for line in range(1, total - 10, total // stops):
-        assert workshop.dying(line, "install", "torch==2.14.1").status == -signal.SIGKILL
+        assert (
+            workshop.dying(line, "install", "torch==2.14.1").status == -signal.SIGKILL
+        )
         held = workshop.python("import torch; print(torch.__version__)")
         assert held in {"2.13.0+cu126", "2.14.1+cu126"}
         workshop.document("install", f"torch=={held.partition('+')[0]}")
@@ -82,13 +86,17 @@ def test_an_interrupt_at_any_line_of_a_swap_leaves_environment_and_lock_in_step_
 
 
 @pytest.mark.heavy
-def test_a_uv_that_outlives_its_killed_run_writes_nothing_into_the_next_one(workshop, play):
+def test_a_uv_that_outlives_its_killed_run_writes_nothing_into_the_next_one(
+    workshop, play
+):
     play(RTX_4090)
     running = workshop.start("install", "torch==2.13.0")
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
     while not (
         filling := [
-            child for child in map(int, children.read_text().split()) if fills_an_environment(child)
+            child
+            for child in map(int, children.read_text().split())
+            if fills_an_environment(child)
         ]
     ):
         assert running.poll() is None, running.communicate()
@@ -100,7 +108,8 @@ def test_a_uv_that_outlives_its_killed_run_writes_nothing_into_the_next_one(work
     while Path(f"/proc/{filling[0]}/exe").exists():
         time.sleep(0.01)
     found = sorted(
-        path.name for path in (workshop.folder / ".venv").glob("lib/*/site-packages/torch-*")
+        path.name
+        for path in (workshop.folder / ".venv").glob("lib/*/site-packages/torch-*")
     )
     assert found == ["torch-2.14.1+cu126.dist-info"]
 
@@ -115,7 +124,8 @@ def fills_an_environment(child):
 
 
 @pytest.mark.skipif(
-    sys.platform != "linux", reason="only Linux has a file system that not even root may write"
+    sys.platform != "linux",
+    reason="only Linux has a file system that not even root may write",
 )
 def test_a_folder_that_may_not_be_written_is_one_clear_line(workshop, stand_in, play):
     play(RTX_4090)
@@ -148,12 +158,16 @@ def test_a_full_disk_leaves_the_old_environment(workshop, play):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
-@pytest.mark.parametrize("name", mostly_heavy(["SIGINT", "SIGTERM", "SIGHUP"], ["SIGINT"]))
+@pytest.mark.parametrize(
+    "name", mostly_heavy(["SIGINT", "SIGTERM", "SIGHUP"], ["SIGINT"])
+)
 def test_an_interrupted_run_leaves_nothing_behind(workshop, stand_in, play, name):
     play(RTX_4090)
     stand_in.r2.pace = 2.0
     running = workshop.start("install")
-    while not any(asked.path.endswith(".whl") and asked.method == "GET" for asked in stand_in.log):
+    while not any(
+        asked.path.endswith(".whl") and asked.method == "GET" for asked in stand_in.log
+    ):
         time.sleep(0.05)
     running.send_signal(signal.Signals[name])
     _, said = running.communicate(timeout=300)
@@ -164,7 +178,10 @@ def test_an_interrupted_run_leaves_nothing_behind(workshop, stand_in, play, name
 @pytest.fixture
 def dropping():
     """A host that lets every connection hang, as a firewall does."""
-    with closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as full, ExitStack() as waiting:
+    with (
+        closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as full,
+        ExitStack() as waiting,
+    ):
         for _ in range(4):
             one = waiting.enter_context(closing(socket.socket()))
             one.setblocking(False)
@@ -173,7 +190,9 @@ def dropping():
 
 
 @pytest.mark.heavy
-def test_an_interrupt_does_not_wait_for_a_host_that_does_not_answer(workshop, play, dropping):
+def test_an_interrupt_does_not_wait_for_a_host_that_does_not_answer(
+    workshop, play, dropping
+):
     play(RTX_4090)
     deaf = workshop.having(GPUINSTALL_TORCH_INDEX=f"{dropping}/whl")
     running = deaf.start("install", "--json")
@@ -192,7 +211,9 @@ def test_an_interrupt_does_not_wait_for_a_host_that_does_not_answer(workshop, pl
     ("host", "silent"),
     [
         ("http://127.0.0.1:9", ("UV_DEFAULT_INDEX", "GPUINSTALL_TORCH_INDEX")),
-        pytest.param("http://nowhere.invalid", ("UV_DEFAULT_INDEX",), marks=pytest.mark.heavy),
+        pytest.param(
+            "http://nowhere.invalid", ("UV_DEFAULT_INDEX",), marks=pytest.mark.heavy
+        ),
         pytest.param("dropping", ("UV_DEFAULT_INDEX",), marks=pytest.mark.heavy),
     ],
 )
@@ -223,7 +244,9 @@ def test_two_runs_at_once_lose_nothing_of_what_either_adds(workshop, stand_in, p
     outputs = [run.communicate(timeout=300) for run in (first, second)]
     assert [run.returncode for run in (first, second)] == [0, 0], outputs
     assert workshop.python("import cowsay, numpy, torch; print('all')") == "all"
-    assert {"cowsay", "numpy"} <= set(re.findall(r'"(\w+)"', workshop.lock("pylock.cu126.toml")))
+    assert {"cowsay", "numpy"} <= set(
+        re.findall(r'"(\w+)"', workshop.lock("pylock.cu126.toml"))
+    )
 
 
 SOURCE = {
@@ -267,7 +290,11 @@ def in_pieces(host, sign, pieces):
 
     def answer(path, headers):
         found = respond(path, headers)
-        return replace(found, pieces=pieces) if sign in path and path.endswith(".whl") else found
+        return (
+            replace(found, pieces=pieces)
+            if sign in path and path.endswith(".whl")
+            else found
+        )
 
     host.respond = answer
 
@@ -298,7 +325,9 @@ def test_a_transfer_that_is_ended_leaves_the_old_environment_and_the_next_fetche
     running.send_signal(number)
     _, said = running.communicate(timeout=20)
     if number == signal.SIGINT:
-        assert "complete files are in uv's cache and will not be downloaded again" in said
+        assert (
+            "complete files are in uv's cache and will not be downloaded again" in said
+        )
         assert "do    Run it again\n" in said
     assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
     resumed.set()
@@ -323,13 +352,17 @@ def proxy():
             if name in {"accept", "range", "if-range", "user-agent"}
         }
         try:
-            with direct.open(urllib.request.Request(address, headers=kept), timeout=10) as answer:
+            with direct.open(
+                urllib.request.Request(address, headers=kept), timeout=10
+            ) as answer:
                 said = {
                     name: text
                     for name, text in answer.headers.items()
                     if name in {"ETag", "Accept-Ranges"}
                 }
-                return Answer(answer.status, answer.read(), answer.headers["Content-Type"], said)
+                return Answer(
+                    answer.status, answer.read(), answer.headers["Content-Type"], said
+                )
         except urllib.error.HTTPError as error:
             return Answer(error.code, error.read())
 
@@ -358,7 +391,9 @@ def test_behind_a_proxy_files_come_through_it_and_the_relay_does_not(
 
 
 @pytest.mark.heavy
-def test_a_password_that_only_the_keyring_has_opens_the_index(stand_in_folder, play, tmp_path):
+def test_a_password_that_only_the_keyring_has_opens_the_index(
+    stand_in_folder, play, tmp_path
+):
     play(RTX_4090)
     keyring = tmp_path / "bin" / "keyring"
     keyring.parent.mkdir()
@@ -375,9 +410,9 @@ def test_a_password_that_only_the_keyring_has_opens_the_index(stand_in_folder, p
         workshop = Workshop(tmp_path / "project", tmp_path / "caches", variables)
         refused = workshop.run("install")
         assert refused.status == 4, refused.err
-        opened = replace(workshop, variables=variables | {"UV_KEYRING_PROVIDER": "subprocess"}).run(
-            "install"
-        )
+        opened = replace(
+            workshop, variables=variables | {"UV_KEYRING_PROVIDER": "subprocess"}
+        ).run("install")
     assert opened.status == 0, opened.err
     assert "s3cret" not in opened.out + opened.err + workshop.lock("pylock.cu126.toml")
 
@@ -389,10 +424,20 @@ def test_over_tls_with_a_certificate_of_ones_own_files_come_to_the_relay_alone(
     play(RTX_4090)
     certificate = tmp_path / "loopback.pem"
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=loopback -addext subjectAltName=IP:127.0.0.1"
-    leaf = ["-addext", "basicConstraints=critical,CA:FALSE"]  # uv takes no authority for a server
-    process.run([*command.split(), *leaf, "-keyout", certificate, "-out", tmp_path / "made.crt"])
-    certificate.write_bytes(certificate.read_bytes() + (tmp_path / "made.crt").read_bytes())
-    plain, stand_in.r2 = stand_in.r2, Host("r2", stand_in.r2.respond, certificate=certificate)
+    leaf = [
+        "-addext",
+        "basicConstraints=critical,CA:FALSE",
+    ]  # uv takes no authority for a server
+    process.run(
+        [*command.split(), *leaf, "-keyout", certificate, "-out", tmp_path / "made.crt"]
+    )
+    certificate.write_bytes(
+        certificate.read_bytes() + (tmp_path / "made.crt").read_bytes()
+    )
+    plain, stand_in.r2 = (
+        stand_in.r2,
+        Host("r2", stand_in.r2.respond, certificate=certificate),
+    )
     plain.close()
     workshop = workshop.having(SSL_CERT_FILE=str(certificate))
     done = workshop.run("install")
@@ -411,7 +456,9 @@ def test_a_source_archive_without_a_hash_is_hashed_and_built(workshop, play, wor
             entry = tarfile.TarInfo(f"tool-1.0/{name}")
             entry.size = len(text)
             archive.addfile(entry, io.BytesIO(text.encode()))
-    host = Host("archive", lambda *_: Answer(200, content.getvalue(), "application/gzip"))
+    host = Host(
+        "archive", lambda *_: Answer(200, content.getvalue(), "application/gzip")
+    )
     done = workshop.run(*words, "torch", f"tool @ {host.url}/tool-1.0.tar.gz")
     host.close()
     assert done.status == 0, done.err
@@ -442,7 +489,9 @@ def fail(monkeypatch, folder, kernel, message):
 
 
 @pytest.mark.heavy
-def test_a_package_comes_and_goes_beside_the_proven_torch(proven, tmp_path, monkeypatch):
+def test_a_package_comes_and_goes_beside_the_proven_torch(
+    proven, tmp_path, monkeypatch
+):
     site = next((proven.folder / ".venv").glob("lib/python3*/site-packages"))
     inode = (site / "torch" / "__init__.py").stat().st_ino
     (proven.folder / ".venv" / "notes.txt").write_text("mine")
@@ -455,8 +504,13 @@ def test_a_package_comes_and_goes_beside_the_proven_torch(proven, tmp_path, monk
     added = proven.run("install", "cowsay", "ipykernel")
     assert (added.status, KEPT in added.out) == (0, True), added.err
     assert "Preflight" not in added.err
-    assert proven.python("import cowsay, torch; print(torch.__version__)") == "2.13.0+cu126"
-    assert (site / "torch" / "__init__.py").stat().st_ino == inode, "a link, not another file"
+    assert (
+        proven.python("import cowsay, torch; print(torch.__version__)")
+        == "2.13.0+cu126"
+    )
+    assert (site / "torch" / "__init__.py").stat().st_ino == inode, (
+        "a link, not another file"
+    )
     for folder in (".venv", ".venv.gpuinstall/previous"):
         assert (proven.folder / folder / "notes.txt").read_text() == "mine"
     nothing = proven.run("install", "--upgrade-package", "cowsay")
@@ -470,7 +524,10 @@ def test_a_package_comes_and_goes_beside_the_proven_torch(proven, tmp_path, monk
     assert module.read_text() == "edited = True", "what the user edits stays"
     again = proven.run("install", "cowsay")
     assert (again.status, KEPT in again.out) == (0, True), again.err
-    assert proven.python("import cowsay, torch; print(torch.__version__)") == "2.13.0+cu126"
+    assert (
+        proven.python("import cowsay, torch; print(torch.__version__)")
+        == "2.13.0+cu126"
+    )
     back = proven.run("env", "rollback")
     assert back.status == 0, back.err
     assert "already up to date" in proven.run("install").out
@@ -479,13 +536,20 @@ def test_a_package_comes_and_goes_beside_the_proven_torch(proven, tmp_path, monk
 
 @pytest.mark.heavy
 def test_a_new_program_is_tested_by_itself(proven, tmp_path, monkeypatch):
-    fail(monkeypatch, tmp_path, "torchvision-nms", "operator torchvision::nms does not exist")
+    fail(
+        monkeypatch,
+        tmp_path,
+        "torchvision-nms",
+        "operator torchvision::nms does not exist",
+    )
     monkeypatch.setenv("GPUINSTALL_FALLBACK", "0")
     failed = proven.document("install", "torchvision", exit_code=5)
     assert "torchvision-nms" in failed["errors"][0]["message"]
 
     fail(monkeypatch, tmp_path, "matmul-float32", "it went wrong")
-    checks = proven.document("install", "torchvision")["data"]["verdict"]["devices"][0]["checks"]
+    checks = proven.document("install", "torchvision")["data"]["verdict"]["devices"][0][
+        "checks"
+    ]
 
     names = [check["name"] for check in checks]
     assert names.count("torchvision-nms") == 1
@@ -499,8 +563,14 @@ def test_an_editable_project_keeps_the_proof_until_its_build_files_change(
     proven.document("install", "-e", "./mine")
     fail(monkeypatch, tmp_path, "matmul-float32", "it went wrong")
     added = proven.run("install", "cowsay")
-    assert (added.status, KEPT in added.out, "Building" in added.err) == (0, True, False), added.err
-    assert proven.python("import mine; print(mine.__file__)") == str(project / "mine.py")
+    assert (added.status, KEPT in added.out, "Building" in added.err) == (
+        0,
+        True,
+        False,
+    ), added.err
+    assert proven.python("import mine; print(mine.__file__)") == str(
+        project / "mine.py"
+    )
     (project / "pyproject.toml").touch()
     removed = proven.run("remove", "cowsay")
     assert (removed.status, "Building" in removed.err) == (5, True), removed.err
@@ -533,7 +603,9 @@ def test_packages_that_share_files_are_as_pip_installs_them(proven, stand_in_fol
 @pytest.fixture
 def installed(workshop, stand_in_folder, play):
     play(RTX_4090)
-    make_wheel(stand_in_folder / "simple", "torch", "2.15.0", requires=["nvidia-cublas"])
+    make_wheel(
+        stand_in_folder / "simple", "torch", "2.15.0", requires=["nvidia-cublas"]
+    )
     make_wheel(stand_in_folder / "simple", "nvidia-cublas", "13.1")
     made = workshop
     made.document("install", "torch==2.13.0", "numpy")
@@ -566,12 +638,17 @@ def by_pip(installed, *words):
 
 def packages(installed):
     return {
-        path.name for path in (installed.folder / ".venv").glob("lib/*/site-packages/*.dist-info")
+        path.name
+        for path in (installed.folder / ".venv").glob("lib/*/site-packages/*.dist-info")
     }
 
 
-@pytest.mark.parametrize("by", mostly_heavy([by_uv, by_pip], [by_uv]), ids=["uv", "pip"])
-def test_a_torch_that_was_replaced_is_seen_by_every_command_and_brought_back_by_one(installed, by):
+@pytest.mark.parametrize(
+    "by", mostly_heavy([by_uv, by_pip], [by_uv]), ids=["uv", "pip"]
+)
+def test_a_torch_that_was_replaced_is_seen_by_every_command_and_brought_back_by_one(
+    installed, by
+):
     before, lock = packages(installed), installed.lock("pylock.cu126.toml")
     assert callable(by)
     by(installed, "install", "torch==2.15.0", "cowsay")
@@ -594,7 +671,9 @@ def test_a_torch_that_was_replaced_is_seen_by_every_command_and_brought_back_by_
     assert packages(installed) == before
     assert installed.lock("pylock.cu126.toml") == lock
     assert (
-        installed.run("run", "python", "-c", "import torch; print(torch.__version__)").out
+        installed.run(
+            "run", "python", "-c", "import torch; print(torch.__version__)"
+        ).out
         == "2.13.0+cu126\n"
     )
     kept = installed.folder / ".venv.gpuinstall" / "previous"
@@ -610,8 +689,9 @@ def test_a_torch_that_an_installer_damaged_is_never_called_proven(installed):
     os.utime(record)
     refused = installed.run("run", "true")
     assert refused.status == 6
-    assert "torch 2.13.0+cu126 is damaged: torch/__init__.py is missing or truncated" in " ".join(
-        refused.err.split()
+    assert (
+        "torch 2.13.0+cu126 is damaged: torch/__init__.py is missing or truncated"
+        in " ".join(refused.err.split())
     )
     done = installed.run("install")
     assert done.status == 0, done.err
@@ -620,7 +700,10 @@ def test_a_torch_that_an_installer_damaged_is_never_called_proven(installed):
     module.write_bytes(module.read_bytes()[:-1])  # which is the same file in uv's cache
     os.utime(record)
     broken = installed.refusal("install", exit_code=4)
-    assert (broken["code"], "uv cache clean torch" in broken["hint"]) == ("cache-damaged", True)
+    assert (broken["code"], "uv cache clean torch" in broken["hint"]) == (
+        "cache-damaged",
+        True,
+    )
 
 
 RESTORING = [("sync",), ("sync", "--replace"), ("install",)]
@@ -634,19 +717,30 @@ def test_a_lost_module_of_a_proven_torch_is_named_and_brought_back(installed, wo
 
     refused = installed.run("run", "true")
     told = " ".join(refused.err.split())
-    assert (refused.status, f"error: {lost}" in told, "do gpuinstall sync #" in told) == (
+    assert (
+        refused.status,
+        f"error: {lost}" in told,
+        "do gpuinstall sync #" in told,
+    ) == (
         6,
         True,
         True,
     )
     dry = installed.run(*words, "--dry-run")
-    assert (dry.status, "already up to date" in dry.out, lost in " ".join(dry.err.split())) == (
+    assert (
+        dry.status,
+        "already up to date" in dry.out,
+        lost in " ".join(dry.err.split()),
+    ) == (
         0,
         False,
         True,
     )
     restored = installed.run(*words)
-    assert (restored.status, f"Changed {lost}" in " ".join(restored.err.split())) == (0, True)
+    assert (restored.status, f"Changed {lost}" in " ".join(restored.err.split())) == (
+        0,
+        True,
+    )
     assert "Verified" in restored.err
     assert module.is_file()
     assert "already up to date" in installed.run(*words).out

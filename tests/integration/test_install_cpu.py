@@ -22,13 +22,15 @@ def project(tmp_path_factory):
     """A folder in which the CPU build was installed once."""
     find_links = os.environ.get("PIP_FIND_LINKS", "")
     if not any(Path(find_links).glob(WHEEL)):
-        pytest.skip(f"no wheel of torch 2.13.0+cpu in PIP_FIND_LINKS ({find_links or 'not set'})")
+        pytest.skip(
+            f"no wheel of torch 2.13.0+cpu in PIP_FIND_LINKS ({find_links or 'not set'})"
+        )
     folder = tmp_path_factory.mktemp("cpu") / "project"
     folder.mkdir()
     workshop = Workshop(folder, folder.parent / "caches")
-    data = workshop.document("install", "--backend", "cpu", "--python", "3.11", "torch==2.13.0")[
-        "data"
-    ]
+    data = workshop.document(
+        "install", "--backend", "cpu", "--python", "3.11", "torch==2.13.0"
+    )["data"]
     assert data["verdict"]["status"] == "passed", data["verdict"]
     assert {check["name"] for check in data["verdict"]["devices"][0]["checks"]} >= {
         "matmul-float32",
@@ -49,7 +51,9 @@ def test_the_environment_runs_and_its_scripts_start(project):
 def test_activating_it_gives_its_python(project, shell):
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
-    done = process.run([shell, "-c", ". .venv/bin/activate; command -v python"], cwd=project.folder)
+    done = process.run(
+        [shell, "-c", ". .venv/bin/activate; command -v python"], cwd=project.folder
+    )
     assert done.out.strip() == str(project.folder / ".venv" / "bin" / "python")
 
 
@@ -77,7 +81,10 @@ def test_plain_pip_and_uv_add_to_it_and_keep_torch(project):
     for command in commands:
         done = process.run(command, env=constrained, cwd=project.folder)
         assert done.ok, done.out + done.err
-    commands = [[pip, "install", "timm"], [uv.uv(), "pip", "install", "--python", python, "timm"]]
+    commands = [
+        [pip, "install", "timm"],
+        [uv.uv(), "pip", "install", "--python", python, "timm"],
+    ]
     for command in commands:
         process.run(command, env=constrained, cwd=project.folder)
     code = "import torch, einops, pytorch_lightning; print(torch.__version__)"
@@ -90,7 +97,9 @@ def test_plain_pip_and_uv_add_to_it_and_keep_torch(project):
 
 def installed(python):
     """What is there beside pip, which is no part of a lock."""
-    listed = process.run([uv.uv(), "pip", "freeze", "--exclude", "pip", "--python", python])
+    listed = process.run(
+        [uv.uv(), "pip", "freeze", "--exclude", "pip", "--python", python]
+    )
     assert listed.ok, listed.err
     return set(listed.out.splitlines())
 
@@ -106,7 +115,9 @@ def empty(tmp_path, project):
 
 def test_plain_uv_installs_the_same_from_the_lock(project, empty):
     lock = project.folder / "pylock.cpu.toml"
-    done = process.run([uv.uv(), "pip", "sync", "--python", empty, lock], env=project.environment)
+    done = process.run(
+        [uv.uv(), "pip", "sync", "--python", empty, lock], env=project.environment
+    )
     assert done.ok, done.err
     assert installed(empty) == installed(project.folder / ".venv" / "bin" / "python")
 
@@ -127,10 +138,14 @@ def test_plain_pip_installs_the_same_from_the_lock(project, empty):
         ('requires-python = "==3.11.*"', 'requires-python = "==3.9.*"'),
     ],
 )
-def test_plain_uv_and_pip_refuse_a_lock_for_another_machine(project, empty, tmp_path, edit):
+def test_plain_uv_and_pip_refuse_a_lock_for_another_machine(
+    project, empty, tmp_path, edit
+):
     lock = tmp_path / "pylock.cpu.toml"
     lock.write_text(project.lock("pylock.cpu.toml").replace(*edit), "utf-8")
-    by_uv = process.run([uv.uv(), "pip", "sync", "--python", empty, lock], env=project.environment)
+    by_uv = process.run(
+        [uv.uv(), "pip", "sync", "--python", empty, lock], env=project.environment
+    )
     by_pip = process.run(
         [sys.executable, "-m", "pip", "--python", empty, "install", "-q", "-r", lock]
     )

@@ -25,8 +25,12 @@ def program(language):
 
 def node_finds(*pairs):
     """What a Node program finds wrong in documents, each by its schema."""
-    orders = [{"schema": read(schema), "document": document} for schema, document in pairs]
-    done = process.run(["node", ROOT / "tests" / "lab" / "validate.mjs"], text=json.dumps(orders))
+    orders = [
+        {"schema": read(schema), "document": document} for schema, document in pairs
+    ]
+    done = process.run(
+        ["node", ROOT / "tests" / "lab" / "validate.mjs"], text=json.dumps(orders)
+    )
     assert done.ok, done.err
     return json.loads(done.out)
 
@@ -39,7 +43,8 @@ def test_a_node_program_plans_and_installs(stand_in, tmp_path, play):
     workshop = Workshop(folder, tmp_path / "caches", stand_in.environment())
     (folder / "installer.mjs").write_text(
         program("js").replace(
-            '["python3", "bootstrap.py"]', json.dumps([str(word) for word in GPUINSTALL])
+            '["python3", "bootstrap.py"]',
+            json.dumps([str(word) for word in GPUINSTALL]),
         )
     )
     words = ["node", "installer.mjs", "torch==2.14.1"]
@@ -57,7 +62,9 @@ def test_a_node_program_plans_and_installs(stand_in, tmp_path, play):
     assert any(line.startswith("Verified: ") for line in said)
     assert workshop.python("import torch; print(torch.__version__)") == "2.14.1+cu126"
 
-    lines = workshop.run("install", "torch==2.14.1", "cowsay", "--json-events").out.splitlines()
+    lines = workshop.run(
+        "install", "torch==2.14.1", "cowsay", "--json-events"
+    ).out.splitlines()
     events = [json.loads(line) for line in lines]
     assert {event["event"] for event in events} >= {"step", "progress", "result"}
     lines_of_events = [("schemas/events.json", event) for event in events]
@@ -67,7 +74,8 @@ def test_a_node_program_plans_and_installs(stand_in, tmp_path, play):
 @needs_node
 def test_node_finds_every_recorded_document_valid_and_a_wrong_one_not():
     documents = [
-        (schema, read(f"documents/{name}.json")) for name, schema in schemas_of_documents().items()
+        (schema, read(f"documents/{name}.json"))
+        for name, schema in schemas_of_documents().items()
     ]
     assert node_finds(*documents) == []
     wrong = read("documents/plan.json") | {"exit_code": "0", "data": []}

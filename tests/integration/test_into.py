@@ -53,7 +53,11 @@ def conda_like(workshop):
         "site-packages", "test", "__pycache__", "EXTERNALLY-MANAGED", "config-*"
     )
     shutil.copytree(
-        library, prefix / "lib" / version, symlinks=True, copy_function=os.link, ignore=passed
+        library,
+        prefix / "lib" / version,
+        symlinks=True,
+        copy_function=os.link,
+        ignore=passed,
     )
     (prefix / "lib" / version / "site-packages").mkdir()
     base = Path(sysconfig.get_config_var("BINDIR")) / version
@@ -98,7 +102,9 @@ def tell(monkeypatch, folder, failed):
     monkeypatch.setenv("LAB_VERDICT", str(folder / "verdict.json"))
 
 
-@pytest.mark.parametrize("make", [pytest.param(plain_venv, marks=pytest.mark.heavy), conda_like])
+@pytest.mark.parametrize(
+    "make", [pytest.param(plain_venv, marks=pytest.mark.heavy), conda_like]
+)
 def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it(
     workshop,
     play,
@@ -111,7 +117,9 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
     into = ("install", "--into", "--venv", environment.name, "torch>=2.14")
 
     shown = workshop.document(*into, "--dry-run")["data"]
-    moved = {change["package"]: (change["old"], change["new"]) for change in shown["changes"]}
+    moved = {
+        change["package"]: (change["old"], change["new"]) for change in shown["changes"]
+    }
     assert moved["torch"] == ("2.13.0+cu126", "2.14.1+cu126")
     assert files(environment) == before
 
@@ -119,7 +127,9 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
         tell(
             context,
             workshop.folder,
-            {"matmul-float32": "CUDA error: no kernel image is available for execution"},
+            {
+                "matmul-float32": "CUDA error: no kernel image is available for execution"
+            },
         )
         failed = workshop.run(*into)
     assert failed.status == 5, failed.out + failed.err
@@ -133,9 +143,16 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
     after = workshop.run(*into)
     assert after.status == 0, after.out + after.err
     assert "Put back" in after.err
-    assert process.run([environment / "bin" / "python", "-m", "app"]).out == "2.14.1+cu126\n"
+    assert (
+        process.run([environment / "bin" / "python", "-m", "app"]).out
+        == "2.14.1+cu126\n"
+    )
     again = workshop.document(*into)["data"]
-    assert (again["changes"], again["environment"]["status"], again["verdict"]["status"]) == (
+    assert (
+        again["changes"],
+        again["environment"]["status"],
+        again["verdict"]["status"],
+    ) == (
         [],
         "none",
         "passed",
@@ -147,8 +164,14 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
     )
     assert undone.status == 0, undone.err
     assert files(environment) == before
-    assert workshop.run("env", "rollback", "--into", "--venv", environment.name).status == 0
-    assert process.run([environment / "bin" / "python", "-m", "app"]).out == "2.14.1+cu126\n"
+    assert (
+        workshop.run("env", "rollback", "--into", "--venv", environment.name).status
+        == 0
+    )
+    assert (
+        process.run([environment / "bin" / "python", "-m", "app"]).out
+        == "2.14.1+cu126\n"
+    )
 
 
 @pytest.fixture
@@ -206,7 +229,9 @@ def offered(done, label):
 
 
 @pytest.mark.heavy
-def test_a_torch_that_runs_here_keeps_its_version_and_its_build_unless_asked(workshop, play):
+def test_a_torch_that_runs_here_keeps_its_version_and_its_build_unless_asked(
+    workshop, play
+):
     play(RTX_4090)
     environment = plain_venv(workshop)
     fill(workshop, environment)
@@ -236,7 +261,9 @@ def test_a_cpu_build_that_pip_took_becomes_the_build_of_this_machine(workshop, p
     for version, (driver, expected) in table.items():
         metadata = site / f"torch-{version}+cpu.dist-info" / "METADATA"
         metadata.parent.mkdir()
-        metadata.write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}+cpu\n")
+        metadata.write_text(
+            f"Metadata-Version: 2.1\nName: torch\nVersion: {version}+cpu\n"
+        )
         play(driver)
         data = workshop.document(*into)["data"]
         moved = {change["package"]: change["new"] for change in data["changes"]}
@@ -253,14 +280,18 @@ def struck(workshop, *arguments):
     run = "from gpuinstall.cli.main import run_command_line; run_command_line(__import__('sys').argv[1:])"
     words = [sys.executable, "-c", f"{KILLED}{run}", *arguments]
     return process.run(
-        words, env={**workshop.environment, "PYTHONPATH": str(ROOT)}, cwd=workshop.folder
+        words,
+        env={**workshop.environment, "PYTHONPATH": str(ROOT)},
+        cwd=workshop.folder,
     )
 
 
 def test_the_systems_python_is_never_touched(workshop, play):
     play(RTX_4090)
     system = conda_like(workshop)
-    (next(system.glob("lib/python3*")) / "EXTERNALLY-MANAGED").write_text("[externally-managed]\n")
+    (next(system.glob("lib/python3*")) / "EXTERNALLY-MANAGED").write_text(
+        "[externally-managed]\n"
+    )
     before = files(system)
     refused = workshop.document("install", "--into", "--venv", str(system), exit_code=2)
     assert refused["errors"][0]["code"] == "system-python"
@@ -271,10 +302,16 @@ def test_the_systems_python_is_never_touched(workshop, play):
     assert files(system) == before
 
 
-@pytest.mark.parametrize("option", ["--only", "--replace", "--upgrade", "--upgrade-package=numpy"])
+@pytest.mark.parametrize(
+    "option", ["--only", "--replace", "--upgrade", "--upgrade-package=numpy"]
+)
 def test_what_means_nothing_there_is_refused(workshop, option):
-    error = workshop.refusal("install", "--into", "--venv", "theirs", option, exit_code=2)
-    assert error["message"] == f"--into cannot be combined with {option.partition('=')[0]}"
+    error = workshop.refusal(
+        "install", "--into", "--venv", "theirs", option, exit_code=2
+    )
+    assert (
+        error["message"] == f"--into cannot be combined with {option.partition('=')[0]}"
+    )
 
 
 MANAGER = """
@@ -312,7 +349,15 @@ class Application(NamedTuple):
         variables["PIP_CONFIG_FILE"] = os.devnull if past else ""
         if past:
             variables["UV_NO_CONFIG"] = "1"
-        command = [self.python, "-s", "-c", MANAGER, *installer.split(), "install", *words]
+        command = [
+            self.python,
+            "-s",
+            "-c",
+            MANAGER,
+            *installer.split(),
+            "install",
+            *words,
+        ]
         return process.run(list(map(str, command)), env=variables, cwd=self.node)
 
     def torch(self):
@@ -356,7 +401,9 @@ def application(stand_in, play, tmp_path, request):
     pip = carried_pip(Path(sys.base_prefix, "bin", "python3"))
     assert pip
     target = ("--python", str(environment / "bin" / "python"))
-    done = process.run([uv_program(), "pip", "install", "--no-index", *target, str(pip)])
+    done = process.run(
+        [uv_program(), "pip", "install", "--no-index", *target, str(pip)]
+    )
     assert done.ok, done.err
     site = next(environment.glob("lib/python*/site-packages"))
     (site / "uv").symlink_to(Path(uv_package.__file__).parent)
@@ -419,7 +466,9 @@ MANAGERS = pytest.mark.parametrize(
 
 @pytest.mark.heavy
 @MANAGERS
-def test_lines_of_a_node_keep_the_build_and_its_guard_is_undone_to_the_byte(application, installer):
+def test_lines_of_a_node_keep_the_build_and_its_guard_is_undone_to_the_byte(
+    application, installer
+):
     before = application.contents()
     done = into(application, "torch==2.13.0")
     assert done.status == 0, done.out + done.err

@@ -29,14 +29,21 @@ NEW = FakeDriver((FakeGpu(),), driver="610.43.02", cuda=13030)
 def parts_asked(stand_in):
     """The wheels of which parts were asked for since the last time."""
     found = sorted(
-        {asked.path.rpartition("/")[2].partition("-cp")[0] for asked in stand_in.log if asked.range}
+        {
+            asked.path.rpartition("/")[2].partition("-cp")[0]
+            for asked in stand_in.log
+            if asked.range
+        }
     )
     stand_in.forget()
     return found
 
 
 def rejections(plan):
-    return {f"{found['torch']}+{found['backend']}": found["code"] for found in plan["rejected"]}
+    return {
+        f"{found['torch']}+{found['backend']}": found["code"]
+        for found in plan["rejected"]
+    }
 
 
 @pytest.mark.heavy
@@ -59,10 +66,20 @@ def test_plan_lock_and_install_choose_the_new_torch_alike_and_read_its_wheels_on
     (lock,) = workshop.document("lock")["data"]["locks"]
     assert (lock["target"], lock["torch"]) == ("cu132", "2.16.0+cu132")
     evidence = tomli.loads(workshop.lock("pylock.cu132.toml"))["tool"]["gpuinstall"]
-    assert evidence["architectures"] == ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
+    assert evidence["architectures"] == [
+        "sm_75",
+        "sm_80",
+        "sm_86",
+        "sm_90",
+        "sm_100",
+        "sm_120",
+    ]
 
     done = workshop.document("install")["data"]
-    assert (done["environment"]["torch"], done["verdict"]["status"]) == ("2.16.0+cu132", "passed")
+    assert (done["environment"]["torch"], done["verdict"]["status"]) == (
+        "2.16.0+cu132",
+        "passed",
+    )
     assert parts_asked(stand_in) == []
 
     assert workshop.document("install")["data"]["environment"]["status"] == "none"
@@ -87,7 +104,9 @@ def test_a_torch_that_has_other_code_than_its_wheel_said_is_not_swapped_in(
     assert ".venv" not in workshop.entries()
 
 
-def test_no_wheel_that_is_labelled_as_a_variant_comes_into_a_lock(workshop, stand_in_folder, play):
+def test_no_wheel_that_is_labelled_as_a_variant_comes_into_a_lock(
+    workshop, stand_in_folder, play
+):
     play(NEW)
     make_new_torch(stand_in_folder, "cu132")
     for place in ("simple", "whl/cu132"):
@@ -117,7 +136,8 @@ def test_what_is_locked_beside_a_new_torch_is_what_its_own_metadata_and_its_comp
     packages = tomli.loads(workshop.lock("pylock.cu132.toml"))["packages"]
     versions = {package["name"]: package["version"] for package in packages}
     assert {
-        name: versions[name] for name in ("torch", "torchvision", "triton", "nvidia-cudnn-cu13")
+        name: versions[name]
+        for name in ("torch", "torchvision", "triton", "nvidia-cudnn-cu13")
     } == {
         "torch": "2.16.0+cu132",
         "torchvision": "0.31.0+cu132",
@@ -186,7 +206,9 @@ def machine(capability="8.9", driver="610.43.02", cuda=None):
             "libc": "glibc",
             "glibc": "2.36",
             "driver": {"version": driver, "cuda": cuda},
-            "gpus": [{"index": 0, "name": "NVIDIA test", "compute_capability": capability}],
+            "gpus": [
+                {"index": 0, "name": "NVIDIA test", "compute_capability": capability}
+            ],
         }
     )
 
@@ -244,7 +266,9 @@ def test_a_new_torch_without_code_for_the_gpu_is_rejected_for_that_and_older_one
     assert "only for sm_130" in why_not(plan, "2.16.0+cu132")[1]
 
 
-def test_a_chip_that_nobody_knew_is_served_by_the_build_that_has_its_code(person, stand_in_folder):
+def test_a_chip_that_nobody_knew_is_served_by_the_build_that_has_its_code(
+    person, stand_in_folder
+):
     make_new_torch(stand_in_folder, "cu140", "130")
 
     plan = person.plan(machine("13.0", LATER, "14.0"))
@@ -252,12 +276,16 @@ def test_a_chip_that_nobody_knew_is_served_by_the_build_that_has_its_code(person
     assert (chosen(plan), plan.gpus[0].runs) == ("2.16.0+cu140", "sm_130")
 
 
-def test_what_was_learned_serves_a_plan_that_asks_nobody(person, stand_in_folder, monkeypatch):
+def test_what_was_learned_serves_a_plan_that_asks_nobody(
+    person, stand_in_folder, monkeypatch
+):
     make_new_torch(stand_in_folder, "cu132")
     person.plan(machine())
     monkeypatch.setattr("gpuinstall.wheels.learned.store.load_catalog", frozen_catalog)
 
-    plan = choose(machine(), Request(), known_catalog(person.index.torch_index, person.store))
+    plan = choose(
+        machine(), Request(), known_catalog(person.index.torch_index, person.store)
+    )
     elsewhere = choose(
         machine(), Request(), known_catalog("https://index.example/whl", person.store)
     )
@@ -284,7 +312,9 @@ def test_a_wheel_without_a_hash_is_asked_after_a_day_whether_it_is_the_same(
     assert chosen(person.plan(machine())) == "2.15.0+cu132"
 
 
-def test_a_wheel_that_does_not_say_for_which_gpus_it_is_has_to_be_forced(person, stand_in_folder):
+def test_a_wheel_that_does_not_say_for_which_gpus_it_is_has_to_be_forced(
+    person, stand_in_folder
+):
     make_new_torch(stand_in_folder, "cu132", "")
 
     plan = person.plan(machine())
@@ -297,7 +327,9 @@ def test_a_wheel_that_does_not_say_for_which_gpus_it_is_has_to_be_forced(person,
     assert "architectures-unknown" in {warning.code for warning in forced.warnings}
 
 
-def test_an_index_that_gives_no_parts_of_files_leaves_the_newest_known(stand_in_folder, tmp_path):
+def test_an_index_that_gives_no_parts_of_files_leaves_the_newest_known(
+    stand_in_folder, tmp_path
+):
     make_new_torch(stand_in_folder, "cu132")
     with StandInIndex(stand_in_folder, Habits(ranges=False)) as index:
         plan = Person(index, tmp_path / "cache").plan(machine())
@@ -311,7 +343,9 @@ def test_an_index_that_gives_no_parts_of_files_leaves_the_newest_known(stand_in_
 def test_the_cudnn_that_a_new_torch_pins_counts_as_the_wheel(person, stand_in_folder):
     make_new_torch(stand_in_folder, "cu132", "50 60 70 75 80")
     pinned = person.plan(machine("7.5"))
-    assert dict(pinned.choice.build.libraries if pinned.choice else ()) == {"cudnn": "9.10.2.21"}
+    assert dict(pinned.choice.build.libraries if pinned.choice else ()) == {
+        "cudnn": "9.10.2.21"
+    }
 
 
 def test_a_wheel_that_holds_another_torch_than_its_name_says_is_not_believed(
@@ -352,7 +386,11 @@ def test_a_new_torch_that_no_companion_allows_yet_is_left_for_the_one_before(
     tags = "cp312-cp312-manylinux_2_28_x86_64"
     requires = ["torch==2.15.0"]
     make_wheel(
-        stand_in_folder / "whl" / "cu132", "torchvision", "0.30.0+cu132", tags, requires=requires
+        stand_in_folder / "whl" / "cu132",
+        "torchvision",
+        "0.30.0+cu132",
+        tags,
+        requires=requires,
     )
     (lock,) = workshop.document("lock", "torch", "torchvision")["data"]["locks"]
     assert lock["torch"] == "2.15.0+cu130"
@@ -368,7 +406,12 @@ class Live:
     def catalog(self, machine, request, sources):
         with Client(cache=self.cache) as client:
             return live_catalog(
-                load_catalog(), machine, request, self.reporter, sources=sources, client=client
+                load_catalog(),
+                machine,
+                request,
+                self.reporter,
+                sources=sources,
+                client=client,
             )
 
     def plan(self, machine, sources, request=None):
@@ -384,7 +427,14 @@ def live(tmp_path):
 
 def _machine(gpu=None, driver="535.183.01"):
     gpus = (
-        [{"index": 0, "name": "NVIDIA test", "compute_capability": gpu, "memory_mib": 24564}]
+        [
+            {
+                "index": 0,
+                "name": "NVIDIA test",
+                "compute_capability": gpu,
+                "memory_mib": 24564,
+            }
+        ]
         if gpu
         else []
     )
@@ -404,7 +454,9 @@ def _machine(gpu=None, driver="535.183.01"):
 
 def _sources(index):
     return Sources(
-        index.torch_index, is_torch_index_requested=True, default_index=index.default_index
+        index.torch_index,
+        is_torch_index_requested=True,
+        default_index=index.default_index,
     )
 
 
@@ -432,13 +484,18 @@ def test_cpu_machine_prefers_a_folders_cpu_build_to_a_newer_cuda_one(
     place.mkdir()
     (place / wheel).hardlink_to(stand_in_folder / "whl" / "cpu" / wheel)
     sources = Sources(
-        stand_in.torch_index, find_links=(str(place),), default_index=stand_in.default_index
+        stand_in.torch_index,
+        find_links=(str(place),),
+        default_index=stand_in.default_index,
     )
     stand_in.torch.close()
     plan = live.plan(_machine(), sources)
     assert _chosen(plan) == ("2.13.0+cpu", str(place))
     assert plan.choice is not None
-    assert (plan.choice.python, plan.choice.requirements) == ("3.11", ("torch==2.13.0+cpu",))
+    assert (plan.choice.python, plan.choice.requirements) == (
+        "3.11",
+        ("torch==2.13.0+cpu",),
+    )
 
 
 def test_named_index_that_lists_nothing_is_said_to_be_the_wrong_base(live, stand_in):

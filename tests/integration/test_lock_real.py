@@ -14,16 +14,16 @@ from tests.lab.workshop import Workshop
 pytestmark = pytest.mark.network
 
 PYTHON = "3.11"
-MULTIPLY = (
-    "import torch; print(torch.__version__, (torch.ones(2, 2) @ torch.ones(2, 2)).sum().item())"
-)
+MULTIPLY = "import torch; print(torch.__version__, (torch.ones(2, 2) @ torch.ones(2, 2)).sum().item())"
 
 
 def installed(python):
     listed = process.run(
         [uv.uv(), "pip", "freeze", "--quiet", "--exclude", "pip", "--python", python]
     ).out.split()
-    return {name: version for name, _, version in (line.partition("==") for line in listed)}
+    return {
+        name: version for name, _, version in (line.partition("==") for line in listed)
+    }
 
 
 def empty(base, folder):
@@ -47,7 +47,17 @@ def locked_and_installed_by_three(folder, variables, words, play):
         [uv.uv(), "pip", "sync", "--python", by_uv, made["path"]], env=here.environment
     )
     assert done.ok, done.err
-    pip = [sys.executable, "-m", "pip", "--python", by_pip, "install", "-q", "-r", made["path"]]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        by_pip,
+        "install",
+        "-q",
+        "-r",
+        made["path"],
+    ]
     assert process.run(pip, env=here.environment).ok
     assert here.document("sync")["data"]["verdict"]["status"] == "passed"
     for python in (by_uv, by_pip, here.folder / ".venv" / "bin" / "python"):
@@ -58,7 +68,10 @@ def locked_and_installed_by_three(folder, variables, words, play):
 
 @pytest.mark.heavy
 def test_torch_torchvision_and_numpy_of_the_default_indexs_cuda_build(tmp_path, play):
-    variables = {"PIP_FIND_LINKS": "", "GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl"}
+    variables = {
+        "PIP_FIND_LINKS": "",
+        "GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl",
+    }
     torch = locked_and_installed_by_three(
         tmp_path, variables, ("torch", "torchvision", "numpy"), play
     )

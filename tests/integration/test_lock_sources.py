@@ -29,7 +29,9 @@ def bench(stand_in, tmp_path):
     return workshop(stand_in, tmp_path)
 
 
-def test_an_index_without_hashes_metadata_and_ranges_still_locks(stand_in_folder, tmp_path, play):
+def test_an_index_without_hashes_metadata_and_ranges_still_locks(
+    stand_in_folder, tmp_path, play
+):
     play(A100)
     with StandInIndex(stand_in_folder, Habits(metadata=False, ranges=False)) as index:
         here = workshop(index, tmp_path)
@@ -41,7 +43,11 @@ def test_an_index_without_hashes_metadata_and_ranges_still_locks(stand_in_folder
             for name, sent in index.sent().items()
             if name.startswith(("torch", "triton"))
         }
-        assert {name.partition("-")[0] for name in wheels} == {"torch", "torchvision", "triton"}
+        assert {name.partition("-")[0] for name in wheels} == {
+            "torch",
+            "torchvision",
+            "triton",
+        }
         assert all(sent <= 2 * index.size(name) for name, sent in wheels.items())
 
 
@@ -52,23 +58,32 @@ def test_a_transitive_member_of_the_family_comes_from_its_own_source(
     make_wheel(stand_in_folder / "simple", "torchvision", "99.0", requires=["torch"])
     bench.document("lock", "torch", "torchvision", "numpy", "--target", "cu126")
     packages = {
-        each["name"]: each for each in tomli.loads(bench.lock("pylock.cu126.toml"))["packages"]
+        each["name"]: each
+        for each in tomli.loads(bench.lock("pylock.cu126.toml"))["packages"]
     }
     for name in ("torch", "torchvision", "triton"):
         assert all(
-            f"{stand_in.r2.url}/whl/cu126/" in entry["url"] for entry in packages[name]["wheels"]
+            f"{stand_in.r2.url}/whl/cu126/" in entry["url"]
+            for entry in packages[name]["wheels"]
         )
     assert packages["triton"]["version"] == "3.8.0"
     assert packages["numpy"]["wheels"][0]["url"].startswith(stand_in.default.url)
 
 
-def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(stand_in_folder, tmp_path):
+def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(
+    stand_in_folder, tmp_path
+):
     with StandInIndex(stand_in_folder, Habits(absolute=False)) as index:
-        respond, wanted = index.torch.respond, f"Basic {b64encode(b'me:s3cr3t').decode()}"
+        respond, wanted = (
+            index.torch.respond,
+            f"Basic {b64encode(b'me:s3cr3t').decode()}",
+        )
 
         def closed(path, headers):
             return (
-                respond(path, headers) if headers.get("authorization") == wanted else UNAUTHORIZED
+                respond(path, headers)
+                if headers.get("authorization") == wanted
+                else UNAUTHORIZED
             )
 
         index.torch.respond = closed
@@ -85,9 +100,18 @@ def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(stand_in_fol
         synced = here.run("sync", "--target", "cu126", "--verbose")
         assert synced.status == 0, synced.err
         inside = "".join(
-            path.read_text() for path in (here.folder / ".venv").glob("*.*") if path.is_file()
+            path.read_text()
+            for path in (here.folder / ".venv").glob("*.*")
+            if path.is_file()
         )
-        seen = (done.out, done.err, synced.out, synced.err, here.lock("pylock.cu126.toml"), inside)
+        seen = (
+            done.out,
+            done.err,
+            synced.out,
+            synced.err,
+            here.lock("pylock.cu126.toml"),
+            inside,
+        )
         assert not any("s3cr3t" in text for text in seen)
 
 
@@ -96,27 +120,39 @@ def test_two_files_of_one_name_are_both_brought_for_machines_without_a_network(
     bench, stand_in, stand_in_folder, tmp_path, play
 ):
     play(A100)
-    for wheel in (stand_in_folder / "whl" / "cu126").glob("triton-3.8.0-*manylinux*x86_64.whl"):
+    for wheel in (stand_in_folder / "whl" / "cu126").glob(
+        "triton-3.8.0-*manylinux*x86_64.whl"
+    ):
         wheel.unlink()
         tag = wheel.name.removeprefix("triton-3.8.0-").removesuffix(".whl")
-        make_wheel(wheel.parent, "triton", "3.8.0", tag, modules={"triton/cu126.py": ""})
+        make_wheel(
+            wheel.parent, "triton", "3.8.0", tag, modules={"triton/cu126.py": ""}
+        )
     bench.document("lock", "torch==2.14.1", "--target", "cu126", "--target", "cu130")
-    files = bench.document("lock", "download", str(tmp_path / "wheels"))["data"]["files"]
+    files = bench.document("lock", "download", str(tmp_path / "wheels"))["data"][
+        "files"
+    ]
     assert len([name for name in files if "triton" in name]) == 2
     stand_in.forget()
     words = ("--offline", "--wheels", str(tmp_path / "wheels"))
     for target in ("cu126", "cu130"):
         elsewhere = replace(bench, caches=tmp_path / target)
-        chosen = elsewhere.document("sync", "--target", target, "--venv", f".{target}", *words)[
-            "data"
-        ]["chosen"]
+        chosen = elsewhere.document(
+            "sync", "--target", target, "--venv", f".{target}", *words
+        )["data"]["chosen"]
         assert chosen == f"pylock.{target}.toml"
     assert stand_in.log == []
 
 
 @pytest.mark.heavy
-def test_files_are_brought_only_into_a_folder_and_only_as_they_were_locked(bench, stand_in_folder):
-    wheels = {**bench.variables, "UV_FIND_LINKS": str(stand_in_folder / "whl" / "cpu"), **SILENT}
+def test_files_are_brought_only_into_a_folder_and_only_as_they_were_locked(
+    bench, stand_in_folder
+):
+    wheels = {
+        **bench.variables,
+        "UV_FIND_LINKS": str(stand_in_folder / "whl" / "cpu"),
+        **SILENT,
+    }
     here = replace(bench, variables=wheels)
     here.document("lock", "torch==2.14.1", "--target", "cpu")
     (bench.folder / "file").write_text("in the way", "utf-8")
@@ -131,12 +167,24 @@ def test_files_are_brought_only_into_a_folder_and_only_as_they_were_locked(bench
     (bench.folder / "wheels" / torch.name).unlink()
     torch.unlink()
     torch.write_bytes(b"another")
-    assert here.refusal("lock", "download", "wheels", exit_code=4)["code"] == "hash-mismatch"
+    assert (
+        here.refusal("lock", "download", "wheels", exit_code=4)["code"]
+        == "hash-mismatch"
+    )
     torch.unlink()
-    assert here.refusal("lock", "download", "wheels", exit_code=4)["code"] == "file-unreadable"
+    assert (
+        here.refusal("lock", "download", "wheels", exit_code=4)["code"]
+        == "file-unreadable"
+    )
     assert not (bench.folder / "wheels" / torch.name).exists()
     lock = bench.folder / "pylock.cpu.toml"
     lock.write_text(
-        re.sub('sha256 = "(.{64})"', r'sha512 = "\1\1"', lock.read_text("utf-8"), count=1), "utf-8"
+        re.sub(
+            'sha256 = "(.{64})"', r'sha512 = "\1\1"', lock.read_text("utf-8"), count=1
+        ),
+        "utf-8",
     )
-    assert here.refusal("lock", "download", "wheels", exit_code=6)["code"] == "lock-unhashed"
+    assert (
+        here.refusal("lock", "download", "wheels", exit_code=6)["code"]
+        == "lock-unhashed"
+    )

@@ -13,7 +13,14 @@ from tests.lab.driver import RTX_4090
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
-SIX = ("cu126", "cu130", "cu130-windows-x86_64", "cu130-linux-aarch64", "cpu", "cpu-macos-arm64")
+SIX = (
+    "cu126",
+    "cu130",
+    "cu130-windows-x86_64",
+    "cu130-linux-aarch64",
+    "cpu",
+    "cpu-macos-arm64",
+)
 LINUX_GPU = {"cu126", "cu130", "cu130-linux-aarch64"}
 
 
@@ -37,14 +44,21 @@ def test_six_targets_share_one_torch_every_file_hashed_the_same_bytes_again(
             for entry in package["wheels"]
         )
         assert all("sdist" not in package for package in document["packages"])
-    assert {target for target in SIX if "triton" in parse("x", first[target]).versions} == LINUX_GPU
+    assert {
+        target for target in SIX if "triton" in parse("x", first[target]).versions
+    } == LINUX_GPU
     assert len({parse("pylock.x.toml", text).python for text in first.values()}) == 1
     other = replace(workshop, caches=tmp_path / "other")
     lock_six(other, "torch", "numpy", "--upgrade")
-    assert {target: workshop.lock(Target.parse(target).filename) for target in SIX} == first
-    sent = [asked for asked in stand_in.log if asked.path.endswith(".whl") and asked.sent]
     assert {
-        Counter(asked.path for asked in sent)[path] for path in {asked.path for asked in sent}
+        target: workshop.lock(Target.parse(target).filename) for target in SIX
+    } == first
+    sent = [
+        asked for asked in stand_in.log if asked.path.endswith(".whl") and asked.sent
+    ]
+    assert {
+        Counter(asked.path for asked in sent)[path]
+        for path in {asked.path for asked in sent}
     } == {2}
 
 
@@ -88,7 +102,13 @@ def test_uv_run_stays_with_the_build_in_a_shell_that_knows_it_and_is_seen_elsewh
     team,
 ):
     team.document("sync")
-    asked = [str(uv.uv()), "run", "python", "-c", "import torch; print(torch.__version__)"]
+    asked = [
+        str(uv.uv()),
+        "run",
+        "python",
+        "-c",
+        "import torch; print(torch.__version__)",
+    ]
     known = team.document("shellenv")["data"]["variables"]
     kept = process.run(asked, env={**team.environment, **known}, cwd=team.folder)
     assert kept.out == "2.13.0+cu126\n", kept.err

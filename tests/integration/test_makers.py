@@ -29,7 +29,10 @@ ARC_B580 = card(3, "8086:e20b", "xe") | {
 }
 CODE = "import os, torch; print(os.path.basename(os.environ['VIRTUAL_ENV']), torch.__version__)"
 PYTHON = f"cp3{sys.version_info.minor}"
-LINUX, MAC = f"{PYTHON}-{PYTHON}-manylinux_2_28_x86_64", f"{PYTHON}-{PYTHON}-macosx_14_0_arm64"
+LINUX, MAC = (
+    f"{PYTHON}-{PYTHON}-manylinux_2_28_x86_64",
+    f"{PYTHON}-{PYTHON}-macosx_14_0_arm64",
+)
 TRITON = {"rocm7.2": "triton-rocm", "xpu": "triton-xpu", "cu130": "triton"}
 
 
@@ -39,7 +42,8 @@ def index(tmp_path):
     served = tmp_path / "index"
     builds = frozen_catalog().serving("rocm").builds_for("linux", "x86_64")
     codes = defaultdict(
-        tuple, {build.name: build.code for build in builds if build.backend.kind == "rocm"}
+        tuple,
+        {build.name: build.code for build in builds if build.backend.kind == "rocm"},
     )
     for torch in ("2.13.0", "2.14.1"):
         for tag, triton in TRITON.items():
@@ -59,11 +63,17 @@ def index(tmp_path):
             LINUX,
             modules=modules(f"{torch}+cpu", "cpu"),
         )
-        make_wheel(served / "whl" / "cpu", "torch", torch, MAC, modules=modules(torch, "cpu"))
-        make_wheel(served / "simple", "torch", torch, LINUX, modules=modules(torch, "cu130"))
+        make_wheel(
+            served / "whl" / "cpu", "torch", torch, MAC, modules=modules(torch, "cpu")
+        )
+        make_wheel(
+            served / "simple", "torch", torch, LINUX, modules=modules(torch, "cu130")
+        )
     for tag, triton in TRITON.items():
         make_wheel(served / "whl" / tag, triton, "3.8.0", LINUX)
-        make_wheel(served / "simple", triton, "3.8.0", LINUX, modules={"stranger.py": ""})
+        make_wheel(
+            served / "simple", triton, "3.8.0", LINUX, modules={"stranger.py": ""}
+        )
     make_wheel(served / "simple", "filelock", "3.20.0")
     with StandInIndex(served) as host:
         yield host
@@ -105,12 +115,13 @@ def test_a_radeon_gets_a_proven_rocm_environment_that_only_a_proven_one_replaces
         "2.13.0+rocm7.2",
         "built",
     )
-    assert [(device["name"], device["status"]) for device in data["verdict"]["devices"]] == [
-        ("AMD Navi 31", "passed")
-    ]
+    assert [
+        (device["name"], device["status"]) for device in data["verdict"]["devices"]
+    ] == [("AMD Navi 31", "passed")]
     assert here.entries() == {".venv", "pylock.rocm7-2.toml"}
     assert not any(
-        "/simple/triton" in asked.path and asked.path.endswith(".whl") for asked in index.log
+        "/simple/triton" in asked.path and asked.path.endswith(".whl")
+        for asked in index.log
     )
     with pytest.raises(AssertionError, match="No module named 'stranger'"):
         here.python("import stranger")
@@ -119,7 +130,9 @@ def test_a_radeon_gets_a_proven_rocm_environment_that_only_a_proven_one_replaces
         json.dumps({"2.14.1+rocm7.2/*": {"failed": {"matmul-float32": "wrong"}}})
     )
     monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
-    assert here.refusal("install", "torch==2.14.1", exit_code=5)["code"] == "kernel-failed"
+    assert (
+        here.refusal("install", "torch==2.14.1", exit_code=5)["code"] == "kernel-failed"
+    )
     assert here.python("import torch; print(torch.__version__)") == "2.13.0+rocm7.2"
     monkeypatch.delenv("LAB_VERDICT")
     assert (
@@ -127,7 +140,10 @@ def test_a_radeon_gets_a_proven_rocm_environment_that_only_a_proven_one_replaces
         == "2.14.1+rocm7.2"
     )
     assert here.document("verify")["data"]["status"] == "passed"
-    assert here.document("env", "rollback")["data"]["environment"]["torch"] == "2.13.0+rocm7.2"
+    assert (
+        here.document("env", "rollback")["data"]["environment"]["torch"]
+        == "2.13.0+rocm7.2"
+    )
     installs_plainly(here, "pylock.rocm7-2.toml", "2.13.0+rocm7.2")
 
 
@@ -139,13 +155,18 @@ def test_an_arc_gets_a_proven_xpu_environment(workshop, play, tmp_path, loader):
     machine = here.document("probe")["data"]
     data = here.document("install")["data"]
 
-    assert [(gpu["name"], gpu["architecture"], gpu["found_via"]) for gpu in machine["gpus"]] == [
-        ("Intel Battlemage", "xe 20.1", "pci")
-    ]
-    assert (data["environment"]["torch"], data["verdict"]["status"]) == ("2.14.1+xpu", "passed")
+    assert [
+        (gpu["name"], gpu["architecture"], gpu["found_via"]) for gpu in machine["gpus"]
+    ] == [("Intel Battlemage", "xe 20.1", "pci")]
+    assert (data["environment"]["torch"], data["verdict"]["status"]) == (
+        "2.14.1+xpu",
+        "passed",
+    )
     assert here.entries() == {".venv", "pylock.xpu.toml"}
     image = here.run("export", "dockerfile", "--lock", "pylock.xpu.toml").out
-    assert "--device /dev/dri --group-add $(stat -c %g /dev/dri/renderD128) torch" in image
+    assert (
+        "--device /dev/dri --group-add $(stat -c %g /dev/dri/renderD128) torch" in image
+    )
     assert "nvidia" not in image.lower()
     installs_plainly(here, "pylock.xpu.toml", "2.14.1+xpu")
 
@@ -155,18 +176,22 @@ def test_a_mixed_machine_has_an_environment_for_each_maker(workshop, play, tmp_p
     play(RTX_4090)
     here = workshop.having(**lay(tmp_path / "machine", RX_7900_XTX))
     first = here.document("install")["data"]
-    second = here.document("install", "--backend", "rocm7.2", "--venv", "amd/.venv")["data"]
+    second = here.document("install", "--backend", "rocm7.2", "--venv", "amd/.venv")[
+        "data"
+    ]
 
     assert (first["environment"]["torch"], first["plan"]["warnings"][0]["code"]) == (
         "2.14.1+cu130",
         "gpu-not-supported",
     )
     assert "AMD Navi 31" in first["plan"]["warnings"][0]["message"]
-    assert [device["name"] for device in first["verdict"]["devices"]] == ["NVIDIA GeForce RTX 4090"]
-    assert second["environment"]["torch"] == "2.14.1+rocm7.2"
-    assert [(device["index"], device["status"]) for device in second["verdict"]["devices"]] == [
-        (1, "passed")
+    assert [device["name"] for device in first["verdict"]["devices"]] == [
+        "NVIDIA GeForce RTX 4090"
     ]
+    assert second["environment"]["torch"] == "2.14.1+rocm7.2"
+    assert [
+        (device["index"], device["status"]) for device in second["verdict"]["devices"]
+    ] == [(1, "passed")]
     assert here.document("verify", "--venv", "amd/.venv")["data"]["status"] == "passed"
 
 
@@ -176,7 +201,9 @@ def test_locks_for_all_makers_lie_beside_each_other_and_uv_takes_a_macs_for_a_ma
     play(NO_GPU)
     targets = ("cu130", "rocm7-2", "xpu", "cpu", "cpu-macos-arm64")
     workshop.document(
-        "lock", "torch==2.14.1", *(word for target in targets for word in ("--target", target))
+        "lock",
+        "torch==2.14.1",
+        *(word for target in targets for word in ("--target", target)),
     )
 
     assert workshop.entries() == {f"pylock.{target}.toml" for target in targets}
@@ -191,7 +218,13 @@ def test_locks_for_all_makers_lie_beside_each_other_and_uv_takes_a_macs_for_a_ma
         sys.executable,
     ]
     done = process.run(
-        [*mac, "--python-platform", "aarch64-apple-darwin", "-r", "pylock.cpu-macos-arm64.toml"],
+        [
+            *mac,
+            "--python-platform",
+            "aarch64-apple-darwin",
+            "-r",
+            "pylock.cpu-macos-arm64.toml",
+        ],
         env=workshop.environment | {"MACOSX_DEPLOYMENT_TARGET": "14.0"},
         cwd=workshop.folder,
     )
@@ -204,14 +237,20 @@ def test_locks_for_all_makers_lie_beside_each_other_and_uv_takes_a_macs_for_a_ma
 def test_one_project_starts_on_nodes_of_nvidia_and_of_amd(workshop, play, tmp_path):
     amd = workshop.having(**lay(tmp_path / "machine", RX_7900_XTX))
     play(NO_GPU)
-    workshop.document("lock", "torch==2.14.1", "--target", "cu130", "--target", "rocm7-2")
+    workshop.document(
+        "lock", "torch==2.14.1", "--target", "cu130", "--target", "rocm7-2"
+    )
     command = ("run", "--any", "--install", "python", "-c", CODE)
     on_amd = amd.run(*command)
     play(RTX_4090)
     on_nvidia = workshop.run(*command)
 
-    assert (on_amd.status, on_amd.out) == (0, ".venv-rocm7-2 2.14.1+rocm7.2\n"), on_amd.err
-    assert (on_nvidia.status, on_nvidia.out) == (0, ".venv-cu130 2.14.1+cu130\n"), on_nvidia.err
+    assert (on_amd.status, on_amd.out) == (0, ".venv-rocm7-2 2.14.1+rocm7.2\n"), (
+        on_amd.err
+    )
+    assert (on_nvidia.status, on_nvidia.out) == (0, ".venv-cu130 2.14.1+cu130\n"), (
+        on_nvidia.err
+    )
     assert workshop.entries() == {
         ".venv-cu130",
         ".venv-rocm7-2",
@@ -223,7 +262,14 @@ def test_one_project_starts_on_nodes_of_nvidia_and_of_amd(workshop, play, tmp_pa
 def installs_plainly(workshop, lock, torch):
     """Plain uv and plain pip install the lock, without us."""
     by_uv = [str(uv.uv()), "pip", "install", "-q", "--python", sys.executable]
-    by_pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    by_pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+    ]
     for number, command in enumerate((by_uv, by_pip)):
         place = workshop.folder.parent / f"plainly {number}"
         words = [*command, "--target", str(place), "-r", lock]

@@ -42,7 +42,10 @@ def workshop(missing, stand_in_folder, tmp_path):
     }.items():
         make_wheel(stand_in_folder / "simple", "vllm", version, requires=requires)
     make_wheel(
-        stand_in_folder / "simple", "vllm", "0.11", requires=["torch==2.10.0", "torchvision"]
+        stand_in_folder / "simple",
+        "vllm",
+        "0.11",
+        requires=["torch==2.10.0", "torchvision"],
     )
     if missing.startswith("a mirror"):
         for wheel in (stand_in_folder / "whl").rglob("*.whl"):
@@ -54,13 +57,18 @@ def workshop(missing, stand_in_folder, tmp_path):
         stand_in_folder, Habits(flat=missing == "a mirror with torch alone")
     ) as index:
         variables = index.environment()
-        down = {"torch index down": index.torch, "default index down": index.default}.get(missing)
+        down = {
+            "torch index down": index.torch,
+            "default index down": index.default,
+        }.get(missing)
         if down:
             down.close()
         yield Workshop(tmp_path / "project", tmp_path / "caches", variables)
 
 
-@pytest.mark.parametrize("number", mostly_heavy(range(len(REQUESTS)), {0, 2}), ids=REQUESTS)
+@pytest.mark.parametrize(
+    "number", mostly_heavy(range(len(REQUESTS)), {0, 2}), ids=REQUESTS
+)
 def test_each_missing_source_is_said_in_a_sentence(workshop, missing, number):
     sentence = TABLE[missing][number]
     for command in ("plan", "--live"), ("lock",):
@@ -90,15 +98,22 @@ def test_a_silent_torch_index_hides_no_refusal_by_the_rules(
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(
-    "missing", ["a mirror with torch alone", "a mirror that lists torch alone"], indirect=True
+    "missing",
+    ["a mirror with torch alone", "a mirror that lists torch alone"],
+    indirect=True,
 )
 def test_a_mirror_that_lists_torch_alone_leads_to_no_program_of_years_ago(
     workshop,
 ):
     done = workshop.run("lock", "vllm", "--backend", "cpu", "--python", "3.12")
     assert done.status == 4
-    assert "torchvision is a PyTorch package, and no source of PyTorch has it" in done.err
-    assert workshop.run("lock", "vllm==0.5", "--backend", "cpu", "--python", "3.12").status == 0
+    assert (
+        "torchvision is a PyTorch package, and no source of PyTorch has it" in done.err
+    )
+    assert (
+        workshop.run("lock", "vllm==0.5", "--backend", "cpu", "--python", "3.12").status
+        == 0
+    )
 
 
 @pytest.mark.parametrize("missing", ["nothing"], indirect=True)
@@ -120,7 +135,13 @@ def test_torch_never_comes_from_an_index_beside_the_default_one(workshop, tmp_pa
         variables = {**workshop.variables, "UV_INDEX": corp.default_index}
         here = Workshop(workshop.folder, workshop.caches, variables)
         done = here.run("lock", "torch", *V100)
-    assert f"the extra index {corp.default_index} is not used for PyTorch packages" in done.err
-    assert f"error: torch would come from {corp.default_index}, an index beside" in done.err
+    assert (
+        f"the extra index {corp.default_index} is not used for PyTorch packages"
+        in done.err
+    )
+    assert (
+        f"error: torch would come from {corp.default_index}, an index beside"
+        in done.err
+    )
     assert f"export UV_DEFAULT_INDEX={corp.default_index}" in done.err
     assert done.status == 4

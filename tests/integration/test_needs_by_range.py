@@ -48,7 +48,9 @@ WHEELS = [
 
 
 @pytest.mark.parametrize(
-    "wheel", WHEELS, ids=lambda wheel: f"{wheel.package}-{wheel.version}-{wheel.platform}"
+    "wheel",
+    WHEELS,
+    ids=lambda wheel: f"{wheel.package}-{wheel.version}-{wheel.platform}",
 )
 def test_what_a_wheel_needs_is_read_of_a_part_of_it(
     index,  # noqa: F811
@@ -57,7 +59,9 @@ def test_what_a_wheel_needs_is_read_of_a_part_of_it(
 ):
     started = time.monotonic()
     opened = index.wheel(wheel.package, wheel.version, wheel.platform)
-    needs = read_needs(opened, [name for name in opened.members if re.search(r"\.so(\.|$)", name)])
+    needs = read_needs(
+        opened, [name for name in opened.members if re.search(r"\.so(\.|$)", name)]
+    )
     torch = needs.torch
     with capsys.disabled():
         cost = f"{opened.bytes_read / 1e6:6.2f} MB {time.monotonic() - started:5.1f} s"
@@ -65,7 +69,11 @@ def test_what_a_wheel_needs_is_read_of_a_part_of_it(
             f"\n{wheel.package} {wheel.version:14} of {opened.size / 1e6:4.0f} MB: {cost}"
         )
 
-    assert (spoken(torch), needs.cuda, needs.glibc) == (wheel.torch, wheel.cuda, wheel.glibc)
+    assert (spoken(torch), needs.cuda, needs.glibc) == (
+        wheel.torch,
+        wheel.cuda,
+        wheel.glibc,
+    )
     pins = [
         found
         for text in opened.metadata().get_all("Requires-Dist", ())

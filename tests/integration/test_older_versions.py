@@ -69,7 +69,9 @@ def libraries(folder):
 @pytest.fixture
 def session(folder, tmp_path, monkeypatch):
     with StandInIndex(folder) as index:
-        for name, value in (index.environment() | {"XDG_CACHE_HOME": str(tmp_path)}).items():
+        for name, value in (
+            index.environment() | {"XDG_CACHE_HOME": str(tmp_path)}
+        ).items():
             monkeypatch.setenv(name, value)
         sources = read_sources(index.torch_index, os.environ, tmp_path)
         with open_session(sources, Reporter()) as session:
@@ -85,7 +87,14 @@ def make_history(folder, libraries, name, kinds):
             f"{name}/o.so": libraries[kind],
         }
         requires = [torch.get(kind, "torch")]
-        make_wheel(folder / "simple", name, str(number), TAGS, requires=requires, modules=modules)
+        make_wheel(
+            folder / "simple",
+            name,
+            str(number),
+            TAGS,
+            requires=requires,
+            modules=modules,
+        )
 
 
 def resolve(words, session, gpu="V100", driver="535.183.01"):
@@ -104,11 +113,15 @@ def _kind(random, share):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_pin_to_any_newer_version_than_the_one_taken_is_refused(folder, libraries, session, seed):
+def test_a_pin_to_any_newer_version_than_the_one_taken_is_refused(
+    folder, libraries, session, seed
+):
     random = Random(seed)
     name = f"shape{seed}"
     share = random.choice((0.02, 0.1, 0.4))
-    kinds = [_kind(random, share) for _ in range(random.choice((1, 2, 5, 12, 13, 30, 60)))]
+    kinds = [
+        _kind(random, share) for _ in range(random.choice((1, 2, 5, 12, 13, 30, 60)))
+    ]
     kinds.append(random.choice(EXCLUDED))
     make_history(folder, libraries, name, kinds)
     running = [number for number, kind in enumerate(kinds, 1) if kind in RUNNING]
@@ -123,22 +136,33 @@ def test_a_pin_to_any_newer_version_than_the_one_taken_is_refused(folder, librar
 
 
 def test_a_torch_is_tried_with_every_build_that_runs(tmp_path, monkeypatch):
-    folder = catalog_index(tmp_path / "index", ["2.10.0", "2.13.0"], platforms=["linux-x86_64"])
+    folder = catalog_index(
+        tmp_path / "index", ["2.10.0", "2.13.0"], platforms=["linux-x86_64"]
+    )
     for version in ("1", "2"):
         make_wheel(folder / "simple", "clashing", version)
     tag = "cp312-cp312-manylinux_2_28_x86_64"
-    make_wheel(folder / "whl" / "cu132", "torch", "2.13.0+cu132", tag, requires=["clashing==2"])
-    make_wheel(folder / "whl" / "cu130", "torch", "2.13.0+cu130", tag, requires=["clashing==2"])
+    make_wheel(
+        folder / "whl" / "cu132", "torch", "2.13.0+cu132", tag, requires=["clashing==2"]
+    )
+    make_wheel(
+        folder / "whl" / "cu130", "torch", "2.13.0+cu130", tag, requires=["clashing==2"]
+    )
     make_wheel(folder / "simple", "modest", "1", requires=["torch", "clashing==1"])
     with StandInIndex(folder) as index:
-        for name, value in (index.environment() | {"XDG_CACHE_HOME": str(tmp_path)}).items():
+        for name, value in (
+            index.environment() | {"XDG_CACHE_HOME": str(tmp_path)}
+        ).items():
             monkeypatch.setenv(name, value)
         sources = read_sources(index.torch_index, os.environ, tmp_path)
         with open_session(sources, Reporter()) as session:
             answer = resolve("modest", session, gpu="H100", driver="580.95.05")
 
             make_wheel(
-                folder / "simple", "exacting", "1", requires=["torch==2.13.0", "clashing==1"]
+                folder / "simple",
+                "exacting",
+                "1",
+                requires=["torch==2.13.0", "clashing==1"],
             )
             of_one_torch = resolve("exacting", session, gpu="H100", driver="580.95.05")
 
@@ -151,7 +175,9 @@ def test_a_torch_is_tried_with_every_build_that_runs(tmp_path, monkeypatch):
 def test_a_wheel_with_libraries_for_windows_alone_is_none_for_linux(folder, session):
     for version, library in (("1", "o.so"), ("2", "o.pyd")):
         modules: dict[str, str | bytes] = {f"attentive/{library}": b"\0" * 500}
-        make_wheel(folder / "simple", "attentive", version, requires=["torch"], modules=modules)
+        make_wheel(
+            folder / "simple", "attentive", version, requires=["torch"], modules=modules
+        )
 
     answer = resolve("attentive", session)
 
@@ -179,7 +205,9 @@ def test_what_a_remedy_promises_is_in_the_lock(folder, libraries, session):
 
     assert answer
     assert answer.versions["promised"] == "1"
-    [warning] = [one.message for one in answer.plan.warnings if "promised 3" in one.message]
+    [warning] = [
+        one.message for one in answer.plan.warnings if "promised 3" in one.message
+    ]
     assert warning.endswith("promised 1 is the newest that the other versions go with")
 
 
@@ -188,7 +216,10 @@ def test_what_may_not_be_read_to_its_end_is_no_answer_and_is_named(
 ):
     large = libraries[OTHER_GPUS] + Random(0).randbytes(12 << 20)
     make_history(
-        folder, {**libraries, OTHER_GPUS: large}, "lengthy", [RUNS, OTHER_GPUS, NEWER_CUDA]
+        folder,
+        {**libraries, OTHER_GPUS: large},
+        "lengthy",
+        [RUNS, OTHER_GPUS, NEWER_CUDA],
     )
     monkeypatch.setitem(MOST, Depth.WHOLE, 1 << 20)
     monkeypatch.setattr("gpuinstall.wheels.learned.reader.LEAST_OF_A_WHEEL", 1 << 20)
@@ -198,19 +229,25 @@ def test_what_may_not_be_read_to_its_end_is_no_answer_and_is_named(
 
     assert answer
     assert answer.versions["lengthy"] == "1"
-    [warning] = [one.message for one in answer.plan.warnings if "lengthy 3" in one.message]
+    [warning] = [
+        one.message for one in answer.plan.warnings if "lengthy 3" in one.message
+    ]
     assert warning.endswith(
         "lengthy 1 runs here (unread: 2: more of it would have to be read than may be)"
     )
     assert pinned
-    assert any("lengthy 2 may have no code" in one.message for one in pinned.plan.warnings)
+    assert any(
+        "lengthy 2 may have no code" in one.message for one in pinned.plan.warnings
+    )
 
 
 def test_what_is_beyond_the_budget_of_a_lock_is_not_read_and_is_named(
     folder, libraries, session, monkeypatch
 ):
     large = libraries[OTHER_GPUS] + Random(0).randbytes(12 << 20)
-    make_history(folder, {**libraries, OTHER_GPUS: large}, "costly", [RUNS, *OTHER_GPUS * 4])
+    make_history(
+        folder, {**libraries, OTHER_GPUS: large}, "costly", [RUNS, *OTHER_GPUS * 4]
+    )
     monkeypatch.setattr("gpuinstall.wheels.learned.reader.MOST_OF_A_LOCK", 20 << 20)
 
     machine = machine_in_words(("V100",), "535.183.01", glibc="2.35")
@@ -257,7 +294,9 @@ def test_a_placeholder_is_a_refusal(folder, libraries, session):
     assert resolve("vacant", session) is None
 
 
-def test_an_older_version_without_its_libraries_is_a_placeholder(folder, libraries, session):
+def test_an_older_version_without_its_libraries_is_a_placeholder(
+    folder, libraries, session
+):
     make_history(folder, libraries, "hollow", [NEWER_CUDA] * 2)
     make_wheel(folder / "simple", "hollow", "0.0.0", TAGS)
 

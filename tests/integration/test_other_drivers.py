@@ -8,7 +8,10 @@ from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu, compiled, environment, uuid_of
 
 TWO = FakeDriver(
-    (FakeGpu(), FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"))
+    (
+        FakeGpu(),
+        FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"),
+    )
 )
 
 
@@ -35,12 +38,20 @@ def play(libraries, tmp_path, monkeypatch):
 
 def described(machine):
     return [
-        (gpu.uuid, gpu.pci_id, gpu.compute_capability and gpu.compute_capability.sm, gpu.memory_mib)
+        (
+            gpu.uuid,
+            gpu.pci_id,
+            gpu.compute_capability and gpu.compute_capability.sm,
+            gpu.memory_mib,
+        )
         for gpu in machine.gpus
     ]
 
 
-WHOLE = [(uuid_of(0), "10de:2684", "sm_89", 24564), (uuid_of(1), "10de:1b80", "sm_61", 8192)]
+WHOLE = [
+    (uuid_of(0), "10de:2684", "sm_89", 24564),
+    (uuid_of(1), "10de:1b80", "sm_61", 8192),
+]
 
 
 FUNCTIONS = (
@@ -61,9 +72,13 @@ FUNCTIONS = (
 
 @pytest.mark.parametrize(
     "lacking",
-    mostly_heavy(FUNCTIONS, {"nvmlDeviceGetUUID", "cuDeviceGetUuid_v2", "cuDeviceTotalMem_v2"}),
+    mostly_heavy(
+        FUNCTIONS, {"nvmlDeviceGetUUID", "cuDeviceGetUuid_v2", "cuDeviceTotalMem_v2"}
+    ),
 )
-def test_a_function_that_is_not_there_takes_nothing_from_a_healthy_machine(play, lacking):
+def test_a_function_that_is_not_there_takes_nothing_from_a_healthy_machine(
+    play, lacking
+):
     machine = play(lacking)
     assert machine.problems == ()
     assert described(machine) == WHOLE
@@ -93,7 +108,9 @@ def test_nvml_and_cuda_may_count_in_different_orders(play):
     nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
         return hidden_nvmlDeviceGetHandleByIndex_v2(lab_gpus() - 1 - index, device);
     }"""
-    machine = play("nvmlDeviceGetHandleByIndex_v2", "cuDeviceTotalMem_v2", nvml=backwards)
+    machine = play(
+        "nvmlDeviceGetHandleByIndex_v2", "cuDeviceTotalMem_v2", nvml=backwards
+    )
     assert machine.problems == ()
     assert described(machine) == WHOLE[::-1]
     assert [gpu.index for gpu in machine.gpus] == [0, 1]
@@ -101,9 +118,7 @@ def test_nvml_and_cuda_may_count_in_different_orders(play):
 
 
 CHATTER = '#include <unistd.h>\n__attribute__((constructor)) static void talk(void) { write(1, "{} loaded", 9); }\n'
-DIES = (
-    "#include <signal.h>\n__attribute__((constructor)) static void die(void) { raise(SIGSEGV); }\n"
-)
+DIES = "#include <signal.h>\n__attribute__((constructor)) static void die(void) { raise(SIGSEGV); }\n"
 LEAVES = "#include <stdlib.h>\n__attribute__((constructor)) static void leave(void) { _Exit(0); }\n"
 
 
@@ -116,7 +131,9 @@ def test_what_a_library_prints_is_no_answer(play):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(("death", "words"), [(DIES, "SIGSEGV"), (LEAVES, "status 0")])
-def test_a_library_that_ends_its_process_when_it_is_loaded_has_crashed(play, death, words):
+def test_a_library_that_ends_its_process_when_it_is_loaded_has_crashed(
+    play, death, words
+):
     for machine in (play(nvml=death), play(cuda=death), play(nvml=death, cuda=death)):
         (problem,) = machine.problems
         assert (problem.code, problem.blocking) == ("driver-crashes", True)
@@ -127,7 +144,9 @@ def test_a_cuda_that_identifies_nothing_leaves_the_hidden_card_to_the_preflight(
     play,
 ):
     nameless = ("cuDeviceGetUuid", "cuDeviceGetUuid_v2", "cuDeviceGetPCIBusId")
-    machine = play(*nameless, driver=FakeDriver((FakeGpu(), FakeGpu(hidden_from_cuda=True))))
+    machine = play(
+        *nameless, driver=FakeDriver((FakeGpu(), FakeGpu(hidden_from_cuda=True)))
+    )
     assert machine.problems == ()
     result = preflight(machine, Reporter())
     assert [(problem.code, problem.gpus) for problem in result.problems] == [
@@ -136,7 +155,11 @@ def test_a_cuda_that_identifies_nothing_leaves_the_hidden_card_to_the_preflight(
 
 
 def test_the_least_nvml_that_lists_cards_is_enough(play):
-    least = ("nvmlDeviceGetUUID", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetCudaComputeCapability")
+    least = (
+        "nvmlDeviceGetUUID",
+        "nvmlDeviceGetMemoryInfo",
+        "nvmlDeviceGetCudaComputeCapability",
+    )
     rest = (
         "nvmlDeviceGetMigMode",
         "nvmlDeviceGetComputeMode",

@@ -23,14 +23,18 @@ def workshop(stand_in, tmp_path):
     folder = tmp_path / "my project"
     folder.mkdir()
     variables = {
-        name: value for name, value in stand_in.environment().items() if name != "PIP_CONFIG_FILE"
+        name: value
+        for name, value in stand_in.environment().items()
+        if name != "PIP_CONFIG_FILE"
     }
     variables |= {
         "PIP_INDEX_URL": stand_in.default_index,
         "XDG_CONFIG_HOME": str(tmp_path / "no-settings"),
     }
     workshop = Workshop(folder, tmp_path / "caches", variables)
-    done = workshop.run("install", "torch==2.14.1", "--backend", "cpu", "--python", PYTHON)
+    done = workshop.run(
+        "install", "torch==2.14.1", "--backend", "cpu", "--python", PYTHON
+    )
     assert (folder / ".venv" / "bin" / "pip").is_file(), done.out + done.err
     return workshop
 
@@ -38,7 +42,8 @@ def workshop(stand_in, tmp_path):
 def pip(workshop, *words):
     venv = workshop.folder / ".venv" / "bin" / "python"
     return process.run(
-        [sys.executable, "-m", "pip", "--python", venv, *words], env=workshop.environment
+        [sys.executable, "-m", "pip", "--python", venv, *words],
+        env=workshop.environment,
     )
 
 
@@ -46,12 +51,17 @@ def in_shell(workshop, command, shell="bash"):
     """Run a line in a shell that has evaluated what ``shellenv`` prints, with gpuinstall and uv on its path."""
     programs = workshop.caches / "programs"
     programs.mkdir(exist_ok=True)
-    (programs / "gpuinstall").write_text(f'#!/bin/sh\nexec {joined(GPUINSTALL)} "$@"\n', "utf-8")
+    (programs / "gpuinstall").write_text(
+        f'#!/bin/sh\nexec {joined(GPUINSTALL)} "$@"\n', "utf-8"
+    )
     (programs / "gpuinstall").chmod(0o755)
     for name in ("uv", "uvx"):
         if not (programs / name).exists():
             (programs / name).symlink_to(uv().with_name(name))
-    variables = {**workshop.environment, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    variables = {
+        **workshop.environment,
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+    }
     variables |= {
         "UV_TOOL_DIR": str(workshop.caches / "tools"),
         "UV_TOOL_BIN_DIR": str(workshop.caches / "bin"),
@@ -59,7 +69,9 @@ def in_shell(workshop, command, shell="bash"):
     lines = {"fish": "gpuinstall shellenv --shell fish | source"}.get(
         shell, 'eval "$(gpuinstall shellenv)"'
     )
-    return process.run([shell, "-c", f"{lines}\n{command}"], env=variables, cwd=workshop.folder)
+    return process.run(
+        [shell, "-c", f"{lines}\n{command}"], env=variables, cwd=workshop.folder
+    )
 
 
 def torch_in(workshop):
@@ -77,16 +89,24 @@ def test_pip_cannot_replace_torch_and_says_why(workshop):
 @pytest.mark.heavy
 @pytest.mark.parametrize("tool", mostly_heavy(["pip", "uv"], ["pip"]))
 def test_what_comes_later_goes_with_torch(workshop, stand_in, tool):
-    make_wheel(stand_in.folder / "simple", "timm", "1.0", requires=["torch", "torchvision"])
+    make_wheel(
+        stand_in.folder / "simple", "timm", "1.0", requires=["torch", "torchvision"]
+    )
     stand_in.forget()
     packages = "timm torchvision torchaudio"
-    command = f".venv/bin/pip install {packages}" if tool == "pip" else f"uv pip install {packages}"
+    command = (
+        f".venv/bin/pip install {packages}"
+        if tool == "pip"
+        else f"uv pip install {packages}"
+    )
     done = in_shell(workshop, command)
     assert done.ok, done.out + done.err
     names = "torch", "torchvision", "torchaudio", "timm"
     code = f"from importlib.metadata import version; print(*map(version, {names}))"
     assert workshop.python(code) == "2.14.1+cpu 0.29.2+cpu 2.11.0+cpu 1.0"
-    pages = {asked.path for asked in stand_in.torch.log if not asked.path.endswith(".whl")}
+    pages = {
+        asked.path for asked in stand_in.torch.log if not asked.path.endswith(".whl")
+    }
     assert pages == set(), "the default index alone was asked"
     for name in ("triton", "xformers"):
         refused = in_shell(workshop, command.replace(packages, name))

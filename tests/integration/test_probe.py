@@ -30,7 +30,9 @@ def _no_notes_about_this_machine(monkeypatch):
 
 def probe_command(environment, *words):
     command = [sys.executable, "-m", "gpuinstall", "probe", "--json", *words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False
+    )
     return done.returncode, json.loads(done.stdout)
 
 
@@ -56,7 +58,9 @@ def test_a_slow_start_without_persistence_is_waited_for(play, monkeypatch):
     assert "waiting for NVML, up to 60 s" in listener.waits
 
 
-@pytest.mark.parametrize("driver", [FakeDriver((RTX_4090,)), FakeDriver((RTX_4090,), cu_init=803)])
+@pytest.mark.parametrize(
+    "driver", [FakeDriver((RTX_4090,)), FakeDriver((RTX_4090,), cu_init=803)]
+)
 def test_a_record_is_written_whatever_the_outcome(play, tmp_path, driver):
     environment = play(driver) | {"GPUINSTALL_NODE": "n1"}
     status, document = probe_command(environment, "--record", str(tmp_path / "records"))
@@ -68,7 +72,9 @@ def test_a_record_is_written_whatever_the_outcome(play, tmp_path, driver):
 
 
 def test_a_command_that_is_killed_has_left_a_record(play, tmp_path):
-    environment = play(FakeDriver((RTX_4090,), nvml_hang_s=60)) | {"GPUINSTALL_NODE": "n1"}
+    environment = play(FakeDriver((RTX_4090,), nvml_hang_s=60)) | {
+        "GPUINSTALL_NODE": "n1"
+    }
     command = [sys.executable, "-m", "gpuinstall", "probe", "--record", str(tmp_path)]
     with subprocess.Popen(command, env=environment) as probing:
         while not (tmp_path / "n1.probe.json").exists() and probing.poll() is None:
@@ -94,10 +100,17 @@ def test_nothing_needs_a_privilege_and_nothing_is_changed(play, tmp_path):
     for words in (("probe", "--json"), ("doctor", "--json")):
         command = ["unshare", "--user", sys.executable, "-m", "gpuinstall", *words]
         done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.stderr.startswith("unshare: "):
-            pytest.skip("this machine allows no user namespace to put every privilege down in")
+            pytest.skip(
+                "this machine allows no user namespace to put every privilege down in"
+            )
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["status"] == "success"
     assert list(folder.iterdir()) == []
@@ -109,7 +122,9 @@ def test_an_output_without_unicode_is_still_written(play):
         "PYTHONIOENCODING": "ascii",
     }
     command = [sys.executable, "-m", "gpuinstall", "probe"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (8, "")
     assert done.stdout.startswith("Machine     2 ? NVIDIA GeForce RTX 4090")
 
@@ -133,7 +148,8 @@ def machine(driver):
             memory_mib=gpu.memory_mib,
             mig=gpu.mig,
             mig_devices=tuple(
-                MigDevice(part.uuid, part.profile, part.memory_mib) for part in gpu.slices
+                MigDevice(part.uuid, part.profile, part.memory_mib)
+                for part in gpu.slices
             ),
         )
         for index, gpu in enumerate(driver.gpus)
@@ -157,7 +173,9 @@ def one(result):
     return problem.code, problem.id, problem.blocking, problem.gpus
 
 
-def test_a_card_that_hangs_is_ended_and_reported_and_the_others_are_proven(play, monkeypatch):
+def test_a_card_that_hangs_is_ended_and_reported_and_the_others_are_proven(
+    play, monkeypatch
+):
     monkeypatch.setattr("gpuinstall.machine.nvidia.preflight.DRIVER_SECONDS", 2.0)
     with within(5):
         result = run(play, FakeDriver((H200, replace(H200, cuda_hang_s=60))))
@@ -177,11 +195,17 @@ def test_after_three_seconds_it_says_once_what_it_waits_for(play, monkeypatch):
 def test_a_jetson_is_proven_though_nvml_names_it_otherwise(play):
     bare = "54d0709b-558d-5a59-8e3a-0123456789ab"
     nvml = (("nvml_pci", 3), ("nvml_memory", 3))
-    play(FakeDriver((FakeGpu("NVIDIA Thor", bare, cc="11.0", memory_mib=125772, more=nvml),)))
+    play(
+        FakeDriver(
+            (FakeGpu("NVIDIA Thor", bare, cc="11.0", memory_mib=125772, more=nvml),)
+        )
+    )
 
     thor = read_machine()
 
-    assert [(gpu.uuid, str(gpu.compute_capability)) for gpu in thor.gpus] == [(None, "11.0")]
+    assert [(gpu.uuid, str(gpu.compute_capability)) for gpu in thor.gpus] == [
+        (None, "11.0")
+    ]
     assert preflight(thor, Reporter()).with_outcome("proven") == (0,)
 
 

@@ -26,7 +26,9 @@ mount --bind "$1/dev" /dev
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(
-        not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("unshare") is None,
+        not hasattr(os, "geteuid")
+        or os.geteuid() != 0
+        or shutil.which("unshare") is None,
         reason="needs root and unshare to lay other files over /proc, /sys and /dev",
     ),
 ]
@@ -62,15 +64,19 @@ def test_a_card_without_a_driver_is_found_on_the_bus(tmp_path):
         (gpu["pci_id"], gpu["compute_capability"], gpu["found_via"])
         for gpu in document["data"]["gpus"]
     ] == [(RTX_4090, "8.9", "pci")]
-    assert [(problem["code"], problem["id"]) for problem in document["data"]["problems"]] == [
-        ("driver-missing", "F01")
-    ]
+    assert [
+        (problem["code"], problem["id"]) for problem in document["data"]["problems"]
+    ] == [("driver-missing", "F01")]
 
 
 def test_the_loaded_module_is_found_below_proc(tmp_path):
     files = card(1, GTX_1080) | module("595.58.03", open_flavour=True)
     document = probed(tmp_path, files, {})
-    assert document["data"]["driver"] == {"version": "595.58.03", "cuda": None, "found_via": "proc"}
+    assert document["data"]["driver"] == {
+        "version": "595.58.03",
+        "cuda": None,
+        "found_via": "proc",
+    }
     assert [problem["code"] for problem in document["data"]["problems"]] == [
         "driver-libraries-missing"
     ]
@@ -88,15 +94,26 @@ def test_the_loaded_module_is_found_below_sys(tmp_path):
 
 
 def test_a_pod_with_one_of_eight_is_healthy(tmp_path, play):
-    files = {path: text for number in range(1, 9) for path, text in card(number, H200).items()}
-    files |= module() | {f"/dev/{name}": "" for name in ("nvidiactl", "nvidia-uvm", "nvidia0")}
-    healthy = play(FakeDriver((FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci=H200),)))
+    files = {
+        path: text
+        for number in range(1, 9)
+        for path, text in card(number, H200).items()
+    }
+    files |= module() | {
+        f"/dev/{name}": "" for name in ("nvidiactl", "nvidia-uvm", "nvidia0")
+    }
+    healthy = play(
+        FakeDriver((FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci=H200),))
+    )
     (tmp_path / "machine").mkdir()
     document = probed(
         tmp_path / "machine", files, healthy | {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
     )
     assert (document["exit_code"], document["status"]) == (0, "success")
-    assert [(gpu["index"], gpu["found_via"]) for gpu in document["data"]["gpus"]] == [(0, "nvml")]
-    assert [(problem["code"], problem["blocking"]) for problem in document["data"]["problems"]] == [
-        ("gpu-not-ours", False)
+    assert [(gpu["index"], gpu["found_via"]) for gpu in document["data"]["gpus"]] == [
+        (0, "nvml")
     ]
+    assert [
+        (problem["code"], problem["blocking"])
+        for problem in document["data"]["problems"]
+    ] == [("gpu-not-ours", False)]

@@ -24,9 +24,14 @@ def library(path, cuda):
 def served(tmp_path_factory):
     """The newest vllm, for CUDA 13, and one for CUDA 12."""
     folder = catalog_index(
-        tmp_path_factory.mktemp("programs"), ["2.10.0", "2.13.0"], platforms=["linux-x86_64"]
+        tmp_path_factory.mktemp("programs"),
+        ["2.10.0", "2.13.0"],
+        platforms=["linux-x86_64"],
     )
-    for version, cuda, torch in (("0.19.1", "12", "2.10.0"), ("0.33.0", "13", "2.13.0")):
+    for version, cuda, torch in (
+        ("0.19.1", "12", "2.10.0"),
+        ("0.33.0", "13", "2.13.0"),
+    ):
         native = f"vllm/_C.abi3.so  sm_80 sm_90 sm_120; needs libcudart.so.{cuda}"
         publish(folder, f"wheel vllm {version}: torch=={torch}", [native])
     return folder
@@ -38,7 +43,15 @@ def own(tmp_path):
     index = ExtensionIndex()
     built = library(tmp_path / "own.so", "12")
     tag = "cp38-abi3-manylinux_2_28_x86_64"
-    index.add("cu129", "vllm", "cu129", built, version="0.33.0", requires="torch==2.13.0", tag=tag)
+    index.add(
+        "cu129",
+        "vllm",
+        "cu129",
+        built,
+        version="0.33.0",
+        requires="torch==2.13.0",
+        tag=tag,
+    )
     host = index.host()
     index.url = host.url
     yield index
@@ -50,7 +63,9 @@ def workshop(served, own, tmp_path):
     (tmp_path / "project").mkdir()
     with StandInIndex(served) as index:
         mirror = {"GPUINSTALL_VLLM_INDEX": own.url}
-        yield Workshop(tmp_path / "project", tmp_path / "caches", index.environment() | mirror)
+        yield Workshop(
+            tmp_path / "project", tmp_path / "caches", index.environment() | mirror
+        )
 
 
 def locked(workshop):
@@ -59,13 +74,17 @@ def locked(workshop):
 
 
 @pytest.mark.parametrize("requirement", ["vllm", "vllm==0.33.0"])
-def test_the_newest_comes_from_its_makers_index_for_an_older_driver(workshop, own, requirement):
+def test_the_newest_comes_from_its_makers_index_for_an_older_driver(
+    workshop, own, requirement
+):
     done = workshop.run("lock", requirement, *OLD_DRIVER)
     assert done.ok, done.err
     assert locked(workshop)["vllm"] == "0.33.0+cu129"
     assert locked(workshop)["torch"].startswith("2.13.0+cu12")
     assert "/0.33.0/cu129/vllm/" in own.addresses
-    assert "vllm 0.33.0+cu129 of its makers' own index runs here" in " ".join(done.err.split())
+    assert "vllm 0.33.0+cu129 of its makers' own index runs here" in " ".join(
+        done.err.split()
+    )
 
     done = workshop.run("lock", "check")
     assert done.ok, done.err
@@ -75,7 +94,8 @@ def test_a_target_of_an_older_cuda_takes_it_too(workshop, own):
     done = workshop.run("lock", "vllm", "--target", "cu129", "--target", "cu130")
     assert done.ok, done.err
     locks = {
-        path.name: read_lock(path).versions["vllm"] for path in workshop.folder.glob("pylock.*")
+        path.name: read_lock(path).versions["vllm"]
+        for path in workshop.folder.glob("pylock.*")
     }
     assert locks == {"pylock.cu129.toml": "0.33.0+cu129", "pylock.cu130.toml": "0.33.0"}
     assert workshop.run("lock", "check").ok

@@ -32,7 +32,10 @@ def torch():
 
 
 def test_programs_run_however_their_lock_is_installed(tmp_path):
-    caches = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "UV_CACHE_DIR": str(tmp_path / "uv-cache")}
+    caches = {
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "UV_CACHE_DIR": str(tmp_path / "uv-cache"),
+    }
     variables = {**os.environ, **caches}
 
     def run(*words):
@@ -41,7 +44,9 @@ def test_programs_run_however_their_lock_is_installed(tmp_path):
 
     run(*GPUINSTALL, "install", *PROGRAMS, *OPTIONS)
     lock = tmp_path / "pylock.cpu.toml"
-    ours, by_uv, by_pip = (tmp_path / name / "bin/python" for name in (".venv", "by-uv", "by-pip"))
+    ours, by_uv, by_pip = (
+        tmp_path / name / "bin/python" for name in (".venv", "by-uv", "by-pip")
+    )
     for python in (by_uv, by_pip):
         run(ours.resolve(), "-m", "venv", "--without-pip", python.parent.parent)
     run(uv.uv(), "pip", "sync", "-q", "--python", by_uv, lock)

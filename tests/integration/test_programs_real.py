@@ -38,14 +38,19 @@ class ShippedWorkshop(Workshop):
     def run(self, *arguments):
         """Run ``gpuinstall`` with ``arguments``."""
         return process.run(
-            [sys.executable, "-m", "gpuinstall", *arguments], env=self.environment, cwd=self.folder
+            [sys.executable, "-m", "gpuinstall", *arguments],
+            env=self.environment,
+            cwd=self.folder,
         )
 
 
 @pytest.fixture
 def workshop(torch_index, tmp_path):
     (tmp_path / "project").mkdir()
-    variables = {"GPUINSTALL_TORCH_INDEX": torch_index.torch_index, "PIP_FIND_LINKS": ""}
+    variables = {
+        "GPUINSTALL_TORCH_INDEX": torch_index.torch_index,
+        "PIP_FIND_LINKS": "",
+    }
     return ShippedWorkshop(tmp_path / "project", tmp_path / "caches", variables)
 
 
@@ -53,7 +58,8 @@ def test_a_project_that_needs_a_program_gets_one_version_set_for_two_targets(
     workshop,
 ):
     (workshop.folder / "pyproject.toml").write_text(
-        '[project]\nname = "mine"\nversion = "0"\ndependencies = ["vllm>=0.30"]\n', "utf-8"
+        '[project]\nname = "mine"\nversion = "0"\ndependencies = ["vllm>=0.30"]\n',
+        "utf-8",
     )
     words = ("--target", "cu130", "--target", "cu130-linux-aarch64", "--python", PYTHON)
     made = workshop.document("lock", *words)["data"]
@@ -64,28 +70,46 @@ def test_a_project_that_needs_a_program_gets_one_version_set_for_two_targets(
     assert Version(first["vllm"]) >= Version("0.30")
     assert first["torch"].partition("+")[0] == second["torch"].partition("+")[0]
     assert {
-        name: first[name] for name in first.keys() & second.keys() if "+" not in first[name]
-    } == {name: second[name] for name in first.keys() & second.keys() if "+" not in first[name]}
+        name: first[name]
+        for name in first.keys() & second.keys()
+        if "+" not in first[name]
+    } == {
+        name: second[name]
+        for name in first.keys() & second.keys()
+        if "+" not in first[name]
+    }
     assert made["differences"] == {}
 
 
 @pytest.mark.parametrize(
-    ("words", "name"), [(("vllm",), "vllm"), (("torch", "vllm"), "vllm"), (("sglang",), "sglang")]
+    ("words", "name"),
+    [(("vllm",), "vllm"), (("torch", "vllm"), "vllm"), (("sglang",), "sglang")],
 )
 def test_a_program_is_as_new_beside_torch_as_uv_alone_takes_it(workshop, words, name):
     machine = ("--gpu", "H100", "--driver", "580.95.05", "--python", PYTHON)
     workshop.document("lock", *words, *machine)
     (lock,) = workshop.folder.glob("pylock.*.toml")
     found = parse("x", lock.read_text("utf-8"))
-    assert Version(found.versions[name]) >= Version({"vllm": "0.32.0", "sglang": "0.5.10"}[name])
-    assert all(file.name.endswith(".whl") for file in found.files if file.package == name)
+    assert Version(found.versions[name]) >= Version(
+        {"vllm": "0.32.0", "sglang": "0.5.10"}[name]
+    )
+    assert all(
+        file.name.endswith(".whl") for file in found.files if file.package == name
+    )
 
 
 def test_a_member_of_the_family_on_the_default_index_is_taken_as_old_as_its_code_for_the_gpu(
     workshop,
 ):
     workshop.document(
-        "lock", "xformers", "--gpu", "V100", "--driver", "535.183.01", "--python", PYTHON
+        "lock",
+        "xformers",
+        "--gpu",
+        "V100",
+        "--driver",
+        "535.183.01",
+        "--python",
+        PYTHON,
     )
     found = parse("x", workshop.lock("pylock.cu126.toml")).versions
     assert (found["xformers"], found["torch"]) == ("0.0.30", "2.7.0+cu126")

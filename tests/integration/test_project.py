@@ -43,7 +43,9 @@ class Kind:
 
 
 def ours(settings, **more):
-    return Kind({"pyproject.toml": f"{PYPROJECT}[tool.gpuinstall]\n{settings}\n"}, **more)
+    return Kind(
+        {"pyproject.toml": f"{PYPROJECT}[tool.gpuinstall]\n{settings}\n"}, **more
+    )
 
 
 KINDS = {
@@ -70,7 +72,8 @@ def test_the_api_and_the_command_line_give_the_same(name, stand_in, tmp_path, pl
     kind = KINDS[name]
     play(kind.driver)
     command_line, api = (
-        prepared(kind, tmp_path / caller, stand_in) for caller in ("command line", "API")
+        prepared(kind, tmp_path / caller, stand_in)
+        for caller in ("command line", "API")
     )
     assert by_api(api) == by_command(command_line)
     assert locks(api.folder) == locks(command_line.folder) != {}
@@ -79,7 +82,11 @@ def test_the_api_and_the_command_line_give_the_same(name, stand_in, tmp_path, pl
 
 def prepared(kind, folder, index):
     """A folder of a kind, with caches of its own."""
-    variables = {name: text for name, text in index.environment().items() if name not in kind.unset}
+    variables = {
+        name: text
+        for name, text in index.environment().items()
+        if name not in kind.unset
+    }
     # The API's own: what changes what a Python loads ends a proof.
     variables["PYTHONPATH"] = str(ROOT)
     (folder / "project").mkdir(parents=True)
@@ -96,7 +103,9 @@ def prepared(kind, folder, index):
 
 def by_command(workshop):
     """What an installation and then a lock come to, by the command line."""
-    results = [json.loads(workshop.run(step, "--json").out) for step in ("install", "lock")]
+    results = [
+        json.loads(workshop.run(step, "--json").out) for step in ("install", "lock")
+    ]
     errors = [
         (each["errors"][0]["code"], each["exit_code"]) if each["errors"] else None
         for each in results
@@ -130,4 +139,6 @@ def locks(folder):
 
 
 def packages(folder):
-    return sorted(path.name for path in (folder / ".venv").glob("lib/*/site-packages/*"))
+    return sorted(
+        path.name for path in (folder / ".venv").glob("lib/*/site-packages/*")
+    )

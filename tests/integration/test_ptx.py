@@ -7,7 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from gpuinstall.machine.nvidia.libcuda_child import BLOCK, COUNT, FACTOR, KERNEL, PATTERN
+from gpuinstall.machine.nvidia.libcuda_child import (
+    BLOCK,
+    COUNT,
+    FACTOR,
+    KERNEL,
+    PATTERN,
+)
 from gpuinstall.machine.nvidia.preflight import KERNEL as PTX
 
 # CUDA 12.9 is the last that knows Maxwell, Pascal and Volta; 13 brings sm_88 and sm_110.
@@ -55,11 +61,15 @@ def ptxas_of(requirement, folder):
 
 
 @pytest.mark.network
-@pytest.mark.skipif(sys.platform != "linux", reason="NVIDIA's ptxas is taken from its Linux wheels")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="NVIDIA's ptxas is taken from its Linux wheels"
+)
 @pytest.mark.parametrize("requirement", TARGETS)
 def test_ptxas_assembles_the_kernel_for_every_target_it_knows(requirement, tmp_path):
     ptxas = ptxas_of(requirement, tmp_path / "nvcc")
-    usage = subprocess.run([ptxas, "--help"], capture_output=True, text=True, check=True).stdout
+    usage = subprocess.run(
+        [ptxas, "--help"], capture_output=True, text=True, check=True
+    ).stdout
     known = sorted(set(re.findall(r"'(sm_\d+[af]?)'", usage)))
     assert set(known) >= {f"sm_{number}" for number in TARGETS[requirement]}
     for target in known:
@@ -114,7 +124,9 @@ def execute(memory, block, thread):
         return int(name) if name.isdigit() else values[name]
 
     for line in re.findall(
-        r"^    (\S.*);$", PTX.read_text(encoding="ascii").partition("{")[2], re.MULTILINE
+        r"^    (\S.*);$",
+        PTX.read_text(encoding="ascii").partition("{")[2],
+        re.MULTILINE,
     ):
         name, *operands = line.replace(",", " ").split()
         if name == "@%outside":

@@ -54,13 +54,24 @@ def run(folder, tests, *words):
     (folder / "pytest.ini").write_text(
         "[pytest]\naddopts = --strict-markers -p no:cacheprovider\npythonpath = .\n"
     )
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "gpuinstall.verify.pytest_plugin", *words]
-    return process.run(argv, cwd=folder, env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+    argv = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "gpuinstall.verify.pytest_plugin",
+        *words,
+    ]
+    return process.run(
+        argv, cwd=folder, env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    )
 
 
 def summary(done):
     return {
-        kind: int(number) for number, kind in re.findall(r"(\d+) (\w+)", done.out.splitlines()[-1])
+        kind: int(number)
+        for number, kind in re.findall(r"(\d+) (\w+)", done.out.splitlines()[-1])
     }
 
 
@@ -68,9 +79,16 @@ def test_what_is_marked_fails_where_it_was_skipped_or_ran_on_the_cpu(tmp_path):
     done = run(tmp_path, TESTS, "--require-gpu")
     assert done.status == 1
     assert "gpu_required: it was skipped (test_it.py::test_skipped)" in done.out
-    assert "gpu_required: it ran on the CPU alone (test_it.py::test_on_the_cpu)" in done.out
+    assert (
+        "gpu_required: it ran on the CPU alone (test_it.py::test_on_the_cpu)"
+        in done.out
+    )
     counted = summary(done)
-    assert (counted["failed"], counted["passed"], counted.get("skipped", 0)) == (2, 2, 0), done.out
+    assert (counted["failed"], counted["passed"], counted.get("skipped", 0)) == (
+        2,
+        2,
+        0,
+    ), done.out
 
 
 def test_a_run_in_which_nothing_used_a_gpu_fails(tmp_path):
@@ -80,7 +98,11 @@ def test_a_run_in_which_nothing_used_a_gpu_fails(tmp_path):
     assert "error: --require-gpu, and no test ran on a GPU" in done.err
     assert run(tmp_path, green, "--require-gpu", "--collect-only").status == 0
     assert (
-        run(tmp_path, "import torch\ndef test_used():\n    torch.ones()\n", "--require-gpu").status
+        run(
+            tmp_path,
+            "import torch\ndef test_used():\n    torch.ones()\n",
+            "--require-gpu",
+        ).status
         == 0
     )
 
@@ -90,7 +112,15 @@ def test_the_processes_of_xdist_say_what_they_used(tmp_path):
     used = "import torch\ndef test_used():\n    torch.ones()\ndef test_other():\n    pass\n"
     assert run(tmp_path, used, "--require-gpu", "-p", "xdist", "-n", "2").status == 0
     assert (
-        run(tmp_path, "def test_a():\n    pass\n", "--require-gpu", "-p", "xdist", "-n", "1").status
+        run(
+            tmp_path,
+            "def test_a():\n    pass\n",
+            "--require-gpu",
+            "-p",
+            "xdist",
+            "-n",
+            "1",
+        ).status
         == 1
     )
 
@@ -110,4 +140,6 @@ def test_light():
 
 def test_pytest_finds_it_where_the_tool_is_installed():
     project = tomli.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert project["entry-points"]["pytest11"] == {"gpuinstall": "gpuinstall.verify.pytest_plugin"}
+    assert project["entry-points"]["pytest11"] == {
+        "gpuinstall": "gpuinstall.verify.pytest_plugin"
+    }

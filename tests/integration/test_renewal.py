@@ -51,7 +51,9 @@ class Runner:
 
 @pytest.fixture
 def index(tmp_path):
-    wheels = catalog_index(tmp_path / "wheels", ["2.13.0"], platforms=[LINUX], pythons=[PYTHON])
+    wheels = catalog_index(
+        tmp_path / "wheels", ["2.13.0"], platforms=[LINUX], pythons=[PYTHON]
+    )
     with StandInIndex(wheels) as served:
         yield served
 
@@ -62,7 +64,10 @@ def runner(index, tmp_path):
     home = tmp_path / "home"
     tool = home / ".local" / "share" / "gpuinstall" / "bin" / "gpuinstall"
     gh = tmp_path / "bin" / "gh"
-    for program, text in ((tool, f'#!/bin/sh\nexec {" ".join(GPUINSTALL)} "$@"\n'), (gh, GH)):
+    for program, text in (
+        (tool, f'#!/bin/sh\nexec {" ".join(GPUINSTALL)} "$@"\n'),
+        (gh, GH),
+    ):
         program.parent.mkdir(parents=True)
         program.write_text(text, "utf-8")
         program.chmod(0o755)
@@ -80,7 +85,9 @@ def runner(index, tmp_path):
     runner.temporary.mkdir()
     runner.clone.mkdir()
     # bootstrap.py hands a command of the tool over to it.
-    handover = f"import os, sys\nos.execv({str(tool)!r}, ['gpuinstall', *sys.argv[1:]])\n"
+    handover = (
+        f"import os, sys\nos.execv({str(tool)!r}, ['gpuinstall', *sys.argv[1:]])\n"
+    )
     (runner.clone / "bootstrap.py").write_text(handover, "utf-8")
     bare = tmp_path / "origin.git"
     process.run(["git", "init", "-q", "--bare", bare])
@@ -100,10 +107,17 @@ def runner(index, tmp_path):
 def test_a_newer_torch_is_a_branch_and_a_request_that_lists_what_changes(runner, index):
     catalog_index(index.folder, ["2.14.1"], platforms=[LINUX], pythons=[PYTHON])
     # A runner is fresh.
-    fresh = {"XDG_CACHE_HOME": str(runner.folder / "b"), "UV_CACHE_DIR": str(runner.folder / "uv")}
+    fresh = {
+        "XDG_CACHE_HOME": str(runner.folder / "b"),
+        "UV_CACHE_DIR": str(runner.folder / "uv"),
+    }
     Runner(runner.folder, {**runner.variables, **fresh}).run_job()
 
-    assert runner.run("git", "--git-dir", "../origin.git", "branch").strip().startswith("renew-")
+    assert (
+        runner.run("git", "--git-dir", "../origin.git", "branch")
+        .strip()
+        .startswith("renew-")
+    )
     assert runner.run("git", "show", "--name-only", "--format=%s") == (
         "Lock the newest versions\n\npylock.cu126.toml\n"
     )
@@ -111,7 +125,10 @@ def test_a_newer_torch_is_a_branch_and_a_request_that_lists_what_changes(runner,
     assert call.startswith("pr create --head renew-torch-")
     changes = (runner.temporary / "changes.md").read_text()
     assert changes.startswith("### pylock.cu126.toml\n\n```text\n")
-    assert ' name = "torch"\n-version = "2.13.0+cu126"\n+version = "2.14.1+cu126"\n' in changes
+    assert (
+        ' name = "torch"\n-version = "2.13.0+cu126"\n+version = "2.14.1+cu126"\n'
+        in changes
+    )
 
 
 @pytest.mark.heavy

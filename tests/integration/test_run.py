@@ -41,7 +41,9 @@ def test_a_command_runs_as_in_the_activated_environment_but_not_on_a_card_that_i
     assert "do    gpuinstall sync" in refused.err
 
 
-def test_without_an_environment_nothing_is_run_and_the_way_to_one_is_said(workshop, play):
+def test_without_an_environment_nothing_is_run_and_the_way_to_one_is_said(
+    workshop, play
+):
     play(RTX_4090)
     done = workshop.run("run", "sh", "-c", "echo it ran")
     assert (done.status, done.out) == (2, "")
@@ -50,11 +52,15 @@ def test_without_an_environment_nothing_is_run_and_the_way_to_one_is_said(worksh
     theirs = workshop.folder / "theirs" / "bin"
     theirs.mkdir(parents=True)
     (theirs / "python").symlink_to("/bin/sh")
-    assert workshop.run("run", "--venv", "theirs", "sh", "-c", "echo it ran").status == 2
+    assert (
+        workshop.run("run", "--venv", "theirs", "sh", "-c", "echo it ran").status == 2
+    )
 
 
 @pytest.mark.heavy
-def test_an_environment_that_no_gpu_has_tried_says_so_where_there_are_some(workshop, play):
+def test_an_environment_that_no_gpu_has_tried_says_so_where_there_are_some(
+    workshop, play
+):
     play(NO_GPU)
     workshop.document("install", "torch==2.13.0", "--backend", "cu126")
     on_cpu = "warning: torch 2.13.0+cu126 runs on the CPU: no GPU can be used here, none was found"

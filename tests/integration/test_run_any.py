@@ -9,7 +9,9 @@ from tests.lab.driver import NO_GPU, FakeDriver, FakeGpu
 from tests.lab.index import StandInIndex
 from tests.lab.workshop import Workshop
 
-RTX_3090 = FakeGpu("NVIDIA GeForce RTX 3090", cc="8.6", memory_mib=24576, pci="10de:2204")
+RTX_3090 = FakeGpu(
+    "NVIDIA GeForce RTX 3090", cc="8.6", memory_mib=24576, pci="10de:2204"
+)
 OLD_DRIVER = FakeDriver((RTX_3090,), driver="535.183.01", cuda=12020)
 NEW_DRIVER = FakeDriver((RTX_3090,))
 RTX_5090 = FakeDriver(
@@ -38,7 +40,9 @@ def made(
     folder.mkdir()
     workshop = Workshop(folder, folder.parent / "caches", stand_in.environment())
     workshop.document(
-        "lock", "torch==2.10.0", *(f"--target={target}" for target in ("cu126", "cu130", "cpu"))
+        "lock",
+        "torch==2.10.0",
+        *(f"--target={target}" for target in ("cu126", "cu130", "cpu")),
     )
     for target in ("cu126", "cu130"):
         workshop.document("sync", "--target", target, "--venv", f".venv-{target}")
@@ -55,7 +59,9 @@ def started(workshop, *options):
     return workshop.run("run", "--any", *options, "python", "-c", CODE)
 
 
-def test_each_machine_starts_in_the_environment_whose_lock_fits_its_driver(workshop, play):
+def test_each_machine_starts_in_the_environment_whose_lock_fits_its_driver(
+    workshop, play
+):
     play(OLD_DRIVER)
     assert started(workshop).out == ".venv-cu126 2.10.0+cu126\n"
     play(NEW_DRIVER)
@@ -65,7 +71,9 @@ def test_each_machine_starts_in_the_environment_whose_lock_fits_its_driver(works
 
 
 @pytest.mark.heavy
-def test_what_was_proven_starts_at_once_until_something_changes(workshop, play, tmp_path):
+def test_what_was_proven_starts_at_once_until_something_changes(
+    workshop, play, tmp_path
+):
     def checks():
         done = started(workshop)
         assert done.out == ".venv-cu130 2.10.0+cu130\n", done.err
@@ -87,7 +95,8 @@ def test_a_kernel_that_fails_starts_nothing(workshop, play, tmp_path):
     play(NEW_DRIVER)
     verdict = tmp_path / "verdict.json"
     verdict.write_text(
-        '{"*": {"failed": {"matmul-float32": "CUDA error: an illegal memory access"}}}', "utf-8"
+        '{"*": {"failed": {"matmul-float32": "CUDA error: an illegal memory access"}}}',
+        "utf-8",
     )
     failing = workshop.having(LAB_VERDICT=str(verdict))
     done = started(failing)
@@ -115,7 +124,9 @@ def test_where_no_lock_runs_the_cause_is_said_and_nothing_is_started(
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(
-    "driver", [NO_GPU, MISMATCH, RTX_5090], ids=["no GPU", "a driver to repair", "no code"]
+    "driver",
+    [NO_GPU, MISMATCH, RTX_5090],
+    ids=["no GPU", "a driver to repair", "no code"],
 )
 def test_the_cpu_is_taken_only_where_it_is_allowed_and_installed_where_that_is_said(
     workshop, play, driver, monkeypatch
@@ -124,7 +135,10 @@ def test_the_cpu_is_taken_only_where_it_is_allowed_and_installed_where_that_is_s
     monkeypatch.setenv("GPUINSTALL_ALLOW_CPU", "1")
     missing = started(workshop, "--no-proof")
     assert missing.status == 2
-    assert f"gpuinstall sync --target cpu --venv {workshop.folder / '.venv-cpu'}" in missing.err
+    assert (
+        f"gpuinstall sync --target cpu --venv {workshop.folder / '.venv-cpu'}"
+        in missing.err
+    )
     done = started(workshop, "--install")
     assert (done.status, done.out) == (0, ".venv-cpu 2.10.0+cpu\n"), done.err
     shutil.rmtree(workshop.folder / ".venv-cpu")
@@ -143,7 +157,9 @@ def test_what_lies_in_the_place_of_an_environment_is_refused_and_kept(workshop, 
         assert "it has files that no installer wrote: thesis" in refused.err
         assert f"gpuinstall sync --target cu130 --venv {venv} --replace" in refused.err
         assert (venv / "thesis" / "chapter").exists()
-        sync = workshop.run("sync", "--target", "cu130", "--venv", str(venv), "--replace")
+        sync = workshop.run(
+            "sync", "--target", "cu130", "--venv", str(venv), "--replace"
+        )
         assert sync.status == 0, sync.err
         done = started(workshop, "--no-proof")
         assert (done.status, done.out) == (0, ".venv-cu130 2.10.0+cu130\n"), done.err
@@ -158,7 +174,9 @@ def test_what_lies_in_the_place_of_an_environment_is_refused_and_kept(workshop, 
         ours.rename(venv)
 
 
-def test_a_link_out_of_the_folder_is_refused_with_what_removes_it(workshop, play, tmp_path):
+def test_a_link_out_of_the_folder_is_refused_with_what_removes_it(
+    workshop, play, tmp_path
+):
     play(NEW_DRIVER)
     venv = workshop.folder / ".venv-cu130"
     venv.rename(tmp_path / "elsewhere")
@@ -168,7 +186,9 @@ def test_a_link_out_of_the_folder_is_refused_with_what_removes_it(workshop, play
             done = started(workshop, *options)
             assert (done.status, done.out) == (2, ""), options
             assert f"do    rm {venv}" in done.err
-            assert f"{venv} is a link to {tmp_path / 'elsewhere'}" in " ".join(done.err.split())
+            assert f"{venv} is a link to {tmp_path / 'elsewhere'}" in " ".join(
+                done.err.split()
+            )
     finally:
         venv.unlink()
         (tmp_path / "elsewhere").rename(venv)
@@ -176,5 +196,7 @@ def test_a_link_out_of_the_folder_is_refused_with_what_removes_it(workshop, play
 
 def test_equal_files_of_two_environments_are_one_on_the_disk(made):
     venvs = (made.folder / f".venv-{tag}" for tag in ("cu126", "cu130"))
-    first, second = (next(venv.rglob("site-packages/pip/__init__.py")) for venv in venvs)
+    first, second = (
+        next(venv.rglob("site-packages/pip/__init__.py")) for venv in venvs
+    )
     assert first.samefile(second)

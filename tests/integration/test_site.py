@@ -18,7 +18,9 @@ pytestmark = [
     pytest.mark.network,
     pytest.mark.skipif(not shutil.which("make"), reason="no make here"),
 ]
-seen = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+seen = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium here: apt-get install chromium"
+)
 FOUND = "[...document.querySelectorAll('#search-results li a')].map((each) => each.getAttribute('href'))"
 ENDED = """new Promise((done) => { const look = () =>
   document.querySelector("#search-results .search-summary")?.textContent.match(/finished|did not match/) ? done()
@@ -33,7 +35,12 @@ def clone(folder):
         shutil.copy2(file, place)
     own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        ["make", "site"], cwd=folder, env=own, capture_output=True, text=True, check=False
+        ["make", "site"],
+        cwd=folder,
+        env=own,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -55,7 +62,9 @@ def test_every_failure_has_its_address(site):
         for identity in load_failures()
     }
 
-    assert [identity for identity, text in pages.items() if f"<h1>{identity} " not in text] == []
+    assert [
+        identity for identity, text in pages.items() if f"<h1>{identity} " not in text
+    ] == []
 
 
 def test_every_link_goes_to_something_that_is_there(site):
@@ -82,4 +91,6 @@ def test_the_words_of_an_error_are_found_without_a_network(site, shown):
     shown.run(ENDED)
 
     assert any("F37.html" in address for address in shown.run(FOUND)[:3])
-    assert [address for address in shown.requests if address.startswith(("http", "ws"))] == []
+    assert [
+        address for address in shown.requests if address.startswith(("http", "ws"))
+    ] == []

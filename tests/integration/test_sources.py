@@ -12,7 +12,9 @@ from tests.lab.wheels import make_wheel
 
 
 def _resolve(requirement, environ, folder):
-    environment = uv.environment(environ, read_sources(None, environ, folder).environment())
+    environment = uv.environment(
+        environ, read_sources(None, environ, folder).environment()
+    )
     argv = [
         find_uv_bin(),
         "pip",
@@ -47,7 +49,10 @@ def test_uv_logs_in_at_the_default_index_with_what_the_environment_carries(tmp_p
 def test_uv_asks_no_extra_index_however_it_is_configured(tmp_path):
     make_wheel(tmp_path / "good" / "simple", "cowsay", "6.1")
     make_wheel(tmp_path / "evil" / "simple", "cowsay", "99")
-    with StandInIndex(tmp_path / "good") as good, StandInIndex(tmp_path / "evil") as evil:
+    with (
+        StandInIndex(tmp_path / "good") as good,
+        StandInIndex(tmp_path / "evil") as evil,
+    ):
         (tmp_path / "config" / "uv").mkdir(parents=True)
         (tmp_path / "config" / "uv" / "uv.toml").write_text(
             f'[[index]]\nurl = "{evil.default_index}"\n', "utf-8"

@@ -18,7 +18,10 @@ pytestmark = [pytest.mark.heavy, pytest.mark.network]
 H200 = (FakeGpu("NVIDIA H200", cc="9.0", memory_mib=143771, pci="10de:2335"),)
 REFUSALS = (1, 2, 3, 34, 46, 100, 101, 304, 802, 803, 804, 805, 807, 999)
 DRIVERS = {
-    **{f"cuInit gives {number}": FakeDriver(H200, cu_init=number) for number in REFUSALS},
+    **{
+        f"cuInit gives {number}": FakeDriver(H200, cu_init=number)
+        for number in REFUSALS
+    },
     "CUDA 12.4": FakeDriver(H200, cuda=12040),
     "CUDA 11.4, and cuInit gives 3": FakeDriver(H200, cuda=11040, cu_init=3),
     "no cards": FakeDriver(),
@@ -71,16 +74,23 @@ def test_the_small_torch_answers_as_the_real_one_without_a_gpu(
     tmp_path, tmp_path_factory, libraries
 ):
     python = cuda_torch(tmp_path_factory) / "bin" / "python"
-    played = {name: environment(driver, libraries, tmp_path) for name, driver in DRIVERS.items()}
+    played = {
+        name: environment(driver, libraries, tmp_path)
+        for name, driver in DRIVERS.items()
+    }
     whole = environment(FakeDriver(H200), libraries, tmp_path)
     without = environment(FakeDriver(H200, cu_missing=True), libraries, tmp_path)
-    cases = {name: {"LAB_GPUS": variables["LAB_GPUS"]} for name, variables in played.items()}
+    cases = {
+        name: {"LAB_GPUS": variables["LAB_GPUS"]} for name, variables in played.items()
+    }
     cases |= {name: {"CUDA_VISIBLE_DEVICES": value} for name, value in VISIBLE.items()}
 
     real = asked(python, whole, cases) | asked(python, without, {"no libcuda": {}})
     version, cuda = real["no libcuda"]["torch"], real["no libcuda"]["cuda"]
     architectures = json.loads(real["no libcuda"]["get_arch_list"].replace("'", '"'))
-    for path, text in modules(version, f"cu{cuda.replace('.', '')}", *architectures).items():
+    for path, text in modules(
+        version, f"cu{cuda.replace('.', '')}", *architectures
+    ).items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text, "utf-8")
     stub = {"PYTHONPATH": str(tmp_path)}
@@ -88,7 +98,9 @@ def test_the_small_torch_answers_as_the_real_one_without_a_gpu(
     small |= asked(sys.executable, without | stub, {"no libcuda": {}})
 
     assert real.keys() == {*cases, "no libcuda"}
-    assert "CUDA driver initialization failed" in real["cuInit gives 3"]["cuda()"], "it was played"
+    assert "CUDA driver initialization failed" in real["cuInit gives 3"]["cuda()"], (
+        "it was played"
+    )
     differences = {
         (case, question): (small[case][question], text)
         for case, answers in real.items()

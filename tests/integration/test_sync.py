@@ -8,7 +8,9 @@ from tests.frozen import FOLDER
 from tests.lab.driver import FakeDriver, FakeGpu
 from tests.lab.workshop import Workshop
 
-A100 = FakeDriver((FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),))
+A100 = FakeDriver(
+    (FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),)
+)
 
 
 HEAVY = {
@@ -50,7 +52,9 @@ def test_nothing_heavy_is_imported_if_nothing_is_to_do(stand_in, tmp_path, play)
             text=True,
             check=True,
         )
-        modules = set(re.findall(r"^import time:.*\| +([\w.]+)$", done.stderr, re.MULTILINE))
+        modules = set(
+            re.findall(r"^import time:.*\| +([\w.]+)$", done.stderr, re.MULTILINE)
+        )
         assert "gpuinstall.lock.fit" in modules
         if HEAVY & modules:
             heavy[words[0]] = sorted(HEAVY & modules)

@@ -14,7 +14,8 @@ from tests.lab.environments import packages, small_torch
 
 ADA = ComputeCapability(8, 9)
 CARDS = tuple(
-    Gpu(i, "NVIDIA GeForce RTX 4090", f"GPU-{i}", compute_capability=ADA) for i in range(2)
+    Gpu(i, "NVIDIA GeForce RTX 4090", f"GPU-{i}", compute_capability=ADA)
+    for i in range(2)
 )
 DRIVER = Driver(DriverVersion.parse("535.183.01"), CudaVersion(12, 2))
 TWO = Machine("linux", "x86_64", driver=DRIVER, gpus=CARDS)
@@ -66,7 +67,10 @@ def test_every_gpu_that_runs_its_kernels_passes(verify):
         (0, "NVIDIA GeForce RTX 4090"),
         (1, "NVIDIA GeForce RTX 4090"),
     ]
-    assert (verdict.environment.torch, verdict.environment.backend) == ("2.14.1+cu126", "cu126")
+    assert (verdict.environment.torch, verdict.environment.backend) == (
+        "2.14.1+cu126",
+        "cu126",
+    )
     assert "sm_90" in verdict.environment.architectures
 
 
@@ -77,7 +81,9 @@ def test_every_gpu_that_runs_its_kernels_passes(verify):
         (signal.SIGKILL, "killed by SIGKILL: the system does that when memory"),
     ],
 )
-def test_a_crash_names_the_check_it_happened_in_and_the_rest_go_on(verify, number, message):
+def test_a_crash_names_the_check_it_happened_in_and_the_rest_go_on(
+    verify, number, message
+):
     verdict = verify({"GPU-0": {"crash": int(number), "at": "convolution"}})
     assert statuses(verdict) == ["failed", "passed"]
     name, said, _ = the_fault(verdict.devices[0])
@@ -110,7 +116,9 @@ def test_a_torch_in_the_working_folder_is_found_out(verify, tmp_path, monkeypatc
 
 def test_a_cuda_build_that_was_planned_for_the_cpu_is_proven_on_it(verify):
     verdict = verify({}, NONE, for_cpu=True)
-    assert [(device.name, device.status) for device in verdict.devices] == [("CPU", "passed")]
+    assert [(device.name, device.status) for device in verdict.devices] == [
+        ("CPU", "passed")
+    ]
 
 
 def test_a_cpu_build_beside_a_gpu_fails(verify, cpu):
@@ -118,12 +126,17 @@ def test_a_cpu_build_beside_a_gpu_fails(verify, cpu):
     assert statuses(verdict) == ["failed", "failed"]
     name, message, cause = the_fault(verdict.devices[1])
     assert (name, cause) == ("build", "F33")
-    assert message == "this is the CPU build of torch: NVIDIA GeForce RTX 4090 is not used"
+    assert (
+        message == "this is the CPU build of torch: NVIDIA GeForce RTX 4090 is not used"
+    )
 
 
 def test_a_cpu_build_fails_too_where_the_driver_hides_the_gpu(verify, cpu):
     hidden = replace(
-        NONE, problems=(Finding("driver-mismatch", "kernel module and libraries differ", id="F03"),)
+        NONE,
+        problems=(
+            Finding("driver-mismatch", "kernel module and libraries differ", id="F03"),
+        ),
     )
     verdict = verify({}, hidden, python=cpu)
     assert verdict.refused
@@ -152,12 +165,17 @@ def test_a_build_that_leaves_another_makers_gpu_idle_fails_with_that_makers_entr
     verify, cuda, cpu, gpu, entry
 ):
     machine = Machine("linux", "x86_64", gpus=(gpu,))
-    faults = [the_fault(verify({}, machine, python=python).devices[0]) for python in (cuda, cpu)]
+    faults = [
+        the_fault(verify({}, machine, python=python).devices[0])
+        for python in (cuda, cpu)
+    ]
 
     assert [fault[::2] for fault in faults] == [("build", entry)] * 2
 
 
-@pytest.mark.parametrize("line", ["print('{hello}')", "import atexit; atexit.register(print, [1])"])
+@pytest.mark.parametrize(
+    "line", ["print('{hello}')", "import atexit; atexit.register(print, [1])"]
+)
 def test_what_a_start_up_file_prints_is_no_answer(verify, tmp_path, line):
     python = environment(tmp_path / "env", "cu126")
     (packages(tmp_path / "env") / "sitecustomize.py").write_text(line)

@@ -23,7 +23,9 @@ OLD_LIBSTDCXX = "GLIBCXX_3.4 { global: *; };"
 
 @pytest.fixture(scope="session")
 def torch(tmp_path_factory, request):
-    return cpu_torch(tmp_path_factory, offline="not network" in request.config.getoption("-m"))
+    return cpu_torch(
+        tmp_path_factory, offline="not network" in request.config.getoption("-m")
+    )
 
 
 @pytest.fixture
@@ -61,14 +63,15 @@ def test_a_sound_environment_passes_quickly(torch):
         "convolution",
         "optimizer-step",
     } <= set(passed)
-    assert sum(check.seconds for check in device.checks if check.name != "import") < 5 * slowness()
+    assert (
+        sum(check.seconds for check in device.checks if check.name != "import")
+        < 5 * slowness()
+    )
 
 
 def test_a_result_that_is_wrong_once_is_told(broken):
     wrong_once = "import torch; exp, calls = torch.Tensor.exp, []\n"
-    wrong_once += (
-        "torch.Tensor.exp = lambda x: (calls.append(x), exp(x) + 1.1e-4 * (len(calls) == 1))[1]\n"
-    )
+    wrong_once += "torch.Tensor.exp = lambda x: (calls.append(x), exp(x) + 1.1e-4 * (len(calls) == 1))[1]\n"
     rewrite(packages(broken) / "torch" / "_wrong_once.py", wrong_once)
     init = packages(broken) / "torch" / "__init__.py"
     rewrite(init, f"{init.read_text()}\nimport torch._wrong_once\n")
@@ -78,7 +81,9 @@ def test_a_result_that_is_wrong_once_is_told(broken):
 
     assert verdict.status == "passed"
     (warning,) = (text for text in reporter.warnings if "elementwise" in text)
-    assert warning.startswith("CPU: elementwise failed once (the result is off by 0.00011")
+    assert warning.startswith(
+        "CPU: elementwise failed once (the result is off by 0.00011"
+    )
 
 
 @pytest.mark.heavy
@@ -97,10 +102,21 @@ def test_the_deep_checks_pass_too_and_say_what_compiling_lacks(torch, monkeypatc
 
 @pytest.mark.heavy
 def test_every_measurement_of_the_cpu_is_taken(torch):
-    argv = [sys.executable, "-m", "gpuinstall", "verify", "--venv", str(torch), "--bench", "--json"]
+    argv = [
+        sys.executable,
+        "-m",
+        "gpuinstall",
+        "verify",
+        "--venv",
+        str(torch),
+        "--bench",
+        "--json",
+    ]
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}
     (device,) = json.loads(process.run(argv, env=alone).out)["data"]["bench"]
-    measured = {check["name"]: check["message"].split() for check in device["checks"][1:]}
+    measured = {
+        check["name"]: check["message"].split() for check in device["checks"][1:]
+    }
 
     assert measured.pop("resnet50") == ["torchvision", "is", "not", "installed"]
     assert {name: unit for name, (_, unit) in measured.items()} == {
@@ -209,7 +225,9 @@ def test_what_surrounds_a_python_is_found_out(torch, tmp_path, monkeypatch, name
 @pytest.mark.heavy
 def test_a_kernel_that_computes_wrongly_fails_by_its_tolerance(broken):
     init = packages(broken) / "torch" / "__init__.py"
-    rewrite(init, init.read_text() + "\nbmm = lambda a, b, exact=bmm: exact(a, b) * 1.001\n")
+    rewrite(
+        init, init.read_text() + "\nbmm = lambda a, b, exact=bmm: exact(a, b) * 1.001\n"
+    )
     fault = the_fault(verify(broken))
     assert fault.name == "batched-product"
     assert str(fault.message).startswith("the result is off by ")
@@ -247,7 +265,8 @@ def test_a_numpy_that_cannot_be_loaded_is_named(broken):
     fault = the_fault(verify(broken))
     assert (fault.name, fault.id) == ("import", "F66")
     assert (
-        fault.message == "NumPy cannot be loaded: No module named 'numpy._core._multiarray_umath'"
+        fault.message
+        == "NumPy cannot be loaded: No module named 'numpy._core._multiarray_umath'"
     )
 
 
@@ -255,17 +274,25 @@ def test_an_interpreter_that_is_killed_is_not_our_end(broken):
     init = packages(broken) / "torch" / "__init__.py"
     rewrite(init, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     fault = the_fault(verify(broken))
-    assert (fault.name, str(fault.message).split(":")[0]) == ("import", "killed by SIGKILL")
+    assert (fault.name, str(fault.message).split(":")[0]) == (
+        "import",
+        "killed by SIGKILL",
+    )
 
 
 @pytest.mark.heavy
 @pytest.mark.skipif(
     shutil.which("cc") is None, reason="no C compiler (cc) to build an old libstdc++"
 )
-def test_an_older_libstdcxx_is_blamed_on_the_variable_that_brings_it(torch, tmp_path, monkeypatch):
+def test_an_older_libstdcxx_is_blamed_on_the_variable_that_brings_it(
+    torch, tmp_path, monkeypatch
+):
     (tmp_path / "old.map").write_text(OLD_LIBSTDCXX)
     (tmp_path / "old.c").write_text("int old;")
-    library, script = tmp_path / "libstdc++.so.6", f"-Wl,--version-script={tmp_path / 'old.map'}"
+    library, script = (
+        tmp_path / "libstdc++.so.6",
+        f"-Wl,--version-script={tmp_path / 'old.map'}",
+    )
     built = process.run(
         [
             "cc",

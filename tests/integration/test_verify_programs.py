@@ -13,7 +13,12 @@ from tests.lab.environments import small_package, small_torch
 from tests.lab.processes import has_ended
 
 CARDS = tuple(
-    Gpu(i, "NVIDIA GeForce RTX 4090", f"GPU-{i}", compute_capability=ComputeCapability(8, 9))
+    Gpu(
+        i,
+        "NVIDIA GeForce RTX 4090",
+        f"GPU-{i}",
+        compute_capability=ComputeCapability(8, 9),
+    )
     for i in (0, 1)
 )
 TWO = Machine("linux", "x86_64", gpus=CARDS)
@@ -45,7 +50,9 @@ def verify(site, tmp_path, monkeypatch):
             small_package(site, name, text)
         (tmp_path / "verdict.json").write_text(json.dumps(verdict or {}))
         monkeypatch.setenv("LAB_VERDICT", str(tmp_path / "verdict.json"))
-        return verify_environment(tmp_path / "env" / "bin" / "python", machine, **options)
+        return verify_environment(
+            tmp_path / "env" / "bin" / "python", machine, **options
+        )
 
     return run
 
@@ -53,7 +60,9 @@ def verify(site, tmp_path, monkeypatch):
 def programs(device):
     """The checks of programs, by their names."""
     known = {
-        name for row in PROGRAMS for name in (row.name, f"{row.module.replace('_', '-')}-import")
+        name
+        for row in PROGRAMS
+        for name in (row.name, f"{row.module.replace('_', '-')}-import")
     }
     return {check.name: check for check in device.checks if check.name in known}
 
@@ -64,7 +73,8 @@ def statuses(device):
 
 def test_every_program_is_proven_on_every_gpu(verify):
     verdict = verify(
-        TWO, {"torchvision": "", "bitsandbytes": "", "flash-attn": "", "requests": CRASH}
+        TWO,
+        {"torchvision": "", "bitsandbytes": "", "flash-attn": "", "requests": CRASH},
     )
     assert verdict.status == "passed"
     for device in verdict.devices:
@@ -91,7 +101,9 @@ def test_a_torchaudio_of_another_cuda_minor_fails_with_its_entry(verify):
 
 def test_a_program_that_crashes_hides_no_other(verify):
     (device,) = verify(
-        NONE, {"bitsandbytes": CRASH, "torchvision": "", "xformers": OTHER_MINOR}, for_cpu=True
+        NONE,
+        {"bitsandbytes": CRASH, "torchvision": "", "xformers": OTHER_MINOR},
+        for_cpu=True,
     ).devices
     assert statuses(device) == {
         "bitsandbytes-quantize": "failed",
@@ -109,7 +121,9 @@ def test_a_program_that_hangs_ends_with_the_time_limit(verify):
     assert programs(device)["torchvision-nms"].status == "passed"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no groups of processes")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows has no groups of processes"
+)
 def test_compilers_of_a_program_that_hangs_end_with_it(verify, tmp_path):
     started = f"import pathlib, subprocess\nchild = subprocess.Popen(['sleep', '600'])\nfile = {str(tmp_path / 'pid')!r}\n"
     hang = f"{started}pathlib.Path(file).write_text(str(child.pid))\n{HANG}"
@@ -119,7 +133,9 @@ def test_compilers_of_a_program_that_hangs_end_with_it(verify, tmp_path):
 
 def test_without_a_gpu_programs_are_imported(verify):
     wants_a_gpu = "raise ImportError('libcuda.so.1: cannot open shared object file: No such file or directory')"
-    verdict = verify(NONE, {"torchaudio": OTHER_MINOR, "vllm": "", "flash-attn": wants_a_gpu})
+    verdict = verify(
+        NONE, {"torchaudio": OTHER_MINOR, "vllm": "", "flash-attn": wants_a_gpu}
+    )
     (device,) = verdict.devices
     found = programs(device)
     assert found["vllm-import"].status == "passed"
@@ -127,7 +143,10 @@ def test_without_a_gpu_programs_are_imported(verify):
     assert str(found["flash-attn-import"].message).startswith(
         "flash_attn can be imported only on a machine with"
     )
-    assert (found["torchaudio-import"].status, found["torchaudio-import"].id) == ("failed", "F48")
+    assert (found["torchaudio-import"].status, found["torchaudio-import"].id) == (
+        "failed",
+        "F48",
+    )
     assert verdict.status == "failed"
 
 
@@ -135,7 +154,11 @@ def test_a_program_that_requires_a_package_called_as_our_kernels_gets_that_packa
     verify,
 ):
     (device,) = verify(
-        NONE, {"kernels": "get_kernel = len", "torchvision": "from kernels import get_kernel"}
+        NONE,
+        {
+            "kernels": "get_kernel = len",
+            "torchvision": "from kernels import get_kernel",
+        },
     ).devices
     assert statuses(device) == {"torchvision-import": "passed"}, device.checks
 
@@ -146,7 +169,10 @@ def test_a_package_that_was_compiled_beside_a_torch_is_imported(verify, site):
     small_package(site, "torch-scatter", symbol, requires="torch>=2.0", files=compiled)
     verdict = verify(TWO, {})
     (fault,) = verdict.devices[0].faults
-    assert (fault.message.partition(":")[0], fault.id) == ("torch-scatter-import", "F56")
+    assert (fault.message.partition(":")[0], fault.id) == (
+        "torch-scatter-import",
+        "F56",
+    )
     assert str(fault.fixes[0]).startswith("gpuinstall install --into --venv ")
     assert " torch torch-scatter " in str(fault.fixes[0])
 
@@ -162,7 +188,11 @@ def test_programs_are_not_tried_where_torch_itself_fails(verify):
 
 
 def test_beside_a_gpu_that_others_use_programs_are_imported(verify):
-    busy = {"GPU-0": {"unproven": "CUDA error: all CUDA-capable devices are busy or unavailable"}}
+    busy = {
+        "GPU-0": {
+            "unproven": "CUDA error: all CUDA-capable devices are busy or unavailable"
+        }
+    }
     verdict = verify(TWO, {"torchvision": ""}, busy)
     assert [device.status for device in verdict.devices] == ["unproven", "passed"]
     assert statuses(verdict.devices[0]) == {"torchvision-import": "passed"}

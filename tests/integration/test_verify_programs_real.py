@@ -73,7 +73,9 @@ print(len(compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]))
 
 @pytest.fixture(scope="session")
 def torch(tmp_path_factory, request):
-    return cpu_torch(tmp_path_factory, offline="not network" in request.config.getoption("-m"))
+    return cpu_torch(
+        tmp_path_factory, offline="not network" in request.config.getoption("-m")
+    )
 
 
 @pytest.fixture
@@ -100,7 +102,9 @@ def test_a_wrong_answer_of_a_program_is_found_out(torch, tmp_path):
 
 
 @pytest.mark.heavy
-def test_a_library_that_would_serve_from_the_cpu_in_place_of_the_gpu_fails(torch, tmp_path):
+def test_a_library_that_would_serve_from_the_cpu_in_place_of_the_gpu_fails(
+    torch, tmp_path
+):
     small_package(tmp_path, "onnxruntime", ON_THE_CPU)
     small_package(
         tmp_path,
@@ -110,9 +114,12 @@ def test_a_library_that_would_serve_from_the_cpu_in_place_of_the_gpu_fails(torch
     small_package(tmp_path, "ctranslate2", "get_cuda_device_count = int")
     modules = ("onnxruntime", "tensorflow", "ctranslate2")
     done = process.run(
-        [torch / "bin" / "python", "-c", ON_A_GPU, KERNELS.parent, tmp_path, *modules], seconds=120
+        [torch / "bin" / "python", "-c", ON_A_GPU, KERNELS.parent, tmp_path, *modules],
+        seconds=120,
     )
-    assert [line.partition("(")[0] for line in done.out.splitlines()] == ["Wrong"] * 3, done.err
+    assert [line.partition("(")[0] for line in done.out.splitlines()] == [
+        "Wrong"
+    ] * 3, done.err
 
 
 @pytest.mark.network
@@ -133,7 +140,9 @@ def test_what_the_index_has_is_proven_where_it_runs_on_the_cpu_and_found_out_whe
     found = checks(environment)
     passed = {name for name, check in found.items() if check.status == "passed"}
     assert {"bitsandbytes-quantize", "torchao-import", "triton-import"} <= passed
-    assert {name: check.id for name, check in found.items() if check.status == "failed"} == {
+    assert {
+        name: check.id for name, check in found.items() if check.status == "failed"
+    } == {
         "torchvision-nms": "F47",
         "torchaudio-import": "F48",
         "torchcodec-import": "F56",
@@ -157,7 +166,16 @@ def install(environment, *names):
     """Install packages beside the torch that is there, without what they demand of another."""
     into = ["--no-deps", "--python", str(environment / "bin" / "python")]
     done = process.run(
-        [uv.find_uv_bin(), "pip", "install", "-q", *into, *names, "pillow", "packaging"],
+        [
+            uv.find_uv_bin(),
+            "pip",
+            "install",
+            "-q",
+            *into,
+            *names,
+            "pillow",
+            "packaging",
+        ],
         seconds=600,
     )
     assert done.ok, done.err

@@ -39,18 +39,36 @@ class Companion(NamedTuple):
 
 COMPANIONS = [
     Companion(
-        "nvidia-cudnn-cu12", "9.8.0.87", "linux_x86_64", "50 60 61 70 75 80 86 90a 100 120 +120"
+        "nvidia-cudnn-cu12",
+        "9.8.0.87",
+        "linux_x86_64",
+        "50 60 61 70 75 80 86 90a 100 120 +120",
     ),
-    Companion("nvidia-cudnn-cu13", "9.26.0.51", "linux_x86_64", "75 80 86 90a 100f 120f 121 +121"),
     Companion(
-        "nvidia-cudnn-cu13", "9.26.0.51", "linux_aarch64", "75 80 86 90a 100f 110f 120f 121 +121"
+        "nvidia-cudnn-cu13",
+        "9.26.0.51",
+        "linux_x86_64",
+        "75 80 86 90a 100f 120f 121 +121",
     ),
-    Companion("nvidia-cudnn-cu13", "9.28.0.42", "windows_x86_64", "75 80 86 90a 100f 120f +120f"),
+    Companion(
+        "nvidia-cudnn-cu13",
+        "9.26.0.51",
+        "linux_aarch64",
+        "75 80 86 90a 100f 110f 120f 121 +121",
+    ),
+    Companion(
+        "nvidia-cudnn-cu13",
+        "9.28.0.42",
+        "windows_x86_64",
+        "75 80 86 90a 100f 120f +120f",
+    ),
     Companion("nvidia-nccl-cu13", "2.30.7", "linux_x86_64", "75 80 90 100 110 120"),
     Companion("torchvision", "0.29.2", "linux_x86_64", "75 80 86 90 100 120 +120"),
     Companion("xformers", "0.0.33.post2", "linux_x86_64", "75 80 90a +80"),
     Companion("bitsandbytes", "0.50.2", "linux_x86_64", "60 70 75 80 86 89 90", "12.6"),
-    Companion("bitsandbytes", "0.50.2", "linux_x86_64", "75 80 86 89 90 100 120", "13.2"),
+    Companion(
+        "bitsandbytes", "0.50.2", "linux_x86_64", "75 80 86 89 90 100 120", "13.2"
+    ),
 ]
 BUILDS = {
     f"{build.name}-{build.os}_{build.arch}": build
@@ -59,7 +77,9 @@ BUILDS = {
 }
 OF_THE_NETWORK = {"too-slow", "transfer"}
 WITH_TRAP = "2.9.1+cu128-linux_x86_64"
-NEWEST = max((name for name in BUILDS if "x86_64" in name), key=lambda name: BUILDS[name].torch)
+NEWEST = max(
+    (name for name in BUILDS if "x86_64" in name), key=lambda name: BUILDS[name].torch
+)
 
 
 @dataclass(frozen=True)
@@ -123,7 +143,9 @@ def show(capsys):
 
     def line(name, wheel, started, code):
         with capsys.disabled():
-            cost = f"{wheel.bytes_read / 1e6:6.2f} MB {time.monotonic() - started:5.1f} s"
+            cost = (
+                f"{wheel.bytes_read / 1e6:6.2f} MB {time.monotonic() - started:5.1f} s"
+            )
             sys.stdout.write(f"\n{name:48} {cost}  {_short(code)}")
 
     return line
@@ -131,7 +153,9 @@ def show(capsys):
 
 def _short(code):
     return " ".join(
-        re.sub("sm_|compute_", lambda found: "+" if found[0] == "compute_" else "", name)
+        re.sub(
+            "sm_|compute_", lambda found: "+" if found[0] == "compute_" else "", name
+        )
         for name in code
     )
 
@@ -176,13 +200,20 @@ def test_both_witnesses_of_a_real_wheel_agree(index, show):
 @pytest.mark.heavy
 @pytest.mark.network
 @pytest.mark.parametrize(
-    "one", COMPANIONS, ids=lambda one: f"{one.package}-{one.version}-{one.platform}-{one.cuda}"
+    "one",
+    COMPANIONS,
+    ids=lambda one: f"{one.package}-{one.version}-{one.platform}-{one.cuda}",
 )
 def test_the_code_of_a_companion(index, one, show):
     started = time.monotonic()
     wheel = index.wheel(one.package, one.version, one.platform)
     code = read_package(wheel, one.package, may_have_code=True, cuda=one.cuda)
     beside = f", CUDA {one.cuda}" if one.cuda else ""
-    show(f"{one.package} {one.version} {one.platform}{beside}", wheel, started, code.architectures)
+    show(
+        f"{one.package} {one.version} {one.platform}{beside}",
+        wheel,
+        started,
+        code.architectures,
+    )
     assert _short(code.architectures) == one.code
     assert wheel.bytes_read < 20_000_000

@@ -23,7 +23,9 @@ def workshop(stand_in, play, tmp_path):
     for name in ("project", "temporary"):
         (tmp_path / name).mkdir()
     played = {windows.FOLDER: str(tmp_path), "TMPDIR": str(tmp_path / "temporary")}
-    return Workshop(tmp_path / "project", tmp_path / "caches", {**stand_in.environment(), **played})
+    return Workshop(
+        tmp_path / "project", tmp_path / "caches", {**stand_in.environment(), **played}
+    )
 
 
 @contextmanager
@@ -97,7 +99,10 @@ def test_of_a_previous_environment_in_use_nothing_is_removed_and_the_new_one_is_
             == f"{previous} cannot be written: Access is denied"
         )
         assert {path.relative_to(previous) for path in previous.rglob("*")} == files
-    assert workshop.python("import numpy, torch; print(torch.__version__)") == "2.14.1+cu126"
+    assert (
+        workshop.python("import numpy, torch; print(torch.__version__)")
+        == "2.14.1+cu126"
+    )
     assert "numpy" in workshop.lock("pylock.cu126.toml")
     workshop.document("env", "rollback")
     assert (torch_in(workshop), leftovers(workshop)) == ("2.14.1", set())
@@ -108,7 +113,10 @@ def test_of_a_previous_environment_in_use_nothing_is_removed_and_the_new_one_is_
 def test_lock_sync_remove_and_a_script_leave_no_file_behind(workshop):
     workshop.document("lock", "torch==2.13.0", "numpy")
     workshop.document("sync")
-    assert workshop.python("import numpy, torch; print(torch.__version__)") == "2.13.0+cu126"
+    assert (
+        workshop.python("import numpy, torch; print(torch.__version__)")
+        == "2.13.0+cu126"
+    )
     workshop.document("remove", "numpy")
     (workshop.folder / "story.py").write_text(
         "# /// script\n# dependencies = ['torch']\n# ///\nimport torch; print(torch.__version__)\n",
@@ -164,4 +172,6 @@ def test_the_rules_are_those_of_windows(tmp_path):
     with file.open():
         assert [rule for rule in in_use if not refused(rules, *rule)] == []
     with running(Path(sys.executable), folder):
-        assert refused(rules, "os.rename", folder, tmp_path / "other", -1, -1) is not None
+        assert (
+            refused(rules, "os.rename", folder, tmp_path / "other", -1, -1) is not None
+        )

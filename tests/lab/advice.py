@@ -68,7 +68,8 @@ def _filled(command: str) -> str:
 def _of_ours(words: list[str]) -> str | None:
     """Parse a command line of ours without running it."""
     until = next(
-        (at for at, word in enumerate(words) if word in {"&&", "||", "|", ";"}), len(words)
+        (at for at, word in enumerate(words) if word in {"&&", "||", "|", ";"}),
+        len(words),
     )
     words = words[:until]
     command: click.Command | None = entrance
@@ -78,12 +79,18 @@ def _of_ours(words: list[str]) -> str | None:
         and words
         and not words[0].startswith("-")
     ):
-        command, words = command.get_command(click.Context(command), words[0]), words[1:]
+        command, words = (
+            command.get_command(click.Context(command), words[0]),
+            words[1:],
+        )
     if command is None:
         return f"no command of ours: {', '.join(COMMANDS)}"
     try:
         command.make_context(
-            "gpuinstall", words, resilient_parsing=False, help_option_names=["-h", "--help"]
+            "gpuinstall",
+            words,
+            resilient_parsing=False,
+            help_option_names=["-h", "--help"],
         )
     except click.exceptions.Exit:
         return None

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import IO, Any
 
 CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+    None,
 )
 _QUIET = (
     "--headless",
@@ -35,9 +36,9 @@ class Browser:
         self.requests: list[str] = []
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = {
-            "sessionId": self._call("Target.attachToTarget", targetId=target, flatten=True)[
-                "sessionId"
-            ]
+            "sessionId": self._call(
+                "Target.attachToTarget", targetId=target, flatten=True
+            )["sessionId"]
         }
         for domain in ("Page", "Runtime", "Network"):
             self._call(f"{domain}.enable")
@@ -75,7 +76,12 @@ class Browser:
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1
-        message = {"id": self._number, "method": method, "params": parameters, **self._session}
+        message = {
+            "id": self._number,
+            "method": method,
+            "params": parameters,
+            **self._session,
+        }
         self._commands.write(json.dumps(message).encode() + b"\0")
         self._commands.flush()
         while (answer := self._next()).get("id") != self._number:
@@ -100,8 +106,18 @@ def browser(folder: Path) -> Iterator[Browser]:
     assert CHROMIUM
     (ours, theirs), (back, forth) = os.pipe()[::-1], os.pipe()
     pipes = f'exec "$@" 3<&{theirs} 4>&{forth}'
-    words = ["bash", "-c", pipes, "bash", CHROMIUM, *_QUIET, f"--user-data-dir={folder}"]
-    process = subprocess.Popen(words, pass_fds=(theirs, forth), stderr=subprocess.DEVNULL)
+    words = [
+        "bash",
+        "-c",
+        pipes,
+        "bash",
+        CHROMIUM,
+        *_QUIET,
+        f"--user-data-dir={folder}",
+    ]
+    process = subprocess.Popen(
+        words, pass_fds=(theirs, forth), stderr=subprocess.DEVNULL
+    )
     for number in (theirs, forth):
         os.close(number)
     try:

@@ -34,7 +34,9 @@ def copy_project(folder: Path) -> Path:
     for part in PARTS:
         source = ROOT / part
         if source.is_dir():
-            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                source, folder / part, ignore=shutil.ignore_patterns("__pycache__")
+            )
         else:
             shutil.copy2(source, folder)
     return folder
@@ -78,18 +80,38 @@ class Person:
     def copied(self, home: Path) -> Person:
         """Somebody else who has the same, by hard links: files may be replaced, never written into."""
         return Person(
-            shutil.copytree(self.home, home, symlinks=True, copy_function=os.link), self.network
+            shutil.copytree(self.home, home, symlinks=True, copy_function=os.link),
+            self.network,
         )
 
     def environment(self) -> dict[str, str]:
         """The network's settings and caches of this machine, and nothing else of it."""
-        own = ("UV_", "GPUINSTALL_", "XDG_", "VIRTUAL_ENV", "CONDA", "PYTHON", "PYENV", "PYTEST")
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+        own = (
+            "UV_",
+            "GPUINSTALL_",
+            "XDG_",
+            "VIRTUAL_ENV",
+            "CONDA",
+            "PYTHON",
+            "PYENV",
+            "PYTEST",
+        )
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(own)
+        }
         cache = Path(os.environ.get("XDG_CACHE_HOME") or USER_HOME / ".cache")
         uv_cache = os.environ.get("UV_CACHE_DIR", str(cache / "uv"))
         pip_cache = os.environ.get("PIP_CACHE_DIR", str(cache / "pip"))
         caches = {"UV_CACHE_DIR": uv_cache, "PIP_CACHE_DIR": pip_cache}
-        return {**kept, **caches, "HOME": str(self.home), "PATH": "/usr/bin:/bin", **self.network}
+        return {
+            **kept,
+            **caches,
+            "HOME": str(self.home),
+            "PATH": "/usr/bin:/bin",
+            **self.network,
+        }
 
     def run(
         self,

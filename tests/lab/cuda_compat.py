@@ -41,7 +41,9 @@ def make_libraries(
         fault: C text of a function that replaces the lab's own.
     """
     lacking = ["cuDriverGetVersion"]
-    version = f"int cuDriverGetVersion(int *version) {{ *version = {cuda}; return 0; }}\n"
+    version = (
+        f"int cuDriverGetVersion(int *version) {{ *version = {cuda}; return 0; }}\n"
+    )
     if fault:
         lacking.append(fault.partition("(")[0].removeprefix("int "))
     library = compiled(folder / "build", "cuda", lacking, version + fault)
@@ -50,18 +52,27 @@ def make_libraries(
     shutil.copyfile(library, made / f"libcuda.so.{driver}")
     (made / "libcuda.so.1").symlink_to(f"libcuda.so.{driver}")
     (made / "libcuda.so").symlink_to("libcuda.so.1")
-    (made / f"libnvidia-ptxjitcompiler.so.{driver}").write_bytes(b"not loaded by the lab")
-    (made / "libnvidia-ptxjitcompiler.so.1").symlink_to(f"libnvidia-ptxjitcompiler.so.{driver}")
+    (made / f"libnvidia-ptxjitcompiler.so.{driver}").write_bytes(
+        b"not loaded by the lab"
+    )
+    (made / "libnvidia-ptxjitcompiler.so.1").symlink_to(
+        f"libnvidia-ptxjitcompiler.so.{driver}"
+    )
     return made
 
 
-def make_tar(libraries: Path, file: Path, prefix: str = "cuda_compat-archive/compat") -> Path:
+def make_tar(
+    libraries: Path, file: Path, prefix: str = "cuda_compat-archive/compat"
+) -> Path:
     """Write NVIDIA's redistributable archive, or whatever tar the name's ending says."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as tar:
         tar.add(libraries, prefix)
         tar.addfile(tarfile.TarInfo("cuda_compat-archive/LICENSE"))
-    compress: dict[str, Callable[[bytes], bytes]] = {".xz": lzma.compress, ".bz2": bz2.compress}
+    compress: dict[str, Callable[[bytes], bytes]] = {
+        ".xz": lzma.compress,
+        ".bz2": bz2.compress,
+    }
     file.write_bytes(compress.get(file.suffix, bytes)(content.getvalue()))
     return file
 
@@ -93,7 +104,9 @@ class Redistributables(Host):
         }
         manifest = {"release_label": "13.0.0", "cuda_compat": component}
         files = {
-            MANIFEST: Answer(body=json.dumps(manifest).encode(), content_type="application/json"),
+            MANIFEST: Answer(
+                body=json.dumps(manifest).encode(), content_type="application/json"
+            ),
             f"/redist/{ARCHIVE}": Answer(body=archive),
         }
         super().__init__("redistributables", lambda path, _: files.get(path, NOT_FOUND))

@@ -108,7 +108,9 @@ def build(folder: Path) -> Path:
     return folder
 
 
-def compiled(folder: Path, room: str, lacking: Iterable[str] = (), more: str = "") -> Path:
+def compiled(
+    folder: Path, room: str, lacking: Iterable[str] = (), more: str = ""
+) -> Path:
     """Compile one library of the lab, unless it is there.
 
     Args:
@@ -150,7 +152,11 @@ def environment(driver: FakeDriver, libraries: Path, folder: Path) -> dict[str, 
     inherited = os.environ.get("LD_LIBRARY_PATH")
     if inherited:
         path.append(inherited)
-    return {**os.environ, "LAB_GPUS": str(file), "LD_LIBRARY_PATH": os.pathsep.join(path)}
+    return {
+        **os.environ,
+        "LAB_GPUS": str(file),
+        "LD_LIBRARY_PATH": os.pathsep.join(path),
+    }
 
 
 def describe(driver: FakeDriver) -> str:

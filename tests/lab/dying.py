@@ -12,9 +12,9 @@ from gpuinstall.base.interruption import install_handlers
 from gpuinstall.cli.main import run_command_line
 from tests.frozen import freeze
 
-ROOM = {str(path) for path in (Path(files.__file__).parents[1] / "install").glob("*.py")} | {
-    files.__file__
-}
+ROOM = {
+    str(path) for path in (Path(files.__file__).parents[1] / "install").glob("*.py")
+} | {files.__file__}
 
 
 class Countdown:
@@ -24,7 +24,9 @@ class Countdown:
         self.last, self.number = last, number
         self.seen = 0
 
-    def __call__(self, frame: FrameType, event: str, _argument: object) -> Countdown | None:
+    def __call__(
+        self, frame: FrameType, event: str, _argument: object
+    ) -> Countdown | None:
         """Follow the functions of the room alone."""
         if frame.f_code.co_filename not in ROOM or frame.f_code.co_name.startswith("<"):
             return None

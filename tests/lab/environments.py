@@ -32,7 +32,12 @@ def small_torch(folder: Path, backend: str = "cu126", version: str = "2.14.1") -
 
 
 def small_package(
-    site: Path, name: str, text: str = "", *, requires: str = "", files: tuple[str, ...] = ()
+    site: Path,
+    name: str,
+    text: str = "",
+    *,
+    requires: str = "",
+    files: tuple[str, ...] = (),
 ):
     """Put a package with this ``__init__.py`` into a folder of packages; its other ``files`` are empty."""
     module = name.replace("-", "_")
@@ -80,11 +85,18 @@ def cpu_torch(factory: pytest.TempPathFactory, *, offline: bool = False) -> Path
     find_links = os.environ.get("PIP_FIND_LINKS", "")
     python = _python()
     if not any(Path(find_links).glob(WHEEL)):
-        pytest.skip(f"no wheel of torch {VERSION} in PIP_FIND_LINKS ({find_links or 'not set'})")
+        pytest.skip(
+            f"no wheel of torch {VERSION} in PIP_FIND_LINKS ({find_links or 'not set'})"
+        )
 
     def make(folder: Path):
         _uv("venv", "--no-project", "--python", python, str(folder))
-        options = ["--python", str(folder / "bin" / "python"), "--find-links", find_links]
+        options = [
+            "--python",
+            str(folder / "bin" / "python"),
+            "--find-links",
+            find_links,
+        ]
         if offline:
             options.append("--offline")
         _uv("pip", "install", *options, f"torch=={VERSION}")
@@ -101,9 +113,18 @@ def cuda_torch(factory: pytest.TempPathFactory) -> Path:
     def make(folder: Path):
         free = shutil.disk_usage(folder.parent).free
         if free < CUDA_TORCH_BYTES:
-            pytest.skip(f"torch and CUDA's libraries take 6 GB, and {free} bytes are free")
+            pytest.skip(
+                f"torch and CUDA's libraries take 6 GB, and {free} bytes are free"
+            )
         _uv("venv", "--no-project", "--python", _python(), str(folder))
-        _uv("pip", "install", "--python", str(folder / "bin" / "python"), "torch", "numpy")
+        _uv(
+            "pip",
+            "install",
+            "--python",
+            str(folder / "bin" / "python"),
+            "torch",
+            "numpy",
+        )
 
     return once(factory, "cuda-torch", make)
 
@@ -157,7 +178,14 @@ def fetch():
     if not any(Path(find_links).glob(WHEEL)):
         return
     with tempfile.TemporaryDirectory() as folder:
-        options = ["--target", folder, "--python-version", "3.11", "--find-links", find_links]
+        options = [
+            "--target",
+            folder,
+            "--python-version",
+            "3.11",
+            "--find-links",
+            find_links,
+        ]
         process.run([uv.find_uv_bin(), "pip", "install", *options, f"torch=={VERSION}"])
 
 

@@ -38,7 +38,10 @@ class ExtensionIndex:
         tag: str = "cp312-cp312-manylinux_2_28_x86_64",
     ) -> str:
         """List a wheel of one library; ``requires`` is what its METADATA says of torch, ``named`` another version."""
-        module, full = package.replace("-", "_"), f"{version}+{local}" if local else version
+        module, full = (
+            package.replace("-", "_"),
+            f"{version}+{local}" if local else version,
+        )
         record = f"{module}-{full}.dist-info"
         demand = f"Requires-Dist: {requires}\n" if requires else ""
         metadata = f"Metadata-Version: 2.4\nName: {package}\nVersion: {named or full}\n{demand}"
@@ -59,7 +62,9 @@ class ExtensionIndex:
         parts = unquote(path).strip("/").split("/")
         if parts[0] == "artifacts":
             wheels = {
-                _digest(data): data for files in self.files.values() for data in files.values()
+                _digest(data): data
+                for files in self.files.values()
+                for data in files.values()
             }
             data = wheels.get(parts[1])
             if data is None:
@@ -71,7 +76,8 @@ class ExtensionIndex:
         if "v1+html" in parts:
             links = [_link(*file) for file in files.items()]
             return Answer(
-                body="".join(links).encode(), content_type="application/vnd.pypi.simple.v1+html"
+                body="".join(links).encode(),
+                content_type="application/vnd.pypi.simple.v1+html",
             )
         page = {
             "meta": {"api-version": "1.4"},
@@ -79,7 +85,8 @@ class ExtensionIndex:
             "files": [_entry(*file) for file in files.items()],
         }
         return Answer(
-            body=json.dumps(page).encode(), content_type="application/vnd.pypi.simple.v1+json"
+            body=json.dumps(page).encode(),
+            content_type="application/vnd.pypi.simple.v1+json",
         )
 
     def host(self) -> Host:
@@ -110,7 +117,11 @@ def _metadata(data: bytes) -> bytes:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as wheel:
             return wheel.read(
-                next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+                next(
+                    name
+                    for name in wheel.namelist()
+                    if name.endswith(".dist-info/METADATA")
+                )
             )
     except zipfile.BadZipFile:
         return b""

@@ -61,7 +61,9 @@ def clone(tmp_path: Path, wheelhouse: Wheelhouse) -> Path:
 
 
 @pytest.fixture(scope="session")
-def equipped(tmp_path_factory: pytest.TempPathFactory, wheelhouse: Wheelhouse) -> Person:
+def equipped(
+    tmp_path_factory: pytest.TempPathFactory, wheelhouse: Wheelhouse
+) -> Person:
     """A user who has the tool already, made once by Python 3.12 from a clone like ``clone``; not to be changed."""
 
     def equip(home: Path):

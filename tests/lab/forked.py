@@ -63,7 +63,12 @@ def gpuinstall(
         "env": dict(os.environ if env is None else env),
         "cwd": str(cwd or Path.cwd()),
     }
-    with _file(json.dumps(order)) as said, _file(text) as given, _file() as out, _file() as err:
+    with (
+        _file(json.dumps(order)) as said,
+        _file(text) as given,
+        _file() as out,
+        _file() as err,
+    ):
         status = _status([file.fileno() for file in (said, given, out, err)], seconds)
         return Finished(arguments, status, *(_text(file) for file in (out, err)))
 
@@ -114,7 +119,9 @@ def _text(file: IO[bytes]) -> str:
 
 
 def _number(channel: socket.socket) -> int:
-    return int.from_bytes(channel.recv(4, socket.MSG_WAITALL), sys.byteorder, signed=True)
+    return int.from_bytes(
+        channel.recv(4, socket.MSG_WAITALL), sys.byteorder, signed=True
+    )
 
 
 def serve(channel: socket.socket):

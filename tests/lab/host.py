@@ -50,7 +50,9 @@ class ReceivedRequest:
 
 DENIED = Answer(403, b"<Error><Code>AccessDenied</Code></Error>", "application/xml")
 NOT_FOUND = Answer(404, b"not found", "text/plain")
-UNAUTHORIZED = Answer(401, b"who are you?", "text/plain", {"WWW-Authenticate": 'Basic realm="lab"'})
+UNAUTHORIZED = Answer(
+    401, b"who are you?", "text/plain", {"WWW-Authenticate": 'Basic realm="lab"'}
+)
 
 
 class Host:
@@ -129,7 +131,9 @@ class _Handler(BaseHTTPRequestHandler):
         host = self.server.host
         headers = {name.lower(): value for name, value in self.headers.items()}
         answer = _conditional(host.respond(self.path, headers), headers)
-        request = ReceivedRequest(host.name, self.command, self.path, answer.status, headers)
+        request = ReceivedRequest(
+            host.name, self.command, self.path, answer.status, headers
+        )
         host.log.append(request)
         self._send_head(answer)
         if self.command == "GET":
@@ -167,7 +171,9 @@ def _conditional(answer: Answer, headers: dict[str, str]) -> Answer:
     if etag is None:
         digest = hashlib.sha256(answer.body).hexdigest()
         etag = f'"{digest[:32]}"'
-    answer = replace(answer, headers={"ETag": etag, "Accept-Ranges": "bytes", **answer.headers})
+    answer = replace(
+        answer, headers={"ETag": etag, "Accept-Ranges": "bytes", **answer.headers}
+    )
     if headers.get("if-none-match") == etag:
         return replace(answer, status=304, body=b"", pieces=None)
     if "range" in headers and answer.headers["Accept-Ranges"] != "none":

@@ -22,7 +22,14 @@ from packaging.metadata import Metadata
 from packaging.utils import canonicalize_name, parse_sdist_filename
 from typing_extensions import Self
 
-from tests.lab.host import DENIED, NOT_FOUND, UNAUTHORIZED, Answer, Host, ReceivedRequest
+from tests.lab.host import (
+    DENIED,
+    NOT_FOUND,
+    UNAUTHORIZED,
+    Answer,
+    Host,
+    ReceivedRequest,
+)
 from tests.lab.wheels import metadata_of
 
 JSON = "application/vnd.pypi.simple.v1+json"
@@ -137,7 +144,9 @@ class StandInIndex:
                 return self._packages_page(tag)
             case ["whl", tag, package, ""] if self._wheels(tag, package):
                 return self._package_page(tag, package, headers)
-            case ["whl", tag, package, ""] if package.startswith(_COPIED) and self._wheels(tag):
+            case ["whl", tag, package, ""] if package.startswith(
+                _COPIED
+            ) and self._wheels(tag):
                 return self._simple_page(package, {})
             case _:
                 return self._file(parts)
@@ -175,19 +184,25 @@ class StandInIndex:
         headers = dict(_FILE)
         if not self.habits.ranges:
             headers["Accept-Ranges"] = "none"
-        return Answer(body=path.read_bytes(), content_type="application/zip", headers=headers)
+        return Answer(
+            body=path.read_bytes(), content_type="application/zip", headers=headers
+        )
 
     def _wheels(self, tag: str, package: str | None = None) -> list[Path]:
         return _files(self.folder / "whl" / tag, ".whl", package)
 
     def _packages_page(self, tag: str) -> Answer:
         names = {_package(wheel.name) for wheel in self._wheels(tag)}
-        return _html(f'    <a href="{name}/">{name}</a><br/>\n' for name in sorted(names))
+        return _html(
+            f'    <a href="{name}/">{name}</a><br/>\n' for name in sorted(names)
+        )
 
     def _package_page(self, tag: str, package: str, headers: dict[str, str]) -> Answer:
         wheels = self._wheels(tag, package)
         if self.habits.json and JSON in headers.get("accept", ""):
-            files = [_json_file(wheel, f"/whl/{tag}/{quote(wheel.name)}") for wheel in wheels]
+            files = [
+                _json_file(wheel, f"/whl/{tag}/{quote(wheel.name)}") for wheel in wheels
+            ]
             return _json(package, files)
         links = [self._link(tag, wheel) for wheel in wheels]
         return _html([f"    <h1>Links for {package}</h1>\n", *links])
@@ -237,7 +252,10 @@ class StandInIndex:
     def _simple_page(self, package: str, headers: dict[str, str]) -> Answer:
         folder = self.folder / "simple"
         files = []
-        for path in [*_files(folder, ".whl", package), *_files(folder, ".tar.gz", package)]:
+        for path in [
+            *_files(folder, ".whl", package),
+            *_files(folder, ".tar.gz", package),
+        ]:
             file = _json_file(path, f"{self.default.url}/files/{quote(path.name)}")
             if not self.habits.metadata:
                 file["core-metadata"] = False
@@ -310,9 +328,7 @@ def _version(filename: str) -> str:
 
 def _html(links: Iterable[str]) -> Answer:
     body = "".join(links)
-    page = (
-        f"<!DOCTYPE html>\n<html>\n  <body>\n{body}  </body>\n</html>\n<!--TIMESTAMP 1793199792-->"
-    )
+    page = f"<!DOCTYPE html>\n<html>\n  <body>\n{body}  </body>\n</html>\n<!--TIMESTAMP 1793199792-->"
     return Answer(body=page.encode(), content_type="text/html", headers=_PAGE)
 
 
@@ -334,7 +350,9 @@ def _json_file(wheel: Path, url: str) -> dict[str, Any]:
         "url": url,
         "hashes": {"sha256": facts.sha256},
         "size": wheel.stat().st_size,
-        "core-metadata": {"sha256": facts.metadata_sha256} if wheel.suffix == ".whl" else False,
+        "core-metadata": {"sha256": facts.metadata_sha256}
+        if wheel.suffix == ".whl"
+        else False,
         "requires-python": facts.requires_python,
         "yanked": False,
     }
@@ -345,5 +363,7 @@ def _simple_link(file: dict[str, Any]) -> str:
     python = html.escape(file["requires-python"] or "")
     attributes = [f'href="{href}"', f'data-requires-python="{python}"']
     if file["core-metadata"]:
-        attributes.append(f'data-core-metadata="sha256={file["core-metadata"]["sha256"]}"')
+        attributes.append(
+            f'data-core-metadata="sha256={file["core-metadata"]["sha256"]}"'
+        )
     return f"    <a {' '.join(attributes)}>{file['filename']}</a><br/>\n"

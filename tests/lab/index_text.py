@@ -37,7 +37,9 @@ def publish(folder, line, below=()):
         loaded = (path.split(".")[0].replace("/", ".") for path in modules)
         imports = "".join(f"import {each}\n" for each in loaded)
         modules = {f"{module}/__init__.py": imports, **modules}
-    make_wheel(folder, name, version, *tag, requires=needs(requires), modules=modules or None)
+    make_wheel(
+        folder, name, version, *tag, requires=needs(requires), modules=modules or None
+    )
 
 
 def needs(requires):

@@ -27,7 +27,10 @@ def native_library(
     work = file.with_name(f"{file.name}.made")
     work.mkdir()
     stubs = [_stub(work, name) for name in needs]
-    lines = [f'extern int u{at}(void) __asm__("{name}");' for at, name in enumerate(undefined)]
+    lines = [
+        f'extern int u{at}(void) __asm__("{name}");'
+        for at, name in enumerate(undefined)
+    ]
     lines += [
         f'extern int w{at}(void) __asm__("{name}") __attribute__((weak));'
         for at, name in enumerate(weak)
@@ -36,7 +39,9 @@ def native_library(
         f"(w{at} ? w{at}() : 0)" for at, _ in enumerate(weak)
     ]
     for at, name in enumerate(defines):
-        lines.append(f'int d{at}(void) __asm__("{name}"); int d{at}(void) {{ return {at}; }}')
+        lines.append(
+            f'int d{at}(void) __asm__("{name}"); int d{at}(void) {{ return {at}; }}'
+        )
     lines += [f'const char s{at}[] = "\\0{name}";' for at, name in enumerate(strings)]
     if glibc:
         stubs.append(_stub(work, "libm.so.6", f"GLIBC_{glibc}"))
@@ -45,7 +50,9 @@ def native_library(
     lines.append(f"int call_them_all(void) {{ return {' + '.join(calls) or '0'}; }}")
     if code:
         (work / "code").write_bytes(code)
-        lines.append(f'__asm__(".section .nv_fatbin, \\"a\\"\\n.incbin \\"{work / "code"}\\"");')
+        lines.append(
+            f'__asm__(".section .nv_fatbin, \\"a\\"\\n.incbin \\"{work / "code"}\\"");'
+        )
     paths = [f"-Wl,-rpath,{rpath}"] if rpath else []
     own_name = [f"-Wl,-soname,{soname}"] if soname else []
     _compile(file, "\n".join(lines), *map(str, stubs), *paths, *own_name)
@@ -55,7 +62,10 @@ def native_library(
 def readelf(file: Path, *options: str) -> str:
     """What readelf says of a file."""
     done = subprocess.run(
-        ["readelf", "-W", *options, str(file)], capture_output=True, text=True, check=True
+        ["readelf", "-W", *options, str(file)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout
 
@@ -64,7 +74,9 @@ def _stub(folder: Path, name: str, version: str | None = None) -> Path:
     """An empty library of a name, or one with a symbol of a version."""
     stub = folder / name
     script = folder / "versions"
-    script.write_text(f"{version} {{ global: newest_of_libm; }};" if version else "{ global: *; };")
+    script.write_text(
+        f"{version} {{ global: newest_of_libm; }};" if version else "{ global: *; };"
+    )
     _compile(
         stub,
         "int newest_of_libm(void) { return 1; }" if version else "",

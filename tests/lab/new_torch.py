@@ -48,7 +48,12 @@ def make_new_torch(
         make_wheel(served / "simple", name, version)
     make_wheel(served / "whl" / tag, "triton", "3.9.0", wheel_tag)
     return make_wheel(
-        served / "whl" / tag, "torch", local, wheel_tag, requires=requires, modules=files
+        served / "whl" / tag,
+        "torch",
+        local,
+        wheel_tag,
+        requires=requires,
+        modules=files,
     )
 
 

@@ -29,5 +29,7 @@ def within(seconds: float) -> Iterator[None]:
 
 def _start() -> float:
     began = perf_counter()
-    subprocess.run([sys.executable, "-I", "-S", "-c", "pass"], check=True, stdin=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-I", "-S", "-c", "pass"], check=True, stdin=subprocess.DEVNULL
+    )
     return perf_counter() - began

@@ -42,9 +42,17 @@ def make_dll(
     sections += _section(b".rdata", _ADDRESS, len(content), _HEADERS + before)
     behind_content = _HEADERS + before + len(content)
     sections += _section(b"__nv_rel", _ADDRESS * 2, len(relocatable), behind_content)
-    coff = struct.pack("<4sHHIIIHH", b"PE\0\0", 0x8664, 3, 0, 0, 0, len(optional), 0x2022)
+    coff = struct.pack(
+        "<4sHHIIIHH", b"PE\0\0", 0x8664, 3, 0, 0, 0, len(optional), 0x2022
+    )
     headers = b"MZ" + bytes(58) + struct.pack("<I", 64) + coff + optional + sections
-    return headers.ljust(_HEADERS, b"\0") + bytes(before) + content + relocatable + bytes(after)
+    return (
+        headers.ljust(_HEADERS, b"\0")
+        + bytes(before)
+        + content
+        + relocatable
+        + bytes(after)
+    )
 
 
 def _section(name: bytes, address: int, size: int, place: int) -> bytes:

@@ -72,7 +72,12 @@ def build_wheel(folder, settings=None, metadata=None):
 
 
 def project_files(
-    name: str, version: str, requires: Iterable[str] = (), *, imports: str = "", pyproject: str = ""
+    name: str,
+    version: str,
+    requires: Iterable[str] = (),
+    *,
+    imports: str = "",
+    pyproject: str = "",
 ) -> dict[str, str]:
     """The files of a project; ``imports`` stand at the top of what builds it."""
     requires = list(requires)
@@ -88,7 +93,11 @@ def project_files(
 
 
 def make_project(
-    folder: Path, name: str, version: str = "1.0", requires: Iterable[str] = (), **more: str
+    folder: Path,
+    name: str,
+    version: str = "1.0",
+    requires: Iterable[str] = (),
+    **more: str,
 ) -> Path:
     """Write a project into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -113,14 +122,18 @@ def make_sdist(
     """
     stem = f"{name.replace('-', '_')}-{version}"
     requires = list(requires)
-    dependencies = "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
+    dependencies = "".join(
+        f"Requires-Dist: {requirement}\n" for requirement in requires
+    )
     files = project_files(name, version, requires, imports=imports)
     if compiled:
         files["the_backend.py"] += COMPILING
     files["pyproject.toml"] = files["pyproject.toml"].replace(
         "requires = []", f"requires = {list(built_with)!r}"
     )
-    files["PKG-INFO"] = f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n{dependencies}"
+    files["PKG-INFO"] = (
+        f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n{dependencies}"
+    )
     return pack_sdist(folder, stem, files)
 
 
@@ -141,8 +154,14 @@ def make_silent_sdist(
     imports = "\n".join(f"import {package}" for package in built_with)
     leaves = f"import sys\nopen({str(ran)!r}, 'a').write('{stem}' + ' %s.%s' % sys.version_info[:2] + '\\n')"
     files = project_files(name, version, requires, imports=f"{imports}\n{leaves}")
-    system = files["pyproject.toml"].partition("[build-system]")[2].join(["[build-system]", ""])
-    files["pyproject.toml"] = system.replace("requires = []", f"requires = {list(built_with)!r}")
+    system = (
+        files["pyproject.toml"]
+        .partition("[build-system]")[2]
+        .join(["[build-system]", ""])
+    )
+    files["pyproject.toml"] = system.replace(
+        "requires = []", f"requires = {list(built_with)!r}"
+    )
     files["PKG-INFO"] = f"Metadata-Version: 1.0\nName: {name}\nVersion: {version}\n"
     return pack_sdist(folder, stem, files)
 

@@ -121,7 +121,10 @@ def platform(
 
 
 def card(
-    number: int, pci: str = RTX_4090, driver: str | None = "nvidia", kind: str = "0x030000"
+    number: int,
+    pci: str = RTX_4090,
+    driver: str | None = "nvidia",
+    kind: str = "0x030000",
 ) -> dict[str, str]:
     """A card at bus ``number``, bound to a kernel driver."""
     vendor, device = pci.split(":")
@@ -131,7 +134,9 @@ def card(
         f"{folder}/device": f"0x{device}\n",
         f"{folder}/class": f"{kind}\n",
     }
-    return files | ({f"{folder}/driver": f"../../../bus/pci/drivers/{driver}"} if driver else {})
+    return files | (
+        {f"{folder}/driver": f"../../../bus/pci/drivers/{driver}"} if driver else {}
+    )
 
 
 def module(version: str = "580.95.05", *, open_flavour: bool = False) -> dict[str, str]:
@@ -143,13 +148,19 @@ def module(version: str = "580.95.05", *, open_flavour: bool = False) -> dict[st
 
 
 def nvml(
-    *gpus: Mapping[str, object], init: int = 0, driver: str = "580.95.05", cuda: str = "13.0"
+    *gpus: Mapping[str, object],
+    init: int = 0,
+    driver: str = "580.95.05",
+    cuda: str = "13.0",
 ) -> dict[str, str]:
     """NVML's answer: cards numbered in order, each an RTX 4090 at its own bus number unless told otherwise."""
     lines: list[dict[str, object]] = [{"library": NVML, "init": init}]
     if init == 0:
         lines.append({"driver": driver, "cuda": cuda})
-        lines += [{"index": index, **_described(index), **gpu} for index, gpu in enumerate(gpus)]
+        lines += [
+            {"index": index, **_described(index), **gpu}
+            for index, gpu in enumerate(gpus)
+        ]
     return {"nvml.txt": _child([*lines, {"end": True}])}
 
 
@@ -165,7 +176,14 @@ def libcuda(
     devices = [_device(index) for index in range(count)]
     return {
         "libcuda.txt": _child(
-            [{"path": path, "driver_version": version, "init": init, "devices": devices}]
+            [
+                {
+                    "path": path,
+                    "driver_version": version,
+                    "init": init,
+                    "devices": devices,
+                }
+            ]
         )
     }
 

@@ -10,7 +10,12 @@ import tomli
 from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
 
-LINUX, ARM, WINDOWS, MAC = "linux-x86_64", "linux-aarch64", "windows-x86_64", "macos-arm64"
+LINUX, ARM, WINDOWS, MAC = (
+    "linux-x86_64",
+    "linux-aarch64",
+    "windows-x86_64",
+    "macos-arm64",
+)
 EVERYWHERE = (LINUX, ARM, WINDOWS, MAC)
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 
@@ -37,7 +42,8 @@ def _read() -> Iterator[Release]:
     text = (Path(__file__).parents[1] / "data" / "releases.toml").read_text("utf-8")
     for row in tomli.loads(text)["release"]:
         facts: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in row.items()
         }
         yield Release(**facts)
 
@@ -69,7 +75,9 @@ def catalog_index(
     chosen = RELEASES
     if releases is not None:
         versions = set(releases)
-        chosen = [release for release in (OF_NUMPY_1, *RELEASES) if release.torch in versions]
+        chosen = [
+            release for release in (OF_NUMPY_1, *RELEASES) if release.torch in versions
+        ]
     served = set(pythons)
     for release in chosen:
         for platform in platforms:
@@ -111,13 +119,23 @@ def _make_family(folder: Path, release: Release, tag: str, local: str, wheel_tag
         requires_python=f">={release.pythons[0]}",
         modules=modules(release.torch + local, tag),
     )
-    pin = "torch>=2.14.0" if release.torchvision == "0.29.2" else f"torch=={release.torch}"
+    pin = (
+        "torch>=2.14.0"
+        if release.torchvision == "0.29.2"
+        else f"torch=={release.torch}"
+    )
     make_wheel(
-        folder, "torchvision", release.torchvision + local, wheel_tag, requires=["numpy", pin]
+        folder,
+        "torchvision",
+        release.torchvision + local,
+        wheel_tag,
+        requires=["numpy", pin],
     )
     if tag in AUDIO_TAGS:
         pins = [] if release.torchaudio == "2.11.0" else [f"torch=={release.torch}"]
-        make_wheel(folder, "torchaudio", release.torchaudio + local, wheel_tag, requires=pins)
+        make_wheel(
+            folder, "torchaudio", release.torchaudio + local, wheel_tag, requires=pins
+        )
 
 
 def _requirements(release: Release, tag: str) -> list[str]:
@@ -134,7 +152,9 @@ def _requirements(release: Release, tag: str) -> list[str]:
 
 def _make_everything_else(folder: Path, releases: list[Release]):
     make_wheel(folder, "filelock", "3.20.0")
-    make_wheel(folder, "typing-extensions", "4.15.0", modules={"typing_extensions.py": ""})
+    make_wheel(
+        folder, "typing-extensions", "4.15.0", modules={"typing_extensions.py": ""}
+    )
     make_wheel(folder, "numpy", "2.3.4", requires_python=">=3.10")
     make_wheel(folder, "cowsay", "6.1")
     for major in {tag[2:4] for release in releases for tag in release.cuda}:

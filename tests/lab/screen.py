@@ -17,10 +17,17 @@ import pyte
 @contextmanager
 def screen(columns: int) -> Iterator[tuple[TextIO, list[str]]]:
     """A terminal of so many columns; what was drawn on it is in the list afterwards."""
-    with opened(columns) as (theirs, raw), os.fdopen(theirs, "w", encoding="utf-8") as stream:
+    with (
+        opened(columns) as (theirs, raw),
+        os.fdopen(theirs, "w", encoding="utf-8") as stream,
+    ):
         drawn = list[str]()
         yield stream, drawn
-    drawn += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", raw.decode()).replace("\r", "\n").split("\n")
+    drawn += (
+        re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", raw.decode())
+        .replace("\r", "\n")
+        .split("\n")
+    )
 
 
 def shown(raw: bytes, columns: int, lines: int) -> pyte.Screen:

@@ -70,7 +70,9 @@ def make_setuptools(folder: Path) -> Path:
     return make_wheel(folder, "setuptools", "80.0", modules=modules)
 
 
-def make_setup_project(folder: Path, name: str, *requires: str, ran: Path | None = None) -> Path:
+def make_setup_project(
+    folder: Path, name: str, *requires: str, ran: Path | None = None
+) -> Path:
     """Write a project that says what it requires in its ``setup.py`` alone, which leaves a line in ``ran``."""
     folder.mkdir(parents=True, exist_ok=True)
     module = name.replace("-", "_")

@@ -9,7 +9,9 @@ import pytest
 from filelock import FileLock
 
 
-def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+def once(
+    factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]
+) -> Path:
     """Have ``make`` fill a folder of this name, once; it is shared: copy it before changing it."""
     base = factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name

@@ -60,7 +60,9 @@ def needs_slurm(test: Callable[..., None]) -> Callable[..., None]:
     return test
 
 
-def run_on_slurm(drivers: Mapping[str, FakeDriver | None], index: Path, script: str) -> Finished:
+def run_on_slurm(
+    drivers: Mapping[str, FakeDriver | None], index: Path, script: str
+) -> Finished:
     """Run a script on the controller of a cluster that lives as long as it, in a folder that the nodes share.
 
     Args:
@@ -93,7 +95,9 @@ def run_on_slurm(drivers: Mapping[str, FakeDriver | None], index: Path, script: 
             timeout=600,
             check=False,
         )
-        out, err, status = ((share / name).read_text("utf-8") for name in ("out", "err", "status"))
+        out, err, status = (
+            (share / name).read_text("utf-8") for name in ("out", "err", "status")
+        )
     return Finished(("bash", "-c", script), int(status), out, err)
 
 

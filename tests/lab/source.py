@@ -60,7 +60,9 @@ def _read(name: str, path: Path, known: set[str]) -> Module:
     for node in ast.walk(tree):
         group = types if node in for_type_checkers else imports
         group.update(_imported(node, known))
-    return Module(name, path, tree, frozenset(imports - {name}), frozenset(types - {name}))
+    return Module(
+        name, path, tree, frozenset(imports - {name}), frozenset(types - {name})
+    )
 
 
 def _asks_for_type_checkers(node: ast.AST) -> bool:
@@ -142,7 +144,9 @@ def _defined(statements: Iterable[ast.AST]) -> Iterator[str]:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
             case ast.Assign(targets=targets):
-                yield from (target.id for target in targets if isinstance(target, ast.Name))
+                yield from (
+                    target.id for target in targets if isinstance(target, ast.Name)
+                )
             case ast.AnnAssign(target=ast.Name(id=name)):
                 yield name
 

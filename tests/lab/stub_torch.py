@@ -20,7 +20,17 @@ from textwrap import dedent
 
 from tests.frozen import frozen_catalog
 
-USUAL = ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
+USUAL = (
+    "sm_50",
+    "sm_60",
+    "sm_70",
+    "sm_75",
+    "sm_80",
+    "sm_86",
+    "sm_90",
+    "sm_100",
+    "sm_120",
+)
 
 INIT = '''
 """A stand-in for torch."""

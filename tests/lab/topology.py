@@ -15,7 +15,9 @@ class Node(NamedTuple):
     vendor: int = 4098
 
 
-def topology(*nodes: Node, kfd: str | None = "open", render: str | None = "open") -> dict[str, str]:
+def topology(
+    *nodes: Node, kfd: str | None = "open", render: str | None = "open"
+) -> dict[str, str]:
     """A topology behind one node for the processor; ``render`` is what the nodes below /dev/dri allow."""
     files = {f"{NODES}/0/properties": CPU_NODE}
     for number, node in enumerate(nodes, 1):

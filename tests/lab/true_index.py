@@ -47,7 +47,9 @@ def true_index(folder: Path, catalog: Catalog, session: Session, minor: str) -> 
     """Make the wheels of Python ``minor`` on Linux; return the folder to serve."""
     needs = _read_needs(session, minor)
     python = f"cp{minor.replace('.', '')}"
-    builds = [build for arch in ARCHITECTURES for build in catalog.builds_for("linux", arch)]
+    builds = [
+        build for arch in ARCHITECTURES for build in catalog.builds_for("linux", arch)
+    ]
     for build in builds:
         if minor not in build.pythons or build.learned is not None:
             continue
@@ -62,7 +64,9 @@ def true_index(folder: Path, catalog: Catalog, session: Session, minor: str) -> 
 
 def elsewhere(session: Session) -> dict[str, str]:
     """The pages of the packages that are on every page, by their names; they lead to the files of the default index."""
-    sources = replace(session.sources, default_index=session.default_index, find_links=())
+    sources = replace(
+        session.sources, default_index=session.default_index, find_links=()
+    )
     return {
         package: "".join(map(_link, default_wheels(sources, session.client, package)))
         for package in ON_EVERY_PAGE
@@ -74,7 +78,11 @@ def lead(index: StandInIndex, pages: Mapping[str, str]):
     respond = index.torch.respond
 
     def answered(path: str, headers: dict[str, str]) -> Answer:
-        own = pages.get(path.rstrip("/").rpartition("/")[2]) if path.endswith("/") else None
+        own = (
+            pages.get(path.rstrip("/").rpartition("/")[2])
+            if path.endswith("/")
+            else None
+        )
         return Answer(200, own.encode(), "text/html") if own else respond(path, headers)
 
     index.torch.respond = answered
@@ -160,7 +168,9 @@ def _makers_libraries(build: Build) -> list[str]:
 
 def _read_needs(session: Session, minor: str) -> dict[tuple[str, str], Needs]:
     """What each release of the family on the default index requires."""
-    sources = replace(session.sources, default_index=session.default_index, find_links=())
+    sources = replace(
+        session.sources, default_index=session.default_index, find_links=()
+    )
     fitting = _fitting(minor)
     wheels = [
         wheel
@@ -182,13 +192,20 @@ def _fitting(minor: str) -> set[Tag]:
     systems = [f"manylinux_2_{glibc}_x86_64" for glibc in range(28, 4, -1)]
     # torch before 2.7 has none but the oldest of these.
     systems += [f"manylinux{release}_x86_64" for release in (2014, 2010, 1)]
-    return {*cpython_tags(version, platforms=systems), *compatible_tags(version, platforms=systems)}
+    return {
+        *cpython_tags(version, platforms=systems),
+        *compatible_tags(version, platforms=systems),
+    }
 
 
 def _needs(wheel: Wheel, session: Session) -> Needs:
     metadata = listed_metadata(wheel.url, session.client)
     if metadata is None:
         # A mirror may list no METADATA of its own: then the wheel has it.
-        reader = Reader(session.sources, session.client, learned_store(), session.reporter)
+        reader = Reader(
+            session.sources, session.client, learned_store(), session.reporter
+        )
         metadata = reader.open(wheel).metadata()
-    return Needs(tuple(metadata.get_all("Requires-Dist", ())), metadata["Requires-Python"])
+    return Needs(
+        tuple(metadata.get_all("Requires-Dist", ())), metadata["Requires-Python"]
+    )

@@ -19,7 +19,9 @@ LEFT_OUT = {"INSTALLER", "RECORD", "REQUESTED", "direct_url.json", "uv_cache.jso
 UNREAD = re.compile(r"pygments/(lexers|styles)/(?!__init__|_mapping)")
 """Half of all lines: languages that rich could colour and the tool does not; each environment would compile them."""
 PIN = re.compile(r"^([\w.-]+)==(\S+)(?: ; (.+))? \\$", re.MULTILINE)
-WHEEL = b"Wheel-Version: 1.0\nGenerator: lab\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+WHEEL = (
+    b"Wheel-Version: 1.0\nGenerator: lab\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+)
 
 
 @dataclass(frozen=True)

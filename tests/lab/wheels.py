@@ -38,7 +38,12 @@ def make_wheel(
     texts = {
         **modules,
         f"{info}/METADATA": _metadata(
-            name, version, requires, requires_python, extras=extras, classifiers=classifiers
+            name,
+            version,
+            requires,
+            requires_python,
+            extras=extras,
+            classifiers=classifiers,
         ),
         f"{info}/WHEEL": _wheel(tags),
     }
@@ -104,7 +109,12 @@ def metadata_of(wheel: Path) -> bytes:
 
 
 def make_sdist(
-    folder: Path, name: str, version: str, *, requires: Iterable[str] = (), setup: str = ""
+    folder: Path,
+    name: str,
+    version: str,
+    *,
+    requires: Iterable[str] = (),
+    setup: str = "",
 ) -> Path:
     """Write ``<name>-<version>.tar.gz``, whose metadata can be read without building it, unless it has a ``setup``."""
     stem = f"{canonicalize_name(name).replace('-', '_')}-{version}"

@@ -106,7 +106,9 @@ class Windows:
 
     def __call__(self, event: str, arguments: tuple[Any, ...]):
         """Refuse what Windows refuses."""
-        rule: Callable[..., None] | None = getattr(self, f"_{event.replace('.', '_')}", None)
+        rule: Callable[..., None] | None = getattr(
+            self, f"_{event.replace('.', '_')}", None
+        )
         if rule is None or self.at_work:
             return
         self.at_work = True
@@ -186,7 +188,10 @@ class Windows:
         allowed = {path.name, Path(but or "").name}
         with suppress(FileNotFoundError):
             for entry in path.parent.iterdir():
-                if entry.name.lower() == path.name.lower() and entry.name not in allowed:
+                if (
+                    entry.name.lower() == path.name.lower()
+                    and entry.name not in allowed
+                ):
                     raise refusal(errno.EEXIST, 183, place)
 
     def _check_use(self, place: str, *, snapshot: bool = True):
@@ -237,7 +242,9 @@ class Flavoured(ModuleType):
     def __getattr__(self, name: str) -> Any:
         """Give what the system has."""
         if name in self.__dict__["_missing"]:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r} on Windows")
+            raise AttributeError(
+                f"module {self.__name__!r} has no attribute {name!r} on Windows"
+            )
         return getattr(self.__dict__["_real"], name)
 
 

@@ -77,9 +77,13 @@ class Workshop:
 
     def started(self, *arguments: str) -> Finished:
         """Run it in a process that Python starts for it."""
-        return process.run([*GPUINSTALL, *arguments], env=self.environment, cwd=self.folder)
+        return process.run(
+            [*GPUINSTALL, *arguments], env=self.environment, cwd=self.folder
+        )
 
-    def dying(self, line: int, *arguments: str, number: int = signal.SIGKILL) -> Finished:
+    def dying(
+        self, line: int, *arguments: str, number: int = signal.SIGKILL
+    ) -> Finished:
         """Run until a signal at a line of the code that builds and swaps environments."""
         program = [sys.executable, "-m", "tests.lab.dying", str(line), str(int(number))]
         variables = {**self.environment, "PYTHONPATH": str(ROOT)}
@@ -95,7 +99,9 @@ class Workshop:
 
     def refusal(self, *arguments: str, exit_code: int) -> dict[str, Any]:
         """Run with ``--json`` what is refused; return its first error."""
-        error: dict[str, Any] = self.document(*arguments, exit_code=exit_code)["errors"][0]
+        error: dict[str, Any] = self.document(*arguments, exit_code=exit_code)[
+            "errors"
+        ][0]
         return error
 
     def having(self, **variables: str) -> Workshop:

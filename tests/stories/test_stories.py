@@ -56,15 +56,27 @@ USUAL = re.compile(
     r"|Lock pylock\.\S+: .*every file hashed.*"
 )
 """What most runs print; it is not told unless a story expects it."""
-SUPPORT = re.compile(r"filelock|typing-extensions|triton|nvidia-cudnn-cu\d+ 9\.10\.2\.21|pip ")
+SUPPORT = re.compile(
+    r"filelock|typing-extensions|triton|nvidia-cudnn-cu\d+ 9\.10\.2\.21|pip "
+)
 """What the lab's torch requires; it is not told of a lock or an environment."""
 CARDS = {
     "RTX 4090": FakeGpu(),
-    "RTX 5090": FakeGpu("NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32607, pci="10de:2b85"),
-    "RTX 3090": FakeGpu("NVIDIA GeForce RTX 3090", cc="8.6", memory_mib=24576, pci="10de:2204"),
-    "GTX 1080": FakeGpu("NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"),
-    "A100": FakeGpu("NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"),
-    "H100": FakeGpu("NVIDIA H100 80GB HBM3", cc="9.0", memory_mib=81559, pci="10de:2330"),
+    "RTX 5090": FakeGpu(
+        "NVIDIA GeForce RTX 5090", cc="12.0", memory_mib=32607, pci="10de:2b85"
+    ),
+    "RTX 3090": FakeGpu(
+        "NVIDIA GeForce RTX 3090", cc="8.6", memory_mib=24576, pci="10de:2204"
+    ),
+    "GTX 1080": FakeGpu(
+        "NVIDIA GeForce GTX 1080", cc="6.1", memory_mib=8192, pci="10de:1b80"
+    ),
+    "A100": FakeGpu(
+        "NVIDIA A100-SXM4-80GB", cc="8.0", memory_mib=81920, pci="10de:20b2"
+    ),
+    "H100": FakeGpu(
+        "NVIDIA H100 80GB HBM3", cc="9.0", memory_mib=81559, pci="10de:2330"
+    ),
     "GB10": FakeGpu("NVIDIA GB10", cc="12.1", pci="10de:2e12"),
     "T4": FakeGpu("Tesla T4", cc="7.5", memory_mib=15360, pci="10de:1eb8"),
 }
@@ -72,7 +84,9 @@ CARDS = {
 
 def stories():
     for file in sorted(Path(__file__).parent.glob("*.txt")):
-        common, *paragraphs = re.split(r"\n\n(?=#)", file.read_text("utf-8").strip("\n"))
+        common, *paragraphs = re.split(
+            r"\n\n(?=#)", file.read_text("utf-8").strip("\n")
+        )
         if common.startswith("#"):
             common, paragraphs = "", [common, *paragraphs]
         for text in paragraphs:
@@ -155,12 +169,16 @@ class Stage:
 
     def do_later(self, _words, _below):
         caches = self.workshop.caches
-        self.workshop = replace(self.workshop, caches=caches.with_name(f"{caches.name}, later"))
+        self.workshop = replace(
+            self.workshop, caches=caches.with_name(f"{caches.name}, later")
+        )
 
     def do_project(self, words, _below):
         words, _, requires = words.partition(":")
         name, *folder = words.split(" in ")
-        make_project(self.workshop.folder.joinpath(*folder), name, requires=needs(requires))
+        make_project(
+            self.workshop.folder.joinpath(*folder), name, requires=needs(requires)
+        )
 
     def do_withdraw(self, pattern, _below):
         for path in (self.index.folder / "simple").glob(pattern):
@@ -200,7 +218,9 @@ class Stage:
 
     def command(self, line):
         if line.startswith("gpuinstall "):
-            words, _, file = line.replace("DEFAULT-HOST", self.index.default.url).partition(" > ")
+            words, _, file = line.replace(
+                "DEFAULT-HOST", self.index.default.url
+            ).partition(" > ")
             done = self.workshop.run(*shlex.split(words)[1:])
             if file:
                 (self.workshop.folder / file).write_text(done.out, "utf-8")
@@ -208,7 +228,9 @@ class Stage:
         else:
             path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
             variables = {**self.workshop.environment, "PATH": path}
-            done = process.run(["sh", "-c", line], env=variables, cwd=self.workshop.folder)
+            done = process.run(
+                ["sh", "-c", line], env=variables, cwd=self.workshop.folder
+            )
         before, self.seen = self.seen, self.holds()
         told = in_short(self.seen)
         lines = [f"exit {done.status}"] if done.status else []
@@ -245,8 +267,13 @@ class Stage:
         here = ".".join(map(str, sys.version_info[:2]))
         text = re.sub(rf"Python {here}(\.\d+)?(?!\d)", "Python HERE", text)
         text = re.sub(r"\b\d+(\.\d)? ([kM]?B|bytes?)\b", "N B", text)
-        lines = (re.sub(r" +\d+(\.\d+)? (s|min)$|\s+$", "", line) for line in text.splitlines())
-        return [re.sub(r" {3,}", "  ", line).replace("  ", " ", 1) for line in lines if line]
+        lines = (
+            re.sub(r" +\d+(\.\d+)? (s|min)$|\s+$", "", line)
+            for line in text.splitlines()
+        )
+        return [
+            re.sub(r" {3,}", "  ", line).replace("  ", " ", 1) for line in lines if line
+        ]
 
     def holds(self):
         """Return what the folder holds: locks and environments in words, other files by their name."""
@@ -263,8 +290,15 @@ class Stage:
 
 def in_short(holds):
     """Return it with an environment told by the lock that has the same packages."""
-    locks = {text.partition(" of ")[0]: name for name, text in holds.items() if " of " in text}
-    return {name: f"as {locks[text]}" if text in locks else text for name, text in holds.items()}
+    locks = {
+        text.partition(" of ")[0]: name
+        for name, text in holds.items()
+        if " of " in text
+    }
+    return {
+        name: f"as {locks[text]}" if text in locks else text
+        for name, text in holds.items()
+    }
 
 
 def lock_in_words(path):
@@ -272,14 +306,19 @@ def lock_in_words(path):
         lock = tomli.loads(path.read_text("utf-8"))
     except ValueError:
         return "damaged"
-    packages = ((package["name"], package.get("version", "")) for package in lock["packages"])
+    packages = (
+        (package["name"], package.get("version", "")) for package in lock["packages"]
+    )
     inputs = ", ".join(lock.get("tool", {}).get("gpuinstall", {}).get("inputs", ()))
     inputs = re.sub(r"127\.0\.0\.1:\d+", "HOST", inputs)
     return f"{in_words(packages)} of {inputs}"
 
 
 def packages_in(venv):
-    names = (path.name.removesuffix(".dist-info") for path in venv.glob("lib/*/*/*.dist-info"))
+    names = (
+        path.name.removesuffix(".dist-info")
+        for path in venv.glob("lib/*/*/*.dist-info")
+    )
     return in_words(name.replace("_", "-").rsplit("-", 1) for name in names)
 
 

@@ -36,7 +36,10 @@ def settings(home, text):
 
 def test_only_its_own_old_folders_are_removed(tmp_path, monkeypatch):
     old = ["0.1.0-0123456789ab", "0.1.1-0123456789ab"]
-    own = [f"0.2.{number}-0123456789ab" for number in range(bootstrap.KEPT_ENVIRONMENTS - 1)]
+    own = [
+        f"0.2.{number}-0123456789ab"
+        for number in range(bootstrap.KEPT_ENVIRONMENTS - 1)
+    ]
     others = ["2026-notes", "0.1.0-notes"]
     for second, name in enumerate((*old, *own, *others)):
         (tmp_path / name).mkdir()
@@ -45,7 +48,9 @@ def test_only_its_own_old_folders_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(bootstrap, "get_uv", lambda stage: stage)
     monkeypatch.setattr(bootstrap, "build", lambda _uv, stage: (stage / "tool").mkdir())
 
-    bootstrap.make_tool({"lockfiles/uv.txt": b""}, stage, tmp_path / "0.3.0-0123456789ab")
+    bootstrap.make_tool(
+        {"lockfiles/uv.txt": b""}, stage, tmp_path / "0.3.0-0123456789ab"
+    )
 
     left = {path.name for path in tmp_path.iterdir()} - {"stage", "bin", "share"}
     assert left == {*own, "0.3.0-0123456789ab", *others}
@@ -57,7 +62,9 @@ def test_only_what_killed_runs_left_is_removed(tmp_path, monkeypatch):
 
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     with bootstrap.staging_folder(tmp_path) as stage:
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([".new-idea", stage.name])
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+            [".new-idea", stage.name]
+        )
 
     assert [path.name for path in tmp_path.iterdir()] == [".new-idea"]
 
@@ -65,7 +72,8 @@ def test_only_what_killed_runs_left_is_removed(tmp_path, monkeypatch):
 def test_pips_index_certificates_and_find_links_reach_uv(nobody):
     index = "https://user:pa%20ss@index.example/simple"
     settings(
-        nobody, f"[global]\nindex-url = {index}\ncert = /ca.pem\n[install]\nfind-links = /a\n  /b\n"
+        nobody,
+        f"[global]\nindex-url = {index}\ncert = /ca.pem\n[install]\nfind-links = /a\n  /b\n",
     )
 
     given = bootstrap.environment()
@@ -87,9 +95,12 @@ def test_what_would_bend_the_pins_does_not_reach_pip_and_uv(
     for name in ("PIP_CONSTRAINT", "UV_EXCLUDE_NEWER", "UV_OVERRIDE", "PYTHONPATH"):
         monkeypatch.setenv(name, "x")
 
-    assert not {"PIP_CONSTRAINT", "UV_EXCLUDE_NEWER", "UV_OVERRIDE", "PYTHONPATH"} & set(
-        bootstrap.environment()
-    )
+    assert not {
+        "PIP_CONSTRAINT",
+        "UV_EXCLUDE_NEWER",
+        "UV_OVERRIDE",
+        "PYTHONPATH",
+    } & set(bootstrap.environment())
 
 
 @pytest.mark.parametrize(
@@ -100,12 +111,18 @@ def test_what_would_bend_the_pins_does_not_reach_pip_and_uv(
             "WARNING: x\nERROR: No matching distribution found\n",
             "ERROR: No matching distribution found",
         ),
-        ("error: Failed\n  Caused by: dns error\n", "error: Failed; Caused by: dns error"),
+        (
+            "error: Failed\n  Caused by: dns error\n",
+            "error: Failed; Caused by: dns error",
+        ),
         (
             "error: GET https://me:secret@index.example/ failed",
             "error: GET https://****@index.example/ failed",
         ),
-        ("nonnumeric port: 'secret@mirror.example'", "nonnumeric port: '****@mirror.example'"),
+        (
+            "nonnumeric port: 'secret@mirror.example'",
+            "nonnumeric port: '****@mirror.example'",
+        ),
         (
             "connection broken by 'ConnectTimeoutError(<HTTPSConnection object at 0x7f>, 'Connection timed out.')'",
             "Connection timed out.",
@@ -126,13 +143,17 @@ def test_the_reason_is_one_line_without_passwords(output, expected):
         ("win32", "AMD64", "", "x86_64-pc-windows-msvc"),
     ],
 )
-def test_the_release_archive_is_the_machines(system, machine, libc, expected, monkeypatch):
+def test_the_release_archive_is_the_machines(
+    system, machine, libc, expected, monkeypatch
+):
     monkeypatch.setattr("sys.platform", system)
     monkeypatch.setattr("platform.machine", lambda: machine)
     monkeypatch.setattr("platform.libc_ver", lambda: (libc, ""))
 
     assert bootstrap.archive_target() == expected
-    programs = (Path(bootstrap.__file__).parent / "lockfiles" / "uv-programs.txt").read_text()
+    programs = (
+        Path(bootstrap.__file__).parent / "lockfiles" / "uv-programs.txt"
+    ).read_text()
     assert f"\n{expected} " in programs
 
 
@@ -159,13 +180,21 @@ def refusal(folder):
     return ""
 
 
-WAY = (".", "data", "data/gpuinstall", "data/gpuinstall/1-abc", "data/gpuinstall/1-abc/bin")
+WAY = (
+    ".",
+    "data",
+    "data/gpuinstall",
+    "data/gpuinstall/1-abc",
+    "data/gpuinstall/1-abc/bin",
+)
 PROGRAM = "data/gpuinstall/1-abc/bin/python"
 
 
 @pytest.mark.parametrize("name", [*WAY, PROGRAM])
 @pytest.mark.parametrize("sticky", [False, True])
-def test_what_everyone_can_write_to_holds_no_tool(tmp_path, monkeypatch, name, *, sticky):
+def test_what_everyone_can_write_to_holds_no_tool(
+    tmp_path, monkeypatch, name, *, sticky
+):
     python = program_below(tmp_path / "data", monkeypatch)
     assert refusal(python) == ""
     folder = tmp_path / name
@@ -211,11 +240,14 @@ def test_a_tool_that_another_user_changes_is_not_started(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(
-    os.name != "posix" or os.getuid() != 0, reason="only root can start it as another user"
+    os.name != "posix" or os.getuid() != 0,
+    reason="only root can start it as another user",
 )
 def test_a_tool_of_roots_is_started_by_another_user():
     home = Path(tempfile.mkdtemp(dir="/var/tmp"))
-    code = "import bootstrap; print(bootstrap.tool_environment(bootstrap.read_sources()))"
+    code = (
+        "import bootstrap; print(bootstrap.tool_environment(bootstrap.read_sources()))"
+    )
     try:
         home.chmod(0o755)
         tool = home / "gpuinstall" / bootstrap.tool_name(bootstrap.read_sources())
@@ -286,7 +318,9 @@ def test_work_goes_on_where_nobody_listens(monkeypatch, stream):
 
 
 @pytest.mark.parametrize("from_stdin", [False, True])
-def test_modules_that_lie_beside_it_are_not_the_standard_librarys(tmp_path, *, from_stdin):
+def test_modules_that_lie_beside_it_are_not_the_standard_librarys(
+    tmp_path, *, from_stdin
+):
     file = tmp_path / "bootstrap.py"
     file.write_bytes(Path(bootstrap.__file__).read_bytes())
     for module in ("json", "subprocess", "html", "ssl", "urllib"):
@@ -320,5 +354,6 @@ def test_a_full_disk_is_named_before_anything_is_cut_and_all_that_is_written_goe
     )
     room = "\n".join(bootstrap.ways_out(bootstrap.reason(output)))
     assert all(
-        f"{name}=/path/to/folder" in room for name in ("XDG_DATA_HOME", "UV_CACHE_DIR", "TMPDIR")
+        f"{name}=/path/to/folder" in room
+        for name in ("XDG_DATA_HOME", "UV_CACHE_DIR", "TMPDIR")
     )

@@ -5,7 +5,15 @@ import re
 
 from tests.lab.clone import ROOT
 
-DELETING = {"unlink", "rmdir", "rmtree", "removedirs", "remove_file", "remove_path", "dispose"}
+DELETING = {
+    "unlink",
+    "rmdir",
+    "rmtree",
+    "removedirs",
+    "remove_file",
+    "remove_path",
+    "dispose",
+}
 _ROW = re.compile(
     r"^\| `(?P<module>[\w/.]+\.py)` \|.*\| `(?P<test>[\w/]+\.(py::\w+|txt: [^`]+))` \|$",
     re.MULTILINE,

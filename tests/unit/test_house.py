@@ -81,7 +81,9 @@ def test_every_arrow_between_rooms_is_one_of_the_plan_and_every_one_of_the_plan_
 
 
 def test_nothing_uses_the_command_line_but_its_entrance():
-    assert {room for room, others in room_graph().items() if "cli" in others} == {"__main__"}
+    assert {room for room, others in room_graph().items() if "cli" in others} == {
+        "__main__"
+    }
 
 
 def test_no_modules_import_each_other_in_a_circle():
@@ -107,7 +109,9 @@ def test_a_public_name_is_defined_once():
             for public in public_names(module.tree) - ENTRANCES:
                 definitions[public].append(name)
 
-    assert {public: where for public, where in definitions.items() if len(where) > 1} == {}
+    assert {
+        public: where for public, where in definitions.items() if len(where) > 1
+    } == {}
 
 
 def test_no_rooms_import_each_other_in_a_circle():
@@ -127,7 +131,9 @@ def test_no_rooms_below_the_door_name_each_others_types_in_a_circle():
 @pytest.mark.parametrize("root", PURE)
 def test_what_decides_reaches_nothing_of_the_world(root):
     dotted = f"gpuinstall.{root}"
-    inside = {name for name in modules() if name == dotted or name.startswith(f"{dotted}.")}
+    inside = {
+        name for name in modules() if name == dotted or name.startswith(f"{dotted}.")
+    }
     touched = {
         name: {other.partition(".")[0] for other in modules()[name].imports} & WORLD
         for name in reached(inside)

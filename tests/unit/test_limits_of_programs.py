@@ -16,7 +16,9 @@ SLEEPS = "import time; time.sleep(60)"
 def test_a_program_that_takes_too_long_is_ended():
     with (
         within(10),
-        pytest.raises(InstallationError, match=r"took more than 2 s, and was ended") as caught,
+        pytest.raises(
+            InstallationError, match=r"took more than 2 s, and was ended"
+        ) as caught,
     ):
         process.run([sys.executable, "-c", SLEEPS], patience=PATIENCE)
     assert caught.value.code == "too-slow"

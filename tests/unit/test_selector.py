@@ -74,16 +74,22 @@ def text():
 
 def shown(text, visit):
     """Return what the page shows for a visit, as its script finds it, with the names filled in."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    found = re.search(
+        r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL
+    )
     assert found
     document = json.loads(found[1])
-    platform = next(row for row in document["platforms"] if row["key"] == visit.platform.key)
+    platform = next(
+        row for row in document["platforms"] if row["key"] == visit.platform.key
+    )
     ranges = platform["ranges"][visit.kind]
     answers = ranges[0][1]
     if ranges[0][0] is not None:
         parts = visit.driver.parts if visit.driver else ()
         newest = (*parts, float("inf")) if len(parts) == 1 else parts
-        answers = next(found for first, found in reversed(ranges) if tuple(first) <= newest)
+        answers = next(
+            found for first, found in reversed(ranges) if tuple(first) <= newest
+        )
     card = document["kinds"][visit.kind]["cards"][0]
     answer = json.dumps(document["answers"][answers[visit.packages]])
     return json.loads(answer.replace("{card}", card).replace(DRIVER, str(visit.driver)))
@@ -104,11 +110,15 @@ def test_the_page_answers_as_choose_does(text):
 
 
 def test_the_page_asks_nothing_of_anyone_and_allows_only_its_own_script(text):
-    outside = re.findall(r"""<[^>]*\s(?:src|href|action|style|on\w+)=["'](?!#)([^"']*)""", text)
+    outside = re.findall(
+        r"""<[^>]*\s(?:src|href|action|style|on\w+)=["'](?!#)([^"']*)""", text
+    )
 
     assert outside == ["../support-table.html"]
     assert "default-src 'none'; style-src 'sha256-" in text
-    assert not re.search(r"innerHTML|fetch\(|XMLHttpRequest|import\(|eval\(|url\(", text)
+    assert not re.search(
+        r"innerHTML|fetch\(|XMLHttpRequest|import\(|eval\(|url\(", text
+    )
 
 
 def test_nothing_in_the_catalogue_ends_the_script(text):

@@ -61,7 +61,8 @@ def stage(source: Path) -> None:
     shutil.copytree(ROOT / "docs", source)
     for place in source.rglob("*.md"):
         place.write_text(
-            _FILE_LINK.sub(r"[](\1)", place.read_text(encoding="utf-8")), encoding="utf-8"
+            _FILE_LINK.sub(r"[](\1)", place.read_text(encoding="utf-8")),
+            encoding="utf-8",
         )
     readme, index = ROOT / "README.md", source / "index.md"
     index.write_text(

@@ -82,7 +82,9 @@ def kinds_of_gpus(catalog: Catalog) -> list[Kind]:
     """Return every kind: by capability, the highest first; by chip; and no GPU."""
     kinds = []
     for capability in reversed(card_capabilities(catalog.drivers)):
-        cards = {product.name for product in products() if product.capability == capability}
+        cards = {
+            product.name for product in products() if product.capability == capability
+        }
         gpu = Gpu(0, CARD, compute_capability=capability)
         kinds.append(Kind(capability.sm, tuple(sorted(cards)), gpu))
     for chip in other_chips():
@@ -103,7 +105,9 @@ def selector_page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -
         "base-uri 'none'",
         "form-action 'none'",
     )
-    document = json.dumps(page_data(catalog, platforms), separators=(",", ":"), ensure_ascii=False)
+    document = json.dumps(
+        page_data(catalog, platforms), separators=(",", ":"), ensure_ascii=False
+    )
     text_at = {
         "POLICY": "; ".join(policy),
         "STYLE": style,
@@ -124,7 +128,9 @@ def _csp_source(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def page_data(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> dict[str, Any]:
+def page_data(
+    catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS
+) -> dict[str, Any]:
     """Return the document that the page embeds and page.js reads.
 
     An answer stands once, in ``answers``; elsewhere its position there stands for it. A platform has for each kind the
@@ -145,7 +151,9 @@ def page_data(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> di
         rows.append({"key": platform.key, "name": platform.name, "ranges": ranges})
     return {
         "packages": PACKAGES,
-        "kinds": [{"code": kind.code, "cards": kind.cards, "os": kind.os} for kind in kinds],
+        "kinds": [
+            {"code": kind.code, "cards": kind.cards, "os": kind.os} for kind in kinds
+        ],
         "platforms": rows,
         "answers": [json.loads(answer) for answer in positions],
     }
@@ -166,7 +174,9 @@ def _ranges(
         driver = Driver(DriverVersion(border, DRIVER)) if border else None
         numbers = []
         for packages in PACKAGES:
-            plan = choose(platform.machine(kind.gpu, driver), Request(packages), catalog)
+            plan = choose(
+                platform.machine(kind.gpu, driver), Request(packages), catalog
+            )
             answer = json.dumps(answer_of(plan, packages, catalog))
             numbers.append(positions.setdefault(answer, len(positions)))
         if not ranges or ranges[-1][1] != numbers:
@@ -182,15 +192,21 @@ def driver_borders(platform: Platform, catalog: Catalog) -> list[tuple[int, ...]
         is_windows = platform.wsl or platform.os == "windows"
         borders.add((floor.windows if is_windows else floor.linux).parts)
     branches = [branch for branch, _ in tables.branches]
-    ended = [row.last_branch for row in tables.generations if row.last_branch is not None]
+    ended = [
+        row.last_branch for row in tables.generations if row.last_branch is not None
+    ]
     # One past the last branch with some support, and past the newest one known: the first without it.
-    branches += [branch + 1 for branch in (*ended, tables.partially_supported.last, branches[-1])]
+    branches += [
+        branch + 1 for branch in (*ended, tables.partially_supported.last, branches[-1])
+    ]
     # (branch, 0), because (branch,) means the branch's newest release; (0, 0) is before every driver.
     borders.update((branch, 0) for branch in (0, *branches))
     return sorted(borders)
 
 
-def answer_of(plan: Plan | Rejected, packages: Sequence[str], catalog: Catalog) -> dict[str, Any]:
+def answer_of(
+    plan: Plan | Rejected, packages: Sequence[str], catalog: Catalog
+) -> dict[str, Any]:
     """Return what the page shows for a plan, with placeholders for the card and the driver."""
     # Several reasons can share a message: the first counts.
     reasons = list(dict.fromkeys(reason.message for reason in plan.reasons))
@@ -204,7 +220,10 @@ def answer_of(plan: Plan | Rejected, packages: Sequence[str], catalog: Catalog) 
         }
     build = plan.choice.build
     evidence = catalog.serving(build.backend.kind).evidence
-    sources = [f"{source} ({date})" for source, date in map(evidence.__getitem__, build.evidence)]
+    sources = [
+        f"{source} ({date})"
+        for source, date in map(evidence.__getitem__, build.evidence)
+    ]
     return {
         "title": f"{build.name} · Python {plan.choice.python}",
         "reasons": reasons,

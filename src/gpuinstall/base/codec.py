@@ -12,7 +12,16 @@ import reprlib
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 _Value = TypeVar("_Value")
 
@@ -82,12 +91,17 @@ def _read_all(origin: Any, arguments: Any, value: object, place: str) -> Any:
     """Return a tuple, or a table, of values of one type."""
     if origin is tuple:
         items = read(list, value, place)
-        return tuple(read(arguments[0], item, f"{place}[{n}]") for n, item in enumerate(items))
+        return tuple(
+            read(arguments[0], item, f"{place}[{n}]") for n, item in enumerate(items)
+        )
     table = read(dict, value, place)
     if arguments[1] is Any:
         return table
     key_of = getattr(arguments[0], "parse", arguments[0])
-    return {key_of(key): read(arguments[1], item, f"{place}.{key}") for key, item in table.items()}
+    return {
+        key_of(key): read(arguments[1], item, f"{place}.{key}")
+        for key, item in table.items()
+    }
 
 
 def one_of(*choices: str) -> Callable[[str], str]:

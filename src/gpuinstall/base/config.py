@@ -62,7 +62,9 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
     values = {}
     for key, value in _table(_table(pyproject, "tool"), "gpuinstall").items():
         if key not in _KEYS:
-            raise _malformed(f"[tool.gpuinstall] has no key {key!r}", f"it has {', '.join(_KEYS)}")
+            raise _malformed(
+                f"[tool.gpuinstall] has no key {key!r}", f"it has {', '.join(_KEYS)}"
+            )
         values[_KEYS[key]] = value
     required = _table(pyproject, "project").get("requires-python")
     try:

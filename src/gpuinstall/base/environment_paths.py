@@ -58,7 +58,9 @@ class EnvironmentPaths:
                     message = f"{venv} is a link to {place}"
                     hint = f"Run it again with --venv {quoted(place)} if that is meant"
                     if not is_named:
-                        hint = f"rm {quoted(venv)}   # the link alone; then run it again"
+                        hint = (
+                            f"rm {quoted(venv)}   # the link alone; then run it again"
+                        )
                     raise UsageError(
                         "link-elsewhere",
                         message,
@@ -68,7 +70,9 @@ class EnvironmentPaths:
             if not place.name:
                 raise _unusable(place, "it is the root of the file system")
             if os.pathsep in str(place):
-                raise _unusable(place, f"a folder on PATH cannot have {os.pathsep!r} in its name")
+                raise _unusable(
+                    place, f"a folder on PATH cannot have {os.pathsep!r} in its name"
+                )
             work = cls(place).work
             with suppress(FileNotFoundError, NotADirectoryError):
                 if not stat.S_ISDIR(work.lstat().st_mode):

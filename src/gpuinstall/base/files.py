@@ -63,22 +63,28 @@ def check_outside(path: Path, named_by: Path) -> None:
     """
     place = path.resolve()
     if any(place.is_relative_to(folder) for folder in _KERNEL_FOLDERS):
-        raise UsageError("path-outside", f"{named_by} names {path}, which is no file of a project")
+        raise UsageError(
+            "path-outside", f"{named_by} names {path}, which is no file of a project"
+        )
     try:
         status = place.stat()
         owner = named_by.stat().st_uid
     except OSError as error:
         raise UsageError(
-            "path-outside", f"{named_by} names {path}, which cannot be read: {error.strerror}"
+            "path-outside",
+            f"{named_by} names {path}, which cannot be read: {error.strerror}",
         ) from None
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
         raise UsageError(
-            "path-outside", f"{named_by} names {path}, which is not a regular file or a folder"
+            "path-outside",
+            f"{named_by} names {path}, which is not a regular file or a folder",
         )
     if status.st_uid != owner:
         why = "a path outside the folder is followed only to what belongs to the same user"
         raise UsageError(
-            "path-outside", f"{named_by} names {path}, which belongs to another user", why=why
+            "path-outside",
+            f"{named_by} names {path}, which belongs to another user",
+            why=why,
         )
 
 
@@ -102,7 +108,11 @@ def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
             # It has grown since.
             raw += file.read(DOCUMENT_BYTES)
     if len(raw) > DOCUMENT_BYTES:
-        raise OSError(errno.EFBIG, f"it is larger than {DOCUMENT_BYTES // 1_000_000} MB", str(path))
+        raise OSError(
+            errno.EFBIG,
+            f"it is larger than {DOCUMENT_BYTES // 1_000_000} MB",
+            str(path),
+        )
     return raw
 
 
@@ -148,8 +158,13 @@ def parse_ini(text: str) -> RawConfigParser:
         raise ValueError(f"line {error.lineno} is in no section") from None
     except configparser.ParsingError as error:
         raise ValueError(f"line {error.errors[0][0]} is not a setting") from None
-    except (configparser.DuplicateSectionError, configparser.DuplicateOptionError) as error:
-        raise ValueError(f"line {error.lineno} repeats a section or a setting") from None
+    except (
+        configparser.DuplicateSectionError,
+        configparser.DuplicateOptionError,
+    ) as error:
+        raise ValueError(
+            f"line {error.lineno} repeats a section or a setting"
+        ) from None
     return parser
 
 
@@ -158,7 +173,9 @@ def keep_temporary_files_apart() -> None:
     folder = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  looked at, not written to
     with suppress(OSError, InstallationError):
         status = folder.stat()
-        if os.name == "posix" and (_is_everybodys(status) or status.st_uid not in {0, os.getuid()}):
+        if os.name == "posix" and (
+            _is_everybodys(status) or status.st_uid not in {0, os.getuid()}
+        ):
             own = own_cache_folder() / "temporary"
             make_private_folder(own)
             os.environ["TMPDIR"] = str(own)
@@ -198,7 +215,9 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
     strangers = []
     for part in way:
         status = part.lstat()
-        is_open = _is_everybodys(status) or (part == way[-1] and status.st_mode & stat.S_IWOTH)
+        is_open = _is_everybodys(status) or (
+            part == way[-1] and status.st_mode & stat.S_IWOTH
+        )
         if is_open and stat.S_ISDIR(status.st_mode):
             raise InstallationError(
                 "unsafe-cache",
@@ -208,7 +227,9 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
         if status.st_uid not in owners:
             strangers.append(f"{part} belongs to another user (uid {status.st_uid})")
     if strangers:
-        reporter.warn(f"{strangers[-1]}, who can change what is installed from the cache {folder}")
+        reporter.warn(
+            f"{strangers[-1]}, who can change what is installed from the cache {folder}"
+        )
 
 
 def _way_to(path: Path) -> Iterator[Path]:

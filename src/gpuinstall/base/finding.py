@@ -102,7 +102,11 @@ class Finding:
     def fix(self) -> str | None:
         """What to do as text, one command a line; None if there is nothing, or its programs are not here."""
         return (
-            "\n".join(str(fix) for fix in self.fixes if isinstance(fix, str) or fix.is_possible)
+            "\n".join(
+                str(fix)
+                for fix in self.fixes
+                if isinstance(fix, str) or fix.is_possible
+            )
             or None
         )
 
@@ -111,7 +115,9 @@ class Finding:
         """Read a problem of a Machine document; raise MalformedError."""
         fields = read_object(_Problem, body, place)._asdict()
         fix, evidence = fields.pop("fix"), fields.pop("seen")
-        return cls(**fields, evidence=evidence, fixes=tuple(fix.split("\n")) if fix else ())
+        return cls(
+            **fields, evidence=evidence, fixes=tuple(fix.split("\n")) if fix else ()
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Write it as a Machine document holds its problems, without what it does not say."""

@@ -25,7 +25,9 @@ _PREFIX = "gpuinstall-"
 IN_USE = "in-use"
 _LEAST_AGE = 60
 """In seconds."""
-_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_FLAGS = (
+    os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+)
 
 
 @contextmanager

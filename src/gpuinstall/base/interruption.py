@@ -37,7 +37,9 @@ def install_handlers() -> None:
     """Raise KeyboardInterrupt on the signals by which people, shells and schedulers end a program."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
-        if number and signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP for us
+        if (
+            number and signal.getsignal(number) is not signal.SIG_IGN
+        ):  # nohup ignores SIGHUP for us
             signal.signal(number, _interrupt)
 
 

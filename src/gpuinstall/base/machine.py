@@ -11,7 +11,13 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
-from gpuinstall.base.codec import MalformedError, one_of, read, read_object, write_object
+from gpuinstall.base.codec import (
+    MalformedError,
+    one_of,
+    read,
+    read_object,
+    write_object,
+)
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.values import dataclass
@@ -180,15 +186,21 @@ class Machine:
         body = read(dict, document, place)
         schema = body.get("schema")
         if schema != MACHINE_DOCUMENT:
-            raise MalformedError(f"schema is {schema!r}; this release reads {MACHINE_DOCUMENT!r}")
+            raise MalformedError(
+                f"schema is {schema!r}; this release reads {MACHINE_DOCUMENT!r}"
+            )
         gpus = read(tuple[dict[str, Any], ...], body.get("gpus"), "gpus")
         if len(gpus) > MOST_GPUS:
-            raise MalformedError(f"gpus has {len(gpus)} entries; at most {MOST_GPUS} are read")
+            raise MalformedError(
+                f"gpus has {len(gpus)} entries; at most {MOST_GPUS} are read"
+            )
         for position, gpu in enumerate(gpus):
             if "compute_capability" not in gpu:
                 place = f"gpus[{position}].compute_capability"
                 raise MalformedError(f"{place} is missing (null when unknown)")
-        numbered = [{"index": position} | _known(gpu) for position, gpu in enumerate(gpus)]
+        numbered = [
+            {"index": position} | _known(gpu) for position, gpu in enumerate(gpus)
+        ]
         makers = {
             maker: read(dict, body[maker], maker)
             for maker in MAKERS_WITH_FACTS

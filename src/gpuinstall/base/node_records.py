@@ -207,7 +207,9 @@ class Report:
             "nodes": sorted(names),
             "failed": [failure._asdict() for failure in self.failed],
             "missing": list(self.missing),
-            "groups": [{**group._asdict(), "nodes": list(group.nodes)} for group in self.groups],
+            "groups": [
+                {**group._asdict(), "nodes": list(group.nodes)} for group in self.groups
+            ],
         }
 
 
@@ -257,7 +259,9 @@ def _kind(records: Iterable[NodeRecord]) -> NodeGroup:
 
 
 def _gpus(machine: Machine) -> str:
-    kinds = Counter(f"{gpu.label} ({gpu.code_name or 'unknown'})" for gpu in machine.gpus)
+    kinds = Counter(
+        f"{gpu.label} ({gpu.code_name or 'unknown'})" for gpu in machine.gpus
+    )
     return ", ".join(f"{count} × {kind}" for kind, count in kinds.items()) or "no GPU"
 
 
@@ -289,7 +293,9 @@ def recorded_machines(folder: Path, reporter: Reporter) -> list[Machine]:
 
 def _without_identity(machine: Machine) -> Machine:
     """Return a machine without what tells it from others of its kind."""
-    gpus = [replace(gpu, uuid=None, pci_id=None, mig_devices=()) for gpu in machine.gpus]
+    gpus = [
+        replace(gpu, uuid=None, pci_id=None, mig_devices=()) for gpu in machine.gpus
+    ]
     problems = [problem for problem in machine.problems if problem.blocking]
     return replace(machine, gpus=tuple(gpus), problems=tuple(problems))
 

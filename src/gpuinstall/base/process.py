@@ -45,7 +45,12 @@ def is_trusted(program: Path) -> bool:
     """Whether a program may be run: none from a folder of everybody's, unless that is sticky and the file ours."""
     try:
         real = program.resolve(strict=True)
-        return real.is_file() and os.access(real, os.X_OK) and _is_safe(program) and _is_safe(real)
+        return (
+            real.is_file()
+            and os.access(real, os.X_OK)
+            and _is_safe(program)
+            and _is_safe(real)
+        )
     except OSError:
         return False
 
@@ -165,7 +170,9 @@ def _communicated(
     out: list[str] = []
     err: list[str] = []
 
-    def read(stream: IO[str], lines: list[str], each: Callable[[str], None] | None) -> None:
+    def read(
+        stream: IO[str], lines: list[str], each: Callable[[str], None] | None
+    ) -> None:
         size = 0
         with stream:
             while line := stream.readline(OUTPUT):

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 _SYSTEMS = {
     "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
-    "macos": {"sys_platform": "darwin", "platform_system": "Darwin", "os_name": "posix"},
+    "macos": {
+        "sys_platform": "darwin",
+        "platform_system": "Darwin",
+        "os_name": "posix",
+    },
     "windows": {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
 }
 _PROCESSORS = {
@@ -48,14 +52,14 @@ _REST = rf"(?:[^\s;\[]|{_BLANKS})*"
 _FOLDER = rf"\w(?:[\w.-]|{_BLANKS})*(?:\[[^\]]*\])?"
 _RELATIVE = rf"(?:[^\s;\[@<>=!~/\\]*|\w[\w.-]*(?: +\w[\w.-]*)+)[/\\]{_REST}"
 _PATH = rf"\.{{1,2}}(?:[/\\]{_REST})?|[/~]{_REST}|[A-Za-z]:[\\/]{_REST}|{_RELATIVE}"
-_PATH_WITH_BLANKS = rf"(?P<path>(?![a-z+]{{2,}}:)\S+(?:{_BLANKS}\S+)+)(?P<marker>\s+;.*)?"
+_PATH_WITH_BLANKS = (
+    rf"(?P<path>(?![a-z+]{{2,}}:)\S+(?:{_BLANKS}\S+)+)(?P<marker>\s+;.*)?"
+)
 _BLANK_MARK = "\x1f"
 """What stands for a blank of a path while packaging parses it; no text from outside can have it."""
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
 _FILE = r"[^\s;\[]+\.(?:whl|tar\.gz|zip)"
-_UNNAMED = (
-    rf"(?P<address>{_REMOTE}|{_PATH}|{_FILE})(?P<extras>\[[^\]]*\])?(?:\s*;\s*(?P<marker>.+))?"
-)
+_UNNAMED = rf"(?P<address>{_REMOTE}|{_PATH}|{_FILE})(?P<extras>\[[^\]]*\])?(?:\s*;\s*(?P<marker>.+))?"
 
 
 class ParsedRequirement(NamedTuple):
@@ -94,7 +98,9 @@ class ParsedRequirement(NamedTuple):
     def is_exact(self) -> bool:
         """Whether it pins one version."""
         clauses = self.specifier or ()
-        return any(one.operator == "==" and not one.version.endswith("*") for one in clauses)
+        return any(
+            one.operator == "==" and not one.version.endswith("*") for one in clauses
+        )
 
     def allows(self, version: Version | str) -> bool:
         """Whether a version satisfies it."""
@@ -140,7 +146,9 @@ def parse_requirement(text: str) -> ParsedRequirement:
         )
     is_file = stripped.endswith((".whl", ".tar.gz", ".zip"))
     # Most requirements are a name, for which no parser has to be imported.
-    if not is_file and re.fullmatch(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", stripped, re.ASCII):
+    if not is_file and re.fullmatch(
+        r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", stripped, re.ASCII
+    ):
         name = normalised(stripped)
         return ParsedRequirement(name, name)
     editable = re.fullmatch(_EDITABLE, stripped)
@@ -234,7 +242,9 @@ def _parse_named(text: str) -> ParsedRequirement:
         malformed = _malformed(text, "requirement", str(error).splitlines()[0])
         single = re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([\w.+*!-]+)", text.strip())
         if single:
-            malformed.hint = f"Write {single[1]}=={single[2]} in place of {text.strip()}"
+            malformed.hint = (
+                f"Write {single[1]}=={single[2]} in place of {text.strip()}"
+            )
         raise malformed from None
     url = parsed.url
     name = normalised(parsed.name)

@@ -14,7 +14,11 @@ Shell = Literal["sh", "bash", "zsh", "fish", "powershell"]
 """The shells that variables are written for."""
 _PLAIN = re.compile(r"(?!=)[\w@%+=:,./-]+", re.ASCII)
 _PLAIN_ON_WINDOWS = re.compile(r"[\w.:\\/+=-]+", re.ASCII)
-_SCRIPTS = {"fish": "activate.fish", "powershell": "activate.ps1", "cmd": "activate.bat"}
+_SCRIPTS = {
+    "fish": "activate.fish",
+    "powershell": "activate.ps1",
+    "cmd": "activate.bat",
+}
 _ACTIVATIONS = {"cmd": "{}", "powershell": "{}", "sh": ". {}"}
 _ON_PATH = {
     "cmd": 'set "PATH={};%PATH%"',

@@ -13,9 +13,7 @@ MOST_NAMES = ContextVar("MOST_NAMES", default=6)
 
 _LOGIN = r"(?:(?<=://)(?<!ssh://)|(?<=ssh://)(?=[^/\s]*:[^/\s]*@))[^/\s]+@"
 """The user and password of an address. The mere name of SSH's user, mostly git, is no secret, and needed there."""
-_DAMAGED_LOGIN = (
-    r"(?<=http:/)[^/\s]+@|(?<=https:/)[^/\s]+@|\b[\w.%+-]+:[^\s/@:]+@(?=[\w-]+\.\w|localhost\b|\[)"
-)
+_DAMAGED_LOGIN = r"(?<=http:/)[^/\s]+@|(?<=https:/)[^/\s]+@|\b[\w.%+-]+:[^\s/@:]+@(?=[\w-]+\.\w|localhost\b|\[)"
 """The same if a path has taken a slash of the address, or it has no scheme."""
 _BEGIN = "# gpuinstall hook: what stands between these two marks is ours"
 _END = "# end of gpuinstall hook"
@@ -36,7 +34,9 @@ def some(names: Sequence[str]) -> str:
     """Name things in one line: ``numpy, pandas and 20 more``."""
     most = MOST_NAMES.get()
     more = len(names) - most
-    return ", ".join(names) if more < 2 else f"{', '.join(names[:most])} and {more} more"
+    return (
+        ", ".join(names) if more < 2 else f"{', '.join(names[:most])} and {more} more"
+    )
 
 
 def visible(text: str, keep: str = "") -> str:

@@ -101,4 +101,6 @@ def _repr(self: Any) -> str:
 
 
 def _refuse_change(self: object, name: str, *_value: object) -> NoReturn:
-    raise dataclasses.FrozenInstanceError(f"cannot change {name!r} of a {type(self).__name__}")
+    raise dataclasses.FrozenInstanceError(
+        f"cannot change {name!r} of a {type(self).__name__}"
+    )

@@ -162,4 +162,6 @@ def known_backend(tag: str | None) -> Backend | None:
 def is_like_a_tag(text: str) -> bool:
     """Whether a text begins as the tags of some kind do, and goes on with a number or nothing."""
     match = re.fullmatch(r"([a-z]+)[0-9.]*", text)
-    return match is not None and match[1] in {spelling.prefix for spelling in SPELLINGS.values()}
+    return match is not None and match[1] in {
+        spelling.prefix for spelling in SPELLINGS.values()
+    }

@@ -315,7 +315,8 @@ class Catalog:
         """
 
         builds = [
-            replace(build, absent=why) if is_excluded(build) else build for build in self.builds
+            replace(build, absent=why) if is_excluded(build) else build
+            for build in self.builds
         ]
         return replace(self, builds=tuple(builds))
 

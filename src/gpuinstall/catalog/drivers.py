@@ -11,7 +11,12 @@ from typing import Annotated, Any, NamedTuple
 
 from gpuinstall.base.codec import WordSet, read_object
 from gpuinstall.base.values import dataclass
-from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion, numbers
+from gpuinstall.base.versions import (
+    ComputeCapability,
+    CudaVersion,
+    DriverVersion,
+    numbers,
+)
 from gpuinstall.catalog import authored
 
 _Row = Mapping[str, Any]

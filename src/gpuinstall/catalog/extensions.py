@@ -136,9 +136,13 @@ def load_extensions() -> Extensions:
         rows[row["name"]] = read_object(Extension, {**row, "sources": own_sources})
     return Extensions(
         rows,
-        sources={name: read_object(ExtensionSource, row) for name, row in sources.items()},
+        sources={
+            name: read_object(ExtensionSource, row) for name, row in sources.items()
+        },
         forms=tuple(map(re.compile, table["local"]["forms"])),
-        programs={row["name"]: read_object(ExtensionSource, row) for row in table["programs"]},
+        programs={
+            row["name"]: read_object(ExtensionSource, row) for row in table["programs"]
+        },
     )
 
 

@@ -226,7 +226,9 @@ def _matches(text: str) -> list[Product]:
     for reading in (text, _MIG.sub("", text), text.replace("quadro ", "")):
         words = {maker: _words(reading, maker) for maker in load_gpus()["brands"]}
         for is_match in (_has_name, _is_model, _contains, _contains_model):
-            matches = [gpu for gpu, own in _entries() if is_match(own, words[gpu.maker])]
+            matches = [
+                gpu for gpu, own in _entries() if is_match(own, words[gpu.maker])
+            ]
             if matches:
                 return matches
     return []
@@ -245,7 +247,9 @@ def _is_model(own: _Words, words: _Words) -> bool:
 def _contains(own: _Words, words: _Words) -> bool:
     """Whether a GPU's words have those of a name, in any order, or written as one."""
     letters = "".join(own)
-    if not re.search(r"\d", "".join(_model(words))) or not all(word in letters for word in words):
+    if not re.search(r"\d", "".join(_model(words))) or not all(
+        word in letters for word in words
+    ):
         return False
     if Counter(words) <= Counter(own):
         return True
@@ -303,7 +307,9 @@ def _examples(gpus: Iterable[Product]) -> str:
         shortest.values(),
         key=lambda gpu: (gpu.capability or (1000, 0), gpu.full_name),
     )
-    return " or ".join(f"--gpu {quoted(gpu.code)} ({gpu.full_name})" for gpu in oldest_first)
+    return " or ".join(
+        f"--gpu {quoted(gpu.code)} ({gpu.full_name})" for gpu in oldest_first
+    )
 
 
 def _suggestion(text: str) -> str | None:

@@ -26,7 +26,14 @@ from gpuinstall.sources.web import Client, Page, UnreachableError
 from gpuinstall.sources.web.client import OFFLINE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from packaging.tags import Tag
 
@@ -82,13 +89,17 @@ def read_listing(
         for tag in tags
         for name in names
     ]
-    links = [partial(_read, client, place, place, names) for place in sources.find_links]
+    links = [
+        partial(_read, client, place, place, names) for place in sources.find_links
+    ]
     default = []
     if sources.default_index and "torch" in names:
         default.append(partial(default_wheels, sources, client, "torch"))
 
     # A torch index that the user named comes before the links, and else after them.
-    first, second = (index, links) if sources.is_torch_index_requested else (links, index)
+    first, second = (
+        (index, links) if sources.is_torch_index_requested else (links, index)
+    )
     asks = [*first, *second, *default]
     answers = dict(zip(asks, side_by_side(_answer, asks), strict=True))
     silent: dict[str, UnreachableError] = {}
@@ -102,8 +113,12 @@ def read_listing(
         wheels=tuple(dict.fromkeys(wheels)),
         backends=frozenset(tags),
         packages=frozenset(names),
-        index_answers=not any(isinstance(answers[ask], UnreachableError) for ask in index),
-        default_listed=any(not isinstance(answers[ask], UnreachableError) for ask in default),
+        index_answers=not any(
+            isinstance(answers[ask], UnreachableError) for ask in index
+        ),
+        default_listed=any(
+            not isinstance(answers[ask], UnreachableError) for ask in default
+        ),
         silent=tuple(silent.values()),
     )
 
@@ -315,7 +330,9 @@ def _by_build(
     """Return torch's wheels for a platform by build and source, the first source first."""
     defaults = {build.torch: build.backend for build in known if build.on_default_index}
     newest = max(defaults, default=Version("0"))
-    by_build: dict[_Key, dict[WheelSource, list[Wheel]]] = defaultdict(lambda: defaultdict(list))
+    by_build: dict[_Key, dict[WheelSource, list[Wheel]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for wheel in wheels:
         if wheel.package != "torch" or (os, arch) not in platforms(wheel.tags):
             continue
@@ -360,7 +377,9 @@ def _as_listed(
             labelled=False,
         )
     else:
-        yield replace(build, absent="withdrawn" if listing.index_answers else "unreachable")
+        yield replace(
+            build, absent="withdrawn" if listing.index_answers else "unreachable"
+        )
 
 
 def _unknown(
@@ -396,7 +415,9 @@ def unknown_builds(
     """Yield the builds of a platform that wheels of torch are of, but for those that are ``known``."""
     known_keys = {(build.torch, build.backend) for build in known}
     listed = _by_build(wheels, known, os, arch)
-    yield from _unknown({key: listed[key] for key in listed.keys() - known_keys}, os, arch)
+    yield from _unknown(
+        {key: listed[key] for key in listed.keys() - known_keys}, os, arch
+    )
 
 
 def _toolkit(backend: Backend) -> tuple[int, int] | None:

@@ -113,7 +113,9 @@ class Rows:
 
     def __init__(self, table: _Row) -> None:
         self.table = table
-        self.releases = {row["torch"]: read_object(Release, row) for row in table["releases"]}
+        self.releases = {
+            row["torch"]: read_object(Release, row) for row in table["releases"]
+        }
         self.glibc = self._floors("glibc")
         self.macos = self._floors("macos")
 

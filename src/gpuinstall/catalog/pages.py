@@ -149,7 +149,11 @@ def _links(
     """Return the files of a page that are not yanked, at the addresses that it may lead to."""
     links = []
     try:
-        files = _json_files(page) if "json" in page.content_type else _html_files(page, most)
+        files = (
+            _json_files(page)
+            if "json" in page.content_type
+            else _html_files(page, most)
+        )
         for file in files:
             if file.get("yanked"):
                 continue
@@ -227,7 +231,9 @@ def _html_files(
         address, _, fragment = anchor.get("href", "").partition("#")
         path = address.partition("?")[0]
         # The second is the older name of the first.
-        metadata = anchor.get("data-core-metadata", anchor.get("data-dist-info-metadata", "false"))
+        metadata = anchor.get(
+            "data-core-metadata", anchor.get("data-dist-info-metadata", "false")
+        )
         yield {
             "url": address,
             "filename": unquote(path.rpartition("/")[2]),
@@ -245,7 +251,9 @@ def _anchors(text: str) -> list[dict[str, str]]:
     anchors: list[dict[str, str]] = []
 
     class Parser(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        def handle_starttag(
+            self, tag: str, attrs: list[tuple[str, str | None]]
+        ) -> None:
             if tag == "a":
                 anchors.append({name: value or "" for name, value in attrs})
 

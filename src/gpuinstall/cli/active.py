@@ -32,4 +32,6 @@ def name_active(command: str, venv: Path, reporter: Reporter) -> None:
     if advice is None:
         return
     active, place = advice.arguments[-1], display_path(venv.absolute())
-    reporter.step("Active", f"{active}, and this is for {place}; for the active one: {advice}")
+    reporter.step(
+        "Active", f"{active}, and this is for {place}; for the active one: {advice}"
+    )

@@ -41,7 +41,9 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
         examination = _examine(project)
         repairs: tuple[RepairResult, ...] = ()
         if options.fix:
-            repairs = _repair(terminal, examination, folder, _sources(project), yes=options.yes)
+            repairs = _repair(
+                terminal, examination, folder, _sources(project), yes=options.yes
+            )
         if repairs:
             examination = _examine(project)
     data = examination.to_dict()
@@ -74,7 +76,9 @@ def _examined_folder(venv: Path) -> Path:
         return application.environment
     if folder.exists() and not folder.is_dir():
         raise UsageError(
-            "environment-missing", f"{venv} is not a folder", hint="gpuinstall doctor --venv DIR"
+            "environment-missing",
+            f"{venv} is not a folder",
+            hint="gpuinstall doctor --venv DIR",
         )
     return folder
 
@@ -191,5 +195,7 @@ def last_line(examination: Examination) -> str:
     if environment is None:
         missing = "no environment here: gpuinstall install makes one"
         return f"no problem found in {parts[0]}; {missing}" if parts else missing
-    parts.append(f"{number_of(environment.packages, 'package')} in {environment.venv.name}")
+    parts.append(
+        f"{number_of(environment.packages, 'package')} in {environment.venv.name}"
+    )
     return f"healthy: {', '.join(parts)}"

@@ -10,7 +10,11 @@ import click
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.files import display_path
 from gpuinstall.base.text import readable, some
-from gpuinstall.cli.install import activation_command, interpreter_of_others, undo_command
+from gpuinstall.cli.install import (
+    activation_command,
+    interpreter_of_others,
+    undo_command,
+)
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, confirm, framed
 from gpuinstall.environments.environment import read_marker
@@ -23,7 +27,9 @@ if TYPE_CHECKING:
     from gpuinstall.lock.lock import VersionChange
 
 
-@click.group("env", help="List, restore and remove the environments made by gpuinstall.")
+@click.group(
+    "env", help="List, restore and remove the environments made by gpuinstall."
+)
 def command() -> None:
     """Manage environments."""
 
@@ -86,14 +92,23 @@ def _restore_environment(project: Project, *, replace: bool) -> Outcome:
     OwnPlace(project).roll_back(replace=replace)
     paths = project.paths
     marker = read_marker(paths.venv)
-    changes = compare_versions(installed_packages(paths.previous), installed_packages(paths.venv))
+    changes = compare_versions(
+        installed_packages(paths.previous), installed_packages(paths.venv)
+    )
     text = ", which gpuinstall did not make"
     if marker:
-        text = f" · torch {marker.torch} · Python {marker.python}; {marker.lock}, restored"
-    rows = [("Environment", f"{display_path(paths.venv)}{text}"), ("Undo", undo_command(paths))]
+        text = (
+            f" · torch {marker.torch} · Python {marker.python}; {marker.lock}, restored"
+        )
+    rows = [
+        ("Environment", f"{display_path(paths.venv)}{text}"),
+        ("Undo", undo_command(paths)),
+    ]
     if is_environment(paths.venv):
         rows.append(("Ready", activation_command(paths.venv)))
-    return _restored(_environment(paths.venv), changes, marker.verdict if marker else None, rows)
+    return _restored(
+        _environment(paths.venv), changes, marker.verdict if marker else None, rows
+    )
 
 
 def _restore_files(python: Path, project: Project, *, replace: bool) -> Outcome:
@@ -149,7 +164,9 @@ def _remove(terminal: Terminal, options: CommandOptions) -> Outcome:
     return _removed(remove(paths, terminal, with_packages=options.yes))
 
 
-@command.command("prune", help="Remove previous environments, and those of scripts in the cache.")
+@command.command(
+    "prune", help="Remove previous environments, and those of scripts in the cache."
+)
 @framed("env", "yes")
 def _prune(terminal: Terminal, options: CommandOptions) -> Outcome:
     from gpuinstall.install.removal import find_prunable, prune
@@ -162,7 +179,9 @@ def _prune(terminal: Terminal, options: CommandOptions) -> Outcome:
 
 def _confirm(folders: Mapping[Path, int]) -> None:
     """Ask whether to remove folders of so many bytes; raise UsageError if not."""
-    places = [f"{display_path(folder)} ({readable(size)})" for folder, size in folders.items()]
+    places = [
+        f"{display_path(folder)} ({readable(size)})" for folder, size in folders.items()
+    ]
     names = " and ".join(places)
     confirm(f"Remove {names}?", f"nothing was removed: {names}")
 
@@ -170,7 +189,8 @@ def _confirm(folders: Mapping[Path, int]) -> None:
 def _removed(folders: Mapping[Path, int]) -> Outcome:
     """Return which folders were removed, with their bytes."""
     rows = [
-        ("Removed", f"{display_path(folder)}, {readable(size)}") for folder, size in folders.items()
+        ("Removed", f"{display_path(folder)}, {readable(size)}")
+        for folder, size in folders.items()
     ]
     entries = [{"path": str(folder), "bytes": size} for folder, size in folders.items()]
     return Outcome({"removed": entries}, rows or [("Removed", "nothing")])

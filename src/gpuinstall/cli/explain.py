@@ -50,7 +50,9 @@ LAST_BLOCKS = 2
 @click.command("explain")
 @click.argument("text", required=False)
 @framed("explain", "venv")
-def command(_terminal: Terminal, options: CommandOptions, *, text: str | None) -> Outcome:
+def command(
+    _terminal: Terminal, options: CommandOptions, *, text: str | None
+) -> Outcome:
     """Find the cause in an error message: TEXT itself or its number (F38), a file or stdin."""
     words = _words(options.environment.absolute())
     transcript = Transcript(_read_text(text))
@@ -206,7 +208,9 @@ def _read_text(text: str | None) -> str:
     """
     if text is None or text == "-":
         if sys.stdin.isatty():
-            sys.stderr.write("Paste the error, then press Ctrl-D on a line of its own:\n")
+            sys.stderr.write(
+                "Paste the error, then press Ctrl-D on a line of its own:\n"
+            )
         return _read(sys.stdin.buffer)
     path = Path(text)
     # A long text is no path at all.
@@ -214,7 +218,9 @@ def _read_text(text: str | None) -> str:
         if path.is_file():
             return _read_file(path)
     if _PATH.fullmatch(text):
-        raise UsageError("file-missing", f"no such file: {path}", hint="gpuinstall explain FILE")
+        raise UsageError(
+            "file-missing", f"no such file: {path}", hint="gpuinstall explain FILE"
+        )
     return text
 
 
@@ -223,7 +229,9 @@ def _read_file(path: Path) -> str:
         with open_regular(path) as file:
             return _read(file)
     except OSError as error:
-        raise UsageError("file-unreadable", f"{path} cannot be read: {error.strerror}") from None
+        raise UsageError(
+            "file-unreadable", f"{path} cannot be read: {error.strerror}"
+        ) from None
 
 
 def _read(file: IO[bytes]) -> str:

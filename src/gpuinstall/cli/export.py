@@ -63,7 +63,9 @@ def _dockerfile(terminal: Terminal, options: CommandOptions) -> Outcome:
     return _outcome("dockerfile", dockerfile(locks[0], extras), options.output)
 
 
-@command.command("uv", help="Write tables for pyproject.toml: a dependency group for each backend.")
+@command.command(
+    "uv", help="Write tables for pyproject.toml: a dependency group for each backend."
+)
 @framed("export", *_LOCKS, "torch_index")
 def _uv(terminal: Terminal, options: CommandOptions) -> Outcome:
     from gpuinstall.export.uv_project import uv_tables
@@ -74,7 +76,9 @@ def _uv(terminal: Terminal, options: CommandOptions) -> Outcome:
     return _outcome("uv", text, options.output)
 
 
-@command.command("needs", help="Write which machines the locks run on, for people or a tool.")
+@command.command(
+    "needs", help="Write which machines the locks run on, for people or a tool."
+)
 @click.option(
     "--for",
     "tool_name",
@@ -82,7 +86,9 @@ def _uv(terminal: Terminal, options: CommandOptions) -> Outcome:
     help="In the words of this tool: a machine for any of the locks.",
 )
 @framed("export", *_LOCKS)
-def _needs(terminal: Terminal, options: CommandOptions, tool_name: str | None) -> Outcome:
+def _needs(
+    terminal: Terminal, options: CommandOptions, tool_name: str | None
+) -> Outcome:
     from gpuinstall.catalog import load_catalog
     from gpuinstall.export.needs import describe, machine_needs
 
@@ -124,7 +130,9 @@ def _read_locks(paths: Iterable[Path], *, takes_several: bool) -> list[Lock]:
 
     found = list(paths) or locks_in(Path())
     if not found:
-        raise LockError("lock-missing", "no lock in this folder", hint="gpuinstall lock")
+        raise LockError(
+            "lock-missing", "no lock in this folder", hint="gpuinstall lock"
+        )
     if len(found) > 1 and not takes_several:
         raise UsageError(
             "several-locks",
@@ -143,7 +151,9 @@ def _warn_of_folders(lock: Lock, terminal: Terminal) -> None:
     unserved = [name for name in lock.unserved if name not in folders]
     if unserved:
         names = f"{', '.join(unserved)} in {lock.name}"
-        terminal.warn(f"{names} is in a local folder: the export works on this machine only")
+        terminal.warn(
+            f"{names} is in a local folder: the export works on this machine only"
+        )
 
 
 def _outcome(format_: str, text: str, output: Path | None, **more: Any) -> Outcome:

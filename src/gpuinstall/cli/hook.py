@@ -28,7 +28,8 @@ _BOUND_HEAD = "# Written by gpuinstall hook pip.\n"
 
 
 @click.command(
-    "hook", help="Make plain pip or uv install builds that run here, in other environments too."
+    "hook",
+    help="Make plain pip or uv install builds that run here, in other environments too.",
 )
 @click.argument("tool", type=click.Choice(["pip", "uv"]))
 @framed("hook", "torch_index", "remove")
@@ -57,7 +58,13 @@ def command(terminal: Terminal, options: CommandOptions, tool: str) -> Outcome:
         _write(file, after, before)
     if tool == "pip" and options.remove and _is_bound(file.with_name(BOUND)):
         file.with_name(BOUND).unlink()
-    data = {"tool": tool, "path": str(file), "status": status, "text": after, "bound": bound}
+    data = {
+        "tool": tool,
+        "path": str(file),
+        "status": status,
+        "text": after,
+        "bound": bound,
+    }
     return Outcome(data, [("Hook", f"{file}: {status}")])
 
 
@@ -83,7 +90,9 @@ def _hooked(tool: str, file: Path, plain: str, project: Project) -> tuple[str, s
         "uv tool and uvx do not use the hook: what they read would also end up in uv.lock"
     )
     # uv fails at a page that does not exist.
-    return in_uv(plain, bound, None, list(filter(project.session.client.page, pages))), bound
+    return in_uv(
+        plain, bound, None, list(filter(project.session.client.page, pages))
+    ), bound
 
 
 def _write_bound(file: Path, bound: str) -> None:
@@ -119,7 +128,9 @@ def _text(file: Path) -> str:
         return ""
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UsageError("hook-unreadable", f"{file} cannot be read: {reason}") from None
+        raise UsageError(
+            "hook-unreadable", f"{file} cannot be read: {reason}"
+        ) from None
 
 
 def _unhooked(file: Path, text: str) -> str:

@@ -31,11 +31,19 @@ if TYPE_CHECKING:
     from gpuinstall.install.options import InstallOptions, InstallResult
 
 _VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
-_NOT_INTO = ("only", "replace", "upgrade", "packages", "cuda_compat", "cuda_compat_from")
+_NOT_INTO = (
+    "only",
+    "replace",
+    "upgrade",
+    "packages",
+    "cuda_compat",
+    "cuda_compat_from",
+)
 
 
 @click.command(
-    "install", help="Install the PyTorch build that runs on this machine's GPUs, lock it, prove it."
+    "install",
+    help="Install the PyTorch build that runs on this machine's GPUs, lock it, prove it.",
 )
 @framed(
     "install",
@@ -146,7 +154,9 @@ def change_request(project: Project, options: CommandOptions) -> Outcome:
     return carry_out(project, selected, is_dry_run=options.dry_run)
 
 
-def carry_out(project: Project, selected: InstallOptions, *, is_dry_run: bool) -> Outcome:
+def carry_out(
+    project: Project, selected: InstallOptions, *, is_dry_run: bool
+) -> Outcome:
     """Install, or show what an installation would do."""
     from gpuinstall.install.install import install
     from gpuinstall.lock.fit import misfit_rows, read_locks
@@ -160,7 +170,9 @@ def carry_out(project: Project, selected: InstallOptions, *, is_dry_run: bool) -
     devices = result.verdict.get("devices", ())
     unproven = [device["name"] for device in devices if device["status"] == "unproven"]
     if unproven:
-        reporter.warn(f"unproven: {', '.join(unproven)}; run gpuinstall verify where the GPUs are")
+        reporter.warn(
+            f"unproven: {', '.join(unproven)}; run gpuinstall verify where the GPUs are"
+        )
     project.keep_compat()
     if result.is_lock_new:
         names = outdated_locks(result.fit.lock, read_locks(result.paths.folder))
@@ -171,7 +183,10 @@ def carry_out(project: Project, selected: InstallOptions, *, is_dry_run: bool) -
             )
     data = result.to_dict()
     if selected.locked:
-        data |= {"chosen": result.fit.lock.name, "rejected": misfit_rows(result.misfits)}
+        data |= {
+            "chosen": result.fit.lock.name,
+            "rejected": misfit_rows(result.misfits),
+        }
     return Outcome(
         data,
         list(installed_rows(result, project.compat_libraries)),
@@ -191,7 +206,9 @@ def show_dry_run(project: Project, selected: InstallOptions) -> Outcome:
     )
 
 
-def installed_rows(result: InstallResult, libraries: CompatLibraries | None) -> Iterator[Row]:
+def installed_rows(
+    result: InstallResult, libraries: CompatLibraries | None
+) -> Iterator[Row]:
     """Yield what was proven, what was locked, what was replaced, and how to use the environment, with the cost.
 
     Args:
@@ -235,7 +252,9 @@ def _cost(result: InstallResult | IntoResult) -> str:
 
 def undo_command(paths: EnvironmentPaths) -> str:
     """Return the command that exchanges an environment for its previous one."""
-    place = "" if paths.venv == Path.cwd() / ".venv" else f" --venv {quoted(paths.venv)}"
+    place = (
+        "" if paths.venv == Path.cwd() / ".venv" else f" --venv {quoted(paths.venv)}"
+    )
     return f"gpuinstall env rollback{place}"
 
 
@@ -252,7 +271,9 @@ def _change_into(project: Project, python: Path, options: CommandOptions) -> Out
     from gpuinstall.install.into import install_into
 
     project.reporter.step("Machine", machine_line(project.machine))
-    result = install_into(project, python, repair=options.repair, is_dry_run=options.dry_run)
+    result = install_into(
+        project, python, repair=options.repair, is_dry_run=options.dry_run
+    )
     return Outcome(result.to_dict(), list(_rows_into(result)))
 
 
@@ -261,7 +282,9 @@ def _rows_into(result: IntoResult) -> Iterator[Row]:
 
     environment = result.environment
     python = quoted(environment.python)
-    versions = f"torch {result.fit.lock.versions['torch']} · Python {environment.version}"
+    versions = (
+        f"torch {result.fit.lock.versions['torch']} · Python {environment.version}"
+    )
     yield "Environment", f"{display_path(environment.prefix)} · {versions}"
     if result.verdict is None:
         changes = number_of(len(result.changes), "package")

@@ -12,7 +12,13 @@ import click
 from gpuinstall.base.errors import LockError, NoBuildError, UsageError
 from gpuinstall.base.node_records import recorded_machines
 from gpuinstall.base.text import number_of
-from gpuinstall.cli.options import MACHINE_WORDS, PATH, REQUEST, CommandOptions, read_machine_file
+from gpuinstall.cli.options import (
+    MACHINE_WORDS,
+    PATH,
+    REQUEST,
+    CommandOptions,
+    read_machine_file,
+)
 from gpuinstall.cli.outcome import Outcome, Row, error_entry, framed
 from gpuinstall.project import lock_requests
 
@@ -47,7 +53,9 @@ class LockCommands(click.Group):
         """
         if args and args[0] in self.commands:
             name, *rest = args
-            return self.commands[name].make_context(f"{info_name} {name}", rest, parent, **extra)
+            return self.commands[name].make_context(
+                f"{info_name} {name}", rest, parent, **extra
+            )
         context = super().make_context(info_name, list(args), parent, **extra)
         requirements = context.params.get("requirements") or [""]
         first = requirements[0]
@@ -65,7 +73,9 @@ class LockCommands(click.Group):
         return click.Command.collect_usage_pieces(self, ctx)
 
 
-def _open(options: CommandOptions, terminal: Terminal) -> AbstractContextManager[Project]:
+def _open(
+    options: CommandOptions, terminal: Terminal
+) -> AbstractContextManager[Project]:
     """Open the folder of the locks with its own request, or with a script's."""
     if options.script is None:
         return options.open(terminal)
@@ -119,7 +129,9 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Lock."""
     with _open(options, terminal) as project:
         machines = _read_machines(options, terminal)
-        requests = lock_requests(project, project.read_request(), options.targets, machines)
+        requests = lock_requests(
+            project, project.read_request(), options.targets, machines
+        )
         return Outcome(*_write(options, requests, project))
 
 
@@ -145,7 +157,9 @@ def _write(
     for written in locks:
         lock, name = written.lock, written.path.name
         packages = number_of(len(lock.pylock.packages), "package")
-        rows.append(("Lock", f"{name}: {packages}, {lock.pinned_by} ({written.status})"))
+        rows.append(
+            ("Lock", f"{name}: {packages}, {lock.pinned_by} ({written.status})")
+        )
     rows += [("Apart", f"{name} {versions_in_words(apart[name])}") for name in apart]
     data = {"locks": [written.to_dict() for written in locks], "differences": apart}
     return data, rows
@@ -178,12 +192,16 @@ def check_command(terminal: Terminal, options: CommandOptions) -> Outcome:
     rows: list[Row] = []
     errors = []
     for row in checked:
-        rows.append(("Lock", f"{row.lock.name} is {'stale' if row.reasons else 'fresh'}"))
+        rows.append(
+            ("Lock", f"{row.lock.name} is {'stale' if row.reasons else 'fresh'}")
+        )
         rows += [("", reason.message) for reason in row.reasons]
         if row.reasons:
             reasons = "; ".join(reason.message for reason in row.reasons)
             message = f"{row.lock.name} is stale: {reasons}"
-            errors.append(error_entry(LockError("lock-stale", message, hint=row.command)))
+            errors.append(
+                error_entry(LockError("lock-stale", message, hint=row.command))
+            )
     commands = dict.fromkeys(row.command for row in checked if row.reasons)
     rows += [("Do", line) for line in commands]
     return Outcome(
@@ -195,7 +213,8 @@ def check_command(terminal: Terminal, options: CommandOptions) -> Outcome:
 
 
 @command.command(
-    "cover", help='Write the fewest locks that cover a range: --gpu "RTX 30" --driver ">=470".'
+    "cover",
+    help='Write the fewest locks that cover a range: --gpu "RTX 30" --driver ">=470".',
 )
 @framed("lock", *_RANGE, "all_supported", *_UPDATE)
 def cover_command(terminal: Terminal, options: CommandOptions) -> Outcome:
@@ -244,7 +263,9 @@ def cover_command(terminal: Terminal, options: CommandOptions) -> Outcome:
 @command.command("download", help="Download every file of the locks into DIR.")
 @click.argument("folder", metavar="DIR", type=PATH)
 @framed("lock", "torch_index", "offline")
-def download_command(terminal: Terminal, options: CommandOptions, folder: Path) -> Outcome:
+def download_command(
+    terminal: Terminal, options: CommandOptions, folder: Path
+) -> Outcome:
     """Download the files of the locks."""
     from gpuinstall.lock.fetch import download
     from gpuinstall.lock.fit import read_locks

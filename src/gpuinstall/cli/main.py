@@ -71,9 +71,7 @@ _FILE_ERRORS = frozenset(
 )
 """What is the matter with a file or a folder, and not with the code that uses it."""
 _LONG_PATH = 255
-_MORE_SPACE = (
-    "df -h; df -i   # or another folder for temporary files: export TMPDIR=/path/to/folder"
-)
+_MORE_SPACE = "df -h; df -i   # or another folder for temporary files: export TMPDIR=/path/to/folder"
 _LIMITS = {
     errno.ENOSPC: _MORE_SPACE,
     errno.EDQUOT: _MORE_SPACE,
@@ -116,13 +114,19 @@ class Commands(click.Group):
             raise UsageError("usage", f"no such command: {name!r}", hint=hint)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
         """List the commands without importing them."""
         # All groups together, so that the descriptions stand below each other throughout.
         width = max(map(len, COMMANDS))
         for heading, commands in COMMAND_GROUPS.items():
             with formatter.section(heading):
-                formatter.write_dl([(f"{name:<{width}}", text) for name, text in commands.items()])
+                formatter.write_dl(
+                    [(f"{name:<{width}}", text) for name, text in commands.items()]
+                )
 
 
 @click.command(cls=Commands, context_settings=HELP)
@@ -147,7 +151,9 @@ def run_command_line(arguments: list[str]) -> int:
         fault = UsageError("usage", error.format_message(), hint=hint)
     except (click.Abort, KeyboardInterrupt) as stop:
         fault = InterruptedByUserError("interrupted", "interrupted")
-        interrupt = stop.__cause__ or stop  # click makes an Abort of each KeyboardInterrupt
+        interrupt = (
+            stop.__cause__ or stop
+        )  # click makes an Abort of each KeyboardInterrupt
         if isinstance(interrupt, TransferInterrupted):
             fault.why = interrupt.kept
             fault.hint = "Run it again"
@@ -174,7 +180,9 @@ def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     try:
-        return int(entrance.main(arguments, prog_name="gpuinstall", standalone_mode=False) or 0)
+        return int(
+            entrance.main(arguments, prog_name="gpuinstall", standalone_mode=False) or 0
+        )
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
@@ -228,7 +236,9 @@ def _missing_folder(error: Exception) -> UsageError | None:
         Path.cwd()
         Path.home()
     except FileNotFoundError:
-        return UsageError("folder-missing", "the working folder no longer exists", hint="cd")
+        return UsageError(
+            "folder-missing", "the working folder no longer exists", hint="cd"
+        )
     except RuntimeError:
         if isinstance(error, RuntimeError):
             hint = "export HOME=/path/to/folder"
@@ -240,9 +250,7 @@ def _known(error: Exception) -> InstallationError | None:
     """Return the error for what the machine or the user's files lack; None for a fault of ours."""
     if isinstance(error, ModuleNotFoundError):
         message = f"gpuinstall's own environment lacks {error.name}"
-        remedy = (
-            "python3 bootstrap.py --help   # makes it again; pip and pipx: reinstall gpuinstall"
-        )
+        remedy = "python3 bootstrap.py --help   # makes it again; pip and pipx: reinstall gpuinstall"
         return InstallationError("tool-incomplete", message, hint=remedy)
     number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, MemoryError) or "can't start new thread" in str(error):

@@ -58,7 +58,10 @@ class CommandOptions:
     """The values of the options that a command has, and those of the others when they are not given."""
 
     torch_index: str | None = _value(
-        "--torch-index", "URL", "The base URL of PyTorch's index.", envvar="GPUINSTALL_TORCH_INDEX"
+        "--torch-index",
+        "URL",
+        "The base URL of PyTorch's index.",
+        envvar="GPUINSTALL_TORCH_INDEX",
     )
     offline: bool = _flag("--offline", "Use no network.", envvar="GPUINSTALL_OFFLINE")
     only_binary: bool = _flag(
@@ -79,25 +82,39 @@ class CommandOptions:
     editables: tuple[str, ...] = _list(
         "--editable", "DIR", "Install a project as editable.", short="-e"
     )
-    constraints: tuple[str, ...] = _list("--constraint", "FILE", "Constrain versions.", short="-c")
-    groups: tuple[str, ...] = _list("--group", "NAME", "Add a dependency group of pyproject.toml.")
+    constraints: tuple[str, ...] = _list(
+        "--constraint", "FILE", "Constrain versions.", short="-c"
+    )
+    groups: tuple[str, ...] = _list(
+        "--group", "NAME", "Add a dependency group of pyproject.toml."
+    )
     python: str | None = _value(
         "--python", "X.Y", "The Python to install for.", envvar="GPUINSTALL_PYTHON"
     )
     backend: str | None = _value(
-        "--backend", "TAG", "Force a build: cu126 (CUDA 12.6), cpu, …", envvar="GPUINSTALL_BACKEND"
+        "--backend",
+        "TAG",
+        "Force a build: cu126 (CUDA 12.6), cpu, …",
+        envvar="GPUINSTALL_BACKEND",
     )
-    gpus: str | None = _value("--gpus", "I,J", "The GPUs to plan for, by index or UUID.")
+    gpus: str | None = _value(
+        "--gpus", "I,J", "The GPUs to plan for, by index or UUID."
+    )
     relax: bool = _flag(
-        "--relax", "If this machine cannot have what is requested, take what is nearest to it."
+        "--relax",
+        "If this machine cannot have what is requested, take what is nearest to it.",
     )
-    only: bool = _flag("--only", "Request only these packages; drop the earlier requests.")
+    only: bool = _flag(
+        "--only", "Request only these packages; drop the earlier requests."
+    )
     cuda_compat: bool = _flag(
         "--cuda-compat",
         "Put NVIDIA's newer libraries (cuda-compat) above an old driver of data-centre GPUs.",
     )
     cuda_compat_from: str | None = _value(
-        "--cuda-compat-from", "PATH|URL", "The same, from a tar, a folder or a manifest."
+        "--cuda-compat-from",
+        "PATH|URL",
+        "The same, from a tar, a folder or a manifest.",
     )
     venv: Path | None = _value(  # noqa: RUF009  a field
         "--venv",
@@ -112,27 +129,43 @@ class CommandOptions:
         "Change the existing environment named by --python PATH or --venv DIR, "
         "or this application's.",
     )
-    repair: bool = _flag("--repair", "With --into: bring back the builds that were proven there.")
-    dry_run: bool = _flag("--dry-run", "Show what would change and be downloaded; change nothing.")
-    upgrade: bool = _flag("--upgrade", "Upgrade the requested packages to their newest versions.")
-    packages: tuple[str, ...] = _list("--upgrade-package", "P", "Upgrade only this package.")
+    repair: bool = _flag(
+        "--repair", "With --into: bring back the builds that were proven there."
+    )
+    dry_run: bool = _flag(
+        "--dry-run", "Show what would change and be downloaded; change nothing."
+    )
+    upgrade: bool = _flag(
+        "--upgrade", "Upgrade the requested packages to their newest versions."
+    )
+    packages: tuple[str, ...] = _list(
+        "--upgrade-package", "P", "Upgrade only this package."
+    )
     replace: bool = _flag(
         "--replace", "Also replace packages and folders that gpuinstall did not make."
     )
     yes: bool = _flag("--yes", "Do not ask.", short="-y")
     target: str | None = _value(
-        "--target", "T", "The lock to install: cu126, cpu, … (default: the one that fits)."
+        "--target",
+        "T",
+        "The lock to install: cu126, cpu, … (default: the one that fits).",
     )
-    targets: tuple[str, ...] = _list("--target", "T", "Lock for cu126, cu130-windows-x86_64, …")
+    targets: tuple[str, ...] = _list(
+        "--target", "T", "Lock for cu126, cu130-windows-x86_64, …"
+    )
     machine: str | None = _value(
-        "--machine", "FILE", "A recorded machine instead of this one (probe --json; - is stdin)."
+        "--machine",
+        "FILE",
+        "A recorded machine instead of this one (probe --json; - is stdin).",
     )
     machines: tuple[str, ...] = _list(
         "--machine",
         "FILE|DIR",
         "Lock for the machine of a document (probe --json), or those in a folder of records.",
     )
-    gpu: tuple[str, ...] = _list("--gpu", "NAME", 'Plan for a GPU by its name, such as "RTX 5090".')
+    gpu: tuple[str, ...] = _list(
+        "--gpu", "NAME", 'Plan for a GPU by its name, such as "RTX 5090".'
+    )
     driver: str | None = _value(
         "--driver", "VERSION", "The driver of the machine that --gpu names."
     )
@@ -149,28 +182,46 @@ class CommandOptions:
     glibc: str | None = _value("--glibc", "X.Y", "Its glibc (2.28).")
     everything: bool = _flag("--all", "Show every rejected build, and why.")
     live: bool = _flag("--live", "Ask the indexes what they list today, and resolve.")
-    all_supported: bool = _flag("--all-supported", "Cover all known GPUs, with every driver.")
+    all_supported: bool = _flag(
+        "--all-supported", "Cover all known GPUs, with every driver."
+    )
     script: Path | None = _value(  # noqa: RUF009  a field
         "--script", "FILE", "Lock the inline metadata of a script.", type=PATH
     )
 
-    interpreter: str | None = _value("--python", "PATH", "The interpreter of any environment.")
+    interpreter: str | None = _value(
+        "--python", "PATH", "The interpreter of any environment."
+    )
     several: bool = _flag(
-        "--any", "Choose at the start among the environments of all locks, as sync does."
+        "--any",
+        "Choose at the start among the environments of all locks, as sync does.",
     )
     proof: bool = _row(
-        "--proof/--no-proof", default=True, help="With --any: run kernels once on each machine."
+        "--proof/--no-proof",
+        default=True,
+        help="With --any: run kernels once on each machine.",
     )
-    missing: bool = _flag("--install", "With --any: install the environment if it is missing.")
-    require_gpu: bool = _flag("--require-gpu", "Fail if no GPU can be used (for CI and clusters).")
-    deep: bool = _flag("--deep", "Also check attention, FP8, FFT, solvers, graphs, compiler, NCCL.")
+    missing: bool = _flag(
+        "--install", "With --any: install the environment if it is missing."
+    )
+    require_gpu: bool = _flag(
+        "--require-gpu", "Fail if no GPU can be used (for CI and clusters)."
+    )
+    deep: bool = _flag(
+        "--deep", "Also check attention, FP8, FFT, solvers, graphs, compiler, NCCL."
+    )
     bench: bool = _flag("--bench", "Measure products, copies and a ResNet-50.")
     fix: bool = _flag("--fix", "Show the repairs, ask, make them and check again.")
     nodes: str | None = _value(
-        "--nodes", "LIST", "The nodes that should have a record: names with commas or blanks."
+        "--nodes",
+        "LIST",
+        "The nodes that should have a record: names with commas or blanks.",
     )
     lock_files: tuple[Path, ...] = _list(
-        "--lock", "FILE", "Only this lock, instead of those of this folder (repeatable).", type=PATH
+        "--lock",
+        "FILE",
+        "Only this lock, instead of those of this folder (repeatable).",
+        type=PATH,
     )
     output: Path | None = _value(  # noqa: RUF009  a field
         "--output",
@@ -292,7 +343,9 @@ class CommandOptions:
         """
         from gpuinstall.project import open_project
 
-        return open_project(folder or Path.cwd(), replace(self.settings, **changes), reporter)
+        return open_project(
+            folder or Path.cwd(), replace(self.settings, **changes), reporter
+        )
 
 
 SOURCING = ("torch_index", "offline", "only_binary")

@@ -13,7 +13,12 @@ import click
 
 from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.node_records import RECORDING_COMMANDS, UNENDED, this_node, write_record
+from gpuinstall.base.node_records import (
+    RECORDING_COMMANDS,
+    UNENDED,
+    this_node,
+    write_record,
+)
 from gpuinstall.base.text import MOST_NAMES, visible
 from gpuinstall.cli.options import PATH, CommandOptions, option
 from gpuinstall.cli.terminal import EventTerminal, OutputError, Terminal, hint_of
@@ -27,9 +32,13 @@ VERSION = 1
 CHANGING = frozenset({"env", "install", "lock", "remove", "sync"})
 """The commands that change something; what the others find is printed with ``--quiet`` too."""
 _OUTPUT_OPTIONS = (
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
     click.option(
-        "--json-events", is_flag=True, help="Print progress as JSON lines, with the document last."
+        "--json", "as_json", is_flag=True, help="Print one JSON document on stdout."
+    ),
+    click.option(
+        "--json-events",
+        is_flag=True,
+        help="Print progress as JSON lines, with the document last.",
     ),
     click.option(
         "-q",
@@ -74,7 +83,9 @@ class Outcome(NamedTuple):
             terminal.field(label, text)
 
 
-def framed(name: str, *rows: str) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
+def framed(
+    name: str, *rows: str
+) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
     """Return a decorator that gives a command a Terminal, prints its outcome and returns its exit status.
 
     It stands below ``@click.command(name)`` and further options. The command takes the Terminal as its first argument
@@ -96,7 +107,9 @@ def framed(name: str, *rows: str) -> Callable[[Callable[P, Outcome]], Callable[.
             selected = {row: kwargs.pop(row) for row in rows}
             arguments = [CommandOptions(**selected)] if rows else []
             kind = EventTerminal if json_events else Terminal
-            terminal = kind(as_json=as_json or json_events, quiet=quiet, verbose=verbose)
+            terminal = kind(
+                as_json=as_json or json_events, quiet=quiet, verbose=verbose
+            )
             if verbose:
                 MOST_NAMES.set(sys.maxsize)
             with _programs_followed_by(terminal):
@@ -130,7 +143,9 @@ def _programs_followed_by(terminal: Terminal) -> AbstractContextManager[None]:
 def failure(error: GpuInstallError) -> Outcome:
     """Return the outcome of a command that an error ended, with what could still be made of its data."""
     entries = (error_entry(error),)
-    return Outcome(error.data, lambda screen: screen.fault(error), error.exit_code, entries)
+    return Outcome(
+        error.data, lambda screen: screen.fault(error), error.exit_code, entries
+    )
 
 
 def document_of(name: str, outcome: Outcome) -> dict[str, Any]:

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     ExtensionChoices = Sequence[tuple[Extension, ExtensionChoice]]
 
 
-@click.command("plan", help="Choose the build for a machine and explain why; change nothing.")
+@click.command(
+    "plan", help="Choose the build for a machine and explain why; change nothing."
+)
 @framed("plan", *REQUEST, "machine", *MACHINE_WORDS, "everything", "live")
 def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Plan."""
@@ -48,12 +50,16 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
         # A machine in words has a Python like this one's.
         request = replace(request, preferred_pythons=(RUNNING_PYTHON,))
     extensions: ExtensionChoices = ()
-    with options.open(terminal, request=request, machine=options.other_machine) as project:
+    with options.open(
+        terminal, request=request, machine=options.other_machine
+    ) as project:
         machine = project.machine
         requested = project.read_request()
         # Which pins give way is known only when the request has been resolved.
         if options.live or options.relax:
-            plan, extensions = _live_plan(project, requested, everything=options.everything)
+            plan, extensions = _live_plan(
+                project, requested, everything=options.everything
+            )
         else:
             plan = choose(machine, requested, project.catalog)
             if isinstance(plan, Plan):
@@ -83,7 +89,9 @@ def _assumed_driver(options: CommandOptions) -> int | None:
         return None
     from gpuinstall.words import described_machine, driver_missing, requires_driver
 
-    machine = described_machine(options.gpu, None, options.os, options.arch, options.glibc)
+    machine = described_machine(
+        options.gpu, None, options.os, options.arch, options.glibc
+    )
     if not requires_driver(machine):
         return None
     branch = newest_branch(machine, load_catalog())
@@ -107,7 +115,9 @@ def _show_plan(plan: Plan | Rejected, machine: Machine, terminal: Terminal) -> N
     title = f"torch {choice.build.name} · Python {choice.python}"
     if plan.status == "partial":
         served = {run.index for run in plan.gpus if run.how != "none"}
-        machine = replace(machine, gpus=tuple(gpu for gpu in machine.gpus if gpu.index in served))
+        machine = replace(
+            machine, gpus=tuple(gpu for gpu in machine.gpus if gpu.index in served)
+        )
     terminal.line(f"        for {machine_line(machine)}", head=title)
     for reason in plan.reasons:
         terminal.line(f"  {reason.message}")
@@ -134,13 +144,18 @@ def _show_rejected(plan: Plan | Rejected, machine: Machine, terminal: Terminal) 
         terminal.fault(plan.error(machine))
 
 
-def _with_remarks(plan: Plan, machine: Machine, request: Request, catalog: Catalog) -> Plan:
+def _with_remarks(
+    plan: Plan, machine: Machine, request: Request, catalog: Catalog
+) -> Plan:
     """Return a plan with what newer libraries above the driver would give, and whether it has not looked at programs."""
     if plan.status != "cpu":
         plan = with_compat_reason(plan, compat_offer(machine, request, catalog, choose))
     for text in plan.choice.requirements:
         # The pins of torch's own are passed over unparsed: a plan of torch alone need not load the parser.
-        if text.partition("==")[0] not in PAIRED and parse_requirement(text).name not in PAIRED:
+        if (
+            text.partition("==")[0] not in PAIRED
+            and parse_requirement(text).name not in PAIRED
+        ):
             message = "the request was not resolved: plan --live resolves it, and may choose an older torch"
             warning = Reason("programs-not-looked-at", message)
             return replace(plan, warnings=(*plan.warnings, warning))

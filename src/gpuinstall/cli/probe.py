@@ -84,7 +84,9 @@ def machine_line(machine: Machine) -> str:
 
 def _cuda(driver: Driver) -> str:
     """Return the CUDA of a driver, and whose libcuda serves it if that is not its own."""
-    return f"CUDA {driver.cuda} by cuda-compat" if driver.compat else f"CUDA {driver.cuda}"
+    return (
+        f"CUDA {driver.cuda} by cuda-compat" if driver.compat else f"CUDA {driver.cuda}"
+    )
 
 
 def counted(kinds: Counter[str]) -> list[str]:

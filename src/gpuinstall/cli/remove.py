@@ -10,10 +10,14 @@ from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
 
 
-@click.command("remove", help="Remove packages from the environment, and what only they needed.")
+@click.command(
+    "remove", help="Remove packages from the environment, and what only they needed."
+)
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @framed("remove", "venv", "dry_run", "replace", *SOURCING)
-def command(terminal: Terminal, options: CommandOptions, *, names: tuple[str, ...]) -> Outcome:
+def command(
+    terminal: Terminal, options: CommandOptions, *, names: tuple[str, ...]
+) -> Outcome:
     """Remove packages."""
     with options.open(terminal, without=names) as project:
         return change_request(project, options)

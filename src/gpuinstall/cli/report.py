@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
 
 
-@click.command("report", help="Show what became of the nodes that wrote records into DIR.")
+@click.command(
+    "report", help="Show what became of the nodes that wrote records into DIR."
+)
 @click.argument("folder", metavar="DIR", type=PATH)
 @framed("report", "nodes")
 def command(_terminal: Terminal, options: CommandOptions, folder: Path) -> Outcome:
@@ -57,7 +59,9 @@ def _show(terminal: Terminal, report: Report) -> None:
         count = f"{len(group.nodes)} node{'s' if len(group.nodes) > 1 else ''}"
         terminal.field(count, f"{' · '.join(facts)}: {some(group.nodes)}")
     for failure in report.failed:
-        terminal.field("Failed", f"{failure.node}: {failure.command}: {failure.message}")
+        terminal.field(
+            "Failed", f"{failure.node}: {failure.command}: {failure.message}"
+        )
         terminal.rows([("do", failure.hint)])
     if report.missing:
         terminal.field("Missing", some(report.missing))

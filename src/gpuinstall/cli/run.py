@@ -13,8 +13,18 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuinstall.base.environment_paths import interpreter
-from gpuinstall.base.errors import InstallationError, LockError, MachineError, UsageError
-from gpuinstall.base.files import check_cache, is_of_this_user, make_private_folder, restore_umask
+from gpuinstall.base.errors import (
+    InstallationError,
+    LockError,
+    MachineError,
+    UsageError,
+)
+from gpuinstall.base.files import (
+    check_cache,
+    is_of_this_user,
+    make_private_folder,
+    restore_umask,
+)
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing
 from gpuinstall.base.shell import quoted
@@ -49,7 +59,9 @@ if TYPE_CHECKING:
     "wheels",
     *SOURCING,
 )
-def command(terminal: Terminal, options: CommandOptions, words: tuple[str, ...]) -> Outcome:
+def command(
+    terminal: Terminal, options: CommandOptions, words: tuple[str, ...]
+) -> Outcome:
     """Run a command in the environment, without activating it."""
     check = partial(_check_fitness, require_gpu=options.require_gpu)
     command_words = list(words)
@@ -66,13 +78,17 @@ def command(terminal: Terminal, options: CommandOptions, words: tuple[str, ...])
         paths = _cached_environment(script, options.sourcing, terminal, check)
         _become(command_words, paths)
     folder = options.environment.absolute().parent if options.several else None
-    with options.open(terminal, folder=folder, only=True, anew=True, starts=True) as project:
+    with options.open(
+        terminal, folder=folder, only=True, anew=True, starts=True
+    ) as project:
         if options.several:
             if options.require_gpu:
                 _check_gpu(project.machine)
             from gpuinstall.install.start import environment_to_start
 
-            paths = environment_to_start(project, proof=options.proof, installing=options.missing)
+            paths = environment_to_start(
+                project, proof=options.proof, installing=options.missing
+            )
         else:
             paths = project.paths
             check(project)
@@ -92,9 +108,14 @@ def _cached_environment(
     _prepare(paths.folder)
     script.bring_locks()
     request = Request(
-        script.requirements, script.python, constraints=script.constraints, sourcing=sourcing
+        script.requirements,
+        script.python,
+        constraints=script.constraints,
+        sourcing=sourcing,
     )
-    settings = Settings(request, only=True, venv=paths.venv, source_settings=script.settings)
+    settings = Settings(
+        request, only=True, venv=paths.venv, source_settings=script.settings
+    )
     with open_project(paths.folder, settings, terminal) as project:
         try:
             check(project)
@@ -130,7 +151,9 @@ def _install(project: Project, script: Script) -> None:
         if error.code in {"not-ours", "users-packages"}:
             # No option of run replaces it: it is not where the user keeps such things.
             venv = project.paths.venv
-            error.hint = f"mv {quoted(venv)} {quoted(f'{venv}.other')}   # then run it again"
+            error.hint = (
+                f"mv {quoted(venv)} {quoted(f'{venv}.other')}   # then run it again"
+            )
         raise
     except LockError as error:
         if error.code == "lock-malformed":
@@ -189,9 +212,13 @@ def _check_fitness(project: Project, *, require_gpu: bool) -> None:
     if existing.lock and not machine.gpus and known_backend(marker.backend) != CPU:
         torch = existing.lock.versions["torch"]
         cause = _why_no_gpu(machine)
-        project.reporter.warn(f"torch {torch} runs on the CPU: no GPU can be used here, {cause}")
+        project.reporter.warn(
+            f"torch {torch} runs on the CPU: no GPU can be used here, {cause}"
+        )
     if machine.gpus and marker.verdict.get("status") == "unproven":
-        project.reporter.warn("this environment is not proven on a GPU yet; run gpuinstall sync")
+        project.reporter.warn(
+            "this environment is not proven on a GPU yet; run gpuinstall sync"
+        )
 
 
 def _become(
@@ -224,7 +251,9 @@ def _activated(venv: Path, libraries: CompatLibraries | None) -> dict[str, str]:
 
     Those of cuda-compat are loaded before the system's libraries, which activating never does.
     """
-    variables = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
+    variables = {
+        name: value for name, value in os.environ.items() if name != "PYTHONHOME"
+    }
     if libraries:
         folders = variables.get("LD_LIBRARY_PATH", "").split(os.pathsep)
         others = [folder for folder in folders if folder and folder != libraries.path]
@@ -238,4 +267,6 @@ def _activated(venv: Path, libraries: CompatLibraries | None) -> dict[str, str]:
 def _windows_program(word: str, path: str) -> str:
     """Return the path of a program; Windows would look beside our own Python and in the working folder first."""
     folder = path.partition(os.pathsep)[0] if Path(word).name == word else ""
-    return shutil.which(str(Path(folder, word))) or shutil.which(word, path=path) or word
+    return (
+        shutil.which(str(Path(folder, word))) or shutil.which(word, path=path) or word
+    )

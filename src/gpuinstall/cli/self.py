@@ -41,7 +41,9 @@ def program_name() -> str:
     return quoted(command_file()) if path_line() else "gpuinstall"
 
 
-@command.command("uninstall", help="Remove gpuinstall and its caches; keep environments and locks.")
+@command.command(
+    "uninstall", help="Remove gpuinstall and its caches; keep environments and locks."
+)
 @framed("self", "yes")
 def _uninstall(_terminal: Terminal, options: CommandOptions) -> Outcome:
     home = tool_home()
@@ -50,7 +52,9 @@ def _uninstall(_terminal: Terminal, options: CommandOptions) -> Outcome:
         hint = "uv tool uninstall gpuinstall\npipx uninstall gpuinstall   # if pipx installed it"
         if home:
             hint = f'rmdir /s /q "{home}"'
-        raise UsageError("uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint)
+        raise UsageError(
+            "uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint
+        )
     from gpuinstall.base.files import own_cache_folder, remove_path
     from gpuinstall.environments.records import remembered
 
@@ -62,7 +66,9 @@ def _uninstall(_terminal: Terminal, options: CommandOptions) -> Outcome:
         removed.append(display_path(cache))
     if not options.yes:
         confirm(f"Remove {', '.join(removed)}?", "nothing was removed")
-    environments = [display_path(venv) for venv in remembered() if cache not in venv.parents]
+    environments = [
+        display_path(venv) for venv in remembered() if cache not in venv.parents
+    ]
     remove_tool(home)
     remove_path(cache)
     rows = [("Removed", ", ".join(removed))]

@@ -30,7 +30,8 @@ _OWN_VARIABLES = ("UV_TORCH_BACKEND", "UV_NO_SYNC", "UV_PROJECT_ENVIRONMENT")
 
 
 @click.command(
-    "shellenv", help='Print settings for plain uv and pip: eval "$(gpuinstall shellenv)".'
+    "shellenv",
+    help='Print settings for plain uv and pip: eval "$(gpuinstall shellenv)".',
 )
 @framed("shellenv", "venv", "torch_index", "shell")
 def command(terminal: Terminal, options: CommandOptions) -> Outcome:
@@ -41,7 +42,9 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
         sources, folder = project.sources, project.paths.venv
         marker = read_marker(folder)
         if marker is None:
-            lock_request = LockRequest(project.machine, project.request, project.catalog)
+            lock_request = LockRequest(
+                project.machine, project.request, project.catalog
+            )
             backend = lock_request.choice.build.backend.tag
         else:
             backend = marker.backend
@@ -54,7 +57,9 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     elif backend in UV_TAGS:
         values["UV_TORCH_BACKEND"] = backend
     else:
-        terminal.warn(f"uv does not support {backend}, so UV_TORCH_BACKEND is not printed")
+        terminal.warn(
+            f"uv does not support {backend}, so UV_TORCH_BACKEND is not printed"
+        )
     guards = []
     if marker and Path("pyproject.toml").is_file():
         # uv run would sync the project's own lock, with another torch. Its lock is made for every machine: no
@@ -69,7 +74,12 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
         others = [name for name in constraints if not _is_own_guard(name)]
         values["UV_CONSTRAINT"] = " ".join([*others, *guards]) or None
     text = assignments(values, options.shell)
-    data = {"shell": options.shell, "backend": backend, "variables": values, "text": text}
+    data = {
+        "shell": options.shell,
+        "backend": backend,
+        "variables": values,
+        "text": text,
+    }
     return Outcome(data, lambda screen: screen.block(text))
 
 

@@ -33,7 +33,11 @@ if TYPE_CHECKING:
 def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Sync."""
     from gpuinstall.install.options import InstallOptions
-    from gpuinstall.lock.folder_request import declaring, other_request, recorded_request
+    from gpuinstall.lock.folder_request import (
+        declaring,
+        other_request,
+        recorded_request,
+    )
     from gpuinstall.lock.project_sources import team_lock_in
     from gpuinstall.lock.target import Target
 
@@ -58,7 +62,9 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
             replace=options.replace,
         )
         outcome = carry_out(project, selected, is_dry_run=options.dry_run)
-        declared = declaring(recorded_request(project.paths.folder), project.declaration)
+        declared = declaring(
+            recorded_request(project.paths.folder), project.declaration
+        )
         installed = None if options.dry_run else project.own_lock
     difference = other_request(installed, declared) if installed else None
     if difference:
@@ -85,5 +91,9 @@ def _check_inputs(folder: Path, target: Target | None) -> None:
                 continue
             message = f"{lock.name} is stale: {reason.message}"
             record = lock.record
-            command = command_again({reason.code}, record.requirements_files, record.inputs)
-            raise LockError("lock-stale", message, hint=f"{command}   # then run it again")
+            command = command_again(
+                {reason.code}, record.requirements_files, record.inputs
+            )
+            raise LockError(
+                "lock-stale", message, hint=f"{command}   # then run it again"
+            )

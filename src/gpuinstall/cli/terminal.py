@@ -81,7 +81,11 @@ class Terminal(Reporter):
     def _styled(self, head: str, style: str, stream: TextIO) -> str:
         """Return the head of a line made visible, in its style if ``stream`` gets colour."""
         head = visible(head)
-        return click.style(head, **_STYLES[style]) if head and self.colored(stream) else head
+        return (
+            click.style(head, **_STYLES[style])
+            if head and self.colored(stream)
+            else head
+        )
 
     def line(self, text: str = "", *, head: str = "", style: str = "bold") -> None:
         """Write one line of the result; ``head`` comes before the text, in a style."""
@@ -97,7 +101,9 @@ class Terminal(Reporter):
         except BrokenPipeError:
             pass  # a reader who has seen enough is no fault
         except OSError as error:
-            raise OutputError("output", f"the output cannot be written: {error.strerror}") from None
+            raise OutputError(
+                "output", f"the output cannot be written: {error.strerror}"
+            ) from None
 
     def field(self, label: str, text: str) -> None:
         """Write one labelled line of the result."""
@@ -112,8 +118,12 @@ class Terminal(Reporter):
     def finding(self, finding: Finding) -> None:
         """Write what is wrong: whether it blocks, what, its failure; why; what was seen; what to do."""
         head, style = ("error:", "red") if finding.blocking else ("note:", "yellow")
-        self.line(f" {finding.message}{failure_mark(finding.id)}", head=head, style=style)
-        self.rows([("why", finding.why), ("seen", finding.evidence), ("do", finding.fix)])
+        self.line(
+            f" {finding.message}{failure_mark(finding.id)}", head=head, style=style
+        )
+        self.rows(
+            [("why", finding.why), ("seen", finding.evidence), ("do", finding.fix)]
+        )
 
     def document(self, document: Mapping[str, Any]) -> None:
         """Write the JSON document of a command."""
@@ -180,7 +190,9 @@ class Terminal(Reporter):
 
         # A terminal that does not know its width (a serial line, some containers) says 0.
         width = os.get_terminal_size(self.err.fileno()).columns or SCREEN
-        console = Console(file=self.err, width=width, no_color=not self.colored(self.err))
+        console = Console(
+            file=self.err, width=width, no_color=not self.colored(self.err)
+        )
         self.live.append(console)
         try:
             columns = (
@@ -287,7 +299,9 @@ class Work:
 
 
 @contextmanager
-def ticker(work: Work, seconds: float, report: Callable[[], None]) -> Iterator[Progress]:
+def ticker(
+    work: Work, seconds: float, report: Callable[[], None]
+) -> Iterator[Progress]:
     """Report how far a work is, no more often than every so many seconds."""
     lock = Lock()
     last = monotonic()
@@ -332,7 +346,9 @@ class EventTerminal(Terminal):
         work = Work(parts, unit)
 
         def report() -> None:
-            self._event("progress", label=label, unit=unit, done=work.done, size=work.size)
+            self._event(
+                "progress", label=label, unit=unit, done=work.done, size=work.size
+            )
 
         with ticker(work, EVENT_EVERY_S, report) as advance:
             yield advance

@@ -95,7 +95,9 @@ def _find_interpreter(python: str | None, venv: Path) -> Path:
     )
 
 
-def _warn_of_other_gpus(terminal: Terminal, machine: Machine, gpus: Collection[int] | None) -> None:
+def _warn_of_other_gpus(
+    terminal: Terminal, machine: Machine, gpus: Collection[int] | None
+) -> None:
     """Warn of the GPUs that an environment was not made for; ``gpus`` None: made for all."""
     if gpus is None:
         return
@@ -115,7 +117,10 @@ def _blame_machine(machine: Machine, verdict: Verdict) -> tuple[Machine, Verdict
 
 
 def _no_gpu_proven(verdict: Verdict) -> VerificationError:
-    devices = [f"{device.label}: {device.unproven or device.status}" for device in verdict.devices]
+    devices = [
+        f"{device.label}: {device.unproven or device.status}"
+        for device in verdict.devices
+    ]
     return VerificationError(
         "no-gpu-proven",
         "no kernel ran on a GPU",
@@ -169,12 +174,18 @@ def _show_verdict(terminal: Terminal, verdict: Verdict, python: Path) -> None:
             unproven.append(device.label)
     if unproven:
         names = ", ".join(unproven)
-        terminal.warn(f"unproven: {names}; run gpuinstall verify when they are available")
+        terminal.warn(
+            f"unproven: {names}; run gpuinstall verify when they are available"
+        )
 
 
 def tested_line(environment: VerifiedEnvironment) -> str:
     """Return ``torch 2.15.0+cu132 · Python 3.12``."""
-    torch = f"torch {environment.torch}" if environment.torch else "torch cannot be imported"
+    torch = (
+        f"torch {environment.torch}"
+        if environment.torch
+        else "torch cannot be imported"
+    )
     return f"{torch} · Python {environment.python}"
 
 

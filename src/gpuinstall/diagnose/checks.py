@@ -30,8 +30,15 @@ def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
     pyproject = evidence.project.pyproject
     label = evidence.torch.partition("+")[2]
     requirements = toml_table(pyproject, "project").get("dependencies", ())
-    names = {re.split(r"[^A-Za-z0-9_.-]", str(text).strip())[0].lower() for text in requirements}
-    if not label.startswith("cu") or names.isdisjoint(FAMILY) or _names_index(pyproject):
+    names = {
+        re.split(r"[^A-Za-z0-9_.-]", str(text).strip())[0].lower()
+        for text in requirements
+    }
+    if (
+        not label.startswith("cu")
+        or names.isdisjoint(FAMILY)
+        or _names_index(pyproject)
+    ):
         return
     yield finding_for(
         "uv-undoes-build",
@@ -48,8 +55,14 @@ def _names_index(pyproject: Mapping[str, Any]) -> bool:
     """Whether a uv project names an index for torch, or another default one."""
     settings = toml_table(pyproject, "tool", "uv")
     indexes = settings.get("index")
-    rows = [row for row in indexes if isinstance(row, dict)] if isinstance(indexes, list) else []
-    return "torch" in toml_table(settings, "sources") or any(row.get("default") for row in rows)
+    rows = (
+        [row for row in indexes if isinstance(row, dict)]
+        if isinstance(indexes, list)
+        else []
+    )
+    return "torch" in toml_table(settings, "sources") or any(
+        row.get("default") for row in rows
+    )
 
 
 def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
@@ -88,7 +101,9 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
     locked = {name: versions.get(name, "") for name in lock.names} | lock.versions
     build = changed_build(versions, locked, evidence.catalog.is_tied)
     if build:
-        fix = Advice(OURS, ("sync", "--venv", str(evidence.venv)), evidence.project.folder)
+        fix = Advice(
+            OURS, ("sync", "--venv", str(evidence.venv)), evidence.project.folder
+        )
         yield evidence.fault(
             "changed-by-hand",
             build,
@@ -137,7 +152,9 @@ def files_lost(evidence: DoctorEvidence) -> DoctorFindings:
 
 def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield that two versions of torch are in one folder."""
-    copies = [package for package in evidence.contents.packages if package.name == "torch"]
+    copies = [
+        package for package in evidence.contents.packages if package.name == "torch"
+    ]
     if len(copies) > 1:
         versions = ", ".join(package.version for package in copies)
         # Into such an environment nothing can be installed: uv takes away one of the two.
@@ -155,7 +172,11 @@ def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield a torch that something has put in place of the one that was proven in an environment of others."""
     for line in guarded_lines(evidence.venv):
         name, _, proven = line.partition("==")
-        if name == "torch" and evidence.torch != proven and evidence.repair.lock is None:
+        if (
+            name == "torch"
+            and evidence.torch != proven
+            and evidence.repair.lock is None
+        ):
             words = ("install", "--repair", "--into", "--venv", str(evidence.venv))
             yield evidence.fault(
                 "guard-passed",

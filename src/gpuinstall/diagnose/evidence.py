@@ -21,7 +21,11 @@ from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.problems import FixContext, finding_for
 from gpuinstall.diagnose.repair import RepairSource
 from gpuinstall.environments.environment import advice_words
-from gpuinstall.environments.packages import InstalledPackage, read_packages, top_packages
+from gpuinstall.environments.packages import (
+    InstalledPackage,
+    read_packages,
+    top_packages,
+)
 from gpuinstall.lock.declaration import Declaration, read_declaration
 from gpuinstall.lock.folder_request import read_own_lock
 
@@ -36,7 +40,9 @@ DoctorFindings = Iterator[Finding]
 _REPLACE = "--replace"
 _WITH_EVERY_ENVIRONMENT = frozenset({"pip", "setuptools", "wheel"})
 
-_ACTIVATED = re.compile(r"^ *(?:export )?VIRTUAL_ENV=(['\"]?)(/[^'\"$\n]+)\1$", re.MULTILINE)
+_ACTIVATED = re.compile(
+    r"^ *(?:export )?VIRTUAL_ENV=(['\"]?)(/[^'\"$\n]+)\1$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -168,7 +174,9 @@ class DoctorEvidence:
         """Advise to bring the right build into the environment, or to make it ``anew`` with all that the user has there."""
         arguments = self.anew if anew else self.renewing
         others = self.users_packages if _REPLACE in arguments else ()
-        others = tuple(package for package in others if package.name not in requirements)
+        others = tuple(
+            package for package in others if package.name not in requirements
+        )
         lost = [package.name for package in others if package.has_address]
         notes = [note] if note else []
         if lost:
@@ -201,7 +209,9 @@ def users_packages(
 def carried(packages: Iterable[InstalledPackage]) -> tuple[str, ...]:
     """Return the requirements by which an environment that is made again has these packages as well."""
     return tuple(
-        f"{package.name}=={package.version}" for package in packages if not package.has_address
+        f"{package.name}=={package.version}"
+        for package in packages
+        if not package.has_address
     )
 
 

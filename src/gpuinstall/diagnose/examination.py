@@ -54,7 +54,9 @@ DAMAGE = {"files-lost", "requirement-unmet"}
 """What explains every check that fails: the files are made again when it is repaired."""
 CHECK_S = 60
 """How long ``uv pip check`` may take."""
-_UNMET = re.compile(r"The package `(\S+)` requires `(.+?)`, but (?:`(\S+)` is installed|it's not)")
+_UNMET = re.compile(
+    r"The package `(\S+)` requires `(.+?)`, but (?:`(\S+)` is installed|it's not)"
+)
 _COMPANIONS = {"torchvision": "F47", "torchaudio": "F48"}
 
 
@@ -74,7 +76,10 @@ class ExaminedEnvironment(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the environment as the doctor's document holds it."""
-        return {"venv": str(self.venv), "verdict": self.verdict.to_dict() if self.verdict else None}
+        return {
+            "venv": str(self.venv),
+            "verdict": self.verdict.to_dict() if self.verdict else None,
+        }
 
 
 class Examination(NamedTuple):
@@ -90,7 +95,9 @@ class Examination(NamedTuple):
     @property
     def exit_code(self) -> int:
         """8 if nothing of the machine can be used, 5 if only the environment is at fault, else 0."""
-        of_machine = [finding for finding in self.findings if finding.where == "machine"]
+        of_machine = [
+            finding for finding in self.findings if finding.where == "machine"
+        ]
         if replace(self.machine, problems=tuple(of_machine)).refusing:
             return 8
         others = [finding for finding in self.findings if finding.where != "machine"]
@@ -251,7 +258,9 @@ def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
     done = process.run(command, env=uv_environment(os.environ, {}), seconds=CHECK_S)
     found = dict.fromkeys(match.groups() for match in _UNMET.finditer(done.err))
     if not done.ok and not found:
-        cause = (done.err.splitlines() or [f"uv pip check took more than {CHECK_S} s"])[-1].strip()
+        cause = (done.err.splitlines() or [f"uv pip check took more than {CHECK_S} s"])[
+            -1
+        ].strip()
         yield Finding(
             "requirements-unchecked",
             f"whether the packages in {evidence.venv} go together was not checked",
@@ -274,7 +283,9 @@ def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
             is_of_cuda = requirement.name.startswith("nvidia-")
             entry = "F102" if is_of_cuda else "F167"
         yield evidence.fault(
-            f"{name}-mismatch" if requirement.name == "torch" and entry else "requirement-unmet",
+            f"{name}-mismatch"
+            if requirement.name == "torch" and entry
+            else "requirement-unmet",
             f"{name} {package.version} requires {required}, and {state}",
             entry=entry,
             why="it was removed or changed after the installation",
@@ -283,7 +294,9 @@ def requirements_unmet(evidence: DoctorEvidence) -> DoctorFindings:
         )
 
 
-def merge_failures(findings: Iterable[Finding], failures: Sequence[Finding]) -> list[Finding]:
+def merge_failures(
+    findings: Iterable[Finding], failures: Sequence[Finding]
+) -> list[Finding]:
     """Let what the packages and variables show stand for the failed checks that it explains."""
     causes = {failure.id for failure in failures if failure.id}
     merged = []
@@ -303,7 +316,9 @@ def merge_failures(findings: Iterable[Finding], failures: Sequence[Finding]) -> 
 
 def by_urgency(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings, each once, what has to be fixed first first."""
-    once = {(finding.where, finding.code, finding.message): finding for finding in findings}
+    once = {
+        (finding.where, finding.code, finding.message): finding for finding in findings
+    }
     return tuple(sorted(once.values(), key=_urgency_key))
 
 
@@ -367,7 +382,9 @@ def _verify(
         for fault in device.faults:
             fixes = fault.fixes or (more,)
             if any(str(fix).startswith("gpuinstall doctor --fix") for fix in fixes):
-                fixes = (evidence.repair.reinstall(torch) if torch else evidence.install(),)
+                fixes = (
+                    evidence.repair.reinstall(torch) if torch else evidence.install(),
+                )
             if fault.where != "machine":
                 message = f"{device.name}: {fault.message}"
                 failures.append(replace(fault, message=message, fixes=fixes))

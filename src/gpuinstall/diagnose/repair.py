@@ -44,7 +44,9 @@ class RepairSource(NamedTuple):
         if self.lock:
             return self._with_uv("-r", str(self.lock), *again)
         requirement = f"{package.name}=={package.version}"
-        return self._with_uv("--no-deps", *self._source_of(package.name), *again, requirement)
+        return self._with_uv(
+            "--no-deps", *self._source_of(package.name), *again, requirement
+        )
 
     def install(self, requirement: Requirement) -> Advice:
         """Advise to install what is required and missing, or there in another version."""
@@ -105,7 +107,10 @@ def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
             has_conflict = True
         if finding.where != "environment":
             continue
-        advices = [fix if isinstance(fix, Advice) else Advice.parse(fix) for fix in finding.fixes]
+        advices = [
+            fix if isinstance(fix, Advice) else Advice.parse(fix)
+            for fix in finding.fixes
+        ]
         possible = [advice for advice in advices if advice and _is_step(advice, venv)]
         steps.update(dict.fromkeys(possible[:1]))
     renewals = [step for step in steps if step.program == OURS]

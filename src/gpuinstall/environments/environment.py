@@ -76,7 +76,10 @@ def read_marker(venv: Path) -> Marker | None:
     """Return an environment's marker; None if it is not one of ours."""
     with suppress(OSError, ValueError, TypeError, KeyError):
         document = read_json(venv / NAME, venv)
-        if not isinstance(document, dict) or document.pop("schema", None) != MARKER_SCHEMA:
+        if (
+            not isinstance(document, dict)
+            or document.pop("schema", None) != MARKER_SCHEMA
+        ):
             return None
         marker = Marker(**document)
         # It may be a stranger's, and hold what we would not have written.

@@ -21,6 +21,7 @@ def tool_home() -> Path | None:
     folder = Path(sys.prefix).parent
     return (
         folder
-        if (folder / "bin").is_dir() and Path(sys.prefix).name.startswith(f"{__version__}-")
+        if (folder / "bin").is_dir()
+        and Path(sys.prefix).name.startswith(f"{__version__}-")
         else None
     )

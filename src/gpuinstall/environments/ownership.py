@@ -25,7 +25,14 @@ from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import file_size, read_packages, written_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from gpuinstall.environments.packages import InstalledPackage, RecordedFile
 
@@ -169,14 +176,18 @@ def write_faults(
         if package.name not in changed:
             continue
         for path, row in files.items():
-            message = _misplaced(package, path, row) or _intruding(package, path, modules, family)
+            message = _misplaced(package, path, row) or _intruding(
+                package, path, modules, family
+            )
             if message:
                 yield WriteFault((package,), message)
                 misplaced.add(path)
         new |= files.keys()
     shared: dict[tuple[InstalledPackage, ...], list[str]] = defaultdict(list)
     for path in sorted((new - misplaced) & _paths_of_several(written)):
-        sharing = {package: files[path] for package, files in written.items() if path in files}
+        sharing = {
+            package: files[path] for package, files in written.items() if path in files
+        }
         if _differ(sharing.values(), root / path):
             shared[tuple(sharing)].append(path)
     for group, paths in shared.items():
@@ -184,7 +195,9 @@ def write_faults(
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         module = _top_name(paths[0]).replace("_", "-").lower()
         # The owner of the module comes last.
-        owner_last = sorted(group, key=lambda one: is_tied(one.name) or one.name == module)
+        owner_last = sorted(
+            group, key=lambda one: is_tied(one.name) or one.name == module
+        )
         sharing_files = {package: written[package] for package in group}
         is_refused = _is_refused(sharing_files, paths, is_tied)
         yield WriteFault(
@@ -233,7 +246,9 @@ def _is_refused(
         return not all(tied)
     if any(package.name in _TOOLS.values() for package in sharing):
         return True
-    if all(_are_forms_of_one_thing(*pair) for pair in combinations(sharing.values(), 2)):
+    if all(
+        _are_forms_of_one_thing(*pair) for pair in combinations(sharing.values(), 2)
+    ):
         return False
     return not all(_is_untidy(path) for path in paths)
 
@@ -282,7 +297,9 @@ def _intruding(
         return None
     if package.name in family and owner in family:
         return None
-    return f"{package.name} {package.version} writes {path}, a file of a module of {owner}"
+    return (
+        f"{package.name} {package.version} writes {path}, a file of a module of {owner}"
+    )
 
 
 def _misplaced(
@@ -311,4 +328,6 @@ def _differ(rows: Collection[RecordedFile], path: Path) -> bool:
     sha256 = hashlib.sha256(content).digest()
     digest = base64.urlsafe_b64encode(sha256).decode().rstrip("=")
     # Not every RECORD has the hash of a file.
-    return any(row.digest != digest if row.digest else row.size != len(content) for row in rows)
+    return any(
+        row.digest != digest if row.digest else row.size != len(content) for row in rows
+    )

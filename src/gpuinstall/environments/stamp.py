@@ -83,7 +83,9 @@ class Stamp:
         """
         if (self.python, self.variables) != (earlier.python, earlier.variables):
             return False
-        return _sizes_and_times(self.files[TORCH]) == _sizes_and_times(earlier.files[TORCH])
+        return _sizes_and_times(self.files[TORCH]) == _sizes_and_times(
+            earlier.files[TORCH]
+        )
 
     def new_programs(self, earlier: Stamp) -> tuple[str, ...]:
         """Return the modules to be tested that an earlier stamp does not cover as they are now."""
@@ -105,7 +107,9 @@ def read_stamp(path: Path) -> Stamp | None:
     """Return a stamp of this user's; None if there is none, or none that we would have written."""
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
         status = path.stat()
-        if os.name == "posix" and (status.st_mode & 0o022 or status.st_uid != os.geteuid()):
+        if os.name == "posix" and (
+            status.st_mode & 0o022 or status.st_uid != os.geteuid()
+        ):
             return None
         document = read_json(path)
         if document.pop("schema") != STAMP_SCHEMA or TORCH not in document["files"]:
@@ -142,7 +146,11 @@ def loading_variables() -> dict[str, str]:
     variables = {}
     for name in _LOADING:
         folders = os.environ.get(name, "").split(os.pathsep)
-        own = [folder for folder in folders if not os.path.basename(folder).startswith(_COMPAT)]
+        own = [
+            folder
+            for folder in folders
+            if not os.path.basename(folder).startswith(_COMPAT)
+        ]
         if any(own):
             variables[name] = os.pathsep.join(own)
     return variables

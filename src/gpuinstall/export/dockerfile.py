@@ -75,7 +75,9 @@ def any_dockerfile(locks: Sequence[Lock], extras: Collection[str] = ()) -> str:
     without = [lock.name for lock in locks if "jupyterlab" not in lock.versions]
     if "jupyter" in extras and without:
         message = f"{', '.join(without)} holds no JupyterLab"
-        raise UsageError("jupyter-not-locked", message, hint="gpuinstall lock torch jupyterlab")
+        raise UsageError(
+            "jupyter-not-locked", message, hint="gpuinstall lock torch jupyterlab"
+        )
     parts = image_parts()
     kinds = dict.fromkeys(_served_backend(lock).kind for lock in locks)
     access = [parts["access"][kind] for kind in kinds if kind != CPU.kind]
@@ -85,9 +87,13 @@ def any_dockerfile(locks: Sequence[Lock], extras: Collection[str] = ()) -> str:
         options = " --cuda-compat" if "url" in lock.record.cuda_compat else ""
         environments += parts["environment"].format(target=lock.target, options=options)
     text: str = parts["any"].format(
-        rows="\n".join(f"#   {lock.name:20} torch {lock.versions.get('torch')}" for lock in locks),
+        rows="\n".join(
+            f"#   {lock.name:20} torch {lock.versions.get('torch')}" for lock in locks
+        ),
         platform=_platform_of(locks[0]),
-        runs="\n".join(parts["start"].format(gpus=way["run"] + way["group"]) for way in access),
+        runs="\n".join(
+            parts["start"].format(gpus=way["run"] + way["group"]) for way in access
+        ),
         needs="".join(way["needs"] for way in access),
         image=f"python:{one_python(locks)}-slim-bookworm",
         packages=parts["ssh"] if "ssh" in extras else "",
@@ -105,7 +111,9 @@ def locks_of_image(locks: Sequence[Lock]) -> list[Lock]:
     Raises:
         UsageError: if there is none.
     """
-    linux = [lock for lock in locks if not {"windows", "macos"} & set(lock.name.split("-"))]
+    linux = [
+        lock for lock in locks if not {"windows", "macos"} & set(lock.name.split("-"))
+    ]
     # Without one for Linux the first is named in the error.
     platforms = {lock.name: _platform_of(lock) for lock in linux or locks[:1]}
     first = min(platforms.values())

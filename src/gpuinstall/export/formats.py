@@ -61,10 +61,15 @@ def conda(lock: Lock) -> str:
     python = f"python={lock.python}"
     if not lock.python:
         python = json.dumps(f"python{lock.pylock.requires_python or ''}")
-    lines = [f"# From {visible(lock.name)}: {command}", *without_folders(lock).splitlines()]
+    lines = [
+        f"# From {visible(lock.name)}: {command}",
+        *without_folders(lock).splitlines(),
+    ]
     if "__cuda" in virtual_packages:
         cuda = virtual_packages["__cuda"]
-        lines.append(f"# On a machine without a GPU: CONDA_OVERRIDE_CUDA={cuda} {command}")
+        lines.append(
+            f"# On a machine without a GPU: CONDA_OVERRIDE_CUDA={cuda} {command}"
+        )
     lines += [
         f"name: {name_for_others(lock)}",
         "channels:",
@@ -135,8 +140,18 @@ def _pixi_dependencies(lock: Lock) -> Iterator[str]:
 
 
 ONE_LOCK_FORMATS = (
-    Format("constraints", "Write the versions alone, for pip -c, uv and Poetry.", constraints),
-    Format("requirements", "Write a requirements file with hashes, for pip and uv.", requirements),
-    Format("conda", "Write conda's environment.yml, its pip section with hashes.", conda),
+    Format(
+        "constraints",
+        "Write the versions alone, for pip -c, uv and Poetry.",
+        constraints,
+    ),
+    Format(
+        "requirements",
+        "Write a requirements file with hashes, for pip and uv.",
+        requirements,
+    ),
+    Format(
+        "conda", "Write conda's environment.yml, its pip section with hashes.", conda
+    ),
     Format("pixi", "Write pixi's pixi.toml, the versions as locked.", pixi),
 )

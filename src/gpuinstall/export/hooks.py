@@ -36,7 +36,9 @@ def bound_of(plan: Plan, machine: Machine, catalog: Catalog) -> str:
         for build in catalog.serving(backend.kind).builds_for(machine.os, machine.arch)
         if build.backend == backend and build.torch not in running
     }
-    bound += [f"!={torch}" for torch in sorted(others) if min(running) < torch < max(running)]
+    bound += [
+        f"!={torch}" for torch in sorted(others) if min(running) < torch < max(running)
+    ]
     return ",".join(bound)
 
 
@@ -76,7 +78,9 @@ def in_pip(text: str, constraints: Sequence[str], links: Sequence[str]) -> str:
     return _checked("pip", text, pip_section(constraints, links), parse_ini)
 
 
-def _checked(tool: str, text: str, lines: Sequence[str], parse: Callable[[str], object]) -> str:
+def _checked(
+    tool: str, text: str, lines: Sequence[str], parse: Callable[[str], object]
+) -> str:
     """Return a text with a block; raise UsageError if a tool could not read the file then."""
     hooked = with_block(text, lines)
     try:

@@ -35,7 +35,13 @@ if TYPE_CHECKING:
 _NO_GLIBC = 4
 """The minor of a glibc 2 that is older than any which a wheel names."""
 _NEWEST_GLIBC = 100
-_NO_MACHINE = {"unknown-build", "unpinned", "wrong-source", "other-platform", "no-python"}
+_NO_MACHINE = {
+    "unknown-build",
+    "unpinned",
+    "wrong-source",
+    "other-platform",
+    "no-python",
+}
 """The reasons against a lock that no machine of its system changes."""
 
 
@@ -110,10 +116,14 @@ def machine_needs(locks: Iterable[Lock], catalog: Catalog) -> list[MachineNeeds]
         kind = backend_of(lock).kind
         for os, arch in systems_of(lock):
             groups[_MachineKind(os, arch, kind)].append(lock)
-    return [_needs_of_group(group, members, catalog) for group, members in groups.items()]
+    return [
+        _needs_of_group(group, members, catalog) for group, members in groups.items()
+    ]
 
 
-def _needs_of_group(group: _MachineKind, locks: Sequence[Lock], catalog: Catalog) -> MachineNeeds:
+def _needs_of_group(
+    group: _MachineKind, locks: Sequence[Lock], catalog: Catalog
+) -> MachineNeeds:
     newest = max(_glibc(lock, group) for lock in locks)
     machine = Machine(
         group.os,
@@ -156,7 +166,9 @@ def _known_gpus(group: _MachineKind) -> tuple[Gpu, ...]:
     else:
         for chip in other_chips():
             if chip.maker == maker:
-                gpus.append(Gpu(len(gpus), vendor=maker, architecture=chip.architecture))
+                gpus.append(
+                    Gpu(len(gpus), vendor=maker, architecture=chip.architecture)
+                )
     return tuple(gpus)
 
 
@@ -164,7 +176,9 @@ def _code(gpu: Gpu) -> str:
     return str(gpu.compute_capability or gpu.architecture)
 
 
-def _gpu_needs(locks: Sequence[Lock], machine: Machine, catalog: Catalog) -> Iterator[GpuNeeds]:
+def _gpu_needs(
+    locks: Sequence[Lock], machine: Machine, catalog: Catalog
+) -> Iterator[GpuNeeds]:
     """Yield the GPUs of a machine that run one of the locks, those with the same oldest driver together."""
     drivers: list[DriverVersion | None] = [None]
     if any(gpu.compute_capability for gpu in machine.gpus):
@@ -185,7 +199,9 @@ def _gpu_needs(locks: Sequence[Lock], machine: Machine, catalog: Catalog) -> Ite
         is_whole_branch = driver.parts == (driver.branch, 0)
         yield GpuNeeds(
             tuple(codes),
-            driver=DriverVersion.parse(str(driver.branch)) if is_whole_branch else driver,
+            driver=DriverVersion.parse(str(driver.branch))
+            if is_whole_branch
+            else driver,
             cuda=row and row[1],
         )
 
@@ -202,15 +218,21 @@ def _drivers(os: str, catalog: Catalog) -> list[DriverVersion]:
     return sorted(releases)
 
 
-def _codes_that_run(locks: Iterable[Lock], machine: Machine, catalog: Catalog) -> list[str]:
+def _codes_that_run(
+    locks: Iterable[Lock], machine: Machine, catalog: Catalog
+) -> list[str]:
     """Return what those GPUs of a machine execute that run at least one of the locks."""
     running: set[int] = set()
     for lock in locks:
         verdict = fit(lock, machine, Request(()), catalog)
         if isinstance(verdict, Rejection):
             if verdict.reason.code in _NO_MACHINE:
-                message = f"{lock.name} runs on no known machine: {verdict.reason.message}"
-                raise UsageError("not-exportable", message, hint="gpuinstall lock --upgrade")
+                message = (
+                    f"{lock.name} runs on no known machine: {verdict.reason.message}"
+                )
+                raise UsageError(
+                    "not-exportable", message, hint="gpuinstall lock --upgrade"
+                )
             continue
         running.update(run.index for run in verdict.plan.gpus if run.runs)
     return [_code(gpu) for gpu in machine.gpus if gpu.index in running]
@@ -245,5 +267,7 @@ def _lines(needs: MachineNeeds) -> Iterator[str]:
     if needs.maker is None:
         yield "  GPU       none"
     for gpus in needs.gpus:
-        driver = f": driver {gpus.driver} or newer (CUDA {gpus.cuda})" if gpus.driver else ""
+        driver = (
+            f": driver {gpus.driver} or newer (CUDA {gpus.cuda})" if gpus.driver else ""
+        )
         yield f"  GPU       {_MAKERS[str(needs.maker)]} {', '.join(gpus.codes)}{driver}"

@@ -170,14 +170,18 @@ def requirement_of(
         return f"{package.name}=={package.version}"
     address = files[0].url
     if not address:
-        raise _not_exportable(package, "comes from a local folder that others do not have")
+        raise _not_exportable(
+            package, "comes from a local folder that others do not have"
+        )
     if not _ADDRESS.fullmatch(address):
         raise _not_exportable(package, f"has an invalid URL: {address!r}")
     folder = package.archive.subdirectory if package.archive else None
     if not folder:
         return f"{package.name} @ {address}"
     if not _FOLDER.fullmatch(folder):
-        raise _not_exportable(package, f"has an invalid folder in its archive: {folder!r}")
+        raise _not_exportable(
+            package, f"has an invalid folder in its archive: {folder!r}"
+        )
     return f"{package.name} @ {address}#subdirectory={folder}"
 
 

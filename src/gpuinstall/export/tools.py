@@ -101,7 +101,9 @@ def _unsaid(words: Mapping[str, str], needs: MachineNeeds) -> Iterator[str]:
 def _nodes(needs: MachineNeeds) -> Iterator[dict[str, Any]]:
     """Yield what a node may be, by the major of its GPUs and their drivers: all labels of one have to hold."""
     for gpus in needs.gpus:
-        for major, codes in groupby(gpus.codes, key=lambda code: code.partition(".")[0]):
+        for major, codes in groupby(
+            gpus.codes, key=lambda code: code.partition(".")[0]
+        ):
             yield {
                 "major": major,
                 "minors": json.dumps([code.partition(".")[2] for code in codes]),
@@ -111,5 +113,7 @@ def _nodes(needs: MachineNeeds) -> Iterator[dict[str, Any]]:
 
 def names_of(tool: str) -> dict[str, str]:
     """Return what the GPUs of a tool execute by the tool's own names for them; nothing if it has none."""
-    table = tomli.loads((files("gpuinstall.export") / "data" / "gpu_names.toml").read_text("utf-8"))
+    table = tomli.loads(
+        (files("gpuinstall.export") / "data" / "gpu_names.toml").read_text("utf-8")
+    )
     return dict(table.get(tool, {}))

@@ -44,9 +44,16 @@ def uv_tables(locks: Sequence[Lock], torch_index: str) -> str:
         groups += [f"torch-{tag} = [", *_items(requirements), "]"]
         pythons.append(f'torch-{tag} = {{ requires-python = "=={python}.*" }}')
         for package in _family_of(by_backend[tag]):
-            sources[package].append(f'{{ index = "gpuinstall-{tag}", group = "torch-{tag}" }}')
+            sources[package].append(
+                f'{{ index = "gpuinstall-{tag}", group = "torch-{tag}" }}'
+            )
         url = json.dumps(f"{torch_index}/{tag}")
-        indexes += ["", "[[tool.uv.index]]", f'name = "gpuinstall-{tag}"', f"url = {url}"]
+        indexes += [
+            "",
+            "[[tool.uv.index]]",
+            f'name = "gpuinstall-{tag}"',
+            f"url = {url}",
+        ]
         indexes.append("explicit = true")
     settings = [
         "",
@@ -106,7 +113,10 @@ def _locked(lock: Lock) -> Iterator[tuple[str, str]]:
         if extension.name in family or not extension.wheels:
             continue
         if extension.version and extension.version.local:
-            yield extension.name, requirement_of(extension, extension.wheels, by_address=True)
+            yield (
+                extension.name,
+                requirement_of(extension, extension.wheels, by_address=True),
+            )
 
 
 def _markers(locks: Iterable[Lock]) -> Iterator[str]:

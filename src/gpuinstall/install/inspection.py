@@ -15,7 +15,11 @@ from packaging.utils import canonicalize_name
 
 from gpuinstall.base import process
 from gpuinstall.base.codec import read_object
-from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter, packages_folders
+from gpuinstall.base.environment_paths import (
+    EnvironmentPaths,
+    interpreter,
+    packages_folders,
+)
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import own_cache_folder, parse_json
 from gpuinstall.base.shell import joined, quoted
@@ -152,7 +156,9 @@ class ExistingEnvironment:
     @property
     def restoring(self) -> str:
         """The command that brings the proven state back."""
-        note = f"restores the proven environment; this one stays in {self.paths.previous}"
+        note = (
+            f"restores the proven environment; this one stays in {self.paths.previous}"
+        )
         return f"gpuinstall sync{self._option}   # {note}"
 
     @property
@@ -166,7 +172,9 @@ class ExistingEnvironment:
         """The lock whose versions stay if something else changes: the environment's, as the folder has it now."""
         if self.lock is None:
             return [*self.locks[:1]]
-        return [lock for lock in self.locks if lock.name == self.lock.name] or [self.lock]
+        return [lock for lock in self.locks if lock.name == self.lock.name] or [
+            self.lock
+        ]
 
     @property
     def _locked(self) -> dict[str, str]:
@@ -174,7 +182,9 @@ class ExistingEnvironment:
         if self.lock is None:
             return {}
         names = self.lock.names
-        installed = {name: version for name, version in self.packages.items() if name in names}
+        installed = {
+            name: version for name, version in self.packages.items() if name in names
+        }
         return installed | self.lock.versions
 
     def check_ownership(self, *, restoring: bool = False) -> None:
@@ -213,12 +223,15 @@ class ExistingEnvironment:
         if is_environment(venv):
             kind = "an environment gpuinstall did not make"
             hints.insert(
-                0, "Run it again with --into: torch is installed into it, and the rest stays"
+                0,
+                "Run it again with --into: torch is installed into it, and the rest stays",
             )
         return UsageError(
             "not-ours",
             f"{venv} is {kind}",
-            why=f"it has files that no installer wrote: {some(files)}" if files else None,
+            why=f"it has files that no installer wrote: {some(files)}"
+            if files
+            else None,
             hint="\n".join(hints),
         )
 
@@ -276,14 +289,20 @@ def standing_stamp(
     if machine is None:
         return None
     stamp = read_stamp(stamp_file(marker.id, machine))
-    if stamp is None or stamp.machine != fingerprint(machine) or not stamp.holds(str(venv)):
+    if (
+        stamp is None
+        or stamp.machine != fingerprint(machine)
+        or not stamp.holds(str(venv))
+    ):
         return None
     return stamp
 
 
 def stamp_file(identity: str, machine: Machine) -> Path:
     """Return the file for the stamp of an environment, by the id of its marker, on a machine."""
-    return own_cache_folder() / "stamps" / f"{identity}-{fingerprint(machine)[:16]}.json"
+    return (
+        own_cache_folder() / "stamps" / f"{identity}-{fingerprint(machine)[:16]}.json"
+    )
 
 
 def check_replaceable(paths: EnvironmentPaths) -> None:
@@ -327,7 +346,9 @@ def unchanged_packages(existing: ExistingEnvironment, fit: Fit) -> frozenset[str
         if name in lock.addresses:
             # What comes from a folder or a repository has no hash, and may be another by now.
             continue
-        is_same_version = existing.packages.get(name) == version == lock.versions.get(name)
+        is_same_version = (
+            existing.packages.get(name) == version == lock.versions.get(name)
+        )
         if is_same_version and lock.hashes_of(name) & new.hashes_of(name):
             unchanged.add(name)
     if "torch" not in unchanged:
@@ -348,10 +369,14 @@ def _can_be_copied(existing: ExistingEnvironment) -> bool:
         return False
     venv = existing.paths.venv.resolve()
     # A link to packages elsewhere would lead there from the copy too.
-    return all(folder.resolve().is_relative_to(venv) for folder in packages_folders(venv))
+    return all(
+        folder.resolve().is_relative_to(venv) for folder in packages_folders(venv)
+    )
 
 
-def leaving_packages(existing: ExistingEnvironment, unchanged: Collection[str]) -> list[str]:
+def leaving_packages(
+    existing: ExistingEnvironment, unchanged: Collection[str]
+) -> list[str]:
     """Return what has to be taken out of a copy of an environment, in the order of the names."""
     # pip belongs to no lock, and every environment has one.
     return sorted(existing.packages.keys() - {*unchanged, "pip"})
@@ -419,7 +444,9 @@ class ForeignEnvironment:
                 continue
             for requirement in _applicable(requirements):
                 version = changed.get(canonicalize_name(requirement.name))
-                if version and not requirement.specifier.contains(version, prereleases=True):
+                if version and not requirement.specifier.contains(
+                    version, prereleases=True
+                ):
                     text = f"{requirement.name}{requirement.specifier}"
                     yield f"{name} {self.versions[name]} requires {text}, but would get {version}"
 

@@ -12,7 +12,12 @@ from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.environments.environment import NOT_COPIED, read_marker
 from gpuinstall.environments.stamp import file_stamp
 from gpuinstall.install.inspection import check_replaceable, inspect_environment
-from gpuinstall.install.options import Action, InstallOptions, InstallResult, InstallState
+from gpuinstall.install.options import (
+    Action,
+    InstallOptions,
+    InstallResult,
+    InstallState,
+)
 from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
 from gpuinstall.install.proof import KernelFailedError, catalog_without, preflighted
 from gpuinstall.install.swap import is_idle, publish_lock, size_of
@@ -59,9 +64,13 @@ def install(
             installation = transact(place, action, priced, state.here)
             # The folder may lack it also if nothing had to be done.
             publish_lock(paths)
-            is_lock_new = action is not Action.NOTHING and file_stamp(lock_file) != stamp
+            is_lock_new = (
+                action is not Action.NOTHING and file_stamp(lock_file) != stamp
+            )
     except KernelFailedError as failed:
-        return replace(_install_next(failed, state, project), seconds=monotonic() - start)
+        return replace(
+            _install_next(failed, state, project), seconds=monotonic() - start
+        )
     is_built = action is Action.BUILD
     previous = paths.previous if is_built and paths.has_previous else None
     previous_bytes = 0
@@ -118,7 +127,9 @@ def locked_state(
 def with_preflight(state: InstallState, project: Project) -> InstallState:
     """Prove the driver; what is wrong with it counts in every choice from now on."""
     request = state.request
-    machine = preflighted(request.machine, state.here, request.request, project.reporter)
+    machine = preflighted(
+        request.machine, state.here, request.request, project.reporter
+    )
     return replace(state, request=replace(request, machine=machine))
 
 
@@ -141,7 +152,9 @@ def read_state(
         UsageError: something of the user's is in the way.
         LockError: a lock cannot be read.
     """
-    request = project.environment_request(project.read_request(quiet=again or catalog is not None))
+    request = project.environment_request(
+        project.read_request(quiet=again or catalog is not None)
+    )
     folder = project.paths.folder
     here = project.here(request)
     existing = inspect_environment(project.paths, here)

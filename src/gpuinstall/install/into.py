@@ -8,7 +8,12 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError, UsageError
+from gpuinstall.base.errors import (
+    InstallationError,
+    MachineError,
+    NoBuildError,
+    UsageError,
+)
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
@@ -111,7 +116,9 @@ def install_into(
     if is_dry_run:
         priced, _ = _planned(environment, project.machine, project, repair=repair)
         seconds = monotonic() - start
-        return IntoResult(environment, priced.fit, priced.changes, None, bytes=0, seconds=seconds)
+        return IntoResult(
+            environment, priced.fit, priced.changes, None, bytes=0, seconds=seconds
+        )
     here = project.here(request)
     place = ForeignPlace(environment, project)
     with place.held():
@@ -178,7 +185,9 @@ def _planned(
         request = _proven_request(environment, request)
     request = replace(request, python=environment.version, managed_pythons=False)
     outside = environment.versions.keys() - project.catalog.family
-    pins = VersionPins(preferred={name: environment.versions[name] for name in sorted(outside)})
+    pins = VersionPins(
+        preferred={name: environment.versions[name] for name in sorted(outside)}
+    )
     lock_request = LockRequest(machine, request, project.catalog, pins=pins)
     resolution = _resolve_near(environment, lock_request, session)
     choice = resolution.choice
@@ -190,7 +199,9 @@ def _planned(
         if change.kind != "removed":
             changes.append(change)
             new_versions[change.package] = change.new or ""
-    added = [f"{change.package} {change.new}" for change in changes if change.kind == "added"]
+    added = [
+        f"{change.package} {change.new}" for change in changes if change.kind == "added"
+    ]
     if added:
         reporter.step("Changes", f"+ {some(added)}")
     for change in changes:
@@ -213,7 +224,9 @@ def _wheels_of(
 ) -> list[LockedFile]:
     """Return the wheels of packages; raise InstallationError if one has none."""
     files = {file.package: file for file in resolution.files if local_path(file.url)}
-    files |= {file.package: file for file in selected(fit.lock, fit.choice.python, machine)}
+    files |= {
+        file.package: file for file in selected(fit.lock, fit.choice.python, machine)
+    }
     wheels = []
     for name in names:
         if name not in files or not files[name].name.endswith(".whl"):
@@ -237,13 +250,17 @@ def _resolve_near(
     """
     for constraint in _torch_constraints(environment, request.request):
         constraints = (*request.request.constraints, constraint)
-        near = replace(request, request=replace(request.request, constraints=constraints))
+        near = replace(
+            request, request=replace(request.request, constraints=constraints)
+        )
         with suppress(MachineError, NoBuildError, UsageError):
             return resolve_locks([near], session)[0]
     return resolve_locks([request], session)[0]
 
 
-def _torch_constraints(environment: ForeignEnvironment, request: Request) -> Iterator[str]:
+def _torch_constraints(
+    environment: ForeignEnvironment, request: Request
+) -> Iterator[str]:
     """Yield what keeps a resolution to the torch of an environment, the narrowest first."""
     installed = environment.versions.get("torch")
     if installed is None:

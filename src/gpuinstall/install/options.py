@@ -156,15 +156,25 @@ class InstallState:
         options, request, own = self.options, self.request, self.existing.intact_lock
         if options.upgrade or options.moving:
             return ()
-        locks = [lock for lock in self.existing.locks if options.target in {lock.target, None}]
+        locks = [
+            lock
+            for lock in self.existing.locks
+            if options.target in {lock.target, None}
+        ]
         if own and not options.locked and own.name not in {lock.name for lock in locks}:
             locks.append(own)
         judged = judge(
-            locks, request.machine, request.request, request.catalog, exact=not options.locked
+            locks,
+            request.machine,
+            request.request,
+            request.catalog,
+            exact=not options.locked,
         )
         # Why its own copy does not fit is of no interest.
         return tuple(
-            one for one in judged if not isinstance(one, Rejection) or one.candidate is not own
+            one
+            for one in judged
+            if not isinstance(one, Rejection) or one.candidate is not own
         )
 
     @cached_property
@@ -187,7 +197,11 @@ class InstallState:
         """
         plan, options = self.request.outcome, self.options
         error = plan.error(self.request.machine) if isinstance(plan, Rejected) else None
-        if error and not isinstance(error, NoBuildError) and (self.misfits or not options.locked):
+        if (
+            error
+            and not isinstance(error, NoBuildError)
+            and (self.misfits or not options.locked)
+        ):
             raise error
         if not options.locked and not (error and self.targets):
             return
@@ -197,13 +211,16 @@ class InstallState:
             name = f"pylock.{options.target}.toml" if options.target else "lock"
             folder = self.existing.paths.folder
             raise LockError(
-                "lock-missing", f"there is no {name} in {folder}", hint="gpuinstall lock"
+                "lock-missing",
+                f"there is no {name} in {folder}",
+                hint="gpuinstall lock",
             )
         raise LockError(
             "lock-does-not-fit",
             "no lock here fits this machine",
             evidence="\n".join(
-                f"{misfit.candidate.name}: {misfit.reason.message}" for misfit in self.misfits
+                f"{misfit.candidate.name}: {misfit.reason.message}"
+                for misfit in self.misfits
             ),
             hint="\n".join((*self._compat_hints(), self._command_for_here())),
             data={"chosen": None, "rejected": misfit_rows(self.misfits)},

@@ -60,7 +60,9 @@ class Bill:
             InstallationError: one has less.
         """
         for folder in self.folders:
-            sharing = [other for other in self.folders if _device(other) == _device(folder)]
+            sharing = [
+                other for other in self.folders if _device(other) == _device(folder)
+            ]
             needed = sum(self.folders[other] for other in sharing)
             free = _free(folder)
             if needed > free:
@@ -136,7 +138,9 @@ class PricedLock:
             return list(map(str, self.changes)) or ["no version changes"]
         requested = {parse_requirement(text).name for text in self.choice.requirements}
         # What was requested comes first.
-        changes = sorted(self.changes, key=lambda change: change.package not in requested)
+        changes = sorted(
+            self.changes, key=lambda change: change.package not in requested
+        )
         names = [f"{change.package} {change.new}".rstrip() for change in changes]
         return [f"+ {some(names)}"]
 
@@ -162,7 +166,9 @@ def price_lock(fit: Fit, state: InstallState, project: Project) -> PricedLock:
     check_builds(builds, site, session.reporter, here=True)
     if lock.unserved:
         packages = ", ".join(lock.unserved)
-        session.reporter.warn(f"{lock.name} takes {packages} from files of this machine")
+        session.reporter.warn(
+            f"{lock.name} takes {packages} from files of this machine"
+        )
     files = selected(lock, fit.choice.python, machine)
     if not project.sourcing.wheels and not session.environment.get("UV_OFFLINE"):
         check_hosts(lock, files, fit.choice.build.backend.tag, session)
@@ -188,7 +194,9 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     resolution = resolve_locks([request], session, held=near_to, moving=moving)[0]
     for warning in resolution.plan.warnings:
         session.reporter.warn(warning.message)
-    lock = build_incomplete(resolution, state.request.request, session, project.paths.folder)
+    lock = build_incomplete(
+        resolution, state.request.request, session, project.paths.folder
+    )
     return _priced(
         Fit(lock, resolution.plan),
         state,
@@ -225,7 +233,9 @@ def _priced(
 
 def _reported_sizes(resolution: Resolution) -> dict[str, int]:
     """Return the sizes that indexes and servers reported while a lock was resolved, by address."""
-    sizes = {file.url: head.size or 0 for file, head in resolution.hashes.missing.items()}
+    sizes = {
+        file.url: head.size or 0 for file, head in resolution.hashes.missing.items()
+    }
     for package in resolution.document.get("packages", ()):
         for entry in package.get("wheels", ()):
             if entry.get("size"):
@@ -264,7 +274,10 @@ def price_files(
     Raises:
         InstallationError: uv's cache is not to be trusted.
     """
-    from gpuinstall.lock.fetch import cached_wheel, local_path  # which takes long to load
+    from gpuinstall.lock.fetch import (
+        cached_wheel,
+        local_path,
+    )  # which takes long to load
 
     cache = session.uv_cache
     check_cache(cache, session.reporter)

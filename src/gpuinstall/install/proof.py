@@ -43,7 +43,9 @@ class KernelFailedError(VerificationError):
         for device in verdict.devices:
             if device.status == "failed":
                 is_cpu = device.label == device.name
-                labels[device.name if is_cpu else f"{device.label} ({device.name})"] = None
+                labels[device.name if is_cpu else f"{device.label} ({device.name})"] = (
+                    None
+                )
         check = _failed_checks(verdict)[0]
         fixes = "\n".join(map(str, check.fixes))
         super().__init__(
@@ -51,7 +53,8 @@ class KernelFailedError(VerificationError):
             f"torch {fit.choice.build.name} failed on {', '.join(labels)}: {check.name}",
             why=check.message,
             id=check.id,
-            hint=fixes or "gpuinstall plan --all   # the other builds: --backend takes one",
+            hint=fixes
+            or "gpuinstall plan --all   # the other builds: --backend takes one",
             data={"plan": fit.plan.to_dict(), "verdict": verdict.to_dict()},
         )
         self.build = fit.choice.build
@@ -104,10 +107,16 @@ def check_links(
     names |= {Path(library.path).name for library in libraries}
     glibc = tuple(map(int, machine.glibc.split("."))) if machine.glibc else None
     for fault in link_faults(libraries, system_libraries(), glibc):
-        package, path, code = fault.candidate.package, fault.candidate.path, fault.reason.code
+        package, path, code = (
+            fault.candidate.package,
+            fault.candidate.path,
+            fault.reason.code,
+        )
         if load_members().is_spare(package, path):
             continue
-        if code == "missing-library" and (fault.name in names or _is_configured(fault.name)):
+        if code == "missing-library" and (
+            fault.name in names or _is_configured(fault.name)
+        ):
             # It is there, in a folder that its package looks into, or on this machine.
             continue
         if package not in requested or code == "twice-there":
@@ -204,7 +213,9 @@ def verify(
         KernelFailedError: a kernel failed.
     """
     if not installation.is_ours:
-        return replace(installation, verdict=prove(installation, here, project).to_dict())
+        return replace(
+            installation, verdict=prove(installation, here, project).to_dict()
+        )
     from gpuinstall.verify.cover import take_stamp  # which takes long to load
 
     # Before kernels run: what changes meanwhile was not proven.
@@ -227,7 +238,11 @@ def _kept_verdict(
 ) -> dict[str, Any] | None:
     """Return the verdict of the earlier proof, with that of new programs; None if all has to be proven."""
     earlier = installation.earlier
-    if earlier is None or not earlier.proves(_gpus(installation)) or not stamp.keeps(earlier):
+    if (
+        earlier is None
+        or not earlier.proves(_gpus(installation))
+        or not stamp.keeps(earlier)
+    ):
         return None
     verdict = without_programs(earlier.verdict, earlier.programs - stamp.programs)
     new = stamp.new_programs(earlier)
@@ -322,7 +337,10 @@ def catalog_without(
         return (other.toolkit or ())[:1] == (build.toolkit or ())[:1]
 
     catalog = catalog.serving(build.backend.kind)
-    if not any((row.name, row.platform) == (build.name, build.platform) for row in catalog.builds):
+    if not any(
+        (row.name, row.platform) == (build.name, build.platform)
+        for row in catalog.builds
+    ):
         # It was learned in this run, and no listing brings it back.
         catalog = replace(catalog, builds=(*catalog.builds, build))
     return catalog.without(fails, "failed")

@@ -11,7 +11,10 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.files import is_folder, own_cache_folder, remove_file, remove_path
 from gpuinstall.base.text import some
-from gpuinstall.environments.cuda_compat.libraries import libraries_beside, remove_libraries
+from gpuinstall.environments.cuda_compat.libraries import (
+    libraries_beside,
+    remove_libraries,
+)
 from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.records import forget, remembered, was_at
 from gpuinstall.install.inspection import check_replaceable
@@ -118,8 +121,16 @@ def _remove_cached(folder: Path, reporter: Reporter) -> None:
 def _replaced() -> list[EnvironmentPaths]:
     """Return this user's environments, but for those in the cache, that have a previous one."""
     cache = script_environments()
-    own = [EnvironmentPaths(venv) for venv in remembered() if not venv.is_relative_to(cache)]
-    return [paths for paths in own if paths.has_previous and was_at(paths.venv, paths.previous)]
+    own = [
+        EnvironmentPaths(venv)
+        for venv in remembered()
+        if not venv.is_relative_to(cache)
+    ]
+    return [
+        paths
+        for paths in own
+        if paths.has_previous and was_at(paths.venv, paths.previous)
+    ]
 
 
 def find_removable(paths: EnvironmentPaths, *, with_packages: bool) -> dict[Path, int]:

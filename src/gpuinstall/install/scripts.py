@@ -71,7 +71,9 @@ class Script(NamedTuple):
     @property
     def restoring(self) -> str:
         """The command that makes its locks again."""
-        return f"gpuinstall lock --script {quoted(self.file)} --upgrade   # makes it again"
+        return (
+            f"gpuinstall lock --script {quoted(self.file)} --upgrade   # makes it again"
+        )
 
     def bring_locks(self) -> None:
         """Copy the locks that lie beside it to its environment, where they are judged like any others.
@@ -125,7 +127,9 @@ def _read_table(text: str) -> dict[str, Any]:
     dependencies = table.setdefault("dependencies", [])
     is_text = isinstance(table.setdefault("requires-python", ""), str)
     if block is None or not isinstance(dependencies, list) or not is_text:
-        raise ValueError("it has one block, with a list of dependencies and a requires-python")
+        raise ValueError(
+            "it has one block, with a list of dependencies and a requires-python"
+        )
     return table
 
 

@@ -25,7 +25,11 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import number_of
-from gpuinstall.environments.environment import NOT_COPIED, damaged_torch, installed_packages
+from gpuinstall.environments.environment import (
+    NOT_COPIED,
+    damaged_torch,
+    installed_packages,
+)
 from gpuinstall.environments.guard import (
     GUARD_FILES,
     FamilyMember,
@@ -141,7 +145,9 @@ def _copy(existing: ExistingEnvironment, priced: PricedLock, project: Project) -
         remove_file(paths.staging / existing.lock.name)
 
 
-def _has_guard(existing: ExistingEnvironment, priced: PricedLock, project: Project) -> bool:
+def _has_guard(
+    existing: ExistingEnvironment, priced: PricedLock, project: Project
+) -> bool:
     """Whether an environment has a guard that is right for a lock of the same torch too, or is the user's."""
     venv = project.paths.venv
     guard = [venv / name for name in GUARD_FILES if os.path.lexists(venv / name)]
@@ -189,10 +195,14 @@ def _check_files(new: Collection[str], priced: PricedLock, project: Project) -> 
     site = site_packages(staging, fit.choice.python)
     # pip is being installed meanwhile, unless a lock holds it.
     incomplete = {"pip"} - fit.lock.names
-    packages = [package for package in read_packages([site]) if package.name not in incomplete]
+    packages = [
+        package for package in read_packages([site]) if package.name not in incomplete
+    ]
     overlapping = set[str]()
     for fault in check_written_files(packages, new, staging):
-        project.reporter.warn(f"{fault.message}; the last in the lock wins, as with pip")
+        project.reporter.warn(
+            f"{fault.message}; the last in the lock wins, as with pip"
+        )
         overlapping.update(package.name for package in fault.packages)
     # uv installs all of them at once: those that write the same files come again, one after the other.
     for package in fit.lock.pylock.packages:
@@ -328,6 +338,8 @@ def copy_environment(venv: Path, copy: Path) -> None:
 
 def _is_written_in_place(entry: os.DirEntry[str], folder: str) -> bool:
     """Whether uv or a user writes into a file without replacing it."""
-    if entry.is_symlink() or (entry.name != "pyvenv.cfg" and folder not in COMMAND_FOLDERS):
+    if entry.is_symlink() or (
+        entry.name != "pyvenv.cfg" and folder not in COMMAND_FOLDERS
+    ):
         return False
     return entry.stat().st_size <= SMALL

@@ -11,9 +11,18 @@ from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import joined
 from gpuinstall.environments.records import say_stranger
-from gpuinstall.install.inspection import ExistingEnvironment, inspect_environment, stamp_file
+from gpuinstall.install.inspection import (
+    ExistingEnvironment,
+    inspect_environment,
+    stamp_file,
+)
 from gpuinstall.install.install import install, read_state, with_preflight
-from gpuinstall.install.options import Action, InstallOptions, InstallResult, InstallState
+from gpuinstall.install.options import (
+    Action,
+    InstallOptions,
+    InstallResult,
+    InstallState,
+)
 from gpuinstall.install.proof import Installation, verify
 from gpuinstall.plan import Rejected
 
@@ -65,13 +74,17 @@ def environment_to_start(
             existing.check_unchanged()
         case Action.VERIFY:
             existing.check_unchanged()
-            proven = verify(Installation(fit, venv, interpreter(venv)), machine, project)
+            proven = verify(
+                Installation(fit, venv, interpreter(venv)), machine, project
+            )
             status = proven.verdict["status"]
             if existing.marker and proven.stamp and proven.stamp.is_passed:
                 proven.stamp.write(stamp_file(existing.marker.id, machine))
         case Action.BUILD:
             target = fit.lock.target
-            sync = joined(("gpuinstall", "sync", "--target", target, "--venv", str(venv)))
+            sync = joined(
+                ("gpuinstall", "sync", "--target", target, "--venv", str(venv))
+            )
             if not installing:
                 message = f"there is no environment of {fit.lock.name} at {venv}"
                 raise UsageError("environment-missing", message, hint=sync)
@@ -79,7 +92,9 @@ def environment_to_start(
             result = _install(fit, existing.paths, options, project, sync=sync)
             status = result.verdict["status"]
     if status != "passed":
-        reporter.warn("no kernel could run on these GPUs now; the next start tries again")
+        reporter.warn(
+            "no kernel could run on these GPUs now; the next start tries again"
+        )
     if action is not Action.NOTHING:
         build = f"torch {fit.choice.build.name} · Python {fit.choice.python}"
         reporter.step("Environment", f"{venv.name}: {build}")
@@ -116,11 +131,17 @@ def _chosen(
 ) -> tuple[Fit, ExistingEnvironment, Action]:
     """Return the lock that runs here, what lies where its environment is to be, and what there is to do with that."""
     fit, venv = _fit(state), project.paths.venv
-    paths = EnvironmentPaths.at(venv.with_name(f"{venv.name}-{fit.lock.target}"), is_named=False)
+    paths = EnvironmentPaths.at(
+        venv.with_name(f"{venv.name}-{fit.lock.target}"), is_named=False
+    )
     existing = inspect_environment(paths, state.request.machine)
     marker = existing.marker
     # Whoever made it.
-    if marker is None or marker.lock_sha256 != fit.lock.sha256 or not existing.has_python:
+    if (
+        marker is None
+        or marker.lock_sha256 != fit.lock.sha256
+        or not existing.has_python
+    ):
         return fit, existing, Action.BUILD
     action = Action.VERIFY if proof and not existing.is_proven else Action.NOTHING
     return fit, existing, action
@@ -137,7 +158,9 @@ def _fit(state: InstallState) -> Fit:
         return fit
     if isinstance(request.outcome, Rejected):
         raise request.outcome.error(request.machine)
-    misfits = [f"{misfit.candidate.name}: {misfit.reason.message}" for misfit in state.misfits]
+    misfits = [
+        f"{misfit.candidate.name}: {misfit.reason.message}" for misfit in state.misfits
+    ]
     evidence = "\n".join(misfits) or None
     if request.machine.gpus:
         raise _no_lock(request.machine, evidence)

@@ -197,7 +197,8 @@ def dispose(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> bool:
         if users:
             kept = folder.rename(_dated_folder(paths) / folder.name)
             reporter.notice(
-                "Kept", f"{kept}, complete: {some(users)} in it, which no installer wrote"
+                "Kept",
+                f"{kept}, complete: {some(users)} in it, which no installer wrote",
             )
             return False
         packages = added_packages(folder)
@@ -268,7 +269,10 @@ def environment_lock(
     Raises:
         InstallationError: another run holds it for more than ``wait`` seconds, or its folder cannot be written.
     """
-    with _tidied(paths), file_lock(paths.guard, paths.venv, reporter, wait) as has_waited:
+    with (
+        _tidied(paths),
+        file_lock(paths.guard, paths.venv, reporter, wait) as has_waited,
+    ):
         try:
             # On a full disk those who wait read of "another run".
             with suppress(OSError):
@@ -314,7 +318,9 @@ def _entries(paths: EnvironmentPaths) -> set[str]:
 
 
 @contextmanager
-def file_lock(file: Path, place: Path, reporter: Reporter, wait: float) -> Iterator[bool]:
+def file_lock(
+    file: Path, place: Path, reporter: Reporter, wait: float
+) -> Iterator[bool]:
     """Hold a lock file for one run on ``place``, and yield whether another run had it; the file goes with the run.
 
     Raises:

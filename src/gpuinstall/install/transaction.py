@@ -34,7 +34,13 @@ from gpuinstall.environments.records import remember, was_at
 from gpuinstall.install.inspection import stamp_file
 from gpuinstall.install.options import Action
 from gpuinstall.install.proof import Installation, check_written_files, verify
-from gpuinstall.install.swap import WAIT_S, environment_lock, file_lock, finish_swap, swap_in
+from gpuinstall.install.swap import (
+    WAIT_S,
+    environment_lock,
+    file_lock,
+    finish_swap,
+    swap_in,
+)
 from gpuinstall.install.undo import (
     find_change,
     find_undo,
@@ -170,7 +176,11 @@ class OwnPlace:
                 why="it may have come with the folder, and would run unproven",
                 hint="gpuinstall sync   # makes one from the lock",
             )
-        is_strange = read_marker(venv) is None and os.path.lexists(venv) and not was_at(venv, venv)
+        is_strange = (
+            read_marker(venv) is None
+            and os.path.lexists(venv)
+            and not was_at(venv, venv)
+        )
         if is_strange and not replace:
             # It would become the previous one, which the next change deletes.
             raise UsageError(
@@ -195,7 +205,9 @@ class ForeignPlace:
 
     def present(self, fit: Fit) -> Installation:
         """Return it as it is."""
-        return Installation(fit, self.environment.prefix, self.environment.python, is_ours=False)
+        return Installation(
+            fit, self.environment.prefix, self.environment.python, is_ours=False
+        )
 
     def prepare(self, priced: PricedLock) -> Installation:
         """Have the wheels fetched and unpacked, copy what they replace, and install them."""
@@ -215,13 +227,17 @@ class ForeignPlace:
             only=names,
         )
         words = cache_words(fit.lock, fit.choice, session)
-        transfer.run(uv.unpack(environment.python, private_lock, unpacked, words), session)
+        transfer.run(
+            uv.unpack(environment.python, private_lock, unpacked, words), session
+        )
         start = monotonic()
         record = plan_undo(environment, names, unpacked)
         keep_overwritten(environment, unpacked, self.project.reporter)
         record.begin()
         words = cache_words(None, fit.choice, session)
-        run_uv(uv.put_into(environment.python, private_lock, words), session.from_cache())
+        run_uv(
+            uv.put_into(environment.python, private_lock, words), session.from_cache()
+        )
         installed = number_of(len(names), "package")
         self.project.reporter.detail("Installed", installed, monotonic() - start)
         packages = read_packages(environment.packages_folders)

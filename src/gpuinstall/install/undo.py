@@ -150,7 +150,9 @@ class UndoRecord:
         environment = self.environment
         now = _packages_in(self.units, environment)
         moved = {
-            path for path in {**now, **self.packages} if now.get(path) != self.packages.get(path)
+            path
+            for path in {**now, **self.packages}
+            if now.get(path) != self.packages.get(path)
         }
         if moved and not replaces:
             names = [PurePosixPath(path).stem for path in moved]
@@ -250,7 +252,9 @@ def keep_overwritten(
 ) -> None:
     """Copy what wheels will overwrite and no installer wrote to a dated folder, which nothing of ours removes."""
     root, folder = environment.root, undo_folder(environment)
-    overwritten = [path for path in set(_paths_in(unpacked, environment)) if path.is_file()]
+    overwritten = [
+        path for path in set(_paths_in(unpacked, environment)) if path.is_file()
+    ]
     if not overwritten:
         return
     recorded = recorded_paths(root, environment.packages_folders)
@@ -259,7 +263,9 @@ def keep_overwritten(
         copies = folder.with_name(time.strftime(".gpuinstall.kept-%Y%m%d-%H%M%S"))
         for name in names:
             _mirror(root / name, copies / name)
-        reporter.notice("Kept", f"{some(sorted(names))}, which no installer wrote: in {copies}")
+        reporter.notice(
+            "Kept", f"{some(sorted(names))}, which no installer wrote: in {copies}"
+        )
 
 
 def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
@@ -326,7 +332,9 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _packages_in(units: Collection[str], environment: ForeignEnvironment) -> dict[str, SizeAndTime]:
+def _packages_in(
+    units: Collection[str], environment: ForeignEnvironment
+) -> dict[str, SizeAndTime]:
     """Return the stamp of the RECORD of each package that has a file in the units, by the path of its record."""
     root = environment.root
     stamps = {}
@@ -334,7 +342,9 @@ def _packages_in(units: Collection[str], environment: ForeignEnvironment) -> dic
         site = package.record.parent.relative_to(root).as_posix()
         first_parts = {file.path.partition("/")[0] for file in package.files}
         if any(f"{site}/{part}" in units for part in first_parts):
-            stamps[_name(package, root)] = file_stamp(str(package.record / "RECORD"))[:2]
+            stamps[_name(package, root)] = file_stamp(str(package.record / "RECORD"))[
+                :2
+            ]
     return stamps
 
 

@@ -17,7 +17,12 @@ from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog import DEFAULT_INDEX
 from gpuinstall.catalog.extensions import load_extensions
-from gpuinstall.catalog.listing import default_wheels, family_wheels, index_names, own_names
+from gpuinstall.catalog.listing import (
+    default_wheels,
+    family_wheels,
+    index_names,
+    own_names,
+)
 from gpuinstall.environments.guard import FamilyMember
 from gpuinstall.lock.programs import list_programs, programs_first
 from gpuinstall.lock.resolver import ResolverProject
@@ -69,7 +74,9 @@ class Binding:
         self._session = session
         self._listed = frozenset[str]()
         if self.has_own_source:
-            self._listed = self._listed.union(*side_by_side(self._own_names, self.backends))
+            self._listed = self._listed.union(
+                *side_by_side(self._own_names, self.backends)
+            )
         self.names = request.catalog.family | self._listed
         """The names that are bound."""
 
@@ -86,9 +93,14 @@ class Binding:
             session,
             constraints=request.pins.constraints,
         )
-        with_wheels = {program.name for program in programs if program.needs_no_building}
+        with_wheels = {
+            program.name for program in programs if program.needs_no_building
+        }
         project = ResolverProject(
-            requirements=(*programs_first(self._requirements, self.names), *request.libraries),
+            requirements=(
+                *programs_first(self._requirements, self.names),
+                *request.libraries,
+            ),
             python=python,
             target=request.target,
             pages=self.pages(self.backends[0]),
@@ -141,7 +153,9 @@ class Binding:
         wheels: dict[str, Wheel] = {}
         for build in builds:
             is_of_default_index = build.source is DEFAULT_INDEX
-            for wheel in listed(build.backend.tag, is_of_default_index=is_of_default_index):
+            for wheel in listed(
+                build.backend.tag, is_of_default_index=is_of_default_index
+            ):
                 version = wheel.version.public
                 if package != "torch" or version == str(build.torch):
                     wheels.setdefault(version, wheel)
@@ -152,7 +166,9 @@ class Binding:
         session, catalog = self._session, self._request.catalog
         names = index_names(session.sources, session.client, backend)
         listed = names & catalog.family
-        strangers = [name for name in sorted(names - catalog.family) if not self._is_copied(name)]
+        strangers = [
+            name for name in sorted(names - catalog.family) if not self._is_copied(name)
+        ]
         if strangers:
             strangers = strangers[:STRANGERS]
             listed |= own_names(session.sources, session.client, backend, strangers)
@@ -160,7 +176,9 @@ class Binding:
 
     def _is_copied(self, name: str) -> bool:
         """Whether the torch index has copies of the default index's files of a package."""
-        return any(fnmatchcase(name, pattern) for pattern in self._request.catalog.copied)
+        return any(
+            fnmatchcase(name, pattern) for pattern in self._request.catalog.copied
+        )
 
 
 def fitting(
@@ -175,11 +193,15 @@ def fitting(
         for wheel in wheels
         if wheel.backend in {backend, None} and not wheel.tags.isdisjoint(suitable)
     ]
-    best = best_by_tags(candidates, tags, lambda wheel: (str(wheel.version), wheel.tags))
+    best = best_by_tags(
+        candidates, tags, lambda wheel: (str(wheel.version), wheel.tags)
+    )
     return tuple(best)
 
 
-def members_beside(fit: Fit, catalog: Catalog, session: Session) -> tuple[FamilyMember, ...]:
+def members_beside(
+    fit: Fit, catalog: Catalog, session: Session
+) -> tuple[FamilyMember, ...]:
     """Return every member of the family that a lock does not hold, by the file that goes with its torch.
 
     One that the source of this torch does not list, or that could not be asked about, has no file. Beside a torch of
@@ -189,7 +211,9 @@ def members_beside(fit: Fit, catalog: Catalog, session: Session) -> tuple[Family
     if fit.choice.index is None:
         paired = {name: _paired_versions(name, fit, catalog) for name in names}
         return tuple(
-            FamilyMember(name, version=versions[0]) for name, versions in paired.items() if versions
+            FamilyMember(name, version=versions[0])
+            for name, versions in paired.items()
+            if versions
         )
     sources, client = session.sources, session.client
     backend = fit.choice.build.backend.tag
@@ -231,7 +255,9 @@ def _newest(
         final = [wheel for wheel in wheels if not wheel.version.is_prerelease]
         return max(final, key=lambda wheel: wheel.version, default=None)
     by_version = {wheel.version.public: wheel for wheel in wheels}
-    return next((by_version[version] for version in paired if version in by_version), None)
+    return next(
+        (by_version[version] for version in paired if version in by_version), None
+    )
 
 
 def _paired_versions(

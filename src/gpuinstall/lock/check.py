@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuinstall.base.errors import InstallationError, LockError, NoBuildError, UsageError
+from gpuinstall.base.errors import (
+    InstallationError,
+    LockError,
+    NoBuildError,
+    UsageError,
+)
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.shell import quoted
@@ -154,7 +159,9 @@ def stale_offline(
     platform = (target.os, target.arch)
     alike = [machine for machine in machines if (machine.os, machine.arch) == platform]
     verdicts += [fit(lock, machine, request, catalog) for machine in alike]
-    reasons += [verdict.reason for verdict in verdicts if isinstance(verdict, Rejection)]
+    reasons += [
+        verdict.reason for verdict in verdicts if isinstance(verdict, Rejection)
+    ]
     return list(dict.fromkeys(reasons))
 
 
@@ -203,9 +210,7 @@ def _differences(lock: Lock, today: Lock) -> Iterator[Reason]:
         elif name not in now:
             yield Reason("not-asked-for", f"{name} is in it, but nothing requires it")
         elif before[name] != now[name]:
-            message = (
-                f"{name} is not what its sources have today; once it is made again, git diff tells"
-            )
+            message = f"{name} is not what its sources have today; once it is made again, git diff tells"
             yield Reason("package-differs", message)
 
 

@@ -34,7 +34,13 @@ from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.companions import PAIRED
 from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.learned.reader import Reader
-from gpuinstall.wheels.learned.row import Depth, as_build, made_with, misfit, refused_by_driver
+from gpuinstall.wheels.learned.row import (
+    Depth,
+    as_build,
+    made_with,
+    misfit,
+    refused_by_driver,
+)
 from gpuinstall.wheels.learned.store import learned_store
 from gpuinstall.wheels.needs import load_libraries, pinned_cuda
 
@@ -59,9 +65,7 @@ LIBRARY_MISSING = "library-missing"
 WOULD_BE_COMPILED = "would-be-compiled"
 
 _WITHOUT_CUDA = re.compile(r"-cu(da)?\d+x?$", re.ASCII)
-_BY_NAME = (
-    "by its name alone: import torch before it, or put the library's folder into LD_LIBRARY_PATH"
-)
+_BY_NAME = "by its name alone: import torch before it, or put the library's folder into LD_LIBRARY_PATH"
 
 _OF_ANOTHER_ABI = {("2.6", "cu126")}
 """Builds with the strings of C++11, where the others of the same release have those before it: nobody measured them.
@@ -93,7 +97,11 @@ class Fault(NamedTuple):
 
     def is_like(self, other: Fault) -> bool:
         """Whether it is the same: a remedy of the other has not mended it."""
-        return (self.code, self.package, self.message) == (other.code, other.package, other.message)
+        return (self.code, self.package, self.message) == (
+            other.code,
+            other.package,
+            other.message,
+        )
 
     def refusal(self, message: str, why: str) -> Conflict:
         """Return it as what refuses the requests."""
@@ -134,7 +142,9 @@ class CodeCheck:
     def _judge(self, wheel: Wheel) -> Fault | None:
         pairing = self.pairing(self.rows[wheel])
         has_fallback = self._has_fallback(wheel.package)
-        if pairing.misfit and not (pairing.certain_reason or pairing.row.is_whole or has_fallback):
+        if pairing.misfit and not (
+            pairing.certain_reason or pairing.row.is_whole or has_fallback
+        ):
             # A refusal would rest on a part of its code.
             pairing = self.pairing(self._read_to_the_end(wheel))
         why = pairing.certain_reason or pairing.misfit
@@ -158,7 +168,9 @@ class CodeCheck:
             version = self._versions.get(requirement.name)
             if version is None or not Version(version).is_prerelease:
                 continue
-            allows_early = requirement.specifier is not None and requirement.specifier.prereleases
+            allows_early = (
+                requirement.specifier is not None and requirement.specifier.prereleases
+            )
             if not allows_early and self.has_release(requirement.name):
                 return f"{requirement.name} {version}"
         return None
@@ -168,7 +180,9 @@ class CodeCheck:
         for package, version, extra in self.resolution.document.get(MISSING_EXTRAS, ()):
             # An extra that a dependency names is its authors' affair.
             if package in self.requested:
-                yield Reason("no-such-extra", f"{package} {version} has no extra {extra}")
+                yield Reason(
+                    "no-such-extra", f"{package} {version} has no extra {extra}"
+                )
         for message in load_members().clashes(self._versions):
             yield Reason("packages-clash", message)
         for fault in self.faults.values():
@@ -177,7 +191,9 @@ class CodeCheck:
             if not row.architectures and not row.is_whole and wheel not in self.faults:
                 package = f"{row.package} {row.version}"
                 read = f"the {readable(row.bytes)} that were read of it hold none"
-                message = f"whether {package} has code for these GPUs is not known: {read}"
+                message = (
+                    f"whether {package} has code for these GPUs is not known: {read}"
+                )
                 yield Reason("code-unread", message)
             if row.opens and row.package in load_members().must_open:
                 message = f"{row.package} loads {row.opens[0]} {_BY_NAME}"
@@ -191,7 +207,11 @@ class CodeCheck:
         if is_for_cpu or self.requested <= answered:
             return {}
         # A torch that is not in the catalogue was read before it was chosen.
-        files = [file for file in self.resolution.files if file.package not in {*answered, "torch"}]
+        files = [
+            file
+            for file in self.resolution.files
+            if file.package not in {*answered, "torch"}
+        ]
         # A lock has several wheels of a package for newer glibcs, of which one is installed.
         wheels = best_by_tags(
             filter(None, map(_wheel, files)),
@@ -269,7 +289,9 @@ class CodeCheck:
             for name, version in self._versions.items():
                 is_after_it = own.rpartition("-")[2] in name
                 is_before_it = own.startswith(f"{_WITHOUT_CUDA.sub('', name)}-")
-                if version == self._versions[requested] and (is_after_it or is_before_it):
+                if version == self._versions[requested] and (
+                    is_after_it or is_before_it
+                ):
                     halves.add(name)
         return halves - PAIRED
 
@@ -279,7 +301,9 @@ class CodeCheck:
         wheels: tuple[Wheel, ...] = ()
         if package in resolution.request.catalog.family and resolution.choice.index:
             backend = self.build.backend.tag
-            wheels = tuple(family_wheels(session.sources, session.client, backend, package))
+            wheels = tuple(
+                family_wheels(session.sources, session.client, backend, package)
+            )
         page = None if wheels else session.page_of(package)
         tags = set(resolution.target.tags(resolution.choice.python))
         for wheel in parse_page(page) if page else wheels:
@@ -288,7 +312,9 @@ class CodeCheck:
 
     def has_release(self, package: str) -> bool:
         """Whether there is a wheel of a package that is no pre-release."""
-        return any(not wheel.version.is_prerelease for wheel in self.usable_wheels(package))
+        return any(
+            not wheel.version.is_prerelease for wheel in self.usable_wheels(package)
+        )
 
     @property
     def is_spent(self) -> bool:
@@ -324,7 +350,9 @@ def compiled_dependencies(check: CodeCheck) -> Iterator[Fault]:
     """Yield extensions that other packages require, and that would be compiled."""
     for build in source_builds(check.resolution.document):
         if build.package in load_extensions().rows and build.origin == SDIST:
-            yield Fault(WOULD_BE_COMPILED, check, build.package, f"{build} would be compiled")
+            yield Fault(
+                WOULD_BE_COMPILED, check, build.package, f"{build} would be compiled"
+            )
 
 
 FAULT_RULES = (code_faults, library_faults, compiled_dependencies)
@@ -413,7 +441,10 @@ class Pairing(NamedTuple):
     def has_symbols(self) -> bool | None:
         """Whether torch has the symbols that the code uses; None if that is not known."""
         needs, minor = self.row.of_torch, self.build.minor
-        if needs.kind == "ordinary" and (minor, self.build.backend.tag) in _OF_ANOTHER_ABI:
+        if (
+            needs.kind == "ordinary"
+            and (minor, self.build.backend.tag) in _OF_ANOTHER_ABI
+        ):
             return None
         return needs.verdict(minor)
 
@@ -439,7 +470,9 @@ class Pairing(NamedTuple):
             names += filter(must_open.fullmatch, row.opens)
         libraries = filter(None, map(load_libraries().row, names))
         packages = [library.package_for(row.toolkit[0]) for library in libraries]
-        return tuple(dict.fromkeys(one for one in packages if one and one not in self.versions))
+        return tuple(
+            dict.fromkeys(one for one in packages if one and one not in self.versions)
+        )
 
     @property
     def unprovided(self) -> tuple[str, ...]:
@@ -448,4 +481,6 @@ class Pairing(NamedTuple):
         # Without a runtime of its own package, torch has them all in its folder.
         if any(map(members.runtime.fullmatch, self.versions)):
             return self.missing
-        return tuple(one for one in self.missing if not members.with_torch.fullmatch(one))
+        return tuple(
+            one for one in self.missing if not members.with_torch.fullmatch(one)
+        )

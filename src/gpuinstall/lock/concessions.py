@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
-from gpuinstall.base.errors import GpuInstallError, InstallationError, MachineError, NoBuildError
+from gpuinstall.base.errors import (
+    GpuInstallError,
+    InstallationError,
+    MachineError,
+    NoBuildError,
+)
 from gpuinstall.base.files import parse_json
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.reporter import Reporter
@@ -128,7 +133,9 @@ def relaxed_again(
     return _without_versions(request, packages)
 
 
-def _with_requirements_of_folders(request: LockRequest, session: Session) -> LockRequest:
+def _with_requirements_of_folders(
+    request: LockRequest, session: Session
+) -> LockRequest:
     """Request what the projects in folders require in their place: so it can give way."""
     requirements = dict.fromkeys(request.request.requirements)
     projects = []
@@ -170,9 +177,13 @@ def _without_versions(request: LockRequest, packages: Collection[str]) -> LockRe
     requirements = []
     for requirement in request.request.parsed:
         is_open = requirement.name in packages and not requirement.url
-        requirements.append(requirement.with_specifier("") if is_open else requirement.text)
+        requirements.append(
+            requirement.with_specifier("") if is_open else requirement.text
+        )
     constraints = request.request.constraints
-    kept = [text for text in constraints if parse_requirement(text).name not in packages]
+    kept = [
+        text for text in constraints if parse_requirement(text).name not in packages
+    ]
     return request.asking(requirements=tuple(requirements), constraints=tuple(kept))
 
 
@@ -197,14 +208,21 @@ def _with_nearest_torch(
 ) -> list[LockRequest]:
     requirements = nearest.request.requirements
     constraints = nearest.request.constraints
-    return [one.asking(requirements=requirements, constraints=constraints) for one in requests]
+    return [
+        one.asking(requirements=requirements, constraints=constraints)
+        for one in requests
+    ]
 
 
-def _goes_with_torch(requests: Sequence[LockRequest], session: Session) -> frozenset[str]:
+def _goes_with_torch(
+    requests: Sequence[LockRequest], session: Session
+) -> frozenset[str]:
     """Return the packages whose versions torch decides, which no date can be held to: extensions are made for one."""
     catalog = requests[0].catalog
     requirements = requests[0].request.requirements
-    family = [text for text in requirements if parse_requirement(text).name in catalog.family]
+    family = [
+        text for text in requirements if parse_requirement(text).name in catalog.family
+    ]
     alone = [one.asking(requirements=tuple(family), constraints=()) for one in requests]
     answer = _attempt(alone, session)
     names = set(catalog.family.union(load_extensions().rows))
@@ -213,7 +231,9 @@ def _goes_with_torch(requests: Sequence[LockRequest], session: Session) -> froze
     return frozenset(names)
 
 
-def _attempt(requests: Sequence[LockRequest], session: Session) -> list[Resolution] | Conflict:
+def _attempt(
+    requests: Sequence[LockRequest], session: Session
+) -> list[Resolution] | Conflict:
     """Resolve; a package that cannot be built is a conflict too, for it may have wheels in another version."""
     within = [request.within(*request.request.constraints) for request in requests]
     try:
@@ -295,7 +315,9 @@ class Concessions:
             return replace(self, undated=self.undated | newer)
         dropped = pinned & names or pinned
         causes = dict.fromkeys(dropped, conflict.why)
-        return replace(self, dropped=self.dropped | dropped, causes={**causes, **self.causes})
+        return replace(
+            self, dropped=self.dropped | dropped, causes={**causes, **self.causes}
+        )
 
 
 def fewest_concessions(
@@ -351,7 +373,9 @@ def date_of_pins(limits: Sequence[ParsedRequirement], session: Session) -> str |
     """
     pins = [limit for limit in limits if limit.is_exact]
     pages = side_by_side(session.known_page, [pin.name for pin in pins])
-    days = [release_day(page, pin) for page, pin in zip(pages, pins, strict=True) if page]
+    days = [
+        release_day(page, pin) for page, pin in zip(pages, pins, strict=True) if page
+    ]
     newest = max(filter(None, days), default=None)
     if newest is None:
         return None

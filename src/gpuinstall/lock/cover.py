@@ -15,7 +15,12 @@ from gpuinstall.catalog.gpus import card_capabilities, other_chips, series_of
 from gpuinstall.lock.live import live_requests
 from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.proposal import torch_of_programs
-from gpuinstall.lock.request import LockRequest, agree_on_torch, common_torches, pin_torch
+from gpuinstall.lock.request import (
+    LockRequest,
+    agree_on_torch,
+    common_torches,
+    pin_torch,
+)
 from gpuinstall.lock.target import Target
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan import Plan, Rejected, choose
@@ -78,7 +83,8 @@ def machines_in(
     for gpu in _gpus(names, catalog):
         drivers_of_gpu = branches if gpu.compute_capability else [None]
         machines += [
-            Machine("linux", arch, driver=driver, gpus=(gpu,)) for driver in drivers_of_gpu
+            Machine("linux", arch, driver=driver, gpus=(gpu,))
+            for driver in drivers_of_gpu
         ]
     return machines
 
@@ -94,7 +100,9 @@ def _branches(drivers: str, catalog: Catalog) -> list[Driver]:
             f"{drivers!r} is not a range of driver branches",
             hint="gpuinstall lock cover --all-supported --driver '>=525,<590'",
         ) from None
-    branches = [version for version in catalog.drivers.versions if str(version) in specifiers]
+    branches = [
+        version for version in catalog.drivers.versions if str(version) in specifiers
+    ]
     return [Driver(version, found_via="words") for version in branches]
 
 
@@ -165,7 +173,9 @@ def cover_range(
             unserved.append(machines[position])
         else:
             served.append(position)
-    of_newest = [_of_newest_torch(plan) if isinstance(plan, Plan) else plan for plan in plans]
+    of_newest = [
+        _of_newest_torch(plan) if isinstance(plan, Plan) else plan for plan in plans
+    ]
     cover = best_cover(serving_builds(of_newest), served)
     targets = {(serving.build.backend, serving.build.platform) for serving in cover}
     if len(targets) < len(cover):
@@ -175,7 +185,9 @@ def cover_range(
 
 def _of_newest_torch(plan: Plan) -> Plan:
     torch = plan.choice.build.torch
-    return replace(plan, runnable=tuple(build for build in plan.runnable if build.torch == torch))
+    return replace(
+        plan, runnable=tuple(build for build in plan.runnable if build.torch == torch)
+    )
 
 
 def _locks(
@@ -187,7 +199,9 @@ def _locks(
     members: dict[str, list[Machine]] = defaultdict(list)
     for position, plan in enumerate(plans):
         if isinstance(plan, Plan):
-            fitting = {serving.build.name for serving in cover if position in serving.ranks}
+            fitting = {
+                serving.build.name for serving in cover if position in serving.ranks
+            }
             # A plan's builds stand in the order in which the machine prefers them.
             best = next(build.name for build in plan.runnable if build.name in fitting)
             members[best].append(machines[position])

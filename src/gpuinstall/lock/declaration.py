@@ -105,7 +105,9 @@ class Declaration(NamedTuple):
     @property
     def beside_project(self) -> Declaration:
         """What it asks for beside the project, if the user requests that: it comes with its own requirements."""
-        return Declaration() if self.file in PROJECT_FILES else self._replace(package="")
+        return (
+            Declaration() if self.file in PROJECT_FILES else self._replace(package="")
+        )
 
     def __str__(self) -> str:
         count = len(self.listed.requirements)
@@ -134,16 +136,23 @@ def read_declaration(
     """
     project = folder / PROJECT
     document = (
-        _with_workspace(parse_toml(read_listed(project)), project) if project.is_file() else {}
+        _with_workspace(parse_toml(read_listed(project)), project)
+        if project.is_file()
+        else {}
     )
     if configured:
         tool = table_in(document, "tool")
         declared = Declaration(listed=_from_sources(configured, tool, project))
     else:
         declared = _read_own_files(folder, document)
-    present = {name: export for name, export in _EXPORTED_BY.items() if (folder / name).is_file()}
+    present = {
+        name: export
+        for name, export in _EXPORTED_BY.items()
+        if (folder / name).is_file()
+    }
     return declared._replace(
-        listed=declared.listed | RequirementsFile(settings=tuple(_tool_settings(folder))),
+        listed=declared.listed
+        | RequirementsFile(settings=tuple(_tool_settings(folder))),
         unread=present,
     )
 
@@ -200,7 +209,9 @@ def _with_workspace(document: Table, project: Path) -> Table:
 def _read_own_files(folder: Path, pyproject: Table) -> Declaration:
     """Return what the project asks for; if it lists no requirements itself, those of the first file beside it."""
     # Without a project nothing is parsed, and a plan need not load what parses it.
-    declared = parse_project(pyproject, folder / PROJECT) if pyproject else Declaration()
+    declared = (
+        parse_project(pyproject, folder / PROJECT) if pyproject else Declaration()
+    )
     tool = table_in(pyproject, "tool")
     is_declared = declared.package or "project" in pyproject or tool.get("poetry")
     is_package = table_in(tool, "uv").get("package", True)
@@ -212,7 +223,9 @@ def _read_own_files(folder: Path, pyproject: Table) -> Declaration:
         path = folder / name
         if path.is_file() and read_listed(path, folder):
             # What the project says of sources counts for it too.
-            return declared._replace(file=name, listed=declared.listed | read_inputs(str(path)))
+            return declared._replace(
+                file=name, listed=declared.listed | read_inputs(str(path))
+            )
     return declared._replace(file=declared.package_file)
 
 
@@ -234,7 +247,9 @@ def read_inputs(name: str) -> RequirementsFile:
         return _read_project(_with_workspace(parse_toml(text), path), path, group)
     except MALFORMED_TABLE as error:
         if group:
-            message = f"{path} has no usable dependency group {group!r}: {_in_words(error)}"
+            message = (
+                f"{path} has no usable dependency group {group!r}: {_in_words(error)}"
+            )
             raise UsageError("group-unknown", message) from None
         raise _malformed(path, error) from None
 
@@ -261,7 +276,9 @@ def _check_form(path: Path) -> None:
 
 
 def _malformed(path: Path, error: Exception) -> UsageError:
-    return UsageError("requirements-malformed", f"{path} is malformed: {_in_words(error)}")
+    return UsageError(
+        "requirements-malformed", f"{path} is malformed: {_in_words(error)}"
+    )
 
 
 def _in_words(error: Exception) -> str:
@@ -275,13 +292,20 @@ def _read_project(document: Table, path: Path, group: str) -> RequirementsFile:
     if group:
         # As the project's own dependencies: what [tool] says of sources counts for them too.
         project = {**project, "dependencies": _in_groups(document, [group])}
-    listed = parse_project({**document, "project": project, "dependency-groups": {}}, path).listed
+    listed = parse_project(
+        {**document, "project": project, "dependency-groups": {}}, path
+    ).listed
     folder = path.absolute().parent
     if folder == Path.cwd():  # uv's settings in the working folder are configuration
         return listed
     requirements = [_from_folder(path.parent, text) for text in listed.requirements]
-    further = (*_tool_settings(folder), *uv_settings(table_in(document, "tool", "uv"), path))
-    return listed._replace(requirements=tuple(requirements), settings=(*listed.settings, *further))
+    further = (
+        *_tool_settings(folder),
+        *uv_settings(table_in(document, "tool", "uv"), path),
+    )
+    return listed._replace(
+        requirements=tuple(requirements), settings=(*listed.settings, *further)
+    )
 
 
 def _from_folder(folder: Path, text: str) -> str:
@@ -330,7 +354,9 @@ def parse_project(
         listed = _from_sources(_expanded(written, project, set()), tool, file)
         is_package = uv.get("package")
         if is_package is None:
-            is_built = "build-system" in pyproject or "dependencies" in project.get("dynamic", ())
+            is_built = "build-system" in pyproject or "dependencies" in project.get(
+                "dynamic", ()
+            )
             is_package = is_built and poetry.get("package-mode", True)
     except (*MALFORMED_TABLE, UsageError) as error:
         message = "pyproject.toml: the project's dependencies or groups are malformed"
@@ -345,10 +371,14 @@ def _in_groups(pyproject: Table, names: Iterable[str]) -> list[str]:
     """Return what dependency groups require."""
     from packaging.dependency_groups import resolve_dependency_groups
 
-    return list(resolve_dependency_groups(pyproject.get("dependency-groups", {}), *names))
+    return list(
+        resolve_dependency_groups(pyproject.get("dependency-groups", {}), *names)
+    )
 
 
-def _expanded(requirements: Iterable[str], project: Table, seen: set[str]) -> Iterator[str]:
+def _expanded(
+    requirements: Iterable[str], project: Table, seen: set[str]
+) -> Iterator[str]:
     """Yield requirements with what the project's own extras (``thing[test]``) require, but for those in ``seen``."""
     own_name = normalised(project.get("name", ""))
     for text in requirements:
@@ -362,17 +392,25 @@ def _expanded(requirements: Iterable[str], project: Table, seen: set[str]) -> It
             yield from _expanded(project["optional-dependencies"][extra], project, seen)
 
 
-def _from_sources(requirements: Iterable[str], tool: Table, file: Path) -> RequirementsFile:
+def _from_sources(
+    requirements: Iterable[str], tool: Table, file: Path
+) -> RequirementsFile:
     """Return requirements, each once, with what ``[tool]`` of the same file says of their sources."""
     uv = table_in(tool, "uv")
-    addressed = [entry for entry in poetry_entries(table_in(tool, "poetry")) if _address(entry[1])]
+    addressed = [
+        entry
+        for entry in poetry_entries(table_in(tool, "poetry"))
+        if _address(entry[1])
+    ]
     written = [*addressed, *uv.get("sources", {}).items()]
     sources = {normalised(name): source for name, source in written}
     parsed = list(map(parse_requirement, dict.fromkeys(requirements)))
     return RequirementsFile(
         tuple(_from_source(one, sources.get(one.name)) for one in parsed),
         tuple(map(str, uv.get("constraint-dependencies", ()))),
-        tuple(project_settings(tool, file, {one.name for one in parsed if not one.url})),
+        tuple(
+            project_settings(tool, file, {one.name for one in parsed if not one.url})
+        ),
     )
 
 
@@ -389,7 +427,9 @@ def _from_source(requirement: ParsedRequirement, source: Any) -> str:
 
 def _address(source: Table) -> str | None:
     """Return the address of a source: a repository with its reference, a file, a folder; None for an index."""
-    inside = f"#subdirectory={source['subdirectory']}" if "subdirectory" in source else ""
+    inside = (
+        f"#subdirectory={source['subdirectory']}" if "subdirectory" in source else ""
+    )
     if "git" in source:
         repository = source["git"].removeprefix("git+")
         reference = ""
@@ -447,7 +487,8 @@ def lines_of(
 ) -> dict[str, Lines]:
     """Return what requirements files and groups ask for, by their paths from ``folder``."""
     return {
-        Path(os.path.relpath(name, folder)).as_posix(): files[name].lines for name in sorted(files)
+        Path(os.path.relpath(name, folder)).as_posix(): files[name].lines
+        for name in sorted(files)
     }
 
 
@@ -460,7 +501,9 @@ def changed_inputs(
         if name in PROJECT_FILES:  # which every run reads
             continue
         if not (folder / split_group(name)[0]).is_file():
-            yield Reason("inputs-gone", f"it was made from {name}, which no longer exists")
+            yield Reason(
+                "inputs-gone", f"it was made from {name}, which no longer exists"
+            )
             continue
         read = read_limits if _are_limits(before) else read_inputs
         with suppress(UsageError):

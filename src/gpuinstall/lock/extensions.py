@@ -41,7 +41,14 @@ from gpuinstall.wheels.learned.row import LearnedRow, misfit
 from gpuinstall.wheels.learned.store import learned_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from packaging.tags import Tag
 
@@ -121,7 +128,9 @@ class ExtensionFit(NamedTuple):
     @property
     def wheel(self) -> Wheel:
         """The file as it is locked."""
-        return replace(self.file.wheel, by_address=self.row.metadata_version is not None)
+        return replace(
+            self.file.wheel, by_address=self.row.metadata_version is not None
+        )
 
 
 class ExtensionChoice(NamedTuple):
@@ -206,17 +215,23 @@ def _preferred(files: Iterable[ExtensionFile], here: Surroundings) -> Iterator[P
                 yield file, build
 
 
-def _reject_by_name(file: ExtensionFile, build: Build, here: Surroundings) -> Reason | None:
+def _reject_by_name(
+    file: ExtensionFile, build: Build, here: Surroundings
+) -> Reason | None:
     """Return why a file is not for a build, by what its name says."""
     wheel = file.wheel
     if wheel.tags.isdisjoint(here.tags):
         first, *others = sorted(map(str, wheel.tags))
-        return Reason("other-platform", f"is for {first}{' and others' if others else ''}")
+        return Reason(
+            "other-platform", f"is for {first}{' and others' if others else ''}"
+        )
     if file.cpu and build.toolkit:
         return Reason("other-cuda", "is for the CPU alone")
     if file.cuda and not _is_of_major(file.cuda, build):
         kind = build.backend.kind.upper()
-        return Reason("other-cuda", f"is for {kind} {file.cuda}, not for torch {build.name}")
+        return Reason(
+            "other-cuda", f"is for {kind} {file.cuda}, not for torch {build.name}"
+        )
     reason = _reject_other_torch(file, build.torch, here)
     if reason:
         return reason
@@ -227,7 +242,9 @@ def _reject_by_name(file: ExtensionFile, build: Build, here: Surroundings) -> Re
     return None
 
 
-def _reject_other_torch(file: ExtensionFile, torch: Version, here: Surroundings) -> Reason | None:
+def _reject_other_torch(
+    file: ExtensionFile, torch: Version, here: Surroundings
+) -> Reason | None:
     is_for_torch = file.torch in {None, f"{torch.major}.{torch.minor}"}
     if file.torch and file.and_newer:
         is_for_torch = torch >= Version(file.torch)
@@ -235,7 +252,9 @@ def _reject_other_torch(file: ExtensionFile, torch: Version, here: Surroundings)
         return Reason("other-torch", f"is for torch {file.torch}, not {torch}")
     paired = here.paired_with(file.wheel.package, torch)
     if paired and not paired.allows(file.wheel.version):
-        return Reason("other-torch", f"does not go with torch {torch}, but {paired.text} does")
+        return Reason(
+            "other-torch", f"does not go with torch {torch}, but {paired.text} does"
+        )
     return None
 
 
@@ -281,10 +300,14 @@ def _reject_by_torch(fit: ExtensionFit, here: Surroundings) -> Reason | None:
     torch = f"torch {build.torch}"
     name = f"its name says torch {file.torch}, and " if file.torch else ""
     requirements = torch_requirements(row.requires)
-    pins = [one for one in requirements if one.specifier and "extra" not in str(one.marker)]
+    pins = [
+        one for one in requirements if one.specifier and "extra" not in str(one.marker)
+    ]
     for pin in pins:
         if not pin.allows(build.torch):
-            return Reason("torch-pinned", f"{name}its METADATA requires {pin.text}, not {torch}")
+            return Reason(
+                "torch-pinned", f"{name}its METADATA requires {pin.text}, not {torch}"
+            )
         is_exact = any(clause.operator == "==" for clause in pin.specifier or ())
         if is_exact and needs.kind == "none" and not row.architectures:
             # xformers 0.0.31 for Windows: its libraries have names that Python does not look for.
@@ -311,7 +334,9 @@ def _reject_by_code(fit: ExtensionFit, here: Surroundings) -> Reason | None:
         code = f"its code needs {kind} {row.toolkit[0]}, not {build.toolkit[0]}"
         return Reason("cuda-of-code", f"{name}{code}")
     if here.glibc and row.glibc and Version(row.glibc) > Version(here.glibc):
-        message = f"its code requires glibc {row.glibc}, and this system has {here.glibc}"
+        message = (
+            f"its code requires glibc {row.glibc}, and this system has {here.glibc}"
+        )
         return Reason("glibc-too-old", message)
     why = misfit(row, build, here.gpus)
     return Reason("no-code", why) if why else None
@@ -340,12 +365,17 @@ def openings(requests: Sequence[LockRequest], session: Session) -> Iterator[Open
         opening = Opening(remaining)
         for extension, requirement in _requested_extensions(requests[0], session):
             for position in range(len(requests)):
-                opening = _with_extension(extension, requirement, opening, position, session)
+                opening = _with_extension(
+                    extension, requirement, opening, position, session
+                )
         yield opening
         if opening.torch is None:
             return
         tried.add(opening.torch)
-        remaining = [_only(request, lambda build: build.torch not in tried) for request in requests]
+        remaining = [
+            _only(request, lambda build: build.torch not in tried)
+            for request in requests
+        ]
 
 
 def _requested_extensions(
@@ -402,7 +432,9 @@ def _with_extension(
         check_compiling(extension, choice, request)
         return opening
     torch = fit.build.torch
-    narrowed = [_only(other, lambda build: build.torch == torch) for other in opening.requests]
+    narrowed = [
+        _only(other, lambda build: build.torch == torch) for other in opening.requests
+    ]
     narrowed[position] = replace(
         _only(request, lambda build: build.name == fit.build.name),
         files={**request.files, extension.name: (fit.wheel,)},
@@ -429,7 +461,10 @@ def extension_row(name: str, session: Session) -> Extension:
         if mirror and source.id == "astral":
             address = f"{mirror.rstrip('/')}/{{backend}}/{{name}}/"
             sources[position] = source._replace(url=address)
-    own = [ExtensionSource(NAMED, rank=4, url=url) for url in session.sources.extension_sources]
+    own = [
+        ExtensionSource(NAMED, rank=4, url=url)
+        for url in session.sources.extension_sources
+    ]
     return row._replace(sources=(*sources, *own))
 
 
@@ -547,10 +582,15 @@ def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
     if not rows:
         names = [source.id for source in extension.sources]
         return f"there is no file of it from {' or '.join(names) or 'any source'}"
-    lines = [f"{row.candidate[0].wheel.filename} {row.reason.message}" for row in rows[:REASONS]]
+    lines = [
+        f"{row.candidate[0].wheel.filename} {row.reason.message}"
+        for row in rows[:REASONS]
+    ]
     more = len(rows) - REASONS
     if more > 0:
-        lines.append(f"{more} other reasons: gpuinstall plan --live --all {extension.name}")
+        lines.append(
+            f"{more} other reasons: gpuinstall plan --live --all {extension.name}"
+        )
     return "\n".join(lines)
 
 

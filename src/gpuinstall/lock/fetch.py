@@ -17,7 +17,13 @@ import tomli_w
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.errors import InstallationError, InterruptedByUserError, LockError
-from gpuinstall.base.files import open_regular, parse_toml, read_raw, write_temporarily, written
+from gpuinstall.base.files import (
+    open_regular,
+    parse_toml,
+    read_raw,
+    write_temporarily,
+    written,
+)
 from gpuinstall.base.interruption import TransferInterrupted
 from gpuinstall.base.text import number_of, readable
 from gpuinstall.base.threads import side_by_side
@@ -31,7 +37,14 @@ from gpuinstall.sources.web.client import FileHash
 from gpuinstall.sources.web.relay import Relay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from gpuinstall.base.reporter import Meter, Progress
     from gpuinstall.lock.lock import Lock
@@ -82,13 +95,17 @@ def _hash_local_files(files: Iterable[LockedFile], session: Session) -> dict[str
     """Hash the files that are on this machine, each once as long as its size, time and inode stay."""
     paths = {file: path for file in files if (path := local_path(file.url))}
     hashes = dict[str, str]()
-    with session.reporter.progress("Hash", {file.name: None for file in paths}) as progress:
+    with session.reporter.progress(
+        "Hash", {file.name: None for file in paths}
+    ) as progress:
         for file, path in paths.items():
             known = session.cache.known(file.url)
             stamp = _stamp(path)
             # A search resolves several times, and a wheel of torch has a gigabyte.
             if known is None or known.etag != stamp:
-                known = FileHash(_hash(_chunks_of(path), partial(progress, file.name)), stamp)
+                known = FileHash(
+                    _hash(_chunks_of(path), partial(progress, file.name)), stamp
+                )
                 session.cache.keep(file.url, known)
             hashes[file.url] = known.sha256
     return hashes
@@ -109,7 +126,9 @@ def _catalogued_hashes(files: Iterable[LockedFile]) -> dict[str, str]:
         return {}
     rows = authored.read_data("hashes.toml")["wheels"]
     published = {row["file"]: row["sha256"] for row in rows}
-    return {file.url: published[file.name] for file in official if file.name in published}
+    return {
+        file.url: published[file.name] for file in official if file.name in published
+    }
 
 
 def _query_server(session: Session, file: LockedFile) -> FileHash | Head:
@@ -174,7 +193,10 @@ def download(
 
     def bring(name: str, file: LockedFile) -> None:
         path = folder / name
-        if path.is_file() and _hash(_chunks_of(path), lambda _count: None) == file.sha256:
+        if (
+            path.is_file()
+            and _hash(_chunks_of(path), lambda _count: None) == file.sha256
+        ):
             return
         local = local_path(file.url)
         chunks = _chunks_of(local) if local else session.client.chunks(file.url, None)
@@ -311,10 +333,14 @@ class Transfer:
 
             def address(file: LockedFile) -> str:
                 is_hashed = file.sha256 is not None
-                return relay.address(file.url, file.name, sizes.get(file.url), hashed=is_hashed)
+                return relay.address(
+                    file.url, file.name, sizes.get(file.url), hashed=is_hashed
+                )
 
             # Where several indexes may have a package, uv keeps its wheels by their address.
-            default = None if session.sources.has_further_indexes else session.default_index
+            default = (
+                None if session.sources.has_further_indexes else session.default_index
+            )
             indexes = indexes_of(self.lock, build_index(self.choice, session), default)
             write_temporarily(self.private_lock, self.private(address, indexes))
             try:
@@ -325,10 +351,14 @@ class Transfer:
                     cause.hint = cause.hint or REMAKE
                 raise cause from None
             except KeyboardInterrupt:
-                message = "complete files are in uv's cache and will not be downloaded again"
+                message = (
+                    "complete files are in uv's cache and will not be downloaded again"
+                )
                 raise TransferInterrupted(message) from None
             lock = self.lock.completed(hashes)
-            unknown = {file.package for file in lock.files if is_unknown(file.sha256 or "")}
+            unknown = {
+                file.package for file in lock.files if is_unknown(file.sha256 or "")
+            }
             if unknown.intersection(self.only or unknown):
                 raise relay.failure or explain_installation(
                     "a file was not downloaded through gpuinstall, so its hash is unknown"
@@ -347,7 +377,9 @@ class Transfer:
             indexes: The index of each package, for uv's cache keeps a wheel under its name.
         """
         document = parse_toml(self.lock.text)
-        document.pop("requires-python", None)  # uv compares it with the interpreter that it runs on
+        document.pop(
+            "requires-python", None
+        )  # uv compares it with the interpreter that it runs on
         packages = document["packages"]
         if self.only is not None:
             packages = [package for package in packages if package["name"] in self.only]
@@ -381,7 +413,9 @@ class Transfer:
             place = self.folder / entry["path"]
             if not place.resolve().is_relative_to(self.folder.resolve()):
                 message = f"{entry['path']} is a link outside {self.folder}"
-                raise LockError("lock-traversal", message, hint="gpuinstall lock --upgrade")
+                raise LockError(
+                    "lock-traversal", message, hint="gpuinstall lock --upgrade"
+                )
             entry["path"] = str(place)
             return
         sha256 = entry["hashes"].get("sha256", "")
@@ -485,7 +519,10 @@ def run_uv(command: list[str], session: Session) -> None:
             session.reporter.wait(line.strip())
 
     run = process.run(
-        command, each_error_line=show, env=session.environment, patience=session.patience
+        command,
+        each_error_line=show,
+        env=session.environment,
+        patience=session.patience,
     )
     if not run.ok:
         raise explain_installation(run.err)

@@ -106,7 +106,9 @@ def _python_for(lock: Lock, machine: Machine, request: Request) -> str:
         request.python,
         *request.preferred_pythons,
     ]
-    pythons += [".".join(version.split(".")[:2]) for version in reversed(machine.pythons or ())]
+    pythons += [
+        ".".join(version.split(".")[:2]) for version in reversed(machine.pythons or ())
+    ]
     # A lock of another tool may serve several Pythons.
     allowed = lock.pylock.requires_python or SpecifierSet()
     for python in pythons:
@@ -153,7 +155,9 @@ def _other_request(lock: Lock, request: Request) -> Reason | None:
 
 def misfit_rows(misfits: Iterable[Rejection[Lock]]) -> list[dict[str, str]]:
     """Return locks that do not fit as ``sync --json`` lists them."""
-    return [{"lock": misfit.candidate.name, **misfit.reason._asdict()} for misfit in misfits]
+    return [
+        {"lock": misfit.candidate.name, **misfit.reason._asdict()} for misfit in misfits
+    ]
 
 
 def read_locks(folder: Path) -> list[Lock]:
@@ -285,20 +289,20 @@ def _not_pinned(lock: Lock) -> Reason | None:
     strangers = [name for name in lock.addresses if name not in lock.record.unhashed]
     if not strangers:
         return None
-    message = (
-        f"{' and '.join(strangers)} would come from a folder or repository, which cannot be hashed"
+    message = f"{' and '.join(strangers)} would come from a folder or repository, which cannot be hashed"
+    return Reason(
+        "unpinned", f"{message}; if that is intended, request it with gpuinstall lock"
     )
-    return Reason("unpinned", f"{message}; if that is intended, request it with gpuinstall lock")
 
 
 def _not_from_wheels(lock: Lock, catalog: Catalog) -> Reason | None:
-    members = [package for package in lock.pylock.packages if package.name in catalog.family]
+    members = [
+        package for package in lock.pylock.packages if package.name in catalog.family
+    ]
     built = [package.name for package in members if not _has_wheel(package)]
     if not built:
         return None
-    message = (
-        f"{' and '.join(built)} has no wheel, and PyTorch packages are never built from source"
-    )
+    message = f"{' and '.join(built)} has no wheel, and PyTorch packages are never built from source"
     return Reason("wrong-source", message)
 
 
@@ -341,7 +345,9 @@ def _not_held(
     installed = {package.name for package, _ in _select(lock, python, machine)}
     missing = []
     for requirement in request.parsed:
-        is_needed = requirement.marker is None or requirement.marker.evaluate(environment)
+        is_needed = requirement.marker is None or requirement.marker.evaluate(
+            environment
+        )
         if is_needed and not _holds(lock, requirement, installed):
             missing.append(requirement)
     if lock.is_ours:
@@ -356,7 +362,9 @@ def _not_held(
     return Reason(OTHER_REQUEST, f"it lacks {', '.join(texts)}") if texts else None
 
 
-def _holds(lock: Lock, requirement: ParsedRequirement, installed: Collection[str]) -> bool:
+def _holds(
+    lock: Lock, requirement: ParsedRequirement, installed: Collection[str]
+) -> bool:
     """Whether a lock has what is requested; an address if the lock was made from it."""
     if requirement.url:
         return requirement.text in lock.record.inputs

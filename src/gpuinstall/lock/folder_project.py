@@ -38,7 +38,9 @@ class FolderProject(NamedTuple):
         return {"name": self.name, "version": self.version, "requires-dist": []}
 
 
-def read_folder_project(requirement: ParsedRequirement, folder: Path) -> FolderProject | None:
+def read_folder_project(
+    requirement: ParsedRequirement, folder: Path
+) -> FolderProject | None:
     """Return the project that a requirement names by its folder.
 
     Args:

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import read_document
 from gpuinstall.base.request import FOLDERS_OWN, Request
-from gpuinstall.base.requirement import canonical, normalised, parse_requirement, requirement_names
+from gpuinstall.base.requirement import (
+    canonical,
+    normalised,
+    parse_requirement,
+    requirement_names,
+)
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.lock.declaration import DECLARING, PROJECT_FILES, locks_in
 from gpuinstall.sources.requirements_file import RequirementsFile, parse_lines
@@ -36,8 +41,12 @@ def declaring(request: Request, declared: Declaration) -> Request:
     replaced = {*PROJECT_FILES, declared.file}
     before = set(chain.from_iterable(request.files.get(name, ()) for name in replaced))
     new = set(chain.from_iterable(declared.files.values())) - before
-    others = {name: lines for name, lines in request.files.items() if name not in replaced}
-    return _merged(_without(_by_hand(request), new), {**declared.files, **others}, request)
+    others = {
+        name: lines for name, lines in request.files.items() if name not in replaced
+    }
+    return _merged(
+        _without(_by_hand(request), new), {**declared.files, **others}, request
+    )
 
 
 def adding(request: Request, by_hand: RequirementsFile, files: LinesByFile) -> Request:
@@ -70,7 +79,9 @@ def _without(lines: Iterable[str], others: Iterable[str]) -> list[str]:
 
 def _merged(by_hand: Collection[str], files: LinesByFile, request: Request) -> Request:
     """Return a request of files, whose requirements all hold, and of lines by hand, which stand for theirs."""
-    listed = parse_lines((*_without(chain.from_iterable(files.values()), by_hand), *by_hand))
+    listed = parse_lines(
+        (*_without(chain.from_iterable(files.values()), by_hand), *by_hand)
+    )
     return replace(
         request,
         requirements=canonical(listed.requirements),
@@ -88,7 +99,9 @@ def without(request: Request, names: Iterable[str]) -> Request:
     removed = set(map(normalised, names))
     for name in sorted(removed):
         _check_removable(name, request)
-    requirements = tuple(text for text in request.requirements if _name(text) not in removed)
+    requirements = tuple(
+        text for text in request.requirements if _name(text) not in removed
+    )
     return replace(request, requirements=requirements or ("torch",))
 
 
@@ -102,7 +115,9 @@ def _check_removable(name: str, request: Request) -> None:
             is_read_always = file in {*PROJECT_FILES, *DECLARING}
             again = "" if is_read_always else f" with -r {file}"
             hint = f"Remove it from {file}, then install again{again}"
-            raise UsageError("requested-elsewhere", f"{file} requires {name}", hint=hint)
+            raise UsageError(
+                "requested-elsewhere", f"{file} requires {name}", hint=hint
+            )
     if name not in requirement_names(request.requirements):
         requested = " ".join(request.requirements) or "torch"
         message = f"{name} was not requested here; the request is: {requested}"
@@ -113,7 +128,9 @@ def _check_removable(name: str, request: Request) -> None:
 def following(request: Request, recorded: Request) -> Request:
     """Return a request as the successor of what was recorded."""
     has_same_requirements = set(request.requirements) == set(recorded.requirements)
-    is_same = has_same_requirements and set(request.constraints) == set(recorded.constraints)
+    is_same = has_same_requirements and set(request.constraints) == set(
+        recorded.constraints
+    )
     # The first request of a folder changes nothing.
     is_new = bool(recorded.requirements) and not is_same
     return replace(request, revision=recorded.revision + is_new)
@@ -133,7 +150,12 @@ def recorded_request(folder: Path, own: Lock | None = None) -> Request:
 
     If they disagree, those that have seen the last change say it, together.
     """
-    records = [record for path in locks_in(folder) for record in _records(path) if record.inputs]
+    records = [
+        record
+        for path in locks_in(folder)
+        for record in _records(path)
+        if record.inputs
+    ]
     if own and not records:
         records = [own.record]
     revision = max((record.request_revision for record in records), default=0)

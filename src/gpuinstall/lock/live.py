@@ -12,7 +12,12 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog.catalog import Build
-from gpuinstall.catalog.listing import default_wheels, family_wheels, index_names, live_catalog
+from gpuinstall.catalog.listing import (
+    default_wheels,
+    family_wheels,
+    index_names,
+    live_catalog,
+)
 from gpuinstall.lock.programs import open_programs
 from gpuinstall.machine.vendors import vendor_for
 from gpuinstall.plan import Plan, Rejected, choose
@@ -69,7 +74,9 @@ def live_requests(
     return live, unreachable
 
 
-def _ask_ahead(requests: Sequence[LockRequest], session: Session) -> UnreachableError | None:
+def _ask_ahead(
+    requests: Sequence[LockRequest], session: Session
+) -> UnreachableError | None:
     """Ask at once for the pages that a search will need; return why the default index does not answer, if it does not.
 
     One after the other they take five ways to an index and back. What is not there, or does not answer, is for those to
@@ -128,7 +135,9 @@ def _reach_default_index(session: Session) -> UnreachableError | None:
     authority.
     """
     address = session.default_index or ""
-    if session.environment.get("UV_OFFLINE") or not address.startswith(("http://", "https://")):
+    if session.environment.get("UV_OFFLINE") or not address.startswith(
+        ("http://", "https://")
+    ):
         return None
     try:
         session.client.head(f"{address}/")
@@ -164,7 +173,9 @@ def learned_catalog(
     catalog = catalog.serving(vendor_for(machine, kinds).kind)
     # A source may list builds of earlier runs otherwise by now: those that it lists are recalled below. One that was
     # marked as absent stays, so that it is not chosen again.
-    shipped = [build for build in catalog.builds if build.learned is None or build.absent]
+    shipped = [
+        build for build in catalog.builds if build.learned is None or build.absent
+    ]
     live = live_catalog(
         replace(catalog, builds=tuple(shipped)),
         machine,
@@ -188,7 +199,9 @@ def learned_catalog(
 
 def _to_read(plan: Plan | Rejected) -> list[Build]:
     """Return the unread builds of the newest torch that nothing else speaks against; none if the choice is newer."""
-    unread = [one.candidate for one in plan.rejected if one.reason.code == "not-in-catalogue"]
+    unread = [
+        one.candidate for one in plan.rejected if one.reason.code == "not-in-catalogue"
+    ]
     readable = [build for build in unread if not build.obstacle]
     newest = max((build.torch for build in readable), default=None)
     if newest is None:
@@ -221,5 +234,9 @@ def _with_rows(
             labelled=build.labelled,
         )
 
-    answers = dict(zip(builds, side_by_side(answer, builds, BUILDS_PER_TURN), strict=True))
-    return replace(catalog, builds=tuple(answers.get(build, build) for build in catalog.builds))
+    answers = dict(
+        zip(builds, side_by_side(answer, builds, BUILDS_PER_TURN), strict=True)
+    )
+    return replace(
+        catalog, builds=tuple(answers.get(build, build) for build in catalog.builds)
+    )

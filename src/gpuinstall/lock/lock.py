@@ -138,7 +138,9 @@ class Record:
             MalformedError: A value has another type.
             UsageError: A requirement is malformed.
         """
-        return read_object(cls, {key.replace("-", "_"): value for key, value in table.items()})
+        return read_object(
+            cls, {key.replace("-", "_"): value for key, value in table.items()}
+        )
 
     def to_table(self) -> dict[str, Any]:
         """Return the table, without what is empty."""
@@ -160,7 +162,9 @@ class Record:
         now = other.lines
         changes = [f"+ {line}" for line in sorted(now - before)]
         changes += [f"- {line}" for line in sorted(before - now)]
-        shown = [change for change in changes if not change[2:].startswith(RECORDED_HASHES)]
+        shown = [
+            change for change in changes if not change[2:].startswith(RECORDED_HASHES)
+        ]
         # What an installation from elsewhere has no files of is not compared.
         if self.build_files_digest not in {"", other.build_files_digest}:
             shown.append(f"{BUILD_FILES} has changed")
@@ -225,7 +229,9 @@ class Lock:
     @cached_property
     def held(self) -> dict[str, str]:
         """The version of each package; empty for one from a folder."""
-        return {package.name: str(package.version or "") for package in self.pylock.packages}
+        return {
+            package.name: str(package.version or "") for package in self.pylock.packages
+        }
 
     @cached_property
     def versions(self) -> dict[str, str]:
@@ -234,7 +240,9 @@ class Lock:
 
     def versions_of(self, names: Collection[str]) -> dict[str, str]:
         """Return the versions of those of ``names``, canonical ones, that it has, in order."""
-        return {name: self.versions[name] for name in sorted(self.versions) if name in names}
+        return {
+            name: self.versions[name] for name in sorted(self.versions) if name in names
+        }
 
     @property
     def names(self) -> frozenset[str]:
@@ -244,7 +252,11 @@ class Lock:
     @property
     def indexes(self) -> dict[str, str]:
         """The index of each package that comes from one which only the configuration of its maker named."""
-        return {package.name: package.index for package in self.pylock.packages if package.index}
+        return {
+            package.name: package.index
+            for package in self.pylock.packages
+            if package.index
+        }
 
     @property
     def is_sealed(self) -> bool:
@@ -282,7 +294,11 @@ class Lock:
 
     def hashes_of(self, package: str) -> set[str]:
         """Return the sha256 of every file of a package; a lock for several platforms may have it twice."""
-        return {file.hashes.get("sha256", "") for name, file in self.entries if name == package}
+        return {
+            file.hashes.get("sha256", "")
+            for name, file in self.entries
+            if name == package
+        }
 
     @cached_property
     def files(self) -> tuple[LockedFile, ...]:
@@ -357,9 +373,13 @@ def read_lock_text(path: Path) -> str:
     try:
         return read_document(path, path.parent)
     except FileNotFoundError:
-        raise LockError("lock-missing", f"there is no {path}", hint="gpuinstall lock") from None
+        raise LockError(
+            "lock-missing", f"there is no {path}", hint="gpuinstall lock"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
+        reason = (
+            error.strerror if isinstance(error, OSError) else "it is not a text file"
+        )
         message = f"{path} cannot be read: {reason}"
         raise LockError("lock-unreadable", message, hint=_RESTORE) from None
 
@@ -378,7 +398,9 @@ def parse(name: str, text: str) -> Lock:
         document = parse_toml(text)
         version = document.get("lock-version", "1.0")
         if version != "1.0":
-            message = f"{name} is a lock of version {version}; this release supports 1.0"
+            message = (
+                f"{name} is a lock of version {version}; this release supports 1.0"
+            )
             raise LockError("lock-version", message, hint="Use a newer gpuinstall")
         pylock = Pylock.from_dict(document)
         own = document.get("tool", {}).get("gpuinstall")
@@ -417,7 +439,9 @@ def _check_file(lock: str, package: str, file: Any) -> None:
         raise LockError("lock-credentials", message, hint=hint)
     sha256 = file.hashes.get("sha256")
     if sha256 is not None and not _SHA256.fullmatch(sha256):
-        raise _malformed(lock, f"is not a PEP 751 lock: the sha256 of {package} is not valid")
+        raise _malformed(
+            lock, f"is not a PEP 751 lock: the sha256 of {package} is not valid"
+        )
 
 
 def _leads_out(path: str) -> bool:
@@ -477,7 +501,9 @@ def split_packages(locks: Iterable[Lock]) -> dict[str, dict[str, str]]:
         for name, version in lock.versions.items():
             packages.setdefault(name, {})[lock.target] = version.partition("+")[0]
     return {
-        name: packages[name] for name in sorted(packages) if len({*packages[name].values()}) > 1
+        name: packages[name]
+        for name in sorted(packages)
+        if len({*packages[name].values()}) > 1
     }
 
 
@@ -520,7 +546,9 @@ def sealed(document: _Document) -> dict[str, Any]:
 def _contents_digest(document: _Document) -> str:
     """Return the digest of all that a lock says, but for its seal."""
     tool = document.get("tool", {})
-    record = {key: value for key, value in tool.get("gpuinstall", {}).items() if key != _SEAL}
+    record = {
+        key: value for key, value in tool.get("gpuinstall", {}).items() if key != _SEAL
+    }
     unsealed = {**document, "tool": {**tool, "gpuinstall": record}}
     text = json.dumps(unsealed, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()

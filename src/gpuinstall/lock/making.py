@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError, UsageError
+from gpuinstall.base.errors import (
+    InstallationError,
+    MachineError,
+    NoBuildError,
+    UsageError,
+)
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.text import some
@@ -58,7 +63,9 @@ def resolve_locks(
         answer = _resolve_live(attempt, session)
         if not isinstance(answer, Conflict):
             preferred = requests[0].request.preferred
-            return [one.warned_of(_moved(one.versions, preferred, moving)) for one in answer]
+            return [
+                one.warned_of(_moved(one.versions, preferred, moving)) for one in answer
+            ]
         error = answer.error
     if requests[0].request.relax:
         from gpuinstall.lock.concessions import resolve_relaxed
@@ -81,7 +88,9 @@ def _attempts(
     preferred = {} if moving and held else _by_name(request.preferred)
     # A lock that was made near to the same versions has weighed them: what came of them stays.
     digest = Record.of(request).preferred_digest
-    is_weighed = bool(held) and all(lock.record.preferred_digest == digest for lock in held)
+    is_weighed = bool(held) and all(
+        lock.record.preferred_digest == digest for lock in held
+    )
     versions = preferred | locked if is_weighed else locked | preferred
     for name in moving:
         if name not in versions:
@@ -101,7 +110,9 @@ def _attempts(
             constraints=tuple(f"{name}=={_public(versions[name])}" for name in members),
             preferred={name: versions[name] for name in versions if name not in family},
         )
-        yield [replace(_with_locked_torch(one, held, torch), pins=pins) for one in requests]
+        yield [
+            replace(_with_locked_torch(one, held, torch), pins=pins) for one in requests
+        ]
     if not moving:
         yield [replace(one, pins=VersionPins((), versions)) for one in requests]
 
@@ -112,9 +123,13 @@ def _has_new_programs(request: Request, held: Sequence[Lock]) -> bool:
     for lock in held:
         locked |= requirement_names(lock.record.inputs)
     requirements = map(parse_requirement, request.requirements)
-    new = [requirement for requirement in requirements if requirement.name not in locked]
+    new = [
+        requirement for requirement in requirements if requirement.name not in locked
+    ]
     # What is requested by its address, such as the project itself, has one version.
-    return names_programs(requirement.text for requirement in new if requirement.url is None)
+    return names_programs(
+        requirement.text for requirement in new if requirement.url is None
+    )
 
 
 def _with_locked_torch(
@@ -158,7 +173,9 @@ def _resolve_live(
 
     live, unreachable = live_requests(requests, session)
     request = requests[0].request
-    misnamed = misnamed_releases(request.requirements, requests[0].catalog.family, session)
+    misnamed = misnamed_releases(
+        request.requirements, requests[0].catalog.family, session
+    )
     live = [one.within(*request.constraints, *misnamed) for one in live]
     answer: list[Resolution] | Conflict
     try:
@@ -210,7 +227,9 @@ def _name_own_indexes(resolutions: Iterable[Resolution], session: Session) -> No
                 names[package["name"]] = None
     for index, names in packages.items():
         origin = session.sources.own_indexes[index]
-        session.reporter.step("Index", f"{index}, as {origin} says: the source of {some([*names])}")
+        session.reporter.step(
+            "Index", f"{index}, as {origin} says: the source of {some([*names])}"
+        )
 
 
 def _moved(

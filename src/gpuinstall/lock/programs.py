@@ -20,7 +20,12 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.catalog.pages import SourceRelease, misnamed_versions, parse_page, parse_sources
+from gpuinstall.catalog.pages import (
+    SourceRelease,
+    misnamed_versions,
+    parse_page,
+    parse_sources,
+)
 from gpuinstall.plan.companions import PAIRED
 
 if TYPE_CHECKING:
@@ -50,7 +55,9 @@ class ListedProgram(NamedTuple):
 
     def is_newer_than(self, version: str) -> bool:
         """Whether there is a newer release."""
-        return self.newest is not None and self.newest > Version(Version(version).public)
+        return self.newest is not None and self.newest > Version(
+            Version(version).public
+        )
 
 
 def names_programs(requirements: Iterable[str]) -> bool:
@@ -58,7 +65,9 @@ def names_programs(requirements: Iterable[str]) -> bool:
     return not requirement_names(requirements) <= PAIRED
 
 
-def programs_first(requirements: Iterable[str], family: Collection[str]) -> tuple[str, ...]:
+def programs_first(
+    requirements: Iterable[str], family: Collection[str]
+) -> tuple[str, ...]:
     """Put torch's family last: uv decides first what stands first."""
 
     def rank(text: str) -> int:
@@ -96,7 +105,9 @@ def list_programs(
         wheel = _newest(wheels, allowed, python)
         source = _newest(parse_sources(page, name), allowed, python)
         newest = max(filter(None, (wheel, source)), default=None)
-        return ListedProgram(name, newest, needs_no_building=newest is not None and newest == wheel)
+        return ListedProgram(
+            name, newest, needs_no_building=newest is not None and newest == wheel
+        )
 
     return side_by_side(listed, open_programs(requirements, family))
 
@@ -113,7 +124,9 @@ def _newest(
         # What a page of 4,000 files says is looked at only where it may matter.
         if version.is_prerelease or (newest and version <= newest):
             continue
-        if all(one.allows(version) for one in allowed) and _allows_python(release, python):
+        if all(one.allows(version) for one in allowed) and _allows_python(
+            release, python
+        ):
             newest = version
     return newest
 
@@ -137,12 +150,16 @@ def misnamed_releases(
         if page is None:
             continue
         # A constraint that names a pre-release is leave to use them, for uv.
-        final = [version for version in misnamed_versions(page) if not _EARLY.search(version)]
+        final = [
+            version for version in misnamed_versions(page) if not _EARLY.search(version)
+        ]
         constraints += [f"{program.name}!={version}" for version in sorted(final)]
     return constraints
 
 
-def open_programs(requirements: Iterable[str], family: Collection[str]) -> list[ParsedRequirement]:
+def open_programs(
+    requirements: Iterable[str], family: Collection[str]
+) -> list[ParsedRequirement]:
     """Return what is neither of the family, nor by address, nor pinned to one version."""
     return [
         requirement
@@ -165,13 +182,17 @@ def required_torches(account: str) -> list[str]:
     pairs = re.findall(r"(\S+) depends? on torch([=<>!~][^\s{]*)", account)
     return list(
         dict.fromkeys(
-            specifier.rstrip(",.") for package, specifier in pairs if package != "the-request"
+            specifier.rstrip(",.")
+            for package, specifier in pairs
+            if package != "the-request"
         )
     )
 
 
 def who_requires_torch(
-    versions: Mapping[str, str], obstacles: Mapping[str, str], programs: Sequence[ListedProgram]
+    versions: Mapping[str, str],
+    obstacles: Mapping[str, str],
+    programs: Sequence[ListedProgram],
 ) -> str:
     """Name the packages that exclude a newer torch, the requested ones first; "" if uv refused none.
 

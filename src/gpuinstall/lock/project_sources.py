@@ -100,13 +100,17 @@ def tool_settings(tool: str, document: Table, file: Path) -> Iterator[SourceSett
             address = re.sub(r"^[\w.-]+=", "", word)  # uv takes NAME=ADDRESS
             if "://" not in address:
                 address = str(file.parent.absolute() / address)
-            yield source_setting(tool, "sources", address, file, line=_line_of(word, file))
+            yield source_setting(
+                tool, "sources", address, file, line=_line_of(word, file)
+            )
 
 
 def _line_of(word: str, file: Path) -> int | None:
     """Return the number of the first line that has a word; None if the file cannot be read."""
     with suppress(OSError):
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        for number, line in enumerate(
+            file.read_text(encoding="utf-8").splitlines(), start=1
+        ):
             if word in line:
                 return number
     return None
@@ -126,7 +130,9 @@ def _leaves(value: object, *names: str) -> Iterator[tuple[str, str]]:
 
 def poetry_entries(poetry: Table) -> Iterator[tuple[str, Table]]:
     """Yield each dependency of Poetry's tables that is installed unasked, with every table that it has."""
-    groups = [group for group in poetry.get("group", {}).values() if not group.get("optional")]
+    groups = [
+        group for group in poetry.get("group", {}).values() if not group.get("optional")
+    ]
     for part in (poetry, {"dependencies": poetry.get("dev-dependencies", {})}, *groups):
         for name, written in part.get("dependencies", {}).items():
             for row in written if isinstance(written, list) else [written]:
@@ -250,7 +256,9 @@ def _malformed(path: Path, error: Exception) -> UsageError:
 def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     from packaging.version import Version
 
-    from gpuinstall.catalog.extensions import load_extensions  # which takes long to load
+    from gpuinstall.catalog.extensions import (
+        load_extensions,
+    )  # which takes long to load
 
     name = normalised(row["name"])
     setting = partial(source_setting, TEAM_LOCK, file=path)
@@ -258,7 +266,9 @@ def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
         yield setting("files of torch", "")
         return
     files = [*row.get("files", ()), *row.get("wheels", ()), row.get("sdist") or {}]
-    hashes = {file["hash"] for file in files if file.get("hash", "").startswith("sha256:")}
+    hashes = {
+        file["hash"] for file in files if file.get("hash", "").startswith("sha256:")
+    }
     if hashes and "version" in row:
         release = f"{name}=={Version(row['version'])}"
         key = "hashes of packages at their versions"

@@ -63,11 +63,15 @@ class Proposal:
     @property
     def bounds(self) -> tuple[str, ...]:
         """The constraints that keep the programs as new as they are."""
-        names = [program.name for program in self.programs if program.name in self.versions]
+        names = [
+            program.name for program in self.programs if program.name in self.versions
+        ]
         return tuple(_bound(name, ">=", self.versions) for name in names)
 
 
-def resolve_programs(requests: Requests, session: Session) -> list[Resolution] | Conflict:
+def resolve_programs(
+    requests: Requests, session: Session
+) -> list[Resolution] | Conflict:
     """Resolve programs for every target with one torch: the one that they want of those that all targets run.
 
     The first target proposes, and all must be able; else the next torch is proposed.
@@ -100,7 +104,9 @@ def _resolve_all(
     most_builds: int | None = None,
 ) -> list[Resolution] | Conflict:
     """Resolve for every target with the proposed torch, side by side, or return the first conflict."""
-    resolve_one = partial(_with_best_build, torch=proposal.torch, session=session, most=most_builds)
+    resolve_one = partial(
+        _with_best_build, torch=proposal.torch, session=session, most=most_builds
+    )
     # The target that proposed can have what it proposed; the others may need older programs.
     bounds = [proposal.bounds, *[()] * (len(requests) - 1)]
     with ThreadPoolExecutor(TARGETS_AT_ONCE) as pool:
@@ -113,7 +119,9 @@ def _resolve_all(
     return resolutions
 
 
-def _all_newest(requests: Requests, torches: Torches, session: Session) -> list[Resolution] | None:
+def _all_newest(
+    requests: Requests, torches: Torches, session: Session
+) -> list[Resolution] | None:
     """Resolve with the newest of everything: most goes together, and one run of uv for each target says so.
 
     If uv names the torch that the newest programs require, it is asked once more. None if they do not go together, if
@@ -128,7 +136,9 @@ def _all_newest(requests: Requests, torches: Torches, session: Session) -> list[
         session,
         constraints=first.pins.constraints,
     )
-    if first.pins.preferred or not all(program.needs_no_building for program in programs):
+    if first.pins.preferred or not all(
+        program.needs_no_building for program in programs
+    ):
         return None
     newest = {program.name: str(program.newest) for program in programs}
     obstacles = dict[str, str]()
@@ -141,7 +151,9 @@ def _all_newest(requests: Requests, torches: Torches, session: Session) -> list[
                 return None
             proposal = replace(proposal, versions=answer[0].versions)
             return [_explained(one, proposal, max(torches)) for one in answer]
-        required = [parse_requirement(f"torch{text}") for text in required_torches(answer.why)]
+        required = [
+            parse_requirement(f"torch{text}") for text in required_torches(answer.why)
+        ]
         if obstacles or not required:
             return None
         obstacles["torch"] = answer.why
@@ -182,7 +194,9 @@ def _propose(
     if not any(map(is_torch, requirements)):
         requirements = (*requirements, "torch")
     binding = Binding(requirements, builds, request, session)
-    beside = set.intersection(*(set(request.catalog.beside(torch)) for torch in torches))
+    beside = set.intersection(
+        *(set(request.catalog.beside(torch)) for torch in torches)
+    )
     pins = request.pins.within(*beside)
     if not binding.has_own_source:
         pins = pins.within(_only_torches(torches, request))
@@ -195,15 +209,15 @@ def _propose(
     versions, obstacles = answer
     torch = _torch_in(versions, torches)
     if torch not in torches:
-        message = (
-            f"the request requires torch {torch}, of which no source has a build that runs here"
-        )
+        message = f"the request requires torch {torch}, of which no source has a build that runs here"
         return Conflict(NoBuildError("requirements-conflict", message))
     if beside.issuperset(request.catalog.beside(torch)):
         return Proposal(torch, programs, versions, obstacles)
     # Once more, among the torches with the same constraints beside them.
     its_own = request.catalog.beside(torch)
-    alike = frozenset(other for other in torches if request.catalog.beside(other) == its_own)
+    alike = frozenset(
+        other for other in torches if request.catalog.beside(other) == its_own
+    )
     return _propose(request, alike, session)
 
 
@@ -285,10 +299,14 @@ def _newest_versions(
 
 def _prereleases(versions: Versions) -> frozenset[str]:
     """Return the packages of which uv took a pre-release: it does if no release is left, also for a newer program."""
-    return frozenset(name for name, version in versions.items() if Version(version).is_prerelease)
+    return frozenset(
+        name for name, version in versions.items() if Version(version).is_prerelease
+    )
 
 
-def _resolve_versions(project: ResolverProject, session: Session) -> Versions | Conflict:
+def _resolve_versions(
+    project: ResolverProject, session: Session
+) -> Versions | Conflict:
     document = resolve_project(project, session)
     if isinstance(document, Conflict):
         return document
@@ -313,7 +331,9 @@ def _resolve_beside_any_build(
         if not any(map(requirement.allows, torches)):
             return conflict
     for backend in binding.backends[1:]:
-        answer = _resolve_versions(replace(project, pages=binding.pages(backend)), session)
+        answer = _resolve_versions(
+            replace(project, pages=binding.pages(backend)), session
+        )
         if not isinstance(answer, Conflict):
             return answer
     return conflict
@@ -345,7 +365,9 @@ def _with_best_build(
     return conflicts[0]
 
 
-def _explained(resolution: Resolution, proposal: Proposal, common: Version) -> Resolution:
+def _explained(
+    resolution: Resolution, proposal: Proposal, common: Version
+) -> Resolution:
     """Return a resolution whose plan tells who requires this torch, and what could not be the newest.
 
     Args:

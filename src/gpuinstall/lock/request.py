@@ -130,7 +130,11 @@ class LockRequest:
         vendor = vendor_for(self.machine, {backend.kind} if backend else ())
         catalog = self.catalog.serving(vendor.kind)
         builds = catalog.builds_for(self.machine.os, self.machine.arch)
-        return [build for build in builds if self.request.backend in {build.backend.tag, None}]
+        return [
+            build
+            for build in builds
+            if self.request.backend in {build.backend.tag, None}
+        ]
 
     @cached_property
     def outcome(self) -> Plan | Rejected:
@@ -217,7 +221,8 @@ def agree_on_torch(
             if not any(isinstance(request.outcome, Rejected) for request in agreed):
                 return agreed
     torches_by_label = [
-        f"{request.label} torch {torch}" for request, torch in zip(requests, newest, strict=True)
+        f"{request.label} torch {torch}"
+        for request, torch in zip(requests, newest, strict=True)
     ]
     raise NoBuildError(
         "targets-disagree",

@@ -67,7 +67,9 @@ class Resolution:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What to report of its programs: who wants an older torch, and what could not be the newest."""
-        reasons = [reason for reason in self.plan.reasons if reason.code in PROGRAM_REASONS]
+        reasons = [
+            reason for reason in self.plan.reasons if reason.code in PROGRAM_REASONS
+        ]
         return tuple(reason.message for reason in reasons)
 
     @property
@@ -209,7 +211,9 @@ def check_addresses(served: Mapping[str, Collection[str]], sources: Sources) -> 
         sources: What the files say.
     """
     demanded = {
-        setting.package: setting for setting in sources.demanded if setting.effect is Effect.ADDRESS
+        setting.package: setting
+        for setting in sources.demanded
+        if setting.effect is Effect.ADDRESS
     }
     for name, setting in sorted(demanded.items()):
         if name in served and setting.value not in served[name]:
@@ -221,7 +225,9 @@ def check_addresses(served: Mapping[str, Collection[str]], sources: Sources) -> 
             )
 
 
-def check_provenance(files: Iterable[LockedFile], pages: Mapping[str, tuple[Wheel, ...]]) -> None:
+def check_provenance(
+    files: Iterable[LockedFile], pages: Mapping[str, tuple[Wheel, ...]]
+) -> None:
     """Raise InstallationError for a file that its page does not have.
 
     Every other file came from the default index alone, the only one that uv was given; it may not be one that a page
@@ -248,7 +254,9 @@ def check_provenance(files: Iterable[LockedFile], pages: Mapping[str, tuple[Whee
         raise InstallationError("wrong-source", message, why=why)
 
 
-def check_default(files: Iterable[LockedFile], packages: Collection[str], session: Session) -> None:
+def check_default(
+    files: Iterable[LockedFile], packages: Collection[str], session: Session
+) -> None:
     """Raise InstallationError if uv took one of ``packages`` from an index that it asks before the default one."""
     if not session.sources.has_further_indexes:
         return
@@ -305,7 +313,9 @@ def with_own_indexes(
     packages = []
     for package in document["packages"]:
         index = indexes.get(package["name"])
-        packages.append({**package, "index": index} if index in own_indexes else package)
+        packages.append(
+            {**package, "index": index} if index in own_indexes else package
+        )
     return {**document, "packages": packages}
 
 
@@ -351,7 +361,9 @@ def with_requested_files(
     uv itself checks no hash when it resolves, not even that of an address. A file whose index gives no hash is
     downloaded once for it.
     """
-    missing = {file: head for file, head in hashes.missing.items() if file.package in requested}
+    missing = {
+        file: head for file, head in hashes.missing.items() if file.package in requested
+    }
     known = {**hashes.known, **fetch_missing(missing, session)}
     packages = []
     for package in document["packages"]:

@@ -31,7 +31,12 @@ from gpuinstall.base.text import without_logins
 from gpuinstall.lock.lock import unknown_hash
 from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.source_builds import resolver_settings
-from gpuinstall.lock.uv_failure import FAILED_BUILD, Conflict, explain_failure, unwrapped
+from gpuinstall.lock.uv_failure import (
+    FAILED_BUILD,
+    Conflict,
+    explain_failure,
+    unwrapped,
+)
 from gpuinstall.machine.pythons import find_python
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.sources import Sources
@@ -57,7 +62,10 @@ _WHEELS_ALONE = ("--only-binary", ":all:")
 _NO_CODE = {"PYTHONHOME": os.devnull}
 """With it an interpreter ends before it reads a line, but for the isolated one that uv asks for its version."""
 _BY_ADDRESS = re.compile(r"Building source distributions for `([^`]+)` is disabled")
-_NAMELESS = ("The build backend returned an error", "Building source distributions is disabled")
+_NAMELESS = (
+    "The build backend returned an error",
+    "Building source distributions is disabled",
+)
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,11 @@ class ResolverProject:
         self.write_index(folder)
         settings = self.sources.uv_settings()
         if default_index:
-            row = {"url": default_index, "default": True, "cache-control": _CACHE_CONTROL}
+            row = {
+                "url": default_index,
+                "default": True,
+                "cache-control": _CACHE_CONTROL,
+            }
             settings["index"].append(row)
         settings["dependency-metadata"] = [
             project.metadata_without_requirements for project in self.folder_projects
@@ -118,7 +130,9 @@ class ResolverProject:
         for package, wheels in self.pages.items():
             page = folder / "family" / package / "index.html"
             page.parent.mkdir(parents=True, exist_ok=True)
-            page.write_text(simple_page(wheels, has_stand_ins=has_stand_ins), encoding="utf-8")
+            page.write_text(
+                simple_page(wheels, has_stand_ins=has_stand_ins), encoding="utf-8"
+            )
 
     def _pins_by_file(self) -> dict[str, str]:
         # Parsed and written again: a line break in one would be an option of uv's.
@@ -140,7 +154,9 @@ class ResolverProject:
     @property
     def addresses(self) -> list[str]:
         """The requirements by address, which the project's own table cannot hold, as uv needs them in its folder."""
-        requirements = [text for text in self.requirements if parse_requirement(text).url]
+        requirements = [
+            text for text in self.requirements if parse_requirement(text).url
+        ]
         return [_located(text, self.folder) for text in requirements]
 
     @property
@@ -154,7 +170,9 @@ class ResolverProject:
     @property
     def document(self) -> str:
         """The text of pyproject.toml."""
-        dependencies = [text for text in self.requirements if not parse_requirement(text).url]
+        dependencies = [
+            text for text in self.requirements if not parse_requirement(text).url
+        ]
         project = {
             "name": "the-request",
             "version": "0",
@@ -195,7 +213,9 @@ class ResolverProject:
         python = session.python
         if self.python != RUNNING_PYTHON:
             python = find_python(self.python) or python
-        command = uv.compile_lock(python, self.python, self.target.uv_platform, self.wheels_only)
+        command = uv.compile_lock(
+            python, self.python, self.target.uv_platform, self.wheels_only
+        )
         inputs = self.inputs
         if self.pins.preferred:
             inputs += ["--output-file", PREFERRED]
@@ -206,10 +226,14 @@ class ResolverProject:
 
 MISSING_EXTRAS = "missing-extras"
 """The key of a resolved document for what uv says of extras: packages with versions, and the names."""
-_MISSING_EXTRA = re.compile(r"package `([\w.-]+)==(\S+)` does not have an extra named `([\w.-]+)`")
+_MISSING_EXTRA = re.compile(
+    r"package `([\w.-]+)==(\S+)` does not have an extra named `([\w.-]+)`"
+)
 
 
-def resolve_project(project: ResolverProject, session: Session) -> dict[str, Any] | Conflict:
+def resolve_project(
+    project: ResolverProject, session: Session
+) -> dict[str, Any] | Conflict:
     """Return uv's lock as a document; raise InstallationError if there is none for want of something else."""
     with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
         done = project.compile(Path(folder), session)
@@ -228,7 +252,9 @@ def resolve_project(project: ResolverProject, session: Session) -> dict[str, Any
 
 def versions_in(document: Mapping[str, Any]) -> dict[str, str]:
     """Return the version of each package of a lock; empty for one out of a folder."""
-    return {package["name"]: package.get("version", "") for package in document["packages"]}
+    return {
+        package["name"]: package.get("version", "") for package in document["packages"]
+    }
 
 
 def simple_page(wheels: Iterable[Wheel], *, has_stand_ins: bool = True) -> str:
@@ -246,7 +272,9 @@ def _link(wheel: Wheel, has_stand_in: bool) -> str:
     href = html.escape(f"{address}{fragment}")
     attribute = ""
     if wheel.metadata:
-        metadata = f"sha256={wheel.metadata_sha256}" if wheel.metadata_sha256 else "true"
+        metadata = (
+            f"sha256={wheel.metadata_sha256}" if wheel.metadata_sha256 else "true"
+        )
         attribute = f' data-core-metadata="{metadata}"'
     return f'<a href="{href}"{attribute}>{html.escape(wheel.filename)}</a><br>\n'
 
@@ -284,7 +312,11 @@ class _Resolver:
                 self.project.write_index(self.folder, has_stand_ins=False)
                 continue
             stopped = FAILED_BUILD.search(message)
-            if not stopped and self.nameless and any(sign in message for sign in _NAMELESS):
+            if (
+                not stopped
+                and self.nameless
+                and any(sign in message for sign in _NAMELESS)
+            ):
                 failed = self.build_nameless()
                 if failed:
                     return failed
@@ -305,7 +337,9 @@ class _Resolver:
             _announce(package, self.session)
             # Nothing is built but the package itself.
             name = re.split(r"[ =]", package)[0]
-            alone = self.alone(self._as_requested(package), *_WHEELS_ALONE, _built(name))
+            alone = self.alone(
+                self._as_requested(package), *_WHEELS_ALONE, _built(name)
+            )
             if package in FAILED_BUILD.findall(unwrapped(alone.err)):
                 return alone
 

@@ -118,7 +118,9 @@ class _Search:
                 obstacle = proposal
             else:
                 checks = [CodeCheck(resolution, session) for resolution in proposal]
-                what = ", ".join(dict.fromkeys(f"torch {check.build.name}" for check in checks))
+                what = ", ".join(
+                    dict.fromkeys(f"torch {check.build.name}" for check in checks)
+                )
                 obstacle = self._prerelease(checks) or self._faults(checks)
             session.reporter.detail("Search", f"{number}: {what}: {_told(obstacle)}")
             if not obstacle:
@@ -155,13 +157,17 @@ class _Search:
             found: dict[str, Decision] = {}
             for target, check in enumerate(checks):
                 for fault in rule(check):
-                    if not any(at == target and fault.is_like(other) for at, other in remedied):
+                    if not any(
+                        at == target and fault.is_like(other) for at, other in remedied
+                    ):
                         found.setdefault(fault.package, Decision(fault, target))
                     elif fault.is_certain:
                         return Conflict(NoBuildError(NO_CODE, fault.message))
             if found:
                 decisions = list(found.values())
-                return [one for one in decisions if one.fault.is_of_request] or decisions
+                return [
+                    one for one in decisions if one.fault.is_of_request
+                ] or decisions
         return []
 
     def _decide(self, obstacle: list[Decision] | Conflict) -> Conflict | None:
@@ -272,7 +278,9 @@ def propose(
         groups = [[request] for request in planned] if apart else [planned]
         answers = [resolve_programs(group, session) for group in groups]
     else:
-        alone = side_by_side(partial(resolve, session=session), planned, TARGETS_AT_ONCE)
+        alone = side_by_side(
+            partial(resolve, session=session), planned, TARGETS_AT_ONCE
+        )
         answers = [one if isinstance(one, Conflict) else [one] for one in alone]
     resolutions: Resolutions = []
     for answer in answers:
@@ -299,10 +307,15 @@ def _aligned(
         for name, version in oldest.items()
         if resolution.versions.get(name, version) != version
     }
-    return [replace(one, apart=frozenset(differing & one.versions.keys())) for one in aligned]
+    return [
+        replace(one, apart=frozenset(differing & one.versions.keys()))
+        for one in aligned
+    ]
 
 
-def _oldest_versions(resolutions: Resolutions, family: Collection[str]) -> dict[str, str]:
+def _oldest_versions(
+    resolutions: Resolutions, family: Collection[str]
+) -> dict[str, str]:
     """Return the oldest version that a resolution has of each package outside the family."""
     oldest: dict[str, str] = {}
     for resolution in resolutions:
@@ -318,12 +331,17 @@ def _resolved_near(
     session: Session,
 ) -> Resolution:
     """Resolve again, near to ``versions``, if any of them is another."""
-    if all(versions.get(name, version) == version for name, version in resolution.versions.items()):
+    if all(
+        versions.get(name, version) == version
+        for name, version in resolution.versions.items()
+    ):
         return resolution
     request = resolution.request
     pins = replace(request.pins, preferred={**request.pins.preferred, **versions})
     answer = resolve(replace(request, pins=pins), session)
-    return resolution if isinstance(answer, Conflict) else replace(answer, request=request)
+    return (
+        resolution if isinstance(answer, Conflict) else replace(answer, request=request)
+    )
 
 
 @dataclass(frozen=True)
@@ -408,7 +426,9 @@ class Decision:
         if older and version is None:
             sentence = _DOES_WITHOUT
         elif older and str(version).partition("+")[0] != older.public:
-            sentence = f"{package} {version} is the newest that the other versions go with"
+            sentence = (
+                f"{package} {version} is the newest that the other versions go with"
+            )
         return Reason(self.chosen.code, f"{fault}; {sentence}")
 
     def __str__(self) -> str:
@@ -532,7 +552,9 @@ class OlderVersions:
                 is_possible = side_by_side(self._is_possible, group, AT_ONCE)
             for wheel in compress(group, is_possible):
                 if check.is_spent:
-                    self._unread[wheel.version] = "as much was read as is read for one lock"
+                    self._unread[wheel.version] = (
+                        "as much was read as is read for one lock"
+                    )
                 elif self.serving(wheel):
                     return wheel.version
         return None
@@ -540,7 +562,9 @@ class OlderVersions:
     def _wheels(self) -> list[Wheel]:
         """Return a wheel of each older version that was requested, the newest first."""
         newest = self._wheel
-        requirements = map(parse_requirement, self._check.resolution.choice.requirements)
+        requirements = map(
+            parse_requirement, self._check.resolution.choice.requirements
+        )
         limits = [one for one in requirements if one.name == newest.package]
         older = {}
         for wheel in self._check.usable_wheels(newest.package):
@@ -562,7 +586,9 @@ class OlderVersions:
         """Return the builds of torch that run here beside which a wheel runs too, the best first; none if unread."""
         # What should have libraries and has none is a placeholder.
         is_of_platform = all(tag.platform != "any" for tag in wheel.tags)
-        needs_libraries = is_of_platform or self._check.rows[self._wheel].system == "windows"
+        needs_libraries = (
+            is_of_platform or self._check.rows[self._wheel].system == "windows"
+        )
         serving = []
         try:
             for build in self._runnable:
@@ -591,7 +617,9 @@ class OlderVersions:
             row = check.row(wheel, build.backend, Depth.WHOLE)
         if row.is_whole or (row.architectures and not is_lacking):
             return row
-        raise InstallationError("unread", "more of it would have to be read than may be")
+        raise InstallationError(
+            "unread", "more of it would have to be read than may be"
+        )
 
     def _runs_beside(self, row: LearnedRow, build: Build) -> bool:
         pairing = self._check.pairing(row, build)
@@ -610,7 +638,9 @@ class OlderVersions:
         for requirement in torch_requirements(row.requires):
             marker = requirement.marker
             machine = resolution.request.machine
-            is_needed = marker is None or marker_holds(marker, machine, resolution.choice.python)
+            is_needed = marker is None or marker_holds(
+                marker, machine, resolution.choice.python
+            )
             if is_needed and not requirement.allows(build.torch):
                 return False
         return True

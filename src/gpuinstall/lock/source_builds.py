@@ -267,7 +267,9 @@ def sync_settings(
         words = (site.versions.get("torch", ""), *site.architectures)
         variables = {"GPUINSTALL_BUILT_FOR": " ".join(words)}
         beside_torch = [build.package for build in builds if build.known.imports_torch]
-        settings["extra-build-variables"] = {build.package: variables for build in builds}
+        settings["extra-build-variables"] = {
+            build.package: variables for build in builds
+        }
         settings["pip"] = {"no-build-isolation-package": beside_torch}
     return tomli_w.dumps(settings)
 

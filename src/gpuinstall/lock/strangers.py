@@ -41,7 +41,9 @@ def check_hosts(
     for host, packages in strange.items():
         refused = packages
         if session.sources.trust_folder:
-            refused = [package for package in packages if not _is_silent(package, session)]
+            refused = [
+                package for package in packages if not _is_silent(package, session)
+            ]
         if refused:
             hosts = "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX, UV_INDEX"
             hint = f"gpuinstall lock   # makes it again; or set the host: {hosts}"
@@ -72,7 +74,9 @@ def name_torch_source(
         setting = sources.chooser_of(source) or sources.chooser_of(file.url)
         if setting:
             place = f"{setting.key} in {setting.file}"
-            session.reporter.notice("Torch", f"it comes from {file.url}, as {place} says")
+            session.reporter.notice(
+                "Torch", f"it comes from {file.url}, as {place} says"
+            )
 
 
 def with_locked_builds(
@@ -174,11 +178,15 @@ def _listed_addresses(
     sources = replace(session.sources, default_index=session.default_index)
     client = session.client
     with suppress(InstallationError):
-        yield from (wheel.url for wheel in family_wheels(sources, client, backend, package))
+        yield from (
+            wheel.url for wheel in family_wheels(sources, client, backend, package)
+        )
     for index in sources.indexes_for(package, session.default_index):
         only_index = replace(sources, default_index=index)
         with suppress(InstallationError):
-            yield from (wheel.url for wheel in default_wheels(only_index, client, package))
+            yield from (
+                wheel.url for wheel in default_wheels(only_index, client, package)
+            )
     # Its files lie beside the pages of its versions.
     program = program_source(package, "", session.environment)
     if program:

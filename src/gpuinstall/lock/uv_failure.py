@@ -34,7 +34,8 @@ _TOO_NEW = re.compile(r"`([\w.-]+)` was filtered by `exclude-newer`")
 FAILED_BUILD = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
 _BACKEND = "build backend returned an error"
 _CAUSE = re.compile(
-    r"(?:[\w.]+\.)?\w*(?:Error|Exception|Exit)\b|.*\b(?:fatal )?error\b:?|fatal:", re.IGNORECASE
+    r"(?:[\w.]+\.)?\w*(?:Error|Exception|Exit)\b|.*\b(?:fatal )?error\b:?|fatal:",
+    re.IGNORECASE,
 )
 _ARROWS = " ×╰─▶│├"
 _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
@@ -43,9 +44,7 @@ _OFFLINE = (
     "found in the cache|needs to be downloaded from a registry"
     "|network was disabled|Network connectivity is disabled"
 )
-_NETWORK = (
-    "error sending request|Failed to fetch|Could not connect|dns error|timed out|tls handshake"
-)
+_NETWORK = "error sending request|Failed to fetch|Could not connect|dns error|timed out|tls handshake"
 _ELSEWHERE = "export UV_CACHE_DIR=/path/to/folder   # another folder"
 _ROOM = "export UV_CACHE_DIR=/path/to/folder   # on another disk, or free some space"
 _ALONE = (
@@ -90,8 +89,15 @@ _OF_LOCK = (
 
 _OF_THE_WORLD = (
     _Row("No space left on device|os error 28", "no-space", "a disk is full", _ROOM),
-    _Row("Failed to initialize cache", "not-writable", "uv cannot write to its cache", _ELSEWHERE),
-    _Row("os error 13", "not-writable", "uv has no permission to write there", "ls -ld ."),
+    _Row(
+        "Failed to initialize cache",
+        "not-writable",
+        "uv cannot write to its cache",
+        _ELSEWHERE,
+    ),
+    _Row(
+        "os error 13", "not-writable", "uv has no permission to write there", "ls -ld ."
+    ),
     _Row("HTTP status", "http-status", "a package index refuses a file that it lists"),
     _Row(
         _OFFLINE,
@@ -166,7 +172,9 @@ def explain_failure(
 def explain_installation(message: str) -> InstallationError:
     """Turn uv's failure to install a lock into an error of ours."""
     cause = _sentences(message)
-    known = build_failure(message) or _error_of(message, cause, *_OF_LOCK, *_OF_THE_WORLD)
+    known = build_failure(message) or _error_of(
+        message, cause, *_OF_LOCK, *_OF_THE_WORLD
+    )
     return known or InstallationError(
         "installation-failed", "uv could not create the environment", why=cause
     )
@@ -244,7 +252,9 @@ def build_conflict(failed: InstallationError) -> Conflict:
     return Conflict(failed, frozenset(names))
 
 
-def _unlisted_package(message: str, cause: str, unlisted: Collection[str]) -> Conflict | None:
+def _unlisted_package(
+    message: str, cause: str, unlisted: Collection[str]
+) -> Conflict | None:
     absent = re.findall(r"no versions? of ([\w.-]+)", message)
     package = min(set(absent).intersection(unlisted), default=None)
     if package is None:
@@ -291,7 +301,9 @@ def _unknown_package(message: str, names: Collection[str]) -> InstallationError 
         return None
     package = missing[1]
     hint = "Check the name"
-    for likely in get_close_matches(package, known_names(names) - {package}, 1, LEAST_LIKENESS):
+    for likely in get_close_matches(
+        package, known_names(names) - {package}, 1, LEAST_LIKENESS
+    ):
         hint = f"Write {likely} in place of {package}"
     return InstallationError(
         "package-not-found", f"the index has no package called {package}", hint=hint

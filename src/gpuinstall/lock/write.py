@@ -93,7 +93,8 @@ def write_locks(
     if requests[0].request.newest_per_target:
         family = requests[0].catalog.family
         resolutions = [
-            replace(one, apart=one.apart | (family & one.versions.keys())) for one in resolutions
+            replace(one, apart=one.apart | (family & one.versions.keys()))
+            for one in resolutions
         ]
     changes = []
     for resolution in resolutions:
@@ -122,7 +123,11 @@ def _serving(folder: Path, requests: Sequence[LockRequest]) -> list[Lock]:
         return []
     serving = []
     for one in requests:
-        targets = {lock.target for lock in locks} if one.request.backend is None else {one.label}
+        targets = (
+            {lock.target for lock in locks}
+            if one.request.backend is None
+            else {one.label}
+        )
         candidates = [lock for lock in locks if lock.target in targets]
         verdicts = judge(candidates, one.machine, one.request, one.catalog, exact=True)
         fit = best(verdicts, one.machine, one.request, one.catalog)
@@ -146,7 +151,9 @@ def _held_locks(folder: Path, session: Session) -> list[Lock]:
         texts = sides(read_document(path, path.parent))
         locks += [parse(path.name, text) for text in texts]
         if len(texts) > 1:
-            session.reporter.step("Merged", f"both requests of {path.name}; git add {path.name}")
+            session.reporter.step(
+                "Merged", f"both requests of {path.name}; git add {path.name}"
+            )
     return [lock for lock in locks if lock.is_ours]
 
 
@@ -162,16 +169,24 @@ def _announce(
         reporter.step("Build", f"{build} for {one.target}")
         for change in changed:
             reporter.step("", str(change))
-    for remark in dict.fromkeys(remark for one in resolutions for remark in one.remarks):
+    for remark in dict.fromkeys(
+        remark for one in resolutions for remark in one.remarks
+    ):
         reporter.step("", remark)
     warnings = [reason.message for one in resolutions for reason in one.plan.warnings]
     for warning in dict.fromkeys(warnings):
         reporter.warn(warning)
-    missing = {file.url: head for one in resolutions for file, head in one.hashes.missing.items()}
+    missing = {
+        file.url: head
+        for one in resolutions
+        for file, head in one.hashes.missing.items()
+    }
     if missing:
         price = readable(sum(head.size or 0 for head in missing.values()))
         files = number_of(len(missing), "file")
-        reporter.step("Hashes", f"{files} without a hash on the index: {price} to download once")
+        reporter.step(
+            "Hashes", f"{files} without a hash on the index: {price} to download once"
+        )
 
 
 def _write(lock: Lock, folder: Path) -> Written:
@@ -229,7 +244,9 @@ def _complete(lock: Lock, resolution: Resolution, session: Session) -> Lock:
     )
     words = uv.for_target(choice.python, resolution.target.uv_platform)
     words += cache_words(lock, choice, session)
-    command = uv.unpack(session.python, private_lock, session.scratch / "unpacked", words)
+    command = uv.unpack(
+        session.python, private_lock, session.scratch / "unpacked", words
+    )
     return transfer.run(command, session)
 
 
@@ -294,7 +311,9 @@ def document(
     folder: Path = Path(),
 ) -> dict[str, Any]:
     """Return the lock of ``target`` for Python ``X.Y``, to lie in ``folder``; ``hashes`` are by address."""
-    packages = [_package(package, hashes, folder) for package in resolved.get("packages", ())]
+    packages = [
+        _package(package, hashes, folder) for package in resolved.get("packages", ())
+    ]
     return sealed(
         {
             "lock-version": "1.0",
@@ -352,7 +371,9 @@ def _file(entry: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any]:
     address = entry.get("url") or Path(entry["path"]).as_uri()
     if address not in hashes:
         raise InternalError("hash-missing", f"{address} has no hash")
-    file = {"url": address} if "url" in entry else {"path": _path(entry["path"], folder)}
+    file = (
+        {"url": address} if "url" in entry else {"path": _path(entry["path"], folder)}
+    )
     if "subdirectory" in entry:
         file["subdirectory"] = entry["subdirectory"]
     return {**file, "hashes": {"sha256": hashes[address]}}

@@ -134,7 +134,9 @@ def normal_address(text: str) -> str:
 
 def read_adapters(source: Source) -> tuple[PciDevice, ...]:
     """Read Windows' display adapters."""
-    return tuple(parse_adapters(source.answer("adapters.json", lambda: _ask_windows(source))))
+    return tuple(
+        parse_adapters(source.answer("adapters.json", lambda: _ask_windows(source)))
+    )
 
 
 def _ask_windows(source: Source) -> str:

@@ -23,7 +23,10 @@ HOST_FILES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
 _ENGINES = (
     ("kubernetes", re.compile(r"kubepods|/kubelet/pods/|kubernetes\.io")),
     ("podman", re.compile(r"libpod|/containers/storage/|crio-")),
-    ("docker", re.compile(r"/docker/|docker-[0-9a-f]{12}|buildkit|/moby/|/containerd/")),
+    (
+        "docker",
+        re.compile(r"/docker/|docker-[0-9a-f]{12}|buildkit|/moby/|/containerd/"),
+    ),
     ("lxc", re.compile(r"/lxc/|lxc\.payload| - fuse\.lxcfs ")),
 )
 _BY_MANAGER = {
@@ -75,21 +78,28 @@ def read_container(source: Source) -> ContainerInfo:
 
 
 def _engine(source: Source) -> str | None:
-    if source.variable("APPTAINER_CONTAINER") or source.variable("SINGULARITY_CONTAINER"):
+    if source.variable("APPTAINER_CONTAINER") or source.variable(
+        "SINGULARITY_CONTAINER"
+    ):
         return "apptainer"
     if source.variable("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
     mounts = source.answer(
-        "own-mounts.txt", lambda: own_mounts(Source().text("/proc/self/mountinfo") or "")
+        "own-mounts.txt",
+        lambda: own_mounts(Source().text("/proc/self/mountinfo") or ""),
     )
     by_traces = engine_of((source.text("/proc/self/cgroup") or "") + mounts)
     if by_traces:
         return by_traces
     if source.text("/run/.containerenv") is not None:
         return "podman"
-    if source.text("/.dockerenv") is not None and (not mounts or has_host_files(mounts)):
+    if source.text("/.dockerenv") is not None and (
+        not mounts or has_host_files(mounts)
+    ):
         return "docker"
-    manager = source.text("/run/systemd/container") or source.variable("container") or ""
+    manager = (
+        source.text("/run/systemd/container") or source.variable("container") or ""
+    )
     return manager_of(manager)
 
 

@@ -128,7 +128,9 @@ def _translated() -> str:
         return ""
     from gpuinstall.base.process import run
 
-    return run(["/usr/sbin/sysctl", "-in", "sysctl.proc_translated"], seconds=2).out.strip()
+    return run(
+        ["/usr/sbin/sysctl", "-in", "sysctl.proc_translated"], seconds=2
+    ).out.strip()
 
 
 def true_architecture(

@@ -45,9 +45,13 @@ def read_machine(
     )
     with ThreadPoolExecutor() as pool:
         pythons = pool.submit(read_pythons, source)
-        answers = {prober.vendor: pool.submit(prober.read, source, facts) for prober in PROBERS}
+        answers = {
+            prober.vendor: pool.submit(prober.read, source, facts) for prober in PROBERS
+        }
     evidence = {maker: answer.result() for maker, answer in answers.items()}
-    answered = [prober.vendor for prober in PROBERS if prober.answers(evidence[prober.vendor])]
+    answered = [
+        prober.vendor for prober in PROBERS if prober.answers(evidence[prober.vendor])
+    ]
     devices = facts.devices
     # To ask Windows takes seconds, and a maker's driver knows as much.
     if host.os == "windows" and not answered:

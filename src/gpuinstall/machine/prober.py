@@ -120,7 +120,9 @@ class Prober(ABC, Generic[Evidence]):
         """
         ours = [gpu for gpu in machine.gpus if vendor_of(gpu, machine) == self.vendor]
         proofs = [
-            GpuProof(gpu.index, "unproven") for gpu in ours if gpu.index not in machine.faulty
+            GpuProof(gpu.index, "unproven")
+            for gpu in ours
+            if gpu.index not in machine.faulty
         ]
         return Preflight(tuple(proofs))
 
@@ -140,7 +142,9 @@ class Prober(ABC, Generic[Evidence]):
             environ: The environment variables.
         """
         is_in_job = any(environ.get(job) for job in JOBS)
-        variables = [variable for variable in self.job_variables if environ.get(variable)]
+        variables = [
+            variable for variable in self.job_variables if environ.get(variable)
+        ]
         if not variables or not is_in_job:
             return None
         devices = environ[variables[0]]

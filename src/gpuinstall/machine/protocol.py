@@ -121,9 +121,12 @@ class Rules:
         if names and build.lists_no_code:
             return Code(str(gpu.architecture), "sass")
         if not build.code:
-            return Reason("no-code", f"which chips {build.name} has code for is not known")
+            return Reason(
+                "no-code", f"which chips {build.name} has code for is not known"
+            )
         return Reason(
-            "no-code", f"no code for {self.chip_name(gpu)}, only for {', '.join(build.code)}"
+            "no-code",
+            f"no code for {self.chip_name(gpu)}, only for {', '.join(build.code)}",
         )
 
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:

@@ -87,13 +87,19 @@ def _visible_to_cuda(devices: Sequence[str]) -> Mapping[str, str]:
 
 VENDORS: dict[str, Vendor] = {
     # Its libraries obey it before torch's switches, by which the checks ask for exact products in float32.
-    "nvidia": Vendor("cuda", _nvidia, _visible_to_cuda, misleading=("NVIDIA_TF32_OVERRIDE",)),
+    "nvidia": Vendor(
+        "cuda", _nvidia, _visible_to_cuda, misleading=("NVIDIA_TF32_OVERRIDE",)
+    ),
     "amd": Vendor(
         "rocm",
         _amd,
         _visible_to_hip,
         # The first takes GPUs away before HIP counts them, HIP reads the others instead of its own.
-        misleading=("ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"),
+        misleading=(
+            "ROCR_VISIBLE_DEVICES",
+            "GPU_DEVICE_ORDINAL",
+            "CUDA_VISIBLE_DEVICES",
+        ),
         torch_device="cuda",
         by_architecture=True,
         idle_causes=("F99", "F99"),

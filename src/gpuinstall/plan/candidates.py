@@ -50,7 +50,9 @@ class JudgedBuild(NamedTuple):
     @property
     def covers(self) -> GpuPositions:
         """The GPUs that it has code for."""
-        return tuple(place for place, code in enumerate(self.codes) if isinstance(code, Code))
+        return tuple(
+            place for place, code in enumerate(self.codes) if isinstance(code, Code)
+        )
 
     @property
     def missing(self) -> Reason | None:
@@ -60,7 +62,11 @@ class JudgedBuild(NamedTuple):
     @property
     def named_reason(self) -> str:
         """Its name with the reason against it."""
-        return f"{self.build.name}: {self.reason.message}" if self.reason else self.build.name
+        return (
+            f"{self.build.name}: {self.reason.message}"
+            if self.reason
+            else self.build.name
+        )
 
 
 class NoCandidate(NamedTuple):
@@ -96,7 +102,9 @@ def judge_build(build: Build, context: PlanContext, gpus: Sequence[Gpu]) -> Judg
     reason = lists_code(build, context) or is_read(build, context)
     if gpus and reason is None:
         reason = (
-            context.rules.against_driver(build) if judged.covers else missing_code(judged, gpus)
+            context.rules.against_driver(build)
+            if judged.covers
+            else missing_code(judged, gpus)
         )
     return judged._replace(python=python, reason=reason)
 
@@ -119,7 +127,9 @@ def closest(rejected: Iterable[JudgedBuild], rules: Rules) -> JudgedBuild | None
     )
 
 
-def best_first(candidates: Iterable[JudgedBuild], context: PlanContext) -> list[JudgedBuild]:
+def best_first(
+    candidates: Iterable[JudgedBuild], context: PlanContext
+) -> list[JudgedBuild]:
     """Sort builds: the newest torch, then the backend that the request prefers, then as the maker prefers."""
     by_merit = sorted(candidates, key=lambda candidate: _merit_key(candidate, context))
     return sorted(by_merit, key=lambda candidate: candidate.build.torch, reverse=True)
@@ -132,7 +142,9 @@ def _merit_key(candidate: JudgedBuild, context: PlanContext) -> SortKey:
 
 def maker_key(candidate: JudgedBuild, context: PlanContext) -> SortKey:
     """Sort candidates of one torch as the maker prefers."""
-    return context.rules.preference(candidate.build.toolkit, candidate.codes, context.gpus)
+    return context.rules.preference(
+        candidate.build.toolkit, candidate.codes, context.gpus
+    )
 
 
 def first_for_programs(
@@ -144,7 +156,10 @@ def first_for_programs(
         if constraints is None:
             return candidate
         build = candidate.build
-        if build.torch == constraints.torch and build.backend.tag not in constraints.unserved:
+        if (
+            build.torch == constraints.torch
+            and build.backend.tag not in constraints.unserved
+        ):
             return candidate
     return None
 

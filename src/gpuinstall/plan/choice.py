@@ -22,7 +22,12 @@ from gpuinstall.plan.companions import label_of
 from gpuinstall.plan.compat import with_compat_fix
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
-from gpuinstall.plan.gpus import gpu_fault, machine_fault, requested_gpus, with_usable_gpus
+from gpuinstall.plan.gpus import (
+    gpu_fault,
+    machine_fault,
+    requested_gpus,
+    with_usable_gpus,
+)
 from gpuinstall.plan.reasons import (
     cpu_warnings,
     gpu_warnings,
@@ -102,10 +107,14 @@ def _attempt(
         return fault
     if demand.backends == {CPU}:
         return _choose_cpu(context, Reason("cpu-asked", "the CPU build was requested"))
-    if machine.os == "macos" and rules.kind not in {each.backend.kind for each in context.builds}:
+    if machine.os == "macos" and rules.kind not in {
+        each.backend.kind for each in context.builds
+    }:
         if demand.backends:
             return NoCandidate(context)
-        return _choose_cpu(context, Reason("macos", "macOS has no CUDA; its build uses MPS"))
+        return _choose_cpu(
+            context, Reason("macos", "macOS has no CUDA; its build uses MPS")
+        )
     usable = with_usable_gpus(context)
     fault = gpu_fault(context, usable)
     if fault or usable.gpus or demand.backends:
@@ -114,7 +123,9 @@ def _attempt(
 
 
 def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
-    builds = [build for build in context.builds if build.backend.kind == context.rules.kind]
+    builds = [
+        build for build in context.builds if build.backend.kind == context.rules.kind
+    ]
     judged = judge_builds(builds, context, context.gpus)
     candidates = [each for each in judged if each.reason is None]
     cover = gpus_to_serve({each.covers for each in candidates}, context)
@@ -150,14 +161,19 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     candidates = [each for each in judged if each.reason is None]
     codes = {each.reason.code for each in judged if each.reason}
     # A CPU build that was requested by name is not replaced.
-    if not (candidates or context.demand.backends) and codes <= _NO_FAULT_OF_THE_MACHINE:
+    if (
+        not (candidates or context.demand.backends)
+        and codes <= _NO_FAULT_OF_THE_MACHINE
+    ):
         on_default_index = [build for build in context.builds if build.on_default_index]
         others = judge_builds(on_default_index, context, gpus=())
         candidates = [each for each in others if each.reason is None]
     best = first_for_programs(candidates, context)
     if best is None:
         return NoCandidate(context, judged)
-    passed_over = {each.build: each for each in pass_over([*judged, *candidates], best, context)}
+    passed_over = {
+        each.build: each for each in pass_over([*judged, *candidates], best, context)
+    }
     ordered = [passed_over[build] for build in context.builds if build in passed_over]
     rest = [
         passed_over.get(build, JudgedBuild(build, reason=why))

@@ -115,7 +115,10 @@ class Companions:
         unlabelled = []
         for name in self.requirements:
             versions = self.suiting(build, name)
-            if versions and build.platform in self._wheels(name, versions[0]).unlabelled:
+            if (
+                versions
+                and build.platform in self._wheels(name, versions[0]).unlabelled
+            ):
                 unlabelled.append(f"{name} {versions[0]}")
         if not unlabelled:
             return None
@@ -125,7 +128,9 @@ class Companions:
             f"{packages} have no GPU code for this backend: they are CPU builds",
         )
 
-    def loading(self, build: Build, requirement: ParsedRequirement) -> Sequence[str] | None:
+    def loading(
+        self, build: Build, requirement: ParsedRequirement
+    ) -> Sequence[str] | None:
         """Return the versions of a companion that load beside a build, the preferred first.
 
         None if the catalogue does not pair the companion with torch.
@@ -133,7 +138,11 @@ class Companions:
         versions = self._paired_versions(build, requirement)
         if versions is None:
             return None
-        return [version for version in versions if self._loads(build, requirement.name, version)]
+        return [
+            version
+            for version in versions
+            if self._loads(build, requirement.name, version)
+        ]
 
     def _paired_versions(
         self, build: Build, requirement: ParsedRequirement
@@ -202,11 +211,15 @@ class Companions:
         platform = f"{build.os} {build.arch}"
         paired = self._paired_versions(build, requirement) or ()
         wheels = {version: self._wheels(name, version) for version in paired}
-        if paired and not any(build.platform in each.platforms for each in wheels.values()):
+        if paired and not any(
+            build.platform in each.platforms for each in wheels.values()
+        ):
             return f"{name} {paired[0]} has no wheel for {platform}"
         loading = self.loading(build, requirement)
         if loading:
-            return f"no {requirement.text} loads beside it, only {' and '.join(loading)}"
+            return (
+                f"no {requirement.text} loads beside it, only {' and '.join(loading)}"
+            )
         for version, companion in wheels.items():
             if companion.loads_in(build):
                 return f"no known source has {name} {version}+{build.backend} for {platform}"

@@ -65,9 +65,7 @@ def with_compat_reason(plan: Plan, offer: CompatOffer | None) -> Plan:
     if offer is None or offer.plan.choice.build.torch <= plan.choice.build.torch:
         return plan
     build = offer.plan.choice.build.name
-    message = (
-        f"with {offer.package}: torch {build} (gpuinstall install --cuda-compat, without root)"
-    )
+    message = f"with {offer.package}: torch {build} (gpuinstall install --cuda-compat, without root)"
     return replace(plan, reasons=(*plan.reasons, Reason("with-cuda-compat", message)))
 
 

@@ -64,7 +64,9 @@ class PlanContext:
     @cached_property
     def requested_torches(self) -> frozenset[Version]:
         """The torch versions that satisfy the demand."""
-        return frozenset(filter(self.demand.wants, {build.torch for build in self.builds}))
+        return frozenset(
+            filter(self.demand.wants, {build.torch for build in self.builds})
+        )
 
     @cached_property
     def companions(self) -> Companions:
@@ -94,10 +96,15 @@ class PlanContext:
     def _cuda_name(self, requirement: ParsedRequirement) -> CudaName | None:
         """Return the CUDA in the name or in an extra of a requirement that counts on this machine."""
         marker = requirement.marker
-        if marker and not marker_holds(marker, self.machine, self.catalog.settled_python):
+        if marker and not marker_holds(
+            marker, self.machine, self.catalog.settled_python
+        ):
             return None
         rows = self.catalog.cuda_names()
-        extras = [f"{requirement.name}[{normalised(name)}]" for name in requirement.extra_names]
+        extras = [
+            f"{requirement.name}[{normalised(name)}]"
+            for name in requirement.extra_names
+        ]
         for name in (requirement.name, *extras):
             # A name without a number has no CUDA if a version is requested.
             if name in rows and not (requirement.specifier and name.isalpha()):
@@ -136,7 +143,9 @@ class PlanContext:
         packages = {package for package, _ in self.catalog.companions}
         companions = " and ".join(filter(packages.__contains__, self.demand.family))
         subject = f"it and {companions} have" if companions else "it has"
-        message = f"{subject} wheels for Python {span(pythons)}, not {self.demand.python}"
+        message = (
+            f"{subject} wheels for Python {span(pythons)}, not {self.demand.python}"
+        )
         return Reason("python-unsupported", message)
 
     def with_gpus_at(self, positions: Iterable[int]) -> PlanContext:

@@ -50,7 +50,8 @@ def serving_builds(outcomes: Iterable[Plan | Rejected]) -> list[ServingBuild]:
             seen[build.torch] += 1
     torches = sorted({build.torch for build in builds.values()}, reverse=True)
     return [
-        ServingBuild(build, torches.index(build.torch), ranks[key]) for key, build in builds.items()
+        ServingBuild(build, torches.index(build.torch), ranks[key])
+        for key, build in builds.items()
     ]
 
 
@@ -84,7 +85,9 @@ def _cover_key(cover: Cover) -> SortKey:
     """Sort covers of one size, the newest torch first, then those that are nearest to what the machines would choose."""
     distance = 0
     for position in _served(cover):
-        distance += min(serving.ranks[position] for serving in cover if position in serving.ranks)
+        distance += min(
+            serving.ranks[position] for serving in cover if position in serving.ranks
+        )
     return (
         sorted((serving.age for serving in cover), reverse=True),
         distance,
@@ -128,5 +131,7 @@ def _covers(
         choices.append(serving_it)
     for serving in min(choices, key=len):
         others = left.difference(serving.ranks)
-        for rest in _covers(candidates, others, size - 1, torches, ages | {serving.age}):
+        for rest in _covers(
+            candidates, others, size - 1, torches, ages | {serving.age}
+        ):
             yield (serving, *rest)

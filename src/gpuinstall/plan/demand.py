@@ -134,12 +134,17 @@ def _for_one_python(
         return [
             requirement
             for requirement in requirements
-            if requirement.marker is None or marker_holds(requirement.marker, machine, python)
+            if requirement.marker is None
+            or marker_holds(requirement.marker, machine, python)
         ]
 
     first = [python.removesuffix("t") for python in at_hand(demand.preferred, machine)]
     pythons = [*filter(_PYTHONS.__contains__, first), *_PYTHONS]
-    suitable = [python for python in pythons if demand.suits(python) or demand.suits(f"{python}t")]
+    suitable = [
+        python
+        for python in pythons
+        if demand.suits(python) or demand.suits(f"{python}t")
+    ]
     ours = holding((suitable or pythons)[0])
     alike = frozenset(python for python in _PYTHONS if holding(python) == ours)
     return ours, replace(demand, pythons=alike)

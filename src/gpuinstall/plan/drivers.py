@@ -27,6 +27,8 @@ def newest_branch(machine: Machine, catalog: Catalog) -> int | None:
 def native_build(machine: Machine, request: Request, catalog: Catalog) -> str | None:
     """Return the build for a machine; None if there is none, or a GPU would run it as PTX alone."""
     plan = choose(machine, request, catalog)
-    if isinstance(plan, Plan) and {run.how for run in plan.gpus}.isdisjoint({"ptx", "none"}):
+    if isinstance(plan, Plan) and {run.how for run in plan.gpus}.isdisjoint(
+        {"ptx", "none"}
+    ):
         return plan.choice.build.name
     return None

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError, UsageError
+from gpuinstall.base.errors import (
+    InstallationError,
+    MachineError,
+    NoBuildError,
+    UsageError,
+)
 from gpuinstall.base.finding import Finding, Reason
 from gpuinstall.base.versions import CPU
 from gpuinstall.machine.vendors import is_planned_for, vendor_of
@@ -20,7 +25,9 @@ if TYPE_CHECKING:
     from gpuinstall.plan.context import PlanContext
     from gpuinstall.plan.values import RejectedBuild
 
-_LEAVE_OUT = "Leave out --gpus to use all of them; --backend cpu without it is the CPU build"
+_LEAVE_OUT = (
+    "Leave out --gpus to use all of them; --backend cpu without it is the CPU build"
+)
 
 
 def requested_gpus(
@@ -208,4 +215,6 @@ def never_made(gpu: Gpu, context: PlanContext) -> Reason:
     if architecture:
         name += f" ({architecture})"
     platform = f"{context.machine.os} {context.machine.arch}"
-    return Reason("no-build-ever", f"no build in the catalogue supports {name} on {platform}")
+    return Reason(
+        "no-build-ever", f"no build in the catalogue supports {name} on {platform}"
+    )

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.versions import CPU
 from gpuinstall.machine.vendors import vendor_of
-from gpuinstall.plan.candidates import best_first, closest, gpus_to_serve, maker_key, missing_code
+from gpuinstall.plan.candidates import (
+    best_first,
+    closest,
+    gpus_to_serve,
+    maker_key,
+    missing_code,
+)
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import HELD_BACK, PROGRAM_HELD_BACK, UNASKED
 
@@ -42,7 +48,9 @@ def pass_over(
     return passed_over
 
 
-def _why_lesser(candidate: JudgedBuild, best: JudgedBuild, context: PlanContext) -> Reason:
+def _why_lesser(
+    candidate: JudgedBuild, best: JudgedBuild, context: PlanContext
+) -> Reason:
     constraints = context.program_constraints
     build = candidate.build
     if constraints and build.torch > constraints.torch:
@@ -91,9 +99,15 @@ def reasons_for(
     newer = _newer_than(best, passed_over)
     yield from newest_reasons(best, passed_over, served)
     for other in newer:
-        if other.reason and other.reason.code == "driver-too-old" and other.missing is None:
+        if (
+            other.reason
+            and other.reason.code == "driver-too-old"
+            and other.missing is None
+        ):
             driver = context.rules.driver_for(other.build)
-            yield Reason("newer-driver", f"torch {other.build.torch} would need {driver}")
+            yield Reason(
+                "newer-driver", f"torch {other.build.torch} would need {driver}"
+            )
             break
     yield from _backend(best, fitting, passed_over, context)
     yield from _other_gpus(best, candidates, context)
@@ -107,7 +121,8 @@ def newest_reasons(
     if build.learned:
         unlisted = f"the catalogue of {context.catalog.date} does not have it"
         yield Reason(
-            "learned", f"{build.name} was read from its wheel on {build.learned}: {unlisted}"
+            "learned",
+            f"{build.name} was read from its wheel on {build.learned}: {unlisted}",
         )
     newer = _newer_than(best, passed_over)
     yield _newest_seen(best, newer, context) or _newest(best, newer, context)
@@ -116,7 +131,9 @@ def newest_reasons(
             yield Reason(PROGRAM_HELD_BACK, text)
 
 
-def _newer_than(best: JudgedBuild, passed_over: Iterable[JudgedBuild]) -> list[JudgedBuild]:
+def _newer_than(
+    best: JudgedBuild, passed_over: Iterable[JudgedBuild]
+) -> list[JudgedBuild]:
     """Return the builds of a newer torch, with what the GPUs that the best serves run of them."""
     newer = []
     for each in passed_over:
@@ -142,17 +159,23 @@ def _newest_seen(
         unknown = first["not-in-catalogue"].build.name
         return Reason("newest-known", f"{newest}; {unknown} is on the index")
     if "unreachable" in first:
-        return Reason("newest-reachable", f"{torch} is the newest torch in the reachable sources")
+        return Reason(
+            "newest-reachable", f"{torch} is the newest torch in the reachable sources"
+        )
     return None
 
 
-def _newest(best: JudgedBuild, newer: Sequence[JudgedBuild], context: PlanContext) -> Reason:
+def _newest(
+    best: JudgedBuild, newer: Sequence[JudgedBuild], context: PlanContext
+) -> Reason:
     """Return that it is the newest torch, or what keeps a newer one away.
 
     The driver does if another driver would run a newer one, the chip if none would.
     """
     rules = context.rules
-    there = [each for each in newer if each.reason and each.reason.code not in NOT_THERE]
+    there = [
+        each for each in newer if each.reason and each.reason.code not in NOT_THERE
+    ]
     coded = [each for each in there if each.build.unread or _has_code(each, context)]
     running = [each for each in coded if _runs(each, context)]
     obstacle = _closest_of_requested(running, context)
@@ -196,13 +219,17 @@ def _closest_of_requested(
     judged: Iterable[JudgedBuild], context: PlanContext
 ) -> JudgedBuild | None:
     """Return the build that came closest of those that the request does not exclude."""
-    requested = [each for each in judged if each.reason and each.reason.code not in _REQUESTED]
+    requested = [
+        each for each in judged if each.reason and each.reason.code not in _REQUESTED
+    ]
     return closest(requested, context.rules)
 
 
 def _asked_for(judged: Iterable[JudgedBuild]) -> str:
     """Return the restriction of a sentence if there is a newer torch that was not requested."""
-    is_restricted = any(each.reason and each.reason.code in _REQUESTED for each in judged)
+    is_restricted = any(
+        each.reason and each.reason.code in _REQUESTED for each in judged
+    )
     return " asked for" if is_restricted else ""
 
 
@@ -246,7 +273,11 @@ def _backend(
     """Yield why another build of the same torch is not taken."""
     torch = best.build.torch
     for each in passed_over:
-        if each.build.torch == torch and each.reason and each.reason.code in _AGAINST_A_BACKEND:
+        if (
+            each.build.torch == torch
+            and each.reason
+            and each.reason.code in _AGAINST_A_BACKEND
+        ):
             yield Reason("backend", f"not {each.named_reason}")
             return
     for rival in fitting:
@@ -337,7 +368,9 @@ def _unmet_preference(build: Build, context: PlanContext) -> Iterator[Reason]:
     why = f"it has no build of torch {build.torch}"
     if preferred == CPU:
         why = "this machine has GPUs"
-    elif (build.torch, preferred) in {(each.torch, each.backend) for each in context.builds}:
+    elif (build.torch, preferred) in {
+        (each.torch, each.backend) for each in context.builds
+    }:
         why = "it does not run here"
     yield Reason(
         "preference-unmet",

@@ -69,7 +69,9 @@ def explain(unserved: NoCandidate, request: Request, attempt: Attempt) -> Reject
         if isinstance(outcome, Plan):
             build = outcome.choice.build
             change = _change(culprit, build, unserved.context)
-            fixes.append(f"{change}: torch {build.name}, Python {outcome.choice.python}")
+            fixes.append(
+                f"{change}: torch {build.name}, Python {outcome.choice.python}"
+            )
     return refused(
         unserved.context,
         (_disagreement(culprits, nearest, conflict.context),),
@@ -95,7 +97,8 @@ def with_cpu_build(
         return refusal
     codes = [gpu.code_name for gpu in machine.gpus if gpu.code_name]
     return replace(
-        refusal, fix=f"gpuinstall plan --gpu '{codes[0]}'   # what it runs" if codes else None
+        refusal,
+        fix=f"gpuinstall plan --gpu '{codes[0]}'   # what it runs" if codes else None,
     )
 
 
@@ -200,7 +203,11 @@ def _disagreement(
             cause = nearest.named_reason
     *first, last = culprits
     if not first and side is None:
-        message = f"no build of torch fits {last}; {cause}" if cause else _unknown(last, context)
+        message = (
+            f"no build of torch fits {last}; {cause}"
+            if cause
+            else _unknown(last, context)
+        )
         return Reason(code, message)
     if not first:
         first = [last]
@@ -265,7 +272,9 @@ def _fix(nearest: JudgedBuild, context: PlanContext) -> str | None:
         case "unreachable":
             return _MIRROR
         case "glibc-too-old":
-            return f"Use a distribution or a container with glibc {build.glibc} or newer"
+            return (
+                f"Use a distribution or a container with glibc {build.glibc} or newer"
+            )
         case "no-python":
             return f"Install Python {span(build.pythons)}"
         case _:

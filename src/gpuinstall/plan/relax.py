@@ -57,11 +57,17 @@ def nearest_request(
     paired = [limit for limit in limits if limit.name in PAIRED]
     if not paired:
         return None
-    tied = [limit for limit in limits if limit.name != "torch" and catalog.is_tied(limit.name)]
+    tied = [
+        limit
+        for limit in limits
+        if limit.name != "torch" and catalog.is_tied(limit.name)
+    ]
     # The catalogue knows what goes with a torch of those that are requested beside it.
     known = PAIRED & requirement_names(request.requirements)
 
-    def served(torch: Version, excluded: Collection[ParsedRequirement]) -> Request | None:
+    def served(
+        torch: Version, excluded: Collection[ParsedRequirement]
+    ) -> Request | None:
         """Return the request for a torch without the versions of some requirements; None if no build serves it."""
         relaxed = _for_torch(request, torch, excluded, catalog.family)
         return relaxed if isinstance(choose_for(relaxed), Plan) else None
@@ -70,7 +76,11 @@ def nearest_request(
         relaxed = served(torch, tied)
         if relaxed is None:
             continue
-        moved = [limit for limit in limits if limit.name == "torch" and not limit.allows(torch)]
+        moved = [
+            limit
+            for limit in limits
+            if limit.name == "torch" and not limit.allows(torch)
+        ]
         excluded = []
         for limit in tied:
             others = [other for other in tied if other != limit]

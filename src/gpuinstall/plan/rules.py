@@ -102,7 +102,11 @@ RULES: tuple[Callable[[Build, PlanContext], Reason | None], ...] = (
 
 def lists_code(build: Build, context: PlanContext) -> Reason | None:
     """Take no build that does not tell what runs it, unless it is forced; one that was never read comes to ``is_read``."""
-    if build.unread or not build.lists_no_code or build.backend in context.demand.backends:
+    if (
+        build.unread
+        or not build.lists_no_code
+        or build.backend in context.demand.backends
+    ):
         return None
     message = f"its wheel does not list its GPU code: --backend {build.backend} takes it anyway"
     return Reason("architectures-unknown", message)
@@ -115,7 +119,9 @@ def is_read(build: Build, context: PlanContext) -> Reason | None:
     obstacle = context.rules.against_driver(build) if context.gpus else None
     if obstacle:
         return obstacle
-    message = f"the index has it, the catalogue of {context.catalog.date} does not know it"
+    message = (
+        f"the index has it, the catalogue of {context.catalog.date} does not know it"
+    )
     if build.obstacle:
         message += f": {build.obstacle}"
     return Reason("not-in-catalogue", message)

@@ -16,7 +16,12 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_ini, parse_toml, read_document
 from gpuinstall.base.text import BrokenBlockError, without_block
 from gpuinstall.base.values import dataclass
-from gpuinstall.sources.provenance import Effect, SourceSetting, is_known, source_setting
+from gpuinstall.sources.provenance import (
+    Effect,
+    SourceSetting,
+    is_known,
+    source_setting,
+)
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 
@@ -184,7 +189,9 @@ def _is_in(folder: Path, file: Path) -> bool:
     """Whether a file is in a folder, as they are named or as links lead."""
     absolute = Path(os.path.normpath(file.absolute()))
     real = Path(os.path.realpath(file))
-    return absolute.is_relative_to(folder) or real.is_relative_to(os.path.realpath(folder))
+    return absolute.is_relative_to(folder) or real.is_relative_to(
+        os.path.realpath(folder)
+    )
 
 
 def _uv_project_files(environ: _Environ, folder: Path) -> list[Path]:
@@ -248,7 +255,9 @@ def trusts_folder(environ: _Environ) -> bool:
     variable = environ.get(TRUST_FOLDER)
     if variable:
         if variable not in {"0", "1"}:
-            raise UsageError("trust-folder", f"{TRUST_FOLDER} is {variable!r}, and not 0 or 1")
+            raise UsageError(
+                "trust-folder", f"{TRUST_FOLDER} is {variable!r}, and not 0 or 1"
+            )
         return variable == "1"
     path = ConfigurationFiles(environ).user_folder / "gpuinstall" / "config.toml"
     with _reading(path):
@@ -285,7 +294,9 @@ def _pip_options(text: str) -> dict[str, str]:
     parser = parse_ini(text)
     for section in ("global", "install"):
         if parser.has_section(section):
-            options |= {_pip_option(name): value for name, value in parser.items(section)}
+            options |= {
+                _pip_option(name): value for name, value in parser.items(section)
+            }
     return options
 
 
@@ -293,11 +304,15 @@ def _pip_option(name: str) -> str:
     return name.lower().replace("_", "-").removeprefix("--")
 
 
-def _pip_settings(option: str, value: str, file: Path, folder: Path) -> Iterator[SourceSetting]:
+def _pip_settings(
+    option: str, value: str, file: Path, folder: Path
+) -> Iterator[SourceSetting]:
     key = f"--{option}"
     if value.lower() in _OFF or not is_known("pip", key):
         return
-    for word in value.split() if option in {"extra-index-url", "find-links"} else [value]:
+    for word in (
+        value.split() if option in {"extra-index-url", "find-links"} else [value]
+    ):
         yield source_setting("pip", key, _located(option, word, folder), file)
 
 
@@ -332,24 +347,38 @@ def uv_settings(table: Mapping[str, Any], file: Path) -> tuple[SourceSetting, ..
             settings.append(source_setting("uv", key, address, file))
     for part in (table.get("pip", {}), table):
         for key, value in part.items():
-            if value and key not in {"index", "constraint-dependencies"} and is_known("uv", key):
+            if (
+                value
+                and key not in {"index", "constraint-dependencies"}
+                and is_known("uv", key)
+            ):
                 settings += _uv_settings(key, value, file)
-    defaults = {one.value.rstrip("/"): None for one in settings if one.row.effect is Effect.INDEX}
+    defaults = {
+        one.value.rstrip("/"): None
+        for one in settings
+        if one.row.effect is Effect.INDEX
+    }
     if len(defaults) > 1:
-        raise ValueError(f"it has more than one default index: {' and '.join(defaults)}")
+        raise ValueError(
+            f"it has more than one default index: {' and '.join(defaults)}"
+        )
     return tuple(settings)
 
 
 def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]:
     if key in _UV_VARIABLES.values():
         addresses = [value] if key == "index-url" else value
-        if not isinstance(addresses, list) or not all(isinstance(one, str) for one in addresses):
+        if not isinstance(addresses, list) or not all(
+            isinstance(one, str) for one in addresses
+        ):
             raise TypeError(f"{key} is malformed")
         for address in addresses:
             if key == "extra-index-url" and _is_relative(address):
                 yield source_setting("uv", "index (by relative path)", address, file)
             else:
-                yield source_setting("uv", key, _located(key, address, file.parent), file)
+                yield source_setting(
+                    "uv", key, _located(key, address, file.parent), file
+                )
         return
     text = str(value)
     if value is True:

@@ -27,13 +27,13 @@ class Effect(Enum):
     FIND_LINKS = "obeyed: an index of its own, and a source of torch"
     PACKAGE_INDEX = "obeyed: the package comes from this index alone"
     EXTENSIONS = "obeyed: a page of prebuilt extensions"
-    KNOWN_INDEX = (
-        "the command ends, unless UV_INDEX, or another source that is obeyed, has the address too"
-    )
+    KNOWN_INDEX = "the command ends, unless UV_INDEX, or another source that is obeyed, has the address too"
     ADDRESS = "obeyed: the package comes from this address"
     HASH = "obeyed: no other file is taken"
     ONLY_BINARY = "obeyed: these packages are never built"
-    EXCLUDE_NEWER = "obeyed, but not for the packages of PyTorch's index, which has no dates"
+    EXCLUDE_NEWER = (
+        "obeyed, but not for the packages of PyTorch's index, which has no dates"
+    )
     CONSTRAINT = "obeyed: a constraint"
     FILE = "read: a file outside the folder is named, and belongs to the same user"
     TORCH = "answered: the build of torch is chosen here"
@@ -68,7 +68,9 @@ class SettingRule(NamedTuple):
     """What would work if it is refused."""
 
 
-_LIST_IT = "a lock has a hash for every file; the hashes of the lines are obeyed without it"
+_LIST_IT = (
+    "a lock has a hash for every file; the hashes of the lines are obeyed without it"
+)
 _WITHOUT = "--offline, or a find-links folder without it"
 _BUILT = "torch and its companions are never built; request the package by the URL of its source"
 _FIRST_INDEX = "remove it; a name that an index lists comes from it alone"

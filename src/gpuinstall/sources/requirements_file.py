@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 PROJECT = "pyproject.toml"
 _SHORT = {"-i": "--index-url", "-f": "--find-links", "-C": "--config-settings"}
 _FLAGS = frozenset(
-    {"--no-index", "--require-hashes", "--pre", "--prefer-binary", "--no-build-isolation"}
+    {
+        "--no-index",
+        "--require-hashes",
+        "--pre",
+        "--prefer-binary",
+        "--no-build-isolation",
+    }
 )
 """The options that take no value."""
 _PIP_PART = re.compile(r"(['\"]?)pip\1\s*:")
@@ -33,7 +39,9 @@ _LINE = re.compile(
     r"""(?s)\A((?:-e|--editable)[\s=]+(?:(["'])([^"']+)\2(?!\S))?)?(.*?)((?:(?<!\S)--?[A-Za-z].*)?)\Z"""
 )
 """A requirement, or a folder of one that may be quoted, and pip's options."""
-_INCLUSION = re.compile(r"(?:-r|--requirement|(?P<limits>-c|--constraint))[\s=]*(?P<file>.+)")
+_INCLUSION = re.compile(
+    r"(?:-r|--requirement|(?P<limits>-c|--constraint))[\s=]*(?P<file>.+)"
+)
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 
 

@@ -110,7 +110,9 @@ def open_session(
     patience = read_patience(os.environ)
     variables = environment(os.environ, sources.environment(), offline=sourcing.offline)
     variables |= patience.variables(os.environ)
-    tools_own = {name: value for name, value in variables.items() if name != "UV_DEFAULT_INDEX"}
+    tools_own = {
+        name: value for name, value in variables.items() if name != "UV_DEFAULT_INDEX"
+    }
     sources.check_known_indexes(lambda: default_index(tools_own))
     if find_program("keyring") is None:
         variables["UV_KEYRING_PROVIDER"] = "disabled"
@@ -120,7 +122,10 @@ def open_session(
     with ExitStack() as resources:
         scratch = resources.enter_context(scratch_folder(Path(tempfile.gettempdir())))
         client = Client(
-            sources.certificates, logins=logins, offline=sourcing.offline, patience=patience
+            sources.certificates,
+            logins=logins,
+            offline=sourcing.offline,
+            patience=patience,
         )
         resources.enter_context(client)
         if variables.pop("UV_NO_CACHE", "").lower() not in _OFF:

@@ -119,7 +119,9 @@ class Sources:
             parts = urlsplit(self.default_index)
             login = self.logins.get(parts.netloc)
             if login is not None:
-                parts = parts._replace(netloc=f"{quote(login, safe=':')}@{parts.netloc}")
+                parts = parts._replace(
+                    netloc=f"{quote(login, safe=':')}@{parts.netloc}"
+                )
             variables["UV_DEFAULT_INDEX"] = parts.geturl()
         if self.certificates:
             variables["SSL_CERT_FILE"] = self.certificates
@@ -132,7 +134,9 @@ class Sources:
     ) -> None:
         """Name what the folder chose, and not the user; raise UsageError if they do not trust it to."""
         if settings and not self.trust_folder:
-            places = dict.fromkeys(f"{setting.key} in {setting.file}" for setting in settings)
+            places = dict.fromkeys(
+                f"{setting.key} in {setting.file}" for setting in settings
+            )
             raise UsageError(
                 "folder-not-trusted",
                 f"{', '.join(places)}: not trusted",
@@ -147,7 +151,11 @@ class Sources:
         texts = dict[str, None]()
         for setting in self.ignored_settings:
             is_of_torch = setting.effect is Effect.TORCH
-            why = "the build of torch is chosen here" if is_of_torch else "it is not read here"
+            why = (
+                "the build of torch is chosen here"
+                if is_of_torch
+                else "it is not read here"
+            )
             texts[f"{setting.row.key} in {setting.place}: {why}"] = None
         for text in texts:
             reporter.step("Ignored", text)
@@ -257,12 +265,16 @@ class Sources:
                 is_known = Location.parse(setting.value) in _locations(self.places)
                 sources = self.with_address(setting, is_chosen=not is_known)
             case Effect.FILE:
-                choice = FolderSetting("-r", setting.file, setting.value, "requirements")
+                choice = FolderSetting(
+                    "-r", setting.file, setting.value, "requirements"
+                )
                 sources = replace(self, chosen=(*self.chosen, choice))
             case Effect.HASH:
                 sources = self._with_hashes(setting)
             case Effect.TORCH | Effect.UNRELATED:
-                sources = replace(self, ignored_settings=(*self.ignored_settings, setting))
+                sources = replace(
+                    self, ignored_settings=(*self.ignored_settings, setting)
+                )
             case Effect.KNOWN_INDEX | Effect.ADDRESS:
                 sources = replace(self, demanded=(*self.demanded, setting))
             case Effect.ONLY_BINARY:
@@ -304,7 +316,8 @@ class Sources:
         is_page = setting.effect is Effect.EXTENSIONS
         if "{" in address and not is_page:
             raise _not_obeyed(
-                setting, "an index without variables, and its login in UV_INDEX or a netrc file"
+                setting,
+                "an index without variables, and its login in UV_INDEX or a netrc file",
             )
         forms = r"https?://[^/]" if is_page else r"https?://[^/]|file:///|/"
         if not re.match(forms, address):
@@ -316,7 +329,9 @@ class Sources:
         if setting.effect is Effect.INDEX:
             for other in self.chosen:
                 if other.key == setting.row.key and other.value != _plain(address):
-                    raise _not_obeyed(setting, f"one default index; {other.value} is another")
+                    raise _not_obeyed(
+                        setting, f"one default index; {other.value} is another"
+                    )
 
     def with_address(
         self,
@@ -333,15 +348,22 @@ class Sources:
             case Effect.INDEX:
                 added["default_index"] = address
             case Effect.EXTRA_INDEX:
-                added["extra_indexes"] = tuple(dict.fromkeys((*self.extra_indexes, address)))
+                added["extra_indexes"] = tuple(
+                    dict.fromkeys((*self.extra_indexes, address))
+                )
             case Effect.FIND_LINKS:
                 role = _SUPPLIES_TORCH
                 added["find_links"] = tuple(dict.fromkeys((*self.find_links, address)))
                 if is_of_folder:
-                    added["flat_indexes"] = tuple(dict.fromkeys((*self.flat_indexes, address)))
+                    added["flat_indexes"] = tuple(
+                        dict.fromkeys((*self.flat_indexes, address))
+                    )
             case Effect.PACKAGE_INDEX:
                 role = f"the source of {setting.package}"
-                added["package_indexes"] = {**self.package_indexes, setting.package: address}
+                added["package_indexes"] = {
+                    **self.package_indexes,
+                    setting.package: address,
+                }
             case Effect.EXTENSIONS:
                 role = "a source of extensions"
                 address = _without_login(setting.value)
@@ -428,7 +450,9 @@ def torch_index_of(requested: str | None) -> str:
         return OFFICIAL
     if not re.match(r"https?://[^/]", requested):
         hint = "Run it again with --torch-index https://index.example/whl: the URL above <backend>/<package>/"
-        raise UsageError("torch-index", f"the torch index {requested!r} is not a URL", hint=hint)
+        raise UsageError(
+            "torch-index", f"the torch index {requested!r} is not a URL", hint=hint
+        )
     return _without_login(requested.rstrip("/"))
 
 
@@ -463,7 +487,9 @@ def _naming(addresses: Iterable[str]) -> str:
     return "\n".join(commands)
 
 
-def _not_obeyed(setting: SourceSetting, instead: str = "", hint: str = "") -> UsageError:
+def _not_obeyed(
+    setting: SourceSetting, instead: str = "", hint: str = ""
+) -> UsageError:
     package = f" of {setting.package}" if setting.package else ""
     return UsageError(
         "source-setting",

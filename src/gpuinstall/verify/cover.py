@@ -40,17 +40,24 @@ def take_stamp(venv: Path, machine: str) -> Stamp:
     root = venv.resolve()
     folders = packages_folders(root)
     packages = {package.name: package for package in read_packages(folders)}
-    roots = [*_ROOTS, *(name for name in packages if _is_loaded_with_torch(packages[name]))]
+    roots = [
+        *_ROOTS,
+        *(name for name in packages if _is_loaded_with_torch(packages[name])),
+    ]
     core = _with_requirements(roots, packages)
     own = list(
-        startup_files(str(root), [folder.relative_to(root).as_posix() for folder in folders])
+        startup_files(
+            str(root), [folder.relative_to(root).as_posix() for folder in folders]
+        )
     )
     for name in sorted(core):
         own += [_record_of(packages[name], root), *_libraries_of(packages[name], root)]
     files = {TORCH: _stamps(own, root)}
     for module, package in program_packages(folders).items():
         beside = _with_requirements([package.name], packages) - core
-        files[module] = _stamps([_record_of(packages[name], root) for name in sorted(beside)], root)
+        files[module] = _stamps(
+            [_record_of(packages[name], root) for name in sorted(beside)], root
+        )
     return Stamp(
         machine=machine,
         python=stamped_python(str(root)),
@@ -65,10 +72,14 @@ def _is_loaded_with_torch(package: InstalledPackage) -> bool:
     if _PLUGINS in package.entry_points:
         return True
     # A .pth file may import a module of its package, which Python then runs before torch.
-    return any(is_startup_file(file.path) for file in package.files if "/" not in file.path)
+    return any(
+        is_startup_file(file.path) for file in package.files if "/" not in file.path
+    )
 
 
-def _with_requirements(names: Sequence[str], packages: Mapping[str, InstalledPackage]) -> set[str]:
+def _with_requirements(
+    names: Sequence[str], packages: Mapping[str, InstalledPackage]
+) -> set[str]:
     """Return the installed packages among ``names``, and all that these require."""
     installed = set[str]()
     remaining = list(names)
@@ -126,7 +137,9 @@ def program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
 
 def _tested_modules(package: InstalledPackage, known: Collection[str]) -> list[str]:
     """Return the modules of a package that a proof tests: those of its row, else the one it is imported by."""
-    modules = [row.module for row in PROGRAMS if re.fullmatch(row.package, package.name)]
+    modules = [
+        row.module for row in PROGRAMS if re.fullmatch(row.package, package.name)
+    ]
     is_extension = package.is_native and TORCH in _requirements(package)
     if not modules and (package.name in known or is_extension):
         modules.append(_main_module(package))

@@ -89,7 +89,11 @@ def device_targets(
         for ordinal, gpu in enumerate(_gpus_of(vendor, machine, kind)):
             if gpus is None or gpu.index in gpus:
                 targets += _targets_of(gpu, vendor, ordinal, machine, environ)
-    served = [target for target in targets if target.vendor and VENDORS[target.vendor].kind == kind]
+    served = [
+        target
+        for target in targets
+        if target.vendor and VENDORS[target.vendor].kind == kind
+    ]
     if targets:
         return tuple(served or targets)
     if machine.refusing:
@@ -105,7 +109,9 @@ def device_targets(
 def _gpus_of(vendor: str, machine: Machine, kind: str | None) -> list[Gpu]:
     """Return the GPUs of one maker; those that do not tell their maker's belong to whoever torch is for."""
     makers = [
-        name for name, other in VENDORS.items() if other.kind == kind and not other.by_architecture
+        name
+        for name, other in VENDORS.items()
+        if other.kind == kind and not other.by_architecture
     ]
     guess = makers[0] if makers else next(iter(VENDORS))
     gpus = [gpu for gpu in machine.gpus if (vendor_of(gpu, machine) or guess) == vendor]
@@ -160,7 +166,9 @@ def _withheld(
 def all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:
     """Return the one child that sees all GPUs at once; None if fewer than two can be tried (slices see no peer)."""
     whole = [
-        target for target in targets if target.on_gpu and target.gpu and not target.gpu.mig_devices
+        target
+        for target in targets
+        if target.on_gpu and target.gpu and not target.gpu.mig_devices
     ]
     if len(whole) < 2:
         return None

@@ -160,7 +160,9 @@ def _message(
         count = f"{len(proof.missing)} files" if len(proof.missing) > 1 else "a file"
         parts.append(f"torch is missing all or part of {count}: {proof.missing[0]}")
     if report.loader_variables:
-        settings = " ".join(f"{name}={value}" for name, value in report.loader_variables)
+        settings = " ".join(
+            f"{name}={value}" for name, value in report.loader_variables
+        )
         parts.append(f"it passes without {settings}")
     return "; ".join(parts)
 
@@ -214,7 +216,9 @@ def _no_code_cause(
         return "F37"
     rules = proof.rules
     unnamed = replace(gpu, compute_capability=None)
-    newest = max(rules.rank(replace(unnamed, architecture=name)) for name in report.architectures)
+    newest = max(
+        rules.rank(replace(unnamed, architecture=name)) for name in report.architectures
+    )
     return rules.no_code_causes[rules.rank(gpu) > newest]
 
 

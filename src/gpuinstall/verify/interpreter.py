@@ -104,7 +104,9 @@ def inspect_interpreter(python: Path) -> Interpreter:
     with ThreadPoolExecutor(2) as pool:
         isolated = pool.submit(_look, [python, "-I", "-B", LOOK])
         # As ``python -c`` starts it, with the working folder on its path.
-        plain = pool.submit(_look, [python, "-B", "-c", LOOK.read_text(encoding="utf-8")])
+        plain = pool.submit(
+            _look, [python, "-B", "-c", LOOK.read_text(encoding="utf-8")]
+        )
     try:
         return Interpreter(python, isolated.result(), plain.result())
     except UsageError as error:
@@ -148,7 +150,9 @@ def interference(interpreter: Interpreter) -> Finding | None:
     reason = interpreter.start_error
     if reason:
         code = "torch-shadowed"
-        message = f"the interpreter does not start here unless isolated (python -I): {reason}"
+        message = (
+            f"the interpreter does not start here unless isolated (python -I): {reason}"
+        )
         home = os.environ.get("PYTHONHOME")
         if home:
             code = "python-home-set"
@@ -156,7 +160,8 @@ def interference(interpreter: Interpreter) -> Finding | None:
         return Finding(code, message, where="environment")
     if interpreter.shadow:
         return _in_the_way(
-            interpreter.shadow, "a program started in this folder would import another torch"
+            interpreter.shadow,
+            "a program started in this folder would import another torch",
         )
     return None
 

@@ -92,11 +92,15 @@ class KernelRun:
     ) -> list[KernelReport]:
         """Run one child per device, all at once; run those that fail again without the loader's variables, to blame them."""
         reports = self._run(targets, os.environ, progress)
-        misleading = tuple((name, os.environ[name]) for name in LOADER if os.environ.get(name))
+        misleading = tuple(
+            (name, os.environ[name]) for name in LOADER if os.environ.get(name)
+        )
         if not misleading:
             return reports
         suspects = [
-            number for number, report in enumerate(reports) if report.failed and not report.hung
+            number
+            for number, report in enumerate(reports)
+            if report.failed and not report.hung
         ]
         again = self._run(
             [targets[number] for number in suspects],
@@ -144,7 +148,13 @@ class KernelRun:
             "seconds": self.seconds,
             "program": self.program,
         }
-        launch = (str(self.python), *self.flags, "-c", LAUNCH, str(KERNELS / "__init__.py"))
+        launch = (
+            str(self.python),
+            *self.flags,
+            "-c",
+            LAUNCH,
+            str(KERNELS / "__init__.py"),
+        )
         return [*launch, json.dumps(options)]
 
 
@@ -162,7 +172,9 @@ def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
             last = line.get("begin", last)
     if not (finished.ok and records):
         message = how_it_ended(finished, seconds)
-        records.append(CheckResult(last, "failed", message=message, evidence=finished.err))
+        records.append(
+            CheckResult(last, "failed", message=message, evidence=finished.err)
+        )
     architectures = facts.get("architectures")
     return KernelReport(
         records=tuple(records),

@@ -35,7 +35,9 @@ def allocations() -> int:
     torch = sys.modules.get("torch")
     devices = [getattr(torch, kind, None) for kind in ("cuda", "xpu")]
     running = [
-        device for device in devices if device and device.is_available() and device.is_initialized()
+        device
+        for device in devices
+        if device and device.is_available() and device.is_initialized()
     ]
     return sum(
         device.memory_stats(index).get("allocation.all.allocated", 0)

@@ -79,7 +79,9 @@ def verify_environment(
     on_cpu = for_cpu or _is_for_cpu(proof)
     targets: tuple[DeviceTarget, ...] = (CPU_TARGET,)
     if not on_cpu:
-        targets = device_targets(machine, kind=torch.kind, gpus=gpus, environ=os.environ)
+        targets = device_targets(
+            machine, kind=torch.kind, gpus=gpus, environ=os.environ
+        )
         if _leaves_idle(targets, proof):
             devices = [wrong_build(target, proof) for target in targets]
             return Verdict(_tested(torch), fail_devices(devices, machine.refusing))
@@ -90,12 +92,15 @@ def verify_environment(
     if programs:
         reporter.wait(f"testing {', '.join(programs)}")
         devices = [
-            Device(target.index, target.name, unproven=target.unproven) for target in targets
+            Device(target.index, target.name, unproven=target.unproven)
+            for target in targets
         ]
         devices = prove_programs(devices, targets, run, proof, programs)
         return Verdict(_tested(torch), tuple(devices))
     devices, reports = _prove_torch(run, targets, proof, reporter)
-    devices = prove_programs(devices, targets, run, proof, installed_programs(torch.path))
+    devices = prove_programs(
+        devices, targets, run, proof, installed_programs(torch.path)
+    )
     if deep:
         devices = _with_all_gpus(devices, targets, run, proof)
         devices = _with_files(devices, proof, reporter)
@@ -106,7 +111,9 @@ def verify_environment(
         reporter.warn(message)
     disturbing = interference(interpreter)
     if disturbing:
-        devices = _with_surroundings(devices, disturbing, proof, None if surroundings else reporter)
+        devices = _with_surroundings(
+            devices, disturbing, proof, None if surroundings else reporter
+        )
     return Verdict(tested, fail_devices(devices, () if on_cpu else machine.refusing))
 
 
@@ -150,7 +157,9 @@ def _is_for_cpu(proof: ProofContext) -> bool:
         maker = vendor_of(gpu, machine)
         if maker and VENDORS[maker].kind == CPU.kind:
             return False
-    return machine.os == "macos" or (proof.torch.backend in (None, CPU) and not _has_gpus(machine))
+    return machine.os == "macos" or (
+        proof.torch.backend in (None, CPU) and not _has_gpus(machine)
+    )
 
 
 def _has_gpus(machine: Machine) -> bool:
@@ -176,10 +185,14 @@ def _flags(interpreter: Interpreter) -> tuple[str, ...]:
     """
     venv = environment_of(interpreter.path)
     is_being_built = made_for(venv) != venv
-    return tuple(flag for flag in interpreter.flags if not (flag == "-B" and is_being_built))
+    return tuple(
+        flag for flag in interpreter.flags if not (flag == "-B" and is_being_built)
+    )
 
 
-def _tested(torch: FoundTorch, reports: Sequence[KernelReport] = ()) -> VerifiedEnvironment:
+def _tested(
+    torch: FoundTorch, reports: Sequence[KernelReport] = ()
+) -> VerifiedEnvironment:
     architectures = [report.architectures for report in reports if report.architectures]
     return VerifiedEnvironment(
         torch.python,
@@ -196,7 +209,9 @@ def _run_kernels(
 ) -> Sequence[KernelReport]:
     counts = Counter(target.name for target in targets if target.unproven is None)
     if counts:
-        names = [f"{count} × {name}" if count > 1 else name for name, count in counts.items()]
+        names = [
+            f"{count} × {name}" if count > 1 else name for name, count in counts.items()
+        ]
         reporter.wait(f"running kernels on {', '.join(names)}")
     misleading: set[str] = set()
     for target in targets:
@@ -261,7 +276,9 @@ def prove_programs(
             # Two of ours may be one too many for a GPU: in exclusive mode, or with little memory free.
             reports[:] = run_program(program)
         for (number, target), report in zip(tried.items(), reports, strict=True):
-            proven[number] = proven[number].with_checks(check_results(target, report, proof))
+            proven[number] = proven[number].with_checks(
+                check_results(target, report, proof)
+            )
     return proven
 
 
@@ -280,7 +297,11 @@ def _with_all_gpus(
     if target is None:
         return devices
     (report,) = run.run_all([target])
-    checks = [check for check in check_results(target, report, proof) if check.name != "import"]
+    checks = [
+        check
+        for check in check_results(target, report, proof)
+        if check.name != "import"
+    ]
     return [
         device.with_checks(checks if own.on_gpu else ())
         for device, own in zip(devices, targets, strict=True)
@@ -326,10 +347,14 @@ def _with_surroundings(
     return _with_check(devices, check)
 
 
-def fail_devices(devices: Sequence[Device], refusing: Sequence[Finding]) -> tuple[Device, ...]:
+def fail_devices(
+    devices: Sequence[Device], refusing: Sequence[Finding]
+) -> tuple[Device, ...]:
     """Fail every device of a machine that is refused as a whole, whatever torch says about it."""
     if not refusing:
         return tuple(devices)
     fault = refusing[0]
-    check = CheckResult(MACHINE, "failed", 0.0, fault.message, id=fault.id, fixes=fault.fixes)
+    check = CheckResult(
+        MACHINE, "failed", 0.0, fault.message, id=fault.id, fixes=fault.fixes
+    )
     return tuple(replace(device, checks=(check, *device.checks)) for device in devices)

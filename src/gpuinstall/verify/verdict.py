@@ -60,7 +60,9 @@ class Device:
         groups: dict[str, list[CheckResult]] = {}
         for check in self.checks:
             if check.status == "failed":
-                groups.setdefault(check.id or check.message or "failed", []).append(check)
+                groups.setdefault(check.id or check.message or "failed", []).append(
+                    check
+                )
         return tuple(map(_fault, groups.values()))
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,12 +124,17 @@ class Verdict:
     @property
     def proves_gpus(self) -> bool:
         """Whether kernels passed on a GPU."""
-        return any(device.status == "passed" and device.label != THE_CPU for device in self.devices)
+        return any(
+            device.status == "passed" and device.label != THE_CPU
+            for device in self.devices
+        )
 
     @property
     def refused(self) -> bool:
         """Whether it is the machine that failed, before any kernel could."""
-        return any(check.name == MACHINE for device in self.devices for check in device.checks)
+        return any(
+            check.name == MACHINE for device in self.devices for check in device.checks
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the Verdict document."""
@@ -146,7 +153,9 @@ def without_programs(verdict: dict[str, Any], modules: Iterable[str]) -> dict[st
     for device in verdict["devices"]:
         # The name of a program's check is its package's, a hyphen, and one word.
         checks = [
-            check for check in device["checks"] if check["name"].rpartition("-")[0] not in packages
+            check
+            for check in device["checks"]
+            if check["name"].rpartition("-")[0] not in packages
         ]
         devices.append({**device, "checks": checks})
     return {**verdict, "devices": devices}

@@ -180,7 +180,9 @@ class Members:
                 if other is None or other not in versions:
                     continue
                 is_meant = pair.versions.contains(version, prereleases=True)
-                if is_meant and pair.other_versions.contains(versions[other], prereleases=True):
+                if is_meant and pair.other_versions.contains(
+                    versions[other], prereleases=True
+                ):
                     pairing = f"{name} {version} and {other} {versions[other]}"
                     yield f"{pairing} do not go together: {pair.why}"
 
@@ -294,7 +296,11 @@ def read_package(
         # Parts that it does without have no say against a GPU, but for one.
         modules = {*map(_module, deciding)}
         libraries = filter(_LIBRARY.fullmatch, wheel.members)
-        own.update(name for name in libraries if _BUNDLED not in name and _module(name) in modules)
+        own.update(
+            name
+            for name in libraries
+            if _BUNDLED not in name and _module(name) in modules
+        )
     return _facts(_read_code(wheel, own, whole=whole), needs)
 
 
@@ -331,10 +337,17 @@ def deciding_libraries(package: str, names: Iterable[str]) -> list[str]:
     libraries = [name for name in names if _LIBRARY.fullmatch(name)]
     libraries = [name for name in libraries if not members.is_optional(package, name)]
     shared = load_libraries()
-    own = [name for name in libraries if _BUNDLED not in name and not shared.row(basename(name))]
+    own = [
+        name
+        for name in libraries
+        if _BUNDLED not in name and not shared.row(basename(name))
+    ]
     # Some are made of nothing but plugins, one for each FFmpeg.
     own = [name for name in own if not shared.plugins.search(name)] or own
-    modules = {package.replace("-", "_"), _CUDA_IN_NAME.sub("", package).replace("-", "_")}
+    modules = {
+        package.replace("-", "_"),
+        _CUDA_IN_NAME.sub("", package).replace("-", "_"),
+    }
     namesakes = [name for name in own if _module(name).lower() in modules]
     return namesakes or own or libraries
 
@@ -371,7 +384,9 @@ def _read_code(
     Raises:
         WheelError: if it is malformed.
     """
-    largest_first = sorted(libraries, key=lambda name: (-wheel.members[name].file_size, name))
+    largest_first = sorted(
+        libraries, key=lambda name: (-wheel.members[name].file_size, name)
+    )
     codes = []
     for name in largest_first if whole else largest_first[:_TRIED]:
         code = _read_library(wheel, name, whole=whole)
@@ -394,9 +409,13 @@ def _joined(codes: Iterable[_LibraryCode]) -> _LibraryCode:
     if not compiled:
         return _LibraryCode(is_whole=is_whole)
     portable = [code for code in compiled if code.is_portable]
-    of_most = 2 * sum(code.size for code in portable) >= sum(code.size for code in compiled)
+    of_most = 2 * sum(code.size for code in portable) >= sum(
+        code.size for code in compiled
+    )
     names = {name for code in compiled for name in code.architectures}
-    architectures = {name for name in names if of_most or not name.startswith("compute_")}
+    architectures = {
+        name for name in names if of_most or not name.startswith("compute_")
+    }
     return _LibraryCode(
         member=compiled[0].member,
         architectures=ordered(architectures),

@@ -70,7 +70,9 @@ _SHORTEST_TRIED = 256
 
 _NAME = re.compile(rb"[!-~]{1,65535}\0")
 _TEXT = bytes({0, *range(ord("!"), ord("~") + 1)})
-_NEED = re.compile(rb"(?<=\0)(?:lib|ld-)[\w.+-]{1,200}\.so(?:\.[\w.]{1,60})?(?=\0)", re.ASCII)
+_NEED = re.compile(
+    rb"(?<=\0)(?:lib|ld-)[\w.+-]{1,200}\.so(?:\.[\w.]{1,60})?(?=\0)", re.ASCII
+)
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,9 @@ def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
         counts[code.architectures] += 1
         if code.isa:
             versions.add(code.isa)
-        is_common = counts[code.architectures] >= _ENOUGH and len(code.architectures) > 1
+        is_common = (
+            counts[code.architectures] >= _ENOUGH and len(code.architectures) > 1
+        )
         if not whole and (is_common or counts.total() == _MOST):
             is_whole = False
             break
@@ -113,7 +115,9 @@ def _frequent(counts: Counter[tuple[str, ...]]) -> set[str]:
         return of_most
     [(most_common, _)] = counts.most_common(1)
     fair = {
-        name for name, count in by_name.items() if count >= _ENOUGH and count * _FAIR_PART >= total
+        name
+        for name, count in by_name.items()
+        if count >= _ENOUGH and count * _FAIR_PART >= total
     }
     return fair.union(most_common)
 
@@ -189,7 +193,9 @@ def _read_entry(data: _Stream, most: int) -> _Entry | None:
         f"{_KINDS[kind]}_{number}{suffix}",
         size=size,
         isa=(major, minor) if is_portable and major else None,
-        is_part=_OF_PART in options if is_portable else _is_relocatable(beginning, flags),
+        is_part=_OF_PART in options
+        if is_portable
+        else _is_relocatable(beginning, flags),
     )
 
 

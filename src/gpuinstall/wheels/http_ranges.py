@@ -106,7 +106,9 @@ class HttpRanges:
         }
         left = self._time_left()
         try:
-            return within(left, lambda: self._ask(self._url, headers, login=self._login))
+            return within(
+                left, lambda: self._ask(self._url, headers, login=self._login)
+            )
         except TimeoutError:
             raise _too_slow() from None
         # requests reads addresses of redirects even if it follows none.
@@ -115,7 +117,9 @@ class HttpRanges:
 
     def _follow(self, location: str) -> None:
         """Go to the address of a redirect; raise WheelError if it leads elsewhere, or is the second."""
-        refusal = WheelError("foreign-redirect", f"{_host(self._url)} redirects to another host")
+        refusal = WheelError(
+            "foreign-redirect", f"{_host(self._url)} redirects to another host"
+        )
         try:
             here = urlsplit(self._url)
             there = urlsplit(urljoin(self._url, location))

@@ -129,7 +129,9 @@ class LinkEnvironment:
         if name in self.owners or name in self.system:
             return True
         for path in library.elf.paths:
-            folder = path.replace("${ORIGIN}", library.folder).replace("$ORIGIN", library.folder)
+            folder = path.replace("${ORIGIN}", library.folder).replace(
+                "$ORIGIN", library.folder
+            )
             if posixpath.normpath(f"{folder}/{name}") in self.owners:
                 return True
         return False
@@ -172,7 +174,9 @@ def _missing_libraries(
         yield _fault(library, code="missing-library", name=name, provider=provider)
 
 
-def _required_names(library: InstalledLibrary, environment: LinkEnvironment) -> tuple[str, ...]:
+def _required_names(
+    library: InstalledLibrary, environment: LinkEnvironment
+) -> tuple[str, ...]:
     """Return the libraries without which something does not work."""
     own = posixpath.basename(library.path)
     # Wheels carry libraries that nothing asks for: torch 2.15.0's a libgfortran, without its libquadmath.
@@ -249,7 +253,13 @@ def _missing_symbols(
         )
 
 
-_RULES = (_missing_libraries, _other_cuda, _provided_twice, _glibc_too_old, _missing_symbols)
+_RULES = (
+    _missing_libraries,
+    _other_cuda,
+    _provided_twice,
+    _glibc_too_old,
+    _missing_symbols,
+)
 
 
 def _fault(

@@ -370,7 +370,9 @@ def _torch_needs(elves: Mapping[str, Elf], *, is_whole: bool) -> TorchNeeds:
         return TorchNeeds("unknown" if is_linked else "none")
     exports = load_exports()
     if not ordinary:
-        return TorchNeeds("stable", oldest=_oldest(exports.missing(names)), judged=exports.minors)
+        return TorchNeeds(
+            "stable", oldest=_oldest(exports.missing(names)), judged=exports.minors
+        )
     fits = _fitting(undefined, exports)
     linked = [elf for elf in elves.values() if is_linked_to_torch(elf)]
     if not fits and len(linked) > 1:
@@ -379,7 +381,9 @@ def _torch_needs(elves: Mapping[str, Elf], *, is_whole: bool) -> TorchNeeds:
     return TorchNeeds("ordinary", fits=fits, judged=exports.minors)
 
 
-def _fitting(undefined: Mapping[str, Collection[bytes]], exports: Exports) -> tuple[str, ...]:
+def _fitting(
+    undefined: Mapping[str, Collection[bytes]], exports: Exports
+) -> tuple[str, ...]:
     """Return the minor releases that have the names of every library, or of another one in its place.
 
     Libraries whose paths differ in numbers alone are one for each torch, ``pg_2_12_0`` and ``pg_2_13_0``: one of them
@@ -388,9 +392,13 @@ def _fitting(undefined: Mapping[str, Collection[bytes]], exports: Exports) -> tu
     by_stem = defaultdict[str, set[str]](set)
     for path, names in undefined.items():
         missing = exports.missing(names)
-        by_stem[_NUMBER.sub("", path)].update(minor for minor in missing if not missing[minor])
+        by_stem[_NUMBER.sub("", path)].update(
+            minor for minor in missing if not missing[minor]
+        )
     return tuple(
-        minor for minor in exports.minors if all(minor in fits for fits in by_stem.values())
+        minor
+        for minor in exports.minors
+        if all(minor in fits for fits in by_stem.values())
     )
 
 

@@ -157,7 +157,9 @@ class RangeFile:
             start = self._position - self._tail_start
             return self._tail[start : start + most]
         if self._pieces is None:
-            self._pieces = self._portions(self._position, min(self.stop, self._tail_start))
+            self._pieces = self._portions(
+                self._position, min(self.stop, self._tail_start)
+            )
         if not self._unread:
             self._unread = next(self._pieces, b"")
         piece = self._unread[:most]
@@ -181,7 +183,9 @@ class RangeFile:
                     break
                 yield piece
         if start != end:
-            raise WheelError("wrong-range", "the server sent more or fewer bytes than requested")
+            raise WheelError(
+                "wrong-range", "the server sent more or fewer bytes than requested"
+            )
 
     def _check(self) -> None:
         limits = self._limits

@@ -24,7 +24,11 @@ def _read_fatbins(pieces: Pieces) -> tuple[str, ...]:
 
 WITNESSES: Mapping[str, tuple[Callable[[Pieces], tuple[str, ...]], str, str]] = {
     "flags": (read_flags, "torch/lib/libtorch_python.so", "torch/lib/torch_python.dll"),
-    "fatbins": (_read_fatbins, "torch/lib/libtorch_cuda.so", "torch/lib/torch_cuda.dll"),
+    "fatbins": (
+        _read_fatbins,
+        "torch/lib/libtorch_cuda.so",
+        "torch/lib/torch_cuda.dll",
+    ),
 }
 """The parts of a wheel that name architectures, and where they are on Linux and on Windows.
 

@@ -35,7 +35,9 @@ class WheelReader:
         with _malformed_if_unreadable("the wheel"):
             self._zip = ZipFile(self._file)
         members = sorted(self._zip.infolist(), key=_place)
-        self.members: Mapping[str, ZipInfo] = {member.filename: member for member in members}
+        self.members: Mapping[str, ZipInfo] = {
+            member.filename: member for member in members
+        }
         """The files by their names, in the order of their bytes."""
         if len(self.members) < len(members):
             raise WheelError(

@@ -53,7 +53,9 @@ def test_names_beyond_six_are_a_number():
         ("pytorch >=2.9", "torch>=2.9"),
     ],
 )
-def test_a_requirement_in_conda_s_spelling_is_answered_with_the_right_one(typed, likely):
+def test_a_requirement_in_conda_s_spelling_is_answered_with_the_right_one(
+    typed, likely
+):
     with pytest.raises(UsageError) as caught:
         parse_requirement(typed)
     assert caught.value.hint == f"Write {likely} in place of {typed}"
@@ -87,12 +89,18 @@ def test_an_advice_that_fails_when_pasted_is_found():
 
 def test_every_advice_of_every_failure_is_prose_or_a_command():
     fixes = [failure.fix.commands for failure in load_failures().values()]
-    lines = [line for commands in fixes for lines in commands.values() for line in lines]
+    lines = [
+        line for commands in fixes for lines in commands.values() for line in lines
+    ]
     assert len(lines) > 400
     assert {
         line: fault
         for line in lines
-        if (fault := judged(re.sub(r"\{\w+\}", "x", re.sub(r"\{(?:at|into|anew)\}", "", line))))
+        if (
+            fault := judged(
+                re.sub(r"\{\w+\}", "x", re.sub(r"\{(?:at|into|anew)\}", "", line))
+            )
+        )
     } == {}
 
 

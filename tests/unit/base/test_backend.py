@@ -22,7 +22,8 @@ def test_a_tag_is_read_and_written_as_it_was(tag, kind, version, in_a_file_name)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "cu", "cu1", "cu1300", "CU126", "cuda126", "rocm7.", "cpu2", "cpu ", "gpu"]
+    "text",
+    ["", "cu", "cu1", "cu1300", "CU126", "cuda126", "rocm7.", "cpu2", "cpu ", "gpu"],
 )
 def test_what_is_no_tag_is_named(text):
     assert known_backend(text) is None

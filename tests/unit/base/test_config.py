@@ -51,18 +51,22 @@ def test_poetry_says_which_python_a_project_is_for():
     }
     wrong = {}
     for written, specifier in expected.items():
-        python = parse_config({"tool": {"poetry": {"dependencies": {"python": written}}}}).python
+        python = parse_config(
+            {"tool": {"poetry": {"dependencies": {"python": written}}}}
+        ).python
         if python != specifier:
             wrong[written] = python
     assert wrong == {}
     poetry = {"poetry": {"dependencies": {"python": "^3.13"}}}
     assert (
-        parse_config({"project": {"requires-python": ">=3.10"}, "tool": poetry}).python == ">=3.10"
+        parse_config({"project": {"requires-python": ">=3.10"}, "tool": poetry}).python
+        == ">=3.10"
     )
 
 
 @pytest.mark.parametrize(
-    ("text", "python"), [("cpython-3.13\n", "3.13"), ("cpython@3.12", "3.12"), ("my-env\n", None)]
+    ("text", "python"),
+    [("cpython-3.13\n", "3.13"), ("cpython@3.12", "3.12"), ("my-env\n", None)],
 )
 def test_a_version_file_names_a_python_in_several_ways(text, python):
     assert parse_config({}, text).python == python

@@ -104,7 +104,9 @@ def _full():
     return Path("/dev/full/file")
 
 
-def test_a_folder_deeper_than_python_recurses_is_read_and_removed(tmp_path, monkeypatch):
+def test_a_folder_deeper_than_python_recurses_is_read_and_removed(
+    tmp_path, monkeypatch
+):
     deep = tmp_path / "deep"
     deep.mkdir()
     with monkeypatch.context() as here:
@@ -137,7 +139,9 @@ def test_a_file_is_never_more_open_than_the_one_it_replaces(tmp_path, monkeypatc
         assert path.stat().st_mode & 0o777 == expected
 
 
-@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can give a file away")
+@pytest.mark.skipif(
+    os.name != "posix" or os.getuid() != 0, reason="only root can give a file away"
+)
 def test_a_file_of_another_user_stays_that_users(tmp_path):
     file = tmp_path / "pip.conf"
     file.write_bytes(b"old")

@@ -8,7 +8,9 @@ import pytest
 
 from gpuinstall.base.in_use import IN_USE, hold_alone, remove_abandoned, scratch_folder
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such locks")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows has no such locks"
+)
 HOLDS = """
 import sys
 from pathlib import Path
@@ -20,7 +22,9 @@ input()
 
 def test_a_folder_is_held_until_the_run_ends(tmp_path):
     command = [sys.executable, "-c", HOLDS, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == b"True\n"
         assert hold_alone(tmp_path) is None
@@ -51,6 +55,11 @@ def test_only_what_a_killed_run_left_is_removed(tmp_path):
         remove_abandoned(tmp_path)
 
         left = {entry.name for entry in tmp_path.iterdir()}
-        assert left == {"gpuinstall-link", "gpuinstall-new", "gpuinstall-notes", running.name}
+        assert left == {
+            "gpuinstall-link",
+            "gpuinstall-new",
+            "gpuinstall-notes",
+            running.name,
+        }
 
     assert not running.exists()

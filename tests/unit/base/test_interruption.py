@@ -13,7 +13,9 @@ PREFACE = (
     "import os, signal, sys, threading, time\n"
     "from gpuinstall.base import interruption, process\ninterruption.install_handlers()\n"
 )
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows has no such signals"
+)
 
 
 def start(code):
@@ -77,7 +79,12 @@ def test_a_signal_that_somebody_ignores_for_us_stays_ignored():
     code = "print('ready', flush=True)\nprint(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
     words = ["nohup", sys.executable, "-c", PREFACE + code]
     done = subprocess.run(
-        words, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True, env=os.environ
+        words,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=True,
+        env=os.environ,
     )
     assert done.stdout == "ready\nTrue\n"
 
@@ -96,6 +103,8 @@ def test_a_call_in_time_gives_its_answer_or_raises_its_own_error():
 
 
 def test_who_waits_for_a_call_is_interrupted():
-    running = start("print('ready', flush=True)\ninterruption.within(60, lambda: time.sleep(60))")
+    running = start(
+        "print('ready', flush=True)\ninterruption.within(60, lambda: time.sleep(60))"
+    )
     running.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in running.communicate(timeout=30)[1]

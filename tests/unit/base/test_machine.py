@@ -32,7 +32,9 @@ FULL: dict[str, Any] = {
             "compute_capability": "8.0",
             "memory_mib": 81920,
             "mig": True,
-            "mig_devices": [{"uuid": "MIG-1", "profile": "1g.10gb", "memory_mib": 9728}],
+            "mig_devices": [
+                {"uuid": "MIG-1", "profile": "1g.10gb", "memory_mib": 9728}
+            ],
             "found_via": "nvml",
         }
     ],
@@ -82,9 +84,14 @@ def test_missing_pythons_mean_that_any_can_be_had_and_an_empty_list_that_none_ca
 
 
 def test_a_problem_blocks_unless_it_says_otherwise():
-    problems = [{"code": "a"}, {"code": "b", "blocking": False}, {"code": "c", "gpus": [0]}]
+    problems = [
+        {"code": "a"},
+        {"code": "b", "blocking": False},
+        {"code": "c", "gpus": [0]},
+    ]
     assert [
-        problem.code for problem in Machine.from_dict({**LEAST, "problems": problems}).blocking
+        problem.code
+        for problem in Machine.from_dict({**LEAST, "problems": problems}).blocking
     ] == ["a"]
 
 
@@ -98,7 +105,9 @@ def test_driver_facts_may_be_missing_one_by_one():
 
 
 def test_an_unknown_capability_stays_unknown():
-    gpus = Machine.from_dict({**LEAST, "gpus": [{"compute_capability": None}, CARD]}).gpus
+    gpus = Machine.from_dict(
+        {**LEAST, "gpus": [{"compute_capability": None}, CARD]}
+    ).gpus
     assert [gpu.compute_capability for gpu in gpus] == [None, ComputeCapability(8, 0)]
 
 
@@ -115,7 +124,10 @@ def test_an_unknown_capability_stays_unknown():
         ({"gpus": [CARD | {"index": 0}, CARD | {"index": 0}]}, "same index"),
         ({"gpus": ["A100"]}, "gpus[0] is 'A100', not an object"),
         ({"driver": {"version": "banana"}}, "driver.version"),
-        ({"gpus": [CARD | {"mig_devices": [{}]}]}, "gpus[0].mig_devices[0].uuid is missing"),
+        (
+            {"gpus": [CARD | {"mig_devices": [{}]}]},
+            "gpus[0].mig_devices[0].uuid is missing",
+        ),
         ({"pythons": ["three"]}, "pythons[0]"),
         ({"libc": "uclibc"}, "libc"),
         ({"environment": {"container": "jail"}}, "environment.container"),

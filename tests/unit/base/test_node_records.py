@@ -21,8 +21,14 @@ from gpuinstall.words import machine_in_words
 
 H100 = machine_in_words(("H100 SXM",) * 8, "580.95.05")
 V100 = machine_in_words(("V100",), "470.256.02")
-PASSED = {"exit_code": 0, "data": {"chosen": "pylock.cu130.toml", "verdict": {"status": "passed"}}}
-REFUSED = {"exit_code": 8, "errors": [{"code": "x", "message": "no driver", "hint": "sudo reboot"}]}
+PASSED = {
+    "exit_code": 0,
+    "data": {"chosen": "pylock.cu130.toml", "verdict": {"status": "passed"}},
+}
+REFUSED = {
+    "exit_code": 8,
+    "errors": [{"code": "x", "message": "no driver", "hint": "sudo reboot"}],
+}
 
 
 def record(folder, node, machine, document=PASSED):
@@ -172,7 +178,10 @@ def test_a_folder_without_machines_is_refused(tmp_path):
 
 
 def test_a_password_in_an_address_is_not_recorded(tmp_path):
-    document = {"exit_code": 4, "errors": [{"message": "https://me:secret@index.example/simple"}]}
+    document = {
+        "exit_code": 4,
+        "errors": [{"message": "https://me:secret@index.example/simple"}],
+    }
     record(tmp_path, "n1", H100, document)
 
     assert "secret" not in (tmp_path / "n1.sync.json").read_text("utf-8")

@@ -28,13 +28,13 @@ def test_a_program_gets_its_text_and_nothing_of_our_stdin():
     assert process.run([sys.executable, "-c", code]).out == "\n"
 
 
-COMPILER = (
-    "import os, time\npid = os.fork()\nif pid == 0:\n    time.sleep(60)\nprint(pid, flush=True)\n"
-)
+COMPILER = "import os, time\npid = os.fork()\nif pid == 0:\n    time.sleep(60)\nprint(pid, flush=True)\n"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
-@pytest.mark.parametrize(("then", "status"), [("time.sleep(60)", None), ("os._exit(1)", 1)])
+@pytest.mark.parametrize(
+    ("then", "status"), [("time.sleep(60)", None), ("os._exit(1)", 1)]
+)
 def test_what_a_group_has_started_ends_with_it(then, status):
     done = process.run([sys.executable, "-c", COMPILER + then], seconds=1, group=True)
     assert done.status == status
@@ -46,10 +46,13 @@ HOLDER = "import os, sys, time\nif os.fork() == 0:\n    os.setsid()\n    time.sl
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
 @pytest.mark.parametrize(
-    ("then", "status", "out"), [("time.sleep(40)", None, ""), ("print('done')", 0, "done\n")]
+    ("then", "status", "out"),
+    [("time.sleep(40)", None, ""), ("print('done')", 0, "done\n")],
 )
 @pytest.mark.parametrize("heard", [True, False])
-def test_a_program_whose_child_keeps_its_output_open_is_not_waited_for(then, status, out, *, heard):
+def test_a_program_whose_child_keeps_its_output_open_is_not_waited_for(
+    then, status, out, *, heard
+):
     begun = time.monotonic()
     done = process.run(
         [sys.executable, "-c", HOLDER + then],

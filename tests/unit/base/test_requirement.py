@@ -41,7 +41,12 @@ from gpuinstall.base.requirement import parse_requirement
             "git+https://git.example/ours/vision",
             False,
         ),
-        ("https://files.example/a-1.tar.gz", "a", "https://files.example/a-1.tar.gz", False),
+        (
+            "https://files.example/a-1.tar.gz",
+            "a",
+            "https://files.example/a-1.tar.gz",
+            False,
+        ),
         (
             "Thing @ git+https://git.example/t@main#subdirectory=s",
             "thing",
@@ -97,7 +102,11 @@ def test_a_path_may_have_blanks():
         "./a folder": ("a-folder", "./a folder", False),
         "-e ./my lib": ("my-lib", "./my lib", True),
         "-e my lib": ("my-lib", "./my lib", True),
-        "my lib/inner part[test] ; os_name == 'posix'": ("inner-part", "my lib/inner part", False),
+        "my lib/inner part[test] ; os_name == 'posix'": (
+            "inner-part",
+            "my lib/inner part",
+            False,
+        ),
         "/opt/Project - Copy": ("project-copy", "/opt/Project - Copy", False),
         r"C:\my work\lib": ("lib", r"C:\my work\lib", False),
         "thing @ ./my lib ; os_name == 'posix'": ("thing", "./my lib", False),

@@ -30,11 +30,15 @@ ADDRESSES = {
 
 def test_no_login_of_an_address_is_shown():
     wrong = {
-        text: redacted(text) for text, expected in ADDRESSES.items() if redacted(text) != expected
+        text: redacted(text)
+        for text, expected in ADDRESSES.items()
+        if redacted(text) != expected
     }
     assert wrong == {}
     assert {text: without_logins(text) for text in ADDRESSES if "://" in text} == {
-        text: expected.replace("****@", "") for text, expected in ADDRESSES.items() if "://" in text
+        text: expected.replace("****@", "")
+        for text, expected in ADDRESSES.items()
+        if "://" in text
     }
     assert [visible(f"see {text}!") for text in ADDRESSES] == [
         f"see {text}!" for text in ADDRESSES.values()
@@ -47,11 +51,16 @@ def test_a_document_without_logins_is_still_a_document():
         "nested": [["https://a.example"], {"name": "you@b.example"}],
     }
     document = json.loads(redacted(json.dumps(values)))
-    assert document == {"addresses": list(ADDRESSES.values()), "nested": values["nested"]}
+    assert document == {
+        "addresses": list(ADDRESSES.values()),
+        "nested": values["nested"],
+    }
 
 
 def test_an_error_holds_no_login():
     address = "https://ann:secret@a.example"
-    error = UsageError("odd", address, why=address, evidence=address, hint=f"curl {address}")
+    error = UsageError(
+        "odd", address, why=address, evidence=address, hint=f"curl {address}"
+    )
     texts = [str(error), error.message, error.why, error.evidence, error.hint]
     assert texts == ["https://****@a.example"] * 4 + ["curl https://****@a.example"]

@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 from gpuinstall.base.text import BrokenBlockError, with_block, without_block
 
 LINES = st.lists(
-    st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])), max_size=4
+    st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])),
+    max_size=4,
 )
-TEXTS = st.lists(st.sampled_from(["", "[pip]", "a = 1", "  b\r", "# c", "\ufeffd"])).map("\n".join)
+TEXTS = st.lists(
+    st.sampled_from(["", "[pip]", "a = 1", "  b\r", "# c", "\ufeffd"])
+).map("\n".join)
 
 
 @given(TEXTS, LINES)

@@ -16,7 +16,9 @@ def test_nothing_of_the_users_configuration_changes_what_is_installed():
         "UV_INDEX_PRIVATE_PASSWORD": "secret",
         "UV_LINK_MODE": "copy",
     }
-    environment = uv.environment(given, {"UV_DEFAULT_INDEX": "https://index.example/simple"})
+    environment = uv.environment(
+        given, {"UV_DEFAULT_INDEX": "https://index.example/simple"}
+    )
     kept = {name for name in environment if name.startswith("UV_")}
     assert kept == {
         "UV_CACHE_DIR",
@@ -40,7 +42,11 @@ def test_interpreters_are_named_by_their_full_path_and_credentials_are_in_no_com
     python = Path("/usr/bin/python3.12")
     commands = [
         uv.create(python, Path("/x/staging")),
-        uv.add(Path("/x/staging/bin/python"), Path("/x/pylock.private.toml"), Path("/x/uv.toml")),
+        uv.add(
+            Path("/x/staging/bin/python"),
+            Path("/x/pylock.private.toml"),
+            Path("/x/uv.toml"),
+        ),
         uv.compile_lock(python, "3.12", "x86_64-manylinux_2_28"),
     ]
     for command in commands:

@@ -26,7 +26,11 @@ def rows(table):
 
 def keys(row):
     """The evidence of a row; a build has its own for each platform."""
-    platforms = [value[2] for value in row.values() if isinstance(value, list) and len(value) == 3]
+    platforms = [
+        value[2]
+        for value in row.values()
+        if isinstance(value, list) and len(value) == 3
+    ]
     return " ".join([row.get("evidence", ""), *platforms]).split()
 
 
@@ -40,20 +44,28 @@ def test_every_row_names_evidence_that_has_a_source_and_a_date(name):
         assert set(keys(row)) <= set(table["evidence"]), row
     for evidence in table["evidence"].values():
         assert evidence["source"]
-        assert date.fromisoformat(evidence["date"]) <= date.fromisoformat(load_catalog().date)
+        assert date.fromisoformat(evidence["date"]) <= date.fromisoformat(
+            load_catalog().date
+        )
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_no_evidence_is_listed_in_vain(name):
     table = read_data(name)
-    singles = [value for value in table.values() if isinstance(value, dict) and "evidence" in value]
+    singles = [
+        value
+        for value in table.values()
+        if isinstance(value, dict) and "evidence" in value
+    ]
     used = {key for row in (*rows(table), *singles) for key in keys(row)}
 
     assert used == set(table["evidence"])
 
 
 def test_no_build_is_listed_twice():
-    counted = Counter((build.name, build.os, build.arch) for build in load_catalog().builds)
+    counted = Counter(
+        (build.name, build.os, build.arch) for build in load_catalog().builds
+    )
 
     assert [name for name, count in counted.items() if count > 1] == []
 
@@ -72,7 +84,9 @@ def test_every_tag_agrees_with_its_toolkit():
 def test_every_capability_belongs_to_a_chip_of_the_gpu_table():
     known = {product.capability for product in products()}
     code = {
-        code.capability for build in load_catalog().builds for code in split_code(build.code)[0]
+        code.capability
+        for build in load_catalog().builds
+        for code in split_code(build.code)[0]
     }
     drivers = load_catalog().drivers
 
@@ -84,7 +98,9 @@ def test_every_capability_belongs_to_a_chip_of_the_gpu_table():
         *drivers.families,
         *drivers.unified_memory,
     } <= known
-    assert {chip.capability for chip in drivers.jetsons.values()} <= drivers.unified_memory.keys()
+    assert {
+        chip.capability for chip in drivers.jetsons.values()
+    } <= drivers.unified_memory.keys()
 
 
 def test_every_build_has_pythons_and_every_cuda_build_has_code():
@@ -123,8 +139,16 @@ def test_driver_branches_ascend_and_so_does_the_cuda_that_they_serve():
 
 
 def test_the_family_is_named_as_indexes_name_it_and_has_what_everybody_asks_for():
-    assert {canonicalize_name(name) for name in load_catalog().family} == load_catalog().family
-    assert {"torch", "torchvision", "torchaudio", "triton", "xformers"} <= load_catalog().family
+    assert {
+        canonicalize_name(name) for name in load_catalog().family
+    } == load_catalog().family
+    assert {
+        "torch",
+        "torchvision",
+        "torchaudio",
+        "triton",
+        "xformers",
+    } <= load_catalog().family
 
 
 def test_every_chip_has_a_generation_and_the_first_driver_that_knows_it():
@@ -133,12 +157,19 @@ def test_every_chip_has_a_generation_and_the_first_driver_that_knows_it():
     chips = {ComputeCapability.parse(text) for text in load_gpus()["chips"].values()}
 
     assert [chip for chip in chips if drivers.generation(chip) is None] == []
-    assert [chip for chip in chips if chip > min(drivers.first_drivers) and chip not in told] == []
+    assert [
+        chip for chip in chips if chip > min(drivers.first_drivers) and chip not in told
+    ] == []
 
 
 @pytest.mark.parametrize(
     ("version", "floor"),
-    [("8.6.0.163", None), ("8.7.0.84", "3.5"), ("9.1.0.70", "5.0"), ("9.11.0.98", "7.5")],
+    [
+        ("8.6.0.163", None),
+        ("8.7.0.84", "3.5"),
+        ("9.1.0.70", "5.0"),
+        ("9.11.0.98", "7.5"),
+    ],
 )
 def test_a_cudnn_has_code_from_a_capability_on(version, floor):
     found = load_drivers().cudnn_floor(version)
@@ -170,11 +201,12 @@ def test_every_companion_of_a_release_has_its_wheels_in_the_catalogue():
             ("torchvision", release.torchvision),
             ("torchaudio", release.torchaudio),
         ):
-            assert all((package, version) in catalog.companions for version in versions), (
-                release.torch
-            )
+            assert all(
+                (package, version) in catalog.companions for version in versions
+            ), release.torch
         assert (
-            release.triton is None or ("triton", release.triton.lstrip("=~")) in catalog.companions
+            release.triton is None
+            or ("triton", release.triton.lstrip("=~")) in catalog.companions
         )
 
 
@@ -190,7 +222,9 @@ def test_every_default_build_and_every_companion_of_a_release_is_there():
 def test_every_cuda_that_a_build_needs_has_its_first_driver():
     builds = load_catalog().builds
     majors = {
-        build.toolkit[0] for build in builds if build.toolkit and build.backend.kind == "cuda"
+        build.toolkit[0]
+        for build in builds
+        if build.toolkit and build.backend.kind == "cuda"
     }
 
     assert majors <= set(load_catalog().drivers.floors)
@@ -199,7 +233,9 @@ def test_every_cuda_that_a_build_needs_has_its_first_driver():
 def test_every_id_on_the_bus_has_a_chip_whose_capability_is_known():
     table = read_data("gpus.toml")
 
-    assert {text.partition(": ")[0] for text in table["pci"].values()} <= set(table["chips"])
+    assert {text.partition(": ")[0] for text in table["pci"].values()} <= set(
+        table["chips"]
+    )
     assert {row["chip"] for row in table["ranges"]} <= set(table["chips"])
     assert all(re.fullmatch("[0-9a-f]{4}", device) for device in table["pci"])
     assert {row["id"] for row in table["names"]} <= set(table["pci"])
@@ -210,7 +246,9 @@ def test_every_published_hash_is_one_of_a_wheel_of_a_release():
     for row in read_data("hashes.toml")["wheels"]:
         name, version, *_ = parse_wheel_filename(row["file"])
         assert name in load_catalog().family
-        assert name != "torch" or Version(version.base_version) in load_catalog().releases
+        assert (
+            name != "torch" or Version(version.base_version) in load_catalog().releases
+        )
         assert re.fullmatch("[0-9a-f]{64}", row["sha256"])
 
 

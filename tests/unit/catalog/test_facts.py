@@ -25,8 +25,12 @@ def ours():
 def listed():
     """Each CUDA build of the facts beside ours."""
     releases = facts()["torch_releases"]
-    rows = [(torch, row) for torch, release in releases.items() for row in release["builds"]]
-    return [(torch, row, our(torch, row["tag"], row["platform"])) for torch, row in rows]
+    rows = [
+        (torch, row) for torch, release in releases.items() for row in release["builds"]
+    ]
+    return [
+        (torch, row, our(torch, row["tag"], row["platform"])) for torch, row in rows
+    ]
 
 
 def our(torch, backend, platform):
@@ -42,7 +46,9 @@ def python(tag):
 
 def test_every_cuda_build_has_the_toolkit_the_pythons_and_the_confidence_of_the_facts():
     for torch, row, build in listed():
-        assert row["cuda_toolkit"].startswith(".".join(map(str, build.toolkit or ()))), (
+        assert row["cuda_toolkit"].startswith(
+            ".".join(map(str, build.toolkit or ()))
+        ), (
             torch,
             row["tag"],
         )
@@ -60,7 +66,9 @@ def test_every_cuda_build_has_the_toolkit_the_pythons_and_the_confidence_of_the_
 def test_every_release_has_its_date_and_its_default_builds():
     for torch, release in facts()["torch_releases"].items():
         known = next(
-            found for version, found in frozen_catalog().releases.items() if str(version) == torch
+            found
+            for version, found in frozen_catalog().releases.items()
+            if str(version) == torch
         )
         assert known.released == release["released"]
         for platform, served in release["served"].items():

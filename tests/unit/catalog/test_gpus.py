@@ -105,7 +105,11 @@ def test_a_listed_name_however_written_finds_its_chip_or_has_several():
         for spelling in spellings(name) - SHARED
         if (outcome := found(spelling))
         and {outcome}
-        != (theirs if len(theirs := sold[letters(bare(name))]) == 1 else {"gpu-ambiguous"})
+        != (
+            theirs
+            if len(theirs := sold[letters(bare(name))]) == 1
+            else {"gpu-ambiguous"}
+        )
     }
 
     assert wrong == {}
@@ -151,7 +155,10 @@ def test_any_text_is_a_gpu_or_an_error_that_says_why(text):
 def test_a_name_of_100_000_letters_is_unknown_at_once(letters):
     start = time.process_time()
 
-    assert found(letters * (100_000 // len(letters))) in {"gpu-unknown", "gpu-ambiguous"}
+    assert found(letters * (100_000 // len(letters))) in {
+        "gpu-unknown",
+        "gpu-ambiguous",
+    }
     assert time.process_time() - start < 2
 
 
@@ -175,7 +182,8 @@ def test_what_stands_beside_an_arm_processor_is_known():
 def test_what_people_call_the_cards_of_a_capability_is_what_its_products_are_called():
     listed = load_gpus()["series"]
     names = {
-        text: [one.name for one in products() if str(one.capability) == text] for text in listed
+        text: [one.name for one in products() if str(one.capability) == text]
+        for text in listed
     }
 
     assert [

@@ -75,7 +75,8 @@ def test_every_layout_lists_the_same_wheels(habits, folder, client):
 def test_silent_index_is_said_once_and_the_folder_still_serves(folder, client):
     with StandInIndex(folder) as index:
         sources = Sources(
-            index.torch_index, find_links=(str(folder / "whl" / "cpu"), "file:///nowhere")
+            index.torch_index,
+            find_links=(str(folder / "whl" / "cpu"), "file:///nowhere"),
         )
     listing = read_listing(sources, client, TAGS, ["torch"])
     assert not listing.index_answers
@@ -83,13 +84,20 @@ def test_silent_index_is_said_once_and_the_folder_still_serves(folder, client):
     assert {wheel.source for wheel in listing.wheels} == {str(folder / "whl" / "cpu")}
 
 
-def test_named_index_comes_before_folders_and_the_official_one_after_them(folder, client):
+def test_named_index_comes_before_folders_and_the_official_one_after_them(
+    folder, client
+):
     place = str(folder / "whl" / "cu126")
     with StandInIndex(folder) as index:
         official = Sources(index.torch_index, find_links=(place,))
-        assert read_listing(official, client, ["cu126"], ["torch"]).wheels[0].source == place
+        assert (
+            read_listing(official, client, ["cu126"], ["torch"]).wheels[0].source
+            == place
+        )
         named = _named(index, find_links=(place,))
-        assert read_listing(named, client, ["cu126"], ["torch"]).wheels[-1].source == place
+        assert (
+            read_listing(named, client, ["cu126"], ["torch"]).wheels[-1].source == place
+        )
 
 
 def test_configured_default_index_is_asked_and_comes_last(folder, client):
@@ -115,7 +123,9 @@ def test_local_indexes_are_read_by_their_pages_or_their_files(folder, client, tm
     places = ((tmp_path / "links.html").as_uri(), str(folder / "simple"))
     sources = Sources(find_links=places, default_index=(tmp_path / "simple").as_uri())
     listing = read_listing(sources, client, [], ["torch"])
-    found = [(wheel.source, wheel.url) for wheel in listing.wheels if wheel.filename == name]
+    found = [
+        (wheel.source, wheel.url) for wheel in listing.wheels if wheel.filename == name
+    ]
     assert found == [
         (places[0], (tmp_path / "files" / name).as_uri()),
         (places[1], (folder / "simple" / name).as_uri()),
@@ -172,7 +182,11 @@ def _narrow(builds, listing):
 def test_listed_build_keeps_its_facts_and_takes_the_pythons_that_are_there():
     build = _build("2.14.1", "cu126", glibc="2.28", toolkit=CudaVersion(12, 6))
     (found,) = _narrow([build], Listing(_listed("2.14.1+cu126", "cu126"), ASKED))
-    assert (found.source, found.pythons, found.absent) == (f"{INDEX}/cu126", ("3.12",), None)
+    assert (found.source, found.pythons, found.absent) == (
+        f"{INDEX}/cu126",
+        ("3.12",),
+        None,
+    )
     assert (found.glibc, found.toolkit) == ("2.28", CudaVersion(12, 6))
 
 
@@ -213,7 +227,10 @@ def test_build_that_only_the_index_knows_is_marked_unknown():
 
 
 def test_prerelease_and_builds_of_a_kind_that_the_catalogue_has_none_of_are_not_added():
-    wheels = (*_listed("2.16.0.dev20261101+cu130", "cu130"), *_listed("2.16.0+rocm7.2", "rocm7.2"))
+    wheels = (
+        *_listed("2.16.0.dev20261101+cu130", "cu130"),
+        *_listed("2.16.0+rocm7.2", "rocm7.2"),
+    )
     known = Build(Version("2.14.1"), Backend.parse("cu126"), "windows", "x86_64")
     assert _narrow([known], Listing(wheels, ASKED)) == [known]
 
@@ -235,12 +252,18 @@ def test_silent_index_leaves_the_default_index_and_says_of_the_rest_that_it_is_u
         _build("2.14.1", "cpu"),
     ]
     default, gone, cpu = _narrow(builds, Listing((), ASKED, index_answers=False))
-    assert (default.source, default.absent, default.labelled) == (DEFAULT_INDEX, None, False)
+    assert (default.source, default.absent, default.labelled) == (
+        DEFAULT_INDEX,
+        None,
+        False,
+    )
     assert (gone.absent, cpu.absent) == ("unreachable", "unreachable")
 
 
 def test_default_index_serves_what_the_torch_index_has_withdrawn():
-    (found,) = _narrow([_build("2.14.1", "cu130", on_default_index=True)], Listing((), ASKED))
+    (found,) = _narrow(
+        [_build("2.14.1", "cu130", on_default_index=True)], Listing((), ASKED)
+    )
     assert (found.source, found.absent) == (DEFAULT_INDEX, None)
 
 
@@ -249,7 +272,9 @@ def test_default_index_that_was_listed_is_believed():
         _build("2.14.1", "cu130", on_default_index=True),
         _build("2.15.0", "cu130", on_default_index=True),
     ]
-    wheels = _wheels("torch-2.15.0-cp312-cp312-manylinux_2_28_x86_64.whl", source=DEFAULT_INDEX)
+    wheels = _wheels(
+        "torch-2.15.0-cp312-cp312-manylinux_2_28_x86_64.whl", source=DEFAULT_INDEX
+    )
     old, new = _narrow(builds, Listing(wheels, ASKED, default_listed=True))
     assert old.absent == "withdrawn"
     assert (new.source, new.pythons, new.labelled) == (DEFAULT_INDEX, ("3.12",), False)
@@ -273,7 +298,9 @@ def test_companions_are_offered_by_backend_and_platform():
         "torchvision-0.29.1+cu126-cp312-cp312-linux_x86_64.whl",
         source=INDEX,
     )
-    listing = Listing(wheels, frozenset({"cpu", "cu126"}), frozenset({"torch", "torchvision"}))
+    listing = Listing(
+        wheels, frozenset({"cpu", "cu126"}), frozenset({"torch", "torchvision"})
+    )
     assert offered(listing, "linux", "x86_64") == {
         ("torchvision", "cpu"): frozenset(),
         ("torchvision", "cu126"): {"0.29.1+cu126"},
@@ -285,7 +312,9 @@ def test_pythons_are_in_order_and_tell_free_threaded_ones():
         f"torch-2.14.1+cpu-{tag}-linux_x86_64.whl"
         for tag in ("cp39-cp39", "cp313-cp313t", "cp313-cp313")
     ]
-    (found,) = _narrow([_build("2.14.1", "cpu")], Listing(_wheels(*names, source="/near"), ASKED))
+    (found,) = _narrow(
+        [_build("2.14.1", "cpu")], Listing(_wheels(*names, source="/near"), ASKED)
+    )
     assert found.pythons == ("3.9", "3.13", "3.13t")
 
 
@@ -317,14 +346,16 @@ def test_lowest_of_several_glibc_floors_counts():
 
 
 @pytest.mark.parametrize(
-    "tag", ["py3-none-any", "cp38-abi3-manylinux_2_28_x86_64", "cp311.cp312-none-win_amd64"]
+    "tag",
+    ["py3-none-any", "cp38-abi3-manylinux_2_28_x86_64", "cp311.cp312-none-win_amd64"],
 )
 def test_wheel_for_many_pythons_names_none(tag):
     assert python(parse_tag(tag)) is None
 
 
 @pytest.mark.parametrize(
-    "tag", ["py3-none-any", "cp312-cp312-musllinux_1_2_x86_64", "cp312-cp312-linux_s390x"]
+    "tag",
+    ["py3-none-any", "cp312-cp312-musllinux_1_2_x86_64", "cp312-cp312-linux_s390x"],
 )
 def test_platform_that_no_plan_is_made_for_is_none(tag):
     assert platforms(parse_tag(tag)) == frozenset()

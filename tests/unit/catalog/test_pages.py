@@ -34,7 +34,9 @@ PACKAGE_PAGE = f"""<!DOCTYPE html>
 
 def _html(text, backend="cu128"):
     return parse_page(
-        Page(text, "text/html", BASE), backend=backend, source="https://index.example/whl/cu128"
+        Page(text, "text/html", BASE),
+        backend=backend,
+        source="https://index.example/whl/cu128",
     )
 
 
@@ -44,7 +46,8 @@ def _link(href):
 
 def _json(document):
     return parse_page(
-        Page(json.dumps(document), "application/vnd.pypi.simple.v1+json", BASE), backend="cu128"
+        Page(json.dumps(document), "application/vnd.pypi.simple.v1+json", BASE),
+        backend="cu128",
     )
 
 
@@ -53,11 +56,21 @@ def test_package_page_gives_root_relative_and_absolute_links():
     assert relative.url == (
         "https://index.example/whl/cu128/torch-2.7.0%2Bcu128-cp310-cp310-manylinux_2_28_aarch64.whl"
     )
-    assert (relative.sha256, relative.metadata, relative.metadata_sha256) == (None, True, METADATA)
+    assert (relative.sha256, relative.metadata, relative.metadata_sha256) == (
+        None,
+        True,
+        METADATA,
+    )
     assert absolute.url.startswith("https://files.example/whl/cu128/")
     assert absolute.filename == NEW
-    assert (absolute.sha256, absolute.metadata, absolute.metadata_sha256) == (SHA256, False, None)
-    assert {wheel.source for wheel in (relative, absolute)} == {"https://index.example/whl/cu128"}
+    assert (absolute.sha256, absolute.metadata, absolute.metadata_sha256) == (
+        SHA256,
+        False,
+        None,
+    )
+    assert {wheel.source for wheel in (relative, absolute)} == {
+        "https://index.example/whl/cu128"
+    }
 
 
 def test_flat_page_of_a_mirror_writes_the_plus_as_an_entity():
@@ -83,12 +96,18 @@ def test_json_page_gives_hashes_and_passes_over_what_was_yanked():
         }
     )
     assert wheel.url == f"{BASE}{name}"
-    assert (wheel.sha256, wheel.metadata, wheel.metadata_sha256) == (SHA256, True, METADATA)
+    assert (wheel.sha256, wheel.metadata, wheel.metadata_sha256) == (
+        SHA256,
+        True,
+        METADATA,
+    )
 
 
 def test_folder_gives_its_wheels_as_file_addresses():
     (wheel,) = parse_folder(
-        ["notes.txt", "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl"], Path("/wheels"), "/wheels"
+        ["notes.txt", "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl"],
+        Path("/wheels"),
+        "/wheels",
     )
     assert wheel.url == "file:///wheels/torch-2.13.0%2Bcpu-cp311-cp311-linux_x86_64.whl"
     assert (wheel.backend, wheel.source) == ("cpu", "/wheels")
@@ -144,7 +163,9 @@ def test_json_page_of_another_shape_is_refused(document):
 _NAMES = st.from_regex(
     r"torch-[0-9.]{1,4}(\+cu[0-9]{3})?-(cp3[0-9]*)-[a-z0-9_]*-[a-z0-9_.%/]*\.whl"
 )
-_KEYS = st.sampled_from(["files", "url", "filename", "hashes", "sha256", "core-metadata", "yanked"])
+_KEYS = st.sampled_from(
+    ["files", "url", "filename", "hashes", "sha256", "core-metadata", "yanked"]
+)
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | _NAMES,
     lambda inner: st.lists(inner) | st.dictionaries(_KEYS, inner),
@@ -163,11 +184,18 @@ def test_any_html_gives_wheels_or_our_own_error(hrefs, noise):
 @given(_VALUES)
 def test_any_json_gives_wheels_or_our_own_error(document):
     with suppress(GpuInstallError):
-        assert all(wheel.filename.endswith(".whl") for wheel in _json({"files": document}))
+        assert all(
+            wheel.filename.endswith(".whl") for wheel in _json({"files": document})
+        )
 
 
 def test_a_hyphen_in_a_version_is_no_end_of_the_name():
-    names = ("natten-0.14.2-4.tar.gz", "natten-0.20.1.zip", "other-9.0.tar.gz", "natten-rest")
+    names = (
+        "natten-0.14.2-4.tar.gz",
+        "natten-0.20.1.zip",
+        "other-9.0.tar.gz",
+        "natten-rest",
+    )
     text = "".join(f'<a href="{name}">{name}</a>' for name in names)
     releases = parse_sources(Page(text, "text/html", BASE), "natten")
     assert [str(release.version) for release in releases] == ["0.14.2.post4", "0.20.1"]

@@ -18,9 +18,15 @@ def active(tmp_path, monkeypatch):
 def test_the_active_environment_is_meant_by_its_folder(active, tmp_path):
     venv = tmp_path / ".venv"
 
-    assert str(command_for_active("install", venv)) == f"gpuinstall install --venv {active}"
+    assert (
+        str(command_for_active("install", venv))
+        == f"gpuinstall install --venv {active}"
+    )
     (active / "gpuinstall.json").unlink()
-    assert str(command_for_active("install", venv)) == f"gpuinstall install --into --venv {active}"
+    assert (
+        str(command_for_active("install", venv))
+        == f"gpuinstall install --into --venv {active}"
+    )
     assert str(command_for_active("sync", venv)) == f"gpuinstall sync --venv {active}"
 
 

@@ -9,6 +9,8 @@ from gpuinstall.base import process
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_gets_its_script_by_a_variable(shell):
     variable = {"_GPUINSTALL_COMPLETE": f"{shell}_source"}
-    done = process.run([sys.executable, "-m", "gpuinstall"], env={**os.environ, **variable})
+    done = process.run(
+        [sys.executable, "-m", "gpuinstall"], env={**os.environ, **variable}
+    )
     assert done.status == 0, done.err
     assert f"{shell}_complete" in done.out

@@ -12,10 +12,17 @@ def test_what_threads_say_at_once_are_lines_of_their_own_without_a_buffer_too(
         for number in range(200):
             terminal.show_command(["python", str(thread), str(number)])
 
-    with TextIOWrapper(FileIO(tmp_path / "events", "w"), "utf-8", write_through=True) as out:
+    with TextIOWrapper(
+        FileIO(tmp_path / "events", "w"), "utf-8", write_through=True
+    ) as out:
         terminal = EventTerminal(out=out)  # what PYTHONUNBUFFERED makes of stdout
         side_by_side(commands, range(8))
 
-    events = [json.loads(line) for line in (tmp_path / "events").read_text("utf-8").splitlines()]
+    events = [
+        json.loads(line)
+        for line in (tmp_path / "events").read_text("utf-8").splitlines()
+    ]
     said = {(event["argv"][1], event["argv"][2]) for event in events}
-    assert said == {(str(thread), str(number)) for thread in range(8) for number in range(200)}
+    assert said == {
+        (str(thread), str(number)) for thread in range(8) for number in range(200)
+    }

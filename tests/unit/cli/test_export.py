@@ -38,7 +38,10 @@ def test_a_lock_is_printed_in_another_format(form, start, capsys):
 
 
 def test_a_file_is_written_where_it_is_named(folder, capsys):
-    assert run_command_line(["export", "requirements", "-o", "requirements.txt", "--json"]) == 0
+    assert (
+        run_command_line(["export", "requirements", "-o", "requirements.txt", "--json"])
+        == 0
+    )
     data = document(capsys)["data"]
     assert data["path"] == "requirements.txt"
     assert (folder / "requirements.txt").read_text("utf-8") == data["text"]
@@ -54,7 +57,9 @@ def test_of_several_locks_one_has_to_be_named(folder, capsys):
     (folder / "pylock.cpu.toml").write_text(cpu_lock().text, "utf-8")
     assert run_command_line(["export", "requirements"]) == 2
     assert "pylock.cpu.toml, pylock.cu126.toml" in capsys.readouterr().err
-    assert run_command_line(["export", "requirements", "--lock", "pylock.cpu.toml"]) == 0
+    assert (
+        run_command_line(["export", "requirements", "--lock", "pylock.cpu.toml"]) == 0
+    )
     assert "torch-2.14.1%2Bcpu" in capsys.readouterr().out
 
 
@@ -68,7 +73,9 @@ def test_the_torch_index_of_the_project_is_the_one_that_uv_is_given(folder, caps
 def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(folder, capsys):
     lock = folder / "pylock.cu126.toml"
     lock.write_text(
-        cuda_lock().text.replace("https://index.example/torch-", "file:///wheels/torch-"),
+        cuda_lock().text.replace(
+            "https://index.example/torch-", "file:///wheels/torch-"
+        ),
         "utf-8",
     )
     assert run_command_line(["export", "requirements"]) == 0

@@ -7,7 +7,8 @@ from gpuinstall.cli.main import handed_over
 
 
 @pytest.mark.parametrize(
-    "line", [["doctor"], ["lock", "check"], ["help", "lock"], ["-V"], ["install", "doctor"]]
+    "line",
+    [["doctor"], ["lock", "check"], ["help", "lock"], ["-V"], ["install", "doctor"]],
 )
 def test_a_command_is_passed_on(line):
     assert handed_over(line) == line
@@ -30,7 +31,8 @@ def test_everything_else_is_for_install(line):
 
 
 @pytest.mark.parametrize(
-    "line", [["-q", "doctor"], ["torch", "verify"], ["Doctor"], ["--venv", "env", "lock"]]
+    "line",
+    [["-q", "doctor"], ["torch", "verify"], ["Doctor"], ["--venv", "env", "lock"]],
 )
 def test_a_command_in_the_wrong_place_is_never_a_package(line):
     with pytest.raises(UsageError, match="no package of that name") as raised:

@@ -54,7 +54,9 @@ def test_a_file_comes_back_to_the_byte(home, name, text):
     assert [entry.name for entry in file.parent.iterdir()] == [file.name]
 
 
-@pytest.mark.parametrize("text", [b"timeout = 20\n", b"\xef\xbb\xbf[global]\ntimeout = 20\n"])
+@pytest.mark.parametrize(
+    "text", [b"timeout = 20\n", b"\xef\xbb\xbf[global]\ntimeout = 20\n"]
+)
 def test_a_file_that_pip_cannot_read_is_named(home, text, capsys):
     file = home / "pip" / "pip.conf"
     file.write_bytes(text)
@@ -68,10 +70,14 @@ def test_a_constraint_of_another_file_still_counts(home, section, monkeypatch):
     environment = home / "venv"
     environment.mkdir()
     monkeypatch.setenv("VIRTUAL_ENV", str(environment))
-    (environment / "pip.conf").write_text(f"[{section}]\nconstraint = /srv/mine.txt\n", "utf-8")
+    (environment / "pip.conf").write_text(
+        f"[{section}]\nconstraint = /srv/mine.txt\n", "utf-8"
+    )
     assert run_command_line(["hook", "pip"]) == 0
     own = (home / "pip" / "gpuinstall-constraints.txt").as_uri()
-    assert f"constraint = /srv/mine.txt {own}\n" in (home / "pip" / "pip.conf").read_text("utf-8")
+    assert f"constraint = /srv/mine.txt {own}\n" in (
+        home / "pip" / "pip.conf"
+    ).read_text("utf-8")
 
 
 def test_a_hook_without_one_of_its_marks_is_left(home, capsys):
@@ -100,7 +106,9 @@ def test_a_hook_whose_markers_pip_dropped_is_named(home, capsys):
     assert run_command_line(["hook", "pip"]) == 0
     parser = RawConfigParser()
     parser.read(file)
-    with file.open("w") as rewritten:  # as `pip config set` does, whose parser knows no comments
+    with file.open(
+        "w"
+    ) as rewritten:  # as `pip config set` does, whose parser knows no comments
         parser.write(rewritten)
     text = file.read_text()
     for words in ((), ("--remove",)):

@@ -44,12 +44,17 @@ def test_a_subcommand_is_never_taken_for_a_package():
         * 2
     )
     for line in (["--", "check"], ["torch", "check"]):
-        assert command.make_context("lock", list(line)).params["requirements"][-1] == "check"
+        assert (
+            command.make_context("lock", list(line)).params["requirements"][-1]
+            == "check"
+        )
 
 
 def test_each_subcommand_has_only_options_that_it_reads():
     shared = {"as_json", "json_events", "quiet", "verbose", "help"}
-    own = {name: {each.name for each in one.params} - shared for name, one in NAMES.items()}
+    own = {
+        name: {each.name for each in one.params} - shared for name, one in NAMES.items()
+    }
     assert own["download"] == {"folder", "torch_index", "offline"}
     assert {"upgrade", "packages"} & own["check"] == set()
     assert {"targets", "machines", "script"} & own["cover"] == set()

@@ -26,10 +26,13 @@ def commands(name):
 def test_help_names_every_command(capsys):
     assert run_command_line(["--help"]) == 0
     out = capsys.readouterr().out
-    assert re.findall(r"^([A-Z][\w ]+):$", out, re.MULTILINE) == ["Options", *COMMAND_GROUPS]
-    assert [name for name in COMMANDS if re.search(rf"^  {name}\b", out, re.MULTILINE)] == list(
-        COMMANDS
-    )
+    assert re.findall(r"^([A-Z][\w ]+):$", out, re.MULTILINE) == [
+        "Options",
+        *COMMAND_GROUPS,
+    ]
+    assert [
+        name for name in COMMANDS if re.search(rf"^  {name}\b", out, re.MULTILINE)
+    ] == list(COMMANDS)
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
@@ -69,7 +72,8 @@ def test_an_interrupt_within_executed_text_ends_with_130_and_not_by_the_signal(
 
 
 @pytest.mark.parametrize(
-    "words", [["plan", "--gpu", "A100", "--driver", "580.95.05"], ["install", "--dry-run"]]
+    "words",
+    [["plan", "--gpu", "A100", "--driver", "580.95.05"], ["install", "--dry-run"]],
 )
 def test_a_user_without_a_home_is_told_to_name_one(
     words,

@@ -7,7 +7,9 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli.options import read_machine_file
 
-DOCUMENT = '{"schema": "gpuinstall.machine/1", "os": "windows", "arch": "x86_64", "gpus": []}'
+DOCUMENT = (
+    '{"schema": "gpuinstall.machine/1", "os": "windows", "arch": "x86_64", "gpus": []}'
+)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])

@@ -24,7 +24,9 @@ def test_a_bar_fits_the_terminal_and_is_gone_at_the_end(columns, monkeypatch):
         Terminal(err=stream).step("Fetched", "3 files")
     lines = [line.rstrip() for line in drawn if line.strip()]
     assert max(map(len, lines)) <= columns
-    assert any(line.startswith("Download") and "15 MB of 1.4 GB" in line for line in lines)
+    assert any(
+        line.startswith("Download") and "15 MB of 1.4 GB" in line for line in lines
+    )
     assert lines[-1] == "Fetched     3 files"
 
 
@@ -67,10 +69,10 @@ def test_no_more_is_counted_than_there_is_and_a_transfer_that_begins_again_takes
 
 
 def test_no_line_is_broken_so_that_commands_can_be_copied():
-    command = (
-        "gpuinstall install --replace cowsay --venv a/long/path   # takes them into the request"
+    command = "gpuinstall install --replace cowsay --venv a/long/path   # takes them into the request"
+    error = UsageError(
+        "users-packages", "they would be lost", hint=f"{command}\nOr leave it"
     )
-    error = UsageError("users-packages", "they would be lost", hint=f"{command}\nOr leave it")
     with screen(60) as (stream, drawn):
         Terminal(err=stream).fault(error)
     assert [line.rstrip() for line in drawn if line.strip()] == [

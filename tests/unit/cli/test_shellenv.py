@@ -40,7 +40,10 @@ def test_constraints_of_the_user_go_on_counting(folder, capsys, monkeypatch):
     for _ in range(2):  # in a shell that has evaluated it already too
         monkeypatch.setenv("UV_CONSTRAINT", f"/srv/mine.txt {constraints.as_uri()}")
         assert run_command_line(["shellenv", "--json"]) == 0
-        assert data(capsys)["variables"]["UV_CONSTRAINT"] == f"/srv/mine.txt {constraints.as_uri()}"
+        assert (
+            data(capsys)["variables"]["UV_CONSTRAINT"]
+            == f"/srv/mine.txt {constraints.as_uri()}"
+        )
 
 
 def test_the_guard_of_another_project_ends(
@@ -62,7 +65,9 @@ def test_the_guard_of_another_project_ends(
     assert data(capsys)["variables"]["UV_CONSTRAINT"] == f"/srv/constraints.txt {own}"
 
 
-def test_what_was_set_for_another_project_ends_without_an_environment(folder, capsys, monkeypatch):
+def test_what_was_set_for_another_project_ends_without_an_environment(
+    folder, capsys, monkeypatch
+):
     guard = folder / ".venv" / "constraints.txt"
     guard.touch()
     monkeypatch.setenv("UV_NO_SYNC", "1")
@@ -74,18 +79,27 @@ def test_what_was_set_for_another_project_ends_without_an_environment(folder, ca
     wrong = {}
     for shell, line in ended.items():
         monkeypatch.setenv("UV_CONSTRAINT", f"/srv/mine.txt {guard.as_uri()}")
-        assert run_command_line(["shellenv", "--venv", "none", "--shell", shell, "--json"]) == 0
+        assert (
+            run_command_line(["shellenv", "--venv", "none", "--shell", shell, "--json"])
+            == 0
+        )
         document = data(capsys)
         constraint = document["variables"]["UV_CONSTRAINT"]
         if constraint != "/srv/mine.txt" or line not in document["text"].splitlines():
             wrong[shell] = document
         removed = (folder / "removed" / "constraints.txt").as_uri()
         monkeypatch.setenv("UV_CONSTRAINT", f"{guard.as_uri()} {removed}")
-        assert run_command_line(["shellenv", "--venv", "none", "--shell", shell, "--json"]) == 0
+        assert (
+            run_command_line(["shellenv", "--venv", "none", "--shell", shell, "--json"])
+            == 0
+        )
         if data(capsys)["variables"]["UV_CONSTRAINT"] is not None:
             wrong[f"{shell}, alone"] = document
         monkeypatch.setenv("UV_CONSTRAINT", "/srv/mine.txt")
-        assert run_command_line(["shellenv", "--venv", "none", "--shell", shell, "--json"]) == 0
+        assert (
+            run_command_line(["shellenv", "--venv", "none", "--shell", shell, "--json"])
+            == 0
+        )
         if line in data(capsys)["text"].splitlines():
             wrong[f"{shell}, not set up before"] = document
     assert wrong == {}

@@ -24,7 +24,11 @@ def test_an_environment_is_activated_as_each_shell_does(shell, line):
 @pytest.mark.parametrize(
     ("shell", "plain", "spaced"),
     [
-        ("powershell", ".venv\\Scripts\\activate.ps1", "& 'my env\\Scripts\\activate.ps1'"),
+        (
+            "powershell",
+            ".venv\\Scripts\\activate.ps1",
+            "& 'my env\\Scripts\\activate.ps1'",
+        ),
         ("cmd", ".venv\\Scripts\\activate.bat", '"my env\\Scripts\\activate.bat"'),
     ],
 )

@@ -6,6 +6,10 @@ from gpuinstall.cli.shellenv import UV_TAGS
 
 
 def test_the_tags_are_those_of_the_pinned_uv():
-    refused = process.run([uv(), "pip", "install", "--torch-backend", "none-such", "torch"]).err
-    known = set(re.findall(r"\b(?:cpu|cu\d+)\b", refused.partition("possible values")[2]))
+    refused = process.run(
+        [uv(), "pip", "install", "--torch-backend", "none-such", "torch"]
+    ).err
+    known = set(
+        re.findall(r"\b(?:cpu|cu\d+)\b", refused.partition("possible values")[2])
+    )
     assert known == UV_TAGS

@@ -18,7 +18,8 @@ NOWHERE = Path("absent")
 def holding(*packages, **parts):
     """An environment of which nothing is known but the names and versions of its packages."""
     return EnvironmentContents(
-        tuple(InstalledPackage(name, version, NOWHERE) for name, version in packages), **parts
+        tuple(InstalledPackage(name, version, NOWHERE) for name, version in packages),
+        **parts,
     )
 
 
@@ -31,7 +32,9 @@ def doctor_evidence(machine=None, torch=None, **parts):
         "venv": NOWHERE,
         **parts,
     }
-    return DoctorEvidence(machine or Machine("linux", "x86_64", "glibc", "2.36"), **evidence)
+    return DoctorEvidence(
+        machine or Machine("linux", "x86_64", "glibc", "2.36"), **evidence
+    )
 
 
 def found(machine=None, torch=None, **parts):

@@ -36,7 +36,9 @@ class Site:
             (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
             (self.folder / path).write_bytes(content)
         rows = [f"{path},sha256=x,{len(content)}" for path, content in files.items()]
-        (record / "RECORD").write_text("\n".join([*rows, f"{record.name}/RECORD,,", ""]))
+        (record / "RECORD").write_text(
+            "\n".join([*rows, f"{record.name}/RECORD,,", ""])
+        )
         demands = "".join(f"Requires-Dist: {each}\n" for each in requires)
         (record / "METADATA").write_text(
             f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{demands}\ntext"
@@ -48,7 +50,10 @@ class Site:
         repair = read_repair(
             self.venv, contents.version("torch"), Sources(), frozen_catalog().family
         )
-        words, renewing = advice_words(interpreter(self.venv)), renewing_arguments(self.venv)
+        words, renewing = (
+            advice_words(interpreter(self.venv)),
+            renewing_arguments(self.venv),
+        )
         return found_in(
             machine,
             venv=self.venv,
@@ -90,9 +95,7 @@ def test_a_file_that_is_gone_is_named_with_the_command_that_brings_it_back(site)
         finding.message
         == "torch 2.14.1+cu126 is damaged: 1 of 1 files is missing or truncated: torch/__init__.py"
     )
-    where = (
-        f"--python {site.venv}/bin/python --no-deps --index https://download.pytorch.org/whl/cu126"
-    )
+    where = f"--python {site.venv}/bin/python --no-deps --index https://download.pytorch.org/whl/cu126"
     assert (
         str(finding.fixes[0])
         == f"uv pip install {where} --reinstall-package torch torch==2.14.1+cu126"
@@ -126,7 +129,9 @@ def test_a_repair_keeps_what_only_the_user_has(site):
 
 
 def test_an_environment_of_ours_is_repaired_from_its_own_lock(site):
-    Marker("1", "pylock.cu126.toml", "0" * 64, "3.12", "2.14.1", "cu126", "f", {}).write(site.venv)
+    Marker(
+        "1", "pylock.cu126.toml", "0" * 64, "3.12", "2.14.1", "cu126", "f", {}
+    ).write(site.venv)
     (site.venv / "pylock.cu126.toml").touch()
     (site.folder / "torch" / "__init__.py").unlink()
     (finding,) = site.findings()
@@ -160,4 +165,6 @@ def _fix(line):
 def test_what_is_missing_is_named_by_its_specifier_alone():
     source = RepairSource(Path("/e"))
     asked = Requirement("numpy[extra]>=2; python_version > '3'")
-    assert str(source.install(asked)) == "uv pip install --python /e/bin/python 'numpy>=2'"
+    assert (
+        str(source.install(asked)) == "uv pip install --python /e/bin/python 'numpy>=2'"
+    )

@@ -10,12 +10,16 @@ from tests.unit.diagnose.evidence import holding
 PASCAL = Machine(
     "linux",
     "x86_64",
-    gpus=(Gpu(0, "NVIDIA GeForce GTX 1080", compute_capability=ComputeCapability(6, 1)),),
+    gpus=(
+        Gpu(0, "NVIDIA GeForce GTX 1080", compute_capability=ComputeCapability(6, 1)),
+    ),
 )
 ADA = Machine(
     "linux",
     "x86_64",
-    gpus=(Gpu(0, "NVIDIA GeForce RTX 4090", compute_capability=ComputeCapability(8, 9)),),
+    gpus=(
+        Gpu(0, "NVIDIA GeForce RTX 4090", compute_capability=ComputeCapability(8, 9)),
+    ),
 )
 SOUND = (
     ("torch", "2.11.0+cu126"),
@@ -41,7 +45,11 @@ def test_a_sound_environment_has_no_findings(machine):
 @pytest.mark.parametrize(
     ("found", "code", "identity"),
     [
-        (installed(("torch", "2.11.0+cu126"), ("torch", "2.9.1")), "torch-twice", "F34"),
+        (
+            installed(("torch", "2.11.0+cu126"), ("torch", "2.9.1")),
+            "torch-twice",
+            "F34",
+        ),
     ],
 )
 def test_each_fault_is_found_with_its_entry_and_a_command(found, code, identity):

@@ -5,7 +5,12 @@ from dataclasses import replace
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.request import Request
-from gpuinstall.diagnose.examination import Examination, by_urgency, merge_failures, refused_request
+from gpuinstall.diagnose.examination import (
+    Examination,
+    by_urgency,
+    merge_failures,
+    refused_request,
+)
 from gpuinstall.machine.prober import Preflight
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
@@ -16,13 +21,19 @@ ENVIRONMENT = Finding(
     "kernel-failed", "GPU 0", "F49", fixes=("gpuinstall install",), where="environment"
 )
 POISON = Finding(
-    "library-path-poisoned", "LD_LIBRARY_PATH", "F49", where="environment", blocking=False
+    "library-path-poisoned",
+    "LD_LIBRARY_PATH",
+    "F49",
+    where="environment",
+    blocking=False,
 )
 PROJECT = Finding("uv-undoes-build", "uv", "F44", where="project", blocking=False)
 
 
 def exit_code(findings, machine):
-    return Examination(machine, Preflight(), None, (*machine.problems, *findings)).exit_code
+    return Examination(
+        machine, Preflight(), None, (*machine.problems, *findings)
+    ).exit_code
 
 
 def test_what_blocks_comes_first_and_the_machine_before_what_it_carries():
@@ -46,7 +57,9 @@ def test_the_exit_status_is_the_machines_before_the_environments():
 
 
 def test_a_lost_gpu_beside_one_that_works_is_no_failure():
-    lost = [Finding("gpu-lost", f"GPU {index} is lost", gpus=(index,)) for index in range(2)]
+    lost = [
+        Finding("gpu-lost", f"GPU {index} is lost", gpus=(index,)) for index in range(2)
+    ]
     two = Machine("linux", "x86_64", gpus=(Gpu(0), Gpu(1)))
     assert exit_code([], two.with_problems(lost[:1])) == 0
     assert exit_code([], two.with_problems(lost)) == 8
@@ -80,7 +93,9 @@ def test_a_request_that_install_refuses_is_a_finding():
         for name, (on, request, _) in cases.items()
     }
     said = {
-        name: (findings[0].where, findings[0].blocking, findings[0].code) if findings else None
+        name: (findings[0].where, findings[0].blocking, findings[0].code)
+        if findings
+        else None
         for name, findings in found.items()
     }
     assert said == {name: expected for name, (*_, expected) in cases.items()}

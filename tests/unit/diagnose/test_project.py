@@ -59,7 +59,8 @@ def test_a_uv_project_without_a_source_undoes_a_cuda_build(tmp_path):
     [
         (UV + SOURCES, "2.11.0+cu126"),
         (
-            UV + '[[tool.uv.index]]\nurl = "https://index.example/whl/cu126"\ndefault = true\n',
+            UV
+            + '[[tool.uv.index]]\nurl = "https://index.example/whl/cu126"\ndefault = true\n',
             "2.11.0+cu126",
         ),
         (UV + EXPORTED, "2.14.1+cu126"),

@@ -16,22 +16,33 @@ wheels = [{{ url = "https://index.example/{0}-{1}-py3-none-any.whl", hashes = {{
 
 def environment(venv, locked, installed):
     for name, version in installed.items():
-        (venv / "lib" / "python3.12" / "site-packages" / f"{name}-{version}.dist-info").mkdir(
-            parents=True
-        )
+        (
+            venv
+            / "lib"
+            / "python3.12"
+            / "site-packages"
+            / f"{name}-{version}.dist-info"
+        ).mkdir(parents=True)
     packages = "".join(PACKAGE.format(*each, "0" * 64) for each in locked.items())
     text = f'lock-version = "1.0"\ncreated-by = "gpuinstall"\n{packages}'
     (venv / "pylock.cpu.toml").write_text(text, "utf-8")
     sha256 = hashlib.sha256(text.encode()).hexdigest()
-    Marker("1", "pylock.cpu.toml", sha256, "3.12", "2.14.1+cpu", "cpu", "0", {}).write(venv)
+    Marker("1", "pylock.cpu.toml", sha256, "3.12", "2.14.1+cpu", "cpu", "0", {}).write(
+        venv
+    )
     return doctor_evidence(
-        venv=venv, contents=read_contents(venv), renewing=("--venv", str(venv), "--replace")
+        venv=venv,
+        contents=read_contents(venv),
+        renewing=("--venv", str(venv), "--replace"),
     )
 
 
 def test_an_environment_as_it_was_locked_is_no_finding(tmp_path):
     held = {"torch": "2.14.1+cpu", "numpy": "2.3.4"}
-    assert list(changed_by_hand(environment(tmp_path, held, {**held, "pip": "26.3"}))) == []
+    assert (
+        list(changed_by_hand(environment(tmp_path, held, {**held, "pip": "26.3"})))
+        == []
+    )
 
 
 def test_another_torch_than_the_locked_one_is_named(tmp_path):

@@ -24,7 +24,9 @@ def site(tmp_path):
 
 def unmet(venv):
     contents = read_contents(venv)
-    repair = read_repair(venv, contents.version("torch"), Sources(), frozen_catalog().family)
+    repair = read_repair(
+        venv, contents.version("torch"), Sources(), frozen_catalog().family
+    )
     evidence = doctor_evidence(
         venv=venv, contents=contents, repair=repair, renewing=renewing_arguments(venv)
     )
@@ -32,10 +34,14 @@ def unmet(venv):
 
 
 def test_what_torch_requires_and_is_not_there_is_named_with_its_repair(site, tmp_path):
-    put_package(site, "torch", {}, version="2.14.1", requires=["filelock", "triton==3.5.0"])
+    put_package(
+        site, "torch", {}, version="2.14.1", requires=["filelock", "triton==3.5.0"]
+    )
     put_package(site, "triton", {}, version="3.4.0")
 
-    found = {finding.message: str(finding.fixes[0]) for finding in unmet(tmp_path / ".venv")}
+    found = {
+        finding.message: str(finding.fixes[0]) for finding in unmet(tmp_path / ".venv")
+    }
 
     install = f"uv pip install --python {tmp_path}/.venv/bin/python"
     assert found == {
@@ -51,7 +57,9 @@ def test_what_torch_requires_and_is_not_there_is_named_with_its_repair(site, tmp
         ("import os; os._exit(3)", ""),
     ],
 )
-def test_what_was_not_checked_is_not_called_in_order(site, tmp_path, monkeypatch, start, cause):
+def test_what_was_not_checked_is_not_called_in_order(
+    site, tmp_path, monkeypatch, start, cause
+):
     monkeypatch.setattr(examination, "CHECK_S", 2)
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     (site / "sitecustomize.py").write_text(start)
@@ -71,7 +79,9 @@ def test_a_companion_has_its_entry_and_what_others_require_is_a_note(site, tmp_p
 
     found = {finding.message: finding for finding in unmet(venv)}
 
-    companion = found["torchaudio 2.10.0 requires torch==2.10.0, and 2.14.1 is installed"]
+    companion = found[
+        "torchaudio 2.10.0 requires torch==2.10.0, and 2.14.1 is installed"
+    ]
     assert (companion.code, companion.id, companion.blocking) == (
         "torchaudio-mismatch",
         "F48",
@@ -102,7 +112,11 @@ def test_only_an_environment_that_is_ours_or_was_named_is_started(
     )
 
     assert started.exists() is named
-    said = [finding.message for finding in examination.findings if finding.code == "not-started"]
+    said = [
+        finding.message
+        for finding in examination.findings
+        if finding.code == "not-started"
+    ]
     assert bool(said) is not named
     assert examination.environment is not None
     assert examination.environment.was_started is named

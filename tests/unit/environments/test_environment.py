@@ -9,7 +9,14 @@ from gpuinstall.environments.environment import (
 )
 
 MARKER = Marker(
-    "1", "pylock.cpu.toml", "0" * 64, "3.11", "2.13.0+cpu", "cpu", "m", {"status": "passed"}
+    "1",
+    "pylock.cpu.toml",
+    "0" * 64,
+    "3.11",
+    "2.13.0+cpu",
+    "cpu",
+    "m",
+    {"status": "passed"},
 )
 
 
@@ -19,7 +26,15 @@ def test_a_marker_is_read_as_it_was_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[]", "null", '{"schema": "gpuinstall.environment/1"}', '{"schema": "x"}']
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        "null",
+        '{"schema": "gpuinstall.environment/1"}',
+        '{"schema": "x"}',
+    ],
 )
 def test_any_other_file_is_no_marker(tmp_path, text):
     (tmp_path / NAME).write_text(text, "utf-8")
@@ -57,7 +72,9 @@ def test_a_package_may_leave_out_what_its_files_name_says_of_torch():
         "c": "1.0+cpu",
     }
     assert (
-        unlocked_packages({"a": "1.0", "b": "1.0", "torch": "2.13.0+cu126", "c": "1.0+cpu"}, locked)
+        unlocked_packages(
+            {"a": "1.0", "b": "1.0", "torch": "2.13.0+cu126", "c": "1.0+cpu"}, locked
+        )
         == ()
     )
     assert unlocked_packages(

@@ -3,7 +3,12 @@ import os
 import pytest
 from packaging.requirements import Requirement
 
-from gpuinstall.environments.guard import FamilyMember, constraint_lines, pip_section, write_guard
+from gpuinstall.environments.guard import (
+    FamilyMember,
+    constraint_lines,
+    pip_section,
+    write_guard,
+)
 
 VERSIONS = {"torch": "2.14.1+cu126", "triton": "3.8.0"}
 WHEEL = "https://index.example/whl/cu126/torchvision-0.29.2%2Bcu126-cp311-cp311-manylinux_2_28_x86_64.whl"
@@ -13,7 +18,9 @@ def test_every_member_of_the_family_is_kept_to_the_build():
     beside = (
         FamilyMember("torchvision", address=WHEEL, sha256="ab" * 32),
         FamilyMember("torchaudio", version="2.11.0"),
-        FamilyMember("torchcodec", address="https://index.example/whl/cu126/torchcodec-1.whl"),
+        FamilyMember(
+            "torchcodec", address="https://index.example/whl/cu126/torchcodec-1.whl"
+        ),
         FamilyMember("xformers"),
     )
     lines = constraint_lines(VERSIONS, beside, "cu126")
@@ -26,11 +33,17 @@ def test_every_member_of_the_family_is_kept_to_the_build():
         "# no xformers is known for cu126:",
         "xformers==0+none.for.cu126",
     ]
-    assert [Requirement(line).name for line in lines if line[0] != "#"][-1] == "xformers"
+    assert [Requirement(line).name for line in lines if line[0] != "#"][
+        -1
+    ] == "xformers"
 
 
 def test_the_version_of_what_a_build_lacks_is_a_version():
-    for backend, label in (("rocm7.2", "rocm7.2"), ("jp6-cu126", "jp6.cu126"), ("cpu", "cpu")):
+    for backend, label in (
+        ("rocm7.2", "rocm7.2"),
+        ("jp6-cu126", "jp6.cu126"),
+        ("cpu", "cpu"),
+    ):
         (_, line) = constraint_lines({}, [FamilyMember("torchaudio")], backend)
         assert str(Requirement(line).specifier) == f"==0+none.for.{label}"
 
@@ -49,7 +62,9 @@ def test_a_section_of_pip_names_every_file_by_one_word():
 def test_an_environment_being_built_is_configured_for_the_place_it_goes_to(tmp_path):
     built, final = tmp_path / "staging", tmp_path / "a b" / ".venv"
     built.mkdir()
-    write_guard(built, final, "pylock.cu126.toml", ["torch==2.14.1+cu126"], ("/srv/mine.txt",))
+    write_guard(
+        built, final, "pylock.cu126.toml", ["torch==2.14.1+cu126"], ("/srv/mine.txt",)
+    )
     address = (final / "constraints.txt").as_uri()
     assert "%20" in address
     settings = built / ("pip.ini" if os.name == "nt" else "pip.conf")
@@ -68,7 +83,11 @@ def test_a_login_in_the_users_constraints_stays_private(tmp_path, address, mode)
     usual = os.umask(0o022)
     try:
         write_guard(
-            tmp_path, tmp_path, "pylock.cpu.toml", [], (f"https://{address}/constraints.txt",)
+            tmp_path,
+            tmp_path,
+            "pylock.cpu.toml",
+            [],
+            (f"https://{address}/constraints.txt",),
         )
     finally:
         os.umask(usual)

@@ -13,9 +13,18 @@ def made(venv, machine, evidence="", devices=()):
         "status": "passed",
         "devices": [{"index": index} for index in devices],
     }
-    (venv / "pylock.cpu.toml").write_text(f'lock-version = "1.0"\n[tool.gpuinstall]\n{evidence}\n')
+    (venv / "pylock.cpu.toml").write_text(
+        f'lock-version = "1.0"\n[tool.gpuinstall]\n{evidence}\n'
+    )
     Marker(
-        "1", "pylock.cpu.toml", "0", "3.12", "2.15.0", "cpu", fingerprint(machine), verdict
+        "1",
+        "pylock.cpu.toml",
+        "0",
+        "3.12",
+        "2.15.0",
+        "cpu",
+        fingerprint(machine),
+        verdict,
     ).write(venv)
 
 
@@ -29,7 +38,9 @@ def made(venv, machine, evidence="", devices=()):
         ('backend = "cu126"\nasked = "cu126"', NONE, False),
     ],
 )
-def test_the_lock_says_whether_the_cpu_was_asked_for(tmp_path, evidence, machine, for_cpu):
+def test_the_lock_says_whether_the_cpu_was_asked_for(
+    tmp_path, evidence, machine, for_cpu
+):
     made(tmp_path, machine, evidence)
     assert read_origin(tmp_path, machine).for_cpu is for_cpu
 

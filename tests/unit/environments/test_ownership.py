@@ -36,7 +36,14 @@ def installed(request, tmp_path_factory):
         make_wheel(folder, "tool", "1.0", modules=modules),
         make_wheel(folder, "other", "2.0"),
     )
-    words = ("pip", "install", "--no-index", "--compile-bytecode", "--python", venv / "bin/python")
+    words = (
+        "pip",
+        "install",
+        "--no-index",
+        "--compile-bytecode",
+        "--python",
+        venv / "bin/python",
+    )
     done = process.run([uv.uv(), *words, *wheels])
     assert done.ok, done.err
     return venv
@@ -68,7 +75,13 @@ def test_everything_else_in_an_environment_is_the_users(venv):
         f"{packages}/tool/__pycache__/mine.txt",
         f"{packages}/mine.pth",
     ]
-    for file in (*files, ".git/HEAD", ".git/objects/ab/cd", "etc/tool.conf", ".gitignore"):
+    for file in (
+        *files,
+        ".git/HEAD",
+        ".git/objects/ab/cd",
+        "etc/tool.conf",
+        ".gitignore",
+    ):
         (venv / file).parent.mkdir(parents=True, exist_ok=True)
         (venv / file).write_text("mine, and longer than what was there", "utf-8")
     (venv / "data").symlink_to("/")
@@ -108,7 +121,11 @@ def test_in_a_folder_that_is_no_environment_everything_is_the_users(tmp_path):
 def test_what_gpuinstall_writes_is_the_users_after_an_edit(tmp_path):
     venv = make_environment(tmp_path / ".venv", "ours")
     write_guard(
-        venv, tmp_path / "a b" / ".venv", "pylock.cu126.toml", ["torch==2.14.1"], ("/srv/mine.txt",)
+        venv,
+        tmp_path / "a b" / ".venv",
+        "pylock.cu126.toml",
+        ["torch==2.14.1"],
+        ("/srv/mine.txt",),
     )
     assert user_paths(venv) == ()
     for name, line in (

@@ -3,7 +3,11 @@ import sys
 
 import pytest
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, active_environment, interpreter
+from gpuinstall.base.environment_paths import (
+    EnvironmentPaths,
+    active_environment,
+    interpreter,
+)
 from gpuinstall.base.errors import UsageError
 
 
@@ -34,7 +38,8 @@ def test_a_file_where_transactions_go_is_refused(tmp_path):
 
 
 @pytest.mark.skipif(
-    sys.version_info >= (3, 13), reason="this Python follows such a link without complaint"
+    sys.version_info >= (3, 13),
+    reason="this Python follows such a link without complaint",
 )
 def test_a_link_that_leads_to_itself_is_refused(tmp_path):
     (tmp_path / ".venv").symlink_to(".venv")

@@ -21,7 +21,9 @@ def add_package(root, name, files, *, hashed=None):
             file.write_text(content)
         claimed = (hashed or {}).get(path, content)
         rows.append(
-            f"{path},{digest(claimed)},{len(claimed)}" if claimed else f"{path},,{len(content)}"
+            f"{path},{digest(claimed)},{len(claimed)}"
+            if claimed
+            else f"{path},,{len(content)}"
         )
     record = root / SITE / f"{name}-1.0.dist-info" / "RECORD"
     record.parent.mkdir(parents=True)
@@ -115,24 +117,34 @@ def test_modules_of_torch_and_of_tools_that_install_are_nobody_elses(tmp_path):
         root = tmp_path / str(number)
         add_package(root, "torch", TORCH)
         add_package(
-            root, "torchvision", {"torchvision/__init__.py": "", "torchvision.libs/a.so": "a"}
+            root,
+            "torchvision",
+            {"torchvision/__init__.py": "", "torchvision.libs/a.so": "a"},
         )
         add_package(root, "nvidia_evil", {"evil.py": "", path: "evil"})
         expected = f"nvidia-evil 1.0 writes .*, a file of a module of {owner}"
         found = faults(root)
-        if not (len(found) == 1 and re.fullmatch(expected, found[0][0]) and found[0][1]):
+        if not (
+            len(found) == 1 and re.fullmatch(expected, found[0][0]) and found[0][1]
+        ):
             wrong[path] = found
     assert wrong == {}
 
 
 def test_the_family_and_namespaces_may_share_folders(tmp_path):
     add_package(tmp_path, "torch", TORCH)
-    add_package(tmp_path, "triton", {"triton/__init__.py": "", "torch/of_triton.py": ""})
     add_package(
-        tmp_path, "setuptools", {"setuptools/__init__.py": "", "pkg_resources/__init__.py": ""}
+        tmp_path, "triton", {"triton/__init__.py": "", "torch/of_triton.py": ""}
+    )
+    add_package(
+        tmp_path,
+        "setuptools",
+        {"setuptools/__init__.py": "", "pkg_resources/__init__.py": ""},
     )
     add_package(tmp_path, "mlflow_skinny", {"mlflow/__init__.py": "a"})
-    add_package(tmp_path, "mlflow", {"mlflow/__init__.py": "a", "mlflow/server.py": "b"})
+    add_package(
+        tmp_path, "mlflow", {"mlflow/__init__.py": "a", "mlflow/server.py": "b"}
+    )
     add_package(
         tmp_path,
         "nvidia_dali",
@@ -225,8 +237,12 @@ def test_packages_that_share_files_are_named_together(tmp_path):
         "opencv_contrib",
         {"cv2/a.py": "1", "cv2/b.py": "1", "cv2/x.py": "1", "cv2/y.py": "1"},
     )
-    add_package(tmp_path, "opencv_headless", {"cv2/a.py": "2", "cv2/b.py": "2", "cv2/c.py": "2"})
-    add_package(tmp_path, "opencv_python", {"cv2/a.py": "3", "cv2/b.py": "3", "cv2/c.py": "3"})
+    add_package(
+        tmp_path, "opencv_headless", {"cv2/a.py": "2", "cv2/b.py": "2", "cv2/c.py": "2"}
+    )
+    add_package(
+        tmp_path, "opencv_python", {"cv2/a.py": "3", "cv2/b.py": "3", "cv2/c.py": "3"}
+    )
     three = "opencv-contrib 1.0, opencv-headless 1.0 and opencv-python 1.0"
     two = "opencv-headless 1.0 and opencv-python 1.0"
     expected = [

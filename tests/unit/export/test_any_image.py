@@ -21,7 +21,9 @@ def test_the_linter_for_dockerfiles_finds_nothing(tmp_path):
 
 
 def test_an_image_brings_the_libraries_that_a_lock_was_made_with():
-    evidence = '[tool.gpuinstall.cuda-compat]\nurl = "https://index.example/compat.tar.xz"\n'
+    evidence = (
+        '[tool.gpuinstall.cuda-compat]\nurl = "https://index.example/compat.tar.xz"\n'
+    )
     recorded = parse(LOCKS[1].name, f"{LOCKS[1].text}\n{evidence}")
 
     text = any_dockerfile([LOCKS[0], recorded])
@@ -33,14 +35,20 @@ def test_an_image_brings_the_libraries_that_a_lock_was_made_with():
 def test_an_image_has_the_locks_of_one_platform_and_one_python():
     arm = cuda_lock("cu130-linux-aarch64")
     assert locks_of_image([*LOCKS, WINDOWS, arm]) == LOCKS
-    assert "docker build --platform linux/arm64" in any_dockerfile(locks_of_image([arm]))
+    assert "docker build --platform linux/arm64" in any_dockerfile(
+        locks_of_image([arm])
+    )
     with pytest.raises(UsageError, match="is not for Linux"):
         locks_of_image([WINDOWS])
     with pytest.raises(UsageError, match="are for different Pythons"):
-        any_dockerfile([*LOCKS, lock("cpu", wheel("torch", "2.14.1+cpu"), python="3.11")])
+        any_dockerfile(
+            [*LOCKS, lock("cpu", wheel("torch", "2.14.1+cpu"), python="3.11")]
+        )
 
 
-def test_the_command_writes_it_and_refuses_what_belongs_to_it_alone(tmp_path, monkeypatch, capsys):
+def test_the_command_writes_it_and_refuses_what_belongs_to_it_alone(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     for held in (*LOCKS, WINDOWS):
         (tmp_path / held.name).write_text(held.text, "utf-8")

@@ -15,7 +15,9 @@ def test_torchs_own_version_says_it_whatever_the_file_is_called():
 
 
 def test_a_build_of_the_default_index_is_known_by_the_name_of_its_lock():
-    assert backend_of(lock("cu130-linux-aarch64", wheel("torch", "2.14.1"))).tag == "cu130"
+    assert (
+        backend_of(lock("cu130-linux-aarch64", wheel("torch", "2.14.1"))).tag == "cu130"
+    )
 
 
 def test_a_lock_that_says_neither_is_refused():

@@ -17,7 +17,9 @@ from tests.unit.export.locks import cpu_lock, cuda_lock, source, wheel
 
 GOLDEN = Path(__file__).with_name("golden")
 LOCKS = [cuda_lock(), cuda_lock("cu130-windows-x86_64"), cuda_lock("cu130"), cpu_lock()]
-WITH_JUPYTER = [cuda_lock(target, wheel("jupyterlab", "4.5.0")) for target in ("cu126", "cu130")]
+WITH_JUPYTER = [
+    cuda_lock(target, wheel("jupyterlab", "4.5.0")) for target in ("cu126", "cu130")
+]
 TEXTS = {
     "requirements.txt": requirements(cuda_lock()),
     "environment.yml": conda(cuda_lock()),
@@ -27,7 +29,9 @@ TEXTS = {
     "Dockerfile.cpu": dockerfile(cpu_lock()),
     "Dockerfile.any": any_dockerfile(WITH_JUPYTER, ("ssh", "jupyter")),
     "needs.sh": words_for("slurm", machine_needs([cuda_lock()], load_catalog())[0]),
-    "Dockerfile.built": dockerfile(cuda_lock("cu126", source("flash-attn", "2.9")), ["jupyter"]),
+    "Dockerfile.built": dockerfile(
+        cuda_lock("cu126", source("flash-attn", "2.9")), ["jupyter"]
+    ),
 }
 
 

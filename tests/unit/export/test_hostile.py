@@ -30,7 +30,14 @@ TEXTS = (
         "'; touch executed; '",
         '"; x; "',
     ),
-    *("${HOME}", "{0}", "%s", " # all is well", " --index-url https://evil.example", ":"),
+    *(
+        "${HOME}",
+        "{0}",
+        "%s",
+        " # all is well",
+        " --index-url https://evil.example",
+        ":",
+    ),
 )
 
 
@@ -86,7 +93,7 @@ PLACES = (
 )
 ADDRESSED, NAMED = frozenset({"folder"}), frozenset({"file name"})
 WRITTEN = {
-    **{form.name: Written(lambda lock, form=form: form.write(lock)) for form in ONE_LOCK_FORMATS},  # type: ignore[misc]
+    **{form.name: Written(form.write) for form in ONE_LOCK_FORMATS},
     "dockerfile": Written(lambda lock: dockerfile(lock, ("jupyter",)), NAMED),
     "image": Written(lambda lock: any_dockerfile([lock], ("ssh",)), NAMED),
     "uv": Written(lambda lock: uv_tables([lock], INDEX)),

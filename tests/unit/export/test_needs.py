@@ -31,12 +31,17 @@ def test_a_chip_that_is_newer_than_the_floor_needs_its_own_first_driver():
 def test_of_two_locks_a_machine_runs_one():
     both = gpus_of(cuda_lock("cu126"), cuda_lock("cu130"))
 
-    assert both["5.0", "5.2", "6.0", "6.1", "7.0", "7.5", "8.0", "8.6", "8.9", "9.0"] == "525.60.13"
+    assert (
+        both["5.0", "5.2", "6.0", "6.1", "7.0", "7.5", "8.0", "8.6", "8.9", "9.0"]
+        == "525.60.13"
+    )
     assert both["10.0", "12.0"] == "580"
 
 
 def test_locks_of_different_systems_have_different_needs():
-    needs = machine_needs([cuda_lock("cu126"), cuda_lock("cu130"), cpu_lock()], load_catalog())
+    needs = machine_needs(
+        [cuda_lock("cu126"), cuda_lock("cu130"), cpu_lock()], load_catalog()
+    )
 
     assert [(one.locks, one.maker) for one in needs] == [
         (("pylock.cu126.toml", "pylock.cu130.toml"), "nvidia"),
@@ -53,7 +58,9 @@ def test_windows_has_drivers_of_its_own():
 
 
 def test_gpus_of_another_maker_need_no_driver():
-    (needs,) = machine_needs([lock("rocm7-2", wheel("torch", "2.14.1+rocm7.2"))], load_catalog())
+    (needs,) = machine_needs(
+        [lock("rocm7-2", wheel("torch", "2.14.1+rocm7.2"))], load_catalog()
+    )
 
     assert needs.maker == "amd"
     assert "gfx942" in needs.codes
@@ -61,7 +68,9 @@ def test_gpus_of_another_maker_need_no_driver():
 
 
 def test_the_newest_glibc_of_any_package_is_needed():
-    old_or_new = wheel("pandas", "2.3.4", "cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64")
+    old_or_new = wheel(
+        "pandas", "2.3.4", "cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64"
+    )
     new = wheel("scipy", "1.16", "cp312-cp312-manylinux_2_35_x86_64")
 
     (needs,) = machine_needs([cuda_lock("cu126", old_or_new, new)], load_catalog())
@@ -127,12 +136,16 @@ def test_locks_for_different_processors_are_not_mixed(folder, capsys):
     error = export_needs(capsys, "--for", "dstack")["errors"][0]
 
     assert error["code"] == "several-machines"
-    assert export_needs(capsys, "--for", "dstack", "--lock", other.name)["status"] == "success"
+    assert (
+        export_needs(capsys, "--for", "dstack", "--lock", other.name)["status"]
+        == "success"
+    )
 
 
 def with_compat_libraries(locked):
     text = (
-        locked.text + '\n[tool.gpuinstall.cuda-compat]\ndriver = "580.95.05"\nurl = "https://x"\n'
+        locked.text
+        + '\n[tool.gpuinstall.cuda-compat]\ndriver = "580.95.05"\nurl = "https://x"\n'
     )
     return parse(locked.name, text)
 

@@ -16,10 +16,15 @@ CHECKOUT = {
 }
 IN_A_FOLDER = wheel("torch", "2.14.1+cu126")
 IN_A_FOLDER["wheels"] = [
-    {"path": "wheels/torch-2.14.1+cu126-py3-none-any.whl", "hashes": {"sha256": "0" * 64}}
+    {
+        "path": "wheels/torch-2.14.1+cu126-py3-none-any.whl",
+        "hashes": {"sha256": "0" * 64},
+    }
 ]
 OF_311 = lock("cpu", TORCH, python="3.11")
-OF_ANY_PYTHON = parse("pylock.cpu.toml", cpu_lock().text.replace('"==3.12.*"', '">=3.10"'))
+OF_ANY_PYTHON = parse(
+    "pylock.cpu.toml", cpu_lock().text.replace('"==3.12.*"', '">=3.10"')
+)
 
 
 def tables(locks):
@@ -48,7 +53,11 @@ ROWS = [
     (only(pixi), [OF_ANY_PYTHON], "which Python"),
     (only(pixi), [lock("cpu", CHECKOUT)], "mine in pylock.cpu.toml"),
     (tables, [cuda_lock(), OF_311], "different Pythons"),
-    (only(requirements), [lock("cu126", IN_A_FOLDER)], "torch comes from a local folder"),
+    (
+        only(requirements),
+        [lock("cu126", IN_A_FOLDER)],
+        "torch comes from a local folder",
+    ),
     (
         only(requirements),
         [lock("cpu", CHECKOUT)],

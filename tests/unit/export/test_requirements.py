@@ -3,7 +3,11 @@ from tests.unit.export.locks import INDEX, digest, lock, wheel
 
 
 def lines(text):
-    return [line for line in text.replace(" \\\n   ", "").splitlines() if not line.startswith("#")]
+    return [
+        line
+        for line in text.replace(" \\\n   ", "").splitlines()
+        if not line.startswith("#")
+    ]
 
 
 def test_a_marker_of_the_lock_stays():
@@ -16,7 +20,10 @@ def test_a_marker_of_the_lock_stays():
 def test_of_several_wheels_any_may_serve():
     numpy = wheel("numpy", "2.3.4")
     numpy["wheels"].append(
-        {"url": f"{INDEX}/numpy-2.3.4-cp312-cp312-win_amd64.whl", "hashes": {"sha256": "f" * 64}}
+        {
+            "url": f"{INDEX}/numpy-2.3.4-cp312-cp312-win_amd64.whl",
+            "hashes": {"sha256": "f" * 64},
+        }
     )
     assert lines(requirements(lock("cpu", numpy))) == [
         f"numpy==2.3.4 --hash=sha256:{digest('numpy')} --hash=sha256:{'f' * 64}"

@@ -35,7 +35,9 @@ def test_every_name_of_a_gpu_is_known():
 
 
 def test_names_are_all_that_some_tools_get():
-    skypilot = yaml.safe_load(told("skypilot", cuda_lock()))["resources"]["accelerators"]
+    skypilot = yaml.safe_load(told("skypilot", cuda_lock()))["resources"][
+        "accelerators"
+    ]
     dstack = yaml.safe_load(told("dstack", cuda_lock()))["resources"]
 
     assert skypilot["A100-80GB"] == 1
@@ -67,7 +69,9 @@ def test_amd_is_asked_for_where_a_tool_has_names_for_it():
 
     assert "vendor: amd, name: [MI100" in told("dstack", rocm)
     for tool in ("skypilot", "kubernetes"):
-        with pytest.raises(UsageError, match=f"no GPU that {tool} has words for runs pylock.rocm"):
+        with pytest.raises(
+            UsageError, match=f"no GPU that {tool} has words for runs pylock.rocm"
+        ):
             told(tool, rocm)
 
 
@@ -77,8 +81,16 @@ def test_kubernetes_schemas_accept_the_affinity(target):
     from kubernetes_validate import validate
 
     container = {"name": "torch", "image": "registry.example/torch"}
-    spec = {"containers": [container], **yaml.safe_load(told("kubernetes", cuda_lock(target)))}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "torch"}, "spec": spec}
+    spec = {
+        "containers": [container],
+        **yaml.safe_load(told("kubernetes", cuda_lock(target))),
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "torch"},
+        "spec": spec,
+    }
 
     validate(pod, "1.37", strict=True)
 
@@ -92,9 +104,13 @@ def test_kubernetes_schemas_accept_the_affinity(target):
 def test_kubernetes_decides_as_the_plan_by_gpu_and_driver_branch(target):
     locked, catalog = cuda_lock(target), load_catalog()
     affinity = yaml.safe_load(told("kubernetes", locked))["affinity"]["nodeAffinity"]
-    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
     wrong = []
-    capabilities = {one.capability for one in products() if one.capability and not one.arm}
+    capabilities = {
+        one.capability for one in products() if one.capability and not one.arm
+    }
     for capability in sorted(capabilities):
         code = str(capability)
         gpu = Gpu(0, compute_capability=capability)

@@ -36,5 +36,7 @@ def test_a_companion_that_was_asked_for_has_no_marker():
 
 def test_an_extension_for_one_torch_is_named_by_its_address():
     extension = wheel("apex", "2.9+torch2.14")
-    requirements = tables(cuda_lock("cu126", extension))["dependency-groups"]["torch-cu126"]
+    requirements = tables(cuda_lock("cu126", extension))["dependency-groups"][
+        "torch-cu126"
+    ]
     assert any(text.startswith("apex @ https://") for text in requirements)

@@ -30,7 +30,14 @@ def make_environment(folder, name, version="2.14.1", lock="pylock.cu126.toml"):
     text = lock_text(version)
     (folder / lock).write_text(text, "utf-8")
     Marker(
-        name, lock, parse(lock, text).sha256, "3.12", version, "cu126", "here", {"status": "passed"}
+        name,
+        lock,
+        parse(lock, text).sha256,
+        "3.12",
+        version,
+        "cu126",
+        "here",
+        {"status": "passed"},
     ).write(folder)
     return folder
 

@@ -28,7 +28,9 @@ SITE = "lib/python3.12/site-packages"
 @pytest.fixture
 def venv(tmp_path):
     venv = tmp_path / "venv"
-    put_package(venv / SITE, "torch", {"torch/__init__.py": "1", "torch/lib/libtorch.so": "22"})
+    put_package(
+        venv / SITE, "torch", {"torch/__init__.py": "1", "torch/lib/libtorch.so": "22"}
+    )
     (venv / "bin").mkdir()
     (venv / "bin" / "torchrun").write_text("#!/bin/sh")
     (venv / "bin" / "ninja").write_text("x" * 100_000)
@@ -116,7 +118,10 @@ def test_nothing_stays_where_what_goes_shares_files_with_what_stays(existing):
     site = existing.paths.venv / SITE
     shutil.rmtree(site / "torch-2.14.1.dist-info")
     put_package(
-        site, "torch", {"shared/__init__.py": "", "torch/__init__.py": ""}, version="2.14.1"
+        site,
+        "torch",
+        {"shared/__init__.py": "", "torch/__init__.py": ""},
+        version="2.14.1",
     )
 
     assert unchanged(existing) == frozenset()

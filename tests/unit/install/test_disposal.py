@@ -29,12 +29,20 @@ def write(file, text="mine"):
 
 
 def files(folder):
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if not path.is_dir()
+    }
 
 
 def kept(paths):
     """The files that were kept, without the dates of their folders."""
-    return {file.partition("/")[2] for file in files(paths.kept)} if paths.kept.exists() else set()
+    return (
+        {file.partition("/")[2] for file in files(paths.kept)}
+        if paths.kept.exists()
+        else set()
+    )
 
 
 def test_an_environment_of_installers_alone_goes_without_a_word(paths):
@@ -50,7 +58,10 @@ def test_an_environment_with_files_of_the_users_is_kept_whole_in_a_dated_folder(
     write(paths.previous / "lib/python3.12/site-packages/mine.py")
     listener = Listener()
     dispose(paths.previous, paths, listener)
-    expected = {"previous/notebooks/a.ipynb", "previous/lib/python3.12/site-packages/mine.py"}
+    expected = {
+        "previous/notebooks/a.ipynb",
+        "previous/lib/python3.12/site-packages/mine.py",
+    }
     assert {*expected, "previous/gpuinstall.json"} <= kept(paths)
     [notice] = listener.notices
     assert "notebooks" in notice
@@ -73,7 +84,9 @@ def test_packages_that_were_added_are_listed_with_their_versions(paths):
     (paths.previous / "lib/python3.12/site-packages/cowsay-6.1.dist-info").mkdir()
     listener = Listener()
     dispose(paths.previous, paths, listener)
-    assert listener.notices == [f"Removed cowsay 6.1: added by pip or uv to {paths.previous}"]
+    assert listener.notices == [
+        f"Removed cowsay 6.1: added by pip or uv to {paths.previous}"
+    ]
 
 
 @pytest.mark.parametrize("place", ["link", "file"])

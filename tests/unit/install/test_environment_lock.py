@@ -30,7 +30,9 @@ def test_a_previous_environment_stays_and_git_does_not_see_it(tmp_path):
     assert is_idle(paths)
 
 
-@pytest.mark.parametrize("left", ["owner", "staging", "journal.json", "pylock.private.toml"])
+@pytest.mark.parametrize(
+    "left", ["owner", "staging", "journal.json", "pylock.private.toml"]
+)
 def test_what_a_run_that_died_has_left_is_seen(tmp_path, left):
     paths = EnvironmentPaths.at(tmp_path / ".venv")
     paths.work.mkdir()
@@ -100,7 +102,9 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     with (
         pytest.raises(InstallationError) as caught,
-        environment_lock(EnvironmentPaths.at(tmp_path / "file" / ".venv"), Reporter(), wait=0),
+        environment_lock(
+            EnvironmentPaths.at(tmp_path / "file" / ".venv"), Reporter(), wait=0
+        ),
     ):
         pass
     assert caught.value.code == "not-writable"

@@ -88,7 +88,9 @@ def test_a_file_in_the_place_of_the_environment_is_never_replaced(paths):
 
 
 @pytest.mark.parametrize("folder", [".", "below/it"])
-def test_the_working_folder_and_those_above_it_are_never_replaced(paths, folder, monkeypatch):
+def test_the_working_folder_and_those_above_it_are_never_replaced(
+    paths, folder, monkeypatch
+):
     (paths.venv / folder).mkdir(parents=True)
     check_replaceable(paths)
     monkeypatch.chdir(paths.venv / folder)

@@ -29,14 +29,24 @@ CATALOG = frozen_catalog()
 
 def lock(torch="2.14.1+cpu", name="pylock.cpu.toml"):
     return parse(
-        name, lock_text(torch).replace(f"torch-{torch}", f"torch-{torch.replace('+', '%2B')}")
+        name,
+        lock_text(torch).replace(
+            f"torch-{torch}", f"torch-{torch.replace('+', '%2B')}"
+        ),
     )
 
 
 def environment(held, *locks, is_proven=True, status="passed"):
     """An environment made of ``held``, beside ``locks``."""
     marker = Marker(
-        "1", held.name, held.sha256, "3.12", "2.14.1+cpu", "cpu", fingerprint(MACHINE), {}
+        "1",
+        held.name,
+        held.sha256,
+        "3.12",
+        "2.14.1+cpu",
+        "cpu",
+        fingerprint(MACHINE),
+        {},
     )
     stamp = Stamp(
         machine=fingerprint(MACHINE),
@@ -75,10 +85,13 @@ class Example:
 NOTHING = ExistingEnvironment(PATHS)
 OLDER = lock("2.13.0+cpu")
 NEWER = lock("2.14.1+cpu")
-DAMAGED = replace(environment(NEWER, NEWER), packages={"torch": "2.14.1+cpu", "cowsay": "6.1"})
+DAMAGED = replace(
+    environment(NEWER, NEWER), packages={"torch": "2.14.1+cpu", "cowsay": "6.1"}
+)
 CUDA = lock("2.14.1+cu126", "pylock.cu126.toml")
 BROKEN = replace(
-    MACHINE, problems=(Finding("driver-library-mismatch", "differ", fixes=("sudo reboot",)),)
+    MACHINE,
+    problems=(Finding("driver-library-mismatch", "differ", fixes=("sudo reboot",)),),
 )
 
 EXAMPLES = {
@@ -88,8 +101,12 @@ EXAMPLES = {
     "a lock, and an upgrade": Example(
         replace(NOTHING, locks=(NEWER,)), "a new one", InstallOptions(upgrade=True)
     ),
-    "its own lock, proven": Example(environment(NEWER, NEWER), "its own", action=Action.NOTHING),
-    "its own lock alone, proven": Example(environment(NEWER), "its own", action=Action.NOTHING),
+    "its own lock, proven": Example(
+        environment(NEWER, NEWER), "its own", action=Action.NOTHING
+    ),
+    "its own lock alone, proven": Example(
+        environment(NEWER), "its own", action=Action.NOTHING
+    ),
     "its own lock alone, and only the folder's count": Example(
         environment(NEWER), "refused", InstallOptions(locked=True)
     ),
@@ -100,20 +117,31 @@ EXAMPLES = {
         environment(NEWER, NEWER, status="unproven"), "its own", action=Action.VERIFY
     ),
     "not proven yet, and the GPUs are elsewhere": Example(
-        environment(NEWER, NEWER, status="unproven"), "its own", action=Action.NOTHING, here=None
+        environment(NEWER, NEWER, status="unproven"),
+        "its own",
+        action=Action.NOTHING,
+        here=None,
     ),
     "the folder's lock was updated": Example(environment(OLDER, NEWER), "the folder's"),
     "made of the lock, and changed by hand": Example(DAMAGED, "the folder's"),
     "made of the lock, and without a Python": Example(
         replace(environment(NEWER, NEWER), has_python=False), "the folder's"
     ),
-    "an upgrade": Example(environment(NEWER, NEWER), "a new one", InstallOptions(upgrade=True)),
-    "no lock, and none is to be made": Example(NOTHING, "refused", InstallOptions(locked=True)),
+    "an upgrade": Example(
+        environment(NEWER, NEWER), "a new one", InstallOptions(upgrade=True)
+    ),
+    "no lock, and none is to be made": Example(
+        NOTHING, "refused", InstallOptions(locked=True)
+    ),
     "no lock of the target": Example(
-        replace(NOTHING, locks=(NEWER,)), "refused", InstallOptions(locked=True, target="cu126")
+        replace(NOTHING, locks=(NEWER,)),
+        "refused",
+        InstallOptions(locked=True, target="cu126"),
     ),
     "another torch is asked for": Example(
-        environment(OLDER, OLDER), "a new one", request=Request(("torch==2.14.1",), backend="cpu")
+        environment(OLDER, OLDER),
+        "a new one",
+        request=Request(("torch==2.14.1",), backend="cpu"),
     ),
 }
 
@@ -132,7 +160,12 @@ def state(
 def test_where_the_lock_comes_from_and_what_there_is_to_do():
     wrong = {}
     for name, example in EXAMPLES.items():
-        there = state(example.existing, example.options, request=example.request, here=example.here)
+        there = state(
+            example.existing,
+            example.options,
+            request=example.request,
+            here=example.here,
+        )
         found = (source_of(there), there.action)
         if found != (example.source, example.action):
             wrong[name] = found
@@ -157,14 +190,19 @@ def test_a_new_lock_that_changes_nothing_leaves_a_proven_environment_alone():
 
 def test_a_lock_that_does_not_fit_is_named_with_what_is_done_instead():
     assert [
-        misfit.candidate for misfit in state(replace(NOTHING, locks=(CUDA, NEWER))).misfits
+        misfit.candidate
+        for misfit in state(replace(NOTHING, locks=(CUDA, NEWER))).misfits
     ] == [CUDA]
 
 
-@pytest.mark.parametrize(("locks", "code"), [((), "lock-missing"), ((CUDA,), "lock-does-not-fit")])
+@pytest.mark.parametrize(
+    ("locks", "code"), [((), "lock-missing"), ((CUDA,), "lock-does-not-fit")]
+)
 def test_why_there_is_no_lock_to_install_is_said(locks, code):
     with pytest.raises(LockError) as refused:
-        state(replace(NOTHING, locks=locks), InstallOptions(locked=True)).check_lockable()
+        state(
+            replace(NOTHING, locks=locks), InstallOptions(locked=True)
+        ).check_lockable()
     assert refused.value.code == code
 
 
@@ -172,7 +210,10 @@ def test_why_there_is_no_lock_to_install_is_said(locks, code):
 def test_a_machine_that_must_be_repaired_is_the_fault_and_not_its_locks(locked):
     existing = replace(NOTHING, locks=(CUDA,))
     there = state(
-        existing, InstallOptions(locked=locked), machine=BROKEN, request=Request(("torch",))
+        existing,
+        InstallOptions(locked=locked),
+        machine=BROKEN,
+        request=Request(("torch",)),
     )
     with pytest.raises(MachineError) as refused:
         there.check_lockable()

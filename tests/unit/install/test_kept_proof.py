@@ -19,9 +19,16 @@ from tests.lab.environments import put_package
 
 GPU = Gpu(index=0, name="NVIDIA L4", uuid="GPU-1")
 MACHINE = Machine(
-    "linux", "x86_64", "glibc", "2.36", gpus=(GPU,), driver=Driver(DriverVersion.parse("570.86.10"))
+    "linux",
+    "x86_64",
+    "glibc",
+    "2.36",
+    gpus=(GPU,),
+    driver=Driver(DriverVersion.parse("570.86.10")),
 )
-MARKER = Marker("an-id", "pylock.cu126.toml", "0" * 64, "3.12", "2.14.1", "cu126", "here", {})
+MARKER = Marker(
+    "an-id", "pylock.cu126.toml", "0" * 64, "3.12", "2.14.1", "cu126", "here", {}
+)
 PASSED = {"status": "passed", "devices": []}
 SITE = "lib/python3.12/site-packages"
 
@@ -41,7 +48,12 @@ def venv(tmp_path, monkeypatch):
     )
     put_package(site, "sympy", {"sympy/__init__.py": "333"})
     put_package(site, "numpy", {"numpy/__init__.py": "4444"})
-    put_package(site, "torchvision", {"torchvision/__init__.py": "5"}, requires=("torch", "pillow"))
+    put_package(
+        site,
+        "torchvision",
+        {"torchvision/__init__.py": "5"},
+        requires=("torch", "pillow"),
+    )
     put_package(site, "pillow", {"PIL/__init__.py": "6"})
     put_package(site, "einops", {"einops/__init__.py": "7"})
     put_package(site, "starter", {"starter.py": "8", "starter.pth": "import starter\n"})
@@ -75,12 +87,18 @@ def test_a_proof_holds_on_the_same_machine_alone(venv):
     proven(venv).write(stamp_file(MARKER.id, MACHINE))
     others = {
         "another GPU": replace(MACHINE, gpus=(replace(GPU, uuid="GPU-2"),)),
-        "another driver": replace(MACHINE, driver=Driver(DriverVersion.parse("580.95.05"))),
+        "another driver": replace(
+            MACHINE, driver=Driver(DriverVersion.parse("580.95.05"))
+        ),
         "no GPU": replace(MACHINE, gpus=()),
     }
 
     assert standing_stamp(venv, MARKER, MACHINE) is not None
-    assert [name for name, machine in others.items() if standing_stamp(venv, MARKER, machine)] == []
+    assert [
+        name
+        for name, machine in others.items()
+        if standing_stamp(venv, MARKER, machine)
+    ] == []
 
 
 def appended(path):
@@ -122,7 +140,9 @@ def another_python(venv):
 
 
 CHANGES = {
-    "torch's library touched": lambda venv: os.utime(venv / SITE / "torch/lib/libtorch.so", (1, 1)),
+    "torch's library touched": lambda venv: os.utime(
+        venv / SITE / "torch/lib/libtorch.so", (1, 1)
+    ),
     "another file of equal size and time": rewritten(f"{SITE}/torch/lib/libtorch.so"),
     "torch's library gone": removed(f"{SITE}/torch/lib/libtorch.so"),
     "torch": appended(f"{SITE}/torch-1.0.dist-info/RECORD"),
@@ -135,7 +155,9 @@ CHANGES = {
     ),
     "a sitecustomize": lambda venv: (venv / SITE / "sitecustomize.py").write_text(""),
     "a sitecustomize that is a package": put_startup_package,
-    "a module that Python imports at its start": appended(f"{SITE}/starter-1.0.dist-info/RECORD"),
+    "a module that Python imports at its start": appended(
+        f"{SITE}/starter-1.0.dist-info/RECORD"
+    ),
     "the system's packages": lambda venv: (venv / "pyvenv.cfg").write_text(
         "include-system-site-packages = true\n"
     ),
@@ -207,7 +229,11 @@ def test_a_proof_of_one_gpu_is_none_of_two(venv):
     record = replace(take_stamp(venv, "here"), verdict=passed)
     unproven = replace(record, verdict={**passed, "status": "unproven"})
 
-    assert (record.proves([0]), record.proves([0, 1]), unproven.proves([0])) == (True, False, False)
+    assert (record.proves([0]), record.proves([0, 1]), unproven.proves([0])) == (
+        True,
+        False,
+        False,
+    )
 
 
 def test_a_clone_keeps_the_proof_whatever_comes_and_goes_beside_torch(venv):
@@ -296,7 +322,9 @@ def test_a_program_that_is_new_or_changed_is_tested_by_itself(venv):
         version="2.0",
         requires=("torch",),
     )
-    put_package(new / SITE, "xformers", {"xformers/__init__.py": ""}, requires=("torch",))
+    put_package(
+        new / SITE, "xformers", {"xformers/__init__.py": ""}, requires=("torch",)
+    )
 
     stamp = take_stamp(new, "here")
 
@@ -305,9 +333,17 @@ def test_a_program_that_is_new_or_changed_is_tested_by_itself(venv):
 
 
 def test_a_verdict_has_the_checks_of_the_programs_that_are_there():
-    names = ("matmul", "torchvision-nms", "flash-attn-attention", "flash-attn-3-attention")
+    names = (
+        "matmul",
+        "torchvision-nms",
+        "flash-attn-attention",
+        "flash-attn-3-attention",
+    )
     checks = [{"name": name, "status": "passed"} for name in names]
-    verdict = {"status": "passed", "devices": [{"index": 0, "name": "CPU", "checks": checks}]}
+    verdict = {
+        "status": "passed",
+        "devices": [{"index": 0, "name": "CPU", "checks": checks}],
+    }
 
     left = without_programs(verdict, ["torchvision", "flash_attn"])
 

@@ -50,7 +50,9 @@ def test_a_build_that_this_run_alone_has_learned_is_ruled_out_too():
     learned = replace(CU130, torch=Version("99.0"), learned="2026-11-20")
     rest = catalog_without(CATALOG, learned, failing("F37"))
     assert rest is not None
-    assert {build.absent for build in rest.builds if build.torch == learned.torch} == {"failed"}
+    assert {build.absent for build in rest.builds if build.torch == learned.torch} == {
+        "failed"
+    }
 
 
 @pytest.mark.parametrize("cause", ["F59", "F70", None])
@@ -95,7 +97,12 @@ def test_a_named_package_whose_library_is_nowhere_is_refused_with_the_command_th
 
 
 def test_a_cudnn_of_another_major_does_not_pass_for_the_one_that_is_needed(tmp_path):
-    place(tmp_path, "nvidia-cudnn-cu12", "nvidia/cudnn/lib/libcudnn.so.9", soname="libcudnn.so.9")
+    place(
+        tmp_path,
+        "nvidia-cudnn-cu12",
+        "nvidia/cudnn/lib/libcudnn.so.9",
+        soname="libcudnn.so.9",
+    )
     place(tmp_path, "some", "some/_C.so", needs=["libcudnn.so.8"])
     with pytest.raises(InstallationError, match=r"needs libcudnn\.so\.8"):
         linked(tmp_path, "some")
@@ -114,7 +121,10 @@ def test_two_packages_with_the_same_files_are_warned_of(tmp_path):
 
 def test_a_library_that_lies_in_a_folder_of_its_packages_own_is_left_to_it(tmp_path):
     place(
-        tmp_path, "tensorrt-cu12-libs", "tensorrt_libs/libnvinfer.so.10", soname="libnvinfer.so.10"
+        tmp_path,
+        "tensorrt-cu12-libs",
+        "tensorrt_libs/libnvinfer.so.10",
+        soname="libnvinfer.so.10",
     )
     place(tmp_path, "some", "some/_C.so", needs=["libnvinfer.so.10"])
     assert linked(tmp_path, "some") == []

@@ -71,7 +71,9 @@ def test_the_locks_of_an_environment_are_those_beside_its_script(tmp_path):
     assert {path.name for path in folder.iterdir()} == {good.name, bad.name}
     bad.unlink()
     script.bring_locks()
-    assert {path.name: path.read_text() for path in folder.iterdir()} == {good.name: lock_text()}
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {
+        good.name: lock_text()
+    }
     make_environment(script.paths.venv, "own")
     (folder / good.name).write_text("damaged")
     good.unlink()
@@ -96,7 +98,8 @@ def test_a_lock_of_a_script_that_is_no_file_is_named(cache, tmp_path):
 
 def test_every_name_of_a_script_has_a_place(cache, tmp_path):
     files = [
-        tmp_path / name for name in ("train.py", "\udcff.py", "ä b'.py", f"{'n' * 250}.py", "-c.py")
+        tmp_path / name
+        for name in ("train.py", "\udcff.py", "ä b'.py", f"{'n' * 250}.py", "-c.py")
     ]
     places = [Script(file, ("torch",), None).paths.folder for file in files]
     assert [place.name.rpartition("-")[0] for place in places] == [

@@ -14,7 +14,9 @@ from gpuinstall.lock.lock import LockedFile
 from gpuinstall.sources.session import Session
 
 TORCH = LockedFile(
-    "torch", "https://index.example/torch-2.14.1%2Bcu126-cp312-cp312-linux_x86_64.whl", "1" * 64
+    "torch",
+    "https://index.example/torch-2.14.1%2Bcu126-cp312-cp312-linux_x86_64.whl",
+    "1" * 64,
 )
 NUMPY = LockedFile(
     "numpy", "https://index.example/numpy-2.3.4-cp312-cp312-linux_x86_64.whl", "2" * 64
@@ -24,7 +26,9 @@ NUMPY = LockedFile(
 def priced(tmp_path, sizes):
     session = SimpleNamespace(uv_cache=tmp_path / "uv", reporter=Reporter())
     listed = {file.url: size for file, size in sizes.items()}
-    return price_files(tuple(sizes), listed, tmp_path / ".venv", cast("Session", session))
+    return price_files(
+        tuple(sizes), listed, tmp_path / ".venv", cast("Session", session)
+    )
 
 
 def keep(tmp_path, file, index, sha256):
@@ -36,14 +40,18 @@ def keep(tmp_path, file, index, sha256):
     folder.mkdir(parents=True, exist_ok=True)
     archive.mkdir(parents=True)
     facts = f"\0{archive.name}\0Sha256\0{sha256}\0{file.name}"
-    (folder / f"{file.name.partition('-')[2]}-{sha256[:4]}.http").write_bytes(facts.encode())
+    (folder / f"{file.name.partition('-')[2]}-{sha256[:4]}.http").write_bytes(
+        facts.encode()
+    )
     return archive
 
 
 def test_everything_new_is_fetched_and_unpacked_once(tmp_path):
     price = priced(tmp_path, {TORCH: 1000, NUMPY: 100})
     assert price.fetch == 1100
-    assert price.folders == {tmp_path / "uv": int(UNPACKED * 1100)}, "the environment has links"
+    assert price.folders == {tmp_path / "uv": int(UNPACKED * 1100)}, (
+        "the environment has links"
+    )
 
 
 def test_a_change_that_only_removes_takes_no_space(tmp_path):
@@ -64,7 +72,9 @@ def test_another_file_of_the_same_version_in_uvs_cache_is_not_the_one_that_is_lo
     archive = keep(tmp_path, NUMPY, index, NUMPY.sha256 or "")
     assert cached_wheel(NUMPY, tmp_path / "uv") == archive
     archive.rmdir()
-    assert cached_wheel(NUMPY, tmp_path / "uv") is None, "what uv knows of a wheel is not the wheel"
+    assert cached_wheel(NUMPY, tmp_path / "uv") is None, (
+        "what uv knows of a wheel is not the wheel"
+    )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")

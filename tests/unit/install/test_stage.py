@@ -28,12 +28,15 @@ def moved(tmp_path_factory):
     ("program", "shell"),
     [("sh", "sh"), ("dash", "sh"), ("bash", "bash"), ("zsh", "zsh"), ("fish", "fish")],
 )
-def test_the_line_that_people_are_given_activates_it_after_the_move(program, shell, moved):
+def test_the_line_that_people_are_given_activates_it_after_the_move(
+    program, shell, moved
+):
     if shutil.which(program) is None:
         pytest.skip(f"no {program} here")
     line = activation(str(moved), shell, windows=False)
     done = process.run(
-        [program, "-c", f'{line}; echo "$VIRTUAL_ENV"; command -v python'], cwd=moved.parent
+        [program, "-c", f'{line}; echo "$VIRTUAL_ENV"; command -v python'],
+        cwd=moved.parent,
     )
     assert done.ok, done.err
     assert done.out.splitlines() == [str(moved), str(moved / "bin" / "python")]
@@ -41,6 +44,7 @@ def test_the_line_that_people_are_given_activates_it_after_the_move(program, she
 
 def test_activate_is_right_when_it_is_named_relative_to_another_folder(moved):
     done = process.run(
-        ["sh", "-c", '. "./the venv/bin/activate"; cd /; command -v python'], cwd=moved.parent
+        ["sh", "-c", '. "./the venv/bin/activate"; cd /; command -v python'],
+        cwd=moved.parent,
     )
     assert done.out.strip() == str(moved / "bin" / "python")

@@ -41,7 +41,10 @@ def image(tmp_path_factory):
 def entered(folder, machine):
     """The target whose environment is to be there, or the refusal."""
     settings = Settings(only=True, anew=True, machine=machine, venv=folder / ".venv")
-    with open_project(folder, settings) as project, pytest.raises(GpuInstallError) as raised:
+    with (
+        open_project(folder, settings) as project,
+        pytest.raises(GpuInstallError) as raised,
+    ):
         environment_to_start(project, proof=False)
     error = raised.value
     if error.code == "environment-missing":
@@ -60,7 +63,9 @@ def test_each_recorded_machine_has_the_planned_build_or_the_refusal(
         machine = read_recording(recording)
         plan = choose(machine, Request(python=python), load_catalog().only(*builds))
         expected = (
-            plan.choice.build.backend.tag if plan.choice and plan.status != "cpu" else "refused"
+            plan.choice.build.backend.tag
+            if plan.choice and plan.status != "cpu"
+            else "refused"
         )
         taken.append(entered(folder, machine))
         if taken[-1] != expected:
@@ -79,11 +84,17 @@ def test_a_machine_on_which_no_lock_runs_is_named_with_the_command_that_makes_on
     machine = machine_in_words(("2x Tesla V100-SXM2-32GB",), "470.256.02", glibc="2.36")
     settings = Settings(only=True, anew=True, machine=machine, venv=tmp_path / ".venv")
 
-    with open_project(tmp_path, settings) as project, pytest.raises(NoBuildError) as refused:
+    with (
+        open_project(tmp_path, settings) as project,
+        pytest.raises(NoBuildError) as refused,
+    ):
         environment_to_start(project, proof=False)
 
     finding = refused.value.finding
-    assert finding.message == "no lock here runs on Tesla V100 SXM2 32GB, driver 470.256.02"
+    assert (
+        finding.message
+        == "no lock here runs on Tesla V100 SXM2 32GB, driver 470.256.02"
+    )
     assert "CUDA 12.x needs driver 525.60.13 or newer" in str(finding.evidence)
     assert finding.fixes == (
         "gpuinstall lock --gpu 'Tesla V100 SXM2 32GB' --driver 470.256.02   # where the locks are made",

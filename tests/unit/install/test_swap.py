@@ -65,7 +65,9 @@ def test_the_replaced_environment_is_kept_and_the_one_before_it_goes(
 
 
 @pytest.mark.parametrize("is_copy", [True, False])
-def test_what_has_files_of_the_users_goes_only_if_they_are_in_its_copy(replaced, is_copy):
+def test_what_has_files_of_the_users_goes_only_if_they_are_in_its_copy(
+    replaced, is_copy
+):
     (replaced.previous / "notes.txt").write_text("mine")
     marker = read_marker(replaced.venv)
     assert marker is not None
@@ -127,7 +129,10 @@ def test_a_run_killed_at_any_step_leaves_the_old_environment_or_the_new_one(
             swap_in(replaced, replaced.staging, Reporter())
     finish_swap(replaced, Reporter())
     now = name_of(replaced.venv), name_of(replaced.previous), beside(replaced)
-    assert now in {("old", "older", lock_text("2.14.1")), ("new", "old", lock_text("2.15.0"))}
+    assert now in {
+        ("old", "older", lock_text("2.14.1")),
+        ("new", "old", lock_text("2.15.0")),
+    }
     assert {entry.name for entry in replaced.work.iterdir()} == {"previous"}
 
 
@@ -147,7 +152,9 @@ def test_a_run_killed_between_two_renames_is_repaired(replaced, monkeypatch, ren
 
 
 @pytest.mark.parametrize("rename", [1, 2])
-def test_going_back_killed_between_two_renames_loses_neither(replaced, monkeypatch, rename):
+def test_going_back_killed_between_two_renames_loses_neither(
+    replaced, monkeypatch, rename
+):
     with monkeypatch.context() as patched:
         patched.setattr(swap, "exchange", lambda _one, _other: False)
         kill_before(patched, Path, "rename", rename)
@@ -162,7 +169,10 @@ def test_leftovers_of_runs_that_died_while_building_are_cleared(replaced):
     (replaced.work / ".journal.json.0123abcd").touch()
     (replaced.work / ".gitignore").touch()
     finish_swap(replaced, Reporter())
-    assert {entry.name for entry in replaced.work.iterdir()} == {"previous", ".gitignore"}
+    assert {entry.name for entry in replaced.work.iterdir()} == {
+        "previous",
+        ".gitignore",
+    }
     assert name_of(replaced.venv) == "old"
     assert list(replaced.work.glob("staging-*")) == []
 
@@ -192,7 +202,9 @@ def test_the_replaced_environment_is_kept_if_the_new_one_was_removed_after_a_kil
 
 
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EBUSY])
-def test_a_place_that_cannot_be_renamed_is_refused_with_the_way_out(replaced, monkeypatch, number):
+def test_a_place_that_cannot_be_renamed_is_refused_with_the_way_out(
+    replaced, monkeypatch, number
+):
     def fixed(_one, _other):
         raise OSError(number, "cannot")
 
@@ -231,9 +243,13 @@ def test_what_was_replaced_is_not_lost_where_the_one_before_cannot_be_removed(
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", renamed)
-        with pytest.raises(InstallationError, match="previous cannot be written: it is in use"):
+        with pytest.raises(
+            InstallationError, match="previous cannot be written: it is in use"
+        ):
             swap_in(replaced, replaced.staging, Reporter())
-        with pytest.raises(InstallationError, match="previous cannot be written: it is in use"):
+        with pytest.raises(
+            InstallationError, match="previous cannot be written: it is in use"
+        ):
             finish_swap(replaced, Reporter())
         assert (name_of(replaced.venv), name_of(replaced.previous)) == ("new", "older")
     finish_swap(replaced, Reporter())
@@ -250,7 +266,8 @@ def test_something_that_is_no_environment_is_kept_as_the_previous_one(
 
 
 @pytest.mark.skipif(
-    sys.platform not in {"linux", "darwin"}, reason="this system cannot exchange two folders"
+    sys.platform not in {"linux", "darwin"},
+    reason="this system cannot exchange two folders",
 )
 def test_two_folders_change_places(tmp_path):
     for name in ("one", "other"):
@@ -263,7 +280,8 @@ def test_two_folders_change_places(tmp_path):
 
 
 @pytest.mark.skipif(
-    sys.platform not in {"linux", "darwin"}, reason="this system cannot exchange two folders"
+    sys.platform not in {"linux", "darwin"},
+    reason="this system cannot exchange two folders",
 )
 def test_what_is_missing_is_an_error_and_not_an_inability(tmp_path):
     (tmp_path / "one").mkdir()

@@ -37,7 +37,10 @@ def test_what_gpuinstall_did_not_make_is_replaced_only_if_told(paths):
     with pytest.raises(UsageError) as raised:
         own_place(paths).roll_back(replace=False)
 
-    assert (raised.value.code, raised.value.hint) == ("not-ours", "Run it again with --replace")
+    assert (raised.value.code, raised.value.hint) == (
+        "not-ours",
+        "Run it again with --replace",
+    )
     assert (paths.venv / "pyvenv.cfg").exists()
     assert name_of(paths.previous) == "previous"
 

@@ -48,7 +48,9 @@ def environment(tmp_path, tmp_path_factory, monkeypatch):
     (root / "bin").mkdir()
     (site / "app.py").write_text("mine")
     paths = {"purelib": site, "platlib": site, "scripts": root / "bin", "data": root}
-    return ForeignEnvironment(Path("python"), "3.12", False, root, paths, {"torch": "1"})
+    return ForeignEnvironment(
+        Path("python"), "3.12", False, root, paths, {"torch": "1"}
+    )
 
 
 def put(site, package, *files):
@@ -144,10 +146,16 @@ def test_data_and_headers_that_came_go_too(environment, tmp_path):
     (environment.root / "share").mkdir()
     (environment.root / "include" / "site").mkdir(parents=True)
     before = tree(environment)
-    unpacked = made(tmp_path / "unpacked", "share/torch/page.1", "etc/torch.conf", "include/t/t.h")
+    unpacked = made(
+        tmp_path / "unpacked", "share/torch/page.1", "etc/torch.conf", "include/t/t.h"
+    )
     record = begun(environment, unpacked)
     put_in(environment)
-    for name in ("share/torch/page.1", "etc/torch.conf", "include/site/python3.12/t/t.h"):
+    for name in (
+        "share/torch/page.1",
+        "etc/torch.conf",
+        "include/site/python3.12/t/t.h",
+    ):
         replace_file(environment.root / name, "2")
 
     record.undo()
@@ -175,7 +183,9 @@ def test_where_no_links_are_to_be_had_it_is_copied(environment, wheel, monkeypat
     assert tree(environment) == before
 
 
-def test_a_full_disk_while_the_copy_is_made_changes_nothing(environment, wheel, monkeypatch):
+def test_a_full_disk_while_the_copy_is_made_changes_nothing(
+    environment, wheel, monkeypatch
+):
     before = tree(environment)
     changed(environment, wheel)
     go_back(environment)
@@ -227,11 +237,15 @@ def test_a_failing_transaction_puts_back_what_was_there(environment, wheel):
     before = tree(environment)
     begun(environment, wheel)
     put_in(environment)
-    build = next(build for build in frozen_catalog().builds if build.backend.tag == "cpu")
+    build = next(
+        build for build in frozen_catalog().builds if build.backend.tag == "cpu"
+    )
     choice = Choice(build, "3.12", "https://index.example/whl/cpu", ())
     fit = Fit(parse("pylock.cpu.toml", lock_text()), Plan("cpu", choice))
 
-    with pytest.raises(GpuInstallError):  # there is no such interpreter to run kernels with
+    with pytest.raises(
+        GpuInstallError
+    ):  # there is no such interpreter to run kernels with
         transact(place_of(environment), Action.VERIFY, PricedLock(fit), None)
 
     assert tree(environment) == before
@@ -244,7 +258,9 @@ def test_without_a_change_there_is_nothing_to_go_back_to(environment):
 
 
 @pytest.mark.parametrize("edited", [False, True])
-def test_the_guard_goes_with_the_change_and_an_edited_one_stays(environment, wheel, edited):
+def test_the_guard_goes_with_the_change_and_an_edited_one_stays(
+    environment, wheel, edited
+):
     root = environment.root
     write_guard(root, root, "torch==1", ["torch==1"])
     before = tree(environment)
@@ -279,7 +295,9 @@ def test_what_came_or_moved_since_is_named_and_goes_only_if_told(environment, wh
     assert tree(environment) == after
 
     go_back(environment, replaces=True)
-    others = {name: text for name, text in after.items() if "other" in name or "notes" in name}
+    others = {
+        name: text for name, text in after.items() if "other" in name or "notes" in name
+    }
     assert tree(environment) == before | others
 
     go_back(environment)
@@ -287,7 +305,12 @@ def test_what_came_or_moved_since_is_named_and_goes_only_if_told(environment, wh
 
 
 def test_bytecode_that_an_import_writes_is_no_change(environment, wheel):
-    compiled = environment.paths["purelib"] / "torch" / "__pycache__" / "__init__.cpython-312.pyc"
+    compiled = (
+        environment.paths["purelib"]
+        / "torch"
+        / "__pycache__"
+        / "__init__.cpython-312.pyc"
+    )
     compiled.parent.mkdir()
     compiled.write_text("of torch 1")
     before = tree(environment)
@@ -332,7 +355,11 @@ def test_files_of_the_users_in_the_place_of_new_ones_are_kept(environment, wheel
     record.keep()
 
     [kept] = site.glob(".gpuinstall.kept-*")
-    files = {path.relative_to(kept).as_posix(): path for path in kept.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(kept).as_posix(): path
+        for path in kept.rglob("*")
+        if path.is_file()
+    }
     assert list(files) == ["lib/torch/new.py"]
     assert files["lib/torch/new.py"].read_text() == "mine"
     assert (site / "torch" / "new.py").read_text() == "torch-2"
@@ -387,7 +414,12 @@ def test_a_run_that_dies_at_any_call_is_finished_by_the_next(
         go_back(environment)
         begun(environment, wheel)
         put_in(environment)
-    allowed = {"begin": [second], "undo": [first], "keep": [first, second], "back": [first, second]}
+    allowed = {
+        "begin": [second],
+        "undo": [first],
+        "keep": [first, second],
+        "back": [first, second],
+    }
     shutil.copytree(environment.root, tmp_path / "start")
     wrong = []
     for moment in range(1, 500):
@@ -419,8 +451,12 @@ def test_a_record_that_this_user_did_not_write_undoes_nothing(environment):
     before = tree(environment)
     assert find_undo(environment) is None
     assert not finish_undo(environment)
-    undo_folder(environment).rename(undo_folder(environment).with_name(".gpuinstall.changing"))
-    with pytest.raises(UsageError, match="which this user did not begin here") as refused:
+    undo_folder(environment).rename(
+        undo_folder(environment).with_name(".gpuinstall.changing")
+    )
+    with pytest.raises(
+        UsageError, match="which this user did not begin here"
+    ) as refused:
         finish_undo(environment)
     assert refused.value.code == "others-change"
     assert tree(environment) == before
@@ -451,10 +487,14 @@ def test_a_wheel_whose_files_a_link_leads_outside_the_environment_moves_nothing(
         plan_undo(environment, ["torch"], made(tmp_path / "unpacked", "linked/victim"))
 
 
-def test_a_wheel_whose_commands_lie_outside_the_environment_moves_nothing(environment, tmp_path):
+def test_a_wheel_whose_commands_lie_outside_the_environment_moves_nothing(
+    environment, tmp_path
+):
     (tmp_path / "unpacked" / "bin").mkdir(parents=True)
     with pytest.raises(InstallationError, match="would write outside"):
-        plan_undo(environment, ["torch"], made(tmp_path / "unpacked", "bin/../../../victim"))
+        plan_undo(
+            environment, ["torch"], made(tmp_path / "unpacked", "bin/../../../victim")
+        )
 
 
 ON_OVERLAYFS = """

@@ -19,7 +19,12 @@ def test_what_says_the_requirements_of_a_folder_counts(tmp_path):
             (STATIC, STATIC.replace("numpy", "rich")),
             True,
         ),
-        ("lib @ ./lib", "lib/pyproject.toml", (STATIC, f"{STATIC}[tool.formatter]\n"), True),
+        (
+            "lib @ ./lib",
+            "lib/pyproject.toml",
+            (STATIC, f"{STATIC}[tool.formatter]\n"),
+            True,
+        ),
         ("numpy", "setup.py", ("setup(a)\n", "setup(b)\n"), False),
         ("-e .", "README.md", ("a\n", "b\n"), False),
     ]

@@ -15,7 +15,9 @@ DRAWN = 300
 
 def conflict(*names, too_new=frozenset()):
     why = f"Because {' and '.join(sorted(names))} cannot be had together"
-    return Conflict(NoBuildError("requirements-conflict", "no versions", why=why), too_new)
+    return Conflict(
+        NoBuildError("requirements-conflict", "no versions", why=why), too_new
+    )
 
 
 def failed_build(package):
@@ -131,13 +133,18 @@ def test_a_conflict_of_nothing_that_was_requested_is_the_answer():
 
 def test_a_release_is_as_old_as_its_first_file():
     files = [
-        {"filename": "numpy-1.23.5-cp311-cp311-linux_x86_64.whl", "upload-time": "2022-11-20T10Z"},
+        {
+            "filename": "numpy-1.23.5-cp311-cp311-linux_x86_64.whl",
+            "upload-time": "2022-11-20T10Z",
+        },
         {"filename": "numpy-1.23.5.tar.gz", "upload-time": "2022-11-19T21:11:03.5Z"},
         {"filename": "numpy-1.24.0.tar.gz", "upload-time": "2022-12-18T00:00:00Z"},
         {"filename": "notes.txt"},
     ]
     text = json.dumps({"files": files})
-    page = Page(text, "application/vnd.pypi.simple.v1+json", "https://index.example/numpy/")
+    page = Page(
+        text, "application/vnd.pypi.simple.v1+json", "https://index.example/numpy/"
+    )
 
     day = release_day(page, parse_requirement("numpy==1.23.5"))
 

@@ -6,7 +6,9 @@ CASES = {
     ("pytorch=2.1.0", "pytorch-cuda=11.8", "torchvision"): CondaRequest(
         ("torch==2.1.0.*", "torchvision"), backend="cu118"
     ),
-    ("pytorch::pytorch==2.1", "cudatoolkit=11.3.1"): CondaRequest(("torch==2.1",), backend="cu113"),
+    ("pytorch::pytorch==2.1", "cudatoolkit=11.3.1"): CondaRequest(
+        ("torch==2.1",), backend="cu113"
+    ),
     ("pytorch=2.1.0=py3.10_cuda12.1_cudnn8.9.2_0",): CondaRequest(("torch==2.1.0",)),
     ("pytorch=2.1.0=py3.10_cuda12.1_0", "pytorch-cuda=11.8"): CondaRequest(
         ("torch==2.1.0",), backend="cu118"
@@ -33,5 +35,8 @@ def test_what_has_no_wheel_is_listed_with_what_it_would_take():
     assert parse_conda(("conda-forge::ffmpeg >=6", "gcc=11")).note == (
         "no wheel is known of conda-forge::ffmpeg >=6, gcc=11; if needed: conda install 'ffmpeg>=6' gcc=11"
     )
-    assert parse_conda(("gcc",)).note == "no wheel is known of gcc; if needed: conda install gcc"
+    assert (
+        parse_conda(("gcc",)).note
+        == "no wheel is known of gcc; if needed: conda install gcc"
+    )
     assert parse_conda(("pytorch", "python=3.11", "cudnn")).note == ""

@@ -43,21 +43,27 @@ def test_machines_that_one_build_serves_get_one_target():
 
 
 def test_machines_that_need_two_builds_get_two_and_a_cpu_machine_its_own():
-    machines = [machine("580.95.05", "6.1"), machine("580.95.05", "12.1"), machine(None)]
+    machines = [
+        machine("580.95.05", "6.1"),
+        machine("580.95.05", "12.1"),
+        machine(None),
+    ]
     found = {str(target) for target in covered(machines)}
     assert len(found) == 3
     assert {"cpu", "cu126"} < found
 
 
 def test_a_tie_is_broken_by_what_a_machine_would_choose_alone():
-    assert [str(target) for target in covered([machine("580.95.05", "9.0")] * 2)] == ["cu130"]
+    assert [str(target) for target in covered([machine("580.95.05", "9.0")] * 2)] == [
+        "cu130"
+    ]
 
 
 def test_the_torch_that_is_asked_for_is_kept():
     asked = Request(("torch==2.6.*",))
-    assert [str(target) for target in covered([machine("580.95.05", "9.0")] * 2, asked)] == [
-        "cu126"
-    ]
+    assert [
+        str(target) for target in covered([machine("580.95.05", "9.0")] * 2, asked)
+    ] == ["cu126"]
 
 
 def test_a_machine_that_can_have_nothing_is_refused():
@@ -76,12 +82,16 @@ def test_a_target_takes_no_build_that_a_machine_of_its_does_not_run():
 def test_a_card_that_no_build_runs_on_is_left_out():
     assert [
         str(target)
-        for target in covered([machine("580.95.05", "9.0", "3.7"), machine("580.95.05", "9.0")])
+        for target in covered(
+            [machine("580.95.05", "9.0", "3.7"), machine("580.95.05", "9.0")]
+        )
     ] == ["cu130"]
 
 
 def test_a_lock_is_as_old_as_the_oldest_glibc_that_it_serves():
-    serves = tuple(replace(machine("535.183.01", "8.0"), glibc=glibc) for glibc in ("2.39", "2.17"))
+    serves = tuple(
+        replace(machine("535.183.01", "8.0"), glibc=glibc) for glibc in ("2.39", "2.17")
+    )
     request = LockRequest.for_target(Target("cu118"), Request(), CATALOG, serves)
 
     assert request.target.glibc == "2.17"
@@ -89,10 +99,12 @@ def test_a_lock_is_as_old_as_the_oldest_glibc_that_it_serves():
 
 def test_catalogues_of_two_machines_share_a_target():
     catalogs = [
-        replace(CATALOG, builds=tuple(replace(build) for build in CATALOG.builds)) for _ in range(2)
+        replace(CATALOG, builds=tuple(replace(build) for build in CATALOG.builds))
+        for _ in range(2)
     ]
     requests = [
-        LockRequest(machine("580.95.05", "9.0"), Request(), catalog) for catalog in catalogs
+        LockRequest(machine("580.95.05", "9.0"), Request(), catalog)
+        for catalog in catalogs
     ]
 
     assert [str(target) for target in cover(requests)] == ["cu130"]

@@ -72,14 +72,21 @@ def write(folder, **files):
             "environment.yml: 1 requirement",
             ("rich",),
         ),
-        ({"setup__py": "import torch\n"}, "setup.py: the project itself, editable", ("-e .",)),
+        (
+            {"setup__py": "import torch\n"},
+            "setup.py: the project itself, editable",
+            ("-e .",),
+        ),
         (
             {"setup__py": "", "setup__cfg": SETUP, "pyproject__toml": "[tool.ruff]\n"},
             "setup.py: the project itself, editable",
             ("-e .",),
         ),
         (
-            {"setup__py": "", "pyproject__toml": '[dependency-groups]\ndev = ["pytest"]\n'},
+            {
+                "setup__py": "",
+                "pyproject__toml": '[dependency-groups]\ndev = ["pytest"]\n',
+            },
             "pyproject.toml: 1 requirement; setup.py: the project itself, editable",
             ("pytest", "-e ."),
         ),
@@ -93,9 +100,15 @@ def write(folder, **files):
             "requirements.txt: 1 requirement",
             ("a",),
         ),
-        ({"pyproject__toml": BACKEND}, "pyproject.toml: the project itself, editable", ("-e .",)),
         (
-            {"pyproject__toml": '[project]\nname = "thing"\ndynamic = ["dependencies"]\n'},
+            {"pyproject__toml": BACKEND},
+            "pyproject.toml: the project itself, editable",
+            ("-e .",),
+        ),
+        (
+            {
+                "pyproject__toml": '[project]\nname = "thing"\ndynamic = ["dependencies"]\n'
+            },
             "pyproject.toml: thing itself, editable",
             ("-e .",),
         ),
@@ -105,7 +118,10 @@ def write(folder, **files):
             ("a", "b", "-e ."),
         ),
         (
-            {"setup__py": "", "environment__yml": "dependencies:\n- pip:\n  - rich\n  - -e .\n"},
+            {
+                "setup__py": "",
+                "environment__yml": "dependencies:\n- pip:\n  - rich\n  - -e .\n",
+            },
             "environment.yml: 2 requirements; setup.py: the project itself, editable",
             ("rich", "-e ."),
         ),
@@ -119,11 +135,15 @@ def test_the_first_file_that_asks_for_something_is_the_request_of_the_folder(
 
 
 def test_a_project_and_the_file_beside_it_are_recorded_apart(tmp_path):
-    declared = read_declaration(write(tmp_path, setup__py="", requirements__txt="rich\n"))
+    declared = read_declaration(
+        write(tmp_path, setup__py="", requirements__txt="rich\n")
+    )
     assert declared.files == {"requirements.txt": ("rich",), "setup.py": ("-e .",)}
     assert declared.beside_project.files == {"requirements.txt": ("rich",)}
     of_project = read_declaration(write(tmp_path, pyproject__toml=PROJECT + BACKEND))
-    assert of_project.files == {"pyproject.toml": ("torch>=2.9", "numpy", "pytest", "-e .")}
+    assert of_project.files == {
+        "pyproject.toml": ("torch>=2.9", "numpy", "pytest", "-e .")
+    }
     assert of_project.beside_project.files == {}
 
 
@@ -131,7 +151,10 @@ def test_of_an_environment_of_conda_the_pip_part_and_what_has_wheels_is_read(
     tmp_path,
 ):
     write(
-        tmp_path, environment__yml=CONDA, more__txt="rich\n-c limits.txt\n", limits__txt="rich<15\n"
+        tmp_path,
+        environment__yml=CONDA,
+        more__txt="rich\n-c limits.txt\n",
+        limits__txt="rich<15\n",
     )
     listed = read_inputs(str(tmp_path / "environment.yml"))
     assert listed.requirements == ("scipy", "torch>=2.9", "numpy<3", "rich")
@@ -161,7 +184,9 @@ sphinx = "*"
 
 
 def test_the_tables_of_poetry_from_before_the_standard_are_read(tmp_path):
-    assert read_declaration(write(tmp_path, pyproject__toml=POETRY)).whole.requirements == (
+    assert read_declaration(
+        write(tmp_path, pyproject__toml=POETRY)
+    ).whole.requirements == (
         "torch<3,>=2.1",
         "einops<0.8,>=0.7.0",
         'numpy<2; python_version < "3.12"',
@@ -189,7 +214,10 @@ def test_the_constraints_of_poetry_are_those_of_the_standard(constraint, bounds)
 
 def test_a_project_is_read_as_a_list_of_requirements(tmp_path):
     write(tmp_path, pyproject__toml=PROJECT + BACKEND)
-    assert read_inputs(str(tmp_path / "pyproject.toml")).requirements == ("torch>=2.9", "numpy")
+    assert read_inputs(str(tmp_path / "pyproject.toml")).requirements == (
+        "torch>=2.9",
+        "numpy",
+    )
 
 
 @pytest.mark.parametrize(

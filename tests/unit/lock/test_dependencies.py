@@ -10,7 +10,10 @@ PROJECT = {
     "project": {
         "name": "Our.Thing",
         "dependencies": ["torch>=2.9", "numpy"],
-        "optional-dependencies": {"plot": ["plotter", "our-thing[more]"], "more": ["cowsay"]},
+        "optional-dependencies": {
+            "plot": ["plotter", "our-thing[more]"],
+            "more": ["cowsay"],
+        },
     },
     "dependency-groups": {
         "dev": ["pytest", {"include-group": "lint"}, "our_thing[plot]"],
@@ -27,7 +30,11 @@ def test_dependencies_and_the_group_that_uv_installs_unasked_are_taken_with_the_
 
 @pytest.mark.parametrize(
     ("groups", "last"),
-    [(["docs"], ["sphinx"]), ([], []), ("all", ["pytest", "ruff", "plotter", "cowsay", "sphinx"])],
+    [
+        (["docs"], ["sphinx"]),
+        ([], []),
+        ("all", ["pytest", "ruff", "plotter", "cowsay", "sphinx"]),
+    ],
 )
 def test_the_groups_that_uv_is_configured_for_count(groups, last):
     configured = {**PROJECT, "tool": {"uv": {"default-groups": groups}}}
@@ -57,17 +64,21 @@ def test_what_is_malformed_is_the_users_fault(pyproject):
 
 def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_index():
     sources = {"numpy": {"workspace": True}, "torch": {"index": "pytorch-cu126"}}
-    settings = parse_project({**PROJECT, "tool": {"uv": {"sources": sources}}}).listed.settings
+    settings = parse_project(
+        {**PROJECT, "tool": {"uv": {"sources": sources}}}
+    ).listed.settings
     assert [(one.package, one.effect) for one in settings] == [
         ("numpy", Effect.REFUSED),
         ("torch", Effect.TORCH),
     ]
-    with pytest.raises(UsageError, match=r"sources \(workspace\) of numpy cannot be obeyed"):
+    with pytest.raises(
+        UsageError, match=r"sources \(workspace\) of numpy cannot be obeyed"
+    ):
         Sources().with_settings(settings)
     assert (
-        parse_project({**PROJECT, "tool": {"uv": {"sources": {"torch": {}}}}}).listed.requirements[
-            0
-        ]
+        parse_project(
+            {**PROJECT, "tool": {"uv": {"sources": {"torch": {}}}}}
+        ).listed.requirements[0]
         == "torch>=2.9"
     )
 
@@ -82,7 +93,11 @@ def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_ind
             "numpy @ git+https://git.example/numpy@main",
         ),
         (
-            {"git": "https://git.example/all", "rev": "0" * 40, "subdirectory": "numpy"},
+            {
+                "git": "https://git.example/all",
+                "rev": "0" * 40,
+                "subdirectory": "numpy",
+            },
             f"numpy @ git+https://git.example/all@{'0' * 40}#subdirectory=numpy",
         ),
         (

@@ -38,7 +38,9 @@ wheels = [{{ url = "{TORCH}", hashes = {{ sha256 = "{unknown_hash(TORCH)}" }} }}
 
 
 def test_the_lock_says_in_the_standards_own_fields_what_it_is_for():
-    built = document(resolved(), {NUMPY: HASH, TORCH: "2" * 64}, Target("cu126"), "3.12", RECORD)
+    built = document(
+        resolved(), {NUMPY: HASH, TORCH: "2" * 64}, Target("cu126"), "3.12", RECORD
+    )
     assert built["requires-python"] == "==3.12.*"
     assert built["environments"] == [Target("cu126").marker]
     assert built["created-by"] == "gpuinstall"
@@ -50,7 +52,9 @@ def test_the_lock_says_in_the_standards_own_fields_what_it_is_for():
 
 def test_a_lock_has_wheels_alone_with_hashes_and_no_time():
     text = render(
-        document(resolved(), {NUMPY: HASH, TORCH: "2" * 64}, Target("cu126"), "3.12", RECORD)
+        document(
+            resolved(), {NUMPY: HASH, TORCH: "2" * 64}, Target("cu126"), "3.12", RECORD
+        )
     )
     assert "tar.gz" not in text
     assert "upload-time" not in text
@@ -74,7 +78,9 @@ def test_a_source_distribution_stays_where_there_is_no_wheel():
 
 def test_the_same_inputs_are_the_same_bytes():
     hashes = {NUMPY: HASH, TORCH: HASH}
-    one, other = (document(resolved(), hashes, Target("cu126"), "3.12", RECORD) for _ in range(2))
+    one, other = (
+        document(resolved(), hashes, Target("cu126"), "3.12", RECORD) for _ in range(2)
+    )
     assert render(one) == render(other)
 
 
@@ -85,7 +91,10 @@ def test_a_file_without_a_hash_is_never_written():
 
 
 def test_a_record_says_what_was_requested_and_the_floors():
-    catalog, machine = frozen_catalog(), machine_in_words(("RTX 4090",), "535.183.01", None, None)
+    catalog, machine = (
+        frozen_catalog(),
+        machine_in_words(("RTX 4090",), "535.183.01", None, None),
+    )
 
     def record(request):
         wanted = LockRequest(machine, request, catalog)
@@ -95,7 +104,11 @@ def test_a_record_says_what_was_requested_and_the_floors():
         return record_of(made, request)
 
     named = record(Request(("torch==2.14.1",), backend="cu126"))
-    assert (named.asked, named.torch, named.inputs) == ("cu126", "2.14.1", ("torch==2.14.1",))
+    assert (named.asked, named.torch, named.inputs) == (
+        "cu126",
+        "2.14.1",
+        ("torch==2.14.1",),
+    )
     assert "sm_80" in named.architectures
     assert named.floors.keys() == {"driver"}
     assert "asked" not in record(Request()).to_table()

@@ -27,7 +27,9 @@ class Shop:
     """A file host whose files can be exchanged."""
 
     def __init__(self):
-        self.files = {f"/{name.replace('+', '%2B')}": name.encode() * 1000 for name in NAMES}
+        self.files = {
+            f"/{name.replace('+', '%2B')}": name.encode() * 1000 for name in NAMES
+        }
         self.host = Host("shop", self.answer)
 
     def answer(self, path, _headers):
@@ -35,7 +37,8 @@ class Shop:
 
     def locked(self):
         return tuple(
-            LockedFile(path[1:].partition("-")[0], self.host.url + path) for path in self.files
+            LockedFile(path[1:].partition("-")[0], self.host.url + path)
+            for path in self.files
         )
 
     def sent(self):
@@ -55,13 +58,18 @@ def cache(tmp_path):
 
 
 def session_of(client, cache):
-    return Session(Sources(), client, cache, {}, Path(sys.executable), Reporter(), cache.folder)
+    return Session(
+        Sources(), client, cache, {}, Path(sys.executable), Reporter(), cache.folder
+    )
 
 
 def hashed(files, cache):
     with Client() as client:
         found = known_hashes(files, session_of(client, cache))
-        return {**found.known, **fetch_missing(found.missing, session_of(client, cache))}
+        return {
+            **found.known,
+            **fetch_missing(found.missing, session_of(client, cache)),
+        }
 
 
 def test_a_wheel_without_a_hash_is_fetched_once_and_its_hash_alone_is_kept(shop, cache):
@@ -92,7 +100,9 @@ def test_a_wheel_that_was_exchanged_on_its_host_is_fetched_again(shop, cache):
 
 
 def test_a_hash_of_the_index_costs_no_request(shop, cache):
-    files = tuple(LockedFile(file.package, file.url, "1" * 64) for file in shop.locked())
+    files = tuple(
+        LockedFile(file.package, file.url, "1" * 64) for file in shop.locked()
+    )
     assert set(hashed(files, cache).values()) == {"1" * 64}
     assert shop.host.log == []
 
@@ -126,7 +136,9 @@ def test_a_file_on_this_machine_is_read_again_once_it_changed(tmp_path, cache):
 
     wheel.write_bytes(b"other")
     os.utime(wheel, ns=(written.st_atime_ns, written.st_mtime_ns))
-    assert hashed((file,), cache) == before, "of the same size, time and inode: it is not read"
+    assert hashed((file,), cache) == before, (
+        "of the same size, time and inode: it is not read"
+    )
     os.utime(wheel, ns=(written.st_atime_ns, written.st_mtime_ns + 1))
     assert hashed((file,), cache) == {file.url: hashlib.sha256(b"other").hexdigest()}
 

@@ -13,17 +13,24 @@ from gpuinstall.lock.write import document
 from tests.frozen import frozen_catalog
 
 CATALOG = frozen_catalog()
-TAGS = {"linux": "manylinux_2_28_x86_64", "windows": "win_amd64", "macos": "macosx_11_0_arm64"}
+TAGS = {
+    "linux": "manylinux_2_28_x86_64",
+    "windows": "win_amd64",
+    "macos": "macosx_11_0_arm64",
+}
 
 
 def locked(version, target, python="3.12"):
     cp = f"cp{python.replace('.', '')}"
     wheel = f"torch-{version.replace('+', '%2B')}-{cp}-{cp}-{TAGS[target.os]}.whl"
     url = f"https://index.example/{wheel}"
-    resolved = {"packages": [{"name": "torch", "version": version, "wheels": [{"url": url}]}]}
+    resolved = {
+        "packages": [{"name": "torch", "version": version, "wheels": [{"url": url}]}]
+    }
     record = Record(inputs=("torch",), torch=version, backend=target.backend)
     return parse(
-        target.filename, render(document(resolved, {url: "1" * 64}, target, python, record))
+        target.filename,
+        render(document(resolved, {url: "1" * 64}, target, python, record)),
     )
 
 
@@ -35,7 +42,13 @@ def machine(driver=None, capability=None):
     )
     found = Driver(DriverVersion.parse(driver)) if driver else None
     return Machine(
-        "linux", "x86_64", "glibc", "2.36", pythons=("3.11.7", "3.12.1"), driver=found, gpus=gpus
+        "linux",
+        "x86_64",
+        "glibc",
+        "2.36",
+        pythons=("3.11.7", "3.12.1"),
+        driver=found,
+        gpus=gpus,
     )
 
 
@@ -57,13 +70,17 @@ LOCKS = [
         (machine(), "pylock.cpu.toml"),
     ],
 )
-def test_of_the_locks_in_a_folder_each_machine_takes_the_one_that_runs_there(here, chosen):
+def test_of_the_locks_in_a_folder_each_machine_takes_the_one_that_runs_there(
+    here, chosen
+):
     fits = [fit(lock, here, Request(), CATALOG) for lock in LOCKS]
     found = best(fits, here, Request(), CATALOG)
     assert found is not None
     assert found.lock.name == chosen
     assert str(found.choice.build.torch) == "2.14.1"
-    assert all(misfit.reason.message for misfit in fits if isinstance(misfit, Rejection))
+    assert all(
+        misfit.reason.message for misfit in fits if isinstance(misfit, Rejection)
+    )
 
 
 def misfit(lock, here, request=None):
@@ -79,7 +96,9 @@ def test_a_lock_for_another_system_is_refused_by_the_standards_own_fields():
 def test_a_build_for_gpus_is_no_build_for_a_machine_without_any_unless_it_is_asked_for():
     assert misfit(LOCKS[0], machine()) == "gpu-build"
     assert isinstance(fit(LOCKS[0], machine(), Request(backend="cu126"), CATALOG), Fit)
-    assert isinstance(fit(locked("2.14.1", Target("cu130")), machine(), Request(), CATALOG), Fit)
+    assert isinstance(
+        fit(locked("2.14.1", Target("cu130")), machine(), Request(), CATALOG), Fit
+    )
 
 
 def test_a_cpu_build_is_no_build_for_a_machine_with_a_gpu_unless_it_is_asked_for():
@@ -90,11 +109,15 @@ def test_a_cpu_build_is_no_build_for_a_machine_with_a_gpu_unless_it_is_asked_for
 
 
 def test_a_lock_whose_glibc_is_newer_is_refused():
-    assert misfit(LOCKS[0], replace(machine("580.95.05", "8.0"), glibc="2.17")) == "other-platform"
+    old = replace(machine("580.95.05", "8.0"), glibc="2.17")
+    assert misfit(LOCKS[0], old) == "other-platform"
 
 
 def test_a_lock_that_does_not_hold_the_request_is_refused():
-    assert misfit(LOCKS[3], machine(), Request(("torch", "torchvision"))) == "other-request"
+    assert (
+        misfit(LOCKS[3], machine(), Request(("torch", "torchvision")))
+        == "other-request"
+    )
     assert misfit(LOCKS[3], machine(), Request(("torch<2.14",))) == "other-request"
     assert isinstance(
         fit(
@@ -113,7 +136,9 @@ def test_a_python_that_is_fixed_otherwise_refuses_the_lock():
 
 def test_what_the_tool_table_claims_decides_nothing():
     claims = LOCKS[1].text.replace('backend = "cu130"', 'backend = "cu126"')
-    assert misfit(parse("pylock.cu126.toml", claims), machine("535.183.01", "8.9")) != ""
+    assert (
+        misfit(parse("pylock.cu126.toml", claims), machine("535.183.01", "8.9")) != ""
+    )
 
 
 def test_a_torch_that_the_catalogue_does_not_know_is_refused():

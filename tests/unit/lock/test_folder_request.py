@@ -13,7 +13,9 @@ from gpuinstall.lock.folder_request import (
 from gpuinstall.sources.requirements_file import RequirementsFile
 
 ASKED = Request(("torch", "numpy", "transformers<5"))
-DECLARED = Request(("torch", "numpy", "rich"), files={"pyproject.toml": ("torch", "numpy")})
+DECLARED = Request(
+    ("torch", "numpy", "rich"), files={"pyproject.toml": ("torch", "numpy")}
+)
 
 
 def add(asked, *requirements, **files):
@@ -37,7 +39,12 @@ def test_what_is_named_is_added_or_replaces_its_namesake(added, requirements):
 
 
 def test_a_file_takes_back_what_only_it_asked_for():
-    first = add(FOLDERS_OWN, "rich", one=("torch", "numpy", "-c numpy<2"), two=("torch", "cowsay"))
+    first = add(
+        FOLDERS_OWN,
+        "rich",
+        one=("torch", "numpy", "-c numpy<2"),
+        two=("torch", "cowsay"),
+    )
     again = add(first, one=("torch",))
     assert set(again.requirements) == {"rich", "torch", "cowsay"}
     assert (first.constraints, again.constraints) == (("numpy<2",), ())
@@ -52,7 +59,9 @@ def test_a_file_takes_back_what_only_it_asked_for():
         ((), ("rich",)),
     ],
 )
-def test_what_a_project_declares_today_stands_for_what_it_declared_before(declared, requirements):
+def test_what_a_project_declares_today_stands_for_what_it_declared_before(
+    declared, requirements
+):
     today = Declaration(listed=RequirementsFile(declared))
     assert declaring(DECLARED, today).requirements == requirements
 
@@ -67,7 +76,11 @@ def test_what_was_added_by_hand_stays_until_the_project_says_otherwise():
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    [("torch", "torch-stays"), ("numpy", "requested-elsewhere"), ("cowsay", "not-requested")],
+    [
+        ("torch", "torch-stays"),
+        ("numpy", "requested-elsewhere"),
+        ("cowsay", "not-requested"),
+    ],
 )
 def test_only_what_was_added_by_hand_is_removed(name, code):
     with pytest.raises(UsageError) as raised:

@@ -16,10 +16,15 @@ def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path):
     (folder / "in.txt").write_text("torch\n", "utf-8")
     (tmp_path / "base.txt").write_text("torch\n", "utf-8")
     files = {
-        str(path): read_inputs(str(path)) for path in (folder / "in.txt", tmp_path / "base.txt")
+        str(path): read_inputs(str(path))
+        for path in (folder / "in.txt", tmp_path / "base.txt")
     }
     assert lines_of(files, folder) == {"../base.txt": ("torch",), "in.txt": ("torch",)}
-    assert [has_place(name, folder) for name in (*files, "/dev/null")] == [True, True, False]
+    assert [has_place(name, folder) for name in (*files, "/dev/null")] == [
+        True,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -33,7 +38,9 @@ def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path):
         (None, ["inputs-gone"]),
     ],
 )
-def test_a_file_that_asks_for_something_else_or_is_gone_has_changed_inputs(tmp_path, text, codes):
+def test_a_file_that_asks_for_something_else_or_is_gone_has_changed_inputs(
+    tmp_path, text, codes
+):
     file = tmp_path / "in.txt"
     (tmp_path / "more.txt").write_text("torch>=2", "utf-8")
     file.write_text("torch>=2\nnumpy\n", "utf-8")
@@ -46,7 +53,9 @@ def test_a_file_that_asks_for_something_else_or_is_gone_has_changed_inputs(tmp_p
 
 
 def test_a_record_of_what_is_no_file_is_not_read(tmp_path):
-    reasons = changed_inputs(dict.fromkeys(("/dev/zero", "..", "a\0b"), ("torch",)), tmp_path)
+    reasons = changed_inputs(
+        dict.fromkeys(("/dev/zero", "..", "a\0b"), ("torch",)), tmp_path
+    )
     assert {reason.code for reason in reasons} == {"inputs-gone"}
 
 
@@ -59,6 +68,11 @@ def test_a_file_of_constraints_is_read_again_as_such(tmp_path):
     assert [*changed_inputs(before, tmp_path)] == []
 
     file.write_text("torch<2.13\n", "utf-8")
-    assert [reason.code for reason in changed_inputs(before, tmp_path)] == ["inputs-changed"]
+    assert [reason.code for reason in changed_inputs(before, tmp_path)] == [
+        "inputs-changed"
+    ]
     files = {"in.txt": ("torch", "-c numpy<2"), **before}
-    assert command_again({"inputs-changed"}, files, ()) == "gpuinstall lock -r in.txt -c only.txt"
+    assert (
+        command_again({"inputs-changed"}, files, ())
+        == "gpuinstall lock -r in.txt -c only.txt"
+    )

@@ -60,16 +60,21 @@ def test_a_lock_that_is_not_for_one_python_minor_names_none(pythons):
         (LOCK.replace('"1.0"', '"2.0"'), "lock-version"),
         (LOCK.replace('"1.0"', '"1.1"'), "lock-version"),
         (
-            LOCK.replace("%2B", "+").replace('url = "https://index.example', 'path = "../../etc'),
+            LOCK.replace("%2B", "+").replace(
+                'url = "https://index.example', 'path = "../../etc'
+            ),
             "lock-traversal",
         ),
         (
-            LOCK.replace("https://index.example/torch", "https://index.example/..%2F..%2Ftorch"),
+            LOCK.replace(
+                "https://index.example/torch", "https://index.example/..%2F..%2Ftorch"
+            ),
             "lock-malformed",
         ),
         (
             LOCK.replace(
-                "url =", 'path = "x/../torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl"\nurl ='
+                "url =",
+                'path = "x/../torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl"\nurl =',
             ),
             "lock-traversal",
         ),
@@ -109,7 +114,8 @@ def test_packages_that_no_hash_can_pin_are_known():
     wheel = LOCK[LOCK.index("[[packages.wheels]]") :]
     folder = LOCK.replace(wheel, '[packages.directory]\npath = "."\n')
     repository = LOCK.replace(
-        wheel, '[packages.vcs]\ntype = "git"\nurl = "https://index.example/a"\ncommit-id = "1"\n'
+        wheel,
+        '[packages.vcs]\ntype = "git"\nurl = "https://index.example/a"\ncommit-id = "1"\n',
     )
     assert parse("pylock.cu126.toml", LOCK).addresses == {}
     assert parse("pylock.cu126.toml", LOCK).unserved == ()
@@ -122,9 +128,9 @@ def test_packages_that_no_hash_can_pin_are_known():
     assert parse("pylock.cu126.toml", repository).pinned_by == (
         "no hash pins torch @ git+https://index.example/a@1"
     )
-    assert [parse("pylock.cu126.toml", text).unserved for text in (folder, repository)] == [
-        ("torch",)
-    ] * 2
+    assert [
+        parse("pylock.cu126.toml", text).unserved for text in (folder, repository)
+    ] == [("torch",)] * 2
 
 
 def test_a_missing_and_an_unreadable_lock_are_told_apart(tmp_path):
@@ -135,5 +141,8 @@ def test_a_missing_and_an_unreadable_lock_are_told_apart(tmp_path):
     for name in ("pylock.cpu.toml", "pylock.cu126.toml"):
         with pytest.raises(LockError) as unreadable:
             read_lock(tmp_path / name)
-        assert (missing.value.code, unreadable.value.code) == ("lock-missing", "lock-unreadable")
+        assert (missing.value.code, unreadable.value.code) == (
+            "lock-missing",
+            "lock-unreadable",
+        )
         assert unreadable.value.hint

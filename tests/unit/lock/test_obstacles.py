@@ -1,7 +1,12 @@
 import pytest
 from packaging.version import Version
 
-from gpuinstall.lock.programs import ListedProgram, held_back, required_torches, who_requires_torch
+from gpuinstall.lock.programs import (
+    ListedProgram,
+    held_back,
+    required_torches,
+    who_requires_torch,
+)
 
 PAINTER = ListedProgram("painter", Version("4.0"))
 VERSIONS = {
@@ -22,7 +27,10 @@ VERSIONS = {
             "Because painter==2.0 depends on torch==2.13.0, we can",
             "painter 2.0 requires torch 2.13.0",
         ),
-        ("And because brush==1.0 depends on torch<2.14 and you", "brush 1.0 requires torch<2.14"),
+        (
+            "And because brush==1.0 depends on torch<2.14 and you",
+            "brush 1.0 requires torch<2.14",
+        ),
         (
             "we can conclude that brush==1.0 depends on torch>=2.3.1,<2.14.",
             "brush 1.0 requires torch<2.14,>=2.3.1",
@@ -67,13 +75,19 @@ def test_who_wants_an_older_torch_is_read_from_uvs_account(told, expected):
     ],
 )
 def test_what_keeps_a_program_old_is_read_from_uvs_account(told, expected):
-    assert list(held_back({"painter": "2.0"}, {"painter": told}, [PAINTER])) == [expected]
+    assert list(held_back({"painter": "2.0"}, {"painter": told}, [PAINTER])) == [
+        expected
+    ]
 
 
 def test_a_constraint_that_the_lock_meets_is_no_requirement_of_the_program():
-    account = "Because painter==4.0 depends on brush<=1.28 and brush>=1.31, we can conclude"
+    account = (
+        "Because painter==4.0 depends on brush<=1.28 and brush>=1.31, we can conclude"
+    )
 
-    [line] = held_back({"painter": "2.0", "brush": "1.28"}, {"painter": account}, [PAINTER])
+    [line] = held_back(
+        {"painter": "2.0", "brush": "1.28"}, {"painter": account}, [PAINTER]
+    )
 
     assert line == "painter is 2.0 instead of 4.0, which requires brush>=1.31"
 
@@ -89,7 +103,5 @@ def test_the_torches_that_are_wanted_are_those_of_packages():
 
 
 def test_a_full_stop_of_uv_s_is_no_part_of_a_requirement():
-    account = (
-        "Because chai==1 depends on torch>=2.3.1,<2.7. And because b==1 depends on torch==2.6.*,"
-    )
+    account = "Because chai==1 depends on torch>=2.3.1,<2.7. And because b==1 depends on torch==2.6.*,"
     assert required_torches(account) == [">=2.3.1,<2.7", "==2.6.*"]

@@ -9,7 +9,9 @@ from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.request import Request
 from gpuinstall.lock.lock import Record, parse, render, sealed
 
-REQUEST = Request(("torch >=2", "NumPy"), constraints=("rich<15",), preferred=("numpy==2.3.4",))
+REQUEST = Request(
+    ("torch >=2", "NumPy"), constraints=("rich<15",), preferred=("numpy==2.3.4",)
+)
 
 
 def test_a_record_is_read_as_it_was_written():
@@ -43,7 +45,10 @@ def test_a_record_is_read_as_it_was_written():
             replace(REQUEST, sources=("--index-url https://index.example/",)),
             ["+ --index-url https://index.example/"],
         ),
-        (replace(REQUEST, sources=("--hash of 2 files: 0",)), ["other hashes of files"]),
+        (
+            replace(REQUEST, sources=("--hash of 2 files: 0",)),
+            ["other hashes of files"],
+        ),
         (replace(REQUEST, preferred=()), ["other versions in the project's own lock"]),
         (
             replace(REQUEST, preferred=(), sources=("--hash of 2 files: 0",)),
@@ -71,7 +76,9 @@ def test_a_lock_of_another_program_is_made_from_nothing_else():
 def test_a_record_of_another_form_is_none(table, error):
     with pytest.raises(error):
         Record.read(table)
-    document = sealed({"lock-version": "1.0", "packages": [], "tool": {"gpuinstall": table}})
+    document = sealed(
+        {"lock-version": "1.0", "packages": [], "tool": {"gpuinstall": table}}
+    )
     with pytest.raises(LockError) as raised:
         parse("pylock.cpu.toml", render({"created-by": "gpuinstall", **document}))
     assert raised.value.code == "lock-malformed"

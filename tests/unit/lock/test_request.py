@@ -16,7 +16,9 @@ def lock_requests(
     newest=False,
 ):
     asked = Request(requirements, python, newest_per_target=newest)
-    return [LockRequest.for_target(Target.parse(text), asked, CATALOG) for text in targets]
+    return [
+        LockRequest.for_target(Target.parse(text), asked, CATALOG) for text in targets
+    ]
 
 
 def torches(requests):
@@ -31,10 +33,13 @@ def test_several_targets_get_the_newest_torch_that_all_can_have():
 
 
 def test_one_python_serves_all():
-    planned = agree_on_torch(lock_requests("cu126", "cu130-windows-x86_64", "cpu-macos-arm64"))
+    planned = agree_on_torch(
+        lock_requests("cu126", "cu130-windows-x86_64", "cpu-macos-arm64")
+    )
     assert len({each.choice.python for each in planned}) == 1
     assert {
-        each.choice.python for each in agree_on_torch(lock_requests("cu126", "cpu", python="3.11"))
+        each.choice.python
+        for each in agree_on_torch(lock_requests("cu126", "cpu", python="3.11"))
     } == {"3.11"}
     assert {
         each.choice.python
@@ -46,9 +51,9 @@ def test_one_python_serves_all():
 
 
 def test_a_pinned_torch_holds_for_all():
-    assert set(torches(lock_requests("cu126", "cu130", requirements=("torch==2.10.*",)))) == {
-        "2.10.0"
-    }
+    assert set(
+        torches(lock_requests("cu126", "cu130", requirements=("torch==2.10.*",)))
+    ) == {"2.10.0"}
 
 
 def test_targets_without_a_common_torch_are_named_and_can_each_have_their_newest():

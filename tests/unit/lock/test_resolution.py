@@ -21,11 +21,14 @@ def test_a_family_file_from_its_page_and_any_other_file_pass():
     "file",
     [
         LockedFile(
-            "torch", "https://default.example/torch-2.14.1-cp312-cp312-manylinux_2_28_x86_64.whl"
+            "torch",
+            "https://default.example/torch-2.14.1-cp312-cp312-manylinux_2_28_x86_64.whl",
         ),
         LockedFile("torch", TORCH.url + "x"),
         LockedFile("numpy", TORCH.url),
-        LockedFile("numpy", "https://default.example/..%2f..%2fnumpy-2.3.4-py3-none-any.whl"),
+        LockedFile(
+            "numpy", "https://default.example/..%2f..%2fnumpy-2.3.4-py3-none-any.whl"
+        ),
         LockedFile("numpy", "https://default.example/a%5Cnumpy-2.3.4-py3-none-any.whl"),
         LockedFile("numpy", "https://default.example/"),
     ],
@@ -61,12 +64,17 @@ def test_of_one_version_the_best_fitting_wheel_of_the_first_source_is_taken():
         torch(tag="cp312-cp312-manylinux_2_28_x86_64"),
     )
     assert fitting((old, new), "cu126", TAGS) == (new,)
-    first, second = torch(source="https://first.example"), torch(source="https://second.example")
+    first, second = (
+        torch(source="https://first.example"),
+        torch(source="https://second.example"),
+    )
     assert fitting((first, second), "cu126", TAGS) == (first,)
 
 
 def test_every_version_is_offered():
-    assert len(fitting((torch("2.14.1+cu126"), torch("2.13.0+cu126")), "cu126", TAGS)) == 2
+    assert (
+        len(fitting((torch("2.14.1+cu126"), torch("2.13.0+cu126")), "cu126", TAGS)) == 2
+    )
 
 
 def test_the_files_are_the_wheels_and_the_stand_in_for_a_hash_is_none():
@@ -74,11 +82,16 @@ def test_the_files_are_the_wheels_and_the_stand_in_for_a_hash_is_none():
         {"name": "numpy", "wheels": [{"url": NUMPY.url, "hashes": {"sha256": HASH}}]},
         {
             "name": "torch",
-            "wheels": [{"url": TORCH.url, "hashes": {"sha256": unknown_hash(TORCH.url)}}],
+            "wheels": [
+                {"url": TORCH.url, "hashes": {"sha256": unknown_hash(TORCH.url)}}
+            ],
         },
     ]
     found = locked_files({"packages": packages})
-    assert found == (LockedFile("numpy", NUMPY.url, HASH), LockedFile("torch", TORCH.url))
+    assert found == (
+        LockedFile("numpy", NUMPY.url, HASH),
+        LockedFile("torch", TORCH.url),
+    )
     assert found[1].name == "torch-2.14.1+cu126-cp312-cp312-manylinux_2_28_x86_64.whl"
 
 
@@ -90,7 +103,8 @@ def test_what_no_hash_can_pin_has_no_files(kind):
 @pytest.mark.parametrize("kind", ["vcs", "directory", "archive", "sdist"])
 def test_a_member_of_the_family_comes_from_a_wheel_of_its_source_or_not_at_all(kind):
     check_unbuilt(
-        {"packages": [{"name": "mine", kind: {}}, {"name": "torch", "wheels": [{}]}]}, {"torch"}
+        {"packages": [{"name": "mine", kind: {}}, {"name": "torch", "wheels": [{}]}]},
+        {"torch"},
     )
     with pytest.raises(InstallationError) as caught:
         check_unbuilt({"packages": [{"name": "torch", kind: {}}]}, {"torch"})

@@ -18,7 +18,10 @@ TRITON = listed("triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl", sha256="a"
 
 def test_a_package_with_a_page_is_not_asked_for_unless_somebody_does():
     project = ResolverProject(
-        ("torch==2.14.1+cu126", "numpy"), "3.12", TARGET, {"torch": (torch(),), "triton": (TRITON,)}
+        ("torch==2.14.1+cu126", "numpy"),
+        "3.12",
+        TARGET,
+        {"torch": (torch(),), "triton": (TRITON,)},
     )
     document = tomli.loads(project.document)
     assert document["project"]["dependencies"] == ["torch==2.14.1+cu126", "numpy"]
@@ -27,7 +30,9 @@ def test_a_package_with_a_page_is_not_asked_for_unless_somebody_does():
 
 def test_a_page_reads_back_as_the_wheels_it_was_written_from():
     wheels = (torch(metadata=True, metadata_sha256="b" * 64), TRITON)
-    back = parse_page(Page(simple_page(wheels), "text/html", "https://elsewhere.example/"))
+    back = parse_page(
+        Page(simple_page(wheels), "text/html", "https://elsewhere.example/")
+    )
     assert [wheel.url for wheel in back] == [wheel.url for wheel in wheels]
     assert [wheel.sha256 for wheel in back] == [unknown_hash(wheels[0].url), "a" * 64]
     assert [wheel.metadata_sha256 for wheel in back] == ["b" * 64, None]
@@ -52,7 +57,9 @@ def test_an_address_cannot_break_out_of_its_simple_page():
 def test_the_project_is_written_with_one_folder_for_each_simple_page(tmp_path):
     ResolverProject(("torch",), "3.12", TARGET, {"torch": (torch(),)}).write(tmp_path)
     assert (tmp_path / "pyproject.toml").is_file()
-    assert "torch-2.14.1" in (tmp_path / "family" / "torch" / "index.html").read_text("utf-8")
+    assert "torch-2.14.1" in (tmp_path / "family" / "torch" / "index.html").read_text(
+        "utf-8"
+    )
 
 
 def test_a_package_that_nobody_lists_has_an_empty_page(tmp_path):
@@ -64,16 +71,24 @@ def test_a_package_that_nobody_lists_has_an_empty_page(tmp_path):
 
 def test_what_uv_is_given_has_one_requirement_on_a_line(tmp_path):
     wicked = 'numpy ; platform_release == "a\n-r /etc/passwd"'
-    for pins in (VersionPins((wicked,)), VersionPins((), {"numpy": "2.0\n-r /etc/passwd"})):
+    for pins in (
+        VersionPins((wicked,)),
+        VersionPins((), {"numpy": "2.0\n-r /etc/passwd"}),
+    ):
         with pytest.raises((UsageError, InvalidVersion)):
             ResolverProject(("torch",), "3.12", TARGET, pins=pins).write(tmp_path)
-        written = [path.read_text("utf-8") for path in tmp_path.iterdir() if path.is_file()]
+        written = [
+            path.read_text("utf-8") for path in tmp_path.iterdir() if path.is_file()
+        ]
         assert not any("/etc/passwd" in text for text in written)
 
 
 def test_further_indexes_come_after_the_family_and_before_the_default_one(tmp_path):
     sources = Sources(
-        extra_indexes=("https://corp.example/simple", "https://download.pytorch.org/whl/cu118"),
+        extra_indexes=(
+            "https://corp.example/simple",
+            "https://download.pytorch.org/whl/cu118",
+        ),
         package_indexes={
             "ours": "https://own.example/simple",
             "torch": "https://own.example/simple",
@@ -88,7 +103,10 @@ def test_further_indexes_come_after_the_family_and_before_the_default_one(tmp_pa
     settings = tomli.loads((tmp_path / "uv.toml").read_text("utf-8"))
     further, default = settings["index"]
     assert further == {"url": "https://corp.example/simple"}
-    assert (default["url"], default["default"]) == ("https://index.example/simple", True)
+    assert (default["url"], default["default"]) == (
+        "https://index.example/simple",
+        True,
+    )
     # For a mirror that says nothing of it: uv runs several times for one lock.
     assert default["cache-control"] == {"api": "max-age=600", "files": "max-age=600"}
     assert (settings["exclude-newer"], settings["exclude-newer-package"]) == (

@@ -25,7 +25,11 @@ SCATTER = {
     "version": "2.1.2",
     "sdist": {"url": "https://files.example/s.tar.gz"},
 }
-WHEEL = {"name": "numpy", "version": "2", "wheels": [{"url": "https://files.example/n.whl"}]}
+WHEEL = {
+    "name": "numpy",
+    "version": "2",
+    "wheels": [{"url": "https://files.example/n.whl"}],
+}
 
 
 class Heard(Reporter):
@@ -68,12 +72,18 @@ def test_what_has_no_wheel_is_built_from_what_it_has():
         {"name": "a", "directory": {"path": "."}},
         {
             "name": "b",
-            "vcs": {"type": "git", "url": "https://git.example/b", "commit-id": "0" * 40},
+            "vcs": {
+                "type": "git",
+                "url": "https://git.example/b",
+                "commit-id": "0" * 40,
+            },
         },
         {"name": "c", "archive": {"url": "https://files.example/c-1.tar.gz"}},
         {"name": "d", "archive": {"url": "https://files.example/d-1-py3-none-any.whl"}},
     ]
-    assert [(build.package, build.origin) for build in source_builds({"packages": packages})] == [
+    assert [
+        (build.package, build.origin) for build in source_builds({"packages": packages})
+    ] == [
         ("flash-attn", "its sdist"),
         ("a", "the folder ."),
         ("b", "commit 000000000000 of https://git.example/b"),
@@ -133,11 +143,13 @@ def test_a_package_that_is_not_known_is_only_announced(site):
 
 def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools(site):
     builds = source_builds({"packages": [FLASH, {**FLASH, "name": "deepspeed"}]})
-    assert tomli.loads(sync_settings(builds, site))["pip"]["no-build-isolation-package"] == [
-        "flash-attn"
-    ]
+    assert tomli.loads(sync_settings(builds, site))["pip"][
+        "no-build-isolation-package"
+    ] == ["flash-attn"]
     assert sync_settings(source_builds({"packages": [WHEEL]}), site) == ""
-    with_index = tomli.loads(sync_settings(builds, site, "https://index.example/whl/cu126"))
+    with_index = tomli.loads(
+        sync_settings(builds, site, "https://index.example/whl/cu126")
+    )
     assert with_index["index"] == [
         {"url": "https://index.example/whl/cu126", "ignore-error-codes": [403]}
     ]

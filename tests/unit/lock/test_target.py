@@ -23,7 +23,17 @@ def test_the_lock_is_named_after_its_target_and_the_name_reads_back(target, file
 
 
 @pytest.mark.parametrize(
-    "text", ["", "cu", "cu12.6", "hip6.3", "cu126-linux", "cu126-beos-x86_64", "cu126 ", "../cpu"]
+    "text",
+    [
+        "",
+        "cu",
+        "cu12.6",
+        "hip6.3",
+        "cu126-linux",
+        "cu126-beos-x86_64",
+        "cu126 ",
+        "../cpu",
+    ],
 )
 def test_anything_else_is_no_target(text):
     with pytest.raises(UsageError) as caught:
@@ -44,7 +54,11 @@ def test_anything_else_is_no_target(text):
         (Target("cu126"), "cp312-cp312t-manylinux_2_28_x86_64", False),
         (Target("cu126"), "cp311-cp311-manylinux_2_28_x86_64", False),
         (Target("cu126"), "cp312-cp312-win_amd64", False),
-        (Target("cu126", "linux", "aarch64"), "cp312-cp312-manylinux_2_28_aarch64", True),
+        (
+            Target("cu126", "linux", "aarch64"),
+            "cp312-cp312-manylinux_2_28_aarch64",
+            True,
+        ),
         (Target("cu126", "windows"), "cp312-cp312-win_amd64", True),
         (Target("cpu", "macos", "arm64"), "cp312-none-macosx_11_0_arm64", True),
         (Target("cpu", "macos", "arm64"), "cp312-none-macosx_14_0_arm64", True),
@@ -72,7 +86,9 @@ def test_the_marker_holds_on_its_platform_and_nowhere_else():
     ]
     for one in targets:
         for other in targets:
-            assert Marker(one.marker).evaluate(dict(other.environment("3.12"))) is (one == other)
+            assert Marker(one.marker).evaluate(dict(other.environment("3.12"))) is (
+                one == other
+            )
 
 
 def test_a_backend_whose_tag_has_dots_is_spelled_without_them_in_the_name_of_its_lock(
@@ -81,5 +97,7 @@ def test_a_backend_whose_tag_has_dots_is_spelled_without_them_in_the_name_of_its
     monkeypatch.setitem(VENDORS, "amd", VENDORS["nvidia"]._replace(kind="rocm"))
     target = Target.parse("rocm7-2")
     assert (target.backend, target.filename) == ("rocm7.2", "pylock.rocm7-2.toml")
-    assert Target.parse(str(replace(target, arch="aarch64"))) == replace(target, arch="aarch64")
+    assert Target.parse(str(replace(target, arch="aarch64"))) == replace(
+        target, arch="aarch64"
+    )
     assert Target.parse("rocm7.2") == target

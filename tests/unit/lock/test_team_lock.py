@@ -7,7 +7,11 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import marker_environment
-from gpuinstall.lock.project_sources import read_team_lock, read_team_settings, team_lock_in
+from gpuinstall.lock.project_sources import (
+    read_team_lock,
+    read_team_settings,
+    team_lock_in,
+)
 from gpuinstall.lock.resolution import check_addresses, requested_hashes
 from gpuinstall.sources import Sources
 
@@ -84,7 +88,9 @@ def test_the_versions_for_this_machine_are_kept_without_what_comes_with_torchs_b
 
 def test_of_several_versions_that_of_the_python_is_kept(tmp_path):
     (tmp_path / "uv.lock").write_text(UV, "utf-8")
-    held = read_team_lock(tmp_path / "uv.lock", marker_environment("linux", "x86_64", "3.10"))
+    held = read_team_lock(
+        tmp_path / "uv.lock", marker_environment("linux", "x86_64", "3.10")
+    )
     assert held == ("numpy==2.2.6", "torch==2.9.0")
 
 
@@ -96,7 +102,11 @@ def test_a_folder_without_one_has_none_and_a_malformed_one_is_named(tmp_path):
 
 
 HERE = marker_environment("linux", "x86_64", "3.12")
-BREAKS = ("2.3.4\\n-r /etc/passwd", "2.3.4 --index-url https://index.example/", "not a version")
+BREAKS = (
+    "2.3.4\\n-r /etc/passwd",
+    "2.3.4 --index-url https://index.example/",
+    "not a version",
+)
 
 
 def test_a_version_that_is_none_is_no_line_for_uv(tmp_path):
@@ -124,12 +134,16 @@ BY_ADDRESS = {
         'source = { git = "https://git.example/ours?rev=main#0" }',
         'source = { editable = "lib" }',
     ),
-    "poetry.lock": ('[package.source]\ntype = "git"\nurl = "https://git.example/ours"',),
+    "poetry.lock": (
+        '[package.source]\ntype = "git"\nurl = "https://git.example/ours"',
+    ),
 }
 
 
 def obeyed(folder, file, rows):
-    (folder / file).write_text(f'[[package]]\nname = "Ours"\nversion = "1.0"\n{rows}\n', "utf-8")
+    (folder / file).write_text(
+        f'[[package]]\nname = "Ours"\nversion = "1.0"\n{rows}\n', "utf-8"
+    )
     return Sources().with_settings(read_team_settings(folder / file))
 
 
@@ -139,7 +153,9 @@ def test_a_package_of_an_index_that_is_no_source_here_is_refused(tmp_path):
         sources.check_known_indexes(lambda: INDEX)
         replace(sources, extra_indexes=(INDEX,)).check_known_indexes(lambda: None)
         replace(sources, default_index=INDEX).check_known_indexes(lambda: None)
-        with pytest.raises(UsageError, match=rf"{file}: index of a package of ours") as raised:
+        with pytest.raises(
+            UsageError, match=rf"{file}: index of a package of ours"
+        ) as raised:
             sources.check_known_indexes(lambda: "https://index.example/simple")
         assert INDEX in str(raised.value.hint)
 

@@ -27,7 +27,12 @@ def elsewhere(file):
 def copied(text, folder, wheels=None, **indexes):
     """The package as uv reads it."""
     transfer = Transfer(
-        parse("pylock.cu126.toml", text), CHOICE, folder / "private", folder, {}, wheels=wheels
+        parse("pylock.cu126.toml", text),
+        CHOICE,
+        folder / "private",
+        folder,
+        {},
+        wheels=wheels,
     )
     return tomli.loads(transfer.private(elsewhere, indexes))["packages"][0]
 
@@ -97,7 +102,10 @@ def test_a_path_is_read_from_the_folder_of_the_lock(tmp_path):
             "hash-mismatch",
         ),
         ("error: failed to write: No space left on device (os error 28)", "no-space"),
-        ("error: failed to create directory: Permission denied (os error 13)", "not-writable"),
+        (
+            "error: failed to create directory: Permission denied (os error 13)",
+            "not-writable",
+        ),
         (
             "error: Failed to fetch: `https://x/x.whl`\n  Caused by: error sending request for url",
             "network",
@@ -114,7 +122,9 @@ def test_a_path_is_read_from_the_folder_of_the_lock(tmp_path):
     ],
 )
 def test_uvs_failure_gets_a_name_of_ours(message, code):
-    error = explain_installation(f"Using Python 3.12.1 environment at: .venv\n{message}")
+    error = explain_installation(
+        f"Using Python 3.12.1 environment at: .venv\n{message}"
+    )
     assert error.code == code
     assert "Using Python" not in (error.why or "")
     assert error.exit_code == 4

@@ -68,7 +68,10 @@ def test_one_of_pytorchs_packages_that_no_source_has_is_named_with_the_way_to_as
 
 def test_a_repository_that_cannot_be_fetched_is_told_in_the_words_of_git():
     error = failed(GIT)
-    assert (error.code, error.message) == ("repository", "a Git repository could not be fetched")
+    assert (error.code, error.message) == (
+        "repository",
+        "a Git repository could not be fetched",
+    )
     assert (
         error.why
         == "fatal: unable to access 'https://git.example/mcubes.git/': Could not resolve host: git.example"

@@ -18,9 +18,13 @@ def nothing():
 
 
 def test_children_run_at_once_and_answer_in_the_order_of_their_commands():
-    commands = [python(f"import time; time.sleep(0.5); print({number})") for number in range(4)]
+    commands = [
+        python(f"import time; time.sleep(0.5); print({number})") for number in range(4)
+    ]
     with within(1.9):
-        assert [finished.out for finished in run_children(commands, 60, lambda: None)] == [
+        assert [
+            finished.out for finished in run_children(commands, 60, lambda: None)
+        ] == [
             "0\n",
             "1\n",
             "2\n",

@@ -21,7 +21,10 @@ DISK = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
         ({"/proc/self/cgroup": "0::/machine.slice/libpod-4c01.scope\n"}, {}, "podman"),
         ({"/.dockerenv": ""}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes"),
         (
-            {"/proc/self/cgroup": "11:memory:/kubepods/burstable/pod1\n", "/.dockerenv": ""},
+            {
+                "/proc/self/cgroup": "11:memory:/kubepods/burstable/pod1\n",
+                "/.dockerenv": "",
+            },
             {},
             "kubernetes",
         ),
@@ -29,7 +32,9 @@ DISK = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
         ({}, {"SINGULARITY_CONTAINER": "/images/torch.sif"}, "apptainer"),
         ({"/proc/self/cgroup": "0::/lxc.payload.web/init.scope\n"}, {}, "lxc"),
         (
-            {"own-mounts.txt": "9 8 0:40 /proc/cpuinfo /proc/cpuinfo rw - fuse.lxcfs lxcfs rw\n"},
+            {
+                "own-mounts.txt": "9 8 0:40 /proc/cpuinfo /proc/cpuinfo rw - fuse.lxcfs lxcfs rw\n"
+            },
             {},
             "lxc",
         ),
@@ -46,13 +51,17 @@ def test_other_peoples_containers_on_a_host_say_nothing_of_this_process():
     assert own_mounts(DISK + theirs).splitlines() == DISK.splitlines()
 
 
-@pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"])
+@pytest.mark.parametrize(
+    "variable", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"]
+)
 def test_a_job_shares_the_bus(tmp_path, variable):
     info = read_container(recording(tmp_path, **{variable: "4711"}))
     assert (info.job, info.shares_the_bus) == (variable, True)
 
 
 def test_a_builder_is_known_by_its_signs(tmp_path):
-    assert read_container(recording(tmp_path / "ci", CI="true")).signs == ("a CI runner",)
+    assert read_container(recording(tmp_path / "ci", CI="true")).signs == (
+        "a CI runner",
+    )
     login = recording(tmp_path / "login", {"slurm.txt": "/usr/bin/sbatch"})
     assert read_container(login).signs == ("Slurm's commands",)

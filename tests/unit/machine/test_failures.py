@@ -33,7 +33,9 @@ DOCKER = {
     "own-mounts.txt": "636 620 254:1 /docker/containers/4c01/hosts /etc/hosts rw - ext4 /dev/vda1 rw\n",
 }
 NO_DRIVER = no_nvml() | no_libcuda()
-MODULE_ON_DISK = {"modules.dep": "updates/dkms/nvidia.ko: kernel/drivers/acpi/video.ko\n"}
+MODULE_ON_DISK = {
+    "modules.dep": "updates/dkms/nvidia.ko: kernel/drivers/acpi/video.ko\n"
+}
 SECURE_BOOT = {
     "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c": "\x06\0\0\0\x01"
 }
@@ -77,13 +79,19 @@ MADE = {
         Made(healthy() | DOCKER | nvml(init=18), "driver-library-mismatch"),
     ),
     "F04": (
-        Made(card(1, driver=None) | nvml(init=9) | libcuda(init=100), "module-not-loaded"),
+        Made(
+            card(1, driver=None) | nvml(init=9) | libcuda(init=100), "module-not-loaded"
+        ),
         Made(card(1, driver=None) | NO_DRIVER | MODULE_ON_DISK, "module-not-loaded"),
     ),
     "F05": (
         Made(card(1, driver="nouveau") | NO_DRIVER, "nouveau-holds-gpu"),
         Made(
-            card(1, driver=None) | nvml(init=9) | libcuda(init=100) | MODULE_ON_DISK | SECURE_BOOT,
+            card(1, driver=None)
+            | nvml(init=9)
+            | libcuda(init=100)
+            | MODULE_ON_DISK
+            | SECURE_BOOT,
             "module-blocked-by-secure-boot",
         ),
     ),
@@ -93,7 +101,11 @@ MADE = {
             "driver-dropped-gpu",
             gpus=(0,),
         ),
-        Made(healthy() | card(2, GTX_1080) | module("590.48.01"), "driver-dropped-gpu", gpus=(1,)),
+        Made(
+            healthy() | card(2, GTX_1080) | module("590.48.01"),
+            "driver-dropped-gpu",
+            gpus=(1,),
+        ),
     ),
     "F07": (
         Made(
@@ -109,7 +121,9 @@ MADE = {
     ),
     "F08": (
         Made(
-            healthy(2) | nvml({}, {"error": 15, "bus_id": None}) | libcuda(1), "gpu-lost", gpus=(1,)
+            healthy(2) | nvml({}, {"error": 15, "bus_id": None}) | libcuda(1),
+            "gpu-lost",
+            gpus=(1,),
         ),
         Made(healthy(2) | nvml({}) | libcuda(1), "gpu-lost", gpus=(1,)),
         Made(
@@ -118,7 +132,8 @@ MADE = {
             gpus=(1,),
         ),
         Made(
-            healthy() | {"nvml.txt": 'status None\n{"library": "x", "init": 0}\n{"at": 0}\n'},
+            healthy()
+            | {"nvml.txt": 'status None\n{"library": "x", "init": 0}\n{"at": 0}\n'},
             "driver-hangs",
         ),
     ),
@@ -133,8 +148,15 @@ MADE = {
     ),
     "F10": (Made(healthy(8) | libcuda(init=802), "fabric-manager-not-running"),),
     "F11": (
-        Made(healthy() | libcuda(init=804, path=COMPAT), "forward-compatibility-unsupported"),
-        Made(healthy() | libcuda(1, path=COMPAT), "forward-compatibility-library", blocking=False),
+        Made(
+            healthy() | libcuda(init=804, path=COMPAT),
+            "forward-compatibility-unsupported",
+        ),
+        Made(
+            healthy() | libcuda(1, path=COMPAT),
+            "forward-compatibility-library",
+            blocking=False,
+        ),
     ),
     "F12": (
         Made(healthy() | libcuda(init=999), "cuda-unknown-error"),
@@ -142,10 +164,14 @@ MADE = {
     ),
     "F13": (
         Made(
-            healthy() | {"/dev/nvidia-uvm": "denied\n"} | libcuda(init=999), "device-nodes-unusable"
+            healthy() | {"/dev/nvidia-uvm": "denied\n"} | libcuda(init=999),
+            "device-nodes-unusable",
         ),
         Made(
-            healthy() | {"/dev/nvidiactl": "denied\n"} | nvml(init=4) | libcuda(init=100),
+            healthy()
+            | {"/dev/nvidiactl": "denied\n"}
+            | nvml(init=4)
+            | libcuda(init=100),
             "device-nodes-unusable",
         ),
         Made(
@@ -172,15 +198,29 @@ MADE = {
         Made(nodes(1) | module() | nvml() | libcuda(init=100), "no-device-found"),
     ),
     "F16": (
-        Made(healthy(2) | nvml({}, {"prohibited": True}), "compute-mode-prohibited", gpus=(1,)),
+        Made(
+            healthy(2) | nvml({}, {"prohibited": True}),
+            "compute-mode-prohibited",
+            gpus=(1,),
+        ),
     ),
     "F17": (
-        Made(healthy(2) | nvml({}, {"mig": True}) | libcuda(1), "mig-without-instances", gpus=(1,)),
+        Made(
+            healthy(2) | nvml({}, {"mig": True}) | libcuda(1),
+            "mig-without-instances",
+            gpus=(1,),
+        ),
     ),
     "F23": (
-        Made(WSL | NO_DRIVER | {"/usr/lib/wsl/lib/libcuda.so.1": ""}, "wsl-driver-unreachable"),
         Made(
-            WSL | nvml({}) | libcuda(1) | {"/usr/lib/x86_64-linux-gnu/libcuda.so.535.183.01": ""},
+            WSL | NO_DRIVER | {"/usr/lib/wsl/lib/libcuda.so.1": ""},
+            "wsl-driver-unreachable",
+        ),
+        Made(
+            WSL
+            | nvml({})
+            | libcuda(1)
+            | {"/usr/lib/x86_64-linux-gnu/libcuda.so.535.183.01": ""},
             "wsl-linux-driver",
             blocking=False,
         ),
@@ -192,11 +232,15 @@ MADE = {
             "libraries-not-in-container",
             variables={"NVIDIA_DRIVER_CAPABILITIES": "utility"},
         ),
-        Made(card(1) | module() | nodes(1) | DOCKER | NO_DRIVER, "libraries-not-in-container"),
+        Made(
+            card(1) | module() | nodes(1) | DOCKER | NO_DRIVER,
+            "libraries-not-in-container",
+        ),
     ),
     "F27": (
         Made(
-            healthy() | DOCKER | nvml(init=999) | libcuda(init=999), "gpu-withdrawn-from-container"
+            healthy() | DOCKER | nvml(init=999) | libcuda(init=999),
+            "gpu-withdrawn-from-container",
         ),
     ),
     "F39": (
@@ -220,9 +264,17 @@ MADE = {
     ),
     "F72": (Made(card(1, driver=None) | NO_DRIVER | BLOCKED, "gpu-switched-off"),),
     "F106": (
-        Made(NO_DRIVER | topology(RADEON, kfd="denied"), "kfd-not-permitted", gpus=(0,)),
-        Made(NO_DRIVER | topology(RADEON, render="denied"), "kfd-not-permitted", gpus=(0,)),
-        Made(healthy() | topology(RADEON, kfd="denied"), "kfd-not-permitted", gpus=(1,)),
+        Made(
+            NO_DRIVER | topology(RADEON, kfd="denied"), "kfd-not-permitted", gpus=(0,)
+        ),
+        Made(
+            NO_DRIVER | topology(RADEON, render="denied"),
+            "kfd-not-permitted",
+            gpus=(0,),
+        ),
+        Made(
+            healthy() | topology(RADEON, kfd="denied"), "kfd-not-permitted", gpus=(1,)
+        ),
     ),
     "gfx-override-set": (
         Made(
@@ -233,12 +285,16 @@ MADE = {
         ),
     ),
     "integrated-gpu-left-out": (
-        Made(NO_DRIVER | topology(RAPHAEL, RADEON), "integrated-gpu-left-out", gpus=(0,)),
+        Made(
+            NO_DRIVER | topology(RAPHAEL, RADEON), "integrated-gpu-left-out", gpus=(0,)
+        ),
     ),
     "F110": (Made(NO_DRIVER | card(3, "1002:744c", None), "amdgpu-not-loaded"),),
     "not-in-wsl": (
         Made(
-            WSL | NO_DRIVER | {"/usr/lib/wsl/drivers/u0412345.inf_amd64_1/amdxc64.so": ""},
+            WSL
+            | NO_DRIVER
+            | {"/usr/lib/wsl/drivers/u0412345.inf_amd64_1/amdxc64.so": ""},
             "not-in-wsl",
             blocking=False,
         ),
@@ -253,7 +309,8 @@ MADE = {
     ),
     "F118": (
         Made(
-            {"platform.json": platform("Darwin", "x86_64", "24.5.0", "1")}, "python-under-rosetta"
+            {"platform.json": platform("Darwin", "x86_64", "24.5.0", "1")},
+            "python-under-rosetta",
         ),
     ),
 }
@@ -270,7 +327,8 @@ HEALTHY = {
     "no GPU": (NO_DRIVER, {}),
     "driver and no GPU": (module() | nvml() | libcuda(init=100), {}),
     "MIG with slices": (
-        healthy() | nvml({"mig": True, "slices": [{"uuid": "MIG-1", "profile": "1g.10gb"}]}),
+        healthy()
+        | nvml({"mig": True, "slices": [{"uuid": "MIG-1", "profile": "1g.10gb"}]}),
         {},
     ),
     "Slurm job with one of eight by variable": (
@@ -311,10 +369,13 @@ def says_what_was_made(problem, entry, made):
 
 def test_a_healthy_machine_shows_no_failure(tmp_path):
     machines = {
-        name: probed(tmp_path / name, *healthy_machine) for name, healthy_machine in HEALTHY.items()
+        name: probed(tmp_path / name, *healthy_machine)
+        for name, healthy_machine in HEALTHY.items()
     }
 
-    assert {name: machine.problems for name, machine in machines.items() if machine.problems} == {}
+    assert {
+        name: machine.problems for name, machine in machines.items() if machine.problems
+    } == {}
 
 
 def test_a_toolkit_on_the_machine_changes_nothing(tmp_path):

@@ -74,7 +74,9 @@ def test_a_container_with_a_node_of_a_card_that_the_driver_does_not_list_has_a_b
     tmp_path,
 ):
     machine = probed(tmp_path, healthy(1), card(2), nodes(2), POD)
-    assert [(problem.code, problem.gpus) for problem in machine.problems] == [("gpu-lost", (1,))]
+    assert [(problem.code, problem.gpus) for problem in machine.problems] == [
+        ("gpu-lost", (1,))
+    ]
 
 
 def test_a_container_without_any_card_is_a_machine_without_a_gpu(tmp_path):
@@ -87,7 +89,9 @@ def test_a_container_without_any_card_is_a_machine_without_a_gpu(tmp_path):
 
 
 @pytest.mark.parametrize("driver", ["vfio-pci", "pciback"])
-def test_a_card_set_aside_for_a_virtual_machine_is_noted_and_not_listed(tmp_path, driver):
+def test_a_card_set_aside_for_a_virtual_machine_is_noted_and_not_listed(
+    tmp_path, driver
+):
     machine = probed(tmp_path, healthy(1), card(2, H200, driver))
     assert [gpu.index for gpu in machine.gpus] == [0]
     (note,) = machine.problems

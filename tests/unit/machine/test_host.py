@@ -3,14 +3,23 @@
 import pytest
 
 from gpuinstall.machine import host
-from gpuinstall.machine.host import parse_avx, parse_os_release, read_host, true_architecture
+from gpuinstall.machine.host import (
+    parse_avx,
+    parse_os_release,
+    read_host,
+    true_architecture,
+)
 from tests.lab.recorded import platform, recording
 
 
 @pytest.mark.parametrize(
     ("text", "name", "manager"),
     [
-        ('NAME="Ubuntu"\nVERSION_ID="22.04"\nID=ubuntu\nID_LIKE=debian\n', "Ubuntu 22.04", "apt"),
+        (
+            'NAME="Ubuntu"\nVERSION_ID="22.04"\nID=ubuntu\nID_LIKE=debian\n',
+            "Ubuntu 22.04",
+            "apt",
+        ),
         (
             'PRETTY_NAME="x"\nNAME="Debian GNU/Linux"\nVERSION_ID="12"\nID=debian\n',
             "Debian 12",
@@ -32,12 +41,14 @@ from tests.lab.recorded import platform, recording
         ("", None, None),
     ],
 )
-def test_a_distribution_is_named_with_its_package_manager(tmp_path, text, name, manager):
+def test_a_distribution_is_named_with_its_package_manager(
+    tmp_path, text, name, manager
+):
     names = parse_os_release(text)
     assert host.distribution(names) == name
-    assert (read_host(recording(tmp_path, {"/etc/os-release": text})).fix_keys or (None,))[
-        -1
-    ] == manager
+    assert (
+        read_host(recording(tmp_path, {"/etc/os-release": text})).fix_keys or (None,)
+    )[-1] == manager
 
 
 @pytest.mark.parametrize(
@@ -67,7 +78,10 @@ def test_glibc_has_its_version_and_musl_is_known_by_its_loader(tmp_path):
         "platform.json": '{"system": "Linux", "machine": "x86_64"}',
         "/lib/ld-musl-x86_64.so.1": "",
     }
-    assert (read_host(recording(tmp_path / "alpine", alpine)).libc, ubuntu.os) == ("musl", "linux")
+    assert (read_host(recording(tmp_path / "alpine", alpine)).libc, ubuntu.os) == (
+        "musl",
+        "linux",
+    )
 
 
 def test_a_musl_python_on_a_glibc_host_does_not_make_it_a_musl_host(tmp_path):

@@ -29,7 +29,9 @@ def runs(
         libraries=(("cudnn", cudnn),) if cudnn else (),
     )
     cuda = CudaVersion.parse(driver) if driver else None
-    found = code_for(build, ComputeCapability.parse(chip), frozen_catalog().drivers, cuda)
+    found = code_for(
+        build, ComputeCapability.parse(chip), frozen_catalog().drivers, cuda
+    )
     return found[0]
 
 
@@ -57,7 +59,10 @@ def test_sass_runs_on_its_own_major_from_its_minor_on(code, chip, found):
 @pytest.mark.parametrize("chip", ["5.3", "6.2", "7.2", "8.7"])
 def test_a_tegra_chip_runs_no_code_of_its_desktop_relatives(chip):
     assert runs("50 60 70 80 86", chip, toolkit="12.6") == "no-code"
-    assert runs(chip.replace(".", ""), chip, toolkit="12.6") == f"sm_{chip.replace('.', '')}"
+    assert (
+        runs(chip.replace(".", ""), chip, toolkit="12.6")
+        == f"sm_{chip.replace('.', '')}"
+    )
 
 
 def test_orin_runs_server_code_from_the_toolkit_on_that_unified_them():
@@ -68,8 +73,13 @@ def test_orin_runs_server_code_from_the_toolkit_on_that_unified_them():
 def test_ptx_runs_on_anything_newer_if_the_driver_compiles_it():
     assert runs("80 +90", "12.0", toolkit="12.9", driver="13.0") == "compute_90"
     assert runs("80 +90", "12.0", toolkit="12.9", driver="12.9") == "compute_90"
-    assert runs("80 +90", "12.0", toolkit="12.9", driver="12.8") == "driver-too-old-for-ptx"
-    assert runs("80 +90", "12.0", toolkit="12.9", driver=None) == "driver-too-old-for-ptx"
+    assert (
+        runs("80 +90", "12.0", toolkit="12.9", driver="12.8")
+        == "driver-too-old-for-ptx"
+    )
+    assert (
+        runs("80 +90", "12.0", toolkit="12.9", driver=None) == "driver-too-old-for-ptx"
+    )
     assert runs("80 +90", "7.5", toolkit="12.9") == "no-code"
 
 

@@ -60,7 +60,9 @@ def test_any_text_is_read_or_left(name, text):
 @given(data=st.data())
 def test_a_true_text_with_anything_in_it_is_read_or_left(name, data):
     parse, text = PARSERS[name]
-    first, last = sorted(data.draw(st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))))
+    first, last = sorted(
+        data.draw(st.tuples(st.integers(0, len(text)), st.integers(0, len(text))))
+    )
     parse(text[:first] + data.draw(st.text(max_size=20)) + text[last:])
 
 

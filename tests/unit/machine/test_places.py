@@ -10,10 +10,23 @@ from gpuinstall.machine.container import read_wsl
 from gpuinstall.machine.nvidia.evidence import BusCard, read_jetson
 from gpuinstall.machine.nvidia.linux import LentByWindows, read_lent_by_windows
 from gpuinstall.machine.probe import read_machine
-from tests.lab.recorded import PCI, card, libcuda, no_libcuda, no_nvml, nvml, platform, recording
+from tests.lab.recorded import (
+    PCI,
+    card,
+    libcuda,
+    no_libcuda,
+    no_nvml,
+    nvml,
+    platform,
+    recording,
+)
 
-ORIN = {"/proc/device-tree/compatible": "nvidia,p3737-0000+p3701-0005\0nvidia,tegra234\0"}
-THOR = {"/proc/device-tree/compatible": "nvidia,p4071-0000+p3834-0008\0nvidia,tegra264\0"}
+ORIN = {
+    "/proc/device-tree/compatible": "nvidia,p3737-0000+p3701-0005\0nvidia,tegra234\0"
+}
+THOR = {
+    "/proc/device-tree/compatible": "nvidia,p4071-0000+p3834-0008\0nvidia,tegra264\0"
+}
 
 
 @pytest.mark.parametrize(
@@ -21,7 +34,9 @@ THOR = {"/proc/device-tree/compatible": "nvidia,p4071-0000+p3834-0008\0nvidia,te
     [
         (
             ORIN
-            | {"/etc/nv_tegra_release": "# R36 (release), REVISION: 4.0, GCID: 1, BOARD: generic"},
+            | {
+                "/etc/nv_tegra_release": "# R36 (release), REVISION: 4.0, GCID: 1, BOARD: generic"
+            },
             "5.15.148-tegra",
             "36.4.0",
             "8.7",
@@ -37,10 +52,15 @@ THOR = {"/proc/device-tree/compatible": "nvidia,p4071-0000+p3834-0008\0nvidia,te
         ),
     ],
 )
-def test_a_jetson_is_known_by_its_chip_and_its_release(tmp_path, files, release, l4t, capability):
+def test_a_jetson_is_known_by_its_chip_and_its_release(
+    tmp_path, files, release, l4t, capability
+):
     jetson = read_jetson(recording(tmp_path, files), release)
     assert jetson is not None
-    assert (jetson.l4t, str(jetson.chip and jetson.chip.capability)) == (l4t, capability)
+    assert (jetson.l4t, str(jetson.chip and jetson.chip.capability)) == (
+        l4t,
+        capability,
+    )
 
 
 def test_a_jetson_without_nvml_is_healthy_and_its_memory_is_the_machines(tmp_path):
@@ -53,26 +73,43 @@ def test_a_jetson_without_nvml_is_healthy_and_its_memory_is_the_machines(tmp_pat
     }
     said = {
         "libcuda.txt": "status 0\n"
-        + json.dumps({"path": "x", "driver_version": "11.4", "init": 0, "devices": [orin]})
+        + json.dumps(
+            {"path": "x", "driver_version": "11.4", "init": 0, "devices": [orin]}
+        )
     }
     arm = {"platform.json": platform(machine="aarch64", release="5.10.120-tegra")}
     machine = read_machine(source=recording(tmp_path, ORIN, arm, no_nvml(), said))
-    assert (machine.problems, machine.environment.l4t, machine.arch) == ((), "35", "aarch64")
+    assert (machine.problems, machine.environment.l4t, machine.arch) == (
+        (),
+        "35",
+        "aarch64",
+    )
     assert [(gpu.name, gpu.memory_mib, gpu.found_via) for gpu in machine.gpus] == [
         ("Orin", None, "libcuda")
     ]
 
 
 def test_a_jetsons_refusing_nvml_is_no_fault_beside_a_libcuda_that_works(tmp_path):
-    assert read_machine(source=recording(tmp_path, ORIN, nvml(init=9), libcuda(1))).problems == ()
+    assert (
+        read_machine(
+            source=recording(tmp_path, ORIN, nvml(init=9), libcuda(1))
+        ).problems
+        == ()
+    )
 
 
 def test_wsl_is_known_by_its_kernel_or_by_the_device_that_windows_lends(tmp_path):
     assert read_wsl(recording(tmp_path), "6.8.0-45-generic") is None
-    assert read_wsl(recording(tmp_path), "5.15.153.1-microsoft-standard-WSL2") is not None
-    assert read_wsl(recording(tmp_path, {"/dev/dxg": "open\n"}), "6.8.0-45-generic") is not None
+    assert (
+        read_wsl(recording(tmp_path), "5.15.153.1-microsoft-standard-WSL2") is not None
+    )
+    assert (
+        read_wsl(recording(tmp_path, {"/dev/dxg": "open\n"}), "6.8.0-45-generic")
+        is not None
+    )
     wsl = read_wsl(
-        recording(tmp_path, {"/dev/dxg": "open\n"}), "5.15.153.1-microsoft-standard-WSL2"
+        recording(tmp_path, {"/dev/dxg": "open\n"}),
+        "5.15.153.1-microsoft-standard-WSL2",
     )
     assert wsl is not None
     assert wsl.gpu
@@ -99,7 +136,9 @@ def test_the_kernel_driver_is_read_from_uevent_where_there_is_no_link(tmp_path):
     files = card(1, driver=None) | {
         f"{PCI}/0000:01:00.0/uevent": "DRIVER=nouveau\nPCI_ID=10DE:2684\n"
     }
-    assert [device.driver for device in read_pci(recording(tmp_path, files))] == ["nouveau"]
+    assert [device.driver for device in read_pci(recording(tmp_path, files))] == [
+        "nouveau"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +184,9 @@ def test_windows_number_holds_nvidias_release(text, release):
 
 def windows(folder, *files):
     return read_machine(
-        source=recording(folder, {"platform.json": platform("Windows", "AMD64", "10")}, *files)
+        source=recording(
+            folder, {"platform.json": platform("Windows", "AMD64", "10")}, *files
+        )
     )
 
 
@@ -153,7 +194,11 @@ def test_a_windows_adapter_that_its_driver_does_not_answer_for_is_a_fault(tmp_pa
     broken = {"adapters.json": json.dumps({**ADAPTER, "ConfigManagerErrorCode": 43})}
     machine = windows(tmp_path, broken, no_nvml(), no_libcuda())
     (problem,) = machine.problems
-    assert (machine.os, problem.code, problem.id) == ("windows", "driver-missing", "F01")
+    assert (machine.os, problem.code, problem.id) == (
+        "windows",
+        "driver-missing",
+        "F01",
+    )
     assert "error code 43" in (problem.evidence or "")
     assert "https://www.nvidia.com" in (problem.fix or "")
 

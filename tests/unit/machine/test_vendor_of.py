@@ -29,7 +29,9 @@ def with_gpu(**facts):
         ({"name": "AMD Radeon RX 7900 XTX"}, None),
     ],
 )
-def test_a_gpu_is_its_vendors_else_its_pci_ids_else_of_who_has_capabilities(facts, vendor):
+def test_a_gpu_is_its_vendors_else_its_pci_ids_else_of_who_has_capabilities(
+    facts, vendor
+):
     machine = with_gpu(**facts)
 
     assert vendor_of(machine.gpus[0], machine) == vendor
@@ -38,15 +40,24 @@ def test_a_gpu_is_its_vendors_else_its_pci_ids_else_of_who_has_capabilities(fact
 def test_a_gpu_that_says_nothing_beside_the_nvidia_driver_is_refused_and_no_reason_for_the_cpu_build():
     driver = {"version": "610.43.02", "cuda": "13.3"}
     machine = Machine.from_dict(
-        {**LEAST, "driver": driver, "gpus": [{"name": "B200", "compute_capability": None}]}
+        {
+            **LEAST,
+            "driver": driver,
+            "gpus": [{"name": "B200", "compute_capability": None}],
+        }
     )
     plan = choose(machine, Request(), frozen_catalog())
 
-    assert (plan.status, plan.exit_code, plan.reasons[0].code) == ("refused", 8, "unknown-gpu")
+    assert (plan.status, plan.exit_code, plan.reasons[0].code) == (
+        "refused",
+        8,
+        "unknown-gpu",
+    )
 
 
 @pytest.mark.parametrize(
-    "facts", [{"name": "AMD Radeon RX 7900 XTX"}, {"vendor": "amd"}, {"pci_id": "1002:744c"}]
+    "facts",
+    [{"name": "AMD Radeon RX 7900 XTX"}, {"vendor": "amd"}, {"pci_id": "1002:744c"}],
 )
 def test_an_amd_gpu_of_unknown_architecture_is_not_told_to_install_the_nvidia_driver(
     facts,
@@ -61,7 +72,9 @@ def test_a_gpu_that_says_its_architecture_alone_is_planned_for():
     driver = {"version": "580.95.05", "cuda": "13.0"}
     gpu = {"vendor": "nvidia", "architecture": "sm_89", "compute_capability": None}
     plan = choose(
-        Machine.from_dict({**LEAST, "driver": driver, "gpus": [gpu]}), Request(), frozen_catalog()
+        Machine.from_dict({**LEAST, "driver": driver, "gpus": [gpu]}),
+        Request(),
+        frozen_catalog(),
     )
 
     assert (plan.status, plan.gpus[0].how) == ("ok", "sass")
@@ -70,7 +83,10 @@ def test_a_gpu_that_says_its_architecture_alone_is_planned_for():
 def test_devices_are_made_visible_in_the_order_of_the_bus():
     shown = VENDORS["nvidia"].visible(["GPU-1", "GPU-0"])
 
-    assert shown == {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert shown == {
+        "CUDA_VISIBLE_DEVICES": "GPU-1,GPU-0",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
 
 
 def test_a_gpu_of_nobody_without_a_name_is_not_called_nvidias():

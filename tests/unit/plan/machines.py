@@ -46,7 +46,8 @@ def card(name, index=0, **facts):
 def machine(*cards, driver="580.95.05", cuda=None, **facts):
     """A Linux machine with these cards, by name, and a driver (None: no driver)."""
     gpus = [
-        card(name, index) if isinstance(name, str) else name for index, name in enumerate(cards)
+        card(name, index) if isinstance(name, str) else name
+        for index, name in enumerate(cards)
     ]
     facts.setdefault("os", "linux")
     facts.setdefault("arch", "x86_64")
@@ -61,5 +62,8 @@ def machine(*cards, driver="580.95.05", cuda=None, **facts):
 def jetson(name, l4t, **facts):
     """A Jetson with a release of Jetson Linux."""
     return machine(
-        name, arch="aarch64", environment=Environment(jetson=JetsonRelease(l4t)), **facts
+        name,
+        arch="aarch64",
+        environment=Environment(jetson=JetsonRelease(l4t)),
+        **facts,
     )

@@ -33,14 +33,23 @@ from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, machine
 
 CASES = Path(__file__).with_name("cases")
-UNREAD = parse_folder(["torch-2.15.0-cp312-cp312-linux_x86_64.whl"], Path("/wheels"), "/wheels")
+UNREAD = parse_folder(
+    ["torch-2.15.0-cp312-cp312-linux_x86_64.whl"], Path("/wheels"), "/wheels"
+)
 
 CARD_FACTS: dict[str, dict[str, Any]] = {
     "not driven": {"found_via": "pci"},
     "sm unknown": {"compute_capability": None},
     "sm_130": {"compute_capability": ComputeCapability(13, 0)},
-    "two slices": {"mig": True, "mig_devices": (MigDevice("MIG-1111"), MigDevice("MIG-2222"))},
-    "a Radeon": {"name": "AMD Radeon RX 7900", "pci_id": "1002:744c", "compute_capability": None},
+    "two slices": {
+        "mig": True,
+        "mig_devices": (MigDevice("MIG-1111"), MigDevice("MIG-2222")),
+    },
+    "a Radeon": {
+        "name": "AMD Radeon RX 7900",
+        "pci_id": "1002:744c",
+        "compute_capability": None,
+    },
 }
 FACTS: dict[str, dict[str, Any]] = {
     "no driver": {"driver": None},
@@ -57,10 +66,18 @@ FACTS: dict[str, dict[str, Any]] = {
     "others' cards": {
         "problems": (Finding("gpu-not-ours", "7 cards are others'", blocking=False),)
     },
-    "GPU 1 lost": {"problems": (Finding("gpu-lost", "GPU 1 fell off the bus", gpus=(1,)),)},
-    "GPU 7 lost": {"problems": (Finding("gpu-lost", "GPU 7 fell off the bus", gpus=(7,)),)},
+    "GPU 1 lost": {
+        "problems": (Finding("gpu-lost", "GPU 1 fell off the bus", gpus=(1,)),)
+    },
+    "GPU 7 lost": {
+        "problems": (Finding("gpu-lost", "GPU 7 fell off the bus", gpus=(7,)),)
+    },
     "driver updated": {
-        "problems": (Finding("driver-library-mismatch", "versions differ", fixes=("sudo reboot",)),)
+        "problems": (
+            Finding(
+                "driver-library-mismatch", "versions differ", fixes=("sudo reboot",)
+            ),
+        )
     },
 }
 
@@ -93,7 +110,9 @@ LISTINGS = {
 def paragraphs():
     for file in sorted(CASES.glob("*.txt")):
         for text in re.split(r"\n\n(?=#)", file.read_text("utf-8")):
-            yield pytest.param(text.strip("\n"), id=text.partition("\n")[0].lstrip("# "))
+            yield pytest.param(
+                text.strip("\n"), id=text.partition("\n")[0].lstrip("# ")
+            )
 
 
 @pytest.mark.parametrize("paragraph", list(paragraphs()))
@@ -123,7 +142,9 @@ def answer(case):
         return
     yield outcome(plan)
     if any(run.runs for run in plan.gpus):
-        yield ", ".join(f"GPU {run.index} {run.how} {run.runs or ''}".rstrip() for run in plan.gpus)
+        yield ", ".join(
+            f"GPU {run.index} {run.how} {run.runs or ''}".rstrip() for run in plan.gpus
+        )
     yield from (f"{reason.code}: {reason.message}" for reason in plan.reasons)
     if isinstance(plan, Plan):
         yield from (f"warning {each.code}: {each.message}" for each in plan.warnings)
@@ -131,7 +152,9 @@ def answer(case):
     if plan.rejected:
         yield from passed_over(plan.rejected, each=options.all)
     if options.relax:
-        relaxed = nearest_request(request, catalog, lambda other: choose(there, other, catalog))
+        relaxed = nearest_request(
+            request, catalog, lambda other: choose(there, other, catalog)
+        )
         yield f"relaxed {relaxed and shlex.join(relaxed.request.requirements)}"
         if relaxed:
             yield f"without {shlex.join(relaxed.moved)}"
@@ -142,14 +165,20 @@ def outcome(plan):
         return f"refused {plan.exit_code}"
     choice = plan.choice
     official = f"https://download.pytorch.org/whl/{choice.build.backend.tag}"
-    source = "" if choice.index == official else f", from {choice.index or 'the default index'}"
+    source = (
+        ""
+        if choice.index == official
+        else f", from {choice.index or 'the default index'}"
+    )
     return f"{plan.status} {shlex.join(choice.requirements)}, Python {choice.python}{source}"
 
 
 def passed_over(rejected, *, each):
     counts = Counter(rejection.reason.code for rejection in rejected)
     if not each:
-        yield "passed over " + ", ".join(f"{number} {code}" for code, number in counts.items())
+        yield "passed over " + ", ".join(
+            f"{number} {code}" for code, number in counts.items()
+        )
         return
     for rejection in rejected:
         if number := counts.pop(rejection.reason.code, 0):
@@ -196,7 +225,10 @@ def read_machine(text):
         elif kind == "python":
             known["pythons"] = tuple(value.split())
         elif kind == "l4t":
-            known |= {"arch": "aarch64", "environment": Environment(jetson=JetsonRelease(value))}
+            known |= {
+                "arch": "aarch64",
+                "environment": Environment(jetson=JetsonRelease(value)),
+            }
         elif kind == "cuda-compat":
             compat = CudaVersion.parse(value)
         else:
@@ -242,5 +274,7 @@ def with_companions(catalog, tag, words):
 
 
 def with_builds(catalog, chosen, change):
-    builds = [replace(build, **change) if chosen(build) else build for build in catalog.builds]
+    builds = [
+        replace(build, **change) if chosen(build) else build for build in catalog.builds
+    ]
     return replace(catalog, builds=tuple(builds))

@@ -51,7 +51,9 @@ def test_only_an_old_driver_of_data_centre_gpus_is_offered_it():
 def test_volta_can_have_no_libraries_of_590():
     volta = machine("V100", driver=OLD)
     catalog = frozen_catalog()
-    of_590 = [package for package in catalog.drivers.compat if package.driver.branch == 590]
+    of_590 = [
+        package for package in catalog.drivers.compat if package.driver.branch == 590
+    ]
     drivers = replace(catalog.drivers, compat=tuple(of_590))
 
     above = replace(catalog, drivers=drivers)

@@ -66,7 +66,10 @@ def undriven(asked):
 @cache
 def best_with_any_driver(asked, request):
     """The newest torch that some driver runs on all GPUs of a machine; that of the machine does not count."""
-    plans = (choose(with_driver(asked, driver), request, frozen_catalog()) for driver in DECISIVE)
+    plans = (
+        choose(with_driver(asked, driver), request, frozen_catalog())
+        for driver in DECISIVE
+    )
     return max(torch(plan) for plan in plans if plan.status == "ok")
 
 
@@ -99,13 +102,15 @@ def test_what_the_driver_is_said_to_run_at_most_is_the_most_that_it_runs():
 
 def test_where_the_chip_is_named_no_newer_torch_has_code_for_it_whatever_the_driver():
     named = saying("newest-with-code")
-    plain = [answer for answer in named if "asked for" not in answer[2].reasons[0].message]
+    plain = [
+        answer for answer in named if "asked for" not in answer[2].reasons[0].message
+    ]
 
     assert len(plain) > 20
     for asked, _, plan in plain:
-        assert best_with_any_driver(undriven(asked), Request()) <= torch(plan), plan.reasons[
-            0
-        ].message
+        assert best_with_any_driver(undriven(asked), Request()) <= torch(plan), (
+            plan.reasons[0].message
+        )
 
 
 def test_where_the_newest_is_said_to_be_the_newest_there_is_none_newer_that_anybody_knows():
@@ -121,12 +126,16 @@ def test_the_code_that_is_said_to_be_missing_is_missing():
     for asked, _, plan in saying("newest-with-code"):
         name = plan.reasons[0].message.split(": ")[1].split(" ")[0]
         build = next(
-            each for each in frozen_catalog().builds_for(asked.os, asked.arch) if each.name == name
+            each
+            for each in frozen_catalog().builds_for(asked.os, asked.arch)
+            if each.name == name
         )
         chips = [gpu.compute_capability for gpu in asked.gpus if gpu.compute_capability]
         majors = {code.capability.major for code in split_code(build.code)[0]}
         lowest = min(code.capability for code in split_code(build.code)[0])
         assert any(
-            chip < lowest or chip.major not in majors or chip in frozen_catalog().drivers.tegra
+            chip < lowest
+            or chip.major not in majors
+            or chip in frozen_catalog().drivers.tegra
             for chip in chips
         )

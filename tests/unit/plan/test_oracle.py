@@ -35,7 +35,12 @@ BRANCHES = (
     610,
     615,
 )
-SYSTEMS = (("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64"), ("wsl", "x86_64"))
+SYSTEMS = (
+    ("linux", "x86_64"),
+    ("linux", "aarch64"),
+    ("windows", "x86_64"),
+    ("wsl", "x86_64"),
+)
 PYTHONS = (None, "3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 PLATFORMS = {
     ("linux", "x86_64"): "linux_x86_64",
@@ -43,7 +48,9 @@ PLATFORMS = {
     ("windows", "x86_64"): "win_amd64",
 }
 PLATFORMS["wsl", "x86_64"] = "linux_x86_64"
-GPUS = {name: float(capability) for name, (capability, _) in CARDS.items() if name != "Orin"}
+GPUS = {
+    name: float(capability) for name, (capability, _) in CARDS.items() if name != "Orin"
+}
 
 
 Torch = tuple[int, ...]
@@ -95,7 +102,10 @@ ASKED = (
         range(11, 16),
     ),
     RequestCase(
-        ('torch==2.9.1; python_version == "3.12"', 'torchaudio; python_version != "3.12"'),
+        (
+            'torch==2.9.1; python_version == "3.12"',
+            'torchaudio; python_version != "3.12"',
+        ),
         ("torchaudio unless 3.12",),
         lambda torch, python, _os: python != 12 or torch == (2, 9, 1),
         {*range(7, 16)} - {12},
@@ -142,7 +152,10 @@ def builds():
 
 @cache
 def driver_cuda():
-    return {int(branch): float(cuda) for branch, cuda in facts()["driver_branch_to_cuda"].items()}
+    return {
+        int(branch): float(cuda)
+        for branch, cuda in facts()["driver_branch_to_cuda"].items()
+    }
 
 
 def driven(capability, point):
@@ -159,7 +172,9 @@ def fits(torch, build, point):
     floor = {"11": 452 if windows else 450, "12": 528 if windows else 525, "13": 580}[
         build["cuda_toolkit"][:2]
     ]
-    pythons = ASKED[point.asked].pythons if point.python is None else [int(point.python[2:])]
+    pythons = (
+        ASKED[point.asked].pythons if point.python is None else [int(point.python[2:])]
+    )
     return point.branch >= floor and any(
         installs(torch, build, point, python) for python in pythons
     )
@@ -185,23 +200,33 @@ def serves(tags, python):
     """``cp312+ (abi3)`` is that Python and newer, ``py3`` is any."""
     plain = {tag.split(" ")[0].removesuffix("m") for tag in tags}
     return (
-        f"cp3{python}" in plain or "py3" in plain or ("cp312+" in plain and python in range(12, 16))
+        f"cp3{python}" in plain
+        or "py3" in plain
+        or ("cp312+" in plain and python in range(12, 16))
     )
 
 
 def has_companion(name, torch, build, python):
     told = facts()["torch_releases"][".".join(map(str, torch))]["companions"][name]
     versions = {
-        found[0] for text in told[:1] if (found := re.search(r"[0-9]+\.[0-9]+\.[0-9]+", text))
+        found[0]
+        for text in told[:1]
+        if (found := re.search(r"[0-9]+\.[0-9]+\.[0-9]+", text))
     }
     if name == "torchvision" and torch >= (2, 14):
         versions |= {"0.29.1", "0.29.2"}
     if name == "torchaudio" and "2.11.0" in versions:
         last = facts()["torchaudio_2.11.0"]
-        if build["tag"] not in last["aarch64" if build["platform"] == "linux_aarch64" else "tags"]:
+        if (
+            build["tag"]
+            not in last["aarch64" if build["platform"] == "linux_aarch64" else "tags"]
+        ):
             return False
     wheels = facts()["companions"][name]
-    return any(serves(wheels[version].get(build["platform"], []), python) for version in versions)
+    return any(
+        serves(wheels[version].get(build["platform"], []), python)
+        for version in versions
+    )
 
 
 def runs(build, card, branch):
@@ -215,7 +240,9 @@ def runs(build, card, branch):
     sass = [int(code.removeprefix("sm_")) for code in build["sass"]]
     ptx = [int(code.removeprefix("compute_")) for code in build["ptx"]]
     toolkit = float(".".join(build["cuda_toolkit"].split(".")[:2]))
-    compiled = driver_cuda().get(branch, 0) >= toolkit and any(code <= chip for code in ptx)
+    compiled = driver_cuda().get(branch, 0) >= toolkit and any(
+        code <= chip for code in ptx
+    )
     return any(code // 10 == chip // 10 and code <= chip for code in sass) or compiled
 
 
@@ -224,7 +251,10 @@ def order(build, point):
     chips = {GPUS[card] for card in point.cards}
     toolkit = float(".".join(build["cuda_toolkit"].split(".")[:2]))
     above = toolkit > driver_cuda().get(point.branch, 99)
-    ptx = any(all(int(code[3:]) // 10 != int(chip) for code in build["sass"]) for chip in chips)
+    ptx = any(
+        all(int(code[3:]) // 10 != int(chip) for code in build["sass"])
+        for chip in chips
+    )
     first = facts()["run_time_compilers"]
     unknown = any(toolkit < float(first.get(str(chip), 0)) for chip in chips)
     return (ptx, unknown, above, toolkit if above else -toolkit)
@@ -247,15 +277,26 @@ def expected_backend(point):
 @cache
 def expected(point):
     """The GPUs to serve, by place, and the newest torch for them; None where nothing runs."""
-    usable = [place for place, card in enumerate(point.cards) if driven(GPUS[card], point)]
+    usable = [
+        place for place, card in enumerate(point.cards) if driven(GPUS[card], point)
+    ]
     choices = []
     for torch, build in builds()[PLATFORMS[point.system]]:
-        served = tuple(place for place in usable if runs(build, point.cards[place], point.branch))
+        served = tuple(
+            place for place in usable if runs(build, point.cards[place], point.branch)
+        )
         if served and fits(torch, build, point):
             highest = max(GPUS[point.cards[place]] for place in served)
             memory = sum(CARDS[point.cards[place]][1] for place in served)
             choices.append(
-                (highest, memory, len(served), [-place for place in served], torch, served)
+                (
+                    highest,
+                    memory,
+                    len(served),
+                    [-place for place in served],
+                    torch,
+                    served,
+                )
             )
     best = max(choices, default=None)
     return (best[5], best[4]) if best else None
@@ -269,7 +310,8 @@ def grid():
         + [("P40", "P40", "RTX 5090"), ("K80", "V100", "T4")]
     )
     points = [
-        Point(*point) for point in product(sets, BRANCHES, SYSTEMS, PYTHONS, range(len(ASKED)))
+        Point(*point)
+        for point in product(sets, BRANCHES, SYSTEMS, PYTHONS, range(len(ASKED)))
     ]
     return random.Random(5).sample(points, 500)
 
@@ -285,17 +327,25 @@ def served(made):
 @cache
 def answers():
     catalog = frozen_catalog()
-    return [(point, choose(point.machine(), point.request, catalog)) for point in grid()]
+    return [
+        (point, choose(point.machine(), point.request, catalog)) for point in grid()
+    ]
 
 
 def test_everything_chosen_runs_and_is_the_newest_that_runs():
-    wrong = [(point, served(made)) for point, made in answers() if served(made) != expected(point)]
+    wrong = [
+        (point, served(made))
+        for point, made in answers()
+        if served(made) != expected(point)
+    ]
 
     assert wrong[:3] == []
 
 
 def test_of_the_builds_of_one_torch_the_backend_is_the_first_in_order():
-    wanted = [(point, expected_backend(point), made.choice) for point, made in answers()]
+    wanted = [
+        (point, expected_backend(point), made.choice) for point, made in answers()
+    ]
     wrong = [
         point
         for point, tag, choice in wanted
@@ -319,4 +369,6 @@ def test_the_status_says_whether_every_gpu_runs():
 
 @pytest.mark.parametrize("card", sorted(GPUS))
 def test_the_grid_has_machines_on_which_the_card_runs(card):
-    assert card == "GT 710" or any(card in point.cards and expected(point) for point in grid())
+    assert card == "GT 710" or any(
+        card in point.cards and expected(point) for point in grid()
+    )

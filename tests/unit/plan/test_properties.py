@@ -19,7 +19,9 @@ from tests.unit.plan.machines import CARDS, card, machine
 BRANCHES = [str(branch) for branch, _ in load_catalog().drivers.branches]
 cards = st.lists(st.sampled_from(sorted(CARDS)), min_size=1, max_size=4)
 drivers = st.sampled_from(BRANCHES)
-systems = st.sampled_from([("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64")])
+systems = st.sampled_from(
+    [("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64")]
+)
 requests = st.builds(
     Request,
     requirements=st.sampled_from(
@@ -72,7 +74,9 @@ def test_the_order_of_the_gpus_does_not_matter(names, driver, system, shuffler):
 
 
 @given(cards, st.sampled_from(sorted(CARDS)), drivers, systems)
-def test_while_every_gpu_runs_another_gpu_never_gives_a_newer_torch(names, another, driver, system):
+def test_while_every_gpu_runs_another_gpu_never_gives_a_newer_torch(
+    names, another, driver, system
+):
     asked = make(names, driver, system)
     fuller = replace(asked, gpus=(*asked.gpus, card(another, len(asked.gpus))))
     before, after = plan(asked), plan(fuller)
@@ -93,9 +97,12 @@ def test_a_newer_driver_that_still_drives_the_gpus_never_gives_an_older_torch(
 
 
 @given(cards, drivers, systems, requests)
-def test_the_same_input_gives_the_same_plan_byte_for_byte(names, driver, system, request):
+def test_the_same_input_gives_the_same_plan_byte_for_byte(
+    names, driver, system, request
+):
     first, second = (
-        json.dumps(plan(make(names, driver, system), request).to_dict()) for _ in range(2)
+        json.dumps(plan(make(names, driver, system), request).to_dict())
+        for _ in range(2)
     )
 
     assert first == second
@@ -110,7 +117,10 @@ def test_every_build_but_the_chosen_one_is_rejected_once_with_a_reason(
     made = plan(asked, request)
     rejected = [rejection.candidate.name for rejection in made.rejected]
 
-    assert all(rejection.reason.code and rejection.reason.message for rejection in made.rejected)
+    assert all(
+        rejection.reason.code and rejection.reason.message
+        for rejection in made.rejected
+    )
     assert len(rejected) == len(set(rejected))
     if made.choice:
         builds = load_catalog().builds_for(asked.os, asked.arch)
@@ -122,7 +132,11 @@ def test_every_build_but_the_chosen_one_is_rejected_once_with_a_reason(
 def test_a_refusal_has_a_cause_and_says_what_to_do(names, driver, system, request):
     made = plan(make(names, driver, system), request)
 
-    assert (made.status == "refused") == (made.choice is None) == (made.exit_code in {3, 8})
+    assert (
+        (made.status == "refused")
+        == (made.choice is None)
+        == (made.exit_code in {3, 8})
+    )
     assert made.reasons
     assert made.choice is not None or made.fix
 

@@ -20,7 +20,8 @@ def test_the_unknown_first_driver_of_a_chip_is_not_named():
 def test_orin_gets_its_own_code_and_else_what_was_seen_to_run():
     orin = jetson("Orin", "38.2")
     newest, older = (
-        choose(orin, Request((text,)), load_catalog()) for text in ("torch", "torch==2.9.1")
+        choose(orin, Request((text,)), load_catalog())
+        for text in ("torch", "torch==2.9.1")
     )
 
     assert newest.choice
@@ -38,7 +39,9 @@ def test_a_python_that_metadata_forbids_is_not_taken():
         (("torch", "torchvision"), ("3.13.1", "3.14.2")),
         (("torch", "torchvision"), ("3.14.0", "3.14.1")),
     ):
-        plan = choose(machine("RTX 4090", pythons=pythons), Request(requirements), load_catalog())
+        plan = choose(
+            machine("RTX 4090", pythons=pythons), Request(requirements), load_catalog()
+        )
         assert plan.choice
         chosen.append(plan.choice.python)
 

@@ -59,19 +59,29 @@ ELSEWHERE = {
 
 DOES: dict[Effect, Callable[[Sources], object]] = {
     Effect.INDEX: lambda sources: sources.default_index == INDEX,
-    Effect.EXTRA_INDEX: lambda sources: sources.uv_settings()["index"] == [{"url": INDEX}],
+    Effect.EXTRA_INDEX: lambda sources: (
+        sources.uv_settings()["index"] == [{"url": INDEX}]
+    ),
     Effect.FIND_LINKS: lambda sources: (
         sources.find_links == (INDEX,)
         and sources.uv_settings()["index"] == [{"url": INDEX, "format": "flat"}]
     ),
-    Effect.PACKAGE_INDEX: lambda sources: sources.indexes_for("mine", "default") == (INDEX,),
-    Effect.HASH: lambda sources: sources.hashes in ({"mine": DIGESTS}, {"mine==1.0": DIGESTS}),
+    Effect.PACKAGE_INDEX: lambda sources: (
+        sources.indexes_for("mine", "default") == (INDEX,)
+    ),
+    Effect.HASH: lambda sources: (
+        sources.hashes in ({"mine": DIGESTS}, {"mine==1.0": DIGESTS})
+    ),
     Effect.ADDRESS: lambda sources: sources.demanded,
     Effect.FILE: lambda sources: sources.chosen[0].role == "requirements",
     Effect.KNOWN_INDEX: lambda sources: sources.demanded,
     Effect.ONLY_BINARY: lambda sources: sources.only_binary in ({"mine"}, {":all:"}),
-    Effect.EXCLUDE_NEWER: lambda sources: sources.uv_settings()["exclude-newer"] == "2026-01-01",
-    Effect.TORCH: lambda sources: sources.ignored_settings and sources.places == Sources().places,
+    Effect.EXCLUDE_NEWER: lambda sources: (
+        sources.uv_settings()["exclude-newer"] == "2026-01-01"
+    ),
+    Effect.TORCH: lambda sources: (
+        sources.ignored_settings and sources.places == Sources().places
+    ),
     Effect.UNRELATED: lambda sources: (
         sources.ignored_settings and sources.places == Sources().places
     ),
@@ -127,7 +137,11 @@ def is_kept(rule, folder, environ):
             (folder / name).write_text(text, "utf-8")
             sources = read_sources(None, environ, folder)
         else:
-            read = [setting for setting in settings_in(folder, name, text) if setting.row == rule]
+            read = [
+                setting
+                for setting in settings_in(folder, name, text)
+                if setting.row == rule
+            ]
             sources = Sources().with_settings(read)
             if not read:
                 return False
@@ -148,7 +162,11 @@ def test_pytorchs_own_index_is_answered_in_every_spelling(tmp_path):
         for option in ("-i", "--extra-index-url", "-f"):
             settings = settings_in(tmp_path, "requirements.txt", f"{option} {address}")
             sources = Sources().with_settings(settings)
-            obeyed += [(option, address)] if sources.chosen or not sources.ignored_settings else []
+            obeyed += (
+                [(option, address)]
+                if sources.chosen or not sources.ignored_settings
+                else []
+            )
     assert obeyed == []
     strange = settings_in(
         tmp_path,
@@ -173,7 +191,12 @@ def test_what_no_source_can_be_is_refused_with_its_line(tmp_path):
     ):
         with suppress(UsageError):
             accepted.append(
-                (line, Sources().with_settings(settings_in(tmp_path, "requirements.txt", line)))
+                (
+                    line,
+                    Sources().with_settings(
+                        settings_in(tmp_path, "requirements.txt", line)
+                    ),
+                )
             )
     assert accepted == []
 
@@ -183,7 +206,10 @@ def test_a_lock_records_no_login_no_path_of_this_machine_and_one_digest_of_hashe
 ):
     lines = f"-i https://me:secret@corp.example/simple\n-f ./wheels\na --hash={HASH}\nb --hash={HASH}\n--pre"
     recorded = recorded_sources(settings_in(tmp_path, "requirements.txt", lines))
-    assert recorded[:2] == ("--index-url https://corp.example/simple", "--find-links wheels")
+    assert recorded[:2] == (
+        "--index-url https://corp.example/simple",
+        "--find-links wheels",
+    )
     assert recorded[2].startswith("--hash of 2 files: ")
     assert len(recorded) == 3
 
@@ -244,7 +270,9 @@ def test_the_sources_of_a_workspace_count_in_its_members(tmp_path, environ):
     (member / "pyproject.toml").write_text(PROJECT, "utf-8")
     assert sources_of_folder(member, environ).package_indexes == {"mine": INDEX}
     root.write_text(WORKSPACE + NAMED.replace("explicit = true\n", ""), "utf-8")
-    (member / "pyproject.toml").write_text(f"{PROJECT}[tool.uv]\npackage = false\n", "utf-8")
+    (member / "pyproject.toml").write_text(
+        f"{PROJECT}[tool.uv]\npackage = false\n", "utf-8"
+    )
     sources = sources_of_folder(member, environ)
     assert (sources.extra_indexes, sources.chosen[0].file) == ((INDEX,), root)
 
@@ -274,7 +302,9 @@ def test_a_workspace_of_another_user_is_refused_and_its_packages_are_named(tmp_p
         f"{WORKSPACE}[tool.uv.sources]\nmine = {{ workspace = true }}\n"
     )
     (member / "pyproject.toml").write_text(PROJECT, "utf-8")
-    with pytest.raises(UsageError, match=r"sources \(workspace\) of mine cannot be obeyed"):
+    with pytest.raises(
+        UsageError, match=r"sources \(workspace\) of mine cannot be obeyed"
+    ):
         Sources().with_settings(read_declaration(member).listed.settings)
     if os.name == "posix" and os.getuid() == 0:
         os.chown(tmp_path / "pyproject.toml", 12345, -1)
@@ -284,7 +314,9 @@ def test_a_workspace_of_another_user_is_refused_and_its_packages_are_named(tmp_p
 
 CORP = f'name = "corp"\nurl = "{INDEX}"\n'
 ONLY_NAMED = f'[[tool.poetry.source]]\n{CORP}priority = "explicit"\n'
-SECOND = f'[[source]]\nname = "first"\nurl = "https://first.example"\n[[source]]\n{CORP}'
+SECOND = (
+    f'[[source]]\nname = "first"\nurl = "https://first.example"\n[[source]]\n{CORP}'
+)
 UNKNOWN = {
     "pyproject.toml": (
         PDM,
@@ -323,7 +355,9 @@ def test_an_index_of_another_tool_is_refused_with_its_line_until_uv_has_it(tmp_p
             (folder / name).write_text(text, "utf-8")
             sources = Sources().with_settings(read_declaration(folder).listed.settings)
             known = replace(sources, extra_indexes=(INDEX, "https://first.example"))
-            replace(known, find_links=("https://other.example",)).check_known_indexes(lambda: None)
+            replace(known, find_links=("https://other.example",)).check_known_indexes(
+                lambda: None
+            )
             refusal = refused(sources)
             if refusal is None or not (
                 INDEX in str(refusal.hint)
@@ -429,7 +463,10 @@ def test_two_default_indexes_of_one_file_are_refused_with_both(tmp_path, environ
     )
     wrong = {}
     for case, (text, count) in {
-        "a key and pip's": (f'[tool.uv]\nindex-url = "{INDEX}"\npip.index-url = "{other}"\n', 2),
+        "a key and pip's": (
+            f'[tool.uv]\nindex-url = "{INDEX}"\npip.index-url = "{other}"\n',
+            2,
+        ),
         "a table and pip's": (f'{default}[tool.uv.pip]\nindex-url = "{other}"\n', 2),
         "two tables": (default + default.replace(INDEX, other), 2),
         "the same": (f'{default}[tool.uv.pip]\nindex-url = "{INDEX}/"\n', 1),
@@ -446,15 +483,20 @@ def test_two_default_indexes_of_one_file_are_refused_with_both(tmp_path, environ
                 message = ""
             except UsageError as error:
                 message = error.message
-            if (INDEX in message and other in message) != (count == 2) or bool(message) != (
-                count == 2
-            ):
+            if (INDEX in message and other in message) != (count == 2) or bool(
+                message
+            ) != (count == 2):
                 wrong[case, reader] = message
     assert wrong == {}
 
 
-def test_a_lock_records_what_the_configuration_of_its_folder_says(tmp_path, environ, monkeypatch):
-    for name, value in {**environ, "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}.items():
+def test_a_lock_records_what_the_configuration_of_its_folder_says(
+    tmp_path, environ, monkeypatch
+):
+    for name, value in {
+        **environ,
+        "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"),
+    }.items():
         monkeypatch.setenv(name, value)
     link = tmp_path / "wheels"
     recorded = {}
@@ -467,7 +509,9 @@ def test_a_lock_records_what_the_configuration_of_its_folder_says(tmp_path, envi
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8")
-        with open_project(tmp_path, Settings(machine=Machine("linux", "x86_64"))) as project:
+        with open_project(
+            tmp_path, Settings(machine=Machine("linux", "x86_64"))
+        ) as project:
             recorded[name] = project.request.sources
         file.unlink()
     assert recorded == {
@@ -491,5 +535,9 @@ def test_no_form_of_the_pip_part_is_passed_over(tmp_path):
     ):
         read[text] = ["requirements-malformed"]
         with suppress(UsageError):
-            read[text] = [one.row.key for one in settings_in(tmp_path, "environment.yml", text)]
-    assert [*read.values()] == [["--extra-index-url"]] * 3 + [["requirements-malformed"]] * 3
+            read[text] = [
+                one.row.key for one in settings_in(tmp_path, "environment.yml", text)
+            ]
+    assert [*read.values()] == [["--extra-index-url"]] * 3 + [
+        ["requirements-malformed"]
+    ] * 3

@@ -62,7 +62,10 @@ def test_options_of_pip_are_read_in_every_spelling(tmp_path):
             [("--hash", "sha256:0", "torch"), ("--hash", "sha256:1", "torch")],
         ),
         "-f ./wheels": ((), [("--find-links", str(tmp_path / "wheels"), "")]),
-        "-e ./lib --config-settings a=b": (("-e ./lib",), [("--config-settings", "a=b", "lib")]),
+        "-e ./lib --config-settings a=b": (
+            ("-e ./lib",),
+            [("--config-settings", "a=b", "lib")],
+        ),
         "--pre --no-index --find-links https://index.example/": (
             (),
             [("--pre", "", ""), ("--no-index", "", ""), ("--find-links", index, "")],
@@ -75,10 +78,12 @@ def test_options_of_pip_are_read_in_every_spelling(tmp_path):
 def test_a_comment_ends_with_its_line_and_hides_no_option(tmp_path):
     for comment in ("# C:\\", "  # C:\\", "numpy # C:\\", "numpy\t# C:"):
         (tmp_path / "in.txt").write_text(f"{comment}\n-i https://index.example/\n")
-        assert [one.row.key for one in read_requirements(tmp_path / "in.txt").settings] == [
-            "--index-url"
-        ], comment
-    (tmp_path / "in.txt").write_text(f"numpy==2 \\\n  # why \\\n  --hash=sha256:{'0' * 64}\n")
+        assert [
+            one.row.key for one in read_requirements(tmp_path / "in.txt").settings
+        ] == ["--index-url"], comment
+    (tmp_path / "in.txt").write_text(
+        f"numpy==2 \\\n  # why \\\n  --hash=sha256:{'0' * 64}\n"
+    )
     with pytest.raises(UsageError, match="line 3: --hash belongs to no requirement"):
         read_requirements(tmp_path / "in.txt")
 
@@ -88,7 +93,9 @@ def test_a_group_is_named_as_pip_and_uv_name_it(tmp_path):
     assert group_path("dev") == "pyproject.toml:dev"
     assert split_group("../a/pyproject.toml:dev") == ("../a/pyproject.toml", "dev")
     assert split_group("in.txt") == ("in.txt", "")
-    assert read_inputs(group_path(f"{tmp_path}/pyproject.toml:dev")).requirements == ("numpy",)
+    assert read_inputs(group_path(f"{tmp_path}/pyproject.toml:dev")).requirements == (
+        "numpy",
+    )
     with pytest.raises(UsageError, match="no usable dependency group 'docs'"):
         read_inputs(f"{tmp_path / 'pyproject.toml'}:docs")
 
@@ -100,7 +107,9 @@ def test_a_file_that_is_included_many_times_is_read_once(tmp_path):
             f"-r {further}\n-r {further}\n-c {further}\n-c {further}\n"
         )
     (tmp_path / "40.txt").write_text("numpy\n")
-    assert read_requirements(tmp_path / "0.txt") == RequirementsFile(("numpy",), ("numpy",))
+    assert read_requirements(tmp_path / "0.txt") == RequirementsFile(
+        ("numpy",), ("numpy",)
+    )
 
 
 def test_files_that_include_one_another_end(tmp_path):
@@ -111,7 +120,8 @@ def test_files_that_include_one_another_end(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["torch{}x", "torch ;{}1", "-r{}x", "-e{}./x", "torch{}--hash", "-{}-x", "x {}#"]
+    "line",
+    ["torch{}x", "torch ;{}1", "-r{}x", "-e{}./x", "torch{}--hash", "-{}-x", "x {}#"],
 )
 def test_a_line_of_blanks_costs_no_time(tmp_path, line):
     blanks = line.format(" " * 90_000)
@@ -124,7 +134,9 @@ def test_a_line_of_blanks_costs_no_time(tmp_path, line):
     assert time.process_time() - start < 2
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="owners, links and pipes as Unix has them")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="owners, links and pipes as Unix has them"
+)
 def test_a_file_outside_the_folder_is_of_the_same_owner_and_never_shown(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
@@ -209,5 +221,7 @@ def test_files_that_include_one_another_without_end_are_refused_in_a_line(tmp_pa
     for number in range(1000):
         (tmp_path / f"{number}.txt").write_text(f"-r {number + 1}.txt\n")
 
-    with pytest.raises(UsageError, match="includes files that include hundreds of others"):
+    with pytest.raises(
+        UsageError, match="includes files that include hundreds of others"
+    ):
         read_requirements(tmp_path / "0.txt")

@@ -42,7 +42,9 @@ def test_named_index_replaces_the_official_one(environ, tmp_path):
     )
 
 
-@pytest.mark.parametrize("named", ["cu126", "/mnt/whl", "ftp://index.example/whl", "https://"])
+@pytest.mark.parametrize(
+    "named", ["cu126", "/mnt/whl", "ftp://index.example/whl", "https://"]
+)
 def test_named_index_must_be_an_address(named, environ, tmp_path):
     with pytest.raises(UsageError, match="is not a URL"):
         read_sources(named, environ, tmp_path)
@@ -70,7 +72,8 @@ def test_uv_files_count_before_pips_and_variables_before_files(environ, tmp_path
     _write(tmp_path / "config/uv/uv.toml", 'index-url = "https://user.example"\n')
     assert read_sources(None, environ, tmp_path).default_index == "https://user.example"
     _write(
-        tmp_path / "project/pyproject.toml", '[tool.uv]\nindex-url = "https://project.example"\n'
+        tmp_path / "project/pyproject.toml",
+        '[tool.uv]\nindex-url = "https://project.example"\n',
     )
     assert (
         read_sources(None, environ, tmp_path / "project/deep").default_index
@@ -85,7 +88,11 @@ def test_uv_files_count_before_pips_and_variables_before_files(environ, tmp_path
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("uv.toml", "index-url = "), ("uv.toml", "find-links = 3"), ("pyproject.toml", "[tool")],
+    [
+        ("uv.toml", "index-url = "),
+        ("uv.toml", "find-links = 3"),
+        ("pyproject.toml", "[tool"),
+    ],
 )
 def test_malformed_file_is_named(name, text, environ, tmp_path):
     path = _write(tmp_path / name, text)
@@ -105,22 +112,33 @@ def test_certificates_are_ssl_cert_file_then_requests_then_pips(environ, tmp_pat
 
 def test_further_indexes_of_the_user_keep_login_and_origin(environ, tmp_path):
     file = _write(
-        tmp_path / "config/uv/uv.toml", 'extra-index-url = ["https://you:pw@other.example/simple"]'
+        tmp_path / "config/uv/uv.toml",
+        'extra-index-url = ["https://you:pw@other.example/simple"]',
     )
     environ["UV_INDEX"] = "corp=https://me:secret@corp.example/simple"
     sources = read_sources(None, environ, tmp_path)
     assert sources.logins == {"corp.example": "me:secret", "other.example": "you:pw"}
-    origins = {"https://corp.example/simple": "UV_INDEX", "https://other.example/simple": str(file)}
+    origins = {
+        "https://corp.example/simple": "UV_INDEX",
+        "https://other.example/simple": str(file),
+    }
     assert sources.own_indexes == origins
     _write(tmp_path / "uv.toml", 'extra-index-url = ["https://corp.example/simple/"]')
-    assert [*read_sources(None, environ, tmp_path).own_indexes] == ["https://other.example/simple"]
+    assert [*read_sources(None, environ, tmp_path).own_indexes] == [
+        "https://other.example/simple"
+    ]
 
 
 def test_credentials_reach_uvs_environment_and_nothing_that_is_shown(environ, tmp_path):
     environ["UV_DEFAULT_INDEX"] = "https://me:s%40cret@index.example/simple"
-    sources = read_sources("https://token:t0p@torch.example:8443/whl", environ, tmp_path)
+    sources = read_sources(
+        "https://token:t0p@torch.example:8443/whl", environ, tmp_path
+    )
     assert sources.environment()["UV_DEFAULT_INDEX"] == environ["UV_DEFAULT_INDEX"]
-    assert sources.logins == {"torch.example:8443": "token:t0p", "index.example": "me:s@cret"}
+    assert sources.logins == {
+        "torch.example:8443": "token:t0p",
+        "index.example": "me:s@cret",
+    }
     assert (sources.torch_index, sources.default_index) == (
         "https://torch.example:8443/whl",
         "https://index.example/simple",
@@ -134,7 +152,10 @@ def test_uv_gets_one_default_index_and_none_beside_it(environ, tmp_path):
         "PIP_EXTRA_INDEX_URL": "https://more.example/simple",
     }
     sources = read_sources(None, environ, tmp_path)
-    assert sources.extra_indexes == ("https://extra.example/simple", "https://more.example/simple")
+    assert sources.extra_indexes == (
+        "https://extra.example/simple",
+        "https://more.example/simple",
+    )
     variables = uv.environment(environ, sources.environment())
     assert {name for name in variables if name.startswith(("UV_", "PIP_INDEX"))} == {
         "UV_NO_CONFIG",
@@ -152,7 +173,11 @@ CHOICES = {
 
 def _strangers(folder, file, key, address):
     uv, pip = (form.format(address) for form in CHOICES[key])
-    tables = {"uv.toml": "", "pyproject.toml": "[tool.uv]\n", "pip table": "[tool.uv.pip]\n"}
+    tables = {
+        "uv.toml": "",
+        "pyproject.toml": "[tool.uv]\n",
+        "pip table": "[tool.uv.pip]\n",
+    }
     if file == "pip.conf":
         return _write(folder / ".venv" / "pip.conf", f"[global]\n{pip}\n")
     return _write(
@@ -179,7 +204,10 @@ def test_what_a_file_of_the_folder_chooses_is_known_with_the_file_however_it_is_
     for number, (key, address) in enumerate(product(CHOICES, ADDRESSES)):
         folder = tmp_path / str(number)
         path = _strangers(folder, file, key, address)
-        variables = environ | {"VIRTUAL_ENV": str(folder / ".venv"), "PIP_CONFIG_FILE": ""}
+        variables = environ | {
+            "VIRTUAL_ENV": str(folder / ".venv"),
+            "PIP_CONFIG_FILE": "",
+        }
         (setting,) = read_sources(None, variables, folder).chosen
         role = "a source of torch" if key == "find-links" else ""
         is_known = key in setting.key and (setting.file, setting.role) == (path, role)
@@ -190,7 +218,9 @@ def test_what_a_file_of_the_folder_chooses_is_known_with_the_file_however_it_is_
     assert wrong == []
 
 
-def test_what_the_person_says_too_or_overrules_is_nobody_elses_choice(environ, tmp_path):
+def test_what_the_person_says_too_or_overrules_is_nobody_elses_choice(
+    environ, tmp_path
+):
     folder = tmp_path / "project"
     _write(
         folder / "uv.toml",
@@ -203,7 +233,10 @@ def test_what_the_person_says_too_or_overrules_is_nobody_elses_choice(environ, t
     assert read_sources(None, environ | mine, folder).chosen == ()
     other = {"UV_DEFAULT_INDEX": "https://user.example"}
     sources = read_sources(
-        "https://mine.example", environ | other, folder, configured="https://torch.example/whl"
+        "https://mine.example",
+        environ | other,
+        folder,
+        configured="https://torch.example/whl",
     )
     assert [setting.key for setting in sources.chosen] == ["find-links"]
     assert sources.torch_index == "https://mine.example"
@@ -225,7 +258,9 @@ def test_what_the_person_says_too_or_overrules_is_nobody_elses_choice(environ, t
     ],
 )
 @pytest.mark.parametrize("by", ["variable", "file"])
-def test_who_does_not_trust_the_folder_takes_none_of_its_settings(environ, tmp_path, text, by):
+def test_who_does_not_trust_the_folder_takes_none_of_its_settings(
+    environ, tmp_path, text, by
+):
     folder = tmp_path / "project"
     _write(folder / "uv.toml", text)
     read_sources(None, environ, folder).admit(
@@ -239,13 +274,18 @@ def test_who_does_not_trust_the_folder_takes_none_of_its_settings(environ, tmp_p
     with pytest.raises(UsageError, match=r"uv\.toml") as refused:
         sources.admit(sources.chosen, Reporter())
     assert refused.value.code == "folder-not-trusted"
-    assert read_sources(None, environ | {"GPUINSTALL_TRUST_FOLDER": "1"}, folder).trust_folder
+    assert read_sources(
+        None, environ | {"GPUINSTALL_TRUST_FOLDER": "1"}, folder
+    ).trust_folder
 
 
 @pytest.mark.parametrize(
-    ("variable", "text"), [("maybe", ""), ("", "trust-folder = 0"), ("", "trust-folder =")]
+    ("variable", "text"),
+    [("maybe", ""), ("", "trust-folder = 0"), ("", "trust-folder =")],
 )
-def test_trust_that_is_neither_yes_nor_no_is_malformed(environ, tmp_path, variable, text):
+def test_trust_that_is_neither_yes_nor_no_is_malformed(
+    environ, tmp_path, variable, text
+):
     _write(tmp_path / "config/gpuinstall/config.toml", text)
     with pytest.raises(UsageError):
         read_sources(None, environ | {"GPUINSTALL_TRUST_FOLDER": variable}, tmp_path)
@@ -259,7 +299,9 @@ def test_trust_that_is_neither_yes_nor_no_is_malformed(environ, tmp_path, variab
         "a%00",
     ],
 )
-def test_a_user_is_neither_an_option_of_keyring_nor_a_line_of_a_netrc_file(user, environ, tmp_path):
+def test_a_user_is_neither_an_option_of_keyring_nor_a_line_of_a_netrc_file(
+    user, environ, tmp_path
+):
     _write(
         tmp_path / "pyproject.toml",
         f'[tool.uv]\nindex-url = "https://{user}@index.example/simple"\n',

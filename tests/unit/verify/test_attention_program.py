@@ -10,10 +10,16 @@ from gpuinstall.verify.kernels.context import Skip
 from gpuinstall.verify.kernels.programs import packed_attention
 
 
-@pytest.mark.parametrize(("on_gpu", "raised"), [(True, NotImplementedError), (False, Skip)])
-def test_no_kernel_for_a_gpu_is_a_failure_and_none_for_the_cpu_is_not(monkeypatch, on_gpu, raised):
+@pytest.mark.parametrize(
+    ("on_gpu", "raised"), [(True, NotImplementedError), (False, Skip)]
+)
+def test_no_kernel_for_a_gpu_is_a_failure_and_none_for_the_cpu_is_not(
+    monkeypatch, on_gpu, raised
+):
     def attend(*_tensors):
-        raise NotImplementedError("No operator found for `memory_efficient_attention_forward`")
+        raise NotImplementedError(
+            "No operator found for `memory_efficient_attention_forward`"
+        )
 
     ops: Any = ModuleType("xformers.ops")
     ops.memory_efficient_attention = attend

@@ -5,9 +5,19 @@ import pytest
 
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.machine import Driver, Gpu, Machine
-from gpuinstall.base.versions import Backend, ComputeCapability, CudaVersion, DriverVersion
+from gpuinstall.base.versions import (
+    Backend,
+    ComputeCapability,
+    CudaVersion,
+    DriverVersion,
+)
 from gpuinstall.verify.devices import DeviceTarget
-from gpuinstall.verify.diagnosis import ProofContext, check_results, diagnose, wrong_build
+from gpuinstall.verify.diagnosis import (
+    ProofContext,
+    check_results,
+    diagnose,
+    wrong_build,
+)
 from gpuinstall.verify.interpreter import FoundTorch
 from gpuinstall.verify.kernel_run import KernelReport
 
@@ -22,12 +32,16 @@ def proof(driver="580.95.05", cuda="13.0"):
     return ProofContext(
         machine,
         PYTHON,
-        FoundTorch("3.12.1", venv=True, version="2.14.1", toolkit=Backend("cuda", cuda)),
+        FoundTorch(
+            "3.12.1", venv=True, version="2.14.1", toolkit=Backend("cuda", cuda)
+        ),
     )
 
 
 def card(capability):
-    gpu = Gpu(0, "NVIDIA X", "GPU-x", compute_capability=ComputeCapability.parse(capability))
+    gpu = Gpu(
+        0, "NVIDIA X", "GPU-x", compute_capability=ComputeCapability.parse(capability)
+    )
     return DeviceTarget(0, "NVIDIA X", "cuda", ("GPU-x",), gpu, "nvidia")
 
 
@@ -40,13 +54,17 @@ def failed(
 ):
     record = CheckResult(name, "failed", 0.1, text.splitlines()[0], evidence=text)
     report = KernelReport(
-        (record,), architectures=("sm_75", "sm_80", "sm_90a"), loader_variables=variables
+        (record,),
+        architectures=("sm_75", "sm_80", "sm_90a"),
+        loader_variables=variables,
     )
     (check,) = diagnose(card(capability), report, context or proof()).checks
     return check
 
 
-@pytest.mark.parametrize(("capability", "cause"), [("6.1", "F37"), ("12.0", "F38"), ("8.9", "F37")])
+@pytest.mark.parametrize(
+    ("capability", "cause"), [("6.1", "F37"), ("12.0", "F38"), ("8.9", "F37")]
+)
 def test_no_kernel_image_is_a_card_older_or_newer_than_the_build(capability, cause):
     assert failed("elementwise", NO_IMAGE, capability).id == cause
 
@@ -83,11 +101,23 @@ def test_no_kernel_image_is_a_card_older_or_newer_than_the_build(capability, cau
             "F55",
         ),
         ("convolution", "the result is off by 1", "8.9", "580.95.05", "F51"),
-        ("optimizer-step", "CUDA error: operation not supported", "8.9", "525.60.13", "F19"),
+        (
+            "optimizer-step",
+            "CUDA error: operation not supported",
+            "8.9",
+            "525.60.13",
+            "F19",
+        ),
         ("optimizer-step", "RuntimeError: something odd", "8.9", "580.95.05", None),
         ("import", "killed by SIGILL", "8.9", "580.95.05", "F62"),
         ("import", "SyntaxError: invalid syntax", "8.9", "580.95.05", "F167"),
-        ("sort", "the result is not exactly the expected one", "8.9", "580.95.05", None),
+        (
+            "sort",
+            "the result is not exactly the expected one",
+            "8.9",
+            "580.95.05",
+            None,
+        ),
     ],
 )
 def test_a_failure_has_the_cause_that_its_text_or_its_place_shows(
@@ -98,7 +128,11 @@ def test_a_failure_has_the_cause_that_its_text_or_its_place_shows(
 
 def test_a_torch_that_is_not_there_is_said_to_be_absent():
     absent = CheckResult(
-        "import", "failed", 0.0, "ModuleNotFoundError", evidence="No module named 'torch'"
+        "import",
+        "failed",
+        0.0,
+        "ModuleNotFoundError",
+        evidence="No module named 'torch'",
     )
     nothing = replace(proof(), torch=FoundTorch("3.12.1", venv=True))
     (check,) = diagnose(CPU, KernelReport((absent,)), nothing).checks
@@ -117,10 +151,14 @@ def test_a_cause_has_its_commands():
 def test_what_was_tried_here_helps_more_than_what_is_known_in_general():
     variables = (("LD_LIBRARY_PATH", "/opt/cuda/lib64"),)
     check = failed(
-        "import", "ImportError: undefined symbol: __nvJitLinkComplete_12_4", variables=variables
+        "import",
+        "ImportError: undefined symbol: __nvJitLinkComplete_12_4",
+        variables=variables,
     )
     assert check.id == "F49"
-    assert str(check.message).endswith("it passes without LD_LIBRARY_PATH=/opt/cuda/lib64")
+    assert str(check.message).endswith(
+        "it passes without LD_LIBRARY_PATH=/opt/cuda/lib64"
+    )
     assert check.fixes == ("unset LD_LIBRARY_PATH",)
 
 
@@ -136,7 +174,9 @@ def test_a_torch_that_cannot_be_imported_is_installed_again_where_it_lies():
 
 
 def test_a_program_that_was_killed_leads_to_the_kernels_log():
-    check = failed("import", "killed by SIGKILL: the system does that when memory runs out")
+    check = failed(
+        "import", "killed by SIGKILL: the system does that when memory runs out"
+    )
     assert str(check.fixes[0]).startswith("sudo dmesg")
 
 
@@ -159,7 +199,9 @@ def test_a_program_that_was_killed_leads_to_the_kernels_log():
         ("torchvision", "ModuleNotFoundError: No module named 'PIL'", None),
     ],
 )
-def test_a_program_that_fails_beside_a_torch_that_works_is_at_fault_itself(program, text, cause):
+def test_a_program_that_fails_beside_a_torch_that_works_is_at_fault_itself(
+    program, text, cause
+):
     report = KernelReport(
         (CheckResult(f"{program}-x", "failed", 0.1, text, text),), program=program
     )
@@ -169,5 +211,7 @@ def test_a_program_that_fails_beside_a_torch_that_works_is_at_fault_itself(progr
 
 def test_the_fix_of_an_extension_names_it():
     record = CheckResult("torch-scatter-import", "failed", 0.1, "killed by SIGSEGV")
-    (check,) = check_results(card("8.9"), KernelReport((record,), program="torch_scatter"), proof())
+    (check,) = check_results(
+        card("8.9"), KernelReport((record,), program="torch_scatter"), proof()
+    )
     assert str(check.fixes[0]).startswith("gpuinstall install torch torch-scatter ")

@@ -17,7 +17,9 @@ MODULES: dict[str, str | bytes] = {
 @pytest.fixture
 def wheel(tmp_path):
     """The wheel as uv's cache has it, unpacked."""
-    with zipfile.ZipFile(make_wheel(tmp_path, "torch", "2.14.1", modules=MODULES)) as archive:
+    with zipfile.ZipFile(
+        make_wheel(tmp_path, "torch", "2.14.1", modules=MODULES)
+    ) as archive:
         archive.extractall(tmp_path / "unpacked")
     return tmp_path / "unpacked"
 

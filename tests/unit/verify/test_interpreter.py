@@ -58,7 +58,11 @@ def test_what_torch_was_built_for_is_read_without_importing_it(
     (tmp_path / "torch" / "version.py").write_text(f"__version__ = '2.9.1'\n{lines}\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     plain = inspect_interpreter(HERE).plain
-    assert (plain.version, plain.toolkit, plain.backend) == ("2.9.1", toolkit, toolkit or CPU)
+    assert (plain.version, plain.toolkit, plain.backend) == (
+        "2.9.1",
+        toolkit,
+        toolkit or CPU,
+    )
 
 
 def test_another_torch_is_a_shadow_and_not_what_is_tested():
@@ -77,7 +81,9 @@ def test_a_venv_without_torch_does_not_borrow_one():
 
 def test_a_system_python_is_tested_with_the_torch_of_its_user():
     interpreter = Interpreter(
-        HERE, found(venv=False), found("2.9.1", torch="/home/a/.local/torch", venv=False)
+        HERE,
+        found(venv=False),
+        found("2.9.1", torch="/home/a/.local/torch", venv=False),
     )
     assert interpreter.tested.torch == "/home/a/.local/torch"
     assert interpreter.shadow is None
@@ -103,7 +109,12 @@ def test_an_interpreter_that_is_too_old_for_the_checks_is_named():
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
 def test_the_kernels_start_on_old_and_new_interpreters(version):
     python = next(
-        (path for path in map(str, USER_HOME.glob(f".pyenv/versions/{version}.*/bin/python"))),
+        (
+            path
+            for path in map(
+                str, USER_HOME.glob(f".pyenv/versions/{version}.*/bin/python")
+            )
+        ),
         None,
     )
     python = python or shutil.which(f"python{version}")

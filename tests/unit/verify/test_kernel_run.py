@@ -18,7 +18,10 @@ BEGIN, END = (
 
 def ended(*lines, status=0, err=""):
     return Finished(
-        ("python",), status, "".join(f"{MARK}{json.dumps(line)}\n" for line in lines), err
+        ("python",),
+        status,
+        "".join(f"{MARK}{json.dumps(line)}\n" for line in lines),
+        err,
     )
 
 
@@ -62,7 +65,9 @@ def test_the_check_that_has_no_end_is_the_one_it_died_in(status, err, message, h
     found = read_kernel_report(
         ended(BEGIN, END, {"begin": "convolution"}, status=status, err=err), 180
     )
-    assert found.records[-1] == CheckResult("convolution", "failed", 0.0, message, evidence=err)
+    assert found.records[-1] == CheckResult(
+        "convolution", "failed", 0.0, message, evidence=err
+    )
     assert found.hung is hung
 
 
@@ -71,7 +76,10 @@ def test_a_child_that_never_spoke_did_not_start():
 
 
 def test_a_child_that_dies_after_its_last_check_did_not_exit():
-    assert read_kernel_report(ended(BEGIN, END, status=-11), 180).records[-1].name == "exit"
+    assert (
+        read_kernel_report(ended(BEGIN, END, status=-11), 180).records[-1].name
+        == "exit"
+    )
 
 
 def test_a_device_that_could_not_be_tried_is_not_a_failure():
@@ -91,7 +99,10 @@ def test_a_device_that_could_not_be_tried_is_not_a_failure():
 def test_a_last_line_that_was_cut_is_left_out():
     whole = ended(BEGIN, END, {"begin": "sort"}, status=-9)
     cut = Finished(whole.argv, -9, whole.out + f'{MARK}{{"name": "sort", "sta', "")
-    assert [record.name for record in read_kernel_report(cut, 180).records] == ["import", "sort"]
+    assert [record.name for record in read_kernel_report(cut, 180).records] == [
+        "import",
+        "sort",
+    ]
 
 
 @given(st.integers(-64, 0xFFFFFFFF) | st.none(), st.text())
@@ -108,7 +119,12 @@ def test_a_child_has_no_variable_that_changes_its_results(tmp_path, monkeypatch)
         DeviceTarget(1, "AMD", "cuda", ("1",), vendor="amd"),
         DeviceTarget(0, "H200", "cuda", vendor="nvidia"),
     ]
-    for name in ("NVIDIA_TF32_OVERRIDE", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "KEPT"):
+    for name in (
+        "NVIDIA_TF32_OVERRIDE",
+        "ROCR_VISIBLE_DEVICES",
+        "HIP_VISIBLE_DEVICES",
+        "KEPT",
+    ):
         monkeypatch.setenv(name, "0")
 
     reports = KernelRun(python, (), "quick", 60).run_all(cards)

@@ -71,7 +71,8 @@ def test_what_a_library_does_not_have_is_skipped():
         "CUDA error: an illegal memory access was encountered": None,
     }
     outcomes = {
-        text: [name for name, signs in SIGNS.items() if is_skipped(text, signs)] for text in texts
+        text: [name for name, signs in SIGNS.items() if is_skipped(text, signs)]
+        for text in texts
     }
     assert outcomes == {text: [name] if name else [] for text, name in texts.items()}
 
@@ -90,7 +91,9 @@ def is_skipped(text, signs):
 def test_kept_files_count_as_free_only_in_shared_memory(monkeypatch):
     monkeypatch.setattr(context, "available_memory", lambda: 6 << 30)
     free = {
-        (hip, integrated): CheckContext(torch_with(hip, integrated=integrated), "cuda").free_bytes()
+        (hip, integrated): CheckContext(
+            torch_with(hip, integrated=integrated), "cuda"
+        ).free_bytes()
         >> 20
         for hip, integrated in ((None, True), (None, False), ("6.4.43482", True))
     }
@@ -99,7 +102,12 @@ def test_kept_files_count_as_free_only_in_shared_memory(monkeypatch):
 
 @pytest.mark.parametrize(
     ("device", "hip", "capability"),
-    [("cuda", None, (7, 0)), ("cuda", "6.4.43482", None), ("xpu", None, None), ("cpu", None, None)],
+    [
+        ("cuda", None, (7, 0)),
+        ("cuda", "6.4.43482", None),
+        ("xpu", None, None),
+        ("cpu", None, None),
+    ],
 )
 def test_only_a_cuda_card_has_a_compute_capability(device, hip, capability):
     card = CheckContext(torch_with(hip), device)

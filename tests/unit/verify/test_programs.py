@@ -22,7 +22,9 @@ def test_a_package_in_two_folders_is_one_program(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         small_package(tmp_path / folder, "torchvision")
-    assert installed_programs([str(tmp_path / "a"), str(tmp_path / "b")]) == ("torchvision",)
+    assert installed_programs([str(tmp_path / "a"), str(tmp_path / "b")]) == (
+        "torchvision",
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,7 +48,9 @@ def test_other_packages_count_where_they_are_compiled_and_demand_torch(
 def test_a_package_is_imported_by_the_name_that_it_records(tmp_path):
     small_package(tmp_path, "pytorch-triton")
     record = tmp_path / "pytorch_triton-1.0.dist-info" / "RECORD"
-    record.write_text("../bin/proton,,\ntriton/__init__.py,,\ntriton/language/__init__.py,,\n")
+    record.write_text(
+        "../bin/proton,,\ntriton/__init__.py,,\ntriton/language/__init__.py,,\n"
+    )
     assert installed_programs([str(tmp_path)]) == ("triton",)
 
 
@@ -74,6 +78,8 @@ def test_every_program_that_is_known_has_one_row():
         ("llama-cpp-python", ("llama_cpp",)),
     ],
 )
-def test_a_library_for_gpus_is_found_by_the_names_of_its_packages(tmp_path, package, found):
+def test_a_library_for_gpus_is_found_by_the_names_of_its_packages(
+    tmp_path, package, found
+):
     small_package(tmp_path, package)
     assert installed_programs([str(tmp_path)]) == found

@@ -16,7 +16,9 @@ from gpuinstall.verify.runner import prove_programs
 from gpuinstall.verify.verdict import Device
 
 PYTHON = Path("/data/envs/it/bin/python")
-CARD = DeviceTarget(0, "NVIDIA H200", "cuda", ("GPU-x",), Gpu(0, "NVIDIA H200"), "nvidia")
+CARD = DeviceTarget(
+    0, "NVIDIA H200", "cuda", ("GPU-x",), Gpu(0, "NVIDIA H200"), "nvidia"
+)
 TORCH_PASSED = Device(0, "NVIDIA H200", (CheckResult("device", "passed"),))
 
 
@@ -29,7 +31,10 @@ def starts(monkeypatch):
         program = str(run.program)
         starts.append(program)
         if program == "vllm" and starts.count(program) == 1:
-            return [KernelReport(unproven="CUDA error: busy or unavailable") for _ in targets]
+            return [
+                KernelReport(unproven="CUDA error: busy or unavailable")
+                for _ in targets
+            ]
         return [KernelReport((CheckResult(program, "passed"),)) for _ in targets]
 
     monkeypatch.setattr(KernelRun, "run_all", run_all)
@@ -38,9 +43,13 @@ def starts(monkeypatch):
 
 def proven():
     """Return the checks of a card after two programs were tested on it."""
-    proof = ProofContext(Machine("linux", "x86_64"), PYTHON, FoundTorch("3.12.1", venv=True))
+    proof = ProofContext(
+        Machine("linux", "x86_64"), PYTHON, FoundTorch("3.12.1", venv=True)
+    )
     run = KernelRun(PYTHON, (), "quick", 60)
-    (device,) = prove_programs([TORCH_PASSED], [CARD], run, proof, ["torchvision", "vllm"])
+    (device,) = prove_programs(
+        [TORCH_PASSED], [CARD], run, proof, ["torchvision", "vllm"]
+    )
     return [check.name for check in device.checks]
 
 

@@ -43,7 +43,16 @@ def fatbin(
     """A container of (kind, architecture, flags), each with code that has a beginning."""
     held = b"".join(
         struct.pack(
-            "<HHIQ8xHHI8xQ16s", kind, 0x101, 64, body, isa[1], isa[0], architecture, flags, options
+            "<HHIQ8xHHI8xQ16s",
+            kind,
+            0x101,
+            64,
+            body,
+            isa[1],
+            isa[0],
+            architecture,
+            flags,
+            options,
         )
         + beginning
         + filler(body)[len(beginning) :]
@@ -120,7 +129,9 @@ def over_http(url, *, hosts=(), seconds=20.0, certificates=None):
             return session.get(
                 url,
                 headers=dict(headers),
-                auth=("me", "secret") if login and url.startswith("http://127.0.0.1") else None,
+                auth=("me", "secret")
+                if login and url.startswith("http://127.0.0.1")
+                else None,
                 timeout=(3, 2),
                 stream=True,
                 allow_redirects=False,

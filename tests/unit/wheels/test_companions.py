@@ -47,7 +47,9 @@ def test_containers_are_read_however_they_come(size):
     "broken",
     [
         BASE[:-1],  # cut
-        BASE[:8] + (len(BASE) - 17).to_bytes(8, "little") + BASE[16:],  # shorter than its entries
+        BASE[:8]
+        + (len(BASE) - 17).to_bytes(8, "little")
+        + BASE[16:],  # shorter than its entries
         BASE[:8] + (1 << 62).to_bytes(8, "little") + BASE[16:],  # endless
         fatbin((3, 75, 0)),
         fatbin((2, 7500, 0)),
@@ -61,7 +63,10 @@ def test_what_only_looks_like_a_container_counts_for_nothing(broken):
 
 def test_single_kernels_for_other_architectures_do_not_count():
     odd, small = fatbin((2, 70, 0), (2, 75, 0)), fatbin((2, 90, A))
-    assert read_fatbins([odd, small, BASE, BASE, small, BASE, small]).architectures == BASE_NAMES
+    assert (
+        read_fatbins([odd, small, BASE, BASE, small, BASE, small]).architectures
+        == BASE_NAMES
+    )
     assert read_fatbins([BASE, BASE, small]).architectures == BASE_NAMES
     assert read_fatbins([]) == FatbinCode()
 
@@ -72,7 +77,11 @@ def test_a_library_is_what_most_of_its_containers_are():
     pieces = [linked_in] * 20 + [own] * 67
     assert read_fatbins(pieces, whole=True).architectures == ("sm_75", "sm_80", "sm_90")
     of_each = [fatbin((2, number, 0)) for number in (70, 80, 90)] * 9
-    assert read_fatbins(of_each, whole=True).architectures == ("sm_70", "sm_80", "sm_90")
+    assert read_fatbins(of_each, whole=True).architectures == (
+        "sm_70",
+        "sm_80",
+        "sm_90",
+    )
 
 
 def test_one_library_does_not_stand_for_its_module():
@@ -117,7 +126,11 @@ def test_a_part_that_a_module_does_without_counts_for_a_gpu_alone():
         "dewy/lib_flash_attn3.so": library(fatbin((2, 90, A)) * 3, 50_000),
     }
     assert _read(files, "dewy").architectures == ("sm_80", "sm_120")
-    assert _read(files, "dewy", whole=True).architectures == ("sm_80", "sm_90a", "sm_120")
+    assert _read(files, "dewy", whole=True).architectures == (
+        "sm_80",
+        "sm_90a",
+        "sm_120",
+    )
 
 
 def test_plugins_decide_if_there_is_nothing_else():
@@ -127,12 +140,16 @@ def test_plugins_decide_if_there_is_nothing_else():
     }
     bundled = "torchcodec.libs/libavif-e4168294.so.16.4.2"
     assert deciding_libraries("torchcodec", [*files, bundled]) == list(files)
-    assert deciding_libraries("torchcodec", [*files, "torchcodec/_C.so"]) == ["torchcodec/_C.so"]
+    assert deciding_libraries("torchcodec", [*files, "torchcodec/_C.so"]) == [
+        "torchcodec/_C.so"
+    ]
     assert deciding_libraries("torchao", ["torchao/_C.so"]) == []
 
 
 def test_what_a_module_is_linked_to_is_part_of_it(tmp_path):
-    module = native_library(tmp_path / "m.so", needs=["libown-0b3e2b5d.so.1", "libcublas.so.12"])
+    module = native_library(
+        tmp_path / "m.so", needs=["libown-0b3e2b5d.so.1", "libcublas.so.12"]
+    )
     code = fatbin((2, 75, 0), (2, 80, 0)) * 3
     own = native_library(tmp_path / "own.so", code=code)
     files = {
@@ -157,8 +174,12 @@ def test_code_is_looked_for_beside_a_bundled_runtime_though_nothing_says_cuda():
 def test_packages_that_do_not_go_together_are_known():
     members = load_members()
     [clash] = members.clashes({"onnxruntime": "1.20.1", "onnxruntime-gpu": "1.20.1"})
-    assert clash.startswith("onnxruntime 1.20.1 and onnxruntime-gpu 1.20.1 do not go together")
-    [clash] = members.clashes({"nvidia-cudnn-cu12": "9.1.0", "nvidia-cudnn-cu13": "9.2.0"})
+    assert clash.startswith(
+        "onnxruntime 1.20.1 and onnxruntime-gpu 1.20.1 do not go together"
+    )
+    [clash] = members.clashes(
+        {"nvidia-cudnn-cu12": "9.1.0", "nvidia-cudnn-cu13": "9.2.0"}
+    )
     assert "write the same files" in clash
     versions = {"ctranslate2": "4.4.0", "nvidia-cudnn-cu12": "9.1.0.70"}
     assert list(members.clashes(versions))
@@ -182,7 +203,9 @@ def test_the_cuda_that_its_ptx_asks_of_the_driver_is_read_of_its_isa():
     ],
 )
 def test_machine_code_of_parts_is_no_code_by_itself(flags, beginning):
-    part = fatbin((2, 70, flags), (2, 90, flags), beginning=bytes.fromhex(beginning)) * 3
+    part = (
+        fatbin((2, 70, flags), (2, 90, flags), beginning=bytes.fromhex(beginning)) * 3
+    )
     linked = bytes.fromhex("7f454c46020101330700000000000000 0200be007e00")
     whole = fatbin((2, 80, 0x11), (2, 90, 0x11), beginning=linked)
 
@@ -210,7 +233,10 @@ def test_the_libraries_that_its_strings_name_are_told_but_not_taken_for_its_cuda
 )
 def test_the_library_that_answers_for_a_package(package, member):
     other = library(fatbin((2, 90, A)) * 3)
-    assert _code({"larger.so": other, member: BASE * 3}, package) == (member, BASE_NAMES)
+    assert _code({"larger.so": other, member: BASE * 3}, package) == (
+        member,
+        BASE_NAMES,
+    )
 
 
 @pytest.mark.parametrize(
@@ -236,7 +262,9 @@ def test_one_library_for_each_cuda(cuda, chosen):
     ],
 )
 def test_no_library_for_this_cuda(cuda):
-    assert _code({"bitsandbytes/libbitsandbytes_cuda128.so": BASE}, "bitsandbytes", cuda) == (
+    assert _code(
+        {"bitsandbytes/libbitsandbytes_cuda128.so": BASE}, "bitsandbytes", cuda
+    ) == (
         None,
         (),
     )

@@ -56,7 +56,9 @@ def made(
     segments = struct.pack("<IIQQQQQQ", 1, 5, 0, 0, 0, whole, whole, 8)
     segments += struct.pack("<IIQQQQQQ", 2, 6, dynamic, dynamic, dynamic, 128, 128, 8)
     row = struct.pack("<IBBHQQ", 1, 0x12, 0, 0, 0, 0)
-    return header + segments + entries + table + bytes(24) + row * (symbols - 1) + strings
+    return (
+        header + segments + entries + table + bytes(24) + row * (symbols - 1) + strings
+    )
 
 
 def test_a_library_says_what_readelf_says_of_it(library):
@@ -103,9 +105,9 @@ def test_every_part_of_a_library_says_nothing_or_the_same(library):
         for whole in (True, False)
     ]
 
-    assert {frozenset(name.decode() for name in elf.undefined()) for elf in answers if elf} == {
-        frozenset(right)
-    }
+    assert {
+        frozenset(name.decode() for name in elf.undefined()) for elf in answers if elf
+    } == {frozenset(right)}
 
 
 def test_a_library_that_was_patched_has_its_names_at_the_end():
@@ -130,7 +132,9 @@ HOSTILE = {
     "a header alone": made(30)[:64],
     "no header": b"\x7fELF\2\1",
     "another machine's order": b"\x7fELF\2\2" + made(30)[6:],
-    "segments beyond the file": made(30)[:32] + struct.pack("<Q", 1 << 62) + made(30)[40:],
+    "segments beyond the file": made(30)[:32]
+    + struct.pack("<Q", 1 << 62)
+    + made(30)[40:],
 }
 
 

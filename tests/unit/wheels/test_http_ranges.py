@@ -52,7 +52,10 @@ def test_a_server_without_ranges_sends_no_whole_file():
         (_partial(b"P", "bytes 0-0/*"), "wrong-range"),
         (_partial(b"P", "nonsense"), "wrong-range"),
         (_partial(b"P", "bytes 0-0/" + "9" * 5000), "wrong-range"),
-        (_partial(b"P", "bytes 0-0/100", **{"Content-Encoding": "gzip"}), "wrong-range"),
+        (
+            _partial(b"P", "bytes 0-0/100", **{"Content-Encoding": "gzip"}),
+            "wrong-range",
+        ),
         (Answer(206, b"P", "multipart/byteranges; boundary=x"), "wrong-range"),
     ],
 )
@@ -70,7 +73,9 @@ def test_a_file_that_changes_while_it_is_read():
 
 def test_an_error_names_no_credentials_nor_the_address_that_may_hold_them():
     with server(serving(DATA, **{"Accept-Ranges": "none"})) as host:
-        error = _failure(f"{host.url}/a.whl?signature=geheim".replace("//", "//me:geheim@"))
+        error = _failure(
+            f"{host.url}/a.whl?signature=geheim".replace("//", "//me:geheim@")
+        )
     assert "geheim" not in f"{error.message} {error.evidence} {error.why} {error.hint}"
 
 
@@ -168,7 +173,9 @@ def test_a_body_that_dribbles():
 
     def reply(connection):
         if next(asked) == 0:
-            connection.sendall(_HEAD + b"Content-Length: 1\r\nConnection: close\r\n\r\nP")
+            connection.sendall(
+                _HEAD + b"Content-Length: 1\r\nConnection: close\r\n\r\nP"
+            )
             return
         head = b"HTTP/1.1 206 OK\r\nContent-Range: bytes 0-65535/65536\r\nContent-Length: 65536\r\n\r\n"
         _dribble(head, b"P")(connection)
@@ -184,7 +191,9 @@ def test_a_body_without_end(head):
     def reply(connection):
         connection.sendall(_HEAD + head + b"\r\n")
         while True:
-            connection.sendall(b"8000\r\n" + b"P" * 0x8000 + b"\r\n" if head else b"P" * 0x8000)
+            connection.sendall(
+                b"8000\r\n" + b"P" * 0x8000 + b"\r\n" if head else b"P" * 0x8000
+            )
 
     started = time.monotonic()
     with _raw(reply) as url:

@@ -70,14 +70,21 @@ def test_libraries_that_are_all_there_lack_nothing(site):
 def test_a_missing_library_names_the_package_that_has_it(site):
     place(site, "some", "some/_C.so", needs=["libcublas.so.12", "libcudart.so.12"])
 
-    assert faults(site) == [("missing-library", "libcublas.so.12", "nvidia-cublas-cu12")]
+    assert faults(site) == [
+        ("missing-library", "libcublas.so.12", "nvidia-cublas-cu12")
+    ]
 
 
 def test_a_library_that_is_opened_by_its_name_is_missed_where_nothing_runs_without_it(
     site,
 ):
     strings = ["libcublas.so.12", "libnccl.so.2"]
-    place(site, "ctranslate2", "ctranslate2.libs/libctranslate2-a7a60d30.so.4.8.5", strings=strings)
+    place(
+        site,
+        "ctranslate2",
+        "ctranslate2.libs/libctranslate2-a7a60d30.so.4.8.5",
+        strings=strings,
+    )
 
     assert faults(site) == [
         ("missing-library", "libcublas.so.12", "nvidia-cublas-cu12"),
@@ -96,7 +103,12 @@ def test_what_a_carried_library_lacks_matters_only_if_another_asks_for_it(site):
 
 
 def test_a_cudnn_of_another_major_is_missed_although_one_is_there(site):
-    place(site, "nvidia-cudnn-cu12", "nvidia/cudnn/lib/libcudnn.so.9", soname="libcudnn.so.9")
+    place(
+        site,
+        "nvidia-cudnn-cu12",
+        "nvidia/cudnn/lib/libcudnn.so.9",
+        soname="libcudnn.so.9",
+    )
     place(site, "some", "some/_C.so", needs=["libcudnn.so.8", "libcudart.so.12"])
 
     assert faults(site) == [("missing-library", "libcudnn.so.8", "nvidia-cudnn-cu12")]
@@ -105,12 +117,22 @@ def test_a_cudnn_of_another_major_is_missed_although_one_is_there(site):
 def test_one_library_of_two_packages_is_found_whether_they_lie_apart_or_over_each_other(
     site,
 ):
-    place(site, "nvidia-cudnn-cu12", "nvidia/cudnn/lib/libcudnn.so.9", soname="libcudnn.so.9")
+    place(
+        site,
+        "nvidia-cudnn-cu12",
+        "nvidia/cudnn/lib/libcudnn.so.9",
+        soname="libcudnn.so.9",
+    )
     assert faults(site) == []
     record = site / "nvidia_cudnn_cu13-1.0.dist-info" / "RECORD"
     record.parent.mkdir()
     record.write_text("nvidia/cudnn/lib/libcudnn.so.9,,\n")
-    place(site, "nvidia-cuda-runtime", "nvidia/cu12/lib/libcudart.so.12", soname="libcudart.so.12")
+    place(
+        site,
+        "nvidia-cuda-runtime",
+        "nvidia/cu12/lib/libcudart.so.12",
+        soname="libcudart.so.12",
+    )
 
     assert faults(site) == [
         ("twice-there", "nvidia-cuda-runtime-cu12", None),
@@ -128,8 +150,18 @@ def test_a_library_in_a_folder_that_nobody_looks_in_is_missing(site):
 
 
 def test_the_other_major_is_seen_even_where_both_are_there(site):
-    place(site, "nvidia-cuda-runtime", "nvidia/cu13/lib/libcudart.so.13", soname="libcudart.so.13")
-    place(site, "onnxruntime-gpu", "onnxruntime/capi/libprovider.so", needs=["libcudart.so.13"])
+    place(
+        site,
+        "nvidia-cuda-runtime",
+        "nvidia/cu13/lib/libcudart.so.13",
+        soname="libcudart.so.13",
+    )
+    place(
+        site,
+        "onnxruntime-gpu",
+        "onnxruntime/capi/libprovider.so",
+        needs=["libcudart.so.13"],
+    )
 
     assert faults(site) == [("other-cuda", "13, and torch with 12", None)]
 
@@ -165,7 +197,9 @@ def test_a_file_that_is_no_library_and_one_that_is_gone_are_passed_over(site):
 def test_a_real_torch_lacks_nothing_and_a_broken_extension_beside_it_is_found_in_time(
     tmp_path_factory, tmp_path
 ):
-    site = packages(copied(cpu_torch(tmp_path_factory, offline=True), tmp_path / "venv"))
+    site = packages(
+        copied(cpu_torch(tmp_path_factory, offline=True), tmp_path / "venv")
+    )
     place(
         site,
         "good",
@@ -173,13 +207,21 @@ def test_a_real_torch_lacks_nothing_and_a_broken_extension_beside_it_is_found_in
         needs=TORCH,
         undefined=["_ZN3c106detail14torchCheckFailEPKcS2_jS2_"],
     )
-    place(site, "broken", "broken/_C.so", needs=[*TORCH, "libcudart.so.12"], undefined=[UNTIL_2_8])
+    place(
+        site,
+        "broken",
+        "broken/_C.so",
+        needs=[*TORCH, "libcudart.so.12"],
+        undefined=[UNTIL_2_8],
+    )
     started = time.process_time()
 
     found = link_faults(read_libraries(site), system_libraries())
 
     assert time.process_time() - started < 2
-    assert [(fault.candidate.package, fault.reason.code, fault.name) for fault in found] == [
+    assert [
+        (fault.candidate.package, fault.reason.code, fault.name) for fault in found
+    ] == [
         ("broken", "missing-library", "libcudart.so.12"),
         ("broken", "missing-symbol", UNTIL_2_8),
     ]

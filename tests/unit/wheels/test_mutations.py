@@ -27,7 +27,9 @@ from tests.unit.wheels.made import (
 Mutation = Callable[[random.Random, bytes, bytes], bytes]
 
 WHEEL = archive(torch_files())
-COMPANION = archive({"some/_C.so": filler(60_000) + fatbin((2, 75, 0), (2, 80, 0), (2, 90, 0)) * 5})
+COMPANION = archive(
+    {"some/_C.so": filler(60_000) + fatbin((2, 75, 0), (2, 80, 0), (2, 90, 0)) * 5}
+)
 
 
 def _elsewhere(dice, part, whole):
@@ -46,9 +48,17 @@ def _doubled(part, at):
 
 def _with_numbers(dice, part):
     """Put an extreme number at the place of some field of a zip's records, or anywhere."""
-    signs = [at for sign in (b"PK\1\2", b"PK\3\4", b"PK\5\6") if (at := part.find(sign)) >= 0]
-    at = dice.choice(signs) + dice.randrange(4, 46) if signs else dice.randrange(len(part))
-    number = dice.choice([0, 1, 0xFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, dice.getrandbits(32)])
+    signs = [
+        at for sign in (b"PK\1\2", b"PK\3\4", b"PK\5\6") if (at := part.find(sign)) >= 0
+    ]
+    at = (
+        dice.choice(signs) + dice.randrange(4, 46)
+        if signs
+        else dice.randrange(len(part))
+    )
+    number = dice.choice(
+        [0, 1, 0xFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, dice.getrandbits(32)]
+    )
     return (part[:at] + number.to_bytes(4, "little") + part[at + 4 :])[: len(part)]
 
 
@@ -82,7 +92,11 @@ class Mutated:
     def stream(self, start, end):
         self.turn -= 1
         part = b"".join(self.inner.stream(start, min(end, self.inner.size)))
-        yield self.mutation(self.dice, part, self.whole) if self.turn == 0 and part else part
+        yield (
+            self.mutation(self.dice, part, self.whole)
+            if self.turn == 0 and part
+            else part
+        )
 
 
 def _outcome(ranges, companion=False):
@@ -106,11 +120,16 @@ def test_a_mutated_wheel_gives_no_wrong_row(name):
         dice = random.Random(f"{name} {seed}")
         companion = seed % 5 == 4
         whole = COMPANION if companion else WHEEL
-        size = len(whole) + (dice.choice([-1, 1, -1000, 10**6, 10**15]) if seed % 10 == 0 else 0)
+        size = len(whole) + (
+            dice.choice([-1, 1, -1000, 10**6, 10**15]) if seed % 10 == 0 else 0
+        )
         started = time.process_time()
         turn = dice.randrange(1, 3 if companion else 4)
         outcomes.append(
-            _outcome(Mutated(Bytes(whole), whole, MUTATIONS[name], dice, turn, size), companion)
+            _outcome(
+                Mutated(Bytes(whole), whole, MUTATIONS[name], dice, turn, size),
+                companion,
+            )
         )
         assert time.process_time() - started < 10
     peak = tracemalloc.get_traced_memory()[1]
@@ -122,18 +141,28 @@ def test_a_mutated_wheel_gives_no_wrong_row(name):
 
 def _lying(dice, headers):
     """A 206 that is wrong in one respect or none."""
-    first, last = (int(number) for number in headers["range"].removeprefix("bytes=").split("-"))
+    first, last = (
+        int(number) for number in headers["range"].removeprefix("bytes=").split("-")
+    )
     real = (first, last, len(WHEEL))
-    said = [number + (dice.choice([1, -1, 5000]) if dice.random() < 0.03 else 0) for number in real]
+    said = [
+        number + (dice.choice([1, -1, 5000]) if dice.random() < 0.03 else 0)
+        for number in real
+    ]
     body = WHEEL[first : last + 1]
     span = {"Content-Range": "bytes {}-{}/{}".format(*said)}
     status = 206 if dice.random() < 0.9 else dice.choice([200, 204, 302, 416, 500])
     if dice.random() < 0.1:
-        body = dice.choice(list(MUTATIONS.values()))(dice, body, WHEEL) if len(body) > 1 else b""
+        body = (
+            dice.choice(list(MUTATIONS.values()))(dice, body, WHEEL)
+            if len(body) > 1
+            else b""
+        )
     return Answer(
         status,
         body,
-        headers=span | ({"Location": "https://other.example/"} if status == 302 else {}),
+        headers=span
+        | ({"Location": "https://other.example/"} if status == 302 else {}),
     )
 
 

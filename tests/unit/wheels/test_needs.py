@@ -45,13 +45,19 @@ def read_all(wheel):
 
 
 def torch_needs(folder, *undefined):
-    return needs(native_library(folder / "_C.so", undefined=undefined, needs=OF_TORCH)).torch
+    return needs(
+        native_library(folder / "_C.so", undefined=undefined, needs=OF_TORCH)
+    ).torch
 
 
 def test_an_ordinary_library_fits_the_minors_that_have_all_its_names(tmp_path):
     torch = torch_needs(tmp_path, FROM_2_10, UNTIL_2_11)
 
-    assert (torch.kind, torch.fits, torch.oldest) == ("ordinary", ("2.10", "2.11"), None)
+    assert (torch.kind, torch.fits, torch.oldest) == (
+        "ordinary",
+        ("2.10", "2.11"),
+        None,
+    )
     assert [torch.verdict(minor) for minor in ("2.9", "2.10", "2.12", "3.0")] == [
         False,
         True,
@@ -66,7 +72,9 @@ def test_names_that_no_torch_has_together_fit_none(tmp_path):
 
 
 def test_of_libraries_that_are_one_for_each_torch_one_has_to_fit(tmp_path):
-    older = native_library(tmp_path / "pg_2_8.so", undefined=[UNTIL_2_8], needs=OF_TORCH)
+    older = native_library(
+        tmp_path / "pg_2_8.so", undefined=[UNTIL_2_8], needs=OF_TORCH
+    )
     newer = native_library(
         tmp_path / "pg_2_11.so", undefined=[FROM_2_10, UNTIL_2_11], needs=OF_TORCH
     )
@@ -86,7 +94,8 @@ def test_of_libraries_that_are_one_for_each_torch_one_has_to_fit(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "oldest"), [(STABLE, "2.9"), (STABLE_FROM_2_10, "2.10"), (STABLE_FROM_2_13, "2.13")]
+    ("name", "oldest"),
+    [(STABLE, "2.9"), (STABLE_FROM_2_10, "2.10"), (STABLE_FROM_2_13, "2.13")],
 )
 def test_a_stable_library_fits_every_torch_from_a_minimum(tmp_path, name, oldest):
     torch = torch_needs(tmp_path, STABLE, name)
@@ -106,7 +115,9 @@ def test_a_stable_name_newer_than_the_table_gives_a_lower_bound_alone(tmp_path):
 
 def test_the_minimum_of_a_wheel_is_the_highest_of_its_libraries(tmp_path):
     old = native_library(tmp_path / "_old.so", undefined=[STABLE], needs=OF_TORCH)
-    new = native_library(tmp_path / "_new.so", undefined=[STABLE_FROM_2_13], needs=OF_TORCH)
+    new = native_library(
+        tmp_path / "_new.so", undefined=[STABLE_FROM_2_13], needs=OF_TORCH
+    )
 
     assert needs(old, new).torch.oldest == "2.13"
 
@@ -134,11 +145,16 @@ def test_code_without_torch_needs_none_and_code_that_links_to_it_unseen_is_unkno
     assert needs(
         native_library(tmp_path / "plain.so", needs=["libcudart.so.12"])
     ).torch == TorchNeeds("none")
-    assert needs(native_library(tmp_path / "linked.so", needs=OF_TORCH)).torch.kind == "unknown"
+    assert (
+        needs(native_library(tmp_path / "linked.so", needs=OF_TORCH)).torch.kind
+        == "unknown"
+    )
 
 
 def test_a_library_for_another_processor_fits_no_minor_that_was_measured(tmp_path):
-    data = bytearray(native_library(tmp_path / "_C.so", undefined=[FROM_2_9]).read_bytes())
+    data = bytearray(
+        native_library(tmp_path / "_C.so", undefined=[FROM_2_9]).read_bytes()
+    )
     data[18:20] = (183).to_bytes(2, "little")
 
     torch = needs(more={"some/_C.so": bytes(data)}).torch
@@ -158,7 +174,8 @@ def test_glibc_is_that_of_the_symbols_whatever_the_name_promises(tmp_path):
 def test_the_cuda_is_that_of_the_libraries_that_are_needed(tmp_path):
     found = needs(
         native_library(
-            tmp_path / "a.so", needs=["libcublas.so.12", "libcufft.so.11", "libcusparse.so.12"]
+            tmp_path / "a.so",
+            needs=["libcublas.so.12", "libcufft.so.11", "libcusparse.so.12"],
         )
     )
 
@@ -167,11 +184,17 @@ def test_the_cuda_is_that_of_the_libraries_that_are_needed(tmp_path):
 
 
 def test_two_witnesses_that_differ_and_a_string_alone_are_no_answer(tmp_path):
-    both = needs(native_library(tmp_path / "a.so", needs=["libcudart.so.12", "libcublas.so.13"]))
+    both = needs(
+        native_library(tmp_path / "a.so", needs=["libcudart.so.12", "libcublas.so.13"])
+    )
     string = needs(native_library(tmp_path / "b.so", strings=["libcublas.so.12"]))
 
     assert both.cuda is None
-    assert (string.cuda, string.libraries, string.opened) == (None, (), ("libcublas.so.12",))
+    assert (string.cuda, string.libraries, string.opened) == (
+        None,
+        (),
+        ("libcublas.so.12",),
+    )
     assert own_cuda(string, string.opened, None) is None
 
 
@@ -201,7 +224,9 @@ def test_what_the_wheel_brings_itself_is_not_needed_and_tells_its_cuda(tmp_path)
         tmp_path / "_C.so", needs=[own, "libmine.so.1", "libc.so.6", "libcuda.so.1"]
     )
 
-    found = needs(library, more={f"some.libs/{own}": b"", "some.libs/libmine.so.1.2": b""})
+    found = needs(
+        library, more={f"some.libs/{own}": b"", "some.libs/libmine.so.1.2": b""}
+    )
 
     assert (found.libraries, found.cuda) == (("libcuda.so.1",), 12)
 
@@ -209,7 +234,10 @@ def test_what_the_wheel_brings_itself_is_not_needed_and_tells_its_cuda(tmp_path)
 def test_a_large_library_is_read_from_its_beginning(tmp_path):
     names = [f"other_{number}" for number in range(30)]
     library = native_library(
-        tmp_path / "_C.so", undefined=[STABLE, *names], needs=OF_TORCH, code=filler(LATE * 20)
+        tmp_path / "_C.so",
+        undefined=[STABLE, *names],
+        needs=OF_TORCH,
+        code=filler(LATE * 20),
     )
     held = Bytes(archive({"some/_C.so": library.read_bytes()}))
     wheel = WheelReader(held)
@@ -226,7 +254,9 @@ def test_a_library_whose_beginning_has_no_names_is_read_whole_or_not_at_all(tmp_
         tmp_path / "_C.so", undefined=[STABLE], needs=OF_TORCH, code=noise
     ).read_bytes()
     small = WheelReader(Bytes(archive({"some/_C.so": data})))
-    large = WheelReader(Bytes(archive({"some/_C.so": data + random.Random(1).randbytes(11 << 20)})))
+    large = WheelReader(
+        Bytes(archive({"some/_C.so": data + random.Random(1).randbytes(11 << 20)}))
+    )
 
     assert read_all(small).torch.kind == "stable"
     assert read_all(large).torch.kind == "unknown"
@@ -235,7 +265,8 @@ def test_a_library_whose_beginning_has_no_names_is_read_whole_or_not_at_all(tmp_
 
 def test_a_library_that_inflates_without_end_is_left_off():
     bomb = WheelReader(
-        Bytes(archive({"some/_C.so": b"\x7fELF\2\1" + bytes(200 << 20)})), Limits(inflated=1 << 30)
+        Bytes(archive({"some/_C.so": b"\x7fELF\2\1" + bytes(200 << 20)})),
+        Limits(inflated=1 << 30),
     )
     tracemalloc.start()
 
@@ -266,13 +297,17 @@ def _changed(dice, data):
 
 def test_five_hundred_changed_libraries_in_sound_wheels_give_no_wrong_fit(tmp_path):
     names = [UNTIL_2_11, FROM_2_10, *(f"other_{number}" for number in range(40))]
-    library = native_library(tmp_path / "_C.so", undefined=names, needs=OF_TORCH).read_bytes()
+    library = native_library(
+        tmp_path / "_C.so", undefined=names, needs=OF_TORCH
+    ).read_bytes()
     outcomes, started = Counter[frozenset[str]](), time.process_time()
     tracemalloc.start()
     for seed in range(500):
         held = archive({"some/_C.so": _changed(random.Random(seed), library)})
         torch = read_all(WheelReader(Bytes(held))).torch
-        outcomes[frozenset(minor for minor in load_exports().minors if torch.verdict(minor))] += 1
+        outcomes[
+            frozenset(minor for minor in load_exports().minors if torch.verdict(minor))
+        ] += 1
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert outcomes.keys() == {frozenset(), frozenset({"2.10", "2.11"})}
@@ -284,7 +319,12 @@ def test_the_package_that_has_a_library_is_named_for_its_cuda():
     shared = load_libraries()
     row = {
         name: shared.row(name)
-        for name in ("libcublas.so.12", "libcudnn_cnn.so.9", "libsycl.so.8", "libmine.so.1")
+        for name in (
+            "libcublas.so.12",
+            "libcudnn_cnn.so.9",
+            "libsycl.so.8",
+            "libmine.so.1",
+        )
     }
 
     assert [
@@ -301,11 +341,15 @@ def test_the_package_that_has_a_library_is_named_for_its_cuda():
 
 
 def test_the_table_of_exports_is_packed_and_unpacked_the_same():
-    table = exports({"2.1": ([b"_ZN2at1aEv"], None), "2.2": ([b"_ZN2at1aEv"], [b"_ZN2at1bEv"])})
+    table = exports(
+        {"2.1": ([b"_ZN2at1aEv"], None), "2.2": ([b"_ZN2at1aEv"], [b"_ZN2at1bEv"])}
+    )
     again = Exports.unpack(packed(table))
 
     assert again == table
-    assert table.missing([b"_ZN2at1aEv", b"_ZN2at1bEv", b"_ZN2at1cEv", b"_ZN2at4cuda1dEv"]) == {
+    assert table.missing(
+        [b"_ZN2at1aEv", b"_ZN2at1bEv", b"_ZN2at1cEv", b"_ZN2at4cuda1dEv"]
+    ) == {
         "2.1": (
             "_ZN2at1cEv",
         ),  # the library of the device, which has b and may have d, was not read of it
@@ -327,4 +371,6 @@ def test_the_namespaces_of_torch_are_told_from_names_that_mention_them():
         b"_ZN5torch6stable6TensorC1Ev",
     }
 
-    assert ordinary_names(torchs | others | {b"THPVariableClass"}) == torchs | {b"THPVariableClass"}
+    assert ordinary_names(torchs | others | {b"THPVariableClass"}) == torchs | {
+        b"THPVariableClass"
+    }

@@ -66,7 +66,10 @@ def test_a_library_is_read_no_further_than_its_string():
 @pytest.mark.parametrize(
     ("string", "expected"),
     [
-        (b"std::string ipc_hsm_70 sm_75\0", ("sm_70", "sm_75")),  # torch 2.9.1: no NUL before it
+        (
+            b"std::string ipc_hsm_70 sm_75\0",
+            ("sm_70", "sm_75"),
+        ),  # torch 2.9.1: no NUL before it
         (
             b"\0sm_80 sm_75 compute_80 sm_90a sm_103f\0",
             ("sm_75", "sm_80", "sm_90a", "sm_103f", "compute_80"),

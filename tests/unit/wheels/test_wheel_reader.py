@@ -11,7 +11,14 @@ import pytest
 from gpuinstall.wheels.ranges import Limits, WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
-from tests.unit.wheels.made import PYTHON_LIBRARY, ROW, Bytes, archive, library, torch_files
+from tests.unit.wheels.made import (
+    PYTHON_LIBRARY,
+    ROW,
+    Bytes,
+    archive,
+    library,
+    torch_files,
+)
 
 SOUND = archive(torch_files())
 END = SOUND.rindex(b"PK\5\6")
@@ -43,7 +50,12 @@ def _zip64(data):
     extra = struct.pack("<HHHHHHQQQ", 0x5455, 4, 0, 0, 1, 24, size, packed, start)
     name_end = entry + 46 + len(PYTHON_LIBRARY)
     changed = _with(
-        _with(_with(data, entry + 20, "<2I", *[0xFFFFFFFF] * 2), entry + 42, "<I", 0xFFFFFFFF),
+        _with(
+            _with(data, entry + 20, "<2I", *[0xFFFFFFFF] * 2),
+            entry + 42,
+            "<I",
+            0xFFFFFFFF,
+        ),
         entry + 30,
         "<H",
         len(extra),
@@ -51,10 +63,22 @@ def _zip64(data):
     directory = changed[DIRECTORY:name_end] + extra + changed[name_end:END]
     count = struct.unpack_from("<H", data, END + 10)[0]
     record = struct.pack(
-        "<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, len(directory), DIRECTORY
+        "<4sQ2H2I4Q",
+        b"PK\6\6",
+        44,
+        45,
+        45,
+        0,
+        0,
+        count,
+        count,
+        len(directory),
+        DIRECTORY,
     )
     locator = struct.pack("<4sIQI", b"PK\6\7", 0, DIRECTORY + len(directory), 1)
-    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    end = struct.pack(
+        "<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0
+    )
     return data[:DIRECTORY] + directory + record + locator + end
 
 
@@ -67,7 +91,10 @@ def test_zip64():
 
 def test_a_directory_larger_than_the_end_that_is_looked_at():
     ranges = Bytes(
-        archive(torch_files() | {f"torch/include/{number:05}.h": b"" for number in range(3000)})
+        archive(
+            torch_files()
+            | {f"torch/include/{number:05}.h": b"" for number in range(3000)}
+        )
     )
     wheel = WheelReader(ranges)
     assert read_torch(wheel).architectures == ROW
@@ -109,11 +136,18 @@ def test_a_name_twice_is_an_error():
 
 
 def test_a_million_files_are_not_read():
-    entry = struct.pack("<4s6H3I5H2I", b"PK\1\2", *[0] * 6, 0, 0, 0, 1, *[0] * 4, 0, 0) + b"a"
+    entry = (
+        struct.pack("<4s6H3I5H2I", b"PK\1\2", *[0] * 6, 0, 0, 0, 1, *[0] * 4, 0, 0)
+        + b"a"
+    )
     data = entry * 1_000_000
-    record = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, 10**6, 10**6, len(data), 0)
+    record = struct.pack(
+        "<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, 10**6, 10**6, len(data), 0
+    )
     locator = struct.pack("<4sIQI", b"PK\6\7", 0, len(data), 1)
-    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    end = struct.pack(
+        "<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0
+    )
     ranges = Bytes(data + record + locator + end)
     with pytest.raises(WheelError) as caught:
         WheelReader(ranges)
@@ -125,7 +159,9 @@ def _bomb(inflated):
     """Zeros, packed a thousand to one."""
     engine = zlib.compressobj(9, zlib.DEFLATED, -15)
     block = bytes(1 << 20)
-    return b"".join(engine.compress(block) for _ in range(inflated >> 20)) + engine.flush()
+    return (
+        b"".join(engine.compress(block) for _ in range(inflated >> 20)) + engine.flush()
+    )
 
 
 def _holding(packed, size):
@@ -134,7 +170,10 @@ def _holding(packed, size):
     entry = held.rindex(PYTHON_LIBRARY.encode()) - 46
     local = struct.unpack_from("<I", held, entry + 42)[0]
     return _with(
-        _with(_with(held, entry + 24, "<I", size), entry + 10, "<H", 8), local + 8, "<H", 8
+        _with(_with(held, entry + 24, "<I", size), entry + 10, "<H", 8),
+        local + 8,
+        "<H",
+        8,
     )
 
 

@@ -127,7 +127,9 @@ def classify(
     if requested:
         ranked = [_Match(requested, weight=1.0, evidence="", line=1)]
     else:
-        matches = [_match(failure, circumstances) for failure in table.load_failures().values()]
+        matches = [
+            _match(failure, circumstances) for failure in table.load_failures().values()
+        ]
         ranked = _ranked([match for match in matches if match])
     return _causes(
         ranked,
@@ -191,7 +193,9 @@ def lookalikes(text: _Text) -> tuple[tuple[table.Lookalike, str], ...]:
     is_of_others = circumstances.hold("rocm-shown") or circumstances.hold("macos")
     shown = []
     for lookalike in table.load_lookalikes():
-        passage = next(filter(None, map(circumstances.transcript.find, lookalike.says)), None)
+        passage = next(
+            filter(None, map(circumstances.transcript.find, lookalike.says)), None
+        )
         if passage is None:
             continue
         fixes = []
@@ -259,14 +263,20 @@ class Circumstances:
 
     def fix_context(self, machine: Machine | None) -> FixContext:
         """Return where a fix will be applied: on the system that the text tells, else on ``machine``."""
-        context = FixContext.of_machine(machine) if machine else FixContext(own_keys(LINUX, None))
+        context = (
+            FixContext.of_machine(machine)
+            if machine
+            else FixContext(own_keys(LINUX, None))
+        )
         systems = [name for name in ORIGINS if self.hold(name)]
         if systems or "distribution" in self.placeholders or self.hold("native-linux"):
             context = replace(context, keys=self._keys_told(systems, machine))
         subjects = [name for name in load_subjects() if self.hold(name)]
         return context.near(*subjects).knowing(**self.placeholders)
 
-    def _keys_told(self, systems: list[str], machine: Machine | None) -> tuple[str, ...]:
+    def _keys_told(
+        self, systems: list[str], machine: Machine | None
+    ) -> tuple[str, ...]:
         """Return the keys of the system that the text tells.
 
         Of a distribution or a container without a name, this machine's own is the likely one.
@@ -412,7 +422,9 @@ def _of_platform(machine: Machine) -> Iterator[str]:
 def _of_gpus(machine: Machine) -> Iterator[str]:
     """Compare the driver's branch, its CUDA and the GPUs with the bounds of the table."""
     driver = machine.driver
-    capabilities = sorted(filter(None, (gpu.compute_capability for gpu in machine.gpus)))
+    capabilities = sorted(
+        filter(None, (gpu.compute_capability for gpu in machine.gpus))
+    )
     is_mixed = len({capability.major for capability in capabilities}) > 1
     known: dict[str, list[tuple[int, ...]]] = {
         "driver": [(driver.version.branch,)] if driver and driver.version else [],

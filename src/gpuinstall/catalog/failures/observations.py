@@ -61,7 +61,9 @@ def load_kinds() -> tuple[ObservationKind, ...]:
         kind = ObservationKind(
             row["name"],
             tuple(map(Pattern, texts)),
-            families={family: re.compile(values) for family, values in families.items()},
+            families={
+                family: re.compile(values) for family, values in families.items()
+            },
         )
         kinds.append(kind)
     return tuple(kinds)
@@ -80,8 +82,14 @@ def observe(transcript: Transcript) -> tuple[Observation, ...]:
     for kind in load_kinds():
         for pattern in kind.patterns:
             for passage in transcript.passages(pattern):
-                value = passage.expand(r"\g<it>") if "it" in passage.match.re.groupindex else ""
+                value = (
+                    passage.expand(r"\g<it>")
+                    if "it" in passage.match.re.groupindex
+                    else ""
+                )
                 name = kind.name_of(value)
                 observation = Observation(name, passage.line, passage.quotation)
                 observations.setdefault((passage.line, name), observation)
-    return tuple(sorted(observations.values(), key=lambda observation: observation.line))
+    return tuple(
+        sorted(observations.values(), key=lambda observation: observation.line)
+    )

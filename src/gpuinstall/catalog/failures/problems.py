@@ -141,11 +141,16 @@ def fix(
     Raises:
         KeyError: if the table does not have it.
     """
-    values = {**read_table("distributions")["placeholders"], **dict(context.placeholders)}
+    values = {
+        **read_table("distributions")["placeholders"],
+        **dict(context.placeholders),
+    }
     texts: dict[str, str] = {}
     for line in lines_for(context.keys, _commands(what, context, legacy=legacy)):
         # Where uv is not on PATH, the one that came with us is meant.
-        text = _UV.sub(lambda found: f"{found[1]}{values['uv']} ", line.format_map(values))
+        text = _UV.sub(
+            lambda found: f"{found[1]}{values['uv']} ", line.format_map(values)
+        )
         # Of one command with different notes, the first counts.
         texts.setdefault(_without_note(text), text)
     return tuple(texts.values())

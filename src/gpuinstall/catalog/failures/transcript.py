@@ -175,7 +175,10 @@ def _unquoted(line: str) -> list[str]:
     parts = _QUOTED_BREAK.split(line)
     if len(parts) <= _PARTS or _WINDOWS_PATH.search(line):
         return [line]
-    return [part.replace(r"\"", '"').replace(r"\t", " ").replace(r"\\", "\\") for part in parts]
+    return [
+        part.replace(r"\"", '"').replace(r"\t", " ").replace(r"\\", "\\")
+        for part in parts
+    ]
 
 
 def _clean(line: str) -> str:

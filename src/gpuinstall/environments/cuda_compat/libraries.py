@@ -26,7 +26,11 @@ from gpuinstall.environments.environment import fingerprint
 from gpuinstall.environments.records import forget, is_vouched, remember, vouch
 from gpuinstall.environments.stamp import file_stamp
 from gpuinstall.machine.nvidia.compat import compat_rejection
-from gpuinstall.machine.nvidia.libraries import COMPAT_FOLDER, ask_libcuda_in, with_compat
+from gpuinstall.machine.nvidia.libraries import (
+    COMPAT_FOLDER,
+    ask_libcuda_in,
+    with_compat,
+)
 from gpuinstall.machine.probe import preflight, read_machine
 
 if TYPE_CHECKING:
@@ -123,7 +127,9 @@ def are_as_unpacked(libraries: CompatLibraries) -> bool:
 
 def _stamped(number: str, folder: Path) -> str:
     """Return the id of libraries with what tells each file of them from another."""
-    stamps = [f"{file.name}:{file_stamp(str(file))}" for file in sorted(folder.iterdir())]
+    stamps = [
+        f"{file.name}:{file_stamp(str(file))}" for file in sorted(folder.iterdir())
+    ]
     return f"{number}:{sha256(repr(stamps).encode()).hexdigest()}"
 
 
@@ -180,7 +186,9 @@ def machine_beside(
     if libraries is None or not (starts or are_as_unpacked(libraries)):
         place = folder / COMPAT_FOLDER
         if place.is_dir():
-            reporter.step("cuda-compat", f"off: {place} was not unpacked there for this user")
+            reporter.step(
+                "cuda-compat", f"off: {place} was not unpacked there for this user"
+            )
         yield MachineHere(read_machine(reporter))
         return
     with loaded_first(None):
@@ -205,7 +213,10 @@ def machine_with(
     reporter: Reporter,
 ) -> Machine | Reason:
     """Return this machine as programs see it with the libraries, or why they are not used."""
-    environments = (with_compat(os.environ, None), with_compat(os.environ, libraries.folder))
+    environments = (
+        with_compat(os.environ, None),
+        with_compat(os.environ, libraries.folder),
+    )
     system, above = ask_libcuda_in(environments)
     reason = compat_rejection(machine, system, above, load_drivers(), os.environ)
     if reason:
@@ -216,11 +227,17 @@ def machine_with(
         if is_vouched(libraries.record, identity):
             return other
         proof = preflight(other, reporter)
-    faults = [problem for problem in (*other.problems, *proof.problems) if problem.blocking]
+    faults = [
+        problem for problem in (*other.problems, *proof.problems) if problem.blocking
+    ]
     for fault in faults:
-        return Reason("cuda-compat-fails", f"{fault.message} with it ({fault.evidence})")
+        return Reason(
+            "cuda-compat-fails", f"{fault.message} with it ({fault.evidence})"
+        )
     if proof.cards:
-        reporter.step("cuda-compat", f"{libraries.driver}: {proof.summary}", proof.seconds)
+        reporter.step(
+            "cuda-compat", f"{libraries.driver}: {proof.summary}", proof.seconds
+        )
     if not proof.with_outcome("unproven"):
         remember(libraries.record, identity)
     return other

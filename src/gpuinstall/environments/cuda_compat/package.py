@@ -85,7 +85,11 @@ class CompatArchive(NamedTuple):
         return "://" not in self.address
 
     def __str__(self) -> str:
-        parts = [self.address, readable(self.size) if self.size else "", f"licence: {self.license}"]
+        parts = [
+            self.address,
+            readable(self.size) if self.size else "",
+            f"licence: {self.license}",
+        ]
         return " · ".join(filter(None, parts))
 
 
@@ -156,7 +160,9 @@ def listed_archive(text: str, manifest: str, arch: str) -> CompatArchive | None:
     return None
 
 
-def fetch_libraries(archive: CompatArchive, folder: Path, session: Session) -> CompatLibraries:
+def fetch_libraries(
+    archive: CompatArchive, folder: Path, session: Session
+) -> CompatLibraries:
     """Unpack an archive into a new folder, after its hash was compared; return what lies there then.
 
     Raises:
@@ -311,7 +317,9 @@ def take_libraries(
         if reason:
             raise _unusable(reason, given)
         if not packages and not given:
-            session.reporter.step(_PACKAGE, f"not used: {driver} serves CUDA {driver.cuda} itself")
+            session.reporter.step(
+                _PACKAGE, f"not used: {driver} serves CUDA {driver.cuda} itself"
+            )
             return MachineHere(machine)
     archive = locked
     if given or archive is None:

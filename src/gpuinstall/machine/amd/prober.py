@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import authored
-from gpuinstall.machine.amd.rules import amd_chip, architecture_of_product, is_integrated
+from gpuinstall.machine.amd.rules import (
+    amd_chip,
+    architecture_of_product,
+    is_integrated,
+)
 from gpuinstall.machine.facts import MachineFacts
 from gpuinstall.machine.prober import (
     Prober,
@@ -75,7 +79,9 @@ class AmdEvidence:
     def cards(self) -> tuple[PciDevice, ...]:
         """AMD's display controllers and accelerators on the bus."""
         ours = (device for device in self.facts.devices if device.vendor == AMD_ON_PCI)
-        return tuple(device for device in ours if device.may_compute and not device.is_reserved)
+        return tuple(
+            device for device in ours if device.may_compute and not device.is_reserved
+        )
 
     @property
     def is_lent_by_windows(self) -> bool:
@@ -91,7 +97,9 @@ class AmdEvidence:
 def _read_nodes(source: Source) -> tuple[KfdNode, ...]:
     """Return AMD's GPUs in the order in which HIP counts them; those that this process may not see are not readable."""
     names = [name for name in source.names(KFD_NODES) if name.isdecimal()]
-    nodes = [_read_node(source, f"{KFD_NODES}/{name}") for name in sorted(names, key=int)]
+    nodes = [
+        _read_node(source, f"{KFD_NODES}/{name}") for name in sorted(names, key=int)
+    ]
     return tuple(filter(None, nodes))
 
 
@@ -107,8 +115,12 @@ def _read_node(source: Source, folder: str) -> KfdNode | None:
         architecture=f"gfx{major}{minor:x}{stepping:x}",
         device=properties.get("device_id", 0),
         render_minor=render_minor,
-        render=source.access(f"/dev/dri/renderD{render_minor}") if render_minor else None,
-        product=_read_line(source, f"/sys/class/drm/renderD{render_minor}/device/product_name"),
+        render=source.access(f"/dev/dri/renderD{render_minor}")
+        if render_minor
+        else None,
+        product=_read_line(
+            source, f"/sys/class/drm/renderD{render_minor}/device/product_name"
+        ),
         memory_bytes=_read_memory(source, f"{folder}/mem_banks"),
     )
 
@@ -203,7 +215,9 @@ def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
             return ()
         nodes = tuple(node for node in nodes if node.render or not node.render_minor)
     for node in nodes:
-        if _has_builds(node.architecture) or not is_integrated(amd_chips(), node.architecture):
+        if _has_builds(node.architecture) or not is_integrated(
+            amd_chips(), node.architecture
+        ):
             # Beside a card the others stay listed, so that its place is that which HIP counts.
             return nodes
     return ()
@@ -258,7 +272,9 @@ def _circumstances(evidence: AmdEvidence, given: Sequence[KfdNode]) -> KnownFact
     displays = [device for device in facts.devices if device.is_display]
     others = [device for device in displays if device.vendor != AMD_ON_PCI]
     idle = [
-        card for card in evidence.cards if card.is_display and card.driver not in KERNEL_DRIVERS
+        card
+        for card in evidence.cards
+        if card.is_display and card.driver not in KERNEL_DRIVERS
     ]
     may_be_idle = facts.host.os == "linux" and not evidence.nodes and not others
     is_whole_machine = not facts.container.shares_the_bus
@@ -286,7 +302,8 @@ def _names(cards: Iterable[PciDevice]) -> str:
 
 def _evidence_line(evidence: AmdEvidence) -> str:
     facts = [
-        f"{node.architecture} ({node.pci_id}) in the kernel's topology" for node in evidence.nodes
+        f"{node.architecture} ({node.pci_id}) in the kernel's topology"
+        for node in evidence.nodes
     ]
     facts.append(f"{KFD}: {evidence.kfd or 'missing'}")
     return " · ".join(facts)

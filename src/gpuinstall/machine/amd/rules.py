@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 SPLIT = (7, 14)
 """From this ROCm on a build's libraries are packages of their own, one of them code: see ``builds_rocm.toml``."""
-ON_WINDOWS = (
-    "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/install/installrad/windows/"
-)
+ON_WINDOWS = "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/install/installrad/windows/"
 
 
 class Chip(NamedTuple):
@@ -94,7 +92,8 @@ class AmdRules(Rules):
         for gpu in sorted(self.machine.gpus, key=self.rank, reverse=True):
             if gpu.architecture in table["architectures"]:
                 lines = (
-                    line.format(architecture=gpu.architecture) for line in table["requirements"]
+                    line.format(architecture=gpu.architecture)
+                    for line in table["requirements"]
                 )
                 words = " ".join(f'"{line}"' for line in lines)
                 why = f"for {gpu.label}, into the environment in use; that index has no hashes"

@@ -91,7 +91,8 @@ class AppleProber(Prober[AppleEvidence]):
             problems=findings_of(
                 "apple",
                 {
-                    "translated": evidence.facts.host.translated and evidence.is_apple_silicon,
+                    "translated": evidence.facts.host.translated
+                    and evidence.is_apple_silicon,
                     "virtual": evidence.is_virtual and evidence.is_apple_silicon,
                 },
                 evidence.facts.fix_context,

@@ -59,7 +59,9 @@ class AppleRules(Rules):
         """Return that macOS is older than the wheel's platform tag, or torch's own use of Metal, asks for."""
         if self._macos is None or numbers(self._macos) >= numbers(_oldest_macos(build)):
             return None
-        return Reason("macos-too-old", f"it needs {self.driver_for(build)}; this is {self.driver}")
+        return Reason(
+            "macos-too-old", f"it needs {self.driver_for(build)}; this is {self.driver}"
+        )
 
     def driver_for(self, build: Build) -> str:
         """Return the macOS that a build needs."""

@@ -77,7 +77,11 @@ class IntelEvidence:
 def _cards_of(facts: MachineFacts) -> tuple[XeCard, ...]:
     cards = []
     for device in facts.devices:
-        if device.vendor == INTEL_ON_PCI and device.may_compute and not device.is_reserved:
+        if (
+            device.vendor == INTEL_ON_PCI
+            and device.may_compute
+            and not device.is_reserved
+        ):
             chip = chip_at(_chips(), device.device)
             if chip is not None:
                 cards.append(XeCard(device, chip))
@@ -150,14 +154,18 @@ def _gpu(index: int, card: XeCard) -> Gpu:
 def _circumstances(evidence: IntelEvidence) -> KnownFacts:
     given = evidence.given
     addresses = [card.device.address for card in given]
-    denied = [address for address in addresses if evidence.nodes.get(address) == "denied"]
+    denied = [
+        address for address in addresses if evidence.nodes.get(address) == "denied"
+    ]
     withheld = [card.device for card in evidence.cards if card not in given]
     return {
         "given": tuple(range(len(given))),
         "without-loader": not evidence.has_loader,
         "denied": " and ".join(denied),
         "place": evidence.facts.container.place,
-        "withheld": ", ".join(f"Intel {device.id} at {device.address}" for device in withheld),
+        "withheld": ", ".join(
+            f"Intel {device.id} at {device.address}" for device in withheld
+        ),
     }
 
 

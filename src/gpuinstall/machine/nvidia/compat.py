@@ -61,23 +61,35 @@ def _system_reasons(
 ) -> Iterator[Reason]:
     """Yield what stands in the way before the package is looked at."""
     for problem in machine.blocking:
-        yield Reason("cuda-compat-below", f"the driver itself does not work: {problem.message}")
+        yield Reason(
+            "cuda-compat-below", f"the driver itself does not work: {problem.message}"
+        )
     if system.fault or system.init:
         cause = system.error or f"its cuInit returned {system.init}"
-        yield Reason("cuda-compat-below", f"the system's libcuda does not work: {cause}")
+        yield Reason(
+            "cuda-compat-below", f"the system's libcuda does not work: {cause}"
+        )
     if any(name.startswith("CUDA_INJECTION") for name in environ):
         # What a profiler injects keeps the system's libcuda loaded: two of them in one process.
-        yield Reason("cuda-compat-injection", "a profiler injects itself (CUDA_INJECTION64_PATH)")
+        yield Reason(
+            "cuda-compat-injection", "a profiler injects itself (CUDA_INJECTION64_PATH)"
+        )
 
 
 def _version_reasons(system: LibcudaFacts, above: LibcudaFacts) -> Iterator[Reason]:
     """Yield that it does not load, or brings nothing newer."""
     if above.fault:
-        yield Reason("cuda-compat-unloadable", f"its libcuda does not work: {above.error}")
+        yield Reason(
+            "cuda-compat-unloadable", f"its libcuda does not work: {above.error}"
+        )
     elif above.path == system.path:
-        yield Reason("cuda-compat-unloadable", f"the loader takes {system.path} all the same")
+        yield Reason(
+            "cuda-compat-unloadable", f"the loader takes {system.path} all the same"
+        )
     elif above.driver_version is None or system.driver_version is None:
-        yield Reason("cuda-compat-unloadable", "its libcuda does not report its version")
+        yield Reason(
+            "cuda-compat-unloadable", "its libcuda does not report its version"
+        )
     elif above.driver_version <= system.driver_version:
         yield Reason(
             "cuda-compat-not-newer",

@@ -34,7 +34,10 @@ LOST_CARD_STOPS = (3, NO_DEVICE, 999)
 WITHOUT_GPUS = ("", "-1", "NoDevFiles")
 """What a scheduler writes into CUDA_VISIBLE_DEVICES for a job without GPUs."""
 
-_KERNEL_FILES = {"proc": "/proc/driver/nvidia/version", "sysfs": "/sys/module/nvidia/version"}
+_KERNEL_FILES = {
+    "proc": "/proc/driver/nvidia/version",
+    "sysfs": "/sys/module/nvidia/version",
+}
 
 
 def diagnose_machine(evidence: NvidiaEvidence) -> Finding | None:
@@ -83,8 +86,11 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
         "at-card": "" if nvml.at is None else f" when asked about GPU {nvml.at}",
         f"libcuda-{cuda.fault or cuda.init}": True,
         "libcuda-error": cuda.error,
-        "no-switch": not any(device.kind == OTHER_BRIDGE for device in evidence.nvidia_devices),
-        "without-slices": all(gpu.mig and not gpu.slices for gpu in nvml.gpus) and nvml.gpus,
+        "no-switch": not any(
+            device.kind == OTHER_BRIDGE for device in evidence.nvidia_devices
+        ),
+        "without-slices": all(gpu.mig and not gpu.slices for gpu in nvml.gpus)
+        and nvml.gpus,
         # CUDA's own node is refused and the one that it shares with NVML is not.
         "without-uvm": len(refused) == 1 and refused[0].startswith("/dev/nvidia-uvm"),
         "refused": "; ".join(refused),
@@ -117,7 +123,10 @@ def _is_silent(evidence: NvidiaEvidence) -> bool:
     if nvml == NvmlFacts() and cuda == LibcudaFacts():
         # A recording has no answer of either library: a kernel without the module has the last word.
         return evidence.facts.host.os == "linux" and evidence.kernel.module is None
-    is_refused = nvml.fault is None and nvml.init in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND)
+    is_refused = nvml.fault is None and nvml.init in (
+        DRIVER_NOT_LOADED,
+        LIBRARY_NOT_FOUND,
+    )
     is_without_cuda = cuda.fault == "missing" or cuda.init == NO_DEVICE
     return is_refused or (nvml.fault == "missing" and is_without_cuda)
 
@@ -147,10 +156,14 @@ def _with_driver(
     It is the last branch of the oldest ones if all are old.
     """
     tables = drivers()
-    chips = [card.chip.capability for card in cards if card.chip and card.chip.capability]
+    chips = [
+        card.chip.capability for card in cards if card.chip and card.chip.capability
+    ]
     generations = filter(None, map(tables.generation, chips))
     branches = [row.last_branch for row in generations if row.last_branch]
-    legacy = bool(branches) and all(chip < tables.kernel_modules.open_from for chip in chips)
+    legacy = bool(branches) and all(
+        chip < tables.kernel_modules.open_from for chip in chips
+    )
     branch = min(branches) if legacy else tables.recommended.branch
     context = evidence.fix_context.knowing(branch=branch)
     install = fix_of("driver-missing", context, legacy=legacy) or ""
@@ -203,7 +216,9 @@ def card_faults(
         circumstances = _of_gpu(gpu)
         for symptom in symptoms("gpu", circumstances):
             context = evidence.fix_context
-            yield finding_of(symptom, circumstances, context, gpus=(gpu.index,), evidence=line)
+            yield finding_of(
+                symptom, circumstances, context, gpus=(gpu.index,), evidence=line
+            )
             break
     cards = {card.address: card for card in evidence.cards}
     for found, address in detected:

@@ -42,7 +42,9 @@ class Sass(NamedTuple):
 
 
 @lru_cache
-def split_code(names: tuple[str, ...]) -> tuple[tuple[Sass, ...], tuple[ComputeCapability, ...]]:
+def split_code(
+    names: tuple[str, ...],
+) -> tuple[tuple[Sass, ...], tuple[ComputeCapability, ...]]:
     """Return the code of a build: its SASS (``sm_90a``) and its PTX (``compute_90``)."""
     sass = []
     ptx = []
@@ -158,7 +160,11 @@ class MachineDriver:
     tables: Drivers
 
     def __str__(self) -> str:
-        name = f"driver {self.version}" if self.version else f"a driver for CUDA {self.cuda}"
+        name = (
+            f"driver {self.version}"
+            if self.version
+            else f"a driver for CUDA {self.cuda}"
+        )
         return f"{name} with cuda-compat {self.cuda}" if self.is_compat else name
 
     @property
@@ -228,11 +234,20 @@ class MachineDriver:
     def _has_compat(self) -> bool:
         """Whether there are such packages for this system: Jetsons have their own, WSL has Windows' driver."""
         environment = self.machine.environment
-        return self.machine.os == "linux" and not environment.wsl and environment.l4t is None
+        return (
+            self.machine.os == "linux"
+            and not environment.wsl
+            and environment.l4t is None
+        )
 
     def compat_packages(self) -> Iterator[CompatPackage]:
         """Yield the packages that bring a CUDA major that this driver does not serve, ascending."""
-        if self.is_compat or not self._has_compat or self.version is None or self.cuda is None:
+        if (
+            self.is_compat
+            or not self._has_compat
+            or self.version is None
+            or self.cuda is None
+        ):
             return
         if self.version.branch < self.tables.compat_base.branch:
             return

@@ -66,7 +66,9 @@ def parse_compatible(text: str) -> JetsonChip | None:
 
 def parse_l4t(text: str) -> str | None:
     """Return ``# R36 (release), REVISION: 4.0, …`` as ``36.4.0``."""
-    match = re.search(r"#\s*R([0-9]{1,3})\b[^\n]*?REVISION:\s*([0-9]{1,3}(?:\.[0-9]{1,3})*)", text)
+    match = re.search(
+        r"#\s*R([0-9]{1,3})\b[^\n]*?REVISION:\s*([0-9]{1,3}(?:\.[0-9]{1,3})*)", text
+    )
     return f"{match[1]}.{match[2]}" if match else None
 
 
@@ -161,7 +163,9 @@ class NvidiaEvidence:
     @property
     def usable(self) -> tuple[PciDevice, ...]:
         """NVIDIA's display controllers that are not set aside for a virtual machine."""
-        return tuple(card.device for card in self._all_cards if not card.device.is_reserved)
+        return tuple(
+            card.device for card in self._all_cards if not card.device.is_reserved
+        )
 
     @cached_property
     def cards(self) -> tuple[BusCard, ...]:
@@ -171,22 +175,30 @@ class NvidiaEvidence:
     @cached_property
     def others(self) -> tuple[BusCard, ...]:
         """The cards on the bus that it was not given."""
-        return tuple(card for card in self._all_cards if card.address not in self._given)
+        return tuple(
+            card for card in self._all_cards if card.address not in self._given
+        )
 
     @property
     def nvidia_devices(self) -> list[PciDevice]:
         """NVIDIA's devices on the bus."""
-        return [device for device in self.facts.devices if device.vendor == NVIDIA_ON_PCI]
+        return [
+            device for device in self.facts.devices if device.vendor == NVIDIA_ON_PCI
+        ]
 
     @cached_property
     def _all_cards(self) -> tuple[BusCard, ...]:
-        return tuple(BusCard(device) for device in self.nvidia_devices if device.is_display)
+        return tuple(
+            BusCard(device) for device in self.nvidia_devices if device.is_display
+        )
 
     @cached_property
     def _given(self) -> set[str | None]:
         """The addresses of the cards that this process was given; the bus may show others."""
         # With a node for every card a container was given them all, also one that the driver has lost.
-        if not self.facts.container.shares_the_bus or len(self.nodes) >= len(self.usable):
+        if not self.facts.container.shares_the_bus or len(self.nodes) >= len(
+            self.usable
+        ):
             return {device.address for device in self.usable}
         listed: set[str | None] = {gpu.bus_id for gpu in permitted(self.nvml).gpus}
         listed |= {device.bus_id for device in self.cuda.devices}
@@ -194,7 +206,9 @@ class NvidiaEvidence:
             return listed
         # No library lists them: a node has the number of its card on the bus.
         numbered = enumerate(self.usable)
-        return {card.address for number, card in numbered if f"nvidia{number}" in self.nodes}
+        return {
+            card.address for number, card in numbered if f"nvidia{number}" in self.nodes
+        }
 
     @property
     def fix_context(self) -> FixContext:

@@ -24,7 +24,9 @@ def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
     for card in evidence.cards:
         if card.address not in addresses:
             index += 1
-            gpus.append(_gpu(evidence, NvmlGpu(index), CudaDevice(), card.address, "pci"))
+            gpus.append(
+                _gpu(evidence, NvmlGpu(index), CudaDevice(), card.address, "pci")
+            )
     return tuple(gpus)
 
 
@@ -54,7 +56,9 @@ def _nvml_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
     detected = []
     for gpu in gpus:
         address = addresses[gpu.index]
-        detected.append(_gpu(evidence, gpu, _device_of(evidence, gpu, address), address, "nvml"))
+        detected.append(
+            _gpu(evidence, gpu, _device_of(evidence, gpu, address), address, "nvml")
+        )
     return detected
 
 
@@ -91,7 +95,9 @@ def _gpu(
     whole = CudaDevice() if listed.mig else device
     uuid = listed.uuid or whole.uuid
     # Another UUID, as a Jetson's NVML has it (54d0709b-…), is an ordinal to CUDA: GPU 54.
-    is_usable = uuid and uuid.startswith("GPU-") and (listed.uuid or not evidence.jetson)
+    is_usable = (
+        uuid and uuid.startswith("GPU-") and (listed.uuid or not evidence.jetson)
+    )
     names = (
         listed.name,
         device.name,
@@ -119,7 +125,9 @@ def _gpu(
     return DetectedGpu(gpu, address)
 
 
-def _device_of(evidence: NvidiaEvidence, listed: NvmlGpu, address: str | None) -> CudaDevice:
+def _device_of(
+    evidence: NvidiaEvidence, listed: NvmlGpu, address: str | None
+) -> CudaDevice:
     """Return CUDA's device that is a card of NVML's; an empty one if CUDA does not show it."""
     devices = evidence.cuda.devices
     # A Jetson's NVML gives no address, and a UUID without CUDA's prefix; the chip has one GPU.

@@ -18,7 +18,15 @@ import os
 import re
 import sys
 from array import array
-from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p, create_string_buffer
+from ctypes import (
+    byref,
+    c_int,
+    c_size_t,
+    c_uint,
+    c_uint64,
+    c_void_p,
+    create_string_buffer,
+)
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +138,9 @@ def path() -> str:
 
 def mapped(maps: str) -> str | None:
     """Return libcuda among the files that a process has mapped."""
-    mapping = re.search(r"^\S+ \S+ \S+ \S+ \d+ +(/.*/libcuda\.so[^/\n]*)$", maps, re.MULTILINE)
+    mapping = re.search(
+        r"^\S+ \S+ \S+ \S+ \d+ +(/.*/libcuda\.so[^/\n]*)$", maps, re.MULTILINE
+    )
     return mapping and mapping[1]
 
 

@@ -22,7 +22,13 @@ from gpuinstall.base.process import Finished
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.machine.bus import normal_address
-from gpuinstall.machine.children import DRIVER_SECONDS, ask_child, death, last_answer, run_children
+from gpuinstall.machine.children import (
+    DRIVER_SECONDS,
+    ask_child,
+    death,
+    last_answer,
+    run_children,
+)
 from gpuinstall.machine.container import JOBS
 from gpuinstall.machine.source import Source, json_or_none
 
@@ -165,7 +171,9 @@ def nvml_command(*words: str) -> list[str]:
     return [sys.executable, "-I", "-S", str(_NVML_CHILD), str(folder), *words]
 
 
-def child_environment(environ: Mapping[str, str], visible: str | None = None) -> dict[str, str]:
+def child_environment(
+    environ: Mapping[str, str], visible: str | None = None
+) -> dict[str, str]:
     """Return the environment of a child, without what changes CUDA's answer.
 
     LD_LIBRARY_PATH stays: some systems have libcuda only there.
@@ -230,10 +238,14 @@ def is_requested_compat(library: str | None) -> bool:
 def with_compat(environ: Mapping[str, str], folder: Path | None) -> dict[str, str]:
     """Return an environment in which the libraries of a folder are loaded first; None: the system's own."""
     folders = environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-    others = [path for path in folders if path and PurePosixPath(path).name != COMPAT_FOLDER]
+    others = [
+        path for path in folders if path and PurePosixPath(path).name != COMPAT_FOLDER
+    ]
     if folder is not None:
         others.insert(0, str(folder))
-    environment = {name: value for name, value in environ.items() if name != "LD_LIBRARY_PATH"}
+    environment = {
+        name: value for name, value in environ.items() if name != "LD_LIBRARY_PATH"
+    }
     if others:
         environment["LD_LIBRARY_PATH"] = os.pathsep.join(others)
     return environment

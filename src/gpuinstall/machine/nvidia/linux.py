@@ -16,15 +16,26 @@ if TYPE_CHECKING:
 
 PROC_VERSION = "/proc/driver/nvidia/version"
 SYS_VERSION = "/sys/module/nvidia/version"
-SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
-MODPROBE_FOLDERS = ("/etc/modprobe.d", "/lib/modprobe.d", "/usr/lib/modprobe.d", "/run/modprobe.d")
+SECURE_BOOT = (
+    "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+)
+MODPROBE_FOLDERS = (
+    "/etc/modprobe.d",
+    "/lib/modprobe.d",
+    "/usr/lib/modprobe.d",
+    "/run/modprobe.d",
+)
 MODULES = ("/lib/modules", "/run/booted-system/kernel-modules/lib/modules")
 """Where the modules of a kernel lie; NixOS has only the latter."""
 
 SHARED = ("nvidiactl", "nvidia-uvm")
 
 WSL_LIBRARIES = "/usr/lib/wsl/lib"
-LINUX_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/aarch64-linux-gnu")
+LINUX_LIBRARIES = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib/aarch64-linux-gnu",
+)
 _OTHER_MAKERS = ("iigd", "igdlh", "ki", "u0", "c0", "amd", "ati")
 
 
@@ -80,7 +91,9 @@ def read_linux_kernel(source: Source, release: str, *, obstacles: bool) -> Linux
 
 def parse_proc_version(text: str) -> KernelModule | None:
     """Return ``NVRM version: NVIDIA UNIX [Open] Kernel Module [for x86_64]  535.183.01  …``."""
-    line = r"^NVRM version:.*?Kernel Module.*?\s([0-9]{2,4}(?:\.[0-9]{1,4}){1,3})(?:\s|$)"
+    line = (
+        r"^NVRM version:.*?Kernel Module.*?\s([0-9]{2,4}(?:\.[0-9]{1,4}){1,3})(?:\s|$)"
+    )
     match = re.search(line, text, re.MULTILINE)
     if match is None:
         return None

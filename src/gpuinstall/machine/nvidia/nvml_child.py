@@ -87,11 +87,15 @@ def library_file() -> str | None:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    mapping = re.search(r"^\S+ \S+ \S+ \S+ \d+ +(/.*/libnvidia-ml\.so[^/\n]*)$", maps, re.MULTILINE)
+    mapping = re.search(
+        r"^\S+ \S+ \S+ \S+ \d+ +(/.*/libnvidia-ml\.so[^/\n]*)$", maps, re.MULTILINE
+    )
     return mapping and mapping[1]
 
 
-def ask(question: Callable[..., Any], *arguments: Any, refusals: tuple[int, ...] = GONE) -> Any:
+def ask(
+    question: Callable[..., Any], *arguments: Any, refusals: tuple[int, ...] = GONE
+) -> Any:
     """Ask; None if this driver or this card has no answer. Raise if the card is not reached."""
     try:
         return decode(question(*arguments))
@@ -161,7 +165,9 @@ def describe_slices(handle: Any) -> Answer:
             # "NVIDIA A100-SXM4-80GB MIG 1g.10gb".
             name = ask(nvml.nvmlDeviceGetName, part) or ""
             profile = name.partition("MIG ")[2] or None
-            slices.append({"uuid": uuid, "profile": profile, "memory_mib": memory_mib(part)})
+            slices.append(
+                {"uuid": uuid, "profile": profile, "memory_mib": memory_mib(part)}
+            )
     return {"slices": slices, "slices_withheld": withheld}
 
 

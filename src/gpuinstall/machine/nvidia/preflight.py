@@ -61,7 +61,9 @@ def run_preflight(machine: Machine, reporter: Reporter) -> Preflight:
     tried = []
     for (gpu, _), finished in zip(planned, ended, strict=True):
         tried.append(judge_trial(gpu, machine, finished))
-    return Preflight(proofs_of(tried), problems_of(tried, FixContext.of_machine(machine)))
+    return Preflight(
+        proofs_of(tried), problems_of(tried, FixContext.of_machine(machine))
+    )
 
 
 def trials(machine: Machine, environ: Mapping[str, str]) -> Iterator[tuple[Gpu, str]]:
@@ -115,7 +117,9 @@ def judge_trial(gpu: Gpu, machine: Machine, finished: Finished) -> GpuTrial:
 
 
 def _failed(gpu: Gpu, code: str, evidence: str, *, at_start: bool = False) -> GpuTrial:
-    return GpuTrial(gpu.index, "failed", CudaRefusal(Symptom(code), {}, evidence), at_start)
+    return GpuTrial(
+        gpu.index, "failed", CudaRefusal(Symptom(code), {}, evidence), at_start
+    )
 
 
 def proofs_of(tried: Sequence[GpuTrial]) -> tuple[GpuProof, ...]:
@@ -124,11 +128,14 @@ def proofs_of(tried: Sequence[GpuTrial]) -> tuple[GpuProof, ...]:
     for trial in tried:
         outcomes[trial.gpu].append(trial.outcome)
     return tuple(
-        GpuProof(index, max(shown, key=OUTCOMES.index)) for index, shown in outcomes.items()
+        GpuProof(index, max(shown, key=OUTCOMES.index))
+        for index, shown in outcomes.items()
     )
 
 
-def problems_of(tried: Sequence[GpuTrial], fix_context: FixContext) -> tuple[Finding, ...]:
+def problems_of(
+    tried: Sequence[GpuTrial], fix_context: FixContext
+) -> tuple[Finding, ...]:
     """Return one problem for each cause: of the GPUs that show it, or of the machine if no child got any further."""
     refusals: dict[Symptom, CudaRefusal] = {}
     for trial in tried:
@@ -137,14 +144,20 @@ def problems_of(tried: Sequence[GpuTrial], fix_context: FixContext) -> tuple[Fin
     problems = []
     for cause, refusal in refusals.items():
         symptom = cause
-        alike = [trial for trial in tried if trial.refusal and trial.refusal.symptom == cause]
+        alike = [
+            trial for trial in tried if trial.refusal and trial.refusal.symptom == cause
+        ]
         gpus = tuple(dict.fromkeys(trial.gpu for trial in alike))
         if len(alike) == len(tried) and all(trial.at_start for trial in alike):
             gpus = ()
         if gpus and symptom.code == "cuda-no-device":
             symptom = replace(symptom, code="gpu-hidden-from-cuda")
         problem = finding_of(
-            symptom, refusal.circumstances, fix_context, gpus=gpus, evidence=refusal.evidence
+            symptom,
+            refusal.circumstances,
+            fix_context,
+            gpus=gpus,
+            evidence=refusal.evidence,
         )
         problems.append(problem)
     return tuple(problems)

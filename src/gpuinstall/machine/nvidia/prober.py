@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.machine.facts import MachineFacts
 from gpuinstall.machine.nvidia import linux
-from gpuinstall.machine.nvidia.diagnosis import card_faults, diagnose_machine, driver_notes
+from gpuinstall.machine.nvidia.diagnosis import (
+    card_faults,
+    diagnose_machine,
+    driver_notes,
+)
 from gpuinstall.machine.nvidia.evidence import NvidiaEvidence, read_jetson
 from gpuinstall.machine.nvidia.gpus import driver_of, list_gpus
 from gpuinstall.machine.nvidia.libraries import (
@@ -52,7 +56,9 @@ class NvidiaProber(Prober[NvidiaEvidence]):
             visible=source.variable("CUDA_VISIBLE_DEVICES"),
             nvml=nvml,
             cuda=cuda,
-            kernel=linux.read_linux_kernel(source, facts.host.release, obstacles=is_broken),
+            kernel=linux.read_linux_kernel(
+                source, facts.host.release, obstacles=is_broken
+            ),
             refused=linux.refused_nodes(source) if is_broken else (),
         )
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from gpuinstall.catalog import Build
 
 _ANY_CUDA = CudaVersion(999, 0)
-_JETSON_WHEELS = "https://docs.nvidia.com/deeplearning/frameworks/install-pytorch-jetson-platform/"
+_JETSON_WHEELS = (
+    "https://docs.nvidia.com/deeplearning/frameworks/install-pytorch-jetson-platform/"
+)
 
 
 class NvidiaRules(Rules):
@@ -124,7 +126,9 @@ class NvidiaRules(Rules):
         """
         chip = _chip(gpu)
         if chip is None:
-            return Reason("no-code", f"the compute capability of {gpu.label} is not known")
+            return Reason(
+                "no-code", f"the compute capability of {gpu.label} is not known"
+            )
         if build.lists_no_code:
             return Code(chip.sm, "sass")
         return code_for(build, chip, self.catalog.drivers, self._driver.cuda)
@@ -179,7 +183,9 @@ class NvidiaRules(Rules):
             last = self._driver.last_branch(self._chips(gpus))
         if floor is None:
             cuda = CudaVersion(*toolkit)
-            return f"Update the NVIDIA driver to the newest: one for CUDA {cuda} is needed"
+            return (
+                f"Update the NVIDIA driver to the newest: one for CUDA {cuda} is needed"
+            )
         update = f"Update the NVIDIA driver to {floor} or newer"
         if last:
             update = f"{update}, up to {last}"
@@ -294,7 +300,9 @@ class NvidiaRules(Rules):
     def _old_compiler(self, toolkit: Toolkit, gpus: Sequence[Gpu]) -> Reason | None:
         for gpu in gpus:
             chip = _chip(gpu)
-            compilers = self.catalog.drivers.run_time_compilers.get(chip) if chip else None
+            compilers = (
+                self.catalog.drivers.run_time_compilers.get(chip) if chip else None
+            )
             if compilers and toolkit and toolkit < compilers.cuda:
                 return Reason(
                     "run-time-compiler-too-old",

@@ -49,7 +49,14 @@ PAGE_BYTES = 50_000_000
 FILE_BYTES = 20_000_000_000
 """What a file may have, whatever its server declares."""
 
-_PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy")
+_PROXIES = (
+    "HTTPS_PROXY",
+    "https_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+    "HTTP_PROXY",
+    "http_proxy",
+)
 
 _CHUNK = 1 << 20
 
@@ -209,7 +216,9 @@ class Client:
             return Head()
         return Head(declared(response), response.headers.get("ETag"))
 
-    def ask_part(self, url: str, headers: Mapping[str, str], *, login: bool) -> Response:
+    def ask_part(
+        self, url: str, headers: Mapping[str, str], *, login: bool
+    ) -> Response:
         """Ask for the part of a file that headers name; nothing of it is read yet, and no redirect followed.
 
         Args:
@@ -234,7 +243,9 @@ class Client:
         with self._ask("GET", url, _AS_IT_IS) as response:
             _check(response, url)
             came = 0
-            for chunk in read_chunks(response, url, size or declared(response), self.patience):
+            for chunk in read_chunks(
+                response, url, size or declared(response), self.patience
+            ):
                 came += len(chunk)
                 yield chunk
         # An answer that declares no length of its own ends wherever its connection does.
@@ -250,7 +261,9 @@ class Client:
         if cached and cached.etag:
             headers["If-None-Match"] = cached.etag
         with self._ask("GET", url, headers) as response:
-            chunks = read_chunks(response, url, PAGE_BYTES, self.patience, self.patience.page)
+            chunks = read_chunks(
+                response, url, PAGE_BYTES, self.patience, self.patience.page
+            )
             text = b"".join(chunks).decode("utf-8", "replace")
         if response.status_code == 304:
             return cached
@@ -258,7 +271,9 @@ class Client:
             return None
         _check(response, url)
         fields = response.headers
-        page = Page(text, fields.get("Content-Type", ""), response.url, fields.get("ETag"))
+        page = Page(
+            text, fields.get("Content-Type", ""), response.url, fields.get("ETag")
+        )
         if page.etag and "no-store" not in fields.get("Cache-Control", ""):
             self._pages.keep(url, page)
         return page
@@ -278,7 +293,9 @@ class Client:
         session = self._opened()
         with self._lock:
             gate = self._gates.setdefault(host, HostGate(host, self.patience))
-        auth: tuple[str, str] | Callable[[PreparedRequest], PreparedRequest] | None = None
+        auth: tuple[str, str] | Callable[[PreparedRequest], PreparedRequest] | None = (
+            None
+        )
         if not login:
             auth = _no_credentials
         elif host in self._logins:
@@ -334,7 +351,11 @@ def _check(response: Response, url: str) -> None:
         cause = Cause(f"it answered {status}", "Try again later")
         raise UnreachableError(urlsplit(url).netloc, cause)
     if status >= 400:
-        hint = "Add the index's user name and password to its URL" if status == 401 else None
+        hint = (
+            "Add the index's user name and password to its URL"
+            if status == 401
+            else None
+        )
         raise InstallationError(
             "http-status",
             f"{url} answered {status}",
@@ -437,7 +458,9 @@ def read_chunks(
 class _Watch(Thread):
     """Shuts a connection down that comes too slowly or takes too long: reads themselves end by silence alone."""
 
-    def __init__(self, response: Response, patience: Patience, seconds: float | None) -> None:
+    def __init__(
+        self, response: Response, patience: Patience, seconds: float | None
+    ) -> None:
         super().__init__(daemon=True)
         self.done = Event()
         self.pace = Pace(patience)

@@ -101,7 +101,9 @@ class Relay(ThreadingHTTPServer):
         try:
             for chunk in self._client.chunks(file.url, file.size):
                 if self._closed:
-                    raise InterruptedByUserError("interrupted", "the download was interrupted")
+                    raise InterruptedByUserError(
+                        "interrupted", "the download was interrupted"
+                    )
                 if not file.hashed:
                     digest.update(chunk)
                 came += len(chunk)
@@ -140,7 +142,9 @@ class _Handler(BaseHTTPRequestHandler):
             try:
                 chunk = next(chunks)
             except InstallationError:
-                self.send_error(HTTPStatus.GONE if file.failure else HTTPStatus.BAD_GATEWAY)
+                self.send_error(
+                    HTTPStatus.GONE if file.failure else HTTPStatus.BAD_GATEWAY
+                )
                 return
             self.close_connection = True
             self.send_response(HTTPStatus.OK)

@@ -52,7 +52,9 @@ def copy(source: str, target: str, context: CheckContext) -> float:
     }
     from_block = torch.ones(size, dtype=torch.uint8, **places[source])
     to_block = torch.empty(size, dtype=torch.uint8, **places[target])
-    seconds = seconds_of(context, partial(to_block.copy_, from_block, non_blocking=True))
+    seconds = seconds_of(
+        context, partial(to_block.copy_, from_block, non_blocking=True)
+    )
     return (2 if source == target else 1) * size / seconds / 1e9
 
 

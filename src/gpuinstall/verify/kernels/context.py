@@ -106,7 +106,9 @@ class CheckContext(NamedTuple):
         error = float((difference / magnitude).max())
         # Not "error > limit": a result that is not a number is wrong too.
         if not error <= self.limit:
-            raise Wrong(f"the result is off by {error:.2g}, where {self.limit:.2g} is allowed")
+            raise Wrong(
+                f"the result is off by {error:.2g}, where {self.limit:.2g} is allowed"
+            )
 
     def compare_product(self, result: Any, a: Any, b: Any) -> None:
         """Raise Wrong if ``result`` is further from the product of two matrices in float64 than the limit."""

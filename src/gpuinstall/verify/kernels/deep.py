@@ -15,7 +15,11 @@ from .context import Check, CheckContext, Skip, supported, tolerance
 
 HEADS, LENGTH, WIDTH = 4, 128, 64
 SIDE = 256
-NO_KERNEL = ("no available kernel", "no execution plans support", "no valid engine configs")
+NO_KERNEL = (
+    "no available kernel",
+    "no execution plans support",
+    "no valid engine configs",
+)
 """What torch and cuDNN say of attention that they have no kernel for: pytorch/pytorch#140930."""
 NOT_HERE = (
     "not support",

@@ -11,7 +11,8 @@ import os
 import sys
 
 if sys.version_info < (3, 8):  # noqa: UP036  the runner says it
-    sys.exit("it is Python %d.%d, and the checks need 3.8 or newer" % sys.version_info[:2])  # noqa: UP031
+    text = "it is Python %d.%d, and the checks need 3.8 or newer"
+    sys.exit(text % sys.version_info[:2])
 
 
 def _absolute(entry: str) -> str:

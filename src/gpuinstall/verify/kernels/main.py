@@ -16,7 +16,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import all_gpus, bench, deep, quick
-from .context import MARK, Check, CheckContext, Skip, Unproven, Wrong, allow_tf32, runs_on
+from .context import (
+    MARK,
+    Check,
+    CheckContext,
+    Skip,
+    Unproven,
+    Wrong,
+    allow_tf32,
+    runs_on,
+)
 from .programs import program_check
 
 if TYPE_CHECKING:
@@ -60,8 +69,14 @@ class Channel:
         self.send(begin=name)
         start = time.perf_counter()
         outcome = _outcome(run)
-        if repeat and outcome["status"] == "failed" and _outcome(run)["status"] == "passed":
-            message = f"failed once ({outcome['message']}), and passed when it was run again"
+        if (
+            repeat
+            and outcome["status"] == "failed"
+            and _outcome(run)["status"] == "passed"
+        ):
+            message = (
+                f"failed once ({outcome['message']}), and passed when it was run again"
+            )
             outcome.update(status="passed", message=message)
         seconds = time.perf_counter() - start
         status = str(outcome["status"])

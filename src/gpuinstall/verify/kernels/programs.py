@@ -37,7 +37,9 @@ def program_check(module: str, device: str) -> Check:
         if check.module == module:
             break
     else:
-        check = Check("", import_alone, package=module, module=module, cause=OTHER_TORCH)
+        check = Check(
+            "", import_alone, package=module, module=module, cause=OTHER_TORCH
+        )
     if not (check.name and runs_on(check.where, device)):
         # The package of a module with an underscore has a hyphen.
         package = check.name.rpartition("-")[0] or module.replace("_", "-")
@@ -110,7 +112,9 @@ def _attend(context: CheckContext, attend: Callable[..., Any]) -> None:
     shape = (BATCH, LENGTH, HEADS, WIDTH)
     q, k, v = (context.random(*shape, dtype="float16", seed=seed) for seed in range(3))
     result = attend(*map(context.to_device, (q, k, v)))
-    expected = attended_exactly(context, *(tensor.transpose(1, 2) for tensor in (q, k, v)))
+    expected = attended_exactly(
+        context, *(tensor.transpose(1, 2) for tensor in (q, k, v))
+    )
     context.compare(result.transpose(1, 2), expected, v.double().abs().max())
 
 
@@ -240,19 +244,51 @@ ANYWHERE = "cuda cpu"
 PROGRAMS: tuple[Check, ...] = (
     _row("torchvision", "nms", boxes, where=ANYWHERE, cause="F47"),
     _row("torchaudio", "import", import_alone, where="", cause="F48"),
-    _row("bitsandbytes", "quantize", quantized, limit=EIGHT_BITS, where=ANYWHERE, cause="F71"),
+    _row(
+        "bitsandbytes",
+        "quantize",
+        quantized,
+        limit=EIGHT_BITS,
+        where=ANYWHERE,
+        cause="F71",
+    ),
     _row("xformers", "attention", packed_attention, limit=tolerance("float16", LENGTH)),
-    _row("flash_attn", "attention", flash_attention, limit=tolerance("float16", LENGTH, margin=4)),
+    _row(
+        "flash_attn",
+        "attention",
+        flash_attention,
+        limit=tolerance("float16", LENGTH, margin=4),
+    ),
     _row("vllm", "norm", normalized, limit=tolerance("float16", SIDE * 4)),
-    _row("triton", "kernel", triton_kernel, limit=tolerance("float32"), where="gpu", cause="F68"),
+    _row(
+        "triton",
+        "kernel",
+        triton_kernel,
+        limit=tolerance("float32"),
+        where="gpu",
+        cause="F68",
+    ),
     _row("sageattention", "attention", eight_bit_attention, limit=4 * EIGHT_BITS),
-    _row("onnxruntime", "product", provided, limit=TF32, where=ANYWHERE, package="onnxruntime-gpu"),
+    _row(
+        "onnxruntime",
+        "product",
+        provided,
+        limit=TF32,
+        where=ANYWHERE,
+        package="onnxruntime-gpu",
+    ),
     _row(
         "tensorflow",
         "device",
-        partial(sees_gpu, lambda module: module.config.list_physical_devices("GPU"), Wrong),
+        partial(
+            sees_gpu, lambda module: module.config.list_physical_devices("GPU"), Wrong
+        ),
     ),
-    _row("ctranslate2", "device", partial(sees_gpu, lambda m: m.get_cuda_device_count(), Wrong)),
+    _row(
+        "ctranslate2",
+        "device",
+        partial(sees_gpu, lambda m: m.get_cuda_device_count(), Wrong),
+    ),
     _row(
         "llama_cpp",
         "device",

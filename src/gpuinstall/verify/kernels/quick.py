@@ -8,7 +8,16 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .context import WINOGRAD, Check, CheckContext, Skip, Unproven, Wrong, supported, tolerance
+from .context import (
+    WINOGRAD,
+    Check,
+    CheckContext,
+    Skip,
+    Unproven,
+    Wrong,
+    supported,
+    tolerance,
+)
 
 if TYPE_CHECKING:
     from typing import Any
@@ -23,7 +32,9 @@ def device(context: CheckContext) -> str | None:
         context.gpu.init()
         free = context.free_bytes() >> 20
         if free < LEAST_FREE_MIB:
-            raise Unproven(f"no free memory: {free} MiB, where the checks need {LEAST_FREE_MIB}")
+            raise Unproven(
+                f"no free memory: {free} MiB, where the checks need {LEAST_FREE_MIB}"
+            )
     context.torch.zeros(1, device=context.device)
     return str(context.gpu.get_device_name()) if context.on_gpu else None
 
@@ -107,7 +118,9 @@ def optimizer(context: CheckContext) -> None:
     scales = torch._foreach_add(torch._foreach_mul(on_device, on_device), 1.0)  # noqa: SLF001
     steps = torch._foreach_addcdiv(on_device, on_device, scales, value=-0.1)  # noqa: SLF001
     exact = torch.stack(gradients).double()
-    context.compare(torch.stack(steps), exact - 0.1 * exact / (exact * exact + 1), exact.abs() + 1)
+    context.compare(
+        torch.stack(steps), exact - 0.1 * exact / (exact * exact + 1), exact.abs() + 1
+    )
 
 
 def numpy(context: CheckContext) -> None:

@@ -22,7 +22,12 @@ from gpuinstall.base.text import readable
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import CPU, Backend, known_backend
 from gpuinstall.catalog import Build, Wheel
-from gpuinstall.wheels.companions import WheelFacts, load_members, read_package, read_tables
+from gpuinstall.wheels.companions import (
+    WheelFacts,
+    load_members,
+    read_package,
+    read_tables,
+)
 from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.learned.row import Depth, LearnedRow, at_least
 from gpuinstall.wheels.learned.store import LearnedStore, holds, now
@@ -101,7 +106,11 @@ class Reader:
             InstallationError: if it cannot be read or is malformed.
         """
         # Of one that was read before, even an old row may cost only the check of its etag.
-        known = (wheel for wheel in build.unread if self.store.known(wheel, build.backend.tag))
+        known = (
+            wheel
+            for wheel in build.unread
+            if self.store.known(wheel, build.backend.tag)
+        )
         wheel = next(known, build.unread[0])
 
         def row_of(opened: WheelReader) -> LearnedRow:
@@ -168,7 +177,9 @@ class Reader:
     def may_have_code(self, wheel: Wheel) -> bool:
         """Whether a wheel may have GPU code, by its name and the demands that its index tells."""
         members = load_members()
-        is_known = members.names(wheel.package) or members.cuda(wheel.package, wheel.version)
+        is_known = members.names(wheel.package) or members.cuda(
+            wheel.package, wheel.version
+        )
         if is_known or wheel.url.startswith("file:"):
             return True
         # Where a server does not tell METADATA apart, the end of the wheel has it: its libraries are not read for that.

@@ -127,7 +127,9 @@ class LearnedRow:
         import tomli_w
 
         document = write_object(self).items()
-        return tomli_w.dumps({key: value for key, value in document if value not in (None, [])})
+        return tomli_w.dumps(
+            {key: value for key, value in document if value not in (None, [])}
+        )
 
     @property
     def of_torch(self) -> TorchNeeds:
@@ -195,7 +197,11 @@ def without_code(
     if not row.architectures:
         return []
     made = as_build(row, build)
-    return [(rules, gpu) for rules, gpu in gpus if not isinstance(rules.code(made, gpu), Code)]
+    return [
+        (rules, gpu)
+        for rules, gpu in gpus
+        if not isinstance(rules.code(made, gpu), Code)
+    ]
 
 
 def misfit(
@@ -246,7 +252,11 @@ def made_with(
     major, minor = made.toolkit or (0, 0)
     toolkit = at_least(software, f"{major}.{minor}")
     # Its METADATA may tell it, and no library.
-    return f"{row.witness} is built with {toolkit}" if row.witness else f"it is for {toolkit}"
+    return (
+        f"{row.witness} is built with {toolkit}"
+        if row.witness
+        else f"it is for {toolkit}"
+    )
 
 
 def at_least(software: str, version: str) -> str:

@@ -64,7 +64,9 @@ def choice(
             extension(index, name, form),
             files,
             here,
-            lambda file, build: reader.companion(file.wheel, build.backend, "linux-x86_64"),
+            lambda file, build: reader.companion(
+                file.wheel, build.backend, "linux-x86_64"
+            ),
         )
 
 
@@ -84,22 +86,30 @@ def surroundings(machine):
     rules = rules_for(there, catalog, {"cuda"})
     tags = frozenset(Target("cu126", glibc="2.35").tags("3.12"))
     assert isinstance(plan, Plan)
-    return Surroundings(plan.runnable, [(rules, gpu) for gpu in there.gpus], tags, catalog, "2.35")
+    return Surroundings(
+        plan.runnable, [(rules, gpu) for gpu in there.gpus], tags, catalog, "2.35"
+    )
 
 
 def library(folder, *undefined, needs=CU12, **how):
     """A library of its own, for sm_80 and sm_90 unless told otherwise."""
     file = folder / f"{len(list(folder.glob('*.so')))}.so"
-    return native_library(file, undefined=undefined, needs=needs, **{"code": CODE, **how})
+    return native_library(
+        file, undefined=undefined, needs=needs, **{"code": CODE, **how}
+    )
 
 
 def reasons(found):
-    return {rejection.reason.code: rejection.reason.message for rejection in found.rejected}
+    return {
+        rejection.reason.code: rejection.reason.message for rejection in found.rejected
+    }
 
 
 def test_the_right_minor_is_chosen_although_a_newer_torch_would_run(index, tmp_path):
     good = library(tmp_path, FROM_2_10, UNTIL_2_11)
-    name = index.add("cu126", "flash-attn", "cu.12.6.torch.2.11", good, requires="torch==2.11.*")
+    name = index.add(
+        "cu126", "flash-attn", "cu.12.6.torch.2.11", good, requires="torch==2.11.*"
+    )
 
     found = choice(index, tmp_path)
 
@@ -131,8 +141,14 @@ LIES = {
         "torch-abi",
         "its name says torch 2.12, and its code needs torch 2.13",
     ),
-    "a newer glibc": ("glibc-too-old", "its code requires glibc 2.38, and this system has 2.35"),
-    "another CUDA": ("cuda-of-code", "its name says CUDA 12.6, and its code needs CUDA 13, not 12"),
+    "a newer glibc": (
+        "glibc-too-old",
+        "its code requires glibc 2.38, and this system has 2.35",
+    ),
+    "another CUDA": (
+        "cuda-of-code",
+        "its name says CUDA 12.6, and its code needs CUDA 13, not 12",
+    ),
     "no code for the card": ("no-code", "has no code for GeForce RTX 3090"),
     "METADATA of another torch": (
         "torch-pinned",
@@ -160,12 +176,19 @@ def liar(folder, lie):
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_name_that_lies_is_rejected_with_the_reason_before_the_download(index, tmp_path, lie):
+def test_a_name_that_lies_is_rejected_with_the_reason_before_the_download(
+    index, tmp_path, lie
+):
     requires = "torch==2.10.*" if lie == "METADATA of another torch" else None
     named = "2.8.3+other" if lie == "METADATA of another version" else None
     file = liar(tmp_path, lie)
     name = index.add(
-        "cu126", "flash-attn", "cu.12.6.torch.2.12", file, requires=requires, named=named
+        "cu126",
+        "flash-attn",
+        "cu.12.6.torch.2.12",
+        file,
+        requires=requires,
+        named=named,
     )
     if lie == "pieces of a file":
         held = index.files["cu126", "flash-attn"]
@@ -183,7 +206,14 @@ def test_a_release_whose_metadata_names_another_version_gives_way_to_one_that_pi
 ):
     good, local = library(tmp_path, FROM_2_10), "cu.12.6.torch.2.12"
     for version in ("0.18.1", "0.18.2", "0.18.3"):
-        index.add("cu126", "deepspeed", local, good, version=version, named=f"{version}+unknown")
+        index.add(
+            "cu126",
+            "deepspeed",
+            local,
+            good,
+            version=version,
+            named=f"{version}+unknown",
+        )
     whole = index.add("cu126", "deepspeed", local, good, version="0.17.6")
 
     found = choice(index, tmp_path, name="deepspeed")
@@ -202,7 +232,9 @@ def test_what_names_say_rejects_without_a_request(index, tmp_path):
         ("CPU", "cpu.torch.2.12", "cp312-cp312-manylinux_2_28_x86_64"),
         ("another torch", "cu.12.6.torch.2.1", "cp312-cp312-manylinux_2_28_x86_64"),
     ):
-        index.add("cu126", "flash-attn", local, good, tag=tag, version=f"2.8.{len(name)}")
+        index.add(
+            "cu126", "flash-attn", local, good, tag=tag, version=f"2.8.{len(name)}"
+        )
 
     found = choice(index, tmp_path)
 
@@ -213,7 +245,11 @@ def test_what_names_say_rejects_without_a_request(index, tmp_path):
 
 def test_the_newest_extension_comes_before_the_newest_torch(index, tmp_path):
     index.add(
-        "cu126", "flash-attn", "cu.12.6.torch.2.12", library(tmp_path, FROM_2_10), version="2.8.3"
+        "cu126",
+        "flash-attn",
+        "cu.12.6.torch.2.12",
+        library(tmp_path, FROM_2_10),
+        version="2.8.3",
     )
     newer = index.add(
         "cu126",
@@ -226,10 +262,15 @@ def test_the_newest_extension_comes_before_the_newest_torch(index, tmp_path):
     found = choice(index, tmp_path)
 
     assert found.fit
-    assert (found.fit.file.wheel.filename, str(found.fit.build.torch)) == (newer, "2.10.0")
+    assert (found.fit.file.wheel.filename, str(found.fit.build.torch)) == (
+        newer,
+        "2.10.0",
+    )
 
 
-def test_stable_code_is_taken_beside_the_newest_torch_that_its_metadata_allows(index, tmp_path):
+def test_stable_code_is_taken_beside_the_newest_torch_that_its_metadata_allows(
+    index, tmp_path
+):
     index.add(
         "cu126",
         "flash-attn",
@@ -270,7 +311,9 @@ def test_nothing_else_is_asked_for_a_bound_name(index, tmp_path):
         for address in index.addresses
     )
     for name in ("flash-attn", "flash-attn-3", "pyg-lib", "detectron2"):
-        assert "default" not in {source.id for source in load_extensions().rows[name].sources}
+        assert "default" not in {
+            source.id for source in load_extensions().rows[name].sources
+        }
 
 
 @pytest.mark.parametrize(
@@ -300,6 +343,10 @@ def named(local):
     from gpuinstall.catalog import Wheel
 
     wheel = Wheel(
-        "some", Version(f"1.0+{local}"), "some.whl", "https://index.example/some.whl", frozenset()
+        "some",
+        Version(f"1.0+{local}"),
+        "some.whl",
+        "https://index.example/some.whl",
+        frozenset(),
     )
     return load_extensions().file(wheel, load_extensions().sources["astral"])

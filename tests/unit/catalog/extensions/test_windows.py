@@ -29,9 +29,24 @@ from tests.lab.host import NOT_FOUND, Host
 
 # From facts of what users install: the forms are real, the numbers are of several releases.
 NAMES = [
-    ("nunchaku", "nunchaku-1.2.1+cu130torch2.13-cp312-cp312-win_amd64.whl", "13.0", "2.13"),
-    ("nunchaku", "nunchaku-1.3.0+cu13.0torch2.11-cp312-cp312-win_amd64.whl", "13.0", "2.11"),
-    ("flash-attn", "flash_attn-2.8.3+cu132torch2.13-cp312-cp312-win_amd64.whl", "13.2", "2.13"),
+    (
+        "nunchaku",
+        "nunchaku-1.2.1+cu130torch2.13-cp312-cp312-win_amd64.whl",
+        "13.0",
+        "2.13",
+    ),
+    (
+        "nunchaku",
+        "nunchaku-1.3.0+cu13.0torch2.11-cp312-cp312-win_amd64.whl",
+        "13.0",
+        "2.11",
+    ),
+    (
+        "flash-attn",
+        "flash_attn-2.8.3+cu132torch2.13-cp312-cp312-win_amd64.whl",
+        "13.2",
+        "2.13",
+    ),
     (
         "flash-attn",
         "flash_attn-2.8.3+cu128torch2.9.0cxx11abiFALSE-cp312-cp312-win_amd64.whl",
@@ -108,7 +123,11 @@ def empty_row(*requires, kind):
 
 
 def test_a_file_for_newer_torches_too_is_none_for_an_older_one():
-    files = [file_named(name, filename) for name, filename, *_ in NAMES if name == "sageattention"]
+    files = [
+        file_named(name, filename)
+        for name, filename, *_ in NAMES
+        if name == "sageattention"
+    ]
 
     [rejected] = chosen("2.9.1", files).rejected
 
@@ -117,14 +136,20 @@ def test_a_file_for_newer_torches_too_is_none_for_an_older_one():
 
 def test_of_triton_for_windows_the_minor_release_of_torchs_triton_is_taken():
     names = ("triton_windows-3.8.0.post29", "triton_windows-3.5.1.post24")
-    files = [file_named("triton-windows", f"{name}-cp312-cp312-win_amd64.whl") for name in names]
+    files = [
+        file_named("triton-windows", f"{name}-cp312-cp312-win_amd64.whl")
+        for name in names
+    ]
 
     choice = chosen("2.9.1", files, empty_row(kind="unknown"))
 
     assert choice.fit
     assert str(choice.fit.file.wheel.version) == "3.5.1.post24"
     [rejected] = choice.rejected
-    assert rejected.reason.message == "does not go with torch 2.9.1, but triton-windows==3.5.* does"
+    assert (
+        rejected.reason.message
+        == "does not go with torch 2.9.1, but triton-windows==3.5.* does"
+    )
 
 
 def test_a_file_for_one_torch_without_a_library_for_it_is_none():
@@ -146,7 +171,9 @@ def test_a_source_with_several_releases_has_a_page_for_each():
         return NOT_FOUND
 
     host = Host("releases", respond)
-    source = ExtensionSource("releases", 1, url=f"{host.url}/{{tag}}", tags=("v1", "v2"))
+    source = ExtensionSource(
+        "releases", 1, url=f"{host.url}/{{tag}}", tags=("v1", "v2")
+    )
     with Client() as client:
         listing = list_files(
             Extension("painter", (source,)),

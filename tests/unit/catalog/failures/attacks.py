@@ -7,17 +7,28 @@ import time
 from typing import Any
 
 from gpuinstall.catalog.failures.observations import load_kinds
-from gpuinstall.catalog.failures.table import load_circumstances, load_failures, load_lookalikes
+from gpuinstall.catalog.failures.table import (
+    load_circumstances,
+    load_failures,
+    load_lookalikes,
+)
 
 TEXT = 2000
-_parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
+_parser: Any = importlib.import_module(
+    "re._parser" if sys.version_info >= (3, 11) else "sre_parse"
+)
 _CATEGORIES = {"CATEGORY_DIGIT": "1", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "a"}
 
 
 def patterns():
     """Every pattern of the table."""
     return {
-        *(sign.says for failure in load_failures().values() for sign in failure.signs if sign.says),
+        *(
+            sign.says
+            for failure in load_failures().values()
+            for sign in failure.signs
+            if sign.says
+        ),
         *(pattern for kind in load_kinds() for pattern in kind.patterns),
         *(pattern for group in load_circumstances().values() for pattern in group),
         *(pattern for other in load_lookalikes() for pattern in other.says),
@@ -34,7 +45,11 @@ def worst_seconds(pattern, enough):
 
 def _fastest_of_three(regex, text, enough):
     took = _seconds(regex, text)
-    return took if took < enough else min(took, _seconds(regex, text), _seconds(regex, text))
+    return (
+        took
+        if took < enough
+        else min(took, _seconds(regex, text), _seconds(regex, text))
+    )
 
 
 def _seconds(regex, text):
@@ -50,7 +65,12 @@ def attacks(regex, length):
     for count in range(1, len(nodes) + 1):
         if beginning := _sample(nodes[:count], 0):
             yield _fill(beginning, length)
-        if str(nodes[count - 1][0]) in ("MAX_REPEAT", "MIN_REPEAT", "BRANCH", "SUBPATTERN"):
+        if str(nodes[count - 1][0]) in (
+            "MAX_REPEAT",
+            "MIN_REPEAT",
+            "BRANCH",
+            "SUBPATTERN",
+        ):
             before = _sample(nodes[: count - 1], 0)
             for branch in range(2):
                 body = _sample(nodes[count - 1 : count], branch) or "x"
@@ -76,7 +96,8 @@ def _one(kind, value, branch):
             return _of_set(value)
         case "BRANCH" | "SUBPATTERN":
             return _sample(
-                value[-1][branch % len(value[-1])] if kind == "BRANCH" else value[-1], branch
+                value[-1][branch % len(value[-1])] if kind == "BRANCH" else value[-1],
+                branch,
             )
         case "MAX_REPEAT" | "MIN_REPEAT":
             least, most, body = value

@@ -31,7 +31,12 @@ def answers():
     texts = tomli.loads(HELD_OUT.read_text("utf-8"))["text"]
     found = ((each, classify(each["says"])[:1]) for each in texts)
     return [
-        Answer((each["is"], *each.get("also", ())), cause.id, cause.confidence, each["says"])
+        Answer(
+            (each["is"], *each.get("also", ())),
+            cause.id,
+            cause.confidence,
+            each["says"],
+        )
         for each, causes in found
         for cause in causes
     ]

@@ -30,8 +30,12 @@ KINDS = tomli.loads((LOGS / "kinds.toml").read_text("utf-8"))["text"]
 WORDINGS = tomli.loads((LOGS / "wordings.toml").read_text("utf-8"))
 PACKAGES = (LOGS / "healthy-packages.txt").read_text("utf-8")
 HEALTHY = sorted(LOGS.glob("healthy-*.txt"))
-NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
-TOO_OLD = "RuntimeError: The NVIDIA driver on your system is too old (found version 12080)."
+NO_KERNEL = (
+    "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+)
+TOO_OLD = (
+    "RuntimeError: The NVIDIA driver on your system is too old (found version 12080)."
+)
 # nvidia-smi's words for three faults: the kernel's log tells them apart.
 SHARED = {"No devices were found": {"F06", "F07", "F31"}}
 
@@ -49,7 +53,11 @@ def machine(
     )
     found = Driver(version, CudaVersion.parse(cuda) if cuda else None)
     return Machine(
-        "linux", "x86_64", driver=found, gpus=gpus, environment=environment or Environment()
+        "linux",
+        "x86_64",
+        driver=found,
+        gpus=gpus,
+        environment=environment or Environment(),
     )
 
 
@@ -81,7 +89,9 @@ def prefixed(prefix):
 
 
 MESSAGES = [
-    (failure.id, message) for failure in load_failures().values() for message in failure.messages
+    (failure.id, message)
+    for failure in load_failures().values()
+    for message in failure.messages
 ]
 BREAKS: dict[str, Callable[[str], str]] = {
     "wrapped between words": lambda text: between_words(text, 60),
@@ -90,7 +100,9 @@ BREAKS: dict[str, Callable[[str], str]] = {
     "with times": prefixed("2026-11-20T07:00:00.123456Z "),
     "by a Ray worker": prefixed("(RayWorker pid=123, ip=10.0.0.1) "),
     "quoted": prefixed("> "),
-    "coloured": lambda text: "\n".join(f"\x1b[33m{line}\x1b[0m" for line in text.split("\n")),
+    "coloured": lambda text: "\n".join(
+        f"\x1b[33m{line}\x1b[0m" for line in text.split("\n")
+    ),
     "from Windows": lambda text: text.replace("\n", "\r\n"),
     "in a box": lambda text: "\n".join(f"│ {line:<76} │" for line in text.split("\n")),
     "by vLLM": prefixed("(EngineCore_DP0 pid=12) ERROR 11-20 07:00:00 [core.py:842] "),
@@ -120,9 +132,15 @@ def test_each_message_is_recognised():
         if not causes or causes[0].id != identity
     }
     shared = {message: {cause.id for cause in causes_of(message)} for message in SHARED}
-    assert {message: causes for message, causes in wrong.items() if message not in SHARED} == {}
+    assert {
+        message: causes for message, causes in wrong.items() if message not in SHARED
+    } == {}
     assert shared == SHARED
-    assert all(identity in SHARED[message] for identity, message in MESSAGES if message in SHARED)
+    assert all(
+        identity in SHARED[message]
+        for identity, message in MESSAGES
+        if message in SHARED
+    )
 
 
 def test_there_is_a_log_for_each_failure():
@@ -138,7 +156,12 @@ def test_each_log_shows_its_failure_first_with_a_line_of_its_own_as_evidence():
         cause = causes_of(text)[0]
         # An address is read without its escapes.
         is_quoted = cause.evidence in text.replace("%2B", "+")
-        if not (cause.id == log.stem and is_quoted and 0 < cause.confidence < 1 and cause.fix):
+        if not (
+            cause.id == log.stem
+            and is_quoted
+            and 0 < cause.confidence < 1
+            and cause.fix
+        ):
             wrong[log.stem] = cause
 
     assert wrong == {}
@@ -146,10 +169,14 @@ def test_each_log_shows_its_failure_first_with_a_line_of_its_own_as_evidence():
 
 def test_further_wordings_of_public_threads_are_recognised():
     found = {
-        (identity, text): causes_of(text) for identity, texts in VARIANTS.items() for text in texts
+        (identity, text): causes_of(text)
+        for identity, texts in VARIANTS.items()
+        for text in texts
     }
     assert {
-        said: causes for said, causes in found.items() if not causes or causes[0].id != said[0]
+        said: causes
+        for said, causes in found.items()
+        if not causes or causes[0].id != said[0]
     } == {}
 
 
@@ -191,7 +218,9 @@ def test_alternatives_share_one_confidence():
         *(text for texts in VARIANTS.values() for text in texts),
     ]
     texts += [log.read_text("utf-8") for log in FAILING]
-    assert [text for text in texts if sum(cause.confidence for cause in causes_of(text)) > 1] == []
+    assert [
+        text for text in texts if sum(cause.confidence for cause in causes_of(text)) > 1
+    ] == []
 
 
 @pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.heavy)])
@@ -208,9 +237,13 @@ def test_nothing_is_recognised_in_a_healthy_log():
     texts = {log.stem: log.read_text("utf-8") for log in HEALTHY}
 
     assert len(HEALTHY) >= 30
-    assert {name: causes for name, text in texts.items() if (causes := classify(text))} == {}
     assert {
-        name: causes for name, text in texts.items() if (causes := classify(wrapped(text, 80)))
+        name: causes for name, text in texts.items() if (causes := classify(text))
+    } == {}
+    assert {
+        name: causes
+        for name, text in texts.items()
+        if (causes := classify(wrapped(text, 80)))
     } == {}
 
 
@@ -230,7 +263,9 @@ def test_the_first_of_several_failures_is_the_first_answer():
 
 
 def test_a_fix_is_made_of_the_library_and_of_who_asks_for_it():
-    onnx = classify("onnxruntime: libcublasLt.so.12: cannot open shared object file")[0].fix
+    onnx = classify("onnxruntime: libcublasLt.so.12: cannot open shared object file")[
+        0
+    ].fix
     other = classify("libcublasLt.so.12: cannot open shared object file")[0].fix
 
     assert onnx[0].startswith("Import torch before onnxruntime")
@@ -243,11 +278,23 @@ def test_the_machine_decides_between_causes():
         (NO_KERNEL, machine("6.1"), "F37"),
         (NO_KERNEL, machine("12.0"), "F38"),
         (NO_KERNEL, machine("8.9", "6.1"), "F40"),
-        (NO_KERNEL, machine("8.7", environment=Environment(jetson=JetsonRelease("36.4.0"))), "F29"),
+        (
+            NO_KERNEL,
+            machine("8.7", environment=Environment(jetson=JetsonRelease("36.4.0"))),
+            "F29",
+        ),
         (TOO_OLD, machine("12.0", driver="570.86", cuda="12.8"), "F39"),
         (TOO_OLD, machine("8.9", driver="570.86", cuda="12.8"), "F02"),
-        ("CUDA error: operation not supported", machine("8.0", driver="525.60.13"), "F19"),
-        ("CUDA error: operation not supported", machine("8.0", driver="535.183.01"), "F18"),
+        (
+            "CUDA error: operation not supported",
+            machine("8.0", driver="525.60.13"),
+            "F19",
+        ),
+        (
+            "CUDA error: operation not supported",
+            machine("8.0", driver="535.183.01"),
+            "F18",
+        ),
         ("No devices were found", machine("6.1", driver="590.48.01"), "F06"),
         (
             "Found no NVIDIA driver on your system.",
@@ -295,9 +342,7 @@ def test_a_command_for_an_environment_that_is_not_known_can_be_pasted():
 
 
 def test_a_path_of_wsl_does_not_silence_another_driver():
-    text = (
-        "LD_LIBRARY_PATH=/usr/lib/wsl:/usr/local/cuda/lib64\nFound no NVIDIA driver on your system."
-    )
+    text = "LD_LIBRARY_PATH=/usr/lib/wsl:/usr/local/cuda/lib64\nFound no NVIDIA driver on your system."
     assert first(text) == "F01"
 
 
@@ -323,7 +368,9 @@ def test_what_only_looks_like_a_gpu_fault_is_named_apart(name, identity):
     assert [other.id for other, _ in lookalikes(text)] == [identity]
 
 
-@pytest.mark.parametrize(("message", "cause"), [(NO_KERNEL, "F37"), ("out of memory", None)])
+@pytest.mark.parametrize(
+    ("message", "cause"), [(NO_KERNEL, "F37"), ("out of memory", None)]
+)
 def test_one_message_has_one_cause(message, cause):
     assert cause_of(message) == cause
 

@@ -23,7 +23,11 @@ from tests.unit.catalog.failures.held_out import CLASSES, answers
             "F102",
             "F51",
         ),
-        ("Found no NVIDIA driver on your system.\nAMD Radeon RX 7900 XTX", "F99", "F01"),
+        (
+            "Found no NVIDIA driver on your system.\nAMD Radeon RX 7900 XTX",
+            "F99",
+            "F01",
+        ),
         ("No matching distribution found for torch==2.7.1+cu128", "F98", "F41"),
         (
             "Getting requirements to build wheel\nModuleNotFoundError: No module named 'torch'",
@@ -58,7 +62,9 @@ def test_what_looks_alike_is_not_answered_with_the_wrong_cause(text, right, wron
         ),
     ],
 )
-def test_a_symptom_is_an_answer_only_where_nothing_names_the_cause(text, symptom, cause):
+def test_a_symptom_is_an_answer_only_where_nothing_names_the_cause(
+    text, symptom, cause
+):
     (alone,) = classify(text)
     assert alone.id == symptom
     assert any("gpuinstall doctor" in line for line in alone.fix)
@@ -70,6 +76,8 @@ def test_an_answer_is_as_often_right_as_it_says():
     """Of texts that no pattern was written from, in each class of confidence that has some."""
     found = answers()
     for low, high in CLASSES:
-        rights = [answer.is_right for answer in found if low <= answer.confidence < high]
+        rights = [
+            answer.is_right for answer in found if low <= answer.confidence < high
+        ]
         if len(rights) >= 5:
             assert sum(rights) / len(rights) >= low

@@ -57,7 +57,8 @@ def says_what_why_and_where_from(failure):
 def names_its_threads(failure):
     """Whether an entry has sources, all of which can be looked up."""
     sources = [
-        re.fullmatch(r"[\w.-]+/[\w.-]+(#\d+)?|https://\S+", source) for source in failure.sources
+        re.fullmatch(r"[\w.-]+/[\w.-]+(#\d+)?|https://\S+", source)
+        for source in failure.sources
     ]
     return bool(sources) and all(sources)
 
@@ -104,7 +105,10 @@ RULES = (
 
 def test_every_entry_keeps_every_rule():
     wrong = [
-        (failure.id, rule.__name__) for failure in FAILURES for rule in RULES if not rule(failure)
+        (failure.id, rule.__name__)
+        for failure in FAILURES
+        for rule in RULES
+        if not rule(failure)
     ]
 
     assert wrong == []
@@ -182,5 +186,7 @@ def test_every_key_of_the_table_is_a_field(file):
     rows = [(key, row) for key in pages.keys() & kinds.keys() for row in pages[key]]
     assert rows
     for kind, row in rows:
-        rows += [(key, part) for key in ("signs", "problems") for part in row.get(key, ())]
+        rows += [
+            (key, part) for key in ("signs", "problems") for part in row.get(key, ())
+        ]
         assert row.keys() <= kinds[kind].__annotations__.keys(), row

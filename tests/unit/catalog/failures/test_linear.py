@@ -12,14 +12,19 @@ from gpuinstall.catalog.failures.transcript import Pattern, Transcript
 from tests.unit.catalog.failures.attacks import patterns, worst_seconds
 
 SECONDS = 0.08  # for a text of that length; the slowest take a third of it
-LINE = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+LINE = (
+    "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+)
 NOISE = base64.b64encode(random.Random(1).randbytes(6_000_000)).decode()
 NOISY = re.sub(r"(.{70})", r"\1\n", NOISE)
 
 
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.heavy)])
 def test_no_pattern_is_slow_on_a_text_made_from_itself(every):
-    worst = {pattern.says: worst_seconds(pattern, SECONDS) for pattern in [*patterns()][::every]}
+    worst = {
+        pattern.says: worst_seconds(pattern, SECONDS)
+        for pattern in [*patterns()][::every]
+    }
     slow = {says: seconds for says, seconds in worst.items() if seconds > SECONDS}
     assert slow == {}
 
@@ -33,7 +38,8 @@ def test_no_pattern_is_slow_on_a_text_made_from_itself(every):
             id="noise",
         ),
         pytest.param(
-            "".join(f"step {n} loss 0.{n}\n" for n in range(400_000)) + LINE, id="training"
+            "".join(f"step {n} loss 0.{n}\n" for n in range(400_000)) + LINE,
+            id="training",
         ),
         pytest.param(
             "\r".join(f"{n:>7}/400000 [#####]" for n in range(400_000)) + f"\r{LINE}",

@@ -52,7 +52,11 @@ DRESSES = (
 
 def test_no_wording_is_lost_however_its_line_is_broken():
     # The libraries have more than twenty wordings each as they are.
-    texts = [(name, text) for name, text in families() if not name.startswith("missing library")]
+    texts = [
+        (name, text)
+        for name, text in families()
+        if not name.startswith("missing library")
+    ]
     broken = [
         (name, BREAKS[dress](f"before\n{text}\nafter"))
         for (name, text), dress in product(texts, DRESSES)
@@ -81,8 +85,16 @@ def test_xformers_warning_is_a_fault_unless_the_text_says_otherwise():
     other_torch = Template(XFORMERS).substitute(kind="cu124")
     on_the_cpu = Template(XFORMERS).substitute(kind="cpu")
     accused = [
-        *(line for line in SAID["xformers"]["harmless"] if classify(f"{other_torch}\n{line}")),
-        *(line for line in SAID["xformers"]["on_the_cpu"] if classify(f"{line}\n{on_the_cpu}")),
+        *(
+            line
+            for line in SAID["xformers"]["harmless"]
+            if classify(f"{other_torch}\n{line}")
+        ),
+        *(
+            line
+            for line in SAID["xformers"]["on_the_cpu"]
+            if classify(f"{line}\n{on_the_cpu}")
+        ),
     ]
 
     assert classify(other_torch)[0].id == "F56"
@@ -106,7 +118,8 @@ def test_the_list_of_a_build_tells_whether_its_warning_about_gb10_is_true():
         (newer, "8.0) - (12.0", "F30"),
     )
     found = [
-        classify(Template(message).substitute(list=builds))[0].id for message, builds, _ in cases
+        classify(Template(message).substitute(list=builds))[0].id
+        for message, builds, _ in cases
     ]
 
     assert found == [right for _, _, right in cases]
@@ -140,9 +153,7 @@ def test_what_only_a_place_suggests_is_a_possibility():
 
 
 def test_torchs_warning_about_numpy_is_none_of_a_build():
-    warning = (
-        "UserWarning: Failed to initialize NumPy: No module named 'numpy' (Triggered internally)"
-    )
+    warning = "UserWarning: Failed to initialize NumPy: No module named 'numpy' (Triggered internally)"
 
     assert classify(f"pip-build-env-x/overlay/torch/nn/modules.py:20: {warning}") == ()
 
@@ -160,7 +171,9 @@ def test_a_line_that_states_nothing_is_no_observation():
 
 
 def test_every_sign_sees_what_can_be_observed():
-    names = {f"{kind.name} {family}" for kind in load_kinds() for family in kind.families}
+    names = {
+        f"{kind.name} {family}" for kind in load_kinds() for family in kind.families
+    }
     names |= {kind.name for kind in load_kinds()}
     # What no family covers is named by itself: a code, a signal.
     names |= {"winerror 5", "winerror 32", "winerror 206", "no wheel torch"}
@@ -178,5 +191,7 @@ def test_every_sign_sees_what_can_be_observed():
     ]
 
     assert [
-        (entry, sees.pattern) for entry, sees in signs if not any(map(sees.fullmatch, names))
+        (entry, sees.pattern)
+        for entry, sees in signs
+        if not any(map(sees.fullmatch, names))
     ] == []

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.machine import Environment, JetsonRelease, Machine
-from gpuinstall.catalog.failures.classify import ORIGINS, Circumstances, classify, load_subjects
+from gpuinstall.catalog.failures.classify import (
+    ORIGINS,
+    Circumstances,
+    classify,
+    load_subjects,
+)
 from gpuinstall.catalog.failures.problems import (
     FixContext,
     code_told,
@@ -34,7 +39,17 @@ PYTHON = Path("/data/envs/it/bin/python")
 CONTAINERS = ("docker", "podman", "kubernetes", "apptainer", "lxc")
 KEYS = {
     *(key for known in load_distributions() for key in (known.key, known.manager)),
-    *(*CONTAINERS, "container", "wsl", "jetson", "conda", "linux", "windows", "macos", "any"),
+    *(
+        *CONTAINERS,
+        "container",
+        "wsl",
+        "jetson",
+        "conda",
+        "linux",
+        "windows",
+        "macos",
+        "any",
+    ),
     *("several-blackwells", "no-switch"),  # what only one check knows
     *load_subjects(),
     "debian-12",
@@ -52,7 +67,10 @@ MACHINES = {
     "windows": Machine("windows", "x86_64"),
     "macos": Machine("macos", "arm64"),
     "wsl": Machine(
-        "linux", "x86_64", distribution="Ubuntu 24.04", environment=Environment(wsl=True)
+        "linux",
+        "x86_64",
+        distribution="Ubuntu 24.04",
+        environment=Environment(wsl=True),
     ),
     "jetson": Machine(
         "linux",
@@ -62,7 +80,10 @@ MACHINES = {
     ),
     **{
         engine: Machine(
-            "linux", "x86_64", distribution="Debian 12", environment=Environment(container=engine)
+            "linux",
+            "x86_64",
+            distribution="Debian 12",
+            environment=Environment(container=engine),
         )
         for engine in CONTAINERS
     },
@@ -113,11 +134,17 @@ def test_explain_gives_it_too_where_the_text_does_not_say_of_another_place(place
         if not _says_where(text)
     ]
     explained = {
-        (entry, text): [cause.fix for cause in classify(text, here=machine) if cause.id == entry]
+        (entry, text): [
+            cause.fix for cause in classify(text, here=machine) if cause.id == entry
+        ]
         for entry, text in texts
     }
-    agreed = {(entry, text): fix(entry, _context(text, machine)) for entry, text in texts}
-    assert {said: fixes for said, fixes in explained.items() if fixes != [agreed[said]]} == {}
+    agreed = {
+        (entry, text): fix(entry, _context(text, machine)) for entry, text in texts
+    }
+    assert {
+        said: fixes for said, fixes in explained.items() if fixes != [agreed[said]]
+    } == {}
 
 
 def _context(text, machine):
@@ -145,7 +172,9 @@ def test_a_code_belongs_to_one_entry():
             entries[kind.code].append((failure.id, kind.id))
 
     assert {
-        code: found for code, found in entries.items() if len(found) > 1 or len(set(found[0])) > 1
+        code: found
+        for code, found in entries.items()
+        if len(found) > 1 or len(set(found[0])) > 1
     } == {}
 
 
@@ -209,18 +238,30 @@ def test_every_code_of_the_table_is_reported_somewhere():
 @pytest.mark.parametrize(
     ("keys", "legacy", "start"),
     [
-        (("ubuntu", "apt", "linux"), False, "sudo apt-get install nvidia-driver-580-open"),
+        (
+            ("ubuntu", "apt", "linux"),
+            False,
+            "sudo apt-get install nvidia-driver-580-open",
+        ),
         (("ubuntu", "apt", "linux"), True, "sudo apt-get install nvidia-driver-580 "),
         (("debian", "apt", "linux"), False, "sudo apt-get install linux-headers-amd64"),
         (("fedora", "dnf", "linux"), True, "sudo dnf install akmod-nvidia-580xx"),
-        (("rhel", "dnf", "linux"), False, "sudo dnf module install nvidia-driver:580-open"),
+        (
+            ("rhel", "dnf", "linux"),
+            False,
+            "sudo dnf module install nvidia-driver:580-open",
+        ),
         (("suse", "zypper", "linux"), False, "sudo zypper install nvidia-open"),
         (("arch", "pacman", "linux"), True, "yay -S nvidia-580xx-dkms"),
         (("nixos", "nixos", "linux"), True, "services.xserver.videoDrivers"),
         (("alpine", "apk", "linux"), True, "Install a distribution with glibc"),
         (("wsl", "ubuntu", "apt", "linux"), False, "Install the driver in Windows"),
         (("windows",), False, "Install NVIDIA driver 580 or newer"),
-        (("docker", "container", "ubuntu", "apt"), False, "On the host: install NVIDIA driver 580"),
+        (
+            ("docker", "container", "ubuntu", "apt"),
+            False,
+            "On the host: install NVIDIA driver 580",
+        ),
         (("gibberish", "linux"), False, "Install NVIDIA driver 580 or newer"),
     ],
 )
@@ -249,13 +290,17 @@ def test_where_rooms_once_disagreed_the_facts_decide(failure, place, command):
 
 
 def test_an_entry_about_old_gpus_always_gives_the_old_driver():
-    assert "nvidia-driver-580 &&" in fix("F07", FixContext.of_machine(MACHINES["ubuntu"]))[0]
+    assert (
+        "nvidia-driver-580 &&"
+        in fix("F07", FixContext.of_machine(MACHINES["ubuntu"]))[0]
+    )
     assert (
         "nvidia-driver-470 &&"
         in fix("F06", FixContext.of_machine(MACHINES["ubuntu"]).knowing(branch=470))[0]
     )
     assert (
-        "580-open" in fix("closed-module-on-new-gpu", FixContext.of_machine(MACHINES["ubuntu"]))[0]
+        "580-open"
+        in fix("closed-module-on-new-gpu", FixContext.of_machine(MACHINES["ubuntu"]))[0]
     )
 
 
@@ -266,7 +311,10 @@ def test_a_word_is_filled_in_where_it_is_known_and_stays_visible_where_not():
 
 def test_what_only_one_check_knows_goes_before_the_platform():
     context = FixContext.of_machine(MACHINES["ubuntu"])
-    assert "uvm_disable_hmm" in fix("cuda-not-initialized", context.near("several-blackwells"))[0]
+    assert (
+        "uvm_disable_hmm"
+        in fix("cuda-not-initialized", context.near("several-blackwells"))[0]
+    )
     assert "uvm_disable_hmm" not in fix("cuda-not-initialized", context)[0]
 
 
@@ -290,7 +338,10 @@ def test_a_distribution_is_known_by_its_name_or_its_ids(names, keys):
 
 
 def test_the_words_of_our_own_checks_lead_to_the_fix_that_was_tried():
-    assert code_told("ImportError: x; it passes without LD_PRELOAD=/x.so") == "library-preloaded"
+    assert (
+        code_told("ImportError: x; it passes without LD_PRELOAD=/x.so")
+        == "library-preloaded"
+    )
     assert code_told("the numbers differ") is None
 
 
@@ -298,7 +349,10 @@ def test_no_command_of_a_fix_is_given_twice():
     twice = {}
     for identity in load_failures():
         for place in ("linux", "windows", "conda", "container"):
-            commands = [line.partition("   #")[0] for line in fix(identity, FixContext((place,)))]
+            commands = [
+                line.partition("   #")[0]
+                for line in fix(identity, FixContext((place,)))
+            ]
             if len(commands) != len(set(commands)):
                 twice[identity, place] = commands
     assert twice == {}
@@ -306,4 +360,6 @@ def test_no_command_of_a_fix_is_given_twice():
 
 def test_the_full_stop_of_a_sentence_is_no_part_of_a_file():
     commands = classify("Could not load library libcudnn_cnn_infer.so.8.")[0].fix
-    assert commands[0].startswith("find <the environment> -name 'libcudnn_cnn_infer.so.8'")
+    assert commands[0].startswith(
+        "find <the environment> -name 'libcudnn_cnn_infer.so.8'"
+    )

@@ -40,7 +40,9 @@ def known(tmp_path):
 def test_no_healthy_counterpart_is_recognised():
     assert HEALTHY.keys() == load_failures().keys()
     assert {
-        identity: causes for identity, text in HEALTHY.items() if (causes := classify(text))
+        identity: causes
+        for identity, text in HEALTHY.items()
+        if (causes := classify(text))
     } == {}
 
 
@@ -48,7 +50,11 @@ def test_each_failure_that_an_entry_speaks_of_is_in_the_table():
     texts = [
         text
         for failure in load_failures().values()
-        for text in (failure.cause, failure.apart, *chain(*failure.fix.commands.values()))
+        for text in (
+            failure.cause,
+            failure.apart,
+            *chain(*failure.fix.commands.values()),
+        )
     ]
     named = set(re.findall(r"\bF\d{2,3}\b", "\n".join(texts)))
     assert named - load_failures().keys() == set()
@@ -65,7 +71,10 @@ def test_each_fix_names_its_environment(known):
     for entry, context in product([*load_failures(), *codes], contexts):
         for line in fix(entry, context.knowing(**known)):
             for command, rest in CHANGES.findall(line):
-                names_it = known["prefix"] in rest or known["prefix"] in line.partition(command)[0]
+                names_it = (
+                    known["prefix"] in rest
+                    or known["prefix"] in line.partition(command)[0]
+                )
                 if not names_it and not any(word in line for word in ELSEWHERE):
                     wrong.add((entry, line))
 
@@ -77,13 +86,18 @@ ALTERNATIVE = re.compile(r"(Or|Else|Otherwise|Still|Then|Neither|Not|Never)\b")
 
 def test_no_fix_begins_with_its_alternative():
     contexts = [FixContext((name,)) for name in ("windows", "macos", "linux")]
-    contexts += [FixContext(("docker", "container", "linux")), FixContext(("wsl", "linux"))]
+    contexts += [
+        FixContext(("docker", "container", "linux")),
+        FixContext(("wsl", "linux")),
+    ]
     first_lines = {
         (identity, context.keys): next(iter(fix(identity, context)), "")
         for identity, context in product(load_failures(), contexts)
     }
     wrong = {
-        place: line for place, line in first_lines.items() if not line or ALTERNATIVE.match(line)
+        place: line
+        for place, line in first_lines.items()
+        if not line or ALTERNATIVE.match(line)
     }
     assert wrong == {}
 
@@ -117,10 +131,14 @@ def test_a_fix_is_for_its_distribution():
     wrong = {}
     for identity, system in product(load_failures(), DISTRIBUTIONS):
         others = "|".join(
-            pattern for manager, pattern in MANAGERS.items() if manager != DISTRIBUTIONS[system]
+            pattern
+            for manager, pattern in MANAGERS.items()
+            if manager != DISTRIBUTIONS[system]
         )
         lines = [
-            line for line in fix(identity, of_distribution(system)) if "in wsl" not in line.lower()
+            line
+            for line in fix(identity, of_distribution(system))
+            if "in wsl" not in line.lower()
         ]
         wrong[identity, system] = [line for line in lines if re.search(others, line)]
 

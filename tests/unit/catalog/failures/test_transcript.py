@@ -113,7 +113,10 @@ def test_alternatives_of_the_table_stand_in_parentheses():
 @pytest.mark.parametrize(
     ("says", "text"),
     [
-        (r"torchvision [\d.+a-z]+ requires", "torchvision 0.18.0+cu121 requires torch==2.3.0"),
+        (
+            r"torchvision [\d.+a-z]+ requires",
+            "torchvision 0.18.0+cu121 requires torch==2.3.0",
+        ),
         (r"torch [^\n.]{0,9}[+.*]+ end", "torch 2 +.* end"),
         (r"nvidia[^\n ]*: key", "nvidia+open: key"),
         (r"torch[ =-]+2", "torch - 2"),

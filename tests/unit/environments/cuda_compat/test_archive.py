@@ -6,7 +6,10 @@ import tarfile
 import pytest
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.environments.cuda_compat.package import library_version, unpack_libraries
+from gpuinstall.environments.cuda_compat.package import (
+    library_version,
+    unpack_libraries,
+)
 from tests.lab.cuda_compat import TARS, make_tar
 
 NAMES = {
@@ -27,7 +30,9 @@ def libraries(tmp_path):
         (folder / name).write_bytes(name.encode() * 1000)
     (folder / "libcuda.so.1").symlink_to("libcuda.so.580.95.05")
     (folder / "libcuda.so").symlink_to("libcuda.so.1")
-    (folder / "libnvidia-ptxjitcompiler.so.1").symlink_to("libnvidia-ptxjitcompiler.so.580.95.05")
+    (folder / "libnvidia-ptxjitcompiler.so.1").symlink_to(
+        "libnvidia-ptxjitcompiler.so.580.95.05"
+    )
     return folder
 
 
@@ -120,14 +125,21 @@ def test_what_has_no_libcuda_is_refused(tmp_path, place):
 
 
 @pytest.mark.parametrize(
-    ("size", "reason"), [(6 << 30, "unpacks to more than 2 GiB"), (-1024, "is no complete tar")]
+    ("size", "reason"),
+    [(6 << 30, "unpacks to more than 2 GiB"), (-1024, "is no complete tar")],
 )
-def test_a_size_without_bounds_ends_before_it_is_unpacked(size, reason, tmp_path, place):
+def test_a_size_without_bounds_ends_before_it_is_unpacked(
+    size, reason, tmp_path, place
+):
     archive = tmp_path / "endless.tar"
     header = bytearray(tarfile.TarInfo("README").tobuf(tarfile.GNU_FORMAT))
     # The field of a size that has no octal form: eight bytes of it, or its complement.
-    header[124:136] = (b"\x80" if size > 0 else b"\xff") + size.to_bytes(11, "big", signed=True)
-    header[148:156] = b"%06o\0 " % (sum(header[:148]) + sum(header[156:512]) + 8 * ord(" "))
+    header[124:136] = (b"\x80" if size > 0 else b"\xff") + size.to_bytes(
+        11, "big", signed=True
+    )
+    header[148:156] = b"%06o\0 " % (
+        sum(header[:148]) + sum(header[156:512]) + 8 * ord(" ")
+    )
     with archive.open("wb") as file:
         file.write(header)
         file.truncate(max(size, 1024))

@@ -9,12 +9,21 @@ SHA256 = "39a959840ed06b37ccde9b84c083babe415160c6907517cefc463da6d7dc2342"
 
 
 def listing(entry, platform="linux-x86_64", **facts):
-    component = {"license": "NVIDIA Driver", "version": "610.43.02", platform: entry, **facts}
+    component = {
+        "license": "NVIDIA Driver",
+        "version": "610.43.02",
+        platform: entry,
+        **facts,
+    }
     return json.dumps({"release_label": "13.3.0", "cuda_compat": component})
 
 
 def file(name, sha256=SHA256):
-    return {"relative_path": f"cuda_compat/{name}", "sha256": sha256, "size": "101285400"}
+    return {
+        "relative_path": f"cuda_compat/{name}",
+        "sha256": sha256,
+        "size": "101285400",
+    }
 
 
 def test_the_newest_variant_of_this_processor_is_taken():
@@ -30,7 +39,9 @@ def test_the_newest_variant_of_this_processor_is_taken():
 
 
 def test_a_manifest_without_variants_is_read_too():
-    found = listed_archive(listing(file("only.tar.xz"), "linux-sbsa"), MANIFEST, "aarch64")
+    found = listed_archive(
+        listing(file("only.tar.xz"), "linux-sbsa"), MANIFEST, "aarch64"
+    )
 
     assert found
     assert found.address.endswith("/redist/cuda_compat/only.tar.xz")
@@ -47,10 +58,17 @@ def test_what_is_no_such_manifest_lists_nothing():
         listing("text"),
     ]
 
-    assert [listed_archive(text, MANIFEST, "x86_64") for text in texts] == [None] * len(texts)
+    assert [listed_archive(text, MANIFEST, "x86_64") for text in texts] == [None] * len(
+        texts
+    )
 
 
 def test_it_is_named_with_its_size_and_its_licence():
-    archive = CompatArchive("https://index.example/a.tar.xz", SHA256, 101285400, "NVIDIA Driver")
+    archive = CompatArchive(
+        "https://index.example/a.tar.xz", SHA256, 101285400, "NVIDIA Driver"
+    )
 
-    assert str(archive) == "https://index.example/a.tar.xz · 101 MB · licence: NVIDIA Driver"
+    assert (
+        str(archive)
+        == "https://index.example/a.tar.xz · 101 MB · licence: NVIDIA Driver"
+    )

@@ -32,28 +32,50 @@ TABLE = {
     "2.14": {"7.2": FIFTEEN},
 }
 CHIPS = sorted(
-    {f"gfx{chip}" for tags in TABLE.values() for chips in tags.values() for chip in chips.split()}
+    {
+        f"gfx{chip}"
+        for tags in TABLE.values()
+        for chips in tags.values()
+        for chip in chips.split()
+    }
 )
 
 
 def amd(*chips, os="linux", kernel=None):
     gpus = [
-        {"index": index, "vendor": "amd", "architecture": chip, "compute_capability": None}
+        {
+            "index": index,
+            "vendor": "amd",
+            "architecture": chip,
+            "compute_capability": None,
+        }
         for index, chip in enumerate(chips)
     ]
     least = {"schema": "gpuinstall.machine/1", "os": os, "arch": "x86_64", "gpus": gpus}
-    return Machine.from_dict({**least, **({"amd": {"kernel": kernel}} if kernel else {})})
+    return Machine.from_dict(
+        {**least, **({"amd": {"kernel": kernel}} if kernel else {})}
+    )
 
 
 @pytest.mark.parametrize("chip", [*CHIPS, "gfx1031", "gfx1036", "gfx803"])
 def test_plan_takes_every_build_that_names_the_chip_and_no_other(chip):
     machine, catalog = amd(chip), frozen_catalog()
     for minor, tags in TABLE.items():
-        torches = [str(torch) for torch in catalog.releases if str(torch).startswith(f"{minor}.")]
+        torches = [
+            str(torch)
+            for torch in catalog.releases
+            if str(torch).startswith(f"{minor}.")
+        ]
         for tag, chips in tags.items():
             for torch in torches:
-                plan = choose(machine, Request((f"torch=={torch}",), backend=f"rocm{tag}"), catalog)
-                assert (plan.choice is not None) == (chip.removeprefix("gfx") in chips.split()), (
+                plan = choose(
+                    machine,
+                    Request((f"torch=={torch}",), backend=f"rocm{tag}"),
+                    catalog,
+                )
+                assert (plan.choice is not None) == (
+                    chip.removeprefix("gfx") in chips.split()
+                ), (
                     chip,
                     torch,
                     tag,
@@ -62,10 +84,13 @@ def test_plan_takes_every_build_that_names_the_chip_and_no_other(chip):
 
 def test_the_catalogue_has_the_builds_of_the_table_and_the_one_that_is_not_installed_yet():
     builds = [
-        build for build in frozen_catalog().serving("rocm").builds if build.backend.kind == "rocm"
+        build
+        for build in frozen_catalog().serving("rocm").builds
+        if build.backend.kind == "rocm"
     ]
     minors = {
-        (".".join(str(build.torch).split(".")[:2]), build.backend.version or "") for build in builds
+        (".".join(str(build.torch).split(".")[:2]), build.backend.version or "")
+        for build in builds
     }
 
     assert minors == {(minor, tag) for minor, tags in TABLE.items() for tag in tags} | {
@@ -85,7 +110,9 @@ def test_a_chip_is_never_served_by_the_code_of_its_relatives():
 
     assert (plan.exit_code, plan.reasons[0].code) == (3, "no-build-ever")
     command, cpu = (plan.fix or "").splitlines()
-    assert command.startswith("python -m pip install --index-url https://stable.repo.amd.com/")
+    assert command.startswith(
+        "python -m pip install --index-url https://stable.repo.amd.com/"
+    )
     assert '"torch[device-gfx1031]==' in command
     assert cpu == "Run it again with --backend cpu: the CPU build instead"
 
@@ -95,17 +122,23 @@ def test_a_kernel_far_from_the_rocm_is_a_warning_and_prefers_an_older_one():
     far = choose(amd("gfx1100", kernel="6.8.0-45"), Request(), frozen_catalog())
 
     assert [warning.code for warning in near.warnings] == ["not-proven"]
-    assert [warning.code for warning in far.warnings] == ["not-proven", "kernel-far-from-rocm"]
+    assert [warning.code for warning in far.warnings] == [
+        "not-proven",
+        "kernel-far-from-rocm",
+    ]
     assert "682 days apart" in far.warnings[1].message
 
 
 def test_what_people_reported_of_a_chip_is_said():
-    plan = choose(amd("gfx1151", kernel="6.11.0"), Request(("torch==2.11.0",)), frozen_catalog())
+    plan = choose(
+        amd("gfx1151", kernel="6.11.0"), Request(("torch==2.11.0",)), frozen_catalog()
+    )
 
     assert plan.choice is not None
     assert plan.choice.build.backend.tag == "rocm7.2"
     assert any(
-        warning.code == "reported" and "6.14" in warning.message for warning in plan.warnings
+        warning.code == "reported" and "6.14" in warning.message
+        for warning in plan.warnings
     )
 
 

@@ -50,21 +50,33 @@ class Made(NamedTuple):
 
 
 MACHINES = {
-    "one MI210": Made(MI210, ("gfx90a",), "2.14.1+rocm7.2", "recorded: ROCm/k8s-device-plugin"),
+    "one MI210": Made(
+        MI210, ("gfx90a",), "2.14.1+rocm7.2", "recorded: ROCm/k8s-device-plugin"
+    ),
     "eight MI300X": Made(
-        topology(*[MI300X] * 8), ("gfx942",) * 8, "2.14.1+rocm7.2", "documented: ROCm/TheRock tests"
+        topology(*[MI300X] * 8),
+        ("gfx942",) * 8,
+        "2.14.1+rocm7.2",
+        "documented: ROCm/TheRock tests",
     ),
     "an MI300X in CPX: eight nodes, one card on the bus": Made(
-        topology(*[Node(90402, 0x74A1, 24)] * 8) | card(3, "1002:74a1", "amdgpu", "0x120000"),
+        topology(*[Node(90402, 0x74A1, 24)] * 8)
+        | card(3, "1002:74a1", "amdgpu", "0x120000"),
         ("gfx942",) * 8,
         "2.14.1+rocm7.2",
         "documented: amdgpu, partitions (amdgpu_xcp) have the device id of their card",
     ),
     "an RX 7900 XTX": Made(
-        topology(RX_7900_XTX), ("gfx1100",), "2.14.1+rocm7.2", "recorded: tinygrad mockgpu"
+        topology(RX_7900_XTX),
+        ("gfx1100",),
+        "2.14.1+rocm7.2",
+        "recorded: tinygrad mockgpu",
     ),
     "an RX 9070": Made(
-        topology(Node(120001, 0x7550, 16)), ("gfx1201",), "2.14.1+rocm7.2", "documented: TheRock"
+        topology(Node(120001, 0x7550, 16)),
+        ("gfx1201",),
+        "2.14.1+rocm7.2",
+        "documented: TheRock",
     ),
     "a Strix Halo": Made(
         topology(Node(110501, 5510)),
@@ -73,7 +85,10 @@ MACHINES = {
         "recorded: 8060S, a public test",
     ),
     "a Phoenix": Made(
-        topology(Node(110003, 0x15BF)), ("gfx1103",), "2.14.1+rocm7.2", "documented: pytorch#179653"
+        topology(Node(110003, 0x15BF)),
+        ("gfx1103",),
+        "2.14.1+rocm7.2",
+        "documented: pytorch#179653",
     ),
     "a card beside its processor's graphics": Made(
         topology(RAPHAEL, RX_7900_XTX),
@@ -82,7 +97,9 @@ MACHINES = {
         "made: two documented chips",
     ),
     "an MI300X that its container was not given": Made(
-        topology(MI300X, render=None) | card(3, "1002:74a1", "amdgpu", "0x120000") | DOCKER,
+        topology(MI300X, render=None)
+        | card(3, "1002:74a1", "amdgpu", "0x120000")
+        | DOCKER,
         (),
         "2.15.0+cpu",
         "made",
@@ -127,30 +144,48 @@ def test_memory_and_names_are_the_kernels_own(tmp_path):
         ("AMD Instinct MI300X", "1002:74a1", 192 << 10),
         ("AMD Navi 31", "1002:744c", 24 << 10),
     ]
-    assert read(tmp_path / "apu", topology(Node(110501, 5510, 2))).gpus[0].memory_mib is None
+    assert (
+        read(tmp_path / "apu", topology(Node(110501, 5510, 2))).gpus[0].memory_mib
+        is None
+    )
 
 
 def test_the_processors_graphics_stay_out_beside_a_card(tmp_path):
     plan = planned(read(tmp_path, topology(RAPHAEL, RX_7900_XTX)))
 
-    assert (plan.status, [run.how for run in plan.gpus]) == ("partial", ["none", "sass"])
-    assert "is the processor's own and is not used with GPU 1" in plan.warnings[0].message
+    assert (plan.status, [run.how for run in plan.gpus]) == (
+        "partial",
+        ["none", "sass"],
+    )
+    assert (
+        "is the processor's own and is not used with GPU 1" in plan.warnings[0].message
+    )
 
 
 def test_facts_of_the_kernel_stand_under_the_makers_name(tmp_path):
     module = {"/sys/module/amdgpu/version": "6.12.12\n"}
     machine = read(tmp_path, topology(RX_7900_XTX) | module)
 
-    assert machine.makers == {"amd": {"kernel": "6.8.0-45-generic", "amdgpu": "6.12.12"}}
+    assert machine.makers == {
+        "amd": {"kernel": "6.8.0-45-generic", "amdgpu": "6.12.12"}
+    }
 
 
 def test_a_mixed_machine_serves_nvidia_first_and_amd_where_it_is_asked_for(tmp_path):
-    machine = read(tmp_path, healthy(1) | topology(Node(0, 0x2684, 24, vendor=4318), RX_7900_XTX))
+    machine = read(
+        tmp_path, healthy(1) | topology(Node(0, 0x2684, 24, vendor=4318), RX_7900_XTX)
+    )
     plan, asked = planned(machine), planned(machine, "rocm7.2")
 
     assert [warning.code for warning in plan.warnings] == ["gpu-not-supported"]
-    assert plan.warnings[0].message == "GPU 1 (AMD Navi 31) is not used: it is not from NVIDIA"
-    assert (outcome(asked), [run.index for run in asked.gpus]) == ("2.14.1+rocm7.2", [1])
+    assert (
+        plan.warnings[0].message
+        == "GPU 1 (AMD Navi 31) is not used: it is not from NVIDIA"
+    )
+    assert (outcome(asked), [run.index for run in asked.gpus]) == (
+        "2.14.1+rocm7.2",
+        [1],
+    )
     assert "GPU 0 (GeForce RTX 4090) is not used: it is not from AMD" in [
         each.message for each in asked.warnings
     ]

@@ -8,7 +8,10 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.machine import probe
 from gpuinstall.machine.amd.prober import AmdProber
 
-CARDS = tuple(Gpu(index, "AMD Navi 31", vendor="amd", architecture="gfx1100") for index in range(2))
+CARDS = tuple(
+    Gpu(index, "AMD Navi 31", vendor="amd", architecture="gfx1100")
+    for index in range(2)
+)
 TWO = Machine("linux", "x86_64", gpus=CARDS)
 
 
@@ -28,9 +31,13 @@ def test_the_proof_is_left_to_the_kernels():
 
 
 def test_a_card_that_may_not_be_used_is_left_out():
-    closed = Finding("kfd-not-permitted", "/dev/dri/renderD128 may not be opened", gpus=(0,))
+    closed = Finding(
+        "kfd-not-permitted", "/dev/dri/renderD128 may not be opened", gpus=(0,)
+    )
 
-    assert [card.index for card in preflight(replace(TWO, problems=(closed,))).cards] == [1]
+    assert [
+        card.index for card in preflight(replace(TWO, problems=(closed,))).cards
+    ] == [1]
 
 
 def test_a_machine_without_such_gpus_has_nothing_to_prove():

@@ -37,9 +37,15 @@ MACS = {
     "an M3 before its first macOS with Metal for torch": Made(
         "Apple M3", "12.2", ("Apple M3",), ("refused", "macos-too-old")
     ),
-    "a virtual Mac": Made("Apple M1 (Virtual)", "15.6", (), ("cpu", "2.15.0"), virtual="1"),
+    "a virtual Mac": Made(
+        "Apple M1 (Virtual)", "15.6", (), ("cpu", "2.15.0"), virtual="1"
+    ),
     "a Mac with Intel's processor": Made(
-        "Intel(R) Core(TM) i7-9750H CPU @ 2.60GHz", "14.5", (), ("cpu", "2.2.2"), machine="x86_64"
+        "Intel(R) Core(TM) i7-9750H CPU @ 2.60GHz",
+        "14.5",
+        (),
+        ("cpu", "2.2.2"),
+        machine="x86_64",
     ),
     # platform.machine() and sysctl.proc_translated as Apple documents them.
     "an Intel Python on Apple silicon": Made(
@@ -77,7 +83,9 @@ def test_memory_is_shared_and_stands_with_apples_facts(tmp_path):
 
 def test_the_build_is_the_one_of_macos_without_a_label(tmp_path):
     document = choose(
-        read(tmp_path, MACS["an M3"]), Request(("torch", "torchvision")), frozen_catalog()
+        read(tmp_path, MACS["an M3"]),
+        Request(("torch", "torchvision")),
+        frozen_catalog(),
     ).to_dict()
 
     assert document["build"]["backend"] == "cpu"
@@ -100,7 +108,9 @@ def test_the_floor_of_macos_is_the_wheels_and_keeps_newer_torches_away(tmp_path)
     ("torch", "oldest"),
     [("2.15.0", "14.0"), ("2.9.1", "14.0"), ("2.8.0", "13.0"), ("2.4.1", "12.3")],
 )
-def test_torchs_own_use_of_metal_may_ask_for_a_newer_macos_than_its_wheel(torch, oldest):
+def test_torchs_own_use_of_metal_may_ask_for_a_newer_macos_than_its_wheel(
+    torch, oldest
+):
     mac = machine_in_words(("M1",))
     before = replace(mac, makers={"apple": {"macos": f"{int(oldest[:2]) - 1}.0"}})
     with_it = replace(mac, makers={"apple": {"macos": oldest}})
@@ -118,9 +128,14 @@ def test_mps_is_no_backend_and_the_hint_says_what_to_do():
 
 
 def test_a_child_tries_the_gpu_and_may_not_fall_back_to_the_cpu():
-    (target,) = device_targets(machine_in_words(("M3 Max",)), kind="cpu", gpus=None, environ={})
+    (target,) = device_targets(
+        machine_in_words(("M3 Max",)), kind="cpu", gpus=None, environ={}
+    )
 
-    assert (target.device, target.environment) == ("mps", {"PYTORCH_ENABLE_MPS_FALLBACK": "0"})
+    assert (target.device, target.environment) == (
+        "mps",
+        {"PYTORCH_ENABLE_MPS_FALLBACK": "0"},
+    )
 
 
 def test_the_shipped_rows_have_a_floor_for_every_build_of_macos():

@@ -16,9 +16,12 @@ MAC = machine_in_words(("M3 Max",))
 
 
 @pytest.mark.parametrize(
-    ("plays", "status"), [({}, "passed"), ({"failed": {"matmul-float32": "off by 3"}}, "failed")]
+    ("plays", "status"),
+    [({}, "passed"), ({"failed": {"matmul-float32": "off by 3"}}, "failed")],
 )
-def test_kernels_are_tried_on_the_gpu_and_not_on_the_cpu(plays, status, tmp_path, monkeypatch):
+def test_kernels_are_tried_on_the_gpu_and_not_on_the_cpu(
+    plays, status, tmp_path, monkeypatch
+):
     process.run(
         [
             uv.find_uv_bin(),
@@ -39,7 +42,11 @@ def test_kernels_are_tried_on_the_gpu_and_not_on_the_cpu(plays, status, tmp_path
     verdict = verify_environment(tmp_path / "env" / "bin" / "python", MAC)
 
     (device,) = verdict.devices
-    assert (device.label, device.name, verdict.status) == ("GPU 0", "Apple M3 Max", status)
+    assert (device.label, device.name, verdict.status) == (
+        "GPU 0",
+        "Apple M3 Max",
+        status,
+    )
     names = {check.name for check in device.checks}
     assert {"matmul-float32", "convolution", "optimizer-step"} <= names
     assert not {"copies", "numpy"} & names

@@ -117,14 +117,16 @@ def test_a_machine_is_read_and_planned_for(name, tmp_path):
 def test_a_card_of_the_bus_has_the_name_of_its_chip_and_no_memory(tmp_path):
     machine = read(tmp_path, MACHINES["an Arc B580"].files)
 
-    assert [(gpu.name, gpu.pci_id, gpu.memory_mib, gpu.found_via) for gpu in machine.gpus] == [
-        ("Intel Battlemage", "8086:e20b", None, "pci")
-    ]
+    assert [
+        (gpu.name, gpu.pci_id, gpu.memory_mib, gpu.found_via) for gpu in machine.gpus
+    ] == [("Intel Battlemage", "8086:e20b", None, "pci")]
 
 
 def test_a_loader_in_a_folder_of_the_users_counts(tmp_path):
     files = arc(3, "e20b") | {"/opt/intel/lib/libze_loader.so.1": ""}
-    source = recording(tmp_path, NO_NVIDIA, files, LD_LIBRARY_PATH="/opt/other:/opt/intel/lib")
+    source = recording(
+        tmp_path, NO_NVIDIA, files, LD_LIBRARY_PATH="/opt/other:/opt/intel/lib"
+    )
 
     assert read_machine(source=source).problems == ()
 

@@ -10,8 +10,12 @@ from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 
 DEVICES = (CudaDevice(uuid="GPU-0"), CudaDevice(uuid="GPU-1"))
-SYSTEM = LibcudaFacts("/usr/lib/libcuda.so.550.163.01", 0, CudaVersion(12, 4), devices=DEVICES)
-ABOVE = LibcudaFacts("/p/.cuda-compat/libcuda.so.580.95.05", 0, CudaVersion(13, 0), devices=DEVICES)
+SYSTEM = LibcudaFacts(
+    "/usr/lib/libcuda.so.550.163.01", 0, CudaVersion(12, 4), devices=DEVICES
+)
+ABOVE = LibcudaFacts(
+    "/p/.cuda-compat/libcuda.so.580.95.05", 0, CudaVersion(13, 0), devices=DEVICES
+)
 OF_590 = replace(ABOVE, driver_version=CudaVersion(13, 1))
 A100 = machine("A100", driver="550.163.01")
 
@@ -37,8 +41,16 @@ def test_it_counts_only_if_nothing_speaks_against_it():
             code(machine("V100", driver="550.163.01"), above=OF_590),
             "driver-dropped-gpu",
         ),
-        ("Volta beside", code(machine("A100", "V100"), above=OF_590), "driver-dropped-gpu"),
-        ("Hopper with 590", code(machine("H100", driver="570.148.08"), above=OF_590), None),
+        (
+            "Volta beside",
+            code(machine("A100", "V100"), above=OF_590),
+            "driver-dropped-gpu",
+        ),
+        (
+            "Hopper with 590",
+            code(machine("H100", driver="570.148.08"), above=OF_590),
+            None,
+        ),
         (
             "the driver was updated",
             code(system=replace(SYSTEM, driver_version=CudaVersion(13, 0))),
@@ -49,11 +61,27 @@ def test_it_counts_only_if_nothing_speaks_against_it():
             code(above=replace(ABOVE, driver_version=CudaVersion(12, 2))),
             "cuda-compat-not-newer",
         ),
-        ("803", code(above=replace(ABOVE, init=803, devices=())), "cuda-compat-refused"),
-        ("804", code(above=replace(ABOVE, init=804, devices=())), "cuda-compat-refused"),
+        (
+            "803",
+            code(above=replace(ABOVE, init=803, devices=())),
+            "cuda-compat-refused",
+        ),
+        (
+            "804",
+            code(above=replace(ABOVE, init=804, devices=())),
+            "cuda-compat-refused",
+        ),
         # GB200 and one L40S: nobody knows why.
-        ("unknown", code(above=replace(ABOVE, init=999, devices=())), "cuda-compat-refused"),
-        ("a GPU less", code(above=replace(ABOVE, devices=DEVICES[:1])), "cuda-compat-misses-gpu"),
+        (
+            "unknown",
+            code(above=replace(ABOVE, init=999, devices=())),
+            "cuda-compat-refused",
+        ),
+        (
+            "a GPU less",
+            code(above=replace(ABOVE, devices=DEVICES[:1])),
+            "cuda-compat-misses-gpu",
+        ),
         (
             "not loaded",
             code(above=LibcudaFacts(fault="missing", error="GLIBC_2.99 not found")),
@@ -66,7 +94,11 @@ def test_it_counts_only_if_nothing_speaks_against_it():
         ),
         ("no driver", code(system=LibcudaFacts(fault="missing")), "cuda-compat-below"),
         ("a broken driver", code(broken), "cuda-compat-below"),
-        ("a profiler", code(CUDA_INJECTION64_PATH="/opt/nsys.so"), "cuda-compat-injection"),
+        (
+            "a profiler",
+            code(CUDA_INJECTION64_PATH="/opt/nsys.so"),
+            "cuda-compat-injection",
+        ),
     ]
 
     assert [(name, said) for name, said, expected in rows if said != expected] == []

@@ -22,13 +22,21 @@ ERRORS = load_cuda_errors()
 
 
 def refusal(status, library=OWN, chips=(), distribution=None, **place):
-    environment = Environment(wsl=place.get("wsl", False), container=place.get("container"))
+    environment = Environment(
+        wsl=place.get("wsl", False), container=place.get("container")
+    )
     machine = Machine(
-        "linux", "x86_64", environment=environment, driver=Driver(DRIVER), distribution=distribution
+        "linux",
+        "x86_64",
+        environment=environment,
+        driver=Driver(DRIVER),
+        distribution=distribution,
     )
     found = explain_refusal(status, library, DRIVER, chips, place)
     context = FixContext.of_machine(machine)
-    return finding_of(found.symptom, found.circumstances, context, evidence=found.evidence)
+    return finding_of(
+        found.symptom, found.circumstances, context, evidence=found.evidence
+    )
 
 
 @pytest.mark.parametrize("status", ERRORS)
@@ -49,7 +57,11 @@ CASES = {
         "F03",
         "Start the container again",
     ),
-    "compatibility libraries, 803": (refusal(803, COMPAT), "F11", "/usr/local/cuda/compat"),
+    "compatibility libraries, 803": (
+        refusal(803, COMPAT),
+        "F11",
+        "/usr/local/cuda/compat",
+    ),
     "compatibility libraries, 804": (
         refusal(804, COMPAT, container="docker"),
         "F11",
@@ -58,7 +70,11 @@ CASES = {
     "half updated": (refusal(804, NEWER), "F03", "sudo reboot"),
     "newer than the module": (refusal(804), "F11", "unset LD_LIBRARY_PATH"),
     "newer image": (refusal(804, container="docker"), "F11", "start from an image"),
-    "container without a node": (refusal(100, container="podman"), "F13", "nvidia.com/gpu=all"),
+    "container without a node": (
+        refusal(100, container="podman"),
+        "F13",
+        "nvidia.com/gpu=all",
+    ),
     "host without its node": (
         refusal(999, **{"without-uvm": True}),
         "F13",

@@ -5,7 +5,9 @@ from tests.lab.recorded import healthy, libcuda, recording
 
 
 def test_without_a_switch_no_fabric_manager_is_installed(tmp_path):
-    (problem,) = read_machine(source=recording(tmp_path, healthy(1), libcuda(init=802))).problems
+    (problem,) = read_machine(
+        source=recording(tmp_path, healthy(1), libcuda(init=802))
+    ).problems
 
     assert (problem.code, problem.message) == (
         "fabric-manager-not-running",

@@ -32,13 +32,21 @@ from tests.lab.recorded import recording
             "540.4.0",
             True,
         ),
-        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.82.01\n", "470.82.01", False),
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.82.01\n",
+            "470.82.01",
+            False,
+        ),
     ],
 )
 def test_the_release_and_the_flavour_are_read(text, version, is_open):
     module = parse_proc_version(text)
     assert module is not None
-    assert (str(module.version), module.open, module.found_via) == (version, is_open, "proc")
+    assert (str(module.version), module.open, module.found_via) == (
+        version,
+        is_open,
+        "proc",
+    )
 
 
 def test_every_distributions_name_of_the_module_is_known():
@@ -74,7 +82,10 @@ def test_secure_boot_is_the_fifth_byte(text, on):
         ("install nvidia /usr/bin/true\n", True),
         ("blacklist nvidiafb\n", False),
         ("# blacklist nvidia\n", False),
-        ("blacklist nouveau\noptions nvidia NVreg_PreserveVideoMemoryAllocations=1\n", False),
+        (
+            "blacklist nouveau\noptions nvidia NVreg_PreserveVideoMemoryAllocations=1\n",
+            False,
+        ),
     ],
 )
 def test_only_what_forbids_the_module_counts(text, forbids):
@@ -90,8 +101,12 @@ def test_the_file_that_forbids_the_module_is_named(tmp_path):
     assert state.blocked_by == "/lib/modprobe.d/envycontrol.conf"
 
 
-@pytest.mark.parametrize("folder", ["lib/modules", "run/booted-system/kernel-modules/lib/modules"])
-def test_the_module_is_found_in_each_distributions_folder(tmp_path, monkeypatch, folder):
+@pytest.mark.parametrize(
+    "folder", ["lib/modules", "run/booted-system/kernel-modules/lib/modules"]
+)
+def test_the_module_is_found_in_each_distributions_folder(
+    tmp_path, monkeypatch, folder
+):
     modules = tmp_path / folder / "6.8.0"
     modules.mkdir(parents=True)
     (modules / "modules.dep").write_text(

@@ -36,7 +36,9 @@ def answered(**answer):
 
 
 def test_an_answer_is_read():
-    facts = parse_libcuda(answered(path=LIBRARY, driver_version="13.0", init=0, devices=[H200]))
+    facts = parse_libcuda(
+        answered(path=LIBRARY, driver_version="13.0", init=0, devices=[H200])
+    )
     device = CudaDevice(
         "NVIDIA H200",
         "GPU-00000000-1ab0-c0de-face-000000000000",
@@ -63,7 +65,8 @@ def test_a_child_that_ran_out_of_time_or_died_has_no_status():
         fault="crash", error="libcuda was ended by SIGSEGV"
     )
     assert (
-        parse_libcuda(ended("half an ans", 1)).error == "libcuda ended with status 1 and no answer"
+        parse_libcuda(ended("half an ans", 1)).error
+        == "libcuda ended with status 1 and no answer"
     )
 
 
@@ -79,7 +82,9 @@ def test_the_childs_environment_holds_nothing_that_changes_cudas_answer():
     kept = {"LD_LIBRARY_PATH": "/.singularity.d/libs", "HOME": "/root"}
     steady = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
     assert child_environment(misleading | kept) == kept | steady
-    assert child_environment(misleading, "GPU-1") == steady | {"CUDA_VISIBLE_DEVICES": "GPU-1"}
+    assert child_environment(misleading, "GPU-1") == steady | {
+        "CUDA_VISIBLE_DEVICES": "GPU-1"
+    }
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ from gpuinstall.machine.nvidia.preflight import (
 from gpuinstall.machine.prober import GpuProof, Preflight, ProofOutcome
 
 ALONE = Gpu(0, uuid="GPU-aaaa")
-SLICED = Gpu(1, uuid="GPU-bbbb", mig=True, mig_devices=(MigDevice("MIG-1"), MigDevice("MIG-2")))
+SLICED = Gpu(
+    1, uuid="GPU-bbbb", mig=True, mig_devices=(MigDevice("MIG-1"), MigDevice("MIG-2"))
+)
 MACHINE = Machine(os="linux", arch="x86_64", gpus=(ALONE, SLICED))
 HERE = FixContext.of_machine(MACHINE)
 JOB = {"SLURM_JOB_ID": "42"}
@@ -28,12 +30,18 @@ def visible(machine, environ):
 
 def answered(**answer):
     return judge_trial(
-        ALONE, MACHINE, Finished((), 0, json.dumps({"path": "libcuda.so.1"} | answer), "")
+        ALONE,
+        MACHINE,
+        Finished((), 0, json.dumps({"path": "libcuda.so.1"} | answer), ""),
     )
 
 
 def test_every_card_and_every_slice_is_tried_by_its_uuid():
-    assert visible(MACHINE, {"CUDA_VISIBLE_DEVICES": "7"}) == ["GPU-aaaa", "MIG-1", "MIG-2"]
+    assert visible(MACHINE, {"CUDA_VISIBLE_DEVICES": "7"}) == [
+        "GPU-aaaa",
+        "MIG-1",
+        "MIG-2",
+    ]
 
 
 def test_a_card_without_a_uuid_is_tried_by_its_place_among_those_given():
@@ -61,13 +69,19 @@ def test_a_job_is_tried_on_its_own_cards(given, tried):
 
 @pytest.mark.parametrize(
     ("given", "tried"),
-    [("0", ["GPU-dddd"]), ("1", ["GPU-ffff"]), ("3", []), ("0,1", ["GPU-dddd", "GPU-ffff"])],
+    [
+        ("0", ["GPU-dddd"]),
+        ("1", ["GPU-ffff"]),
+        ("3", []),
+        ("0,1", ["GPU-dddd", "GPU-ffff"]),
+    ],
 )
 def test_cuda_counts_the_cards_of_a_job_from_0_whatever_nvml_calls_them(given, tried):
     gpus = (Gpu(3, uuid="GPU-dddd"), Gpu(5, uuid="GPU-ffff"))
     assert (
         visible(
-            Machine(os="linux", arch="x86_64", gpus=gpus), JOB | {"CUDA_VISIBLE_DEVICES": given}
+            Machine(os="linux", arch="x86_64", gpus=gpus),
+            JOB | {"CUDA_VISIBLE_DEVICES": given},
         )
         == tried
     )
@@ -101,7 +115,9 @@ def test_an_answer_becomes_an_outcome(answer, outcome):
 
 
 def test_a_library_that_cannot_be_loaded_is_said_in_the_loaders_words():
-    found = answered(fault="missing", error="libcuda.so.1: cannot open shared object file")
+    found = answered(
+        fault="missing", error="libcuda.so.1: cannot open shared object file"
+    )
     (problem,) = problems_of([found], HERE)
     assert (problem.code, problem.evidence) == (
         "libcuda-missing",
@@ -121,11 +137,14 @@ def test_a_gpu_is_as_good_as_its_worst_slice():
 
 
 def test_what_stops_every_card_at_the_start_is_the_machines_problem():
-    stuck = [judge_trial(Gpu(index), MACHINE, Finished((), None, "", "")) for index in range(2)]
-    assert [problem.gpus for problem in problems_of(stuck, HERE)] == [()]
-    assert [problem.gpus for problem in problems_of([*stuck, GpuTrial(2, "proven")], HERE)] == [
-        (0, 1)
+    stuck = [
+        judge_trial(Gpu(index), MACHINE, Finished((), None, "", ""))
+        for index in range(2)
     ]
+    assert [problem.gpus for problem in problems_of(stuck, HERE)] == [()]
+    assert [
+        problem.gpus for problem in problems_of([*stuck, GpuTrial(2, "proven")], HERE)
+    ] == [(0, 1)]
 
 
 def test_the_document_names_each_gpu_and_its_outcome():
@@ -147,12 +166,17 @@ def test_the_document_names_each_gpu_and_its_outcome():
         (["proven"], "a kernel ran on GPU 0"),
         (["proven", "proven"], "a kernel ran on both GPUs"),
         (["proven"] * 8, "a kernel ran on all 8 GPUs"),
-        (["proven", "failed", "proven"], "a kernel ran on GPUs 0 and 2 · failed: GPU 1"),
+        (
+            ["proven", "failed", "proven"],
+            "a kernel ran on GPUs 0 and 2 · failed: GPU 1",
+        ),
         ([], ""),
     ],
 )
 def test_the_summary_says_what_ran_where(outcomes, summary):
     assert (
-        Preflight(tuple(GpuProof(index, outcome) for index, outcome in enumerate(outcomes))).summary
+        Preflight(
+            tuple(GpuProof(index, outcome) for index, outcome in enumerate(outcomes))
+        ).summary
         == summary
     )

@@ -59,7 +59,11 @@ def _nobody():
 def test_page_is_read_as_utf8_under_our_own_name(host, client):
     page = client.page(f"{host.url}/page/")
     assert page is not None
-    assert (page.text, page.content_type, page.url) == ("Fenêtre", "text/html", f"{host.url}/page/")
+    assert (page.text, page.content_type, page.url) == (
+        "Fenêtre",
+        "text/html",
+        f"{host.url}/page/",
+    )
     assert host.log[0].headers["user-agent"].startswith("gpuinstall/")
 
 
@@ -69,7 +73,10 @@ def test_page_that_we_hold_is_only_asked_whether_it_still_holds(host, tmp_path):
             page = client.page(f"{host.url}/page/")
             assert page is not None
             assert page.text == "Fenêtre"
-    assert [(asked.status, asked.sent > 0) for asked in host.log] == [(200, True), (304, False)]
+    assert [(asked.status, asked.sent > 0) for asked in host.log] == [
+        (200, True),
+        (304, False),
+    ]
 
 
 def test_offline_client_asks_nobody_and_knows_what_it_holds(host, client, tmp_path):
@@ -82,7 +89,9 @@ def test_offline_client_asks_nobody_and_knows_what_it_holds(host, client, tmp_pa
     assert host.log == []
 
 
-def test_login_of_the_host_is_sent_and_without_it_the_answer_says_what_to_give(host, tmp_path):
+def test_login_of_the_host_is_sent_and_without_it_the_answer_says_what_to_give(
+    host, tmp_path
+):
     netloc = host.url.removeprefix("http://")
     with Client(cache=tmp_path, logins={netloc: "me:secret"}) as client:
         page = client.page(f"{host.url}/secret/")
@@ -97,11 +106,15 @@ def test_login_of_the_host_is_sent_and_without_it_the_answer_says_what_to_give(h
 
 
 def test_who_logs_in_as_nobody_is_sent_as_nobody(tmp_path, monkeypatch):
-    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n", "utf-8")
+    (tmp_path / "netrc").write_text(
+        "machine 127.0.0.1 login me password secret\n", "utf-8"
+    )
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     served = Host(
         "login",
-        lambda _path, headers: Answer(200, headers.get("authorization", "").encode(), "text/html"),
+        lambda _path, headers: Answer(
+            200, headers.get("authorization", "").encode(), "text/html"
+        ),
     )
     with Client(
         cache=tmp_path / "cache", logins={served.url.removeprefix("http://"): ":"}
@@ -140,7 +153,10 @@ def test_host_that_refuses_is_asked_once(client):
 
 def test_silent_host_is_found_out_once_for_all_threads(client, monkeypatch):
     monkeypatch.setattr("gpuinstall.sources.web.client.FIRST_ANSWER_S", 0.3)
-    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(8) as pool:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        ThreadPoolExecutor(8) as pool,
+    ):
         url = f"http://127.0.0.1:{server.getsockname()[1]}/page/"
         started = time.perf_counter()
         asked = [pool.submit(client.page, url) for _ in range(8)]
@@ -162,11 +178,16 @@ def certificate(tmp_path_factory):
 
 def test_certificates_that_are_given_are_trusted_and_no_other(certificate, tmp_path):
     host = Host(
-        "tls", lambda _path, _headers: Answer(200, b"safe", "text/html"), certificate=certificate
+        "tls",
+        lambda _path, _headers: Answer(200, b"safe", "text/html"),
+        certificate=certificate,
     )
     with Client(str(certificate), cache=tmp_path) as client:
         page = client.page(f"{host.url}/page/")
-    with Client(cache=tmp_path / "other") as client, pytest.raises(UnreachableError) as caught:
+    with (
+        Client(cache=tmp_path / "other") as client,
+        pytest.raises(UnreachableError) as caught,
+    ):
         client.page(f"{host.url}/page/")
     host.close()
     assert page is not None
@@ -182,8 +203,13 @@ def test_host_in_trouble_counts_as_unreachable(host, client):
 
 
 def test_connection_that_was_reset_is_tried_once_more(client):
-    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(client.page, f"http://127.0.0.1:{server.getsockname()[1]}/page/")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        asked = pool.submit(
+            client.page, f"http://127.0.0.1:{server.getsockname()[1]}/page/"
+        )
         server.accept()[0].close()
         connection, _ = server.accept()
         with connection:

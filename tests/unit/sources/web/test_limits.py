@@ -92,8 +92,13 @@ def test_a_page_that_keeps_the_pace_for_ever_is_given_up(client):
 
 
 def test_headers_that_come_in_drops_are_not_waited_for(client):
-    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(client.page, f"http://127.0.0.1:{server.getsockname()[1]}/page/")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        asked = pool.submit(
+            client.page, f"http://127.0.0.1:{server.getsockname()[1]}/page/"
+        )
         connection, _ = server.accept()
         with connection, within(3):
             connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
@@ -122,7 +127,10 @@ def test_a_busy_host_is_asked_again_when_it_says(client, status, when):
 
 @pytest.mark.parametrize("when", ["3600", "0.", "soon", ""])
 def test_a_host_that_is_busy_for_longer_is_not_waited_for(client, when):
-    with host(lambda *_: Answer(503, b"later", headers={"Retry-After": when})) as served, within(2):
+    with (
+        host(lambda *_: Answer(503, b"later", headers={"Retry-After": when})) as served,
+        within(2),
+    ):
         with pytest.raises(UnreachableError, match="cannot be reached"):
             client.page(f"{served.url}/page/")
         assert len(served.log) == 1

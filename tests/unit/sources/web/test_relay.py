@@ -37,7 +37,9 @@ class Passed:
 
     def fetch(self, size=None, *, hashed=False, times=1):
         """Fetch the file as uv does: again where it breaks off; fail where it cannot be had."""
-        address = self.relay.address(f"{self.host.url}/{NAME}", NAME, size, hashed=hashed)
+        address = self.relay.address(
+            f"{self.host.url}/{NAME}", NAME, size, hashed=hashed
+        )
         for _ in range(times - 1):
             with suppress(requests.RequestException):
                 return get(address)
@@ -105,7 +107,9 @@ def test_a_transfer_that_breaks_off_is_made_again(passed):
     def once(body):
         yield body if next(whole) else body[:500]
 
-    way = passed(lambda *_: Answer(200, SMALL, headers={"Connection": "close"}, pieces=once))
+    way = passed(
+        lambda *_: Answer(200, SMALL, headers={"Connection": "close"}, pieces=once)
+    )
     assert way.fetch(len(SMALL), times=2) == SMALL
     assert way.counted[NAME] == len(SMALL)
     assert way.relay.failure is not None
@@ -168,7 +172,9 @@ def test_a_part_is_never_taken_for_a_file_whose_length_nobody_knew(
         threading.Thread(target=reset, daemon=True).start()
         way = passed(serving(b""))
         port = server.getsockname()[1]
-        address = way.relay.address(f"http://127.0.0.1:{port}/{NAME}", NAME, None, hashed=False)
+        address = way.relay.address(
+            f"http://127.0.0.1:{port}/{NAME}", NAME, None, hashed=False
+        )
         with pytest.raises(requests.RequestException):
             get(address)
     assert way.hashes == {}

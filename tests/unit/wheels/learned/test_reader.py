@@ -22,7 +22,9 @@ from tests.lab.index import Habits, StandInIndex
 from tests.lab.wheels import make_wheel
 from tests.unit.wheels.learned.test_store import ROW
 
-CU130 = Build(Version("2.9.0"), Backend("cuda", "13.0"), "linux", "x86_64", toolkit=(13, 0))
+CU130 = Build(
+    Version("2.9.0"), Backend("cuda", "13.0"), "linux", "x86_64", toolkit=(13, 0)
+)
 
 
 def torch_wheel(folder, version, versions):
@@ -78,7 +80,9 @@ def test_a_file_elsewhere_that_claims_the_same_hash_is_another(tmp_path):
     answers = []
     with Client(logins={}) as client:
         for place, cuda in (("stranger", "12.6"), ("genuine", "13.0")):
-            wheel = torch_wheel(tmp_path / place, "2.16.0", f"cuda = '{cuda}'\nhip = None")
+            wheel = torch_wheel(
+                tmp_path / place, "2.16.0", f"cuda = '{cuda}'\nhip = None"
+            )
             wheel = replace(wheel, sha256="a" * 64)
             store = LearnedStore(tmp_path / "learned")
             reader = Reader(read_sources(None, {}, tmp_path), client, store, Reporter())
@@ -93,9 +97,17 @@ def test_an_xpu_torch_looks_like_one_for_the_cpu_inside(tmp_path):
 def test_a_wheel_itself_says_whether_it_is_for_gpus_if_its_server_does_not(tmp_path):
     simple = tmp_path / "simple"
     make_wheel(simple, "plain", "1.0", "cp312-cp312-manylinux_2_28_x86_64")
-    make_wheel(simple, "kernels", "1.0", "cp312-cp312-manylinux_2_28_x86_64", requires=["torch"])
+    make_wheel(
+        simple,
+        "kernels",
+        "1.0",
+        "cp312-cp312-manylinux_2_28_x86_64",
+        requires=["torch"],
+    )
     with StandInIndex(tmp_path, Habits(metadata=False)) as index, Client() as client:
-        sources = read_sources(None, {"UV_DEFAULT_INDEX": index.default_index}, tmp_path)
+        sources = read_sources(
+            None, {"UV_DEFAULT_INDEX": index.default_index}, tmp_path
+        )
         reader = Reader(sources, client, LearnedStore(tmp_path / "learned"), Reporter())
         answers = {}
         for package in ("plain", "kernels"):

@@ -11,7 +11,9 @@ from tests.unit.wheels.learned.test_store import ROW
 
 TRITON = ("triton~=3.9.0; platform_system == 'Linux'", *ROW.requires[:1])
 NEW = replace(ROW, version="9.1.0", requires=TRITON)
-ARM = replace(NEW, platform="linux-aarch64", architectures=("sm_110",), source="", backend="cu139")
+ARM = replace(
+    NEW, platform="linux-aarch64", architectures=("sm_110",), source="", backend="cu139"
+)
 CPU = replace(NEW, backend="cpu", architectures=(), cuda=None)
 
 
@@ -44,14 +46,19 @@ def test_what_is_put_into_builds_toml_is_loaded_from_it():
     assert after.startswith(before.partition("\n]\n")[0])
     assert sorted(new) == ["9.1.0+cu139", "9.1.0+cu140"]
     assert new["9.1.0+cu139"].on_default_index
-    assert (new["9.1.0+cu140"].code, new["9.1.0+cu140"].pythons) == (NEW.architectures, ("3.12",))
+    assert (new["9.1.0+cu140"].code, new["9.1.0+cu140"].pythons) == (
+        NEW.architectures,
+        ("3.12",),
+    )
     assert rows.releases["9.1.0"].triton == "~=3.9.0"
     assert extended(after, additions([], load_catalog())) == after
 
 
 def test_what_the_catalogue_has_is_not_printed_again():
     build = next(
-        build for build in load_catalog().builds if build.toolkit and build.confidence == "high"
+        build
+        for build in load_catalog().builds
+        if build.toolkit and build.confidence == "high"
     )
     same = replace(
         NEW,

@@ -43,7 +43,9 @@ def wheel(sha256=None):
 
 
 def test_a_row_is_read_as_it_was_written():
-    fits_none = replace(ROW, torch=TorchNeeds("ordinary", fits=(), judged=("2.9", "2.10")))
+    fits_none = replace(
+        ROW, torch=TorchNeeds("ordinary", fits=(), judged=("2.9", "2.10"))
+    )
     stable = replace(ROW, torch=TorchNeeds("stable", oldest="2.9"))
     for row in (ROW, fits_none, stable):
         assert LearnedRow.parse(row.render()) == row
@@ -121,7 +123,9 @@ OTHER = "https://index.example/simple"
 
 @pytest.mark.parametrize("requested", [None, OFFICIAL])
 @pytest.mark.parametrize("stranger", [ROW, replace(ROW, source="", index=OTHER)])
-def test_another_index_says_nothing_of_the_official_build(tmp_path, stranger, requested):
+def test_another_index_says_nothing_of_the_official_build(
+    tmp_path, stranger, requested
+):
     store = LearnedStore(tmp_path)
     store.keep(replace(stranger, learned=now()), wheel(), "cu140")
     own = replace(
@@ -142,4 +146,6 @@ def test_what_a_folders_default_index_lists_is_not_the_official_index(tmp_path):
     store = LearnedStore(tmp_path)
     row = replace(ROW, source="", index=OTHER)
     store.keep(row, wheel(), "cu140")
-    assert not [build for build in known_catalog(OFFICIAL, store).builds if build.learned]
+    assert not [
+        build for build in known_catalog(OFFICIAL, store).builds if build.learned
+    ]

@@ -7,20 +7,8 @@ _HEADERS = 0x400
 _ADDRESS = 1 << 24
 
 
-def make_dll(
-    imports: Mapping[str, Sequence[str]],
-    before: int = 0,
-    after: int = 0,
-    relocatable: bytes = b"",
-) -> bytes:
-    """Return a 64-bit DLL that takes functions from some libraries.
-
-    Args:
-        imports: The functions, by library.
-        before: How many bytes of code lie before the table.
-        after: How many bytes lie behind it.
-        relocatable: GPU code that was linked before, between the table and what lies behind it.
-    """
+def make_dll(imports: Mapping[str, Sequence[str]]) -> bytes:
+    """Return a 64-bit DLL that takes functions, by library, from some libraries."""
     table_size = 20 * (len(imports) + 1)
     behind = b""
     table = b""
@@ -38,22 +26,11 @@ def make_dll(
     content = table + bytes(20) + behind
     directories = struct.pack("<8xII", _ADDRESS, table_size) + bytes(14 * 8)
     optional = struct.pack("<H", 0x20B) + bytes(110) + directories
-    sections = _section(b".text", 0x1000, before, _HEADERS)
-    sections += _section(b".rdata", _ADDRESS, len(content), _HEADERS + before)
-    behind_content = _HEADERS + before + len(content)
-    sections += _section(b"__nv_rel", _ADDRESS * 2, len(relocatable), behind_content)
+    section = struct.pack(
+        "<8sIIII16x", b".rdata", len(content), _ADDRESS, len(content), _HEADERS
+    )
     coff = struct.pack(
-        "<4sHHIIIHH", b"PE\0\0", 0x8664, 3, 0, 0, 0, len(optional), 0x2022
+        "<4sHHIIIHH", b"PE\0\0", 0x8664, 1, 0, 0, 0, len(optional), 0x2022
     )
-    headers = b"MZ" + bytes(58) + struct.pack("<I", 64) + coff + optional + sections
-    return (
-        headers.ljust(_HEADERS, b"\0")
-        + bytes(before)
-        + content
-        + relocatable
-        + bytes(after)
-    )
-
-
-def _section(name: bytes, address: int, size: int, place: int) -> bytes:
-    return struct.pack("<8sIIII16x", name, size, address, size, place)
+    headers = b"MZ" + bytes(58) + struct.pack("<I", 64) + coff + optional + section
+    return headers.ljust(_HEADERS, b"\0") + content

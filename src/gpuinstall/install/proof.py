@@ -119,8 +119,7 @@ def check_links(
         ):
             # It is there, in a folder that its package looks into, or on this machine.
             continue
-        if package not in requested or code == "twice-there":
-            # Which of two is used, a kernel shows.
+        if package not in requested:
             reporter.warn(fault.reason.message)
         else:
             raise InstallationError(

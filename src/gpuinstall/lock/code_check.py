@@ -21,7 +21,6 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.text import readable
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.catalog.listing import family_wheels
@@ -400,12 +399,6 @@ class Pairing(NamedTuple):
         row, build = self.row, self.build
         if row.system == "windows" and build.os != "windows":
             yield f"has libraries for Windows alone, although its file {row.file} is for any platform"
-        lowest = load_members().lowest_capability(row.package, Version(row.version))
-        for _, gpu in self.gpus if lowest else ():
-            capability = gpu.compute_capability
-            if lowest and capability and capability < ComputeCapability.parse(lowest):
-                need = f"requires compute capability {lowest} or newer"
-                yield f"{need}, and {gpu.label} has {capability}"
         refused = refused_by_driver(row, build, self.gpus)
         if refused:
             yield refused

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from posixpath import basename
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from packaging.specifiers import SpecifierSet
@@ -19,7 +18,7 @@ from packaging.version import Version
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import numbers
-from gpuinstall.wheels.gpu_code import ordered, read_fatbins, without_relocatable
+from gpuinstall.wheels.gpu_code import ordered, read_fatbins
 from gpuinstall.wheels.needs import (
     Needs,
     TorchNeeds,
@@ -31,7 +30,7 @@ from gpuinstall.wheels.needs import (
 from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from gpuinstall.wheels.wheel_reader import WheelReader
 
@@ -81,13 +80,6 @@ class _LibraryCode:
     """The libraries that its strings name."""
     is_whole: bool = True
     """Whether all of the library was read."""
-    size: int = 0
-    """Of the library, in bytes."""
-
-    @property
-    def is_portable(self) -> bool:
-        """Whether it has PTX."""
-        return any(name.startswith("compute_") for name in self.architectures)
 
 
 def _pattern(text: str) -> _Pattern:
@@ -119,21 +111,13 @@ class OptionalPart(NamedTuple):
     part: Annotated[_Pattern, _any_case]
 
 
-class OpenedLibraries(NamedTuple):
-    """What a package opens by name alone, and does nothing without."""
-
-    libraries: Annotated[_Pattern, _sonames]
-    since: Mapping[str, str]
-    """The CUDA of these libraries, by the version since which it is so, the newest first."""
-
-
 class Statement(NamedTuple):
-    """What the makers of a package state, by the version since which it is so, the newest first."""
+    """The CUDA of a package that its files do not tell."""
 
     since: Mapping[str, str]
-    """The CUDA."""
-    lowest: Mapping[str, str] = MappingProxyType({})
-    """The lowest compute capability."""
+    """The CUDA, by the version since which it is so, the newest first."""
+    libraries: Annotated[_Pattern, _sonames] | None = None
+    """What it opens by name alone, and does nothing without."""
 
 
 class Clash(NamedTuple):
@@ -160,8 +144,6 @@ class Members:
     """The packages that torch's own build answers for."""
     compiled_beside: _Whole
     """What requires one of these may have GPU code although no row names it."""
-    opened: Mapping[str, OpenedLibraries]
-    """By package."""
     stated: Mapping[str, Statement]
     """By package."""
     pairs: tuple[Clash, ...]
@@ -169,7 +151,8 @@ class Members:
     @property
     def must_open(self) -> Mapping[str, _Pattern]:
         """The libraries that packages open by name and do nothing without."""
-        return {package: row.libraries for package, row in self.opened.items()}
+        rows = self.stated.items()
+        return {package: row.libraries for package, row in rows if row.libraries}
 
     def clashes(self, versions: Mapping[str, str]) -> Iterator[str]:
         """Yield which of some packages do not go together, and why, although no METADATA says so."""
@@ -188,13 +171,11 @@ class Members:
 
     def cuda(self, package: str, version: Version) -> str | None:
         """Return the CUDA of a version of a package that its files do not tell: as its maker says, or as its name."""
-        row = self.opened.get(package) or self.stated.get(package)
-        return _of_version(row.since if row else {}, version) or name_cuda(package)
-
-    def lowest_capability(self, package: str, version: Version) -> str | None:
-        """Return the lowest compute capability that the makers of a version state."""
         row = self.stated.get(package)
-        return _of_version(row.lowest if row else {}, version)
+        for first, cuda in row.since.items() if row else ():
+            if version >= Version(first):
+                return cuda
+        return name_cuda(package)
 
     def names(self, package: str) -> bool:
         """Whether it is known which library answers for a package."""
@@ -236,14 +217,6 @@ class Members:
 
     def _libraries_of(self, package: str) -> list[_Pattern]:
         return [row.member for row in self.members if row.package.fullmatch(package)]
-
-
-def _of_version(since: Mapping[str, str], version: Version) -> str | None:
-    """Return what is so for a version, of what is so since some versions, the newest first."""
-    for first, text in since.items():
-        if version >= Version(first):
-            return text
-    return None
 
 
 @cache
@@ -397,25 +370,22 @@ def _read_code(
     return _joined(codes)
 
 
-def _joined(codes: Iterable[_LibraryCode]) -> _LibraryCode:
+def _joined(codes: Sequence[_LibraryCode]) -> _LibraryCode:
     """Return the code of a module, of that of its libraries.
 
     Machine code counts that any of them has: kernels for one chip stand beside those for the others. PTX counts if
-    most of the libraries have it, by their size: what it is compiled for does not do the work of the others.
+    the largest has it: what others are compiled for does not do its work.
+
+    Args:
+        codes: The libraries, the largest first.
     """
-    codes = list(codes)
     compiled = [code for code in codes if code.architectures]
     is_whole = all(code.is_whole for code in codes)
     if not compiled:
         return _LibraryCode(is_whole=is_whole)
-    portable = [code for code in compiled if code.is_portable]
-    of_most = 2 * sum(code.size for code in portable) >= sum(
-        code.size for code in compiled
-    )
-    names = {name for code in compiled for name in code.architectures}
-    architectures = {
-        name for name in names if of_most or not name.startswith("compute_")
-    }
+    architectures = set(compiled[0].architectures)
+    for code in compiled:
+        architectures.update(filter(_is_machine_code, code.architectures))
     return _LibraryCode(
         member=compiled[0].member,
         architectures=ordered(architectures),
@@ -423,6 +393,10 @@ def _joined(codes: Iterable[_LibraryCode]) -> _LibraryCode:
         opened=frozenset().union(*(code.opened for code in compiled)),
         is_whole=is_whole,
     )
+
+
+def _is_machine_code(name: str) -> bool:
+    return not name.startswith("compute_")
 
 
 def _module(library: str) -> str:
@@ -435,30 +409,31 @@ def _for_cuda(
     libraries: Iterable[re.Match[str]],
     cuda: str | None,
 ) -> str | None:
-    """Return the library of this CUDA, else the nearest below of its major, else the nearest above, else the oldest."""
+    """Return the library of this CUDA, else the nearest below it, else the nearest above; of its major if there is one."""
     version = re.match(r"([0-9]{1,3})\.([0-9])", cuda or "")
     if version is None:
         return None
-    number = int(version[1] + version[2])
-    by_number = {int(library["cuda"]): library[0] for library in libraries}
-    of_major = [other for other in by_number if other // 10 == number // 10]
-    below = [other for other in of_major if other <= number]
-    nearest = max(below) if below else min(of_major or by_number)
-    return by_number[nearest]
+    major = int(version[1])
+    number = 10 * major + int(version[2])
+
+    def distance(library: re.Match[str]) -> tuple[bool, bool, int]:
+        other = int(library["cuda"])
+        return other // 10 != major, other > number, abs(other - number)
+
+    return min(libraries, key=distance)[0]
 
 
 def _read_library(wheel: WheelReader, name: str, *, whole: bool) -> _LibraryCode:
     """Return the GPU code of a library; not ``whole``: of its beginning, if nothing tells that it has any."""
     with closing(wheel.stream(name)) as pieces:
         part = _Part(pieces, most=math.inf if whole else _MOST)
-        code = read_fatbins(without_relocatable(part), whole=whole)
+        code = read_fatbins(part, whole=whole)
     return _LibraryCode(
         member=name if code.architectures else None,
         architectures=code.architectures,
         cuda=_cuda_of_isa(code.isa),
         opened=frozenset(part.opened),
         is_whole=code.is_whole and not part.is_cut,
-        size=wheel.members[name].file_size,
     )
 
 
@@ -498,8 +473,5 @@ def _cuda_of_isa(isa: tuple[int, int] | None) -> str | None:
     if isa is None:
         return None
     of_isa: Mapping[str, str] = load_members().cuda_of_isa["versions"]
-    major, minor = isa
-    newest = max(map(numbers, of_isa))
-    if isa > newest:
-        major, minor = newest
-    return of_isa.get(f"{major}.{minor}")
+    older = [version for version in of_isa if numbers(version) <= isa]
+    return of_isa[older[-1]] if older else None

@@ -12,8 +12,6 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from itertools import chain
 from typing import NamedTuple
 
 _MAGIC = struct.pack("<IHH", 0xBA55ED50, 1, 16)
@@ -47,16 +45,6 @@ _SIGNS = (b"sm_", b"gfx", b"compute_")
 _SEPARATORS = b" ,;:/|="
 _LONGEST = 4096
 """In bytes; a list of fifty architectures is shorter."""
-
-# Microsoft's "PE Format" (learn.microsoft.com).
-_PE_PLACE = 0x3C
-_PE_BEGINNING = 1 << 12
-"""How much of a file is read before its header is looked for."""
-_PE_HEADER = struct.Struct("<4s2xH12xH2x")
-_PE_SECTION = struct.Struct("<8s8xII16x")
-_MOST_PE_SECTIONS = 96
-_UNLOADED = b"__nv_rel"
-"""The section of the GPU code that was linked into that of another: nobody loads it, nor the PTX that it alone has."""
 
 
 class FatbinCode(NamedTuple):
@@ -327,35 +315,3 @@ class _Stream:
         self._data = self._data[self._position :] + piece
         self._position = 0
         return True
-
-
-def without_relocatable(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield a DLL without GPU code that nobody loads; what is no DLL as it is."""
-    beginning = b""
-    rest = iter(pieces)
-    for piece in rest:
-        beginning += piece
-        if len(beginning) >= _PE_BEGINNING:
-            break
-    start, end = _relocatable_part(beginning)
-    place = 0
-    for piece in chain([beginning], rest):
-        yield piece[: max(start - place, 0)] + piece[max(end - place, 0) :]
-        place += len(piece)
-
-
-def _relocatable_part(data: bytes) -> tuple[int, int]:
-    """Return where in the file the section begins and ends; both are 0 if there is none."""
-    if not data.startswith(b"MZ"):
-        return 0, 0
-    with suppress(struct.error):
-        [header] = struct.unpack_from("<I", data, _PE_PLACE)
-        signature, count, optional_size = _PE_HEADER.unpack_from(data, header)
-        if signature == b"PE\0\0":
-            first = header + _PE_HEADER.size + optional_size
-            for number in range(min(count, _MOST_PE_SECTIONS)):
-                row = _PE_SECTION.unpack_from(data, first + number * _PE_SECTION.size)
-                name, size, place = row
-                if name == _UNLOADED:
-                    return place, place + size
-    return 0, 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import posixpath
 import re
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -26,6 +25,7 @@ from gpuinstall.wheels.torch_abi import torch_names
 _NATIVE = re.compile(r".+\.so(\.[\w.]+)?")
 _VERSIONED = re.compile(r"\.so\.\d")
 _PRELOADED = re.compile(r"torch/lib|nvidia/[\w/]+/lib")
+_ORIGIN = re.compile(r"\$ORIGIN|\$\{ORIGIN\}")
 _OF_PYTHON = re.compile(r"libpython3[\w.]*\.so[\w.]*")
 _FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _CACHE = Path("/etc/ld.so.cache")
@@ -36,7 +36,6 @@ _MESSAGES = {
     "missing-library": "needs {}, which is neither in the environment nor on the system",
     "missing-symbol": "uses {}, which this torch does not have",
     "other-cuda": "is built with CUDA {}",
-    "twice-there": "is in {} too, and only one of them is used",
     "glibc-too-old": "requires glibc {}, which is newer than this system's",
 }
 
@@ -55,11 +54,6 @@ class InstalledLibrary(NamedTuple):
     def folder(self) -> str:
         """The folder that it lies in."""
         return posixpath.dirname(self.path)
-
-    @property
-    def is_preloaded(self) -> bool:
-        """Whether torch has loaded it before anything else is looked for."""
-        return _PRELOADED.fullmatch(self.folder) is not None
 
     @property
     def cuda_majors(self) -> set[int]:
@@ -86,17 +80,15 @@ class LinkEnvironment:
     glibc: tuple[int, ...] | None
 
     @cached_property
-    def owners(self) -> dict[str, set[str]]:
-        """The packages of each path, and of each name that torch has loaded before anything else is looked for."""
-        owners = defaultdict[str, set[str]](set)
+    def places(self) -> set[str]:
+        """The paths of the libraries, and the names of those that torch has loaded before anything is looked for."""
+        places = set[str]()
         for library in self.libraries:
-            names = [library.path]
-            if library.is_preloaded:
-                names.append(posixpath.basename(library.path))
-                names.append(library.elf.soname or library.path)
-            for name in names:
-                owners[name].add(library.package)
-        return dict(owners)
+            places.add(library.path)
+            if _PRELOADED.fullmatch(library.folder):
+                places.add(posixpath.basename(library.path))
+                places.add(library.elf.soname or library.path)
+        return places
 
     @cached_property
     def torch_cuda(self) -> int | None:
@@ -126,13 +118,11 @@ class LinkEnvironment:
 
     def provides(self, name: str, library: InstalledLibrary) -> bool:
         """Whether the loader finds a library by its name if ``library`` requests it."""
-        if name in self.owners or name in self.system:
+        if name in self.places or name in self.system:
             return True
         for path in library.elf.paths:
-            folder = path.replace("${ORIGIN}", library.folder).replace(
-                "$ORIGIN", library.folder
-            )
-            if posixpath.normpath(f"{folder}/{name}") in self.owners:
+            folder = _ORIGIN.sub(library.folder, path)
+            if posixpath.normpath(f"{folder}/{name}") in self.places:
                 return True
         return False
 
@@ -201,25 +191,6 @@ def _other_cuda(
         )
 
 
-def _provided_twice(
-    library: InstalledLibrary,
-    environment: LinkEnvironment,
-) -> Iterator[LinkFault]:
-    """Yield a library that another package has too, at its path or by the name that both are loaded by."""
-    owners = environment.owners
-    packages = set(owners[library.path])
-    soname = library.elf.soname
-    if soname and library.is_preloaded:
-        packages |= owners[soname]
-    others = packages - {library.package}
-    if others:
-        yield _fault(
-            library,
-            code="twice-there",
-            name=min(others),
-        )
-
-
 def _glibc_too_old(
     library: InstalledLibrary,
     environment: LinkEnvironment,
@@ -256,7 +227,6 @@ def _missing_symbols(
 _RULES = (
     _missing_libraries,
     _other_cuda,
-    _provided_twice,
     _glibc_too_old,
     _missing_symbols,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from functools import cache
 from pathlib import Path
 from posixpath import basename
@@ -15,7 +14,6 @@ from gpuinstall.base.versions import numbers
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
 from gpuinstall.wheels.torch_abi import (
     FIRST_STABLE,
-    Exports,
     load_exports,
     ordinary_names,
     torch_names,
@@ -40,7 +38,6 @@ _MOST_LIBRARIES = 32
 _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
 """What auditwheel puts into the name of a library that it bundles."""
 
-_NUMBER = re.compile(r"\d+", re.ASCII)
 _OF_CUDA = re.compile(r"nvidia-[\w-]+-cu(1[1-9])\b", re.ASCII)
 _NAME_CUDA = re.compile(r"-cu(?:da)?(1[1-9])(\d?)x?(?:-|$)", re.ASCII)
 
@@ -170,11 +167,9 @@ class TorchNeeds:
             return f"torch {self.oldest} and newer"
         if not self.fits:
             return "no torch that is known"
-        first = self.judged.index(self.fits[0])
-        is_range = self.fits == self.judged[first : first + len(self.fits)]
-        if is_range and len(self.fits) > 2:
-            return f"torch {self.fits[0]} to {self.fits[-1]}"
-        return f"torch {' and '.join(self.fits)}"
+        first = self.fits[0]
+        last = self.fits[-1]
+        return f"torch {first}" if first == last else f"torch {first} to {last}"
 
     def verdict(self, minor: str) -> bool | None:
         """Whether the code loads beside a minor release; None if that is not known."""
@@ -353,12 +348,10 @@ def _torch_needs(elves: Mapping[str, Elf], *, is_whole: bool) -> TorchNeeds:
         elves: The libraries, by path.
         is_whole: Whether all that count were read.
     """
-    undefined = {path: torch_names(elf.undefined()) for path, elf in elves.items()}
-    names = set().union(*undefined.values())
+    used = set[bytes]().union(*(elf.undefined() for elf in elves.values()))
+    names = torch_names(used)
     if names:
-        own_names = set().union(*(elf.defined() for elf in elves.values()))
-        undefined = {path: used - own_names for path, used in undefined.items()}
-        names -= own_names
+        names = names.difference(*(elf.defined() for elf in elves.values()))
     ordinary = ordinary_names(names)
     # The table of exports is that of one kind of machine. Only the stable interface has the same names on every one.
     if ordinary and any(elf.machine != X86_64 for elf in elves.values()):
@@ -369,37 +362,15 @@ def _torch_needs(elves: Mapping[str, Elf], *, is_whole: bool) -> TorchNeeds:
         is_linked = any(map(is_linked_to_torch, elves.values()))
         return TorchNeeds("unknown" if is_linked else "none")
     exports = load_exports()
+    missing = exports.missing(names)
     if not ordinary:
-        return TorchNeeds(
-            "stable", oldest=_oldest(exports.missing(names)), judged=exports.minors
-        )
-    fits = _fitting(undefined, exports)
+        return TorchNeeds("stable", oldest=_oldest(missing), judged=exports.minors)
+    fits = tuple(minor for minor in exports.minors if not missing[minor])
     linked = [elf for elf in elves.values() if is_linked_to_torch(elf)]
     if not fits and len(linked) > 1:
-        # Each of them may be for another torch.
+        # Each of them may be for another torch, ``pg_2_12_0`` and ``pg_2_13_0``.
         return TorchNeeds("unknown")
     return TorchNeeds("ordinary", fits=fits, judged=exports.minors)
-
-
-def _fitting(
-    undefined: Mapping[str, Collection[bytes]], exports: Exports
-) -> tuple[str, ...]:
-    """Return the minor releases that have the names of every library, or of another one in its place.
-
-    Libraries whose paths differ in numbers alone are one for each torch, ``pg_2_12_0`` and ``pg_2_13_0``: one of them
-    is loaded.
-    """
-    by_stem = defaultdict[str, set[str]](set)
-    for path, names in undefined.items():
-        missing = exports.missing(names)
-        by_stem[_NUMBER.sub("", path)].update(
-            minor for minor in missing if not missing[minor]
-        )
-    return tuple(
-        minor
-        for minor in exports.minors
-        if all(minor in fits for fits in by_stem.values())
-    )
 
 
 def is_linked_to_torch(elf: Elf) -> bool:

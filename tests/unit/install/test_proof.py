@@ -108,17 +108,6 @@ def test_a_cudnn_of_another_major_does_not_pass_for_the_one_that_is_needed(tmp_p
         linked(tmp_path, "some")
 
 
-def test_two_packages_with_the_same_files_are_warned_of(tmp_path):
-    provider = "onnxruntime/capi/onnxruntime_pybind11_state.so"
-    place(tmp_path, "onnxruntime-gpu", provider)
-    (tmp_path / "onnxruntime-1.0.dist-info").mkdir()
-    (tmp_path / "onnxruntime-1.0.dist-info" / "RECORD").write_text(f"{provider},,\n")
-    assert linked(tmp_path, "onnxruntime-gpu") == [
-        f"{provider} of onnxruntime is in onnxruntime-gpu too, and only one of them is used",
-        f"{provider} of onnxruntime-gpu is in onnxruntime too, and only one of them is used",
-    ]
-
-
 def test_a_library_that_lies_in_a_folder_of_its_packages_own_is_left_to_it(tmp_path):
     place(
         tmp_path,

@@ -114,32 +114,16 @@ def test_a_cudnn_of_another_major_is_missed_although_one_is_there(site):
     assert faults(site) == [("missing-library", "libcudnn.so.8", "nvidia-cudnn-cu12")]
 
 
-def test_one_library_of_two_packages_is_found_whether_they_lie_apart_or_over_each_other(
-    site,
-):
+def test_a_library_is_found_in_the_folder_of_another_package(site):
     place(
         site,
         "nvidia-cudnn-cu12",
         "nvidia/cudnn/lib/libcudnn.so.9",
         soname="libcudnn.so.9",
     )
-    assert faults(site) == []
-    record = site / "nvidia_cudnn_cu13-1.0.dist-info" / "RECORD"
-    record.parent.mkdir()
-    record.write_text("nvidia/cudnn/lib/libcudnn.so.9,,\n")
-    place(
-        site,
-        "nvidia-cuda-runtime",
-        "nvidia/cu12/lib/libcudart.so.12",
-        soname="libcudart.so.12",
-    )
+    place(site, "some", "some/_C.so", needs=["libcudnn.so.9"])
 
-    assert faults(site) == [
-        ("twice-there", "nvidia-cuda-runtime-cu12", None),
-        ("twice-there", "nvidia-cuda-runtime", None),
-        ("twice-there", "nvidia-cudnn-cu13", None),
-        ("twice-there", "nvidia-cudnn-cu12", None),
-    ]
+    assert faults(site) == []
 
 
 def test_a_library_in_a_folder_that_nobody_looks_in_is_missing(site):

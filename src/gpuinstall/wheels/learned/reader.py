@@ -379,10 +379,10 @@ def _learned_text(row: LearnedRow) -> str:
 def _may_have_code(package: str, metadata: Message) -> bool:
     """Whether a package is known to have GPU code, says so, or demands what such are compiled beside."""
     members = load_members()
-    if package in members.stated:
-        return False
     if members.names(package) or name_cuda(package):
         return True
+    if package in members.stated:
+        return False
     texts = [metadata.get(key, "") for key in ("Summary", "Keywords")]
     texts += metadata.get_all("Classifier", ())
     if any(_FOR_GPUS.search(str(text)) for text in texts):
@@ -407,7 +407,11 @@ def _backend(wheel: Wheel, code: TorchCode) -> Backend:
         # 7.2.53211-e1a6bc5663
         made_for = Backend("rocm", ".".join(code.hip.split(".")[:2]))
     named = known_backend(wheel.version.local) or known_backend(wheel.backend)
-    if not _is_of(wheel, code.version, named):
+    try:
+        version = Version(code.version)
+    except InvalidVersion:
+        version = None
+    if version is None or version.public != wheel.version.public:
         message = f"{wheel.filename} has another torch version than its name says"
         raise WheelError("wheel-malformed", message)
     if named is None:
@@ -418,20 +422,6 @@ def _backend(wheel: Wheel, code: TorchCode) -> Backend:
         message = f"{wheel.filename} is built for {made_for}, and its name says {named}"
         raise WheelError("wheel-malformed", message)
     return named
-
-
-def _is_of(
-    wheel: Wheel,
-    inner: str,
-    named: Backend | None,
-) -> bool:
-    try:
-        version = Version(inner)
-    except InvalidVersion:
-        return False
-    if version.public != wheel.version.public:
-        return False
-    return named is None or version.local in {None, named.tag}
 
 
 def _exact(version: Version | str) -> str:

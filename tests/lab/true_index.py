@@ -21,7 +21,7 @@ from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import Build, Catalog, Wheel
 from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.sources.session import Session
-from gpuinstall.wheels.learned.reader import Reader, listed_metadata
+from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.store import learned_store
 from tests.lab.host import Answer
 from tests.lab.index import StandInIndex
@@ -199,13 +199,8 @@ def _fitting(minor: str) -> set[Tag]:
 
 
 def _needs(wheel: Wheel, session: Session) -> Needs:
-    metadata = listed_metadata(wheel.url, session.client)
-    if metadata is None:
-        # A mirror may list no METADATA of its own: then the wheel has it.
-        reader = Reader(
-            session.sources, session.client, learned_store(), session.reporter
-        )
-        metadata = reader.open(wheel).metadata()
+    reader = Reader(session.sources, session.client, learned_store(), session.reporter)
+    metadata = reader.metadata(wheel)
     return Needs(
         tuple(metadata.get_all("Requires-Dist", ())), metadata["Requires-Python"]
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urljoin, urlsplit
 
 from gpuinstall.base.interruption import within
-from gpuinstall.base.patience import MORE_TIME, USUAL, Pace, Patience
+from gpuinstall.base.patience import MORE_TIME, USUAL, Patience
 from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class HttpRanges:
     """A file at an address; its size is requested at once.
 
     A redirect is followed once, to the same host or one of ``hosts``, and without credentials. ``patience`` bounds the
-    time of all that is ever read here, and the pace of each part.
+    time of all that is ever read here.
 
     Raises:
         WheelError: if the server gives no ranges, others than requested, or takes longer.
@@ -58,7 +58,6 @@ class HttpRanges:
         self._ask = ask
         self._url = url
         self._hosts = hosts
-        self._patience = patience
         self._login = True
         self._deadline = monotonic() + patience.standstill
         with closing(self._open(0, 1)) as response:
@@ -73,14 +72,10 @@ class HttpRanges:
             if _version(response) != (self.size, self.etag):
                 message = f"{_host(self._url)} changed the file while it was read"
                 raise WheelError("wrong-range", message)
-            pace = Pace(self._patience)
             while start < end:
                 piece = self._read(response, min(_PIECE, end - start))
                 if not piece:
                     break
-                pace.count(len(piece))
-                if pace.lags():
-                    raise _too_slow()
                 start += len(piece)
                 yield piece
             if start == end:
@@ -117,19 +112,18 @@ class HttpRanges:
 
     def _follow(self, location: str) -> None:
         """Go to the address of a redirect; raise WheelError if it leads elsewhere, or is the second."""
-        refusal = WheelError(
-            "foreign-redirect", f"{_host(self._url)} redirects to another host"
-        )
         try:
             here = urlsplit(self._url)
             there = urlsplit(urljoin(self._url, location))
-        except ValueError as error:
-            raise refusal from error
-        is_known = there.netloc in {here.netloc, *self._hosts}
-        is_first = self._login
-        if not is_first or not is_known or there.scheme != here.scheme:
-            raise refusal
+            is_known = there.netloc in {here.netloc, *self._hosts}
+            is_allowed = is_known and there.scheme == here.scheme and self._login
+        except ValueError:
+            is_allowed = False
+        if not is_allowed:
+            message = f"{_host(self._url)} redirects to another host"
+            raise WheelError("foreign-redirect", message)
         self._url = there.geturl()
+        # The credentials are for the first host alone.
         self._login = False
 
     def _read(self, response: Response, most: int) -> bytes:

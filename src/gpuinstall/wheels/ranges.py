@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     Pieces = Generator[bytes, None, None]
 
 _PIECE = 256 << 10
-_PORTION = 8 << 20
 _TAIL = (64 << 10) + 64
 """How many bytes of the end to read at once: the longest comment of a zip file, and the record that has it."""
 _MOST_AT_ONCE = 8 << 20
@@ -157,19 +156,13 @@ class RangeFile:
             start = self._position - self._tail_start
             return self._tail[start : start + most]
         if self._pieces is None:
-            self._pieces = self._portions(
-                self._position, min(self.stop, self._tail_start)
-            )
+            stop = min(self.stop, self._tail_start)
+            self._pieces = self._request(self._position, max(self._position, stop))
         if not self._unread:
             self._unread = next(self._pieces, b"")
         piece = self._unread[:most]
         self._unread = self._unread[most:]
         return piece
-
-    def _portions(self, start: int, stop: int) -> Pieces:
-        """Request a long part in portions, so that no server sends much that nobody wants any more."""
-        for first in range(start, stop, _PORTION):
-            yield from self._request(first, min(stop, first + _PORTION))
 
     def _request(self, start: int, end: int) -> Pieces:
         """Yield exactly the bytes from ``start`` up to ``end``."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_version
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.location import file_path
@@ -115,8 +115,11 @@ class Reader:
 
         def row_of(opened: WheelReader) -> LearnedRow:
             code = read_torch(opened)
-            return replace(
-                _row(wheel, _backend(wheel, code), f"{build.os}-{build.arch}", opened),
+            return _row(
+                wheel,
+                _backend(wheel, code),
+                f"{build.os}-{build.arch}",
+                opened,
                 architectures=code.architectures,
                 cuda=code.cuda,
                 witness=code.witness,
@@ -156,11 +159,11 @@ class Reader:
             own_backend = backend
             if is_same_beside_every_torch and facts["cuda"]:
                 own_backend = Backend("cuda", facts["cuda"])
-            return replace(_row(wheel, own_backend, platform, opened), **facts)
+            return _row(wheel, own_backend, platform, opened, **facts)
 
         if depth is Depth.METADATA:
-            metadata = self._metadata(wheel) or Message()
-            row = replace(_row(wheel, backend, platform), requires=_requires(metadata))
+            metadata = self._served_metadata(wheel) or Message()
+            row = _row(wheel, backend, platform, requires=_requires(metadata))
         else:
             key = ANY_BACKEND if is_same_beside_every_torch else backend.tag
             row = self._known_or_read(wheel, row_of, key, depth)
@@ -168,23 +171,23 @@ class Reader:
         cuda = row.cuda or members.cuda(wheel.package, wheel.version)
         return replace(row, backend=backend.tag, cuda=cuda)
 
-    def _metadata(self, wheel: Wheel) -> Message | None:
-        """Return METADATA as its server tells it apart, or the wheel lies here; None if neither."""
-        if wheel.url.startswith("file:"):
-            return self.open(wheel).metadata()
-        return listed_metadata(wheel.url, self.client)
-
     def may_have_code(self, wheel: Wheel) -> bool:
-        """Whether a wheel may have GPU code, by its name and the demands that its index tells."""
-        members = load_members()
-        is_known = members.names(wheel.package) or members.cuda(
-            wheel.package, wheel.version
-        )
-        if is_known or wheel.url.startswith("file:"):
-            return True
-        # Where a server does not tell METADATA apart, the end of the wheel has it: its libraries are not read for that.
-        metadata = self._metadata(wheel) or self.open(wheel).metadata()
-        return _may_have_code(wheel.package, metadata)
+        """Whether a wheel may have GPU code, by its name and its METADATA."""
+        return _may_have_code(wheel.package, self.metadata(wheel))
+
+    def metadata(self, wheel: Wheel) -> Message:
+        """Return METADATA as its server tells it apart, else of the wheel itself, whose end has it."""
+        return self._served_metadata(wheel) or self._open(wheel).metadata()
+
+    def _served_metadata(self, wheel: Wheel) -> Message | None:
+        """Return METADATA without a look into a wheel of another machine; None if its server does not tell it apart."""
+        if wheel.url.startswith("file:"):
+            return self._open(wheel).metadata()
+        with suppress(InstallationError):
+            page = self.client.page(f"{wheel.url}.metadata")
+            if page:
+                return Parser().parsestr(page.text)
+        return None
 
     def _known_or_read(
         self,
@@ -224,17 +227,15 @@ class Reader:
         known: LearnedRow | None,
         depth: Depth,
     ) -> LearnedRow:
-        """Read a wheel, within what is left of the bytes of a lock."""
+        """Read a wheel within what is left of the bytes of a lock, unless it is still the one that is known."""
         left = MOST_OF_A_LOCK - self.reading["bytes"]
         limits = Limits(max(LEAST_OF_A_WHEEL, min(MOST[depth], left)), MOST_INFLATED)
         started = monotonic()
-        try:
-            row = self._read_once(wheel, row_of, known, limits)
-        except WheelError as error:
-            if error.code != "transfer":
-                raise
-            # A transfer that breaks again is reported.
-            row = self._read_once(wheel, row_of, known, limits)
+        ranges, stamp = self._ranges(wheel)
+        if known and stamp and (known.size, known.etag) == (ranges.size, stamp):
+            row = replace(known, learned=now())
+        else:
+            row = replace(row_of(WheelReader(ranges, limits)), etag=stamp)
         row = replace(row, depth=depth)
         seconds = monotonic() - started
         self.reading.update(bytes=row.bytes, seconds=int(seconds))
@@ -242,26 +243,11 @@ class Reader:
             self.reporter.step("Learned", _learned_text(row), seconds)
         return row
 
-    def _read_once(
-        self,
-        wheel: Wheel,
-        row_of: Callable[[WheelReader], LearnedRow],
-        known: LearnedRow | None,
-        limits: Limits,
-    ) -> LearnedRow:
-        """Read a wheel, unless its size and its stamp are still those of the one that is known."""
-        ranges, stamp = self._opened(wheel)
-        if known and stamp and (known.size, known.etag) == (ranges.size, stamp):
-            return replace(known, learned=now())
-        return replace(row_of(WheelReader(ranges, limits)), etag=stamp)
+    def _open(self, wheel: Wheel) -> WheelReader:
+        return WheelReader(self._ranges(wheel)[0])
 
-    def open(self, wheel: Wheel) -> WheelReader:
-        """Open a wheel, and read its directory."""
-        ranges, _ = self._opened(wheel)
-        return WheelReader(ranges)
-
-    def _opened(self, wheel: Wheel) -> tuple[HttpRanges | FileRanges, str | None]:
-        """Open a wheel; return its stamp too: the etag, or when a local file was changed."""
+    def _ranges(self, wheel: Wheel) -> tuple[HttpRanges | FileRanges, str | None]:
+        """Return a wheel to be read, and its stamp: the etag, or when a local file was changed."""
         if wheel.url.startswith("file:"):
             path = Path(file_path(urlsplit(wheel.url).path))
             return FileRanges(path), f"{path.stat().st_mtime_ns}"
@@ -279,15 +265,6 @@ class Reader:
             patience=self.client.patience,
         )
         return ranges, ranges.etag
-
-
-def listed_metadata(url: str, client: Client) -> Message | None:
-    """Return the METADATA of a wheel as its server tells it apart; None if it does not."""
-    with suppress(InstallationError):
-        page = client.page(f"{url}.metadata")
-        if page:
-            return Parser().parsestr(page.text)
-    return None
 
 
 def _facts(
@@ -349,7 +326,9 @@ def _row(
     backend: Backend,
     platform: str,
     opened: WheelReader | None = None,
+    **facts: Any,
 ) -> LearnedRow:
+    """Return a row of a wheel; one that was not opened is known by its name alone."""
     return LearnedRow(
         package=wheel.package,
         version=wheel.version.public,
@@ -361,6 +340,7 @@ def _row(
         size=opened.size if opened else 0,
         bytes=opened.bytes_read if opened else 0,
         learned=now(),
+        **facts,
     )
 
 
@@ -407,11 +387,9 @@ def _backend(wheel: Wheel, code: TorchCode) -> Backend:
         # 7.2.53211-e1a6bc5663
         made_for = Backend("rocm", ".".join(code.hip.split(".")[:2]))
     named = known_backend(wheel.version.local) or known_backend(wheel.backend)
-    try:
-        version = Version(code.version)
-    except InvalidVersion:
-        version = None
-    if version is None or version.public != wheel.version.public:
+    inner, _, label = code.version.partition("+")
+    is_of_name = named is None or label in {"", named.tag}
+    if inner != wheel.version.public or not is_of_name:
         message = f"{wheel.filename} has another torch version than its name says"
         raise WheelError("wheel-malformed", message)
     if named is None:

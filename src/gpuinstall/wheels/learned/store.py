@@ -38,28 +38,25 @@ def known_catalog(
         store: What was learned; None: this user's own.
     """
     catalog = load_catalog()
-    rows = list((store or learned_store()).builds())
-    if not rows:
-        return catalog
+    builds = {_key(build): build for build in catalog.builds}
     # The official index counts before any other.
     official = {None, catalog.torch_index}
+    rows = [
+        row
+        for row in (store or learned_store()).builds()
+        if torch_index is None or row.base in {None, torch_index}
+    ]
     rows.sort(key=lambda row: (row.base in official, row.learned), reverse=True)
-    shipped = set(map(_key, catalog.builds))
-    new: dict[object, Build] = {}
     for row in rows:
-        is_meant = torch_index is None or row.base in {None, torch_index}
         build = row.build()
-        key = _key(build)
-        if is_meant and key not in shipped:
-            new.setdefault(key, build)
-    if not new:
+        builds.setdefault(_key(build), build)
+    if len(builds) == len(catalog.builds):
         return catalog
-    builds = (*catalog.builds, *new.values())
-    return replace(catalog, builds=builds)
+    return replace(catalog, builds=tuple(builds.values()))
 
 
 def _key(build: Build) -> tuple[object, ...]:
-    return build.torch, build.backend, build.os, build.arch
+    return build.torch, build.backend, build.platform
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
@@ -19,8 +18,6 @@ from gpuinstall.machine.vendors import VENDORS
 from gpuinstall.plan.python import at_hand
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
 
@@ -63,9 +60,6 @@ class Demand:
     gpus: tuple[str | int, ...] | None = None
     """Indices or UUIDs; None: all GPUs."""
 
-    pythons: frozenset[str] | None = None
-    """The ``X.Y`` for which the request says this; None: all of them."""
-
     preferred_backend: Backend | None = None
 
     def wants(self, torch: Version) -> bool:
@@ -74,25 +68,24 @@ class Demand:
 
     def suits(self, python: str) -> bool:
         """Whether the Python ``X.Y`` is one that is requested."""
-        minor = python.removesuffix("t")
-        if self.pythons is not None and minor not in self.pythons:
-            return False
-        if self.python is None:
-            return True
-        if isinstance(self.python, str):
-            return self.python == python
-        # One of its patch releases has to be allowed: the first, a late one, or one that the specifier mentions.
-        patch = re.compile(rf"{re.escape(minor)}\.[0-9]+")
-        versions = [specifier.version for specifier in self.python]
-        patches = [f"{minor}.0", f"{minor}.99", *filter(patch.fullmatch, versions)]
-        return any(map(self.python.contains, patches))
+        return _suits(self.python, python)
+
+
+def _suits(requested: SpecifierSet | str | None, python: str) -> bool:
+    if requested is None:
+        return True
+    if isinstance(requested, str):
+        return requested == python
+    # One of its patch releases has to be allowed: the first, a late one, or one that the specifier mentions.
+    minor = python.removesuffix("t")
+    patch = re.compile(rf"{re.escape(minor)}\.[0-9]+")
+    versions = [specifier.version for specifier in requested]
+    patches = [f"{minor}.0", f"{minor}.99", *filter(patch.fullmatch, versions)]
+    return any(map(requested.contains, patches))
 
 
 def parse_request(request: Request, family: frozenset[str], machine: Machine) -> Demand:
-    """Return what a request demands on a machine.
-
-    If markers make it another request for another Python, it is that of the Python which is tried first, and of the others
-    for which the same requirements hold.
+    """Return what a request demands on a machine: of the family, what holds for the Python that is tried first.
 
     Raises:
         UsageError: The request is malformed.
@@ -104,95 +97,64 @@ def parse_request(request: Request, family: frozenset[str], machine: Machine) ->
         constraint = parse_requirement(text)
         if constraint.name in names and constraint.name in family:
             requirements.append(constraint)
-    ours = [requirement for requirement in requirements if requirement.name in family]
-    demand = Demand(
-        torch=None,
-        extras="",
-        family={},
-        others=tuple(each.text for each in requirements if each.name not in family),
-        backends=frozenset(),
+    python = _python(request.python)
+    first_python = _first_python(python, request, machine)
+    tags = [request.backend] if request.backend else []
+    companions: dict[str, ParsedRequirement] = {}
+    others = []
+    for requirement in requirements:
+        marker = requirement.marker
+        if requirement.name not in family:
+            others.append(requirement.text)
+        elif marker is None or marker_holds(marker, machine, first_python):
+            own = _of_family(requirement, tags)
+            earlier = companions.get(own.name)
+            companions[own.name] = earlier.narrowed(own) if earlier else own
+    torch = companions.pop("torch", ParsedRequirement("torch", "torch"))
+    return Demand(
+        torch=torch.specifier,
+        extras=torch.extras,
+        family=companions,
+        others=tuple(others),
+        backends=frozenset(map(_backend, tags)),
         allowed=request.allowed_backends,
-        python=_python(request.python),
+        python=python,
         preferred=request.preferred_pythons,
         managed=request.managed_pythons,
         gpus=request.gpus,
         preferred_backend=known_backend(request.preferred_backend),
     )
-    if any(requirement.marker for requirement in ours):
-        ours, demand = _for_one_python(ours, demand, machine)
-    return _of_family(demand, ours, request.backend)
 
 
-def _for_one_python(
-    requirements: list[ParsedRequirement],
-    demand: Demand,
-    machine: Machine,
-) -> tuple[list[ParsedRequirement], Demand]:
-    """Return the requirements whose markers hold for the Python to try first; and the demand, for the Pythons like it."""
-
-    def holding(python: str) -> list[ParsedRequirement]:
-        return [
-            requirement
-            for requirement in requirements
-            if requirement.marker is None
-            or marker_holds(requirement.marker, machine, python)
-        ]
-
-    first = [python.removesuffix("t") for python in at_hand(demand.preferred, machine)]
-    pythons = [*filter(_PYTHONS.__contains__, first), *_PYTHONS]
-    suitable = [
-        python
-        for python in pythons
-        if demand.suits(python) or demand.suits(f"{python}t")
-    ]
-    ours = holding((suitable or pythons)[0])
-    alike = frozenset(python for python in _PYTHONS if holding(python) == ours)
-    return ours, replace(demand, pythons=alike)
+def _first_python(
+    requested: SpecifierSet | str | None, request: Request, machine: Machine
+) -> str:
+    """Return the ``X.Y`` that is tried first."""
+    if isinstance(requested, str):
+        return requested.removesuffix("t")
+    pythons = (*at_hand(request.preferred_pythons, machine), *_PYTHONS)
+    suitable = [python for python in pythons if _suits(requested, python)]
+    return (suitable or pythons)[0].removesuffix("t")
 
 
-def _of_family(
-    whole: Demand,
-    requirements: Iterable[ParsedRequirement],
-    backend: str | None,
-) -> Demand:
-    """Return a demand together with what some requirements say of torch and its companions."""
-    companions: dict[str, ParsedRequirement] = {}
-    tags = [backend] if backend else []
-    for requirement in requirements:
-        if requirement.url:
-            raise UsageError(
-                "requirement-by-address",
-                f"{requirement.name} is requested by URL, but gpuinstall chooses the file itself",
-                hint=f"ask for {requirement.name}, or for a version of it",
-            )
-        unlabelled = _unlabelled(requirement, tags)
-        earlier = companions.get(requirement.name)
-        if earlier:
-            unlabelled = earlier.narrowed(unlabelled)
-        companions[requirement.name] = unlabelled
-    torch = companions.pop("torch", ParsedRequirement("torch", "torch"))
-    return replace(
-        whole,
-        torch=torch.specifier,
-        extras=torch.extras,
-        family=companions,
-        backends=frozenset(map(_backend, tags)),
-    )
-
-
-def _unlabelled(requirement: ParsedRequirement, tags: list[str]) -> ParsedRequirement:
+def _of_family(requirement: ParsedRequirement, tags: list[str]) -> ParsedRequirement:
     """Return a requirement whose versions carry no backend, as ``==2.15.0+cu132`` does; its tag goes to ``tags``."""
+    if requirement.url:
+        raise UsageError(
+            "requirement-by-address",
+            f"{requirement.name} is requested by URL, but gpuinstall chooses the file itself",
+            hint=f"ask for {requirement.name}, or for a version of it",
+        )
     specifiers = []
     has_label = False
     for specifier in requirement.specifier or ():
         text = str(specifier)
         labelled = re.fullmatch(r"===?\s*([^+]+)\+(.+)", text)
-        if labelled:
-            tag = labelled[2].lower()
-            if is_like_a_tag(tag):
-                has_label = True
-                tags.append(tag)
-                text = f"=={labelled[1]}"
+        tag = labelled[2].lower() if labelled else ""
+        if labelled and is_like_a_tag(tag):
+            has_label = True
+            tags.append(tag)
+            text = f"=={labelled[1]}"
         specifiers.append(text)
     if not has_label:
         return requirement

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_version
-from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.location import file_path
@@ -38,6 +37,8 @@ from gpuinstall.wheels.wheel_reader import WheelReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from packaging.version import Version
 
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.sources import Sources

@@ -214,8 +214,6 @@ class Companion(NamedTuple):
     """The only backends that it loads in; None: it is built for all of torch's."""
     unverified: Mapping[str, _Backends] = MappingProxyType({})
     """The backends, by platform, that nobody has seen it load in."""
-    excluded: WordSet = frozenset()
-    """The patch releases of Python that its metadata forbids."""
     undeclared: WordSet = frozenset()
     """The packages that it imports and its metadata does not require."""
 

@@ -40,8 +40,6 @@ _SERIES = frozenset({"gt", "gtx", "rtx", "rx"})
 """The words before a number that people leave out: 780M is one of two makers."""
 _LONGEST = 200
 """The letters that are read: no name of a GPU has half as many."""
-_COUNT = re.compile(r"\A[1-9]\d? ?[x×*] ?(?=[A-Za-z])")
-"""How many of a GPU there are, which changes nothing: 4x A100, 8×H100."""
 _MIG = re.compile(r" (mig\b|(\dc )?\dg \d+gb).*")
 _ASK_THE_DRIVER = (
     "nvidia-smi -L prints its name; "
@@ -99,13 +97,9 @@ def products() -> tuple[Product, ...]:
     found = []
     for name, chip in _names_and_chips():
         has_arm_name = not arm_names.isdisjoint(name.split())
-        product = Product(
-            name,
-            chip,
-            capability=_capability(chip),
-            arm=has_arm_name or chip in arm_chips,
-        )
-        found.append(product)
+        capability = _capability(chip)
+        arm = has_arm_name or chip in arm_chips
+        found.append(Product(name, chip, capability=capability, arm=arm))
     return tuple(found)
 
 
@@ -187,8 +181,7 @@ def find_gpu(name: str) -> Product:
         UsageError: if no GPU has the name, or several that run different code.
         NoBuildError: if no build is known for the GPU.
     """
-    name = _COUNT.sub("", name[:_LONGEST])
-    text = _spaced(name)
+    text = _spaced(name[:_LONGEST])
     matches = _matches(text)
     for row in load_gpus()["no_builds"]:
         # Of a newer series, a GPU that is listed has builds, and the name of one that is not may be mistyped.
@@ -208,29 +201,25 @@ def find_gpu(name: str) -> Product:
     first = matches[0]
     if len({gpu.name for gpu in matches}) == 1:
         return first
-    written = name.replace("_", " ").strip()
-    without_brand = re.sub(
-        rf"^{first.brand}[\s-]+",
-        "",
-        written,
-        flags=re.IGNORECASE,
-    )
-    return first._replace(name=without_brand)
+    return first._replace(name=name.replace("_", " ").strip())
 
 
 def _matches(text: str) -> list[Product]:
     """Return the GPUs of a name as it is, else as a slice of a card, else without Quadro.
 
-    Of each reading, those with just this name, else of this model, else with it in their names.
+    Of each reading, those with just this name, else of this model, else with it in their names, else with the model.
     """
     for reading in (text, _MIG.sub("", text), text.replace("quadro ", "")):
         words = {maker: _words(reading, maker) for maker in load_gpus()["brands"]}
-        for is_match in (_has_name, _is_model, _contains, _contains_model):
-            matches = [
-                gpu for gpu, own in _entries() if is_match(own, words[gpu.maker])
-            ]
-            if matches:
-                return matches
+        for is_match in (_has_name, _contains):
+            for part in (_whole, _model):
+                matches = [
+                    gpu
+                    for gpu, own in _entries()
+                    if is_match(part(own), part(words[gpu.maker]))
+                ]
+                if matches:
+                    return matches
     return []
 
 
@@ -240,25 +229,16 @@ def _has_name(own: _Words, words: _Words) -> bool:
     return bool(words) and "".join(words) in {"".join(own), "".join(number)}
 
 
-def _is_model(own: _Words, words: _Words) -> bool:
-    return _has_name(_model(own), _model(words))
-
-
 def _contains(own: _Words, words: _Words) -> bool:
-    """Whether a GPU's words have those of a name, in any order, or written as one."""
-    letters = "".join(own)
-    if not re.search(r"\d", "".join(_model(words))) or not all(
-        word in letters for word in words
-    ):
+    """Whether a GPU's words have those of a name, one of which has a number, or begin with them, written as one."""
+    if not re.search(r"\d", "".join(_model(words))):
         return False
-    if Counter(words) <= Counter(own):
-        return True
-    apart = " ?".join(map(re.escape, "".join(words)))
-    return re.search(rf"(?<!\S){apart}(?!\S)", " ".join(own)) is not None
+    beginnings = {"".join(own[:count]) for count in range(len(own))}
+    return Counter(words) <= Counter(own) or "".join(words) in beginnings
 
 
-def _contains_model(own: _Words, words: _Words) -> bool:
-    return _contains(own, _model(words))
+def _whole(words: _Words) -> _Words:
+    return words
 
 
 @cache
@@ -275,12 +255,12 @@ def _entries() -> tuple[tuple[Product, _Words], ...]:
 
 
 def _gpus() -> Iterator[Product]:
-    for product in products():
-        yield product
-        if product.capability and product.name == product.chip:
-            generation = load_drivers().generation(product.capability)
+    for gpu in products():
+        yield gpu
+        if gpu.capability and gpu.name == gpu.chip:
+            generation = load_drivers().generation(gpu.capability)
             if generation:
-                yield product._replace(name=generation.name)
+                yield gpu._replace(name=generation.name)
     for chip in other_chips():
         for name in (*chip.products, chip.chip, chip.code):
             yield chip._replace(name=name)

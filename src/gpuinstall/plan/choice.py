@@ -74,7 +74,7 @@ def choose(
     if isinstance(outcome, NoCandidate):
         outcome = explain(outcome, request, attempt)
     if isinstance(outcome, Rejected):
-        outcome = with_cpu_build(outcome, machine, request, attempt)
+        outcome = with_cpu_build(outcome, request, attempt)
         outcome = with_compat_fix(
             outcome,
             machine,

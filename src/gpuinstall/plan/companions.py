@@ -9,7 +9,6 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import ParsedRequirement, parse_specifier
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Catalog, Companion
-from gpuinstall.plan.python import minor_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,9 +25,6 @@ class Companions:
     """By name."""
 
     catalog: Catalog
-    newest_patches: frozenset[str] = frozenset()
-    """The machine's newest Python of each ``X.Y``, which is the one that an environment is made of."""
-
     is_before_triton: bool = False
     """Whether every requested torch is one that requires no triton."""
 
@@ -56,25 +52,13 @@ class Companions:
         for name in self.requirements:
             versions = self.suiting(build, name)
             if versions:
-                supported = self._supported_pythons(name, versions, pythons)
-                pythons = tuple(python for python in pythons if python in supported)
+                wheels = [self._wheels(name, version) for version in versions]
+                pythons = tuple(
+                    python
+                    for python in pythons
+                    if any(each.has_wheel(python) for each in wheels)
+                )
         return pythons
-
-    def _supported_pythons(
-        self,
-        name: str,
-        versions: Sequence[str],
-        pythons: Sequence[str],
-    ) -> set[str]:
-        """Return the Pythons that some release of a companion has a wheel for, and may be installed for."""
-        supported: set[str] = set()
-        # Of these patch releases no release of the companion allows any.
-        excluded = self.newest_patches
-        for version in versions:
-            wheels = self._wheels(name, version)
-            supported.update(filter(wheels.has_wheel, pythons))
-            excluded &= wheels.excluded
-        return supported.difference(map(minor_version, excluded))
 
     def pins(self, build: Build, python: str) -> Iterator[str]:
         """Yield the requirements of the companions, pinned to a build as far as it is known what goes with it."""
@@ -109,24 +93,6 @@ class Companions:
         else:
             is_labelled = f"{version}{label}" in listed
         return pin + label if is_labelled else pin
-
-    def built_for_the_cpu(self, build: Build) -> Reason | None:
-        """Return the warning that files of companions for this platform carry no code for a GPU."""
-        unlabelled = []
-        for name in self.requirements:
-            versions = self.suiting(build, name)
-            if (
-                versions
-                and build.platform in self._wheels(name, versions[0]).unlabelled
-            ):
-                unlabelled.append(f"{name} {versions[0]}")
-        if not unlabelled:
-            return None
-        packages = f"{' and '.join(unlabelled)} for {build.os} {build.arch}"
-        return Reason(
-            "companion-for-the-cpu",
-            f"{packages} have no GPU code for this backend: they are CPU builds",
-        )
 
     def loading(
         self, build: Build, requirement: ParsedRequirement
@@ -205,25 +171,13 @@ class Companions:
         return companions.get((name, version)) or companions[name, f"{major}.{minor}.0"]
 
     def _why_none(self, build: Build, requirement: ParsedRequirement) -> str:
-        name = requirement.name
-        if self._listed_versions(build, name) == frozenset():
-            return f"no source lists {name} for {build.backend}"
-        platform = f"{build.os} {build.arch}"
-        paired = self._paired_versions(build, requirement) or ()
-        wheels = {version: self._wheels(name, version) for version in paired}
-        if paired and not any(
-            build.platform in each.platforms for each in wheels.values()
-        ):
-            return f"{name} {paired[0]} has no wheel for {platform}"
+        """Return that no version loads beside a build, and which do."""
         loading = self.loading(build, requirement)
         if loading:
             return (
                 f"no {requirement.text} loads beside it, only {' and '.join(loading)}"
             )
-        for version, companion in wheels.items():
-            if companion.loads_in(build):
-                return f"no known source has {name} {version}+{build.backend} for {platform}"
-        return f"no {requirement.text} loads beside it"
+        return f"no {requirement.text} for {build.os} {build.arch} loads beside it"
 
 
 def label_of(build: Build) -> str:

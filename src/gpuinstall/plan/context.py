@@ -71,15 +71,11 @@ class PlanContext:
     @cached_property
     def companions(self) -> Companions:
         """The requested packages of torch's family."""
-        newest = {}
-        for python in sorted(self.machine.pythons or (), key=number):
-            newest[minor_version(python)] = python
         releases = self.catalog.releases
         known = [torch for torch in self.requested_torches if torch in releases]
         return Companions(
             self.demand.family,
             self.catalog,
-            newest_patches=frozenset(newest.values()),
             is_before_triton=not any(releases[torch].triton for torch in known),
         )
 

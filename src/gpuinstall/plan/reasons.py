@@ -249,17 +249,13 @@ def _newest_requested(
     best: JudgedBuild, newer: Sequence[JudgedBuild], context: PlanContext
 ) -> Reason:
     torch = best.build.torch
-    backend = best.build.backend
+    kind = best.build.backend.kind
     newest = f"{torch} is the newest torch"
     limits = _REQUESTED & {each.reason.code for each in newer if each.reason}
-    if limits == {"other-backend"}:
-        return Reason("newest-of-backend", f"{newest} that has a {backend} build")
-    if limits == {"not-allowed"}:
-        return Reason("newest-allowed", f"{newest} that the allowed backends have")
     if limits:
         newest += " that was requested"
     is_elsewhere = any(build.torch > torch for build in context.builds)
-    if not newer and is_elsewhere and backend.kind == context.rules.kind:
+    if not newer and is_elsewhere and kind == context.rules.kind:
         newest += f" with a build for {context.rules.name} GPUs"
     return Reason("newest-torch", newest)
 
@@ -310,9 +306,6 @@ def gpu_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
     if build.lists_no_code:
         blind = f"{build.name} does not list its GPU code; verify decides"
         yield Reason("architectures-unknown", blind)
-    companions = context.companions.built_for_the_cpu(build)
-    if companions:
-        yield companions
     yield from _common_warnings(build, context)
 
 
@@ -365,15 +358,8 @@ def _unmet_preference(build: Build, context: PlanContext) -> Iterator[Reason]:
     preferred = context.demand.preferred_backend
     if preferred in {None, build.backend} or context.demand.backends:
         return
-    why = f"it has no build of torch {build.torch}"
-    if preferred == CPU:
-        why = "this machine has GPUs"
-    elif (build.torch, preferred) in {
-        (each.torch, each.backend) for each in context.builds
-    }:
-        why = "it does not run here"
     yield Reason(
         "preference-unmet",
-        f"{preferred} is preferred by the request, but {why}: "
-        f"{build.backend} is taken; --backend {preferred} forces it",
+        f"{preferred} is preferred by the request, but {build.backend} is taken: "
+        f"--backend {preferred} forces it",
     )

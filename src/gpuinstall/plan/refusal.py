@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gpuinstall.base.errors import GpuInstallError
-    from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Build
     from gpuinstall.plan.candidates import JudgedBuild
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
 RELAX = "Run it again with --relax"
 CPU_INSTEAD = "Run it again with --backend cpu: the CPU build instead"
+OTHER_VERSIONS = "Request other versions, or none"
 _CPU_BUILD = """\
 Try again when the index of the CPU build is reachable
 Run it again with --backend cpu --torch-index https://index.example/whl: another index that has it
@@ -80,12 +80,7 @@ def explain(unserved: NoCandidate, request: Request, attempt: Attempt) -> Reject
     )
 
 
-def with_cpu_build(
-    refusal: Rejected,
-    machine: Machine,
-    request: Request,
-    attempt: Attempt,
-) -> Rejected:
+def with_cpu_build(refusal: Rejected, request: Request, attempt: Attempt) -> Rejected:
     """Advise the CPU build last, on a machine with GPUs, if there is one for this very request and no near one."""
     if not refusal.gpus or request.is_for_cpu or RELAX in (refusal.fix or ""):
         return refusal
@@ -93,13 +88,7 @@ def with_cpu_build(
     if isinstance(for_cpu, Plan) and for_cpu.choice.build.backend == CPU:
         fixes = [refusal.fix, CPU_INSTEAD] if refusal.fix else [CPU_INSTEAD]
         return replace(refusal, fix="\n".join(fixes))
-    if refusal.fix:
-        return refusal
-    codes = [gpu.code_name for gpu in machine.gpus if gpu.code_name]
-    return replace(
-        refusal,
-        fix=f"gpuinstall plan --gpu '{codes[0]}'   # what it runs" if codes else None,
-    )
+    return replace(refusal, fix=refusal.fix or OTHER_VERSIONS)
 
 
 def _constraints(request: Request) -> list[str]:

@@ -76,25 +76,17 @@ def nearest_request(
         relaxed = served(torch, tied)
         if relaxed is None:
             continue
-        moved = [
-            limit
-            for limit in limits
-            if limit.name == "torch" and not limit.allows(torch)
-        ]
-        excluded = []
+        moved = [limit for limit in limits if limit.name == "torch"]
+        excluded = tied
         for limit in tied:
-            others = [other for other in tied if other != limit]
-            if limit.name not in known or not served(torch, others):
-                excluded.append(limit)
-        together = served(torch, excluded)
-        if together is None:
-            # Each goes with this torch, but not all of them together.
-            excluded = tied
-        return RelaxedRequest(
-            together or relaxed,
-            torch=str(torch),
-            moved=tuple(limit.text for limit in (*moved, *excluded)),
-        )
+            # What goes with this torch beside what is kept already is kept too.
+            others = [other for other in excluded if other != limit]
+            nearer = served(torch, others) if limit.name in known else None
+            if nearer:
+                relaxed, excluded = nearer, others
+        texts = [limit.text for limit in moved if not limit.allows(torch)]
+        texts += [limit.text for limit in excluded]
+        return RelaxedRequest(relaxed, torch=str(torch), moved=tuple(texts))
     return None
 
 

@@ -64,7 +64,7 @@ def test_a_product_keeps_the_words_of_the_person_where_they_say_less_or_more_tha
 
     assert [find_gpu(name).name for name in names] == [
         "GeForce RTX 5090",
-        "A100-80GB-PCIe",
+        "NVIDIA-A100-80GB-PCIe",
         "A100 MIG 1g.5gb",
     ]
 

@@ -29,20 +29,3 @@ def test_orin_gets_its_own_code_and_else_what_was_seen_to_run():
     assert older.choice
     assert older.choice.build.name == "2.9.1+cu130"
     assert [warning.code for warning in older.warnings] == ["code-of-a-relative"]
-
-
-def test_a_python_that_metadata_forbids_is_not_taken():
-    chosen = []
-    for requirements, pythons in (
-        (("torch",), ("3.13.1", "3.14.1")),
-        (("torch", "torchvision"), ("3.13.1", "3.14.1")),
-        (("torch", "torchvision"), ("3.13.1", "3.14.2")),
-        (("torch", "torchvision"), ("3.14.0", "3.14.1")),
-    ):
-        plan = choose(
-            machine("RTX 4090", pythons=pythons), Request(requirements), load_catalog()
-        )
-        assert plan.choice
-        chosen.append(plan.choice.python)
-
-    assert chosen == ["3.14", "3.13", "3.14", "3.13"]

@@ -131,7 +131,7 @@ def test_the_right_minor_is_chosen_although_a_newer_torch_would_run(index, tmp_p
 LIES = {
     "another minor": (
         "torch-abi",
-        "its name says torch 2.12, and its code works with torch 2.10 and 2.11",
+        "its name says torch 2.12, and its code works with torch 2.10 to 2.11",
     ),
     "no torch": (
         "torch-abi",

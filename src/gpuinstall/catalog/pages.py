@@ -27,7 +27,6 @@ _SHA256 = re.compile(r"(?:\A|sha256[=:])([0-9a-fA-F]{64})\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")
 _PLAIN_ADDRESS = re.compile(r"https?://[a-z0-9.-]+(:[0-9]+)?/[!\"$-~]*")
 """A whole address in ASCII without a fragment: nearly every file has one, to be taken as it is."""
-_WHEEL_NAME = re.compile(r"[\w.]+-[\w.+!]+(?:-[\w.]+)+\.whl\b")
 _SDISTS = (".tar.gz", ".zip")
 _MOST_LINKS = 100_000
 """Of a page for one package: 150,000 wheels took 390 MB, and 50 MB have room for five million."""
@@ -88,18 +87,6 @@ def _sdist_version(filename: str, package: str) -> Version | None:
             with suppress(InvalidVersion):
                 return Version("-".join(words[count:]))
     return None
-
-
-def misnamed_versions(page: Page) -> frozenset[str]:
-    """Return the versions whose wheels all have names that no lock can hold, k2-1.23.4-py3.11-none-any.whl: uv takes them."""
-    valid = set()
-    listed = set()
-    # To read all that a page says of 4,000 files takes half a second; their names do.
-    for name in set(_WHEEL_NAME.findall(unquote(page.text))):
-        listed.add(name.split("-")[1])
-        with suppress(ValueError):
-            valid.add(str(parse_wheel_filename(name)[1]))
-    return frozenset(listed - valid)
 
 
 def parse_names(page: Page) -> frozenset[str]:

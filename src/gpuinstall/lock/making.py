@@ -16,7 +16,7 @@ from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.text import some
 from gpuinstall.lock.live import live_requests
 from gpuinstall.lock.lock import Record
-from gpuinstall.lock.programs import misnamed_releases, names_programs
+from gpuinstall.lock.programs import names_programs
 from gpuinstall.lock.request import LockRequest, VersionPins, agree_on_torch
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan import Rejected
@@ -172,11 +172,7 @@ def _resolve_live(
     from gpuinstall.lock.strangers import name_torch_source
 
     live, unreachable = live_requests(requests, session)
-    request = requests[0].request
-    misnamed = misnamed_releases(
-        request.requirements, requests[0].catalog.family, session
-    )
-    live = [one.within(*request.constraints, *misnamed) for one in live]
+    live = [one.within(*requests[0].request.constraints) for one in live]
     answer: list[Resolution] | Conflict
     try:
         if unreachable:

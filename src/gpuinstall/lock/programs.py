@@ -22,7 +22,6 @@ from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog.pages import (
     SourceRelease,
-    misnamed_versions,
     parse_page,
     parse_sources,
 )
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from gpuinstall.lock.target import Target
     from gpuinstall.sources.session import Session
 
-
-_EARLY = re.compile(r"\d(a|b|rc|\.dev)\d")
 
 _LONGEST = 240
 
@@ -136,25 +133,6 @@ def _allows_python(release: Wheel | SourceRelease, python: str) -> bool:
         specifiers = SpecifierSet(release.requires_python or "")
         return specifiers.contains(f"{python.removesuffix('t')}.99")
     return True
-
-
-def misnamed_releases(
-    requirements: Iterable[str],
-    family: Collection[str],
-    session: Session,
-) -> list[str]:
-    """Return constraints against the versions of programs that no lock can hold."""
-    constraints = []
-    for program in open_programs(requirements, family):
-        page = session.known_page(program.name)
-        if page is None:
-            continue
-        # A constraint that names a pre-release is leave to use them, for uv.
-        final = [
-            version for version in misnamed_versions(page) if not _EARLY.search(version)
-        ]
-        constraints += [f"{program.name}!={version}" for version in sorted(final)]
-    return constraints
 
 
 def open_programs(

@@ -10,7 +10,6 @@ from gpuinstall.base.versions import CPU
 from gpuinstall.machine.protocol import Code
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.candidates import (
-    JudgedBuild,
     NoCandidate,
     best_first,
     first_for_programs,
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
+    from gpuinstall.plan.candidates import JudgedBuild
 
 _NO_FAULT_OF_THE_MACHINE = {*NOT_THERE, "other-torch", "no-companion"}
 
@@ -156,36 +156,33 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
 
 def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     """Choose the newest build for the CPU, or, if no source has one, the default index's build for GPUs."""
-    for_cpu = [build for build in context.builds if build.backend == CPU]
-    judged = judge_builds(for_cpu, context, gpus=())
-    candidates = [each for each in judged if each.reason is None]
-    codes = {each.reason.code for each in judged if each.reason}
+    judged = judge_builds(context.builds, context, gpus=())
+    considered = [each for each in judged if each.build.backend == CPU]
+    candidates = [each for each in considered if each.reason is None]
+    codes = {each.reason.code for each in considered if each.reason}
     # A CPU build that was requested by name is not replaced.
     if (
         not (candidates or context.demand.backends)
         and codes <= _NO_FAULT_OF_THE_MACHINE
     ):
-        on_default_index = [build for build in context.builds if build.on_default_index]
-        others = judge_builds(on_default_index, context, gpus=())
-        candidates = [each for each in others if each.reason is None]
+        fitting = [each for each in judged if each.reason is None]
+        candidates = [each for each in fitting if each.build.on_default_index]
     best = first_for_programs(candidates, context)
     if best is None:
-        return NoCandidate(context, judged)
-    passed_over = {
-        each.build: each for each in pass_over([*judged, *candidates], best, context)
-    }
-    ordered = [passed_over[build] for build in context.builds if build in passed_over]
-    rest = [
-        passed_over.get(build, JudgedBuild(build, reason=why))
-        for build in context.builds
-        if build != best.build
+        return NoCandidate(context, considered)
+    considered_builds = {each.build for each in (*considered, *candidates)}
+    judged = [
+        each if each.build in considered_builds else each._replace(reason=why)
+        for each in judged
     ]
+    passed_over = pass_over(judged, best, context)
+    ordered = [each for each in passed_over if each.reason != why]
     return Plan(
         status="cpu",
         choice=_choice(best, context),
         gpus=tuple(Run(gpu.index) for gpu in context.gpus),
         reasons=(why, *newest_reasons(best, ordered, context.with_gpus_at(()))),
-        rejected=rejections(rest),
+        rejected=rejections(passed_over),
         warnings=tuple(cpu_warnings(best.build, why, context)),
         runnable=tuple(each.build for each in candidates),
     )

@@ -12,7 +12,6 @@ from gpuinstall.plan.candidates import (
     closest,
     gpus_to_serve,
     maker_key,
-    missing_code,
 )
 from gpuinstall.plan.rules import NOT_THERE
 from gpuinstall.plan.values import HELD_BACK, PROGRAM_HELD_BACK, UNASKED
@@ -60,7 +59,7 @@ def _why_lesser(
         if conflict is not None:
             return Reason("programs-conflict", conflict)
     if candidate.covers != best.covers:
-        return missing_code(candidate, context.gpus) or _ELSEWHERE
+        return candidate.missing or _ELSEWHERE
     if build.torch < best.build.torch:
         return Reason("older-torch", f"{best.build.name} fits too and is newer")
     merit = _merit(candidate, best, context)
@@ -96,19 +95,7 @@ def reasons_for(
             f"there is no {name} GPU here: unproven until gpuinstall verify runs on one",
         )
     served = context.with_gpus_at(best.covers)
-    newer = _newer_than(best, passed_over)
     yield from newest_reasons(best, passed_over, served)
-    for other in newer:
-        if (
-            other.reason
-            and other.reason.code == "driver-too-old"
-            and other.missing is None
-        ):
-            driver = context.rules.driver_for(other.build)
-            yield Reason(
-                "newer-driver", f"torch {other.build.torch} would need {driver}"
-            )
-            break
     yield from _backend(best, fitting, passed_over, context)
     yield from _other_gpus(best, candidates, context)
 
@@ -116,7 +103,7 @@ def reasons_for(
 def newest_reasons(
     best: JudgedBuild, passed_over: Iterable[JudgedBuild], context: PlanContext
 ) -> Iterator[Reason]:
-    """Yield where what is known of the best comes from, what keeps a newer torch away, and newer programs."""
+    """Yield where what is known of the best comes from, and what keeps a newer torch and newer programs away."""
     build = best.build
     if build.learned:
         unlisted = f"the catalogue of {context.catalog.date} does not have it"
@@ -129,6 +116,14 @@ def newest_reasons(
     if context.program_constraints:
         for text in context.program_constraints.held_back:
             yield Reason(PROGRAM_HELD_BACK, text)
+    for other in newer:
+        code = other.reason.code if other.reason else ""
+        if code == "driver-too-old" and other.missing is None:
+            driver = context.rules.driver_for(other.build)
+            yield Reason(
+                "newer-driver", f"torch {other.build.torch} would need {driver}"
+            )
+            break
 
 
 def _newer_than(

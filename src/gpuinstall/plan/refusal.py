@@ -220,17 +220,13 @@ def _other_side(build: Build, code: str, context: PlanContext) -> str | None:
 
 def _unknown(culprit: str, context: PlanContext) -> str:
     """Return that something requested is not there, at all or for this platform."""
-    platform = f"{context.machine.os} {context.machine.arch}"
-    if culprit.startswith(("backend ", "Python ", "the allowed backends ")):
-        return f"no build of torch is known for {culprit} on {platform}"
-    if culprit in context.cuda_names:
-        return f"{culprit} is for another CUDA than the builds of torch that run here"
-    requirement = parse_requirement(culprit)
-    torches = {build.torch for build in context.catalog.builds}
-    if any(map(requirement.allows, torches)):
-        return f"{culprit} has no build for {platform}"
-    known = f"{min(torches)} to {max(torches)}" if torches else "none"
-    return f"{culprit} is not known: the catalogue of {context.catalog.date} has torch {known}"
+    message = f"no build of torch for {context.machine.os} {context.machine.arch} fits {culprit}"
+    if _requires_torch(culprit):
+        torches = {build.torch for build in context.catalog.builds}
+        if not any(map(parse_requirement(culprit).allows, torches)):
+            known = f"{min(torches)} to {max(torches)}" if torches else "none"
+            message += f"; the catalogue of {context.catalog.date} has {known}"
+    return message
 
 
 def _change(words: str, build: Build, context: PlanContext) -> str:

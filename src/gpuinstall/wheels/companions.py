@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from contextlib import closing
@@ -30,7 +29,7 @@ from gpuinstall.wheels.needs import (
 from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator
 
     from gpuinstall.wheels.wheel_reader import WheelReader
 
@@ -65,21 +64,6 @@ class WheelFacts:
     """The libraries that a string alone names."""
     glibc: str | None = None
     torch: TorchNeeds = TorchNeeds()
-
-
-@dataclass(frozen=True)
-class _LibraryCode:
-    """The GPU code of a library, or of a module; empty if it has none."""
-
-    member: str | None = None
-    """The library that answers."""
-    architectures: tuple[str, ...] = ()
-    cuda: str | None = None
-    """The version that its PTX requires of the driver."""
-    opened: frozenset[str] = frozenset()
-    """The libraries that its strings name."""
-    is_whole: bool = True
-    """Whether all of the library was read."""
 
 
 def _pattern(text: str) -> _Pattern:
@@ -259,7 +243,7 @@ def read_package(
     needs = read_needs(wheel, deciding)
     brings_runtime = any(map(_is_bundled_runtime, wheel.members))
     if not (needs.is_for_gpus or brings_runtime or may_have_code):
-        return _facts(_LibraryCode(), needs)
+        return _facts(WheelFacts(), needs)
     if answering:
         return _facts(_read_code(wheel, [answering[0][0]], whole=whole), needs)
     # What auditwheel calls a library of others may be the package's own.
@@ -282,13 +266,12 @@ def _is_bundled_runtime(name: str) -> bool:
     return _BUNDLED in name and load_libraries().cuda(basename(name)) is not None
 
 
-def _facts(code: _LibraryCode, needs: Needs) -> WheelFacts:
-    opens = {*needs.opened, *code.opened}.difference(needs.libraries)
-    return WheelFacts(
-        architectures=code.architectures,
-        cuda=own_cuda(needs, code.opened, code.cuda),
-        witness=code.member,
-        is_whole=code.is_whole,
+def _facts(code: WheelFacts, needs: Needs) -> WheelFacts:
+    """Return what the code of libraries says with what they need."""
+    opens = {*needs.opened, *code.opens}.difference(needs.libraries)
+    return replace(
+        code,
+        cuda=own_cuda(needs, code.opens, code.cuda),
         needs=needs.libraries,
         opens=tuple(sorted(opens)),
         glibc=needs.glibc,
@@ -332,7 +315,7 @@ def read_tables(wheel: WheelReader, package: str) -> WheelFacts:
         WheelError: if the wheel is malformed.
     """
     members = load_members()
-    unread = _LibraryCode(is_whole=False)
+    unread = WheelFacts(is_whole=False)
     if members.has_runtimes_apart(package):
         return _facts(unread, Needs())
     names = [match[0] for match in members.answering(package, wheel.members)]
@@ -346,8 +329,11 @@ def _read_code(
     libraries: Collection[str],
     *,
     whole: bool = False,
-) -> _LibraryCode:
+) -> WheelFacts:
     """Return the GPU code of a module.
+
+    Machine code counts that any of its libraries has: kernels for one chip stand beside those for the others. PTX counts
+    if the largest has it: what others are compiled for does not do its work.
 
     Args:
         wheel: The wheel.
@@ -361,36 +347,27 @@ def _read_code(
         libraries, key=lambda name: (-wheel.members[name].file_size, name)
     )
     codes = []
+    is_whole = True
     for name in largest_first if whole else largest_first[:_TRIED]:
         code = _read_library(wheel, name, whole=whole)
-        codes.append(code)
+        is_whole = is_whole and code.is_whole
         if code.architectures and not whole:
             # The others may have what this one lacks.
             return replace(code, is_whole=code.is_whole and len(libraries) == 1)
-    return _joined(codes)
-
-
-def _joined(codes: Sequence[_LibraryCode]) -> _LibraryCode:
-    """Return the code of a module, of that of its libraries.
-
-    Machine code counts that any of them has: kernels for one chip stand beside those for the others. PTX counts if
-    the largest has it: what others are compiled for does not do its work.
-
-    Args:
-        codes: The libraries, the largest first.
-    """
-    compiled = [code for code in codes if code.architectures]
-    is_whole = all(code.is_whole for code in codes)
-    if not compiled:
-        return _LibraryCode(is_whole=is_whole)
-    architectures = set(compiled[0].architectures)
-    for code in compiled:
+        if code.architectures:
+            codes.append(code)
+    if not codes:
+        return WheelFacts(is_whole=is_whole)
+    architectures = set(codes[0].architectures)
+    opens = set[str]()
+    for code in codes:
         architectures.update(filter(_is_machine_code, code.architectures))
-    return _LibraryCode(
-        member=compiled[0].member,
+        opens.update(code.opens)
+    return replace(
+        codes[0],
         architectures=ordered(architectures),
-        cuda=next((code.cuda for code in compiled if code.cuda), None),
-        opened=frozenset().union(*(code.opened for code in compiled)),
+        cuda=next((code.cuda for code in codes if code.cuda), None),
+        opens=tuple(opens),
         is_whole=is_whole,
     )
 
@@ -423,49 +400,35 @@ def _for_cuda(
     return min(libraries, key=distance)[0]
 
 
-def _read_library(wheel: WheelReader, name: str, *, whole: bool) -> _LibraryCode:
+def _read_library(wheel: WheelReader, name: str, *, whole: bool) -> WheelFacts:
     """Return the GPU code of a library; not ``whole``: of its beginning, if nothing tells that it has any."""
-    with closing(wheel.stream(name)) as pieces:
-        part = _Part(pieces, most=math.inf if whole else _MOST)
-        code = read_fatbins(part, whole=whole)
-    return _LibraryCode(
-        member=name if code.architectures else None,
-        architectures=code.architectures,
-        cuda=_cuda_of_isa(code.isa),
-        opened=frozenset(part.opened),
-        is_whole=code.is_whole and not part.is_cut,
-    )
+    opens = set[str]()
+    left = wheel.members[name].file_size
+    unread = 0 if whole else max(left - _MOST, 0)
 
-
-class _Part:
-    """The pieces of a library up to where reading on would take too much, or too long.
-
-    Args:
-        pieces: All of them.
-        most: How many bytes to read.
-    """
-
-    def __init__(self, pieces: Iterable[bytes], most: float) -> None:
-        self._pieces = pieces
-        self._most = most
-        self.is_cut = False
-        self.opened = set[str]()
-        """The libraries that the pieces name."""
-
-    def __iter__(self) -> Iterator[bytes]:
-        left = self._most
+    def pieces() -> Iterator[bytes]:
+        nonlocal left
         try:
-            for piece in self._pieces:
-                self.is_cut = left <= 0
-                if self.is_cut:
-                    return
+            for piece in stream:
                 left -= len(piece)
-                self.opened |= load_libraries().opened_by(piece)
+                opens.update(load_libraries().opened_by(piece))
                 yield piece
+                if 0 < left <= unread:
+                    return
         except WheelError as error:
+            # What was read until then counts.
             if error.code not in {"wheel-too-large", "too-slow"}:
                 raise
-            self.is_cut = True
+
+    with closing(wheel.stream(name)) as stream:
+        code = read_fatbins(pieces(), whole=whole)
+    return WheelFacts(
+        architectures=code.architectures,
+        cuda=_cuda_of_isa(code.isa),
+        witness=name if code.architectures else None,
+        is_whole=code.is_whole and left == 0,
+        opens=tuple(opens),
+    )
 
 
 def _cuda_of_isa(isa: tuple[int, int] | None) -> str | None:

@@ -20,7 +20,7 @@ from gpuinstall.wheels.torch_abi import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from mmap import mmap
 
     from gpuinstall.wheels.wheel_reader import WheelReader
@@ -260,20 +260,24 @@ def read_needs(wheel: WheelReader, libraries: Iterable[str]) -> Needs:
     """
     own = {basename(path): path for path in wheel.members if _NATIVE.fullmatch(path)}
     waiting = sorted(libraries, key=lambda path: (-wheel.members[path].file_size, path))
-    elves = dict.fromkeys(waiting, _UNREAD)
+    # None is one that was not read, or tells nothing.
+    elves = dict[str, Elf | None].fromkeys(waiting)
+    opened = set[str]()
     for number, path in enumerate(waiting):
-        if number < _MOST_LIBRARIES:
-            elves[path] = _read_library(wheel, path)
-        for need in elves[path].needs:
+        if number == _MOST_LIBRARIES:
+            break
+        elf, strings = _read_library(wheel, path)
+        elves[path] = elf
+        opened |= strings
+        for need in elf.needs if elf else ():
             linked = own.get(need)
             if linked and linked not in elves:
-                elves[linked] = _UNREAD
+                elves[linked] = None
                 # It is read in its turn.
                 waiting.append(linked)
-    read = {path: library.elf for path, library in elves.items() if library.elf}
-    needs = set[str]().union(*(library.needs for library in elves.values()))
+    read = {path: elf for path, elf in elves.items() if elf}
+    needs = set[str]().union(*(elf.needs for elf in read.values()))
     own_names = {name for path, elf in read.items() for name in _own_names(path, elf)}
-    opened = set[str]().union(*(library.opened for library in elves.values()))
     versions = [elf.newest("GLIBC") or () for elf in read.values()]
     newest = max(versions, default=())
     return Needs(
@@ -281,27 +285,16 @@ def read_needs(wheel: WheelReader, libraries: Iterable[str]) -> Needs:
         opened=_from_outside(opened - needs, wheel),
         cuda=load_libraries().cuda_of_all(needs),
         glibc=".".join(map(str, newest)) or None,
-        torch=_torch_needs(read, is_whole=len(read) == len(elves)),
+        torch=_torch_needs([*read.values()], is_whole=len(read) == len(elves)),
         paths=frozenset(elves),
     )
 
 
-class _Library(NamedTuple):
-    elf: Elf | None = None
-    """Its tables; None if it was not read, or tells nothing."""
-    opened: frozenset[str] = frozenset()
-    """The libraries that its strings name."""
+def _read_library(wheel: WheelReader, path: str) -> tuple[Elf | None, set[str]]:
+    """Return the tables of a library, and the libraries that its strings name.
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return self.elf.needs if self.elf else ()
-
-
-_UNREAD = _Library()
-
-
-def _read_library(wheel: WheelReader, path: str) -> _Library:
-    """Read the beginning of a library, or all of a small one if that tells nothing."""
+    Its beginning is read, or all of a small one if that tells nothing.
+    """
     member = wheel.members[path]
     data = b""
     elf = None
@@ -312,7 +305,7 @@ def _read_library(wheel: WheelReader, path: str) -> _Library:
     if elf is None and is_small:
         data = b"".join(wheel.stream(path))
         elf = read_elf(data, whole=True)
-    return _Library(elf, frozenset(load_libraries().opened_by(data)))
+    return elf, load_libraries().opened_by(data)
 
 
 def _own_names(path: str, elf: Elf) -> Iterator[str]:
@@ -341,32 +334,32 @@ def _from_outside(
     return tuple(outside)
 
 
-def _torch_needs(elves: Mapping[str, Elf], *, is_whole: bool) -> TorchNeeds:
+def _torch_needs(elves: Sequence[Elf], *, is_whole: bool) -> TorchNeeds:
     """Return which torch libraries load beside.
 
     Args:
-        elves: The libraries, by path.
+        elves: The libraries.
         is_whole: Whether all that count were read.
     """
-    used = set[bytes]().union(*(elf.undefined() for elf in elves.values()))
+    used = set[bytes]().union(*(elf.undefined() for elf in elves))
     names = torch_names(used)
     if names:
-        names = names.difference(*(elf.defined() for elf in elves.values()))
+        names = names.difference(*(elf.defined() for elf in elves))
     ordinary = ordinary_names(names)
     # The table of exports is that of one kind of machine. Only the stable interface has the same names on every one.
-    if ordinary and any(elf.machine != X86_64 for elf in elves.values()):
+    if ordinary and any(elf.machine != X86_64 for elf in elves):
         return TorchNeeds("ordinary")
     if not ordinary and not is_whole:
         return TorchNeeds("unknown")
     if not names:
-        is_linked = any(map(is_linked_to_torch, elves.values()))
+        is_linked = any(map(is_linked_to_torch, elves))
         return TorchNeeds("unknown" if is_linked else "none")
     exports = load_exports()
     missing = exports.missing(names)
     if not ordinary:
         return TorchNeeds("stable", oldest=_oldest(missing), judged=exports.minors)
     fits = tuple(minor for minor in exports.minors if not missing[minor])
-    linked = [elf for elf in elves.values() if is_linked_to_torch(elf)]
+    linked = [elf for elf in elves if is_linked_to_torch(elf)]
     if not fits and len(linked) > 1:
         # Each of them may be for another torch, ``pg_2_12_0`` and ``pg_2_13_0``.
         return TorchNeeds("unknown")

@@ -13,11 +13,10 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.verify.kernel_run import KERNELS
 from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import VERSION, copied, cpu_torch, packages, rewrite
-from tests.lab.listener import Listener
 from tests.lab.pace import slowness
 
 HERE = Machine("linux", "x86_64")
-LOST = "torch is missing all or part of a file: "
+LOST = "not as they were installed: "
 OLD_LIBSTDCXX = "GLIBCXX_3.4 { global: *; };"
 
 
@@ -69,31 +68,12 @@ def test_a_sound_environment_passes_quickly(torch):
     )
 
 
-def test_a_result_that_is_wrong_once_is_told(broken):
-    wrong_once = "import torch; exp, calls = torch.Tensor.exp, []\n"
-    wrong_once += "torch.Tensor.exp = lambda x: (calls.append(x), exp(x) + 1.1e-4 * (len(calls) == 1))[1]\n"
-    rewrite(packages(broken) / "torch" / "_wrong_once.py", wrong_once)
-    init = packages(broken) / "torch" / "__init__.py"
-    rewrite(init, f"{init.read_text()}\nimport torch._wrong_once\n")
-    reporter = Listener()
-
-    verdict = verify_environment(broken / "bin" / "python", HERE, reporter=reporter)
-
-    assert verdict.status == "passed"
-    (warning,) = (text for text in reporter.warnings if "elementwise" in text)
-    assert warning.startswith(
-        "CPU: elementwise failed once (the result is off by 0.00011"
-    )
-
-
 @pytest.mark.heavy
 def test_the_deep_checks_pass_too_and_say_what_compiling_lacks(torch, monkeypatch):
     monkeypatch.setenv("PATH", "")
     verdict = verify(torch, deep=True)
     checks = {check.name: check for check in verdict.devices[0].checks}
     assert verdict.status == "passed"
-    for name in ("fft", "linear-algebra"):
-        assert checks[name].status == "passed"
     assert (
         checks["compile"].message
         == "torch.compile requires a C compiler; none found (cc, gcc, clang)"
@@ -191,12 +171,6 @@ SURROUNDINGS = {
         "(python -I): Fatal Python error",
         "unset PYTHONHOME",
     ),
-    "no temporary folder": (
-        {"TMPDIR": "{folder}/gone"},
-        {},
-        "TMPDIR names {folder}/gone, which cannot be written to",
-        "unset TMPDIR",
-    ),
     "a module that does no harm": ({"PYTHONPATH": "{folder}"}, {"test.py": ""}, "", ""),
 }
 
@@ -218,18 +192,17 @@ def test_what_surrounds_a_python_is_found_out(torch, tmp_path, monkeypatch, name
     fault = the_fault(verdict)
     assert message.format(folder=tmp_path) in str(fault.message)
     assert fault.fixes == (command.format(folder=tmp_path),)
-    assert fault.id == "F46" or "TMPDIR" in variables
+    assert fault.id == "F46"
     assert verdict.environment.torch == VERSION or "PYTHONHOME" in variables
 
 
 @pytest.mark.heavy
 def test_a_kernel_that_computes_wrongly_fails_by_its_tolerance(broken):
     init = packages(broken) / "torch" / "__init__.py"
-    rewrite(
-        init, init.read_text() + "\nbmm = lambda a, b, exact=bmm: exact(a, b) * 1.001\n"
-    )
+    wrong = "lambda *inputs, exact=nn.functional.linear: exact(*inputs) * 1.001"
+    rewrite(init, f"{init.read_text()}\nnn.functional.linear = {wrong}\n")
     fault = the_fault(verify(broken))
-    assert fault.name == "batched-product"
+    assert fault.name == "linear"
     assert str(fault.message).startswith("the result is off by ")
 
 

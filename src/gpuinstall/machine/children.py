@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-from functools import partial
 from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -27,8 +26,7 @@ _GRACE = 1.0  # for a child that is killed to be collected: one that sleeps in t
 def run_children(
     commands: Sequence[Command],
     seconds: float,
-    waiting: Callable[[], None],
-    each_line: Callable[[int, str], None] | None = None,
+    waiting: Callable[[], None] | None = None,
 ) -> tuple[Finished, ...]:
     """Run commands at once and return how they ended; a status is None if the time ran out.
 
@@ -37,7 +35,6 @@ def run_children(
     Args:
         commands: the words and the environment of each.
         waiting: is called once, after 3 s.
-        each_line: is called with each line that one of them, by its position, writes to stdout.
     """
     ended = [Finished(tuple(argv), None, "", "") for argv, _ in commands]
     shortages: list[Exception] = []
@@ -52,7 +49,6 @@ def run_children(
                 argv,
                 env=environment,
                 seconds=seconds,
-                each_line=partial(each_line, number) if each_line else None,
                 group=True,
             )
         except OSError as error:
@@ -75,7 +71,8 @@ def run_children(
     for thread in threads:
         thread.start()
     _join(threads, start + min(NOTICE_AFTER, seconds + _GRACE))
-    if seconds > NOTICE_AFTER and any(thread.is_alive() for thread in threads):
+    is_long = seconds > NOTICE_AFTER and any(thread.is_alive() for thread in threads)
+    if waiting and is_long:
         waiting()
     _join(threads, start + seconds + _GRACE)
     for shortage in shortages:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from dataclasses import field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from gpuinstall.base.values import dataclass
@@ -29,6 +30,8 @@ _SUMMARIES: dict[ProofOutcome, str] = {
     "unproven": "not proven: {}",
     "failed": "failed: {}",
 }
+
+_VISIBLE_ENTRY = re.compile(r"[0-9]{1,9}|(GPU|MIG)-.+")
 
 Evidence = TypeVar("Evidence")
 
@@ -99,7 +102,7 @@ class Prober(ABC, Generic[Evidence]):
 
     vendor: ClassVar[str]
     job_variables: ClassVar[tuple[str, ...]] = ()
-    """The variables in which a scheduler lists the GPUs of a job by their place; the first one set counts."""
+    """The variables in which a scheduler lists the GPUs of a job; a GPU has to be in each that is set."""
 
     @abstractmethod
     def read(self, source: Source, facts: MachineFacts) -> Evidence:
@@ -141,17 +144,42 @@ class Prober(ABC, Generic[Evidence]):
             name: The UUID of the GPU or the slice.
             environ: The environment variables.
         """
-        is_in_job = any(environ.get(job) for job in JOBS)
-        variables = [
-            variable for variable in self.job_variables if environ.get(variable)
-        ]
-        if not variables or not is_in_job:
+        if not any(environ.get(job) for job in JOBS):
             return None
-        devices = environ[variables[0]]
-        given = [entry.partition(".")[0] for entry in devices.split(",")]
-        if str(ordinal) in given:
-            return None
-        return f"not assigned to this job: {variables[0]}={devices}"
+        for variable in self.job_variables:
+            devices = environ.get(variable)
+            if devices is not None and not is_visible(devices, ordinal, gpu, name):
+                return f"not assigned to this job: {variable}={devices}"
+        return None
+
+
+def is_visible(devices: str, ordinal: int, gpu: Gpu, name: str) -> bool:
+    """Whether a list such as CUDA_VISIBLE_DEVICES has a card, or the slice ``name`` of it.
+
+    Args:
+        devices: The list.
+        ordinal: The place of the card among those that the process was given.
+        gpu: The card.
+        name: The UUID of the card or of the slice.
+    """
+    entries = visible_entries(devices)
+    # An ordinal is no beginning of another one.
+    uuids = tuple(entry for entry in entries if not entry.isdecimal())
+    return (
+        str(ordinal) in entries
+        or name.startswith(uuids)
+        or (gpu.uuid or name).startswith(uuids)
+    )
+
+
+def visible_entries(devices: str) -> tuple[str, ...]:
+    """Return the entries of such a list that count: ordinals, and the beginnings of UUIDs.
+
+    The first entry that can name no device (``-1``, ``NoDevFiles``, an empty one) ends the list: torch/cuda/__init__.py
+    retells it in ``_parse_visible_devices``. A part of an Intel card, ``0.1``, stands for the card.
+    """
+    entries = [entry.strip().partition(".")[0] for entry in devices.split(",")]
+    return tuple(takewhile(_VISIBLE_ENTRY.fullmatch, entries))
 
 
 def format_gpus(gpus: tuple[int, ...]) -> str:

@@ -54,11 +54,6 @@ class DeviceTarget:
         return [VENDORS[self.vendor]] if self.vendor else VENDORS.values()
 
     @property
-    def part(self) -> str:
-        """Its share in a work on several devices."""
-        return f"GPU {self.gpu.index}" if self.gpu else self.name
-
-    @property
     def on_gpu(self) -> bool:
         """Whether kernels run on a GPU."""
         return self.gpu is not None and self.unproven is None
@@ -130,8 +125,9 @@ def _targets_of(
     for problem in machine.problems:
         if problem.blocking and gpu.index in problem.gpus:
             fault = problem.message
+    prober = next(prober for prober in PROBERS if prober.vendor == vendor)
     for target in _parts(gpu, vendor, ordinal):
-        reason = fault or _withheld(target, ordinal, environ)
+        reason = fault or prober.withheld(gpu, ordinal, target.visible[0], environ)
         yield target.untried(reason) if reason else target
 
 
@@ -149,18 +145,6 @@ def _parts(gpu: Gpu, vendor: str, ordinal: int) -> Iterator[DeviceTarget]:
     for part in gpu.mig_devices:
         name = f"{whole.name} MIG {part.profile or part.uuid}"
         yield replace(whole, name=name, visible=(part.uuid,))
-
-
-def _withheld(
-    target: DeviceTarget,
-    ordinal: int,
-    environ: Mapping[str, str],
-) -> str | None:
-    """Return why this process may not use a GPU or a slice of it."""
-    if target.gpu is None:
-        return None
-    prober = next(prober for prober in PROBERS if prober.vendor == target.vendor)
-    return prober.withheld(target.gpu, ordinal, target.visible[0], environ)
 
 
 def all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from gpuinstall.base.finding import CheckResult
+from gpuinstall.base.text import some
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
@@ -35,6 +36,7 @@ ABSENT = "No module named 'torch'"
 NO_KERNEL = "no kernel image"
 NO_LIBRARY = "cannot open shared object file"
 NO_NUMPY = "NumPy cannot be loaded"
+NOT_AS_INSTALLED = "not as they were installed"
 
 SHADOWED = "F46"
 
@@ -46,8 +48,8 @@ class ProofContext:
     machine: Machine
     python: Path
     torch: FoundTorch
-    missing: tuple[str, ...] = ()
-    """The files that torch has lost."""
+    altered: tuple[str, ...] = ()
+    """The files of torch that are not what was installed; looked for if it cannot be imported."""
 
     @cached_property
     def words(self) -> dict[str, str]:
@@ -124,7 +126,7 @@ def _failed_check(
 ) -> CheckResult:
     message = _message(record, report, proof)
     cause = None
-    if not proof.missing and ABSENT not in record.evidence:
+    if not proof.altered and ABSENT not in record.evidence:
         cause = _cause(
             record.name,
             f"{message}\n{record.evidence}",
@@ -156,9 +158,8 @@ def _message(
     if ABSENT in record.evidence:
         return "torch is not installed in this environment"
     parts = [_numpy_error(record.evidence) or record.message or "failed"]
-    if record.name == "import" and proof.missing:
-        count = f"{len(proof.missing)} files" if len(proof.missing) > 1 else "a file"
-        parts.append(f"torch is missing all or part of {count}: {proof.missing[0]}")
+    if record.name == "import" and proof.altered:
+        parts.append(f"{NOT_AS_INSTALLED}: {some(proof.altered)}")
     if report.loader_variables:
         settings = " ".join(
             f"{name}={value}" for name, value in report.loader_variables

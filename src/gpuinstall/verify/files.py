@@ -9,25 +9,30 @@ import base64
 import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.files import open_regular
-from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.environment import packages_called
+
+if TYPE_CHECKING:
+    from gpuinstall.verify.interpreter import FoundTorch
 
 _CODE = {".py", ".pyd", ".so", ".dll", ".pth"}
 _CHUNK = 1 << 20
 """How many bytes of a file are read at once."""
 
 
-def altered_files(site: Path, family: Collection[str]) -> Iterator[str]:
-    """Yield the files of torch and its family that are not what was installed, by their paths below ``site``.
+def altered_files(torch: FoundTorch, names: Collection[str]) -> Iterator[str]:
+    """Yield the files of packages beside a torch that are gone, or not what was installed, by their paths.
 
     Args:
-        site: The folder of packages.
-        family: The packages to look at.
+        torch: The torch, whose folder of packages is looked at.
+        names: The packages.
     """
-    for package in read_packages([site]):
-        if package.name not in family:
-            continue
+    if torch.torch is None:
+        return
+    site = Path(torch.torch).parent.parent
+    for package in packages_called(names, [site]):
         # What was written at the installation has none.
         digests = {file.path: file.digest for file in package.files if file.digest}
         for path, digest in digests.items():

@@ -85,8 +85,8 @@ class Interpreter:
     def flags(self) -> tuple[str, ...]:
         """The flags that isolate the proof, unless an interpreter that is no venv finds torch only in its surroundings."""
         if self.isolated.torch is None and not self.isolated.venv:
-            return ("-B",)
-        return ("-I", "-B")
+            return ()
+        return ("-I",)
 
     @property
     def tested(self) -> FoundTorch:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpuinstall.base.process import Finished
-    from gpuinstall.base.reporter import Progress
     from gpuinstall.verify.devices import DeviceTarget
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -85,13 +84,9 @@ class KernelRun:
     program: str | None = None
     """The module of one package that is put to the proof instead."""
 
-    def run_all(
-        self,
-        targets: Sequence[DeviceTarget],
-        progress: Progress | None = None,
-    ) -> list[KernelReport]:
+    def run_all(self, targets: Sequence[DeviceTarget]) -> list[KernelReport]:
         """Run one child per device, all at once; run those that fail again without the loader's variables, to blame them."""
-        reports = self._run(targets, os.environ, progress)
+        reports = self._run(targets, os.environ)
         misleading = tuple(
             (name, os.environ[name]) for name in LOADER if os.environ.get(name)
         )
@@ -115,26 +110,15 @@ class KernelRun:
         self,
         targets: Sequence[DeviceTarget],
         environ: Mapping[str, str],
-        progress: Progress | None = None,
     ) -> list[KernelReport]:
-        def count_check(number: int, line: str) -> None:
-            if progress and "name" in (json_object(line) or {}):
-                progress(targets[number].part, 1)
-
         commands = []
         for target in targets:
             variables = {**environ, **target.environment}
             for name in target.misleading - target.environment.keys():
                 variables.pop(name, None)
             commands.append((self.argv(target), variables))
-        ended = run_children(
-            commands,
-            self.seconds + GRACE,
-            waiting=lambda: None,
-            each_line=count_check,
-        )
         reports = []
-        for finished in ended:
+        for finished in run_children(commands, self.seconds + GRACE):
             report = read_kernel_report(finished, self.seconds)
             reports.append(replace(report, program=self.program))
         return reports

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.environment_paths import environment_of, made_for
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
-from gpuinstall.environments.packages import read_packages
 from gpuinstall.machine.vendors import VENDORS, vendor_of
 from gpuinstall.verify.cover import installed_programs
 from gpuinstall.verify.devices import (
@@ -26,6 +22,7 @@ from gpuinstall.verify.devices import (
     device_targets,
 )
 from gpuinstall.verify.diagnosis import (
+    NOT_AS_INSTALLED,
     ProofContext,
     check_results,
     diagnose,
@@ -34,15 +31,15 @@ from gpuinstall.verify.diagnosis import (
 from gpuinstall.verify.files import altered_files
 from gpuinstall.verify.interpreter import inspect_interpreter, interference
 from gpuinstall.verify.kernel_run import KERNEL_SECONDS, KernelReport, KernelRun
-from gpuinstall.verify.kernels.main import table
 from gpuinstall.verify.verdict import MACHINE, Device, Verdict, VerifiedEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
+    from pathlib import Path
 
     from gpuinstall.base.finding import Finding
     from gpuinstall.base.machine import Machine
-    from gpuinstall.verify.interpreter import FoundTorch, Interpreter
+    from gpuinstall.verify.interpreter import FoundTorch
 
 
 def verify_environment(
@@ -86,7 +83,7 @@ def verify_environment(
             devices = [wrong_build(target, proof) for target in targets]
             return Verdict(_tested(torch), fail_devices(devices, machine.refusing))
     work = "bench" if bench else "deep" if deep else "quick"
-    run = KernelRun(python, _flags(interpreter), work, seconds or KERNEL_SECONDS[work])
+    run = KernelRun(python, interpreter.flags, work, seconds or KERNEL_SECONDS[work])
     if bench:
         return Verdict(_tested(torch), tuple(_measure(run, targets, proof, reporter)))
     if programs:
@@ -124,17 +121,16 @@ def _prove_torch(
     reporter: Reporter,
 ) -> tuple[list[Device], Sequence[KernelReport]]:
     """Run the checks of torch itself on every device."""
-    reports = _run_kernels(run, targets, reporter)
+    names = [target.name for target in targets if target.unproven is None]
+    if names:
+        reporter.wait(f"running kernels on {', '.join(dict.fromkeys(names))}")
+    reports = run.run_all(targets)
     if any(report.architectures is None for report in reports):
-        proof = replace(proof, missing=_missing_files(proof.torch))
+        # An import that fails for want of a file names another cause, or none.
+        proof = replace(proof, altered=tuple(altered_files(proof.torch, {"torch"})))
     devices = []
     for target, report in zip(targets, reports, strict=True):
-        device = diagnose(target, report, proof)
-        for check in device.checks:
-            if check.status == "passed" and check.evidence:
-                # What computes wrongly once may do so again.
-                reporter.warn(f"{device.label}: {check.name} {check.message}")
-        devices.append(device)
+        devices.append(diagnose(target, report, proof))
     return devices, reports
 
 
@@ -177,19 +173,6 @@ def _leaves_idle(targets: Sequence[DeviceTarget], proof: ProofContext) -> bool:
     return kind is not None and kind not in kinds and _has_gpus(proof.machine)
 
 
-def _flags(interpreter: Interpreter) -> tuple[str, ...]:
-    """Return the flags for the children.
-
-    An environment that is being built keeps what Python compiles: each program that is tested beside torch, and the
-    user's first "import torch", start twice as fast.
-    """
-    venv = environment_of(interpreter.path)
-    is_being_built = made_for(venv) != venv
-    return tuple(
-        flag for flag in interpreter.flags if not (flag == "-B" and is_being_built)
-    )
-
-
 def _tested(
     torch: FoundTorch, reports: Sequence[KernelReport] = ()
 ) -> VerifiedEnvironment:
@@ -200,44 +183,6 @@ def _tested(
         backend=torch.backend.tag if torch.backend else None,
         architectures=architectures[0] if architectures else (),
     )
-
-
-def _run_kernels(
-    run: KernelRun,
-    targets: Sequence[DeviceTarget],
-    reporter: Reporter,
-) -> Sequence[KernelReport]:
-    counts = Counter(target.name for target in targets if target.unproven is None)
-    if counts:
-        names = [
-            f"{count} × {name}" if count > 1 else name for name, count in counts.items()
-        ]
-        reporter.wait(f"running kernels on {', '.join(names)}")
-    misleading: set[str] = set()
-    for target in targets:
-        if target.on_gpu:
-            misleading |= target.misleading
-    for name in sorted(misleading):
-        if os.environ.get(name):
-            setting = f"{name}={os.environ[name]}"
-            reporter.warn(
-                f"the checks ran without {setting}, which changes what programs here see or compute"
-            )
-    parts = Counter[str]()
-    for target in targets:
-        # Each child imports torch first.
-        parts[target.part] += 1 + len(table(target.device, run.work))
-    with reporter.progress("Kernels", parts, "checks") as progress:
-        return run.run_all(targets, progress)
-
-
-def _missing_files(torch: FoundTorch) -> tuple[str, ...]:
-    """Return the files that torch has lost since it was installed."""
-    if torch.torch:
-        for package in read_packages([Path(torch.torch).parent.parent]):
-            if package.name == "torch":
-                return package.lost
-    return ()
 
 
 def prove_programs(
@@ -314,14 +259,11 @@ def _with_files(
     reporter: Reporter,
 ) -> list[Device]:
     """Fail every device if the files of torch, or of its family, are not those that were installed."""
-    torch = proof.torch.torch
-    if torch is None:
-        return devices
     reporter.wait("comparing the files of torch with the lists of their installations")
-    altered = list(altered_files(Path(torch).parent.parent, load_catalog().family))
+    altered = list(altered_files(proof.torch, load_catalog().family))
     if not altered:
         return devices
-    message = f"not as they were installed: {some(altered)}"
+    message = f"{NOT_AS_INSTALLED}: {some(altered)}"
     return _with_check(devices, proof.failed("files", message, code="torch-damaged"))
 
 

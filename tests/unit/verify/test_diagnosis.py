@@ -168,7 +168,7 @@ def test_a_fault_that_nobody_knows_has_no_invented_fix():
 
 
 def test_a_torch_that_cannot_be_imported_is_installed_again_where_it_lies():
-    lost = replace(proof(), missing=("torch/_C.so",))
+    lost = replace(proof(), altered=("torch/_C.so",))
     (advice,) = failed("import", "ImportError: x", context=lost).fixes
     assert str(advice).startswith("gpuinstall doctor --fix --venv /data/envs/it ")
 

@@ -5,6 +5,7 @@ import zipfile
 import pytest
 
 from gpuinstall.verify.files import altered_files
+from gpuinstall.verify.interpreter import FoundTorch
 from tests.lab.wheels import make_wheel
 
 FAMILY = {"torch", "torchvision"}
@@ -29,8 +30,12 @@ def site(tmp_path, wheel):
     return shutil.copytree(wheel, tmp_path / "site")
 
 
+def torch_in(site):
+    return FoundTorch("3.12.1", venv=True, torch=str(site / "torch" / "__init__.py"))
+
+
 def test_files_as_they_were_installed_are_not_named(site):
-    assert list(altered_files(site, FAMILY)) == []
+    assert list(altered_files(torch_in(site), FAMILY)) == []
 
 
 def test_a_file_that_was_changed_removed_or_added_is_named(site):
@@ -39,7 +44,7 @@ def test_a_file_that_was_changed_removed_or_added_is_named(site):
     (site / "torch/extra.py").touch()
     (site / "torch/__pycache__").mkdir()
     (site / "torch/__pycache__/extra.pyc").touch()
-    assert {*altered_files(site, FAMILY)} == {
+    assert {*altered_files(torch_in(site), FAMILY)} == {
         "torch/__init__.py",
         "torch/lib/libtorch.so",
         "torch/extra.py",
@@ -48,10 +53,10 @@ def test_a_file_that_was_changed_removed_or_added_is_named(site):
 
 def test_packages_of_others_are_not_read(site):
     (site / "torch/__init__.py").write_text("answer = 43")
-    assert list(altered_files(site, {"torchvision"})) == []
+    assert list(altered_files(torch_in(site), {"torchvision"})) == []
 
 
 def test_a_pipe_in_the_place_of_a_file_is_another_file(site):
     (site / "torch/__init__.py").unlink()
     os.mkfifo(site / "torch/__init__.py")
-    assert list(altered_files(site, FAMILY)) == ["torch/__init__.py"]
+    assert list(altered_files(torch_in(site), FAMILY)) == ["torch/__init__.py"]

@@ -75,7 +75,6 @@ def test_every_program_that_is_known_has_one_row():
     [
         ("onnxruntime-gpu", ("onnxruntime",)),
         ("onnxruntime", ()),
-        ("llama-cpp-python", ("llama_cpp",)),
     ],
 )
 def test_a_library_for_gpus_is_found_by_the_names_of_its_packages(

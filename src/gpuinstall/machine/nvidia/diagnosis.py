@@ -17,10 +17,9 @@ from gpuinstall.machine.nvidia.libraries import (
     NvmlGpu,
     is_compat,
     is_requested_compat,
-    visible_entries,
 )
 from gpuinstall.machine.nvidia.refusal import explain_refusal
-from gpuinstall.machine.prober import format_gpus
+from gpuinstall.machine.prober import format_gpus, visible_entries
 from gpuinstall.machine.symptoms import KnownFacts, finding_of, findings_of, symptoms
 
 DRIVER_NOT_LOADED = 9

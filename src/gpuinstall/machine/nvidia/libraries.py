@@ -12,12 +12,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 from gpuinstall.base.codec import read_object
-from gpuinstall.base.machine import Gpu, MigDevice
+from gpuinstall.base.machine import MigDevice
 from gpuinstall.base.process import Finished
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
@@ -45,7 +44,6 @@ _MISLEADING = {
     "CUDA_VISIBLE_DEVICES",
 }
 _STEADY = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
-_VISIBLE_ENTRY = re.compile(r"[0-9]{1,9}|(GPU|MIG)-.+")
 
 Address = Annotated[str, normal_address]
 """On the bus, as sysfs writes it."""
@@ -196,31 +194,6 @@ def job_devices(environ: Mapping[str, str]) -> str | None:
     return environ.get("CUDA_VISIBLE_DEVICES")
 
 
-def is_visible(
-    devices: str,
-    ordinal: int,
-    gpu: Gpu,
-    name: str,
-) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES lists a card, or the slice ``name`` of it; ordinals count the cards given."""
-    entries = visible_entries(devices)
-    return (
-        str(ordinal) in entries
-        or name.startswith(entries)
-        or (gpu.uuid or name).startswith(entries)
-    )
-
-
-def visible_entries(devices: str) -> tuple[str, ...]:
-    """Return the entries of CUDA_VISIBLE_DEVICES that CUDA heeds: ordinals, and the beginnings of UUIDs.
-
-    The first entry that can name no device (``-1``, ``NoDevFiles``, an empty one) ends the list: torch/cuda/__init__.py
-    retells it in ``_parse_visible_devices``.
-    """
-    entries = map(str.strip, devices.split(","))
-    return tuple(takewhile(_VISIBLE_ENTRY.fullmatch, entries))
-
-
 def is_compat(library: str | None) -> bool:
     """Whether a libcuda is NVIDIA's forward-compatibility package.
 
@@ -257,7 +230,7 @@ def ask_libcuda_in(environments: Sequence[Mapping[str, str]]) -> list[LibcudaFac
     for environ in environments:
         environment = child_environment(environ, job_devices(environ))
         commands.append((libcuda_command("devices"), environment))
-    ended = run_children(commands, DRIVER_SECONDS, waiting=lambda: None)
+    ended = run_children(commands, DRIVER_SECONDS)
     return list(map(parse_libcuda, ended))
 
 

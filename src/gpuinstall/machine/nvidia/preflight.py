@@ -16,12 +16,17 @@ from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.machine.children import DRIVER_SECONDS, death, last_answer, run_children
 from gpuinstall.machine.nvidia.libraries import (
     child_environment,
-    is_visible,
     job_devices,
     libcuda_command,
 )
 from gpuinstall.machine.nvidia.refusal import CudaRefusal, explain_refusal
-from gpuinstall.machine.prober import OUTCOMES, GpuProof, Preflight, ProofOutcome
+from gpuinstall.machine.prober import (
+    OUTCOMES,
+    GpuProof,
+    Preflight,
+    ProofOutcome,
+    is_visible,
+)
 from gpuinstall.machine.symptoms import Symptom, finding_of, symptoms
 from gpuinstall.machine.vendors import vendor_of
 

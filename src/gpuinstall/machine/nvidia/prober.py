@@ -18,16 +18,12 @@ from gpuinstall.machine.nvidia.gpus import driver_of, list_gpus
 from gpuinstall.machine.nvidia.libraries import (
     ask_libcuda,
     ask_nvml,
-    is_visible,
-    job_devices,
     permitted,
 )
 from gpuinstall.machine.prober import Preflight, Prober, VendorFindings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpuinstall.base.machine import Gpu, Machine
+    from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.machine.source import Source
 
@@ -36,6 +32,7 @@ class NvidiaProber(Prober[NvidiaEvidence]):
     """NVIDIA's GPUs and their driver."""
 
     vendor = "nvidia"
+    job_variables = ("CUDA_VISIBLE_DEVICES",)
 
     def read(self, source: Source, facts: MachineFacts) -> NvidiaEvidence:
         """Ask NVML and libcuda, and read what files show of the driver."""
@@ -87,16 +84,3 @@ class NvidiaProber(Prober[NvidiaEvidence]):
         from gpuinstall.machine.nvidia.preflight import run_preflight
 
         return run_preflight(machine, reporter)
-
-    def withheld(
-        self,
-        gpu: Gpu,
-        ordinal: int,
-        name: str,
-        environ: Mapping[str, str],
-    ) -> str | None:
-        """Return that a scheduler's job does not give a GPU to this process."""
-        given = job_devices(environ)
-        if given is None or is_visible(given, ordinal, gpu, name):
-            return None
-        return f"not assigned to this job: CUDA_VISIBLE_DEVICES={given}"

@@ -13,7 +13,6 @@ EPSILON = {
     "float32": 2.0**-23,
     "float16": 2.0**-10,
     "bfloat16": 2.0**-7,
-    "float8_e4m3fn": 2.0**-3,
 }
 WINOGRAD = 16
 MARK = "gpuinstall: "

@@ -59,25 +59,11 @@ class Channel:
         self,
         name: str,
         run: Callable[[], str | None],
-        *,
-        repeat: bool = False,
     ) -> str:
-        """Run one check and write that it begins, then its status, seconds and message; return the status.
-
-        With ``repeat`` one that fails is run again: if it passes then, its message and text still tell of the failure.
-        """
+        """Run one check and write that it begins, then its status, seconds and message; return the status."""
         self.send(begin=name)
         start = time.perf_counter()
         outcome = _outcome(run)
-        if (
-            repeat
-            and outcome["status"] == "failed"
-            and _outcome(run)["status"] == "passed"
-        ):
-            message = (
-                f"failed once ({outcome['message']}), and passed when it was run again"
-            )
-            outcome.update(status="passed", message=message)
         seconds = time.perf_counter() - start
         status = str(outcome["status"])
         if status == "unproven":
@@ -188,27 +174,15 @@ def _send_architectures(channel: Channel, context: CheckContext) -> None:
 
 
 def _run_checks(channel: Channel, context: CheckContext, work: str) -> None:
-    """Run the table that fits; after a fault that ends the GPU's context, skip the rest."""
+    """Run the table that fits, up to a fault that ends the GPU's context: all that follows would fail by it."""
     if context.on_gpu:
         allow_tf32(context.torch, False)
-    lost = None
     for check in table(context.device, work):
-        if lost:
-            channel.send(
-                name=check.name,
-                status="skipped",
-                seconds=0.0,
-                message=lost,
-            )
-            continue
-        run = partial(_run_check, check, context)
-        status = channel.attempt(check.name, run, repeat=True)
+        status = channel.attempt(check.name, partial(_run_check, check, context))
         if status == "unproven":
             break
-        if check.name == "device" and status == "failed":
+        if status == "failed" and (check.name == "device" or _is_context_lost(context)):
             break
-        if status == "failed" and context.on_gpu and _is_context_lost(context):
-            lost = f"the {context.device.upper()} context was lost in {check.name}"
 
 
 def table(device: str, work: str) -> list[Check]:
@@ -230,7 +204,7 @@ def _run_check(check: Check, context: CheckContext) -> str | None:
 
 def _is_context_lost(context: CheckContext) -> bool:
     try:
-        context.gpu.synchronize()
+        context.synchronize()
     except RuntimeError:
         return True
     return False

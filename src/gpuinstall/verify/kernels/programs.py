@@ -189,13 +189,12 @@ def provided(context: CheckContext, onnxruntime: Any) -> None:
 
 def sees_gpu(
     count: Callable[[Any], Any],
-    outcome: type[Exception],
     context: CheckContext,
     module: Any,
 ) -> None:
     """The library sees the GPU, and would not quietly run on the CPU."""
     if context.on_gpu and not count(module):
-        raise outcome(f"{module.__name__} sees no GPU, and would run on the CPU")
+        raise Wrong(f"{module.__name__} sees no GPU, and would run on the CPU")
 
 
 def eight_bit_attention(context: CheckContext, sageattention: Any) -> None:
@@ -280,19 +279,11 @@ PROGRAMS: tuple[Check, ...] = (
     _row(
         "tensorflow",
         "device",
-        partial(
-            sees_gpu, lambda module: module.config.list_physical_devices("GPU"), Wrong
-        ),
+        partial(sees_gpu, lambda module: module.config.list_physical_devices("GPU")),
     ),
     _row(
         "ctranslate2",
         "device",
-        partial(sees_gpu, lambda m: m.get_cuda_device_count(), Wrong),
-    ),
-    _row(
-        "llama_cpp",
-        "device",
-        partial(sees_gpu, lambda module: module.llama_supports_gpu_offload(), Skip),
-        package="llama-cpp-python",
+        partial(sees_gpu, lambda module: module.get_cuda_device_count()),
     ),
 )

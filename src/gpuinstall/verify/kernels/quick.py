@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -81,15 +79,6 @@ def convolution(context: CheckContext) -> None:
         raise Wrong("the gradient is not finite")
 
 
-def batched(context: CheckContext) -> None:
-    """A batched product of strided matrices (cuBLAS) against float64."""
-    a = context.random(8, 64, 96)
-    b = context.random(8, 80, 96, seed=1)
-    strided = context.to_device(b).transpose(1, 2)
-    product = context.torch.bmm(context.to_device(a), strided)
-    context.compare_product(product, a, b.transpose(1, 2))
-
-
 def linear(context: CheckContext) -> None:
     """A product with a bias in one call (cuBLASLt) against float64."""
     x = context.random(64, SIDE)
@@ -133,20 +122,6 @@ def numpy(context: CheckContext) -> None:
         raise Skip("NumPy is not installed") from None
     if context.torch.ones(3).numpy().sum() != 3:
         raise Wrong("an array made from a tensor has different values")
-
-
-def temporary(_context: CheckContext) -> str:
-    """The folder for temporary files takes a megabyte: DataLoader workers, Triton and extensions write there."""
-    folder = os.environ.get("TMPDIR") or tempfile.gettempdir()
-    if not os.access(folder, os.W_OK):
-        raise Wrong(f"TMPDIR names {folder}, which cannot be written to")
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(1 << 20))
-            file.flush()
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, folder) from None
-    return folder
 
 
 def copies(context: CheckContext) -> None:
@@ -194,13 +169,6 @@ CHECKS = (
         cause="F51",
     ),
     Check(
-        "batched-product",
-        batched,
-        tolerance("float32", 96),
-        where=EVERYWHERE,
-        cause="F50",
-    ),
-    Check(
         "linear",
         linear,
         tolerance("float32", SIDE),
@@ -215,5 +183,4 @@ CHECKS = (
     ),
     Check("copies", copies, where="gpu"),
     Check("numpy", numpy, where="gpu cpu none", cause="F66"),
-    Check("temporary-files", temporary),
 )

@@ -2,7 +2,8 @@ import pytest
 
 from gpuinstall.base.machine import Gpu
 from gpuinstall.machine.container import JOBS
-from gpuinstall.machine.nvidia.libraries import is_visible, job_devices
+from gpuinstall.machine.nvidia.libraries import job_devices
+from gpuinstall.machine.prober import is_visible
 
 CARD = Gpu(4, uuid="GPU-bbbb")
 

@@ -235,7 +235,9 @@ def _by_group(write: Callable[[Failure], str]) -> str:
         parts.append(f"## {group}\n")
         parts += [write(failure) for failure in failures if failure.group == group]
     parts += ["\n## What only looks like a GPU problem\n"]
-    parts += [f"- **{other.title}**: {other.why}" for other in load_lookalikes()]
+    parts += [
+        f"- **{other.title}**: {other.cause}" for other in load_lookalikes().values()
+    ]
     return "\n".join(parts) + "\n"
 
 

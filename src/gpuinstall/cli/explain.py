@@ -8,7 +8,7 @@ import sys
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import click
 
@@ -19,24 +19,20 @@ from gpuinstall.base.machine import Environment, Machine
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.uv import uv_in_words
 from gpuinstall.catalog.failures.classify import (
-    SURE_CONFIDENCE,
     UNSURE_BELOW,
     RecognisedCause,
     classify,
-    groups_in_time,
     lookalikes,
 )
-from gpuinstall.catalog.failures.table import Lookalike, load_failures
+from gpuinstall.catalog.failures.table import load_failures, load_lookalikes
 from gpuinstall.catalog.failures.transcript import Transcript
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from gpuinstall.cli.terminal import Terminal
-
-    Lookalikes = tuple[tuple[Lookalike, str], ...]
 
 LABEL = len("one of")
 LIKELIEST = 5
@@ -60,7 +56,11 @@ def command(
     likeliest = max((cause.confidence for cause in causes), default=0)
     if 0 < likeliest < UNSURE_BELOW:
         causes = _by_the_cards_here(causes, transcript, words)
-    others = lookalikes(transcript)
+    others = lookalikes(transcript, here=_here(), placeholders=words)
+    data = {
+        "causes": [cause.to_dict() for cause in causes],
+        "lookalikes": [other.to_dict() for other in others],
+    }
 
     def show(screen: Terminal) -> None:
         _show_causes(screen, causes)
@@ -68,73 +68,42 @@ def command(
         if not (causes or others):
             _show_what_to_do_instead(screen, words)
 
-    return Outcome(_document(causes, others), show)
-
-
-def _document(causes: Iterable[RecognisedCause], others: Lookalikes) -> dict[str, Any]:
-    lookalikes = [
-        {
-            "id": other.id,
-            "title": other.title,
-            "evidence": evidence,
-            "fix": list(other.fix),
-        }
-        for other, evidence in others
-    ]
-    return {"causes": [cause.to_dict() for cause in causes], "lookalikes": lookalikes}
+    return Outcome(data, show)
 
 
 def _show_causes(terminal: Terminal, causes: Sequence[RecognisedCause]) -> None:
-    for number, (heading, cause) in enumerate(_headed(causes)):
-        if heading and number:
-            terminal.line()
-        if heading:
-            terminal.line(heading)
-        _show_cause(terminal, cause)
-
-
-def _headed(causes: Sequence[RecognisedCause]) -> Iterator[tuple[str, RecognisedCause]]:
-    """Yield the causes for reading, each with its heading.
-
-    Several failures of one log come in their order; what each may be caused by, the likeliest first.
-    """
-    groups = map(_by_confidence, groups_in_time(causes))
-    failures = [group for group in groups if group[0].confidence >= SURE_CONFIDENCE]
-    if len(failures) < 2:
-        failures = [_by_confidence(causes)] if causes else []
-    for number, (best, *others) in enumerate(failures):
-        word = "then:" if number else "first:"
-        yield word if len(failures) > 1 else "", best
-        for cause in others:
-            yield "or, less likely:", cause
-
-
-def _by_confidence(causes: Iterable[RecognisedCause]) -> list[RecognisedCause]:
-    return sorted(causes, key=lambda cause: -cause.confidence)
-
-
-def _show_cause(terminal: Terminal, cause: RecognisedCause) -> None:
     failures = load_failures()
-    failure = failures[cause.id]
-    perhaps = "perhaps: " if cause.confidence < UNSURE_BELOW else ""
-    surety = f", {cause.confidence:.0%} sure" if cause.confidence < 1 else ""
-    terminal.line(f"   [{cause.id}{surety}]", head=f"{perhaps}{cause.title}")
-    narrower = [f"{failures[key].title} [{key}]" for key in failure.narrows[:LIKELIEST]]
-    rows = [
-        ("seen", cause.evidence),
-        ("why", failure.cause),
-        ("one of", "\n".join(narrower)),
-        ("apart", failure.apart if cause.confidence < SURE_CONFIDENCE else None),
-        ("do", "\n".join(cause.fix)),
-    ]
-    terminal.rows(rows, LABEL)
+    for number, cause in enumerate(causes):
+        failure = failures[cause.id]
+        is_unsure = cause.confidence < UNSURE_BELOW
+        if number:
+            terminal.line()
+            terminal.line("or, less likely:" if is_unsure else "then:")
+        surety = f", {cause.confidence:.0%} sure" if cause.confidence < 1 else ""
+        head = f"perhaps: {cause.title}" if is_unsure else cause.title
+        terminal.line(f"   [{cause.id}{surety}]", head=head)
+        narrower = [
+            f"{failures[key].title} [{key}]" for key in failure.narrows[:LIKELIEST]
+        ]
+        rows = [
+            ("seen", cause.evidence),
+            ("why", failure.cause),
+            ("one of", "\n".join(narrower)),
+            ("apart", failure.apart if is_unsure else None),
+            ("do", "\n".join(cause.fix)),
+        ]
+        terminal.rows(rows, LABEL)
 
 
-def _show_lookalikes(terminal: Terminal, others: Lookalikes) -> None:
-    for other, evidence in others:
+def _show_lookalikes(terminal: Terminal, others: Sequence[RecognisedCause]) -> None:
+    for other in others:
         terminal.line()
         terminal.line(": not caused by the driver or the build", head=other.title)
-        rows = [("seen", evidence), ("why", other.why), ("do", "\n".join(other.fix))]
+        rows = [
+            ("seen", other.evidence),
+            ("why", load_lookalikes()[other.id].cause),
+            ("do", "\n".join(other.fix)),
+        ]
         terminal.rows(rows, LABEL)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import numbers
@@ -45,12 +44,12 @@ OVERRATED = 0.7
 On texts that took no part in the making 58 of 59 of the former were right, and 14 of 29 of the latter
 (docs/evidence.md).
 """
-SURE_CONFIDENCE = 0.52
-"""From which confidence on an answer leads its part of a log."""
-UNSURE_BELOW = 0.7
-"""What is less sure is called a possibility: whatever is not RELIABLE."""
+LEADING_SHARE = 0.52
+"""From which share on a failure leads its part of a log."""
 APART = 60
 """Lines between two failures of one log: the frames of a traceback and the error that it caused are nearer."""
+UNSURE_BELOW = 0.7
+"""What is less sure is called a possibility: whatever is not RELIABLE."""
 
 # Where a text may come from, the closest first.
 ENGINES = (
@@ -84,16 +83,11 @@ class RecognisedCause:
     """From 0 to 1."""
     evidence: str
     """What shows it."""
-    line: int
-    """Where that is, from 1."""
     fix: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cause as the Explanation document holds it."""
-        document = asdict(self)
-        del document["line"]
-        document["fix"] = list(self.fix)
-        return document
+        return {**asdict(self), "fix": list(self.fix)}
 
 
 class _Match(NamedTuple):
@@ -101,9 +95,6 @@ class _Match(NamedTuple):
     weight: float
     evidence: str
     line: int
-
-
-_Located = TypeVar("_Located", RecognisedCause, _Match)
 
 
 def classify(
@@ -159,52 +150,31 @@ def _causes(
         context = context.knowing(**placeholders)
     is_legacy = circumstances.hold("legacy-gpu")
     causes = []
-    for failure, weight, evidence, line in matches:
+    for failure, weight, evidence, _line in matches:
         cause = RecognisedCause(
             failure.id,
             failure.title,
             confidence=weight,
             evidence=evidence,
-            line=line,
             fix=fix(failure.id, context, legacy=is_legacy),
         )
         causes.append(cause)
     return tuple(causes)
 
 
-def groups_in_time(items: Iterable[_Located]) -> tuple[tuple[_Located, ...], ...]:
-    """Return what stands near each other in a log as groups, in its order: each group is of one failure."""
-    groups: list[list[_Located]] = []
-    end = -APART
-    for item in sorted(items, key=lambda item: item.line):
-        if item.line - end > APART:
-            groups.append([])
-        groups[-1].append(item)
-        end = item.line
-    return tuple(map(tuple, groups))
-
-
-def lookalikes(text: _Text) -> tuple[tuple[table.Lookalike, str], ...]:
-    """Return what only looks like a fault of the GPU's stack, each with the line that shows it.
-
-    Of its fixes those are left out that need what the text does not tell.
-    """
+def lookalikes(
+    text: _Text,
+    *,
+    here: Machine | None = None,
+    placeholders: _Placeholders = None,
+) -> tuple[RecognisedCause, ...]:
+    """Return what only looks like a fault of the GPU's stack; the arguments are those of :func:`classify`."""
     circumstances = Circumstances(_read(text), None)
-    is_of_others = circumstances.hold("rocm-shown") or circumstances.hold("macos")
-    shown = []
-    for lookalike in table.load_lookalikes():
-        passage = next(
-            filter(None, map(circumstances.transcript.find, lookalike.says)), None
-        )
-        if passage is None:
-            continue
-        fixes = []
-        lines = lookalike.elsewhere if is_of_others else ()
-        for fix_line in lines or lookalike.fix:
-            with suppress(KeyError):
-                fixes.append(fix_line.format_map(circumstances.placeholders))
-        shown.append((replace(lookalike, fix=tuple(fixes)), passage.quotation))
-    return tuple(shown)
+    matches = [
+        _match(failure, circumstances) for failure in table.load_lookalikes().values()
+    ]
+    shown = [match for match in matches if match]
+    return _causes(shown, circumstances, here, placeholders)
 
 
 def cause_of(
@@ -307,7 +277,8 @@ class Circumstances:
 @cache
 def load_subjects() -> tuple[str, ...]:
     """Return the circumstances and the observations that are keys of a fix, those of a place left aside."""
-    tables = [failure.fix for failure in table.load_failures().values()]
+    failures = (*table.load_failures().values(), *table.load_lookalikes().values())
+    tables = [failure.fix for failure in failures]
     tables += [kind.fix for kind in table.load_problems().values() if kind.fix]
     keys = {key for fix_table in tables for key in fix_table.commands}
     names = {*table.load_circumstances(), *(kind.name for kind in load_kinds())}
@@ -352,12 +323,24 @@ def _ranked(matches: Sequence[_Match]) -> list[_Match]:
     likely = [match for match in _weighed(matches) if match.weight >= LEAST_WEIGHT]
     sure: list[_Match] = []
     unsure: list[_Match] = []
-    for group in groups_in_time(_by_weight(likely)[:MOST_CAUSES]):
+    for group in _groups_in_time(_by_weight(likely)[:MOST_CAUSES]):
         shares = _with_confidences(_by_weight(group))
         # Of several failures in a log the first that is sure comes first: the later ones may follow from it.
-        is_sure = shares[0].weight >= SURE_CONFIDENCE
+        is_sure = shares[0].weight >= LEADING_SHARE
         (sure if is_sure else unsure).extend(shares)
     return sure + _by_weight(unsure)
+
+
+def _groups_in_time(matches: Iterable[_Match]) -> list[list[_Match]]:
+    """Return what stands near each other in a log as groups, in its order: each group is of one failure."""
+    groups: list[list[_Match]] = []
+    end = -APART
+    for match in sorted(matches, key=lambda match: match.line):
+        if match.line - end > APART:
+            groups.append([])
+        groups[-1].append(match)
+        end = match.line
+    return groups
 
 
 def _by_weight(matches: Iterable[_Match]) -> list[_Match]:

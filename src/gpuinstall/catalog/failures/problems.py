@@ -12,6 +12,7 @@ from gpuinstall.catalog.failures.table import (
     FixTable,
     load_distributions,
     load_failures,
+    load_lookalikes,
     load_problems,
     read_table,
 )
@@ -279,7 +280,7 @@ def _table(what: str) -> tuple[FixTable, bool]:
     identity = kind.id if kind else what
     if identity is None:
         return FixTable({}), False
-    failure = load_failures()[identity]
+    failure = {**load_failures(), **load_lookalikes()}[identity]
     return failure.fix, failure.legacy
 
 

@@ -6,7 +6,7 @@ What a key means stands at the field of its name.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -94,13 +94,13 @@ class Failure:
     group: str
     date: str
     title: str
-    messages: tuple[str, ...]
     cause: str
-    apart: str
-    """How to tell it from others."""
     signs: tuple[Sign, ...]
     fix: FixTable
-    sources: tuple[str, ...]
+    messages: tuple[str, ...] = ()
+    apart: str = ""
+    """How to tell it from others."""
+    sources: tuple[str, ...] = ()
     """Threads (owner/repository#number) or addresses."""
     problems: tuple[ProblemKind, ...] = ()
     """The codes under which it is reported."""
@@ -119,19 +119,6 @@ class Failure:
     def is_symptom(self) -> bool:
         """Whether it names no cause."""
         return bool(self.narrows)
-
-
-@dataclass(frozen=True)
-class Lookalike:
-    """What looks like a fault of the GPU's stack and is none."""
-
-    id: str
-    title: str
-    why: str
-    fix: tuple[str, ...]
-    says: tuple[Pattern, ...]
-    elsewhere: tuple[str, ...] = ()
-    """The fixes on a Mac and on other makers' GPUs, if they differ."""
 
 
 @dataclass(frozen=True)
@@ -159,17 +146,25 @@ class Distribution:
 @cache
 def load_failures() -> Mapping[str, Failure]:
     """Return the entries by their ids, in order."""
-    failures = []
-    for name in GROUPS:
-        page = read_table(name)
-        head = {"group": page["group"], "date": page["date"]}
-        for row in page["failure"]:
-            failure = read_object(Failure, {**head, **row}, row["id"])
-            problems = [replace(problem, id=failure.id) for problem in failure.problems]
-            failures.append(replace(failure, problems=tuple(problems)))
+    failures = [failure for name in GROUPS for failure in _read_group(name)]
     # F9 stands before F10.
     failures.sort(key=lambda failure: (len(failure.id), failure.id))
     return {failure.id: failure for failure in failures}
+
+
+@cache
+def load_lookalikes() -> Mapping[str, Failure]:
+    """Return what only looks like a fault of the GPU's stack, by its name."""
+    return {failure.id: failure for failure in _read_group("lookalikes")}
+
+
+def _read_group(name: str) -> Iterator[Failure]:
+    page = read_table(name)
+    head = {"group": page["group"], "date": page["date"]}
+    for row in page["failure"]:
+        failure = read_object(Failure, {**head, **row}, row["id"])
+        problems = [replace(problem, id=failure.id) for problem in failure.problems]
+        yield replace(failure, problems=tuple(problems))
 
 
 @cache
@@ -214,12 +209,6 @@ def load_circumstances() -> Mapping[str, tuple[Pattern, ...]]:
     for name, says in rows.items():
         patterns[name] = tuple(map(Pattern, says))
     return patterns
-
-
-@cache
-def load_lookalikes() -> tuple[Lookalike, ...]:
-    """Return what only looks like a fault of the GPU's stack."""
-    return _rows(Lookalike, "lookalikes", "lookalike")
 
 
 @cache

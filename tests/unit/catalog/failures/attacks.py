@@ -25,13 +25,12 @@ def patterns():
     return {
         *(
             sign.says
-            for failure in load_failures().values()
+            for failure in (*load_failures().values(), *load_lookalikes().values())
             for sign in failure.signs
             if sign.says
         ),
         *(pattern for kind in load_kinds() for pattern in kind.patterns),
         *(pattern for group in load_circumstances().values() for pattern in group),
-        *(pattern for other in load_lookalikes() for pattern in other.says),
     }
 
 

@@ -365,7 +365,7 @@ def test_what_follows_from_a_cause_counts_less_than_it():
 )
 def test_what_only_looks_like_a_gpu_fault_is_named_apart(name, identity):
     text = (LOGS / f"healthy-{name}.txt").read_text("utf-8")
-    assert [other.id for other, _ in lookalikes(text)] == [identity]
+    assert [other.id for other in lookalikes(text)] == [identity]
 
 
 @pytest.mark.parametrize(

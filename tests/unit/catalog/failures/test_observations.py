@@ -69,7 +69,7 @@ def test_a_full_memory_is_one_whoever_says_it():
     others = [
         text
         for text in SAID["memory"]["texts"]
-        if "out-of-memory" not in {other.id for other, _ in lookalikes(text)}
+        if "out-of-memory" not in {other.id for other in lookalikes(text)}
     ]
 
     assert others == []

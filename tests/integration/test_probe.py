@@ -37,7 +37,7 @@ def probe_command(environment, *words):
 
 
 def test_an_nvml_that_hangs_is_ended_and_reported(play, monkeypatch):
-    monkeypatch.setattr("gpuinstall.machine.children.DRIVER_SECONDS", 1.0)
+    monkeypatch.setattr("gpuinstall.machine.source.DRIVER_SECONDS", 1.0)
     monkeypatch.setattr("gpuinstall.machine.children.NOTICE_AFTER", 0.3)
     play(FakeDriver((RTX_4090, A100), more=(("nvml_hang_at", 1),)))
     listener = Listener()

@@ -1,15 +1,23 @@
 """Recorded machines made of a few files, for tests that need one fact at a time."""
 
+from __future__ import annotations
+
 import json
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from gpuinstall.base.files import read_raw
 from gpuinstall.base.machine import Machine
+from gpuinstall.base.process import Finished
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.machine.source import Access, Source, json_or_none
+
+if TYPE_CHECKING:
+    from gpuinstall.machine.children import Command
 
 ENVIRONMENT = "environment.json"
 """The file of a recording with the environment variables that were read."""
@@ -69,6 +77,14 @@ class Recording(Source):
     def answer(self, name: str, ask: Callable[[], str]) -> str:  # noqa: ARG002
         """Return what was answered; empty if it was not recorded."""
         return self._read(name) or ""
+
+    def run_child(self, name: str, who: str, command: Command) -> Finished | None:  # noqa: ARG002
+        """Return how a child ended, and what it had written by then."""
+        match = re.match(r"status (None|-?[0-9]{1,5})\n", self._read(name) or "")
+        if match is None:
+            return None
+        status = None if match[1] == "None" else int(match[1])
+        return Finished((), status, match.string[match.end() :], "")
 
     def _read(self, name: str) -> str | None:
         with suppress(OSError):

@@ -24,16 +24,23 @@ _Row = Mapping[str, Any]
 
 _Numbers = Annotated[tuple[int, ...], numbers]
 _KEYS = {
-    "floors": "cuda",
-    "first_drivers": "capability",
-    "tegra": "capability",
-    "families": "code",
-    "run_time_compilers": "capability",
-    "unified_memory": "capability",
-    "jetsons": "chip",
-    "jetson_kernels": "kernel",
+    "floors": ("cuda", None),
+    "first_drivers": ("capability", None),
+    "tegra": ("capability", None),
+    "families": ("code", "runs_on"),
+    "run_time_compilers": ("capability", "cuda"),
+    "unified_memory": ("capability", None),
+    "jetsons": ("chip", None),
+    "jetson_kernels": ("kernel", "l4t"),
 }
-"""The lists that are looked things up in, by what."""
+"""The lists that are looked things up in: by what, and the one thing that is looked up if it is not the whole row."""
+_FACTS = {
+    "no_compat": "words",
+    "compat_base": "branch",
+    "recommended": "branch",
+    "jetson": "l4t",
+}
+"""The rows that stand for one fact."""
 
 
 class Floor(NamedTuple):
@@ -120,36 +127,6 @@ class Tegra(NamedTuple):
     """One with which the chip was seen to run such code."""
 
 
-class Family(NamedTuple):
-    """The chips that run code with the suffix ``f``."""
-
-    runs_on: WordSet
-
-
-class Compilers(NamedTuple):
-    """The first toolkit that compiles for a chip at run time."""
-
-    cuda: CudaVersion
-
-
-class CompatWords(NamedTuple):
-    """Words in the names of GPUs for which the forward-compatibility package is not made."""
-
-    words: WordSet
-
-
-class FirstBranch(NamedTuple):
-    """A driver branch to begin at."""
-
-    branch: int
-
-
-class JetsonLinux(NamedTuple):
-    """A release of Jetson Linux."""
-
-    l4t: str
-
-
 class CompatPackage(NamedTuple):
     """NVIDIA's forward-compatibility package: the user-mode libraries of a driver, to be used above an older one."""
 
@@ -177,10 +154,11 @@ class Drivers:
 
     branches: tuple[Branch, ...]
     """Ascending."""
-    no_compat: CompatWords
+    no_compat: WordSet
+    """Words in the names of GPUs for which the forward-compatibility package is not made."""
     compat: tuple[CompatPackage, ...]
     """The forward-compatibility packages, ascending."""
-    compat_base: FirstBranch
+    compat_base: int
     """The oldest branch of a system's driver that they are used above."""
     floors: Mapping[int, Floor]
     """By CUDA major."""
@@ -190,22 +168,24 @@ class Drivers:
     """The first driver that knows a chip, if an older one serves some CUDA."""
     tegra: Mapping[ComputeCapability, Tegra]
     """The chips that run no code of their desktop relatives, or only that of some toolkits."""
-    families: Mapping[ComputeCapability, Family]
-    run_time_compilers: Mapping[ComputeCapability, Compilers]
+    families: Mapping[ComputeCapability, WordSet]
+    """The chips that run code with the suffix ``f``."""
+    run_time_compilers: Mapping[ComputeCapability, CudaVersion]
+    """The first toolkit that compiles for a chip at run time."""
     cudnn: tuple[Cudnn, ...]
     """Ascending."""
     cudnn_last: tuple[CudnnLast, ...]
     unified_memory: Mapping[ComputeCapability, Mapping[str, Any]]
     """The chips that share the processor's memory."""
-    recommended: FirstBranch
-    """The driver to install if there is none."""
+    recommended: int
+    """The branch of the driver to install if there is none."""
     kernel_modules: KernelModules
     jetsons: Mapping[str, JetsonChip]
     """By the chip's name in the device tree."""
-    jetson_kernels: Mapping[str, JetsonLinux]
-    """By Linux's ``X.Y``."""
-    jetson: JetsonLinux
-    """The release from which on a Jetson runs the wheels for servers."""
+    jetson_kernels: Mapping[str, str]
+    """The release of Jetson Linux by Linux's ``X.Y``."""
+    jetson: str
+    """The release of Jetson Linux from which on a Jetson runs the wheels for servers."""
 
     @property
     def versions(self) -> list[DriverVersion]:
@@ -253,7 +233,9 @@ def load_drivers() -> Drivers:
 
 def parse_drivers(table: _Row) -> Drivers:
     """Return what the rows of ``drivers.toml`` say."""
-    keyed = {}
-    for name, key in _KEYS.items():
-        keyed[name] = {row[key]: row for row in table[name]}
-    return read_object(Drivers, {**table, **keyed})
+    tables = dict(table)
+    for name, (key, fact) in _KEYS.items():
+        tables[name] = {row[key]: row[fact] if fact else row for row in table[name]}
+    for name, fact in _FACTS.items():
+        tables[name] = table[name][fact]
+    return read_object(Drivers, tables)

@@ -188,7 +188,7 @@ def last_line(examination: Examination) -> str:
             return f"first: {line.partition(NOTE)[0]}"
     preflight = examination.preflight
     parts = []
-    proven = len(preflight.cards) - len(preflight.with_outcome("unproven"))
+    proven = len(preflight.outcomes) - len(preflight.with_outcome("unproven"))
     if proven:
         parts.append(f"the driver and {number_of(proven, 'GPU')}")
     environment = examination.environment

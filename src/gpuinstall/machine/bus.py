@@ -89,34 +89,14 @@ def _read(source: Source, address: str) -> PciDevice | None:
     device = parse_number(source.text(f"{folder}/device"))
     if vendor is None or device is None:
         return None
-    link = source.link(f"{folder}/driver")
-    if link:
-        driver: str | None = link.rpartition("/")[2]
-    else:
-        driver = parse_uevent(source.text(f"{folder}/uevent") or "").get("DRIVER")
-    return PciDevice(
-        normal_address(address),
-        vendor,
-        device,
-        kind,
-        driver=driver or None,
-    )
+    driver = (source.link(f"{folder}/driver") or "").rpartition("/")[2]
+    return PciDevice(normal_address(address), vendor, device, kind, driver or None)
 
 
 def parse_number(text: str | None) -> int | None:
     """Return sysfs' ``0x10de``; None for anything else."""
     match = re.fullmatch(r"\s*0x([0-9a-fA-F]{1,8})\s*", text or "")
     return int(match[1], 16) if match else None
-
-
-def parse_uevent(text: str) -> dict[str, str]:
-    """Return the ``KEY=value`` lines of a device's uevent file."""
-    values = {}
-    for line in text.splitlines():
-        key, equals, value = line.partition("=")
-        if equals and key.strip():
-            values[key.strip()] = value.strip()
-    return values
 
 
 def normal_address(text: str) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from threading import Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.process import Finished, run
-from gpuinstall.machine.source import Source, json_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -83,49 +81,6 @@ def run_children(
 def _join(threads: Sequence[Thread], deadline: float) -> None:
     for thread in threads:
         thread.join(max(0.0, deadline - monotonic()))
-
-
-def ask_child(
-    source: Source,
-    name: str,
-    who: str,
-    command: Command,
-) -> Finished | None:
-    """Run a child, or read what it answered on a recorded machine; None if it was not run there."""
-
-    def ask() -> str:
-        message = f"waiting for {who}, up to {DRIVER_SECONDS:.0f} s"
-        (finished,) = run_children(
-            [command],
-            DRIVER_SECONDS,
-            waiting=lambda: source.reporter.wait(message),
-        )
-        return f"status {finished.status}\n{finished.out}"
-
-    return parse_child(source.answer(name, ask))
-
-
-def parse_child(text: str) -> Finished | None:
-    """Return how a recorded child ended, and what it had written by then."""
-    match = re.match(r"status (None|-?[0-9]{1,5})\n", text)
-    if match is None:
-        return None
-    status = None if match[1] == "None" else int(match[1])
-    return Finished(
-        (),
-        status,
-        text[match.end() :],
-        "",
-    )
-
-
-def last_answer(finished: Finished) -> dict[str, Any] | None:
-    """Return the last JSON object among the lines of a child; None if there is none."""
-    for line in reversed(finished.out.splitlines()):
-        answer = json_or_none(line)
-        if isinstance(answer, dict):
-            return answer
-    return None
 
 
 def death(finished: Finished) -> str:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from gpuinstall.base.values import dataclass
-from gpuinstall.catalog.failures.problems import distribution_keys
 from gpuinstall.machine.source import Source, json_or_none
 
 OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
@@ -54,19 +53,11 @@ class Host:
     distribution: str | None = None
     """Its name and version for people."""
 
-    distribution_ids: tuple[str, ...] = ()
-    """Its own ID in os-release, and those of what it is like."""
-
     avx: bool | None = None
     """None if the processor does not tell."""
 
     translated: bool = False
     """Whether an Arm machine translates this Python, which is for x86."""
-
-    @property
-    def fix_keys(self) -> tuple[str, ...]:
-        """The distribution and its package manager as fixes name them."""
-        return distribution_keys(*self.distribution_ids)
 
 
 def read_host(source: Source) -> Host:
@@ -93,13 +84,11 @@ def read_host(source: Source) -> Host:
     # "glibc 2.36", or empty on musl.
     libc, _, version = answers.get("libc", "").partition(" ")
     is_glibc = libc == "glibc"
-    related_ids = names.get("ID_LIKE", "").split()
     return replace(
         host,
         libc=libc if is_glibc else _libc_of_loaders(source),
         glibc=version or None if is_glibc else None,
         distribution=distribution(names),
-        distribution_ids=(names.get("ID", ""), *related_ids),
     )
 
 

@@ -12,9 +12,8 @@ from gpuinstall.base.machine import Environment, JetsonRelease, Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.machine.bus import read_adapters, read_pci
 from gpuinstall.machine.container import read_container, read_wsl
-from gpuinstall.machine.facts import MachineFacts
 from gpuinstall.machine.host import read_host
-from gpuinstall.machine.prober import Preflight, VendorFindings
+from gpuinstall.machine.prober import MachineFacts, Preflight, VendorFindings
 from gpuinstall.machine.probers import MAKERS, PROBERS
 from gpuinstall.machine.pythons import read_pythons
 from gpuinstall.machine.source import Source
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuinstall.base.finding import Finding
+    from gpuinstall.machine.prober import ProofOutcome
 
     MakerFindings = Mapping[str, VendorFindings]
 
@@ -48,20 +48,13 @@ def read_machine(
         answers = {
             prober.vendor: pool.submit(prober.read, source, facts) for prober in PROBERS
         }
-    evidence = {maker: answer.result() for maker, answer in answers.items()}
-    answered = [
-        prober.vendor for prober in PROBERS if prober.answers(evidence[prober.vendor])
-    ]
-    devices = facts.devices
-    # To ask Windows takes seconds, and a maker's driver knows as much.
-    if host.os == "windows" and not answered:
-        devices = read_adapters(source)
-    facts = replace(
-        facts,
-        devices=devices,
-        pythons=pythons.result(),
-        answered=tuple(answered),
-    )
+    evidence: dict[str, Any] = {
+        maker: answer.result() for maker, answer in answers.items()
+    }
+    # To ask Windows takes seconds, and NVIDIA's driver knows as much.
+    if host.os == "windows" and not evidence["nvidia"].nvml.works:
+        facts = replace(facts, devices=read_adapters(source))
+    facts = replace(facts, pythons=pythons.result())
     return machine_of(facts, evidence)
 
 
@@ -129,9 +122,12 @@ def preflight(machine: Machine, reporter: Reporter) -> Preflight:
     """Prove every usable GPU of every maker; nothing is downloaded."""
     start = monotonic()
     proofs = [prober.preflight(machine, reporter) for prober in PROBERS]
-    cards = chain.from_iterable(proof.cards for proof in proofs)
-    problems = chain.from_iterable(proof.problems for proof in proofs)
-    return Preflight(tuple(cards), tuple(problems), monotonic() - start)
+    outcomes: dict[int, ProofOutcome] = {}
+    problems: list[Finding] = []
+    for proof in proofs:
+        outcomes |= proof.outcomes
+        problems += proof.problems
+    return Preflight(outcomes, tuple(problems), monotonic() - start)
 
 
 def _circumstances(facts: MachineFacts, findings: MakerFindings) -> KnownFacts:

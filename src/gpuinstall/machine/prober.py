@@ -9,8 +9,9 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from gpuinstall.base.values import dataclass
-from gpuinstall.machine.container import JOBS
-from gpuinstall.machine.facts import MachineFacts
+from gpuinstall.catalog.failures.problems import FixContext
+from gpuinstall.machine.container import JOBS, ContainerInfo, Wsl
+from gpuinstall.machine.host import Host
 from gpuinstall.machine.vendors import vendor_of
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.finding import Finding
     from gpuinstall.base.machine import Driver, Gpu, Machine
     from gpuinstall.base.reporter import Reporter
+    from gpuinstall.machine.bus import PciDevice
     from gpuinstall.machine.source import Source
 
 ProofOutcome = Literal["proven", "unproven", "failed"]
@@ -34,6 +36,29 @@ _SUMMARIES: dict[ProofOutcome, str] = {
 _VISIBLE_ENTRY = re.compile(r"[0-9]{1,9}|(GPU|MIG)-.+")
 
 Evidence = TypeVar("Evidence")
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """What is known of the machine, whoever made its GPUs."""
+
+    host: Host = field(default_factory=lambda: Host("linux", "x86_64"))
+    container: ContainerInfo = field(default_factory=ContainerInfo)
+    wsl: Wsl | None = None
+    devices: tuple[PciDevice, ...] = ()
+    """The devices of the PCI bus."""
+
+    pythons: tuple[str, ...] = ()
+
+    @property
+    def fix_context(self) -> FixContext:
+        """Where a fix would be applied."""
+        return FixContext.of_place(
+            self.host.os,
+            self.host.distribution,
+            engine=self.container.engine,
+            wsl=self.wsl is not None,
+        )
 
 
 @dataclass(frozen=True)
@@ -53,31 +78,22 @@ class VendorFindings:
 
 
 @dataclass(frozen=True)
-class GpuProof:
-    """What one GPU showed before anything was downloaded."""
-
-    index: int
-    """The machine's."""
-    outcome: ProofOutcome
-    """A GPU that is busy is ``unproven``."""
-
-
-@dataclass(frozen=True)
 class Preflight:
-    """What the GPUs showed, what is wrong with them, and the seconds it took."""
+    """What the GPUs showed before anything was downloaded, what is wrong with them, and the seconds it took."""
 
-    cards: tuple[GpuProof, ...] = ()
+    outcomes: Mapping[int, ProofOutcome] = field(default_factory=dict)
+    """By the index of the GPU; one that is busy is ``unproven``."""
     problems: tuple[Finding, ...] = ()
     seconds: float = 0.0
 
     def with_outcome(self, outcome: ProofOutcome) -> tuple[int, ...]:
         """Return the indices of the GPUs that ended so."""
-        return tuple(card.index for card in self.cards if card.outcome == outcome)
+        return tuple(index for index, end in self.outcomes.items() if end == outcome)
 
     @property
     def summary(self) -> str:
         """What came of it, in one line."""
-        count = len(self.cards)
+        count = len(self.outcomes)
         if len(self.with_outcome("proven")) == count > 1:
             return f"a kernel ran on {'both' if count == 2 else f'all {count}'} GPUs"
         parts = []
@@ -89,7 +105,7 @@ class Preflight:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``doctor --json`` shows of it."""
-        gpus = [{"index": card.index, "status": card.outcome} for card in self.cards]
+        gpus = [{"index": index, "status": end} for index, end in self.outcomes.items()]
         return {
             "gpus": gpus,
             "problems": [problem.to_dict() for problem in self.problems],
@@ -109,10 +125,6 @@ class Prober(ABC, Generic[Evidence]):
         """Read what only this maker's machines have; the facts of the whole machine are given."""
 
     @abstractmethod
-    def answers(self, evidence: Evidence) -> bool:
-        """Whether the maker's driver answered."""
-
-    @abstractmethod
     def conclude(self, evidence: Evidence) -> VendorFindings:
         """Return the GPUs, and what is wrong with them. Pure."""
 
@@ -122,12 +134,8 @@ class Prober(ABC, Generic[Evidence]):
         Without a kernel to run they stay unproven: kernels come with the build.
         """
         ours = [gpu for gpu in machine.gpus if vendor_of(gpu, machine) == self.vendor]
-        proofs = [
-            GpuProof(gpu.index, "unproven")
-            for gpu in ours
-            if gpu.index not in machine.faulty
-        ]
-        return Preflight(tuple(proofs))
+        indices = [gpu.index for gpu in ours if gpu.index not in machine.faulty]
+        return Preflight(dict.fromkeys(indices, "unproven"))
 
     def withheld(
         self,

@@ -6,10 +6,15 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from gpuinstall.base.files import parse_json
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.machine.children import DRIVER_SECONDS, run_children
+
+if TYPE_CHECKING:
+    from gpuinstall.base.process import Finished
+    from gpuinstall.machine.children import Command
 
 Access = Literal["open", "denied"]
 
@@ -82,6 +87,22 @@ class Source:
             ask: Asks; not called where the answer is played.
         """
         return ask()
+
+    def run_child(self, name: str, who: str, command: Command) -> Finished | None:
+        """Return how a child ended that asks a library of the driver.
+
+        Args:
+            name: What it is called where answers are played; None is returned if it has none there.
+            who: The library.
+            command: The words and the environment.
+        """
+        message = f"waiting for {who}, up to {DRIVER_SECONDS:.0f} s"
+        (finished,) = run_children(
+            [command],
+            DRIVER_SECONDS,
+            waiting=lambda: self.reporter.wait(message),
+        )
+        return finished
 
 
 def home_folder() -> Path:

@@ -1,7 +1,6 @@
 """What differs between the makers of GPUs, each behind one small protocol; what is common never names one.
 
-An entry of ``VENDORS`` is all that a maker needs to be planned for; ``probers.py`` has what reads its GPUs. A maker's
-modules are imported when they are used.
+An entry of ``VENDORS`` is all that a maker needs to be planned for; ``probers.py`` has what reads its GPUs.
 """
 
 from __future__ import annotations
@@ -9,6 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.versions import CPU
+from gpuinstall.machine.amd.rules import AmdRules
+from gpuinstall.machine.apple.rules import AppleRules
+from gpuinstall.machine.intel.rules import IntelRules
+from gpuinstall.machine.nvidia.rules import NvidiaRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -40,33 +43,9 @@ class Vendor(NamedTuple):
     """The failure catalogue's entries for a GPU beside the CPU's build, and beside one for another maker's."""
 
 
-def _nvidia(machine: Machine, catalog: Catalog) -> Rules:
-    from gpuinstall.machine.nvidia.rules import NvidiaRules
-
-    return NvidiaRules(machine, catalog)
-
-
-def _amd(machine: Machine, catalog: Catalog) -> Rules:
-    from gpuinstall.machine.amd.rules import AmdRules
-
-    return AmdRules(machine, catalog)
-
-
-def _intel(machine: Machine, catalog: Catalog) -> Rules:
-    from gpuinstall.machine.intel.rules import IntelRules
-
-    return IntelRules(machine, catalog)
-
-
 def _visible_to_sycl(devices: Sequence[str]) -> Mapping[str, str]:
     selector = f"level_zero:{','.join(devices)}" if devices else "*:cpu"
     return {"ONEAPI_DEVICE_SELECTOR": selector}
-
-
-def _apple(machine: Machine, catalog: Catalog) -> Rules:
-    from gpuinstall.machine.apple.rules import AppleRules
-
-    return AppleRules(machine, catalog)
 
 
 def _nothing_hidden(devices: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG001
@@ -88,11 +67,11 @@ def _visible_to_cuda(devices: Sequence[str]) -> Mapping[str, str]:
 VENDORS: dict[str, Vendor] = {
     # Its libraries obey it before torch's switches, by which the checks ask for exact products in float32.
     "nvidia": Vendor(
-        "cuda", _nvidia, _visible_to_cuda, misleading=("NVIDIA_TF32_OVERRIDE",)
+        "cuda", NvidiaRules, _visible_to_cuda, misleading=("NVIDIA_TF32_OVERRIDE",)
     ),
     "amd": Vendor(
         "rocm",
-        _amd,
+        AmdRules,
         _visible_to_hip,
         # The first takes GPUs away before HIP counts them, HIP reads the others instead of its own.
         misleading=(
@@ -106,14 +85,14 @@ VENDORS: dict[str, Vendor] = {
     ),
     "intel": Vendor(
         "xpu",
-        _intel,
+        IntelRules,
         _visible_to_sycl,
         by_architecture=True,
         idle_causes=("F116", "F116"),
     ),
     "apple": Vendor(
         CPU.kind,
-        _apple,
+        AppleRules,
         _nothing_hidden,
         torch_device="mps",
         by_architecture=True,

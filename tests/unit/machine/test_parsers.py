@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuinstall.base.versions import DriverVersion
-from gpuinstall.machine import bus, children, container, host
+from gpuinstall.machine import bus, container, host
 from gpuinstall.machine.nvidia import evidence, linux
 
 JSON = st.recursive(
@@ -25,7 +25,6 @@ PARSERS = {
     "secure boot": (linux.parse_secure_boot, "\x06\0\0\0\x01"),
     "modprobe": (linux.forbids_nvidia, "blacklist nvidia\ninstall nvidia /bin/false\n"),
     "sysfs number": (bus.parse_number, "0x10de\n"),
-    "uevent": (bus.parse_uevent, "DRIVER=nvidia\nPCI_ID=10DE:2684\n"),
     "bus address": (bus.normal_address, "00000000:01:00.0"),
     "os-release": (host.parse_os_release, 'NAME="Ubuntu"\nID=ubuntu\n'),
     "cpuinfo": (host.parse_avx, "flags\t: fpu avx avx2\n"),
@@ -46,7 +45,6 @@ PARSERS = {
         '[{"PNPDeviceID": "PCI\\\\VEN_10DE&DEV_2684"}]',
     ),
     "Windows driver": (DriverVersion.of_windows, "32.0.15.8180"),
-    "recorded child": (children.parse_child, "status -11\n{}"),
 }
 
 

@@ -11,7 +11,6 @@ from gpuinstall.machine.nvidia.evidence import BusCard, read_jetson
 from gpuinstall.machine.nvidia.linux import LentByWindows, read_lent_by_windows
 from gpuinstall.machine.probe import read_machine
 from tests.lab.recorded import (
-    PCI,
     card,
     libcuda,
     no_libcuda,
@@ -129,15 +128,6 @@ def test_only_display_controllers_and_bridges_like_nvswitch_are_taken_from_the_b
         ("10de:2335", True),
         ("10de:22a3", False),
         ("102b:0538", True),
-    ]
-
-
-def test_the_kernel_driver_is_read_from_uevent_where_there_is_no_link(tmp_path):
-    files = card(1, driver=None) | {
-        f"{PCI}/0000:01:00.0/uevent": "DRIVER=nouveau\nPCI_ID=10DE:2684\n"
-    }
-    assert [device.driver for device in read_pci(recording(tmp_path, files))] == [
-        "nouveau"
     ]
 
 

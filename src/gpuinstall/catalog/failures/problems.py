@@ -60,15 +60,35 @@ class FixContext:
     def of_machine(cls, machine: Machine) -> FixContext:
         """Return what of a machine decides over commands."""
         environment = machine.environment
-        own = own_keys(machine.os, machine.distribution)
-        if environment.l4t:
-            own = ("jetson", *own)
-        keys = system_keys(environment.container, *own, wsl=environment.wsl)
-        context = cls(keys)
+        context = cls.of_place(
+            machine.os,
+            machine.distribution,
+            engine=environment.container,
+            wsl=environment.wsl,
+            jetson=environment.jetson is not None,
+        )
         version = machine.driver.version if machine.driver else None
         if version is None:
             return context
         return context.knowing(version=version, running=version.branch)
+
+    @classmethod
+    def of_place(
+        cls,
+        os: str,
+        distribution: str | None,
+        *,
+        engine: str | None = None,
+        wsl: bool = False,
+        jetson: bool = False,
+    ) -> FixContext:
+        """Return a place: its container's ``engine`` and WSL are closer than the system itself."""
+        keys = [engine, "container"] if engine else []
+        if wsl:
+            keys.append("wsl")
+        if jetson:
+            keys.append("jetson")
+        return cls((*keys, *own_keys(os, distribution)))
 
     def near(self, *keys: str) -> FixContext:
         """Return it with what it is about, whose fixes are preferred to those of the place."""
@@ -80,47 +100,24 @@ class FixContext:
         return replace(self, placeholders=(*self.placeholders, *further))
 
 
-def system_keys(
-    engine: str | None,
-    *own: str,
-    wsl: bool,
-) -> tuple[str, ...]:
-    """Return the keys of a place: those of its container's ``engine`` and of WSL before those of the system itself."""
-    keys = []
-    if engine:
-        keys += [engine, "container"]
-    if wsl:
-        keys.append("wsl")
-    return (*keys, *own)
-
-
-def distribution_keys(*names: str) -> tuple[str, ...]:
-    """Return the keys of a distribution and of its package manager; none if it is not known.
-
-    Args:
-        names: What os-release(5) tells, the closest first: ``Ubuntu 22.04``, or ID and each word of ID_LIKE.
-    """
-    for name in names:
-        plain = re.sub(r"[^a-z]+", " ", name.lower()).strip()
-        for family in load_distributions():
-            if plain.startswith(family.names):
-                return family.key, family.manager
-    return ()
-
-
 def own_keys(os: str, distribution: str | None) -> tuple[str, ...]:
     """Return the keys of a system itself; on a Linux that is not known, apt's commands are better than none."""
-    keys = (*release_keys(distribution or ""), os)
+    keys = (*distribution_keys(distribution or ""), os)
     return (LINUX, "apt") if keys == (LINUX,) else keys
 
 
-def release_keys(distribution: str) -> tuple[str, ...]:
-    """Return the keys of a distribution by its name, that of its release first: ``debian-12``, ``debian``, ``apt``."""
-    keys = distribution_keys(distribution)
-    release = re.search(r"\d+(\.\d+)?", distribution)
-    if not keys or release is None:
-        return keys
-    return (f"{keys[0]}-{release[0]}", *keys)
+def distribution_keys(name: str) -> tuple[str, ...]:
+    """Return the keys of a distribution by its name, the closest first; none if it is not known.
+
+    They are those of its release, its own, and that of its package manager: ``debian-12``, ``debian``, ``apt``.
+    """
+    plain = re.sub(r"[^a-z]+", " ", name.lower()).strip()
+    release = re.search(r"\d+(\.\d+)?", name)
+    for family in load_distributions():
+        if plain.startswith(family.names):
+            keys = (family.key, family.manager)
+            return (f"{family.key}-{release[0]}", *keys) if release else keys
+    return ()
 
 
 _UV = re.compile(r"(^|: |&& |\| (?:xargs )?)uv (?=(?:pip|venv|python) )")

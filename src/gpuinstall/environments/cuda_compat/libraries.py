@@ -218,7 +218,7 @@ def machine_with(
         with_compat(os.environ, libraries.folder),
     )
     system, above = ask_libcuda_in(environments)
-    reason = compat_rejection(machine, system, above, load_drivers(), os.environ)
+    reason = compat_rejection(machine, system, above, load_drivers())
     if reason:
         return reason
     with loaded_first(libraries.folder):
@@ -234,7 +234,7 @@ def machine_with(
         return Reason(
             "cuda-compat-fails", f"{fault.message} with it ({fault.evidence})"
         )
-    if proof.cards:
+    if proof.outcomes:
         reporter.step(
             "cuda-compat", f"{libraries.driver}: {proof.summary}", proof.seconds
         )

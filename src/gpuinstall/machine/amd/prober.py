@@ -19,8 +19,8 @@ from gpuinstall.machine.amd.rules import (
     architecture_of_product,
     is_integrated,
 )
-from gpuinstall.machine.facts import MachineFacts
 from gpuinstall.machine.prober import (
+    MachineFacts,
     Prober,
     VendorFindings,
     format_gpus,
@@ -167,10 +167,6 @@ class AmdProber(Prober[AmdEvidence]):
             kfd=source.access(KFD),
             module=_read_line(source, MODULE_VERSION),
         )
-
-    def answers(self, evidence: AmdEvidence) -> bool:
-        """Whether the kernel lists a GPU."""
-        return bool(evidence.nodes)
 
     def conclude(self, evidence: AmdEvidence) -> VendorFindings:
         """Return the GPUs that this process was given, and what is wrong with them. Pure."""

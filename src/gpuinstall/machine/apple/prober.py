@@ -11,8 +11,7 @@ from functools import partial
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.process import run
 from gpuinstall.base.values import dataclass
-from gpuinstall.machine.facts import MachineFacts
-from gpuinstall.machine.prober import Prober, VendorFindings
+from gpuinstall.machine.prober import MachineFacts, Prober, VendorFindings
 from gpuinstall.machine.source import Source
 from gpuinstall.machine.symptoms import findings_of
 
@@ -70,10 +69,6 @@ class AppleProber(Prober[AppleEvidence]):
             chip=answers.get("machdep.cpu.brand_string"),
             is_virtual=answers.get("kern.hv_vmm_present") == "1",
         )
-
-    def answers(self, evidence: AppleEvidence) -> bool:
-        """Whether this is a Mac with such a GPU."""
-        return evidence.is_apple_silicon
 
     def conclude(self, evidence: AppleEvidence) -> VendorFindings:
         """Return the GPU, and where Python or a virtual machine stands before it. Pure."""

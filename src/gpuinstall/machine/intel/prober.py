@@ -11,9 +11,8 @@ from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog import authored
 from gpuinstall.machine.bus import DEVICES, PciDevice
-from gpuinstall.machine.facts import MachineFacts
 from gpuinstall.machine.intel.rules import XeChip, chip_at
-from gpuinstall.machine.prober import Prober, VendorFindings
+from gpuinstall.machine.prober import MachineFacts, Prober, VendorFindings
 from gpuinstall.machine.source import Access, Source
 from gpuinstall.machine.symptoms import KnownFacts, findings_of
 from gpuinstall.machine.vendors import PCI_IDS
@@ -68,10 +67,9 @@ class IntelEvidence:
 
     @property
     def _has_others(self) -> bool:
-        """Whether another maker's card is there: on the bus, or by its driver if nobody read the bus."""
+        """Whether another maker's card is on the bus."""
         makers = {device.vendor for device in self.facts.devices if device.may_compute}
-        on_the_bus = any(f"{maker:04x}" in PCI_IDS for maker in makers - {INTEL_ON_PCI})
-        return on_the_bus or any(maker != "intel" for maker in self.facts.answered)
+        return any(f"{maker:04x}" in PCI_IDS for maker in makers - {INTEL_ON_PCI})
 
 
 def _cards_of(facts: MachineFacts) -> tuple[XeCard, ...]:
@@ -120,10 +118,6 @@ class IntelProber(Prober[IntelEvidence]):
         if facts.host.os != "linux" or not cards:
             return IntelEvidence(facts)
         return IntelEvidence(facts, _read_nodes(source, cards), _has_loader(source))
-
-    def answers(self, evidence: IntelEvidence) -> bool:
-        """Whether the bus shows a GPU that torch has builds for."""
-        return bool(evidence.cards)
 
     def conclude(self, evidence: IntelEvidence) -> VendorFindings:
         """Return the GPUs, and what is wrong with them. Pure."""

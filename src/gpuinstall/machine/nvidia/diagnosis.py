@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Driver, Environment, Machine
+from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.failures.problems import FixContext, fix_of
+from gpuinstall.catalog.failures.table import load_cuda_errors
 from gpuinstall.machine.bus import OTHER_BRIDGE
 from gpuinstall.machine.nvidia.driver import MachineDriver
 from gpuinstall.machine.nvidia.evidence import BusCard, NvidiaEvidence, drivers
@@ -18,9 +22,14 @@ from gpuinstall.machine.nvidia.libraries import (
     is_compat,
     is_requested_compat,
 )
-from gpuinstall.machine.nvidia.refusal import explain_refusal
 from gpuinstall.machine.prober import format_gpus, visible_entries
-from gpuinstall.machine.symptoms import KnownFacts, finding_of, findings_of, symptoms
+from gpuinstall.machine.symptoms import (
+    KnownFacts,
+    Symptom,
+    finding_of,
+    findings_of,
+    symptoms,
+)
 
 DRIVER_NOT_LOADED = 9
 LIBRARY_NOT_FOUND = 12
@@ -130,6 +139,62 @@ def _is_silent(evidence: NvidiaEvidence) -> bool:
     return is_refused or (nvml.fault == "missing" and is_without_cuda)
 
 
+class CudaRefusal(NamedTuple):
+    """What a CUresult means, and by which facts."""
+
+    symptom: Symptom
+    circumstances: KnownFacts
+    evidence: str
+
+
+def explain_refusal(
+    status: int,
+    library: str | None,
+    driver: DriverVersion | None,
+    chips: Sequence[ComputeCapability | None],
+    place: KnownFacts,
+) -> CudaRefusal:
+    """Return the closest row for a CUresult, else the one that the table of failures has for its number.
+
+    Args:
+        status: What CUDA returned.
+        library: The file of libcuda.
+        driver: The kernel module's release.
+        chips: What the GPUs can execute.
+        place: Further circumstances, such as ``container`` and ``wsl``.
+    """
+    path = library or ""
+    release = library_release(path)
+    differs = driver is not None and release not in (None, driver)
+    # Only the open kernel module drives them.
+    first = drivers().kernel_modules.open_only_from
+    blackwells = [chip for chip in chips if chip and chip >= first]
+    circumstances = {
+        **place,
+        f"cuda-{status}": True,
+        "module": driver,
+        "folder": PurePosixPath(path).parent if is_compat(path) else None,
+        "foreign-library": "" if path.startswith("/usr/lib/wsl/") else path,
+        "other-release": release if differs else None,
+        "blackwell": bool(blackwells),
+        "several-blackwells": len(blackwells) > 1,
+    }
+    name, code = load_cuda_errors().get(status, (f"CUresult {status}", "cuda-error"))
+    symptom = next(symptoms("cuda", circumstances), Symptom(code))
+    facts = [f"CUDA error {status} ({name})", driver and f"driver {driver}", library]
+    return CudaRefusal(symptom, circumstances, " · ".join(filter(None, facts)))
+
+
+def library_release(library: str) -> DriverVersion | None:
+    """Return the driver's release in the name of libcuda's file; None if it has none."""
+    _, _, release = library.rpartition("libcuda.so.")
+    try:
+        version = DriverVersion.parse(release)
+    except ValueError:
+        return None
+    return version if len(version.parts) > 1 else None
+
+
 def _is_explained(evidence: NvidiaEvidence, init: int) -> bool:
     """Whether a fault of the cards, or a job, explains that CUDA does not start."""
     gpus = evidence.nvml.gpus
@@ -163,7 +228,7 @@ def _with_driver(
     legacy = bool(branches) and all(
         chip < tables.kernel_modules.open_from for chip in chips
     )
-    branch = min(branches) if legacy else tables.recommended.branch
+    branch = min(branches) if legacy else tables.recommended
     context = evidence.fix_context.knowing(branch=branch)
     install = fix_of("driver-missing", context, legacy=legacy) or ""
     return context.knowing(install=install.replace(" && sudo reboot", "")), legacy

@@ -104,7 +104,7 @@ def _runs(
         return False
     if code.suffix == "f":
         family = drivers.families.get(code.capability)
-        return family is not None and str(chip) in family.runs_on
+        return family is not None and str(chip) in family
     if chip not in drivers.tegra:
         return True
     ran = drivers.tegra[chip].ran
@@ -213,7 +213,7 @@ class MachineDriver:
         if not self.is_compat:
             return None
         words = label.lower().split()
-        if not (self._has_compat and self.tables.no_compat.words.isdisjoint(words)):
+        if not (self._has_compat and self.tables.no_compat.isdisjoint(words)):
             return Finding(
                 "forward-compatibility-unsupported",
                 f"cuda-compat is for data-centre GPUs on Linux, not for {label} on {self.machine.os}",
@@ -249,7 +249,7 @@ class MachineDriver:
             or self.cuda is None
         ):
             return
-        if self.version.branch < self.tables.compat_base.branch:
+        if self.version.branch < self.tables.compat_base:
             return
         for package in self.tables.compat:
             if package.cuda.major > self.cuda.major:

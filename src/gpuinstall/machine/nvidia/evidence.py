@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 
 from gpuinstall.base.values import dataclass
@@ -12,9 +12,9 @@ from gpuinstall.catalog.drivers import Drivers, JetsonChip
 from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.catalog.gpus import Product
 from gpuinstall.machine.bus import PciDevice
-from gpuinstall.machine.facts import MachineFacts
 from gpuinstall.machine.nvidia.libraries import LibcudaFacts, NvmlFacts, permitted
 from gpuinstall.machine.nvidia.linux import LentByWindows, LinuxKernel
+from gpuinstall.machine.prober import MachineFacts
 from gpuinstall.machine.source import Source
 
 NVIDIA_ON_PCI = 0x10DE
@@ -50,8 +50,7 @@ def read_jetson(source: Source, release: str) -> Jetson | None:
     if chip is None and l4t is None:
         return None
     kernel = ".".join(release.split(".")[:2])
-    jetson_linux = drivers().jetson_kernels.get(kernel)
-    return Jetson(chip, l4t or (jetson_linux.l4t if jetson_linux else "unknown"))
+    return Jetson(chip, l4t or drivers().jetson_kernels.get(kernel, "unknown"))
 
 
 def parse_compatible(text: str) -> JetsonChip | None:
@@ -213,9 +212,11 @@ class NvidiaEvidence:
     @property
     def fix_context(self) -> FixContext:
         """Where a fix would be applied."""
-        platforms = ("jetson",) if self.jetson else ()
-        branch = self.driver.branch if self.driver else drivers().recommended.branch
-        return FixContext(self.facts.fix_keys(*platforms)).knowing(
+        context = self.facts.fix_context
+        if self.jetson:
+            context = replace(context, keys=("jetson", *context.keys))
+        branch = self.driver.branch if self.driver else drivers().recommended
+        return context.knowing(
             release=self.facts.host.release or "$(uname -r)",
             version=self.driver or "of the kernel module",
             running=branch,

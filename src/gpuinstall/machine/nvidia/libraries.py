@@ -23,9 +23,7 @@ from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersi
 from gpuinstall.machine.bus import normal_address
 from gpuinstall.machine.children import (
     DRIVER_SECONDS,
-    ask_child,
     death,
-    last_answer,
     run_children,
 )
 from gpuinstall.machine.container import JOBS
@@ -136,24 +134,14 @@ def ask_libcuda(source: Source) -> LibcudaFacts:
     """Ask libcuda; in a scheduler's job only about the cards given."""
     environment = child_environment(os.environ, job_devices(os.environ))
     command = (libcuda_command("devices"), environment)
-    finished = ask_child(
-        source,
-        name="libcuda.txt",
-        who="libcuda",
-        command=command,
-    )
+    finished = source.run_child("libcuda.txt", "libcuda", command)
     return parse_libcuda(finished) if finished else LibcudaFacts()
 
 
 def ask_nvml(source: Source) -> NvmlFacts:
     """Ask NVML."""
     command = (nvml_command(), child_environment(os.environ))
-    finished = ask_child(
-        source,
-        name="nvml.txt",
-        who="NVML",
-        command=command,
-    )
+    finished = source.run_child("nvml.txt", "NVML", command)
     return parse_nvml(finished) if finished else NvmlFacts()
 
 
@@ -264,6 +252,15 @@ def parse_nvml(finished: Finished) -> NvmlFacts:
     if "end" in document:
         return facts
     return replace(facts, fault=_fault(finished), error=f"NVML {death(finished)}")
+
+
+def last_answer(finished: Finished) -> dict[str, Any] | None:
+    """Return the last JSON object among the lines of a child; None if there is none."""
+    for line in reversed(finished.out.splitlines()):
+        answer = json_or_none(line)
+        if isinstance(answer, dict):
+            return answer
+    return None
 
 
 def _fault(finished: Finished) -> str:

@@ -54,8 +54,7 @@ class LinuxKernel:
     """The module loaded, the one on disk, and what may keep it out."""
 
     module: KernelModule | None = None
-    on_disk: bool | None = None
-    """None: nobody looked."""
+    on_disk: bool = False
     secure_boot: bool = False
     blocked_by: str | None = None
     """The modprobe file that forbids the module."""
@@ -73,13 +72,11 @@ class LentByWindows:
     """A libcuda of a Linux driver, which does not work in WSL and hides the right one."""
 
 
-def read_linux_kernel(source: Source, release: str, *, obstacles: bool) -> LinuxKernel:
-    """Return Linux's side; ``obstacles``: also what keeps the module out of the kernel of this release."""
+def read_linux_kernel(source: Source, release: str) -> LinuxKernel:
+    """Return Linux's side, with what keeps the module out of the kernel of this release."""
     module = parse_proc_version(source.text(PROC_VERSION) or "")
     if module is None:
         module = parse_sys_version(source.text(SYS_VERSION) or "")
-    if not obstacles:
-        return LinuxKernel(module)
     modules = source.answer("modules.dep", lambda: _nvidia_modules(release))
     return LinuxKernel(
         module=module,

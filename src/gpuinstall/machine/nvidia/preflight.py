@@ -7,22 +7,21 @@ MIG slice is a card here. Neither a toolkit nor torch is needed: the driver comp
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.catalog.failures.problems import FixContext
-from gpuinstall.machine.children import DRIVER_SECONDS, death, last_answer, run_children
+from gpuinstall.machine.children import DRIVER_SECONDS, death, run_children
+from gpuinstall.machine.nvidia.diagnosis import CudaRefusal, explain_refusal
 from gpuinstall.machine.nvidia.libraries import (
     child_environment,
     job_devices,
+    last_answer,
     libcuda_command,
 )
-from gpuinstall.machine.nvidia.refusal import CudaRefusal, explain_refusal
 from gpuinstall.machine.prober import (
     OUTCOMES,
-    GpuProof,
     Preflight,
     ProofOutcome,
     is_visible,
@@ -67,7 +66,7 @@ def run_preflight(machine: Machine, reporter: Reporter) -> Preflight:
     for (gpu, _), finished in zip(planned, ended, strict=True):
         tried.append(judge_trial(gpu, machine, finished))
     return Preflight(
-        proofs_of(tried), problems_of(tried, FixContext.of_machine(machine))
+        outcomes_of(tried), problems_of(tried, FixContext.of_machine(machine))
     )
 
 
@@ -127,15 +126,13 @@ def _failed(gpu: Gpu, code: str, evidence: str, *, at_start: bool = False) -> Gp
     )
 
 
-def proofs_of(tried: Sequence[GpuTrial]) -> tuple[GpuProof, ...]:
+def outcomes_of(tried: Sequence[GpuTrial]) -> dict[int, ProofOutcome]:
     """Return the worst of what its slices showed, for each GPU."""
-    outcomes: dict[int, list[ProofOutcome]] = defaultdict(list)
+    outcomes: dict[int, ProofOutcome] = {}
     for trial in tried:
-        outcomes[trial.gpu].append(trial.outcome)
-    return tuple(
-        GpuProof(index, max(shown, key=OUTCOMES.index))
-        for index, shown in outcomes.items()
-    )
+        others = outcomes.get(trial.gpu, trial.outcome)
+        outcomes[trial.gpu] = max(trial.outcome, others, key=OUTCOMES.index)
+    return outcomes
 
 
 def problems_of(

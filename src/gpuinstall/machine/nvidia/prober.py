@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuinstall.machine.facts import MachineFacts
 from gpuinstall.machine.nvidia import linux
 from gpuinstall.machine.nvidia.diagnosis import (
     card_faults,
@@ -20,7 +19,7 @@ from gpuinstall.machine.nvidia.libraries import (
     ask_nvml,
     permitted,
 )
-from gpuinstall.machine.prober import Preflight, Prober, VendorFindings
+from gpuinstall.machine.prober import MachineFacts, Preflight, Prober, VendorFindings
 
 if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
@@ -40,7 +39,6 @@ class NvidiaProber(Prober[NvidiaEvidence]):
             answers = (pool.submit(ask_nvml, source), pool.submit(ask_libcuda, source))
         nvml = answers[0].result()
         cuda = answers[1].result()
-        is_broken = facts.host.os == "linux" and not (nvml.works and cuda.init == 0)
         # A job sees the nodes of the whole host, and NVML lists its own cards.
         is_bare_job = facts.container.engine is None and facts.container.job is not None
         return NvidiaEvidence(
@@ -53,15 +51,9 @@ class NvidiaProber(Prober[NvidiaEvidence]):
             visible=source.variable("CUDA_VISIBLE_DEVICES"),
             nvml=nvml,
             cuda=cuda,
-            kernel=linux.read_linux_kernel(
-                source, facts.host.release, obstacles=is_broken
-            ),
-            refused=linux.refused_nodes(source) if is_broken else (),
+            kernel=linux.read_linux_kernel(source, facts.host.release),
+            refused=linux.refused_nodes(source),
         )
-
-    def answers(self, evidence: NvidiaEvidence) -> bool:
-        """Whether NVML answered."""
-        return evidence.nvml.works
 
     def conclude(self, evidence: NvidiaEvidence) -> VendorFindings:
         """Return the GPUs that this process was given, and what is wrong with them. Pure."""

@@ -47,7 +47,7 @@ class NvidiaRules(Rules):
         """Return that a Jetson before JetPack 7 has builds of its own."""
         l4t = self.machine.environment.l4t
         number = re.search(r"[0-9]+", l4t or "")
-        if number is None or int(number[0]) >= int(self.catalog.drivers.jetson.l4t):
+        if number is None or int(number[0]) >= int(self.catalog.drivers.jetson):
             return None
         return Finding(
             "jetson",
@@ -303,11 +303,11 @@ class NvidiaRules(Rules):
             compilers = (
                 self.catalog.drivers.run_time_compilers.get(chip) if chip else None
             )
-            if compilers and toolkit and toolkit < compilers.cuda:
+            if compilers and toolkit and toolkit < compilers:
                 return Reason(
                     "run-time-compiler-too-old",
                     f"the run-time compilers of CUDA {CudaVersion(*toolkit)} do not support {gpu.label},"
-                    f" those of {compilers.cuda} do: torch.compile may fail",
+                    f" those of {compilers} do: torch.compile may fail",
                 )
         return None
 

@@ -6,7 +6,7 @@ from gpuinstall.base.machine import Driver, Environment, Machine
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.catalog.failures.table import load_cuda_errors, load_failures
-from gpuinstall.machine.nvidia.refusal import explain_refusal
+from gpuinstall.machine.nvidia.diagnosis import explain_refusal
 from gpuinstall.machine.symptoms import finding_of
 
 DRIVER = DriverVersion.parse("550.144.03")

@@ -97,7 +97,7 @@ def test_the_file_that_forbids_the_module_is_named(tmp_path):
         "/etc/modprobe.d/amd.conf": "blacklist radeon\n",
         "/lib/modprobe.d/envycontrol.conf": "blacklist nvidia\n",
     }
-    state = read_linux_kernel(recording(tmp_path, files), "6.8.0", obstacles=True)
+    state = read_linux_kernel(recording(tmp_path, files), "6.8.0")
     assert state.blocked_by == "/lib/modprobe.d/envycontrol.conf"
 
 
@@ -116,4 +116,4 @@ def test_the_module_is_found_in_each_distributions_folder(
     # NixOS has no /lib/modules.
     folders = tuple(f"{tmp_path}{path}" for path in linux.MODULES)
     monkeypatch.setattr(linux, "MODULES", folders)
-    assert read_linux_kernel(Source(), "6.8.0", obstacles=True).on_disk
+    assert read_linux_kernel(Source(), "6.8.0").on_disk

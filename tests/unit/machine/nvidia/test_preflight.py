@@ -9,11 +9,11 @@ from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.machine.nvidia.preflight import (
     GpuTrial,
     judge_trial,
+    outcomes_of,
     problems_of,
-    proofs_of,
     trials,
 )
-from gpuinstall.machine.prober import GpuProof, Preflight, ProofOutcome
+from gpuinstall.machine.prober import Preflight, ProofOutcome
 
 ALONE = Gpu(0, uuid="GPU-aaaa")
 SLICED = Gpu(
@@ -133,7 +133,7 @@ def test_a_gpu_is_as_good_as_its_worst_slice():
         (1, "proven"),
     ]
     findings = [GpuTrial(index, outcome) for index, outcome in outcomes]
-    assert proofs_of(findings) == (GpuProof(0, "proven"), GpuProof(1, "failed"))
+    assert outcomes_of(findings) == {0: "proven", 1: "failed"}
 
 
 def test_what_stops_every_card_at_the_start_is_the_machines_problem():
@@ -149,9 +149,7 @@ def test_what_stops_every_card_at_the_start_is_the_machines_problem():
 
 def test_the_document_names_each_gpu_and_its_outcome():
     problem = Finding("gpu-busy", "GPU 1 is held", blocking=False, gpus=(1,))
-    document = Preflight(
-        (GpuProof(0, "proven"), GpuProof(1, "unproven")), (problem,), 0.40049
-    ).to_dict()
+    document = Preflight({0: "proven", 1: "unproven"}, (problem,), 0.40049).to_dict()
     assert document["gpus"] == [
         {"index": 0, "status": "proven"},
         {"index": 1, "status": "unproven"},
@@ -174,9 +172,4 @@ def test_the_document_names_each_gpu_and_its_outcome():
     ],
 )
 def test_the_summary_says_what_ran_where(outcomes, summary):
-    assert (
-        Preflight(
-            tuple(GpuProof(index, outcome) for index, outcome in enumerate(outcomes))
-        ).summary
-        == summary
-    )
+    assert Preflight(dict(enumerate(outcomes))).summary == summary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,7 @@ def _driver_commands(machine: Machine, branch: str, is_legacy: bool) -> tuple[st
     from gpuinstall.catalog.failures.problems import FixContext, fix
 
     context = FixContext.of_machine(machine).knowing(branch=branch)
-    return fix("driver-missing", context, legacy=is_legacy)
+    return fix("driver-missing", replace(context, is_legacy=is_legacy))
 
 
 class Rows:

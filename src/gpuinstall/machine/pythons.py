@@ -16,9 +16,9 @@ from gpuinstall.machine.source import Source, home_folder, json_or_none
 _FINAL = r"([0-9]\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
 """A released version, ``3.11`` or ``3.11.7``: no alpha and no release candidate."""
 
-_NAMED = re.compile(rf"^python{_FINAL}(?:\.exe)?$")
-_MANAGED = re.compile(rf"^cpython-{_FINAL}-")
-_FOLDER = re.compile(rf"^{_FINAL}$")
+_NAME = re.compile(rf"python(?:[0-9]|{_FINAL})?(?:\.exe)?")
+_FOLDER = re.compile(rf"/(?:versions/|cpython-){_FINAL}[/-]")
+"""That of a version which pyenv or uv manages: it has the patch release too, the program's name only ``3.11``."""
 
 
 def read_pythons(source: Source) -> tuple[str, ...]:
@@ -56,61 +56,47 @@ def _version_key(version: str) -> list[int]:
 
 def _installed() -> Iterator[tuple[str, Path]]:
     """Yield the version and the path of each interpreter; of one version, the first is taken."""
-    is_windows = sys.platform == "win32"
-    program = "python.exe" if is_windows else "bin/python3"
-    home = home_folder()
     base = getattr(sys, "_base_executable", sys.executable)
     yield platform.python_version(), Path(base)
-    yield from _on_path()
-    yield from _matching(
-        _FOLDER,
-        _folder("PYENV_ROOT", home / ".pyenv") / "versions",
-        program,
-    )
-    if is_windows:
-        data = _folder("APPDATA", home)
-    else:
-        data = _folder("XDG_DATA_HOME", home / ".local" / "share")
-    managed = _folder("UV_PYTHON_INSTALL_DIR", data / "uv" / "python")
-    yield from _matching(_MANAGED, managed, program)
+    for program in (*_on_path(), *_managed()):
+        version = _version_of(program)
+        if version:
+            yield version, program
 
 
-def _on_path() -> Iterator[tuple[str, Path]]:
+def _on_path() -> Iterator[Path]:
     for entry in os.environ.get("PATH", "").split(os.pathsep):
         folder = Path(entry)
         # To look into a shim of pyenv or asdf would mean running it.
-        if not folder.is_absolute() or folder.name == "shims":
-            continue
-        for name in Source().names(entry, "python"):
-            version = _version_of(folder / name)
-            if version:
-                yield version, folder / name
+        if folder.is_absolute() and folder.name != "shims":
+            for name in Source().names(entry, "python"):
+                yield folder / name
 
 
-def _version_of(program: Path) -> str | None:
-    """Return the version of a program, from the folder of its manager (pyenv, uv) or else from its real name."""
-    real = Path(os.path.realpath(program))
-    name = _NAMED.match(real.name)
-    if name is None or not is_trusted(program):
-        return None
-    # The folder has the patch release too, the name only ``3.11``.
-    folder = re.search(rf"(?:/versions/|/cpython-){_FINAL}[/-]", str(real))
-    match = folder or name
-    return match[1]
-
-
-def _matching(
-    pattern: re.Pattern[str],
-    folder: Path,
-    program: str,
-) -> Iterator[tuple[str, Path]]:
-    """Yield the version and the program of each folder whose name matches a pattern, if it has that program."""
-    for name in Source().names(str(folder)):
-        match = pattern.match(name)
-        path = folder / name / program
-        if match and os.access(path, os.F_OK):
-            yield match[1], path
+def _managed() -> Iterator[Path]:
+    """Yield what may be the interpreter of each version that pyenv or uv manages."""
+    is_windows = sys.platform == "win32"
+    home = home_folder()
+    data = _folder("XDG_DATA_HOME", home / ".local" / "share")
+    if is_windows:
+        data = _folder("APPDATA", home)
+    for versions in (
+        _folder("PYENV_ROOT", home / ".pyenv") / "versions",
+        _folder("UV_PYTHON_INSTALL_DIR", data / "uv" / "python"),
+    ):
+        for name in Source().names(str(versions)):
+            yield versions / name / ("python.exe" if is_windows else "bin/python3")
 
 
 def _folder(variable: str, otherwise: Path) -> Path:
     return Path(os.environ.get(variable) or otherwise)
+
+
+def _version_of(program: Path) -> str | None:
+    """Return the version of an interpreter, by the folder of its manager, else by its real name; None if it is none."""
+    real = Path(os.path.realpath(program))
+    name = _NAME.fullmatch(real.name)
+    if name is None or not (real.exists() and is_trusted(program)):
+        return None
+    folder = _FOLDER.search(real.as_posix())
+    return folder[1] if folder else name[1]

@@ -75,7 +75,6 @@ def finding_of(
     *,
     gpus: tuple[int, ...] = (),
     evidence: str | None = None,
-    legacy: bool = False,
 ) -> Finding:
     """Return a symptom as a finding about these GPUs, or about the whole machine."""
     if symptom.gpus:
@@ -93,7 +92,6 @@ def finding_of(
         evidence=evidence if symptom.blocking else None,
         gpus=gpus,
         blocking=symptom.blocking,
-        legacy=legacy,
     )
     return replace(finding, code=symptom.code)
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.files import open_regular
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
+from gpuinstall.environments.environment import packages_called
 from gpuinstall.machine.vendors import VENDORS, vendor_of
 from gpuinstall.verify.cover import installed_programs
 from gpuinstall.verify.devices import (
@@ -28,18 +33,20 @@ from gpuinstall.verify.diagnosis import (
     diagnose,
     wrong_build,
 )
-from gpuinstall.verify.files import altered_files
 from gpuinstall.verify.interpreter import inspect_interpreter, interference
 from gpuinstall.verify.kernel_run import KERNEL_SECONDS, KernelReport, KernelRun
 from gpuinstall.verify.verdict import MACHINE, Device, Verdict, VerifiedEnvironment
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from gpuinstall.base.finding import Finding
     from gpuinstall.base.machine import Machine
     from gpuinstall.verify.interpreter import FoundTorch
+
+_CODE = {".py", ".pyd", ".so", ".dll", ".pth"}
+_CHUNK = 1 << 20
+"""How many bytes of a file are read at once."""
 
 
 def verify_environment(
@@ -265,6 +272,47 @@ def _with_files(
         return devices
     message = f"{NOT_AS_INSTALLED}: {some(altered)}"
     return _with_check(devices, proof.failed("files", message, code="torch-damaged"))
+
+
+def altered_files(torch: FoundTorch, names: Collection[str]) -> Iterator[str]:
+    """Yield the files of packages beside a torch that are gone, or not what was installed, by their paths.
+
+    Args:
+        torch: The torch, whose folder of packages is looked at.
+        names: The packages.
+    """
+    if torch.torch is None:
+        return
+    site = Path(torch.torch).parent.parent
+    for package in packages_called(names, [site]):
+        # What was written at the installation has none.
+        digests = {file.path: file.digest for file in package.files if file.digest}
+        for path, digest in digests.items():
+            if _digest(site / path) != digest:
+                yield path
+        if package.name == "torch":
+            yield from _unrecorded_code(site, digests)
+
+
+def _unrecorded_code(site: Path, digests: Mapping[str, str]) -> Iterator[str]:
+    """Yield the code in torch's folder that its installation does not list: Python would import it."""
+    for path in sorted((site / "torch").rglob("*")):
+        name = path.relative_to(site).as_posix()
+        if path.suffix in _CODE and name not in digests:
+            yield name
+
+
+def _digest(path: Path) -> str | None:
+    """Return the SHA-256 of a file as RECORD writes it; None if it cannot be read."""
+    sha256 = hashlib.sha256()
+    try:
+        with open_regular(path) as file:
+            while chunk := file.read(_CHUNK):
+                sha256.update(chunk)
+    except OSError:
+        return None
+    encoded = base64.urlsafe_b64encode(sha256.digest())
+    return encoded.decode().rstrip("=")
 
 
 def _with_surroundings(

@@ -4,8 +4,8 @@ import zipfile
 
 import pytest
 
-from gpuinstall.verify.files import altered_files
 from gpuinstall.verify.interpreter import FoundTorch
+from gpuinstall.verify.runner import altered_files
 from tests.lab.wheels import make_wheel
 
 FAMILY = {"torch", "torchvision"}

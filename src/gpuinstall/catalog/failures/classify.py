@@ -149,6 +149,7 @@ def _causes(
     if placeholders:
         context = context.knowing(**placeholders)
     is_legacy = circumstances.hold("legacy-gpu")
+    context = replace(context, is_legacy=is_legacy)
     causes = []
     for failure, weight, evidence, _line in matches:
         cause = RecognisedCause(
@@ -156,7 +157,7 @@ def _causes(
             failure.title,
             confidence=weight,
             evidence=evidence,
-            fix=fix(failure.id, context, legacy=is_legacy),
+            fix=fix(failure.id, context),
         )
         causes.append(cause)
     return tuple(causes)

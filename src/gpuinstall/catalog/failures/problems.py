@@ -55,6 +55,8 @@ class FixContext:
     """What it is about: of such keys the first of a table counts, and its commands stand alone."""
     placeholders: tuple[tuple[str, str], ...] = ()
     """The values of what stands in braces in a fix."""
+    is_legacy: bool = False
+    """Whether it is for GPUs that need an old driver."""
 
     @classmethod
     def of_machine(cls, machine: Machine) -> FixContext:
@@ -123,18 +125,12 @@ def distribution_keys(name: str) -> tuple[str, ...]:
 _UV = re.compile(r"(^|: |&& |\| (?:xargs )?)uv (?=(?:pip|venv|python) )")
 
 
-def fix(
-    what: str,
-    context: FixContext,
-    *,
-    legacy: bool = False,
-) -> tuple[str, ...]:
+def fix(what: str, context: FixContext) -> tuple[str, ...]:
     """Return the commands of the first key that fits, then those that hold anywhere.
 
     Args:
         what: A failure's id or a problem's code.
         context: Where the commands will be used.
-        legacy: Whether they are for GPUs that need an old driver.
 
     Raises:
         KeyError: if the table does not have it.
@@ -144,7 +140,7 @@ def fix(
         **dict(context.placeholders),
     }
     texts: dict[str, str] = {}
-    for line in lines_for(context.keys, _commands(what, context, legacy=legacy)):
+    for line in lines_for(context.keys, _commands(what, context)):
         # Where uv is not on PATH, the one that came with us is meant.
         text = _UV.sub(
             lambda found: f"{found[1]}{values['uv']} ", line.format_map(values)
@@ -154,14 +150,9 @@ def fix(
     return tuple(texts.values())
 
 
-def fix_of(
-    what: str,
-    context: FixContext,
-    *,
-    legacy: bool = False,
-) -> str | None:
+def fix_of(what: str, context: FixContext) -> str | None:
     """Return the commands of :func:`fix` below each other; None if there is nothing to do."""
-    return "\n".join(fix(what, context, legacy=legacy)) or None
+    return "\n".join(fix(what, context)) or None
 
 
 def finding_for(
@@ -175,7 +166,6 @@ def finding_for(
     where: Where = "machine",
     gpus: tuple[int, ...] = (),
     blocking: bool = True,
-    legacy: bool = False,
     fixes: tuple[Advice, ...] = (),
 ) -> Finding:
     """Return a finding; without ``fixes`` with those of its ``code``, or of the failure ``entry`` if the table has no such
@@ -192,7 +182,7 @@ def finding_for(
         id=entry or (kind.id if kind else None),
         why=why,
         evidence=evidence,
-        fixes=fixes or fix(what, context, legacy=legacy),
+        fixes=fixes or fix(what, context),
         where=where,
         gpus=gpus,
         blocking=blocking,
@@ -235,12 +225,7 @@ def _remove_variables(unset: re.Match[str]) -> str:
     return f"Remove-Item {', '.join(names)}"
 
 
-def _commands(
-    what: str,
-    context: FixContext,
-    *,
-    legacy: bool,
-) -> tuple[str, ...]:
+def _commands(what: str, context: FixContext) -> tuple[str, ...]:
     """Return the first of these that there is, then the commands that hold anywhere.
 
     1. Those of what it is about, and nothing else.
@@ -249,12 +234,12 @@ def _commands(
     4. Nothing, if some hold anywhere.
     5. Those of Linux, for which most are written; ``lines_for`` adapts them.
     """
-    table, is_of_legacy_gpus = _table(what)
+    table, is_legacy = _table(what)
     for key, commands in table.commands.items():
         if key in context.subjects:
             return commands
-    legacy = legacy or is_of_legacy_gpus
-    suffixes = ("-legacy", "") if legacy else ("",)
+    context = replace(context, is_legacy=context.is_legacy or is_legacy)
+    suffixes = ("-legacy", "") if context.is_legacy else ("",)
     keys = [f"{key}{suffix}" for key in context.keys for suffix in suffixes]
     fitting = [key for key in keys if key in table.commands]
     own: tuple[str, ...] = ()
@@ -262,7 +247,7 @@ def _commands(
         own = table.commands[fitting[0]]
     else:
         for name in table.like:
-            own += _commands(name, context, legacy=legacy)
+            own += _commands(name, context)
     anywhere = table.commands.get(ANYWHERE, ())
     if own or anywhere:
         return own + anywhere

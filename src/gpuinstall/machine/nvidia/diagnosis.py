@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -62,9 +63,8 @@ def diagnose_machine(evidence: NvidiaEvidence) -> Finding | None:
             init, evidence.cuda.path, evidence.driver, chips, circumstances
         )
         line = f"{facts} · {line}"
-    cards = evidence.cards
-    context, legacy = _with_driver(evidence, cards)
-    return finding_of(symptom, circumstances, context, evidence=line, legacy=legacy)
+    context = _with_driver(evidence, evidence.cards)
+    return finding_of(symptom, circumstances, context, evidence=line)
 
 
 def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
@@ -214,8 +214,8 @@ def _is_explained(evidence: NvidiaEvidence, init: int) -> bool:
 def _with_driver(
     evidence: NvidiaEvidence,
     cards: Iterable[BusCard],
-) -> tuple[FixContext, bool]:
-    """Return where a fix applies, with the driver that the cards need; also whether it is no longer made.
+) -> FixContext:
+    """Return where a fix applies, with the driver that the cards need.
 
     It is the last branch of the oldest ones if all are old.
     """
@@ -229,9 +229,9 @@ def _with_driver(
         chip < tables.kernel_modules.open_from for chip in chips
     )
     branch = min(branches) if legacy else tables.recommended
-    context = evidence.fix_context.knowing(branch=branch)
-    install = fix_of("driver-missing", context, legacy=legacy) or ""
-    return context.knowing(install=install.replace(" && sudo reboot", "")), legacy
+    context = replace(evidence.fix_context, is_legacy=legacy).knowing(branch=branch)
+    install = fix_of("driver-missing", context) or ""
+    return context.knowing(install=install.replace(" && sudo reboot", ""))
 
 
 def evidence_line(evidence: NvidiaEvidence) -> str:
@@ -289,14 +289,13 @@ def card_faults(
         if driver_works and found.found_via == "pci" and address in cards:
             card = cards[address]
             circumstances = _of_card(evidence, card)
-            context, legacy = _with_driver(evidence, [card])
+            context = _with_driver(evidence, [card])
             yield finding_of(
                 next(symptoms("card", circumstances)),
                 circumstances,
                 context,
                 gpus=(found.index,),
                 evidence=line,
-                legacy=legacy,
             )
 
 

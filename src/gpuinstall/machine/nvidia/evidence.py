@@ -159,13 +159,6 @@ class NvidiaEvidence:
         """The driver's release: the kernel module's, else NVML's."""
         return self.kernel.module.version if self.kernel.module else self.nvml.driver
 
-    @property
-    def usable(self) -> tuple[PciDevice, ...]:
-        """NVIDIA's display controllers that are not set aside for a virtual machine."""
-        return tuple(
-            card.device for card in self._all_cards if not card.device.is_reserved
-        )
-
     @cached_property
     def cards(self) -> tuple[BusCard, ...]:
         """The cards on the bus that this process was given."""
@@ -194,20 +187,22 @@ class NvidiaEvidence:
     @cached_property
     def _given(self) -> set[str | None]:
         """The addresses of the cards that this process was given; the bus may show others."""
+        usable = [
+            card.address for card in self._all_cards if not card.device.is_reserved
+        ]
         # With a node for every card a container was given them all, also one that the driver has lost.
-        if not self.facts.container.shares_the_bus or len(self.nodes) >= len(
-            self.usable
-        ):
-            return {device.address for device in self.usable}
+        if not self.facts.container.shares_the_bus or len(self.nodes) >= len(usable):
+            return {*usable}
         listed: set[str | None] = {gpu.bus_id for gpu in permitted(self.nvml).gpus}
         listed |= {device.bus_id for device in self.cuda.devices}
         if listed:
             return listed
         # No library lists them: a node has the number of its card on the bus.
-        numbered = enumerate(self.usable)
-        return {
-            card.address for number, card in numbered if f"nvidia{number}" in self.nodes
-        }
+        given: set[str | None] = set()
+        for number, address in enumerate(usable):
+            if f"nvidia{number}" in self.nodes:
+                given.add(address)
+        return given
 
     @property
     def fix_context(self) -> FixContext:

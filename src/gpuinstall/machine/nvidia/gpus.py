@@ -98,25 +98,21 @@ def _gpu(
     is_usable = (
         uuid and uuid.startswith("GPU-") and (listed.uuid or not evidence.jetson)
     )
-    names = (
-        listed.name,
-        device.name,
-        chip and f"NVIDIA {chip.name}",
-        tegra and tegra.name,
-    )
-    capabilities = (
-        listed.compute_capability,
-        device.compute_capability,
-        chip and chip.capability,
-        tegra and tegra.capability,
-    )
+    name = listed.name or device.name
+    capability = listed.compute_capability or device.compute_capability
+    if chip:
+        name = name or f"NVIDIA {chip.name}"
+        capability = capability or chip.capability
+    elif tegra:
+        name = name or tegra.name
+        capability = capability or tegra.capability
     is_unified = device.compute_capability in drivers().unified_memory
     gpu = Gpu(
         index=listed.index,
-        name=next(filter(None, names), None),
+        name=name,
         uuid=uuid if is_usable else None,
         pci_id=listed.pci_id or (card.device.id if card else None),
-        compute_capability=next(filter(None, capabilities), None),
+        compute_capability=capability,
         memory_mib=listed.memory_mib or (None if is_unified else whole.memory_mib),
         mig=listed.mig,
         mig_devices=listed.slices,

@@ -7,13 +7,14 @@ MIG slice is a card here. Neither a toolkit nor torch is needed: the driver comp
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.machine.children import DRIVER_SECONDS, death, run_children
-from gpuinstall.machine.nvidia.diagnosis import CudaRefusal, explain_refusal
+from gpuinstall.machine.nvidia.diagnosis import explain_refusal
 from gpuinstall.machine.nvidia.libraries import (
     child_environment,
     job_devices,
@@ -26,7 +27,7 @@ from gpuinstall.machine.prober import (
     ProofOutcome,
     is_visible,
 )
-from gpuinstall.machine.symptoms import Symptom, finding_of, symptoms
+from gpuinstall.machine.symptoms import KnownFacts, Symptom, finding_of, symptoms
 from gpuinstall.machine.vendors import vendor_of
 
 if TYPE_CHECKING:
@@ -40,13 +41,17 @@ if TYPE_CHECKING:
 KERNEL = Path(__file__).with_name("kernel.ptx")
 
 
-class GpuTrial(NamedTuple):
+@dataclass(frozen=True)
+class GpuTrial:
     """How one child ended."""
 
     gpu: int
     """Its index."""
     outcome: ProofOutcome
-    refusal: CudaRefusal | None = None
+    symptom: Symptom | None = None
+    """What is wrong."""
+    circumstances: KnownFacts = field(default_factory=dict)
+    evidence: str = ""
     at_start: bool = False
     """Whether nothing about its own card had been asked yet."""
 
@@ -114,15 +119,22 @@ def judge_trial(gpu: Gpu, machine: Machine, finished: Finished) -> GpuTrial:
         place,
     )
     is_start = answer["call"] == "cuInit"
-    harmless = next(symptoms("preflight", refusal.circumstances), None)
-    if harmless and not is_start:
-        return GpuTrial(gpu.index, "unproven", refusal._replace(symptom=harmless))
-    return GpuTrial(gpu.index, "failed", refusal, is_start)
+    harmless = None
+    if not is_start:
+        harmless = next(symptoms("preflight", refusal.circumstances), None)
+    return GpuTrial(
+        gpu.index,
+        "unproven" if harmless else "failed",
+        harmless or refusal.symptom,
+        refusal.circumstances,
+        refusal.evidence,
+        at_start=is_start,
+    )
 
 
 def _failed(gpu: Gpu, code: str, evidence: str, *, at_start: bool = False) -> GpuTrial:
     return GpuTrial(
-        gpu.index, "failed", CudaRefusal(Symptom(code), {}, evidence), at_start
+        gpu.index, "failed", Symptom(code), evidence=evidence, at_start=at_start
     )
 
 
@@ -139,27 +151,25 @@ def problems_of(
     tried: Sequence[GpuTrial], fix_context: FixContext
 ) -> tuple[Finding, ...]:
     """Return one problem for each cause: of the GPUs that show it, or of the machine if no child got any further."""
-    refusals: dict[Symptom, CudaRefusal] = {}
+    alike: dict[Symptom, list[GpuTrial]] = {}
     for trial in tried:
-        if trial.refusal:
-            refusals.setdefault(trial.refusal.symptom, trial.refusal)
+        if trial.symptom:
+            alike.setdefault(trial.symptom, []).append(trial)
     problems = []
-    for cause, refusal in refusals.items():
+    for cause, trials_of_cause in alike.items():
         symptom = cause
-        alike = [
-            trial for trial in tried if trial.refusal and trial.refusal.symptom == cause
-        ]
-        gpus = tuple(dict.fromkeys(trial.gpu for trial in alike))
-        if len(alike) == len(tried) and all(trial.at_start for trial in alike):
+        gpus = tuple(dict.fromkeys(trial.gpu for trial in trials_of_cause))
+        if trials_of_cause == [*tried] and all(trial.at_start for trial in tried):
             gpus = ()
         if gpus and symptom.code == "cuda-no-device":
             symptom = replace(symptom, code="gpu-hidden-from-cuda")
+        first = trials_of_cause[0]
         problem = finding_of(
             symptom,
-            refusal.circumstances,
+            first.circumstances,
             fix_context,
             gpus=gpus,
-            evidence=refusal.evidence,
+            evidence=first.evidence,
         )
         problems.append(problem)
     return tuple(problems)

@@ -143,16 +143,9 @@ class NvidiaRules(Rules):
 
     def against_driver(self, build: Build) -> Reason | None:
         """Return that the driver is below the floor of the build's CUDA major."""
-        return self._against_toolkit(build.toolkit) if build.toolkit else None
-
-    @cached_property
-    def _against_toolkit(self) -> Callable[[tuple[int, int]], Reason | None]:
-        """Judge a toolkit; many builds share one, and each is judged once."""
-        return cache(self._judge_toolkit)
-
-    def _judge_toolkit(self, toolkit: tuple[int, int]) -> Reason | None:
         driver = self._driver
-        if driver.serves(toolkit):
+        toolkit = build.toolkit
+        if toolkit is None or driver.serves(toolkit):
             return None
         major = toolkit[0]
         text = f"CUDA {major}.x needs {driver.needed(toolkit)}"

@@ -266,7 +266,7 @@ def test_every_code_of_the_table_is_reported_somewhere():
     ],
 )
 def test_a_driver_is_installed_by_the_commands_of_the_place(keys, legacy, start):
-    found = fix_of("driver-missing", FixContext(keys), legacy=legacy)
+    found = fix_of("driver-missing", FixContext(keys, is_legacy=legacy))
     assert found is not None
     assert found.startswith(start)
 

@@ -143,14 +143,13 @@ class DoctorEvidence:
         why: str | None = None,
         entry: str | None = None,
         fixes: tuple[Advice, ...] = (),
-        context: FixContext | None = None,
         blocking: bool = True,
     ) -> Finding:
         """Return what is wrong with the environment; without ``fixes`` those of the table."""
         return finding_for(
             code,
             message,
-            context or self.context,
+            self.context,
             why=why,
             entry=entry,
             where="environment",

@@ -17,7 +17,7 @@ from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import NOT_COPIED, fingerprint
 from gpuinstall.environments.ownership import write_faults
-from gpuinstall.verify.verdict import with_programs, without_programs
+from gpuinstall.verify.verdict import with_programs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -243,13 +243,15 @@ def _kept_verdict(
         or not stamp.keeps(earlier)
     ):
         return None
-    verdict = without_programs(earlier.verdict, earlier.programs - stamp.programs)
+    removed = earlier.programs - stamp.programs
     new = stamp.new_programs(earlier)
     if not new:
-        return verdict
+        return with_programs(earlier.verdict, removed)
     tested = prove(installation, here, project, programs=new)
     # If a GPU is in use, what it could not show is shown as a whole.
-    return with_programs(verdict, tested) if tested.status == "passed" else None
+    if tested.status != "passed":
+        return None
+    return with_programs(earlier.verdict, {*removed, *new}, tested)
 
 
 def prove(

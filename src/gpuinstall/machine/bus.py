@@ -17,8 +17,6 @@ from gpuinstall.machine.source import Source, json_or_none
 DEVICES = "/sys/bus/pci/devices"
 VGA = 0x0300
 CONTROLLER_3D = 0x0302
-OTHER_BRIDGE = 0x0680
-"""An NVSwitch is one."""
 DISPLAY = (VGA, CONTROLLER_3D)
 ACCELERATORS = (0x0380, 0x1200)
 """Other display controllers and processing accelerators: the classes of some cards that only compute."""
@@ -69,7 +67,7 @@ class PciDevice:
 
 
 def read_pci(source: Source) -> tuple[PciDevice, ...]:
-    """Read the display controllers, accelerators and bridges of no common kind, in the order of their addresses."""
+    """Read the display controllers and accelerators, in the order of their addresses."""
     devices = [_read(source, address) for address in source.names(DEVICES)]
     return tuple(filter(None, devices))
 
@@ -79,7 +77,7 @@ def _read(source: Source, address: str) -> PciDevice | None:
     code = parse_number(source.text(f"{folder}/class"))
     # Below the class and the subclass stands the interface.
     kind = None if code is None else code >> 8
-    if kind not in (*DISPLAY, *ACCELERATORS, OTHER_BRIDGE):
+    if kind not in (*DISPLAY, *ACCELERATORS):
         return None
     # A virtual function is a share of a card that is listed itself: hosts of virtual GPUs have dozens, and no library
     # lists them. In the guest that one is given to, it is a device of its own.

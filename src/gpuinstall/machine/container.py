@@ -22,20 +22,29 @@ HOST_FILES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
 
 _ENGINES = (
     ("kubernetes", re.compile(r"kubepods|/kubelet/pods/|kubernetes\.io")),
-    ("podman", re.compile(r"libpod|/containers/storage/|crio-")),
+    (
+        "podman",
+        re.compile(
+            r"libpod|/containers/storage/|crio-|^container=podman$", re.MULTILINE
+        ),
+    ),
     (
         "docker",
-        re.compile(r"/docker/|docker-[0-9a-f]{12}|buildkit|/moby/|/containerd/"),
+        re.compile(
+            r"/docker/|docker-[0-9a-f]{12}|buildkit|/moby/|/containerd/|^container=docker$",
+            re.MULTILINE,
+        ),
     ),
-    ("lxc", re.compile(r"/lxc/|lxc\.payload| - fuse\.lxcfs ")),
+    (
+        "lxc",
+        # systemd's own containers are system containers, as LXC's are.
+        re.compile(
+            r"/lxc/|lxc\.payload| - fuse\.lxcfs |^container=(lxc(-libvirt)?|systemd-nspawn)$",
+            re.MULTILINE,
+        ),
+    ),
 )
-_BY_MANAGER = {
-    "docker": "docker",
-    "podman": "podman",
-    "lxc": "lxc",
-    "lxc-libvirt": "lxc",
-    "systemd-nspawn": "lxc",
-}
+"""The engines, by the traces in a process's control groups, in its own mounts, and in what systemd says of it."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,13 @@ def _engine(source: Source) -> str | None:
         "own-mounts.txt",
         lambda: own_mounts(Source().text("/proc/self/mountinfo") or ""),
     )
-    by_traces = engine_of((source.text("/proc/self/cgroup") or "") + mounts)
+    manager = source.text("/run/systemd/container") or source.variable("container")
+    traces = (
+        source.text("/proc/self/cgroup") or "",
+        mounts,
+        f"container={(manager or '').strip()}",
+    )
+    by_traces = engine_of("\n".join(traces))
     if by_traces:
         return by_traces
     if source.text("/run/.containerenv") is not None:
@@ -97,10 +112,7 @@ def _engine(source: Source) -> str | None:
         not mounts or has_host_files(mounts)
     ):
         return "docker"
-    manager = (
-        source.text("/run/systemd/container") or source.variable("container") or ""
-    )
-    return manager_of(manager)
+    return None
 
 
 def engine_of(text: str) -> str | None:
@@ -109,11 +121,6 @@ def engine_of(text: str) -> str | None:
         if trace.search(text):
             return engine
     return None
-
-
-def manager_of(text: str) -> str | None:
-    """Return the engine that systemd names; its own containers are system containers, as LXC's are."""
-    return _BY_MANAGER.get(text.strip())
 
 
 def own_mounts(text: str) -> str:

@@ -79,11 +79,20 @@ def device_targets(
         kind: the kind of GPU that torch was built for; if there is none of it, the GPUs of other makers are returned.
         gpus: the indices that were requested; None: all.
     """
-    targets: list[DeviceTarget] = []
-    for vendor in VENDORS:
-        for ordinal, gpu in enumerate(_gpus_of(vendor, machine, kind)):
-            if gpus is None or gpu.index in gpus:
-                targets += _targets_of(gpu, vendor, ordinal, machine, environ)
+    targets = []
+    for prober in PROBERS:
+        for ordinal, gpu in enumerate(_gpus_of(prober.vendor, machine, kind)):
+            if gpus is not None and gpu.index not in gpus:
+                continue
+            fault = None
+            for problem in machine.problems:
+                if problem.blocking and gpu.index in problem.gpus:
+                    fault = problem.message
+            for target in _parts(gpu, prober.vendor, ordinal):
+                reason = fault or prober.withheld(
+                    gpu, ordinal, target.visible[0], environ
+                )
+                targets.append(target.untried(reason) if reason else target)
     served = [
         target
         for target in targets
@@ -113,25 +122,8 @@ def _gpus_of(vendor: str, machine: Machine, kind: str | None) -> list[Gpu]:
     return sorted(gpus, key=lambda gpu: gpu.index)
 
 
-def _targets_of(
-    gpu: Gpu,
-    vendor: str,
-    ordinal: int,
-    machine: Machine,
-    environ: Mapping[str, str],
-) -> Iterator[DeviceTarget]:
-    """Yield a GPU, or each of its slices; ``ordinal`` is its place among those of its maker."""
-    fault = None
-    for problem in machine.problems:
-        if problem.blocking and gpu.index in problem.gpus:
-            fault = problem.message
-    prober = next(prober for prober in PROBERS if prober.vendor == vendor)
-    for target in _parts(gpu, vendor, ordinal):
-        reason = fault or prober.withheld(gpu, ordinal, target.visible[0], environ)
-        yield target.untried(reason) if reason else target
-
-
 def _parts(gpu: Gpu, vendor: str, ordinal: int) -> Iterator[DeviceTarget]:
+    """Yield a GPU, or each of its slices; ``ordinal`` is its place among those of its maker."""
     whole = DeviceTarget(
         gpu.index,
         gpu.name or gpu.label,

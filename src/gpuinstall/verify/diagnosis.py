@@ -40,6 +40,11 @@ NOT_AS_INSTALLED = "not as they were installed"
 
 SHADOWED = "F46"
 
+USUAL_CAUSES = {
+    check.name: check.cause for check in (*quick.CHECKS, *deep.CHECKS, *all_gpus.CHECKS)
+}
+"""What a check that fails without a known message is most often."""
+
 
 @dataclass(frozen=True)
 class ProofContext:
@@ -193,17 +198,7 @@ def _cause(
     # The torch that is imported is the environment's own: another one was looked for before.
     if name == "import" and known == SHADOWED:
         known = None
-    return known or _usual_cause(name, text)
-
-
-def _usual_cause(name: str, text: str) -> str | None:
-    """Return what a check that fails without a known message is most often."""
-    if NO_NUMPY in text:
-        return "F66"
-    if name == "import":
-        return "F62" if "SIGILL" in text else None
-    checks = (*quick.CHECKS, *deep.CHECKS, *all_gpus.CHECKS)
-    return next((check.cause for check in checks if check.name == name), None)
+    return known or USUAL_CAUSES.get(name)
 
 
 def _no_code_cause(

@@ -146,9 +146,23 @@ class Verdict:
         }
 
 
-def without_programs(verdict: dict[str, Any], modules: Iterable[str]) -> dict[str, Any]:
-    """Return a Verdict document without the checks of programs that are no longer there."""
+def with_programs(
+    verdict: dict[str, Any],
+    modules: Iterable[str],
+    tested: Verdict | None = None,
+) -> dict[str, Any]:
+    """Return a Verdict document in which programs are as they are now.
+
+    Args:
+        verdict: The document.
+        modules: The programs that are no longer there, or were tested by themselves.
+        tested: What they came to, on the same devices.
+    """
     packages = {module.replace("_", "-") for module in modules}
+    new_checks = {}
+    for tested_device in tested.devices if tested else ():
+        checks = tested_device.to_dict()["checks"]
+        new_checks[tested_device.index, tested_device.name] = checks
     devices = []
     for device in verdict["devices"]:
         # The name of a program's check is its package's, a hyphen, and one word.
@@ -157,20 +171,6 @@ def without_programs(verdict: dict[str, Any], modules: Iterable[str]) -> dict[st
             for check in device["checks"]
             if check["name"].rpartition("-")[0] not in packages
         ]
+        checks += new_checks.get((device["index"], device["name"]), [])
         devices.append({**device, "checks": checks})
-    return {**verdict, "devices": devices}
-
-
-def with_programs(verdict: dict[str, Any], tested: Verdict) -> dict[str, Any]:
-    """Return a Verdict document with the checks of programs that were tested by themselves, on the same devices."""
-    new_checks = {
-        (device["index"], device["name"]): device["checks"]
-        for device in tested.to_dict()["devices"]
-    }
-    devices = []
-    for device in verdict["devices"]:
-        new = new_checks.get((device["index"], device["name"]), [])
-        names = {check["name"] for check in new}
-        checks = [check for check in device["checks"] if check["name"] not in names]
-        devices.append({**device, "checks": [*checks, *new]})
     return {**verdict, "devices": devices}

@@ -14,7 +14,7 @@ from gpuinstall.environments.packages import read_packages
 from gpuinstall.install.inspection import stamp_file, standing_stamp
 from gpuinstall.install.stage import copy_environment
 from gpuinstall.verify.cover import take_stamp
-from gpuinstall.verify.verdict import without_programs
+from gpuinstall.verify.verdict import with_programs
 from tests.lab.environments import put_package
 
 GPU = Gpu(index=0, name="NVIDIA L4", uuid="GPU-1")
@@ -345,10 +345,10 @@ def test_a_verdict_has_the_checks_of_the_programs_that_are_there():
         "devices": [{"index": 0, "name": "CPU", "checks": checks}],
     }
 
-    left = without_programs(verdict, ["torchvision", "flash_attn"])
+    left = with_programs(verdict, ["torchvision", "flash_attn"])
 
     assert [check["name"] for check in left["devices"][0]["checks"]] == [
         "matmul",
         "flash-attn-3-attention",
     ]
-    assert without_programs(verdict, []) == verdict
+    assert with_programs(verdict, []) == verdict

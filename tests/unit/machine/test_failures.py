@@ -44,7 +44,6 @@ WSL = {
     "/dev/dxg": "open\n",
 }
 COMPAT = "/usr/local/cuda-13.0/compat/libcuda.so.580.95.05"
-BLOCKED = {"/lib/modprobe.d/blacklist-nvidia.conf": "blacklist nvidia\n"}
 
 RADEON, RAPHAEL = Node(110000, 0x744C, 24), Node(100306, 0x164E)
 ARC = card(3, "8086:e20b", "xe") | {
@@ -262,7 +261,6 @@ MADE = {
             blocking=False,
         ),
     ),
-    "F72": (Made(card(1, driver=None) | NO_DRIVER | BLOCKED, "gpu-switched-off"),),
     "F106": (
         Made(
             NO_DRIVER | topology(RADEON, kfd="denied"), "kfd-not-permitted", gpus=(0,)

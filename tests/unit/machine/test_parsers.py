@@ -23,7 +23,6 @@ PARSERS = {
     ),
     "sys version": (linux.parse_sys_version, "535.183.01\n"),
     "secure boot": (linux.parse_secure_boot, "\x06\0\0\0\x01"),
-    "modprobe": (linux.forbids_nvidia, "blacklist nvidia\ninstall nvidia /bin/false\n"),
     "sysfs number": (bus.parse_number, "0x10de\n"),
     "bus address": (bus.normal_address, "00000000:01:00.0"),
     "os-release": (host.parse_os_release, 'NAME="Ubuntu"\nID=ubuntu\n'),
@@ -37,7 +36,6 @@ PARSERS = {
         "636 620 254:1 /docker/containers/4c01/hosts /etc/hosts rw - ext4 /dev/vda1 rw\n",
     ),
     "cgroup": (container.engine_of, "0::/kubepods/besteffort\n"),
-    "systemd container": (container.manager_of, "lxc\n"),
     "device tree": (evidence.parse_compatible, "nvidia,p3737\0nvidia,tegra234\0"),
     "tegra release": (evidence.parse_l4t, "# R36 (release), REVISION: 4.0, GCID: 1"),
     "adapters": (

@@ -31,8 +31,6 @@ HIGHEST_WEIGHT = 0.99
 """Odds need 1 - weight above 0."""
 CORROBORATION = 0.01
 """What each further sign adds to a weight: it decides between equals and changes no order else."""
-EXPLAINS = 0.6
-"""A failure explains its consequence if it weighs at least this part of it."""
 CONSEQUENCE_DISCOUNT = 0.6
 """What is left of the weight of a consequence that is explained."""
 MOST_CAUSES = 5
@@ -352,12 +350,9 @@ def _by_weight(matches: Iterable[_Match]) -> list[_Match]:
 def _weighed(matches: Sequence[_Match]) -> list[_Match]:
     """Return the failures: one that another explains counts less, a mere symptom only by itself."""
     causes = [match for match in matches if not match.failure.is_symptom] or matches
-    weights = {match.failure.id: match.weight for match in causes}
-    consequences = set()
+    consequences = set[str]()
     for match in causes:
-        for other in match.failure.consequences:
-            if other in weights and match.weight >= weights[other] * EXPLAINS:
-                consequences.add(other)
+        consequences.update(match.failure.consequences)
     weighed = []
     for match in causes:
         is_consequence = match.failure.id in consequences

@@ -12,7 +12,6 @@ from gpuinstall.base.machine import Driver, Environment, Machine
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.failures.problems import FixContext, fix_of
 from gpuinstall.catalog.failures.table import load_cuda_errors
-from gpuinstall.machine.bus import OTHER_BRIDGE
 from gpuinstall.machine.nvidia.driver import MachineDriver
 from gpuinstall.machine.nvidia.evidence import BusCard, NvidiaEvidence, drivers
 from gpuinstall.machine.nvidia.gpus import DetectedGpu
@@ -84,7 +83,7 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
         "wsl": evidence.facts.wsl is not None,
         "shows-gpu": evidence.shows_gpu,
         "lists-gpu": bool(lists_gpu),
-        "answers": nvml.works or evidence.cuda_works,
+        "answers": nvml.works or cuda.init == 0,
         "silent": _is_silent(evidence),
         f"nvml-{nvml.fault or nvml.init}": True,
         "nvml-init": nvml.init,
@@ -94,9 +93,6 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
         "at-card": "" if nvml.at is None else f" when asked about GPU {nvml.at}",
         f"libcuda-{cuda.fault or cuda.init}": True,
         "libcuda-error": cuda.error,
-        "no-switch": not any(
-            device.kind == OTHER_BRIDGE for device in evidence.nvidia_devices
-        ),
         "without-slices": all(gpu.mig and not gpu.slices for gpu in nvml.gpus)
         and nvml.gpus,
         # CUDA's own node is refused and the one that it shares with NVML is not.
@@ -107,7 +103,6 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
         "module": module,
         "of-module": f" ({module})" if module else "",
         "on-disk": kernel.on_disk,
-        "blocked-by": kernel.blocked_by,
         "secure-boot": kernel.secure_boot,
         "kernel": evidence.facts.host.release,
         "capabilities": repr(evidence.capabilities) if evidence.capabilities else None,
@@ -176,7 +171,6 @@ def explain_refusal(
         "folder": PurePosixPath(path).parent if is_compat(path) else None,
         "foreign-library": "" if path.startswith("/usr/lib/wsl/") else path,
         "other-release": release if differs else None,
-        "blackwell": bool(blackwells),
         "several-blackwells": len(blackwells) > 1,
     }
     name, code = load_cuda_errors().get(status, (f"CUresult {status}", "cuda-error"))

@@ -131,11 +131,6 @@ class NvidiaEvidence:
         return self.facts.container.engine
 
     @property
-    def cuda_works(self) -> bool:
-        """Whether cuInit succeeded."""
-        return self.cuda.init == 0
-
-    @property
     def shows_gpu(self) -> bool:
         """Whether any source shows a GPU that this process was given."""
         listed = self.nvml.gpus or self.cuda.devices or self.cards
@@ -171,17 +166,12 @@ class NvidiaEvidence:
             card for card in self._all_cards if card.address not in self._given
         )
 
-    @property
-    def nvidia_devices(self) -> list[PciDevice]:
-        """NVIDIA's devices on the bus."""
-        return [
-            device for device in self.facts.devices if device.vendor == NVIDIA_ON_PCI
-        ]
-
     @cached_property
     def _all_cards(self) -> tuple[BusCard, ...]:
         return tuple(
-            BusCard(device) for device in self.nvidia_devices if device.is_display
+            BusCard(device)
+            for device in self.facts.devices
+            if device.vendor == NVIDIA_ON_PCI and device.is_display
         )
 
     @cached_property

@@ -19,12 +19,6 @@ SYS_VERSION = "/sys/module/nvidia/version"
 SECURE_BOOT = (
     "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 )
-MODPROBE_FOLDERS = (
-    "/etc/modprobe.d",
-    "/lib/modprobe.d",
-    "/usr/lib/modprobe.d",
-    "/run/modprobe.d",
-)
 MODULES = ("/lib/modules", "/run/booted-system/kernel-modules/lib/modules")
 """Where the modules of a kernel lie; NixOS has only the latter."""
 
@@ -56,8 +50,6 @@ class LinuxKernel:
     module: KernelModule | None = None
     on_disk: bool = False
     secure_boot: bool = False
-    blocked_by: str | None = None
-    """The modprobe file that forbids the module."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +74,6 @@ def read_linux_kernel(source: Source, release: str) -> LinuxKernel:
         module=module,
         on_disk=lists_nvidia(modules),
         secure_boot=parse_secure_boot(source.text(SECURE_BOOT)),
-        blocked_by=next(_blocking_files(source), None),
     )
 
 
@@ -123,20 +114,6 @@ def lists_nvidia(modules: str) -> bool:
 def parse_secure_boot(text: str | None) -> bool:
     """Whether Secure Boot is on, by the EFI variable: four bytes of attributes, then 1."""
     return (text or "")[4:5] == "\x01"
-
-
-def _blocking_files(source: Source) -> Iterator[str]:
-    for folder in MODPROBE_FOLDERS:
-        for name in source.names(folder):
-            path = f"{folder}/{name}"
-            if name.endswith(".conf") and forbids_nvidia(source.text(path) or ""):
-                yield path
-
-
-def forbids_nvidia(text: str) -> bool:
-    """Whether a modprobe file keeps the module from being loaded."""
-    line = r"^\s*(blacklist\s+nvidia\s*$|install\s+nvidia\s+(/usr)?/bin/(false|true))"
-    return re.search(line, text, re.MULTILINE) is not None
 
 
 def card_nodes(source: Source) -> tuple[str, ...]:

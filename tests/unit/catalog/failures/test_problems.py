@@ -50,7 +50,7 @@ KEYS = {
         "macos",
         "any",
     ),
-    *("several-blackwells", "no-switch"),  # what only one check knows
+    "several-blackwells",  # what only one check knows
     *load_subjects(),
     "debian-12",
 }

@@ -4,14 +4,12 @@ import pytest
 
 from gpuinstall.machine.nvidia import linux
 from gpuinstall.machine.nvidia.linux import (
-    forbids_nvidia,
     lists_nvidia,
     parse_proc_version,
     parse_secure_boot,
     read_linux_kernel,
 )
 from gpuinstall.machine.source import Source
-from tests.lab.recorded import recording
 
 
 @pytest.mark.parametrize(
@@ -72,33 +70,6 @@ def test_every_distributions_name_of_the_module_is_known():
 )
 def test_secure_boot_is_the_fifth_byte(text, on):
     assert parse_secure_boot(text) is on
-
-
-@pytest.mark.parametrize(
-    ("text", "forbids"),
-    [
-        ("blacklist nvidia\n", True),
-        ("  install nvidia /bin/false\n", True),
-        ("install nvidia /usr/bin/true\n", True),
-        ("blacklist nvidiafb\n", False),
-        ("# blacklist nvidia\n", False),
-        (
-            "blacklist nouveau\noptions nvidia NVreg_PreserveVideoMemoryAllocations=1\n",
-            False,
-        ),
-    ],
-)
-def test_only_what_forbids_the_module_counts(text, forbids):
-    assert forbids_nvidia(text) is forbids
-
-
-def test_the_file_that_forbids_the_module_is_named(tmp_path):
-    files = {
-        "/etc/modprobe.d/amd.conf": "blacklist radeon\n",
-        "/lib/modprobe.d/envycontrol.conf": "blacklist nvidia\n",
-    }
-    state = read_linux_kernel(recording(tmp_path, files), "6.8.0")
-    assert state.blocked_by == "/lib/modprobe.d/envycontrol.conf"
 
 
 @pytest.mark.parametrize(

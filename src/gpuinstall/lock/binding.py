@@ -8,6 +8,7 @@ the family lists it.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import TYPE_CHECKING
@@ -85,17 +86,8 @@ class Binding:
         request, session = self._request, self._session
         python = request.choice.python
         names = self.names.union(load_extensions().unclaimed, request.files)
-        programs = list_programs(
-            self._requirements,
-            names,
-            request.target,
-            python,
-            session,
-            constraints=request.pins.constraints,
-        )
-        with_wheels = {
-            program.name for program in programs if program.needs_no_building
-        }
+        programs = list_programs(request, session, self.names)
+        with_wheels = {program.name for program in programs if program.has_wheel}
         project = ResolverProject(
             requirements=(
                 *programs_first(self._requirements, self.names),
@@ -119,12 +111,14 @@ class Binding:
             preferred: The backend whose builds come before better ones.
         """
         extensions = {**load_extensions().unclaimed, **self._request.files}
-        if not self.has_own_source:
+        sources = self._session.sources
+        # Also if all builds are those of the default index, what uv asks before it may have none of the family.
+        if not self.has_own_source and not sources.has_further_indexes:
             return extensions
         builds = sorted(self._builds, key=lambda build: build.backend.tag != preferred)
         requested = requirement_names(self._requirements)
         may_have_wheels = self.names | {"torch"}
-        if self._listed and not self._session.sources.find_links:
+        if self._listed and not sources.find_links:
             may_have_wheels &= self._listed | requested | {"torch"}
         names = sorted(may_have_wheels)
         answers = side_by_side(lambda name: self._wheels(name, builds), names)
@@ -139,7 +133,8 @@ class Binding:
 
     def _wheels(self, package: str, builds: Iterable[Build]) -> tuple[Wheel, ...]:
         """Return the wheels of these builds of torch; of another package one of each version, the best build's first."""
-        sources, client = self._session.sources, self._session.client
+        session, client = self._session, self._session.client
+        sources = replace(session.sources, default_index=session.default_index)
         tags = self._request.target.tags(self._request.choice.python)
 
         @cache

@@ -172,7 +172,8 @@ def _resolve_live(
     from gpuinstall.lock.strangers import name_torch_source
 
     live, unreachable = live_requests(requests, session)
-    live = [one.within(*requests[0].request.constraints) for one in live]
+    request = requests[0].request
+    live = [one.within(*request.constraints) for one in live]
     answer: list[Resolution] | Conflict
     try:
         if unreachable:

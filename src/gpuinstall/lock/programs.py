@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.specifiers import SpecifierSet
@@ -20,24 +21,27 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.catalog.pages import (
-    SourceRelease,
-    parse_page,
-    parse_sources,
-)
+from gpuinstall.catalog import Wheel
+from gpuinstall.catalog.extensions import load_extensions
+from gpuinstall.catalog.pages import SourceRelease, parse_page, parse_sources
 from gpuinstall.plan.companions import PAIRED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from gpuinstall.catalog import Wheel
-    from gpuinstall.lock.target import Target
+    from gpuinstall.lock.request import LockRequest
     from gpuinstall.sources.session import Session
-
 
 _LONGEST = 240
 
 _PREAMBLE = "No solution found when resolving dependencies; "
+
+_WITH_VERSION = r"[A-Za-z0-9][^\s=<>!~]*[=<>!~]\S*"
+_DEPENDENCIES = re.compile(
+    rf"(?<!\S)((?:{_WITH_VERSION}\s+)+|\S+\s+)depends? on"
+    rf" ({_WITH_VERSION}(?:\s+and\s+{_WITH_VERSION}(?!\S|\s+depend))*)"
+)
+"""uv's words for versions of a package, and for what they depend on."""
 
 
 class ListedProgram(NamedTuple):
@@ -47,7 +51,7 @@ class ListedProgram(NamedTuple):
     newest: Version | None = None
     """Its newest release, as a wheel that fits or as source."""
 
-    needs_no_building: bool = False
+    has_wheel: bool = False
     """Whether that has a wheel."""
 
     def is_newer_than(self, version: str) -> bool:
@@ -75,17 +79,23 @@ def programs_first(
 
 
 def list_programs(
-    requirements: Iterable[str],
-    family: Collection[str],
-    target: Target,
-    python: str,
+    request: LockRequest,
     session: Session,
-    *,
-    constraints: Iterable[str] = (),
+    others: Collection[str] = (),
 ) -> list[ListedProgram]:
-    """Look up what is requested beside the family, but for what is pinned to one version, in that order."""
-    limits = list(map(parse_requirement, constraints))
-    tags = set(target.tags(python))
+    """Look up what is requested beside the family, but for what is pinned to one version, in that order.
+
+    Args:
+        request: What is requested, for which Python and platform.
+        session: What the index is asked with.
+        others: Further packages that do not come from the default index.
+    """
+    choice = request.choice
+    tags = set(request.target.tags(choice.python))
+    constraints = list(map(parse_requirement, request.pins.constraints))
+    names = request.catalog.family.union(
+        load_extensions().unclaimed, request.files, others
+    )
 
     def listed(program: ParsedRequirement) -> ListedProgram:
         name = program.name
@@ -93,39 +103,29 @@ def list_programs(
         # Which of its files a date hides, uv alone decides.
         if page is None or session.sources.is_dated(name):
             return ListedProgram(name)
-        allowed = [program, *[limit for limit in limits if limit.name == name]]
         wheels = [
             wheel
             for wheel in parse_page(page)
             if wheel.package == name and not tags.isdisjoint(wheel.tags)
         ]
-        wheel = _newest(wheels, allowed, python)
-        source = _newest(parse_sources(page, name), allowed, python)
-        newest = max(filter(None, (wheel, source)), default=None)
-        return ListedProgram(
-            name, newest, needs_no_building=newest is not None and newest == wheel
-        )
+        limits = [program, *[limit for limit in constraints if limit.name == name]]
+        newest: Wheel | SourceRelease | None = None
+        # Of a version that has a wheel the source does not count.
+        releases: list[Wheel | SourceRelease] = [*wheels, *parse_sources(page, name)]
+        for release in releases:
+            version = release.version
+            # What a page of 4,000 files says is looked at only where it may matter.
+            if version.is_prerelease or (newest and version <= newest.version):
+                continue
+            if _allows_python(release, choice.python) and all(
+                limit.allows(version) for limit in limits
+            ):
+                newest = release
+        if newest is None:
+            return ListedProgram(name)
+        return ListedProgram(name, newest.version, isinstance(newest, Wheel))
 
-    return side_by_side(listed, open_programs(requirements, family))
-
-
-def _newest(
-    releases: Iterable[Wheel | SourceRelease],
-    allowed: Iterable[ParsedRequirement],
-    python: str,
-) -> Version | None:
-    """Return the newest release for a Python that all requirements allow."""
-    newest = None
-    for release in releases:
-        version = release.version
-        # What a page of 4,000 files says is looked at only where it may matter.
-        if version.is_prerelease or (newest and version <= newest):
-            continue
-        if all(one.allows(version) for one in allowed) and _allows_python(
-            release, python
-        ):
-            newest = version
-    return newest
+    return side_by_side(listed, open_programs(request.request.requirements, names))
 
 
 def _allows_python(release: Wheel | SourceRelease, python: str) -> bool:
@@ -155,16 +155,31 @@ def torch_requirements(texts: Iterable[str]) -> Iterator[ParsedRequirement]:
                 yield requirement
 
 
-def required_torches(account: str) -> list[str]:
-    """Return the specifiers of torch that packages require, as uv's account has them."""
-    pairs = re.findall(r"(\S+) depends? on torch([=<>!~][^\s{]*)", account)
-    return list(
-        dict.fromkeys(
-            specifier.rstrip(",.")
-            for package, specifier in pairs
-            if package != "the-request"
-        )
-    )
+def dependencies_in(
+    account: str,
+) -> Iterator[tuple[ParsedRequirement, ParsedRequirement]]:
+    """Yield which versions of a package depend on what, by uv's account, as far as that names versions."""
+    without_markers = re.sub(r"\{[^}]*\}", "", account)
+    for subjects, dependencies in _DEPENDENCIES.findall(without_markers):
+        pairs = product(subjects.split(), re.split(r"\s+and\s+", dependencies))
+        # What is no requirement in uv's words explains nothing.
+        with suppress(UsageError):
+            for subject, dependency in pairs:
+                # A comma or a full stop belongs to uv's sentence; ==2.7.* ends otherwise.
+                yield (
+                    parse_requirement(subject.rstrip(",")),
+                    parse_requirement(dependency.rstrip(",.")),
+                )
+
+
+def required_torches(account: str) -> list[ParsedRequirement]:
+    """Return what packages require of torch, by uv's account."""
+    torches = [
+        dependency
+        for subject, dependency in dependencies_in(account)
+        if dependency.name == "torch" and subject.name != "the-request"
+    ]
+    return list(dict.fromkeys(torches))
 
 
 def who_requires_torch(
@@ -184,11 +199,12 @@ def who_requires_torch(
         return ""
     torch = Version(versions["torch"]).public
     sentences = dict[str, str]()
-    for name, version in versions.items():
-        for requirement in _requirements(account, name, version):
-            if requirement.name == "torch":
-                words = f"torch {torch}" if requirement.is_exact else requirement.text
-                sentences.setdefault(name, f"{name} {version} requires {words}")
+    for subject, dependency in dependencies_in(account):
+        name = subject.name
+        version = versions.get(name)
+        if dependency.name == "torch" and version and subject.allows(version):
+            words = f"torch {torch}" if dependency.is_exact else dependency.text
+            sentences.setdefault(name, f"{name} {version} requires {words}")
     requested = [program.name for program in programs if program.name in sentences]
     if sentences:
         return some([sentences[name] for name in requested or sentences])
@@ -211,40 +227,27 @@ def held_back(
         beside: The constraints of torch's own.
     """
     for program in programs:
-        version = versions.get(program.name)
+        name = program.name
+        version = versions.get(name)
         if version is None or not program.is_newer_than(version):
             continue
-        account = obstacles.get(program.name, "")
+        account = obstacles.get(name, "")
         why = f": {shortened(account)}" if account else ""
         for text in beside:
-            if text.startswith(program.name):
+            if text.startswith(name):
                 why = f": torch {versions['torch'].partition('+')[0]} requires {text}"
-        for requirement in _requirements(account, program.name, str(program.newest)):
+        for subject, dependency in dependencies_in(account):
+            if subject.name != name or not subject.allows(str(program.newest)):
+                continue
             # uv counts our own constraints as what a package depends on: what the lock meets stands against nothing.
-            locked = versions.get(requirement.name)
-            if locked is None or not requirement.allows(locked):
-                why = f", which requires {requirement.text}"
+            locked = versions.get(dependency.name)
+            if locked is None or not dependency.allows(locked):
+                why = f", which requires {dependency.text}"
                 break
-        yield f"{program.name} is {version} instead of {program.newest}{why}"
+        yield f"{name} is {version} instead of {program.newest}{why}"
 
 
 def shortened(account: str) -> str:
     """Return a long account of uv's, cut."""
     account = account.removeprefix(_PREAMBLE)
     return account if len(account) <= _LONGEST else f"{account[: _LONGEST - 1]}…"
-
-
-def _requirements(account: str, name: str, version: str) -> Iterator[ParsedRequirement]:
-    """Yield what a version of a package depends on by uv's account, as far as that names versions."""
-    without_markers = re.sub(r"\{[^}]*\}", "", account)
-    subjects = rf"((?:(?<![\w.-]){re.escape(name)}(?:[=<>!~]\S*)?\s+)+)"
-    dependency = r"[a-z0-9][\w.-]*[^\s\w-]\S*"
-    dependencies = rf"({dependency}(?:\s+and\s+{dependency})*)"
-    for match in re.finditer(rf"{subjects}depends? on {dependencies}", without_markers):
-        # What is no requirement in uv's words explains nothing.
-        with suppress(UsageError):
-            named = [parse_requirement(text.rstrip(",")) for text in match[1].split()]
-            if any(subject.allows(version) for subject in named):
-                for text in re.split(r"\s+and\s+", match[2]):
-                    # A comma or a full stop belongs to uv's sentence; ==2.7.* ends otherwise.
-                    yield parse_requirement(text.rstrip(",."))

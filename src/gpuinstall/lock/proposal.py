@@ -5,17 +5,15 @@ The torch that comes out is given its best build, and the whole is resolved once
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
 from gpuinstall.base.errors import NoBuildError
-from gpuinstall.base.requirement import parse_requirement
+from gpuinstall.base.requirement import requirement_names
+from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
-from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.catalog.listing import COMPANIONS
 from gpuinstall.lock.binding import Binding
 from gpuinstall.lock.programs import (
@@ -29,13 +27,14 @@ from gpuinstall.lock.programs import (
 from gpuinstall.lock.request import LockRequest, common_torches, is_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
 from gpuinstall.lock.resolver import ResolverProject, resolve_project, versions_in
-from gpuinstall.lock.uv_failure import FAMILY_UNLISTED, Conflict
+from gpuinstall.lock.uv_failure import FAMILY_UNLISTED, Conflict, all_or_conflict
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.values import ProgramConstraints
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gpuinstall.catalog import Build
     from gpuinstall.lock.request import Requests
     from gpuinstall.sources.session import Session
 
@@ -60,13 +59,11 @@ class Proposal:
     obstacles: Mapping[str, str] = field(default_factory=dict)
     """Why a program cannot be newer, in uv's words."""
 
-    @property
-    def bounds(self) -> tuple[str, ...]:
-        """The constraints that keep the programs as new as they are."""
-        names = [
-            program.name for program in self.programs if program.name in self.versions
-        ]
-        return tuple(_bound(name, ">=", self.versions) for name in names)
+    def bounds(self, beside: Sequence[str]) -> tuple[str, ...]:
+        """Return the constraints that keep the programs as new as they are; ``beside`` are those of the torch."""
+        names = {program.name for program in self.programs} & self.versions.keys()
+        names -= requirement_names(beside)
+        return tuple(_bound(name, ">=", self.versions) for name in sorted(names))
 
 
 def resolve_programs(
@@ -104,19 +101,15 @@ def _resolve_all(
     most_builds: int | None = None,
 ) -> list[Resolution] | Conflict:
     """Resolve for every target with the proposed torch, side by side, or return the first conflict."""
-    resolve_one = partial(
-        _with_best_build, torch=proposal.torch, session=session, most=most_builds
-    )
-    # The target that proposed can have what it proposed; the others may need older programs.
-    bounds = [proposal.bounds, *[()] * (len(requests) - 1)]
-    with ThreadPoolExecutor(TARGETS_AT_ONCE) as pool:
-        answers = list(pool.map(resolve_one, requests, bounds))
-    resolutions = []
-    for answer in answers:
-        if isinstance(answer, Conflict):
-            return answer
-        resolutions.append(answer)
-    return resolutions
+    bounds = proposal.bounds(requests[0].catalog.beside(proposal.torch))
+
+    def resolve_one(request: LockRequest) -> Resolution | Conflict:
+        # The target that proposed can have what it proposed; the others may need older programs.
+        own_bounds = bounds if request is requests[0] else ()
+        builds = [one for one in request.plan.runnable if one.torch == proposal.torch]
+        return _with_best_build(request, builds[:most_builds], own_bounds, session)
+
+    return all_or_conflict(side_by_side(resolve_one, requests, TARGETS_AT_ONCE))
 
 
 def _all_newest(
@@ -128,17 +121,8 @@ def _all_newest(
     the versions of a lock come first, or if the newest of a program would be built.
     """
     first = requests[0]
-    programs = list_programs(
-        first.request.requirements,
-        first.catalog.family.union(load_extensions().unclaimed, first.files),
-        first.target,
-        first.choice.python,
-        session,
-        constraints=first.pins.constraints,
-    )
-    if first.pins.preferred or not all(
-        program.needs_no_building for program in programs
-    ):
+    programs = list_programs(first, session)
+    if first.pins.preferred or not all(program.has_wheel for program in programs):
         return None
     newest = {program.name: str(program.newest) for program in programs}
     obstacles = dict[str, str]()
@@ -151,9 +135,7 @@ def _all_newest(
                 return None
             proposal = replace(proposal, versions=answer[0].versions)
             return [_explained(one, proposal, max(torches)) for one in answer]
-        required = [
-            parse_requirement(f"torch{text}") for text in required_torches(answer.why)
-        ]
+        required = required_torches(answer.why)
         if obstacles or not required:
             return None
         obstacles["torch"] = answer.why
@@ -194,10 +176,7 @@ def _propose(
     if not any(map(is_torch, requirements)):
         requirements = (*requirements, "torch")
     binding = Binding(requirements, builds, request, session)
-    beside = set.intersection(
-        *(set(request.catalog.beside(torch)) for torch in torches)
-    )
-    pins = request.pins.within(*beside)
+    pins = request.pins
     if not binding.has_own_source:
         pins = pins.within(_only_torches(torches, request))
     project, programs = binding.project(pins)
@@ -208,17 +187,10 @@ def _propose(
         return answer
     versions, obstacles = answer
     torch = _torch_in(versions, torches)
-    if torch not in torches:
-        message = f"the request requires torch {torch}, of which no source has a build that runs here"
-        return Conflict(NoBuildError("requirements-conflict", message))
-    if beside.issuperset(request.catalog.beside(torch)):
+    if torch in torches:
         return Proposal(torch, programs, versions, obstacles)
-    # Once more, among the torches with the same constraints beside them.
-    its_own = request.catalog.beside(torch)
-    alike = frozenset(
-        other for other in torches if request.catalog.beside(other) == its_own
-    )
-    return _propose(request, alike, session)
+    message = f"the request requires torch {torch}, of which no source has a build that runs here"
+    return Conflict(NoBuildError("requirements-conflict", message))
 
 
 def _torch_in(versions: Mapping[str, str], torches: Torches) -> Version:
@@ -238,9 +210,8 @@ def _refused_by_machine(conflict: Conflict, request: LockRequest) -> Conflict:
     """Return what the machine has against every torch that packages require, if that is the reason."""
     others = [text for text in request.request.requirements if not is_torch(text)]
     refusals = list[Rejected]()
-    for specifier in required_torches(conflict.why):
-        requirements = (f"torch{specifier}", *others)
-        outcome = request.asking(requirements=requirements).outcome
+    for torch in required_torches(conflict.why):
+        outcome = request.asking(requirements=(torch.text, *others)).outcome
         if isinstance(outcome, Plan):
             return conflict
         refusals.append(outcome)
@@ -326,8 +297,7 @@ def _resolve_beside_any_build(
     conflict = _resolve_versions(project, session)
     if not isinstance(conflict, Conflict):
         return conflict
-    for specifier in required_torches(conflict.why):
-        requirement = parse_requirement(f"torch{specifier}")
+    for requirement in required_torches(conflict.why):
         if not any(map(requirement.allows, torches)):
             return conflict
     for backend in binding.backends[1:]:
@@ -341,23 +311,17 @@ def _resolve_beside_any_build(
 
 def _with_best_build(
     request: LockRequest,
-    bounds: tuple[str, ...],
-    *,
-    torch: Version,
+    builds: Sequence[Build],
+    bounds: Sequence[str],
     session: Session,
-    most: int | None = None,
 ) -> Resolution | Conflict:
-    """Resolve with the best build of a torch that the programs can be had with, as new as they were proposed."""
+    """Resolve with the first of some builds of one torch that the programs can be had with, within ``bounds``."""
     conflicts = []
     unserved = dict[str, str]()
-    builds = [build for build in request.plan.runnable if build.torch == torch]
-    for build in builds[:most]:
-        constraints = ProgramConstraints(torch, "", dict(unserved))
-        answer = resolve(
-            replace(request, program_constraints=constraints),
-            session,
-            bounds,
-        )
+    for build in builds:
+        constraints = ProgramConstraints(build.torch, "", dict(unserved))
+        chosen = replace(request, program_constraints=constraints)
+        answer = resolve(chosen, session, bounds)
         if isinstance(answer, Resolution):
             return answer
         conflicts.append(answer)

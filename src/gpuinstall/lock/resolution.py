@@ -13,7 +13,6 @@ from gpuinstall.base.errors import InstallationError, NoBuildError, UsageError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import dataclass
-from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.lock.binding import Binding
 from gpuinstall.lock.fetch import Hashes, fetch_missing, known_hashes
 from gpuinstall.lock.lock import LockedFile, is_unknown
@@ -39,6 +38,7 @@ TARGETS_AT_ONCE = 6
 
 _SOURCE_FILES = ("sdist", "archive")
 """The keys of a package's files that are no wheels."""
+_FILES = {"wheels", *_SOURCE_FILES}
 
 
 @dataclass(frozen=True)
@@ -104,41 +104,32 @@ def resolve(
     binding = Binding(choice.requirements, [choice.build], request, session)
     constraints = request.catalog.constraints(choice.build.torch)
     project, _ = binding.project(request.pins.within(*bounds, *constraints))
+    sources = session.sources
     # Before any request: what an index has of that name may run its code when it is resolved.
     requirements = map(parse_requirement, project.requirements)
     by_name = [requirement.name for requirement in requirements if not requirement.url]
-    served = dict.fromkeys(by_name, ())
-    check_addresses(served, session.sources)
+    check_addresses(dict.fromkeys(by_name, ()), sources)
     document = _resolve_complete(project, request.catalog, session)
     if isinstance(document, Conflict):
         return document
+    check_addresses(packages_of_indexes(document), sources)
     check_unbuilt(document, binding.names)
-    document = with_own_indexes(document, project.pages, session)
-    files = locked_files(document)
-    check_provenance(files, project.pages)
-    check_default(files, request.catalog.family - project.pages.keys(), session)
+    check_provenance(locked_files(document), project.pages)
     conflict = _unloadable(document, request)
     if conflict:
         return conflict
-    hashes = known_hashes(files, session)
-    check_addresses(packages_of_indexes(document), session.sources)
-    requested = requested_hashes(
-        request.request.requirements,
-        document,
-        session.sources,
-    )
+    document = with_own_indexes(document, project.pages, session)
+    requested = requested_hashes(request.request.requirements, document, sources)
     if requested:
-        document = with_requested_files(document, requested, hashes, session)
-        files = locked_files(document)
-        missing = {file: head for file, head in hashes.missing.items() if file in files}
-        hashes = Hashes(hashes.known, missing)
+        document = with_requested_files(document, requested, session)
+    files = locked_files(document)
     return Resolution(
         request=request,
         plan=request.plan,
         target=request.target,
         document=document,
         files=files,
-        hashes=hashes,
+        hashes=known_hashes(files, session),
     )
 
 
@@ -254,28 +245,6 @@ def check_provenance(
         raise InstallationError("wrong-source", message, why=why)
 
 
-def check_default(
-    files: Iterable[LockedFile], packages: Collection[str], session: Session
-) -> None:
-    """Raise InstallationError if uv took one of ``packages`` from an index that it asks before the default one."""
-    if not session.sources.has_further_indexes:
-        return
-    sources = replace(session.sources, default_index=session.default_index)
-    for file in files:
-        if file.package not in packages:
-            continue
-        listed = default_wheels(sources, session.client, file.package)
-        page = session.page_of(file.package)
-        if page and file.url not in {wheel.url for wheel in listed}:
-            index = page.url.rstrip("/").rpartition("/")[0]
-            raise InstallationError(
-                "wrong-source",
-                f"{file.package} would come from {index}, an index beside the default one",
-                why="it is chosen among the builds of PyTorch's index and of the default index",
-                hint=f"export UV_DEFAULT_INDEX={index}   # if it is a mirror of the default index",
-            )
-
-
 def check_unbuilt(document: Mapping[str, Any], family: Collection[str]) -> None:
     """Raise InstallationError for a member of the family that would come from an address, or be built."""
     for package in document["packages"]:
@@ -353,7 +322,6 @@ def requested_hashes(
 def with_requested_files(
     document: Mapping[str, Any],
     requested: Mapping[str, frozenset[str]],
-    hashes: Hashes,
     session: Session,
 ) -> dict[str, Any]:
     """Leave of each package the files whose hash was requested; raise UsageError if there is none.
@@ -361,29 +329,24 @@ def with_requested_files(
     uv itself checks no hash when it resolves, not even that of an address. A file whose index gives no hash is
     downloaded once for it.
     """
-    missing = {
-        file: head for file, head in hashes.missing.items() if file.package in requested
-    }
-    known = {**hashes.known, **fetch_missing(missing, session)}
+    files = [file for file in locked_files(document) if file.package in requested]
+    hashes = known_hashes(files, session)
+    known = {**hashes.known, **fetch_missing(hashes.missing, session)}
     packages = []
     for package in document["packages"]:
         name = package["name"]
         if name not in requested:
             packages.append(package)
             continue
-        kept = dict(package)
-        has_files = False
-        for kind in ("wheels", *_SOURCE_FILES):
-            entries = kept.pop(kind, [])
-            files = []
-            for entry in entries if isinstance(entries, list) else [entries]:
-                sha256 = entry.get("hashes", {}).get("sha256")
-                if known.get(_address(entry), sha256) in requested[name]:
-                    files.append(entry)
-            if files:
-                has_files = True
-                kept[kind] = files if kind == "wheels" else files[0]
-        if not has_files:
+        kept = {key: value for key, value in package.items() if key not in _FILES}
+        entries = [("wheels", wheel) for wheel in package.get("wheels", ())]
+        entries += [(kind, package[kind]) for kind in _SOURCE_FILES if kind in package]
+        for kind, entry in entries:
+            sha256 = known.get(_address(entry), entry.get("hashes", {}).get("sha256"))
+            if sha256 in requested[name]:
+                file = {**entry, "hashes": {"sha256": sha256}}
+                kept[kind] = [*kept.get(kind, ()), file] if kind == "wheels" else file
+        if kept.keys().isdisjoint(_FILES):
             raise _no_such_file(name, package.get("version", ""), session.sources)
         packages.append(kept)
     return {**document, "packages": packages}

@@ -6,7 +6,7 @@ everything else from the default index.
 The code of a package that has to run before it is known what it requires is named first, or refused: uv is run with a
 Python that cannot start, so that it stops where it would run such code and names the package. That one is announced and
 built alone, with a Python that works; uv keeps what it learned of it, and is asked again. A package that is requested
-by its address alone may have no name until it is built (setup.py); uv then names none, and all of these are built.
+by its address may have no name until it is built (setup.py); so those are built first, once uv stops.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
 import tomli
 import tomli_w
@@ -61,11 +60,10 @@ Many a mirror says nothing, and uv, which runs several times for one lock, would
 _WHEELS_ALONE = ("--only-binary", ":all:")
 _NO_CODE = {"PYTHONHOME": os.devnull}
 """With it an interpreter ends before it reads a line, but for the isolated one that uv asks for its version."""
-_BY_ADDRESS = re.compile(r"Building source distributions for `([^`]+)` is disabled")
-_NAMELESS = (
-    "The build backend returned an error",
-    "Building source distributions is disabled",
+_STOPPED = re.compile(
+    r"build backend returned an error|Building source distributions (?:for `[^`]+` )?is disabled"
 )
+"""What uv writes if it would have to build something."""
 
 
 @dataclass(frozen=True)
@@ -290,8 +288,6 @@ class _Resolver:
     session: Session
 
     def __post_init__(self) -> None:
-        self.nameless = [each for each in self.project.addresses if not _has_name(each)]
-        """What is requested by an address alone, and was not built yet."""
         self.has_stand_ins = True
 
     def resolve(self, inputs: Iterable[str]) -> Finished:
@@ -300,8 +296,8 @@ class _Resolver:
         With ``only_binary`` only what is requested by its address may be built; what the command says is never built
         is not in either case.
         """
-        only_binary = self.session.sourcing.only_binary
-        words = list(_WHEELS_ALONE if only_binary else ())
+        words = list(_WHEELS_ALONE if self.session.sourcing.only_binary else ())
+        has_addresses = bool(self.project.addresses)
         tried = set[str]()
         while True:
             done = self.run(*words, *inputs, code=False)
@@ -311,24 +307,16 @@ class _Resolver:
                 self.has_stand_ins = False
                 self.project.write_index(self.folder, has_stand_ins=False)
                 continue
-            stopped = FAILED_BUILD.search(message)
-            if (
-                not stopped
-                and self.nameless
-                and any(sign in message for sign in _NAMELESS)
-            ):
-                failed = self.build_nameless()
+            if done.ok or not _STOPPED.search(message):
+                return done
+            if has_addresses:
+                has_addresses = False
+                failed = self.build_addresses(words)
                 if failed:
                     return failed
                 continue
-            by_address = _BY_ADDRESS.search(message)
-            if only_binary and by_address:
-                allowed = _built(by_address[1])
-                decided = {*self.command, *words}
-                if decided.isdisjoint((by_address[1], allowed)):
-                    words.append(allowed)
-                    continue
-            if done.ok or by_address or not stopped:
+            stopped = FAILED_BUILD.search(message)
+            if not stopped:
                 return done
             package = stopped[1]
             if package in tried:  # uv has not kept what it learned
@@ -337,32 +325,30 @@ class _Resolver:
             _announce(package, self.session)
             # Nothing is built but the package itself.
             name = re.split(r"[ =]", package)[0]
-            alone = self.alone(
-                self._as_requested(package), *_WHEELS_ALONE, _built(name)
-            )
+            alone = self.alone(package, *_WHEELS_ALONE, _built(name))
             if package in FAILED_BUILD.findall(unwrapped(alone.err)):
                 return alone
 
-    def build_nameless(self) -> Finished | None:
-        """Build what is requested by an address alone, so that uv learns its name; return the build that fails."""
-        while self.nameless:
-            address = self.nameless.pop(0)
+    def build_addresses(self, words: list[str]) -> Finished | None:
+        """Have uv learn what is requested by its address, whose code is announced if it has to run.
+
+        Args:
+            words: Options of uv; if they allow only wheels, these packages are added as exceptions.
+
+        Returns:
+            The build that failed, if one did.
+        """
+        for address in self.project.addresses:
             done = self.alone(address, "--no-deps", code=False)
             if not done.ok:
                 _announce(address.removeprefix("-e "), self.session)
                 done = self.alone(address, "--no-deps")
             if not done.ok:
                 return done
+            if words:
+                names = versions_in(tomli.loads(done.out)).keys()
+                words += map(_built, names - self.project.wheels_only)
         return None
-
-    def _as_requested(self, package: str) -> str:
-        """Return the requirement itself: a folder that is editable is built otherwise than one that is not."""
-        address = package.partition(" @ ")[2]
-        place = unquote(urlsplit(address).path)
-        for text in self.project.addresses:
-            if place and place in unquote(text):
-                return text
-        return package
 
     def run(self, *words: str, code: bool = True) -> Finished:
         """Run it; without ``code`` it ends where a package's code would run."""

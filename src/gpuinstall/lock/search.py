@@ -18,7 +18,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import compress
+from itertools import chain, compress
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,7 @@ from gpuinstall.lock.programs import names_programs, shortened, torch_requiremen
 from gpuinstall.lock.proposal import resolve_programs
 from gpuinstall.lock.request import LockRequest, agree_on_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
-from gpuinstall.lock.uv_failure import BUILD_FAILED, Conflict
+from gpuinstall.lock.uv_failure import BUILD_FAILED, Conflict, all_or_conflict
 from gpuinstall.wheels.companions import load_members
 from gpuinstall.wheels.learned.row import Depth, refused_by_driver, without_code
 from gpuinstall.wheels.needs import name_for_cuda
@@ -271,23 +271,22 @@ def propose(
         planned = agree_on_torch(requests)
     except (MachineError, NoBuildError) as error:
         return Conflict(error)
+    first = planned[0]
     # Which companions go with a torch that the catalogue does not know, METADATA alone tells.
     is_learned = any(one.choice.build.learned for one in planned)
-    if is_learned or names_programs(planned[0].request.requirements):
-        apart = planned[0].request.newest_per_target
-        groups = [[request] for request in planned] if apart else [planned]
-        answers = [resolve_programs(group, session) for group in groups]
+    if not is_learned and not names_programs(first.request.requirements):
+        resolve_one = partial(resolve, session=session)
+        alone = side_by_side(resolve_one, planned, TARGETS_AT_ONCE)
+        answer = all_or_conflict(alone)
+    elif first.request.newest_per_target:
+        apart = [resolve_programs([request], session) for request in planned]
+        answers = all_or_conflict(apart)
+        answer = answers if isinstance(answers, Conflict) else [*chain(*answers)]
     else:
-        alone = side_by_side(
-            partial(resolve, session=session), planned, TARGETS_AT_ONCE
-        )
-        answers = [one if isinstance(one, Conflict) else [one] for one in alone]
-    resolutions: Resolutions = []
-    for answer in answers:
-        if isinstance(answer, Conflict):
-            return answer
-        resolutions += answer
-    return _aligned(resolutions, planned[0].catalog.family, session)
+        answer = resolve_programs(planned, session)
+    if isinstance(answer, Conflict):
+        return answer
+    return _aligned(answer, first.catalog.family, session)
 
 
 def _aligned(

@@ -14,8 +14,15 @@ from gpuinstall.base.location import Location
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog, Wheel
-from gpuinstall.catalog.listing import platforms, unknown_builds
+from gpuinstall.catalog.extensions import (
+    Beside,
+    list_files,
+    load_extensions,
+    program_source,
+)
+from gpuinstall.catalog.listing import family_wheels, platforms, unknown_builds
 from gpuinstall.catalog.loader import load_catalog
+from gpuinstall.catalog.pages import parse_page
 from gpuinstall.lock.fit import read_locks
 from gpuinstall.sources.provenance import is_of_pytorch
 
@@ -148,45 +155,30 @@ def _strange_hosts(
         if server in known or (is_https and is_of_pytorch(server)):
             continue
         os = "windows" if "-win" in file.name else "linux"
+        beside = Beside(".".join(torch.split(".")[:2]), backend, os)
         # One page after the other, until one leads there.
-        for address in _listed_addresses(file.package, torch, backend, os, session):
+        for address in _listed_addresses(file.package, beside, session):
             known |= _servers([address])
             if server in known:
                 break
-        if server not in known:
+        else:
             strange.setdefault(server, []).append(file.package)
     return strange
 
 
 def _listed_addresses(
-    package: str,
-    torch: str,
-    backend: str,
-    os: str,
-    session: Session,
+    package: str, beside: Beside, session: Session
 ) -> Iterator[str | None]:
     """Yield the addresses to which the pages of a package lead; a source that does not answer has none."""
-    from gpuinstall.catalog.extensions import (
-        Beside,
-        list_files,
-        load_extensions,
-        program_source,
-    )
-    from gpuinstall.catalog.listing import default_wheels, family_wheels
     from gpuinstall.lock.extensions import extension_row  # which takes long to load
 
-    sources = replace(session.sources, default_index=session.default_index)
-    client = session.client
+    sources, client = session.sources, session.client
+    wheels: Iterable[Wheel] = ()
     with suppress(InstallationError):
-        yield from (
-            wheel.url for wheel in family_wheels(sources, client, backend, package)
-        )
-    for index in sources.indexes_for(package, session.default_index):
-        only_index = replace(sources, default_index=index)
-        with suppress(InstallationError):
-            yield from (
-                wheel.url for wheel in default_wheels(only_index, client, package)
-            )
+        wheels = family_wheels(sources, client, beside.backend, package)
+    page = session.known_page(package)
+    for wheel in (*wheels, *(parse_page(page) if page else ())):
+        yield wheel.url
     # Its files lie beside the pages of its versions.
     program = program_source(package, "", session.environment)
     if program:
@@ -194,7 +186,6 @@ def _listed_addresses(
     if package in load_extensions().rows or sources.extension_sources:
         extension = extension_row(package, session)
         yield from (source.url for source in extension.sources)
-        beside = Beside(".".join(torch.split(".")[:2]), backend, os)
         with suppress(InstallationError):
             listing = list_files(extension, [beside], sources, client)
             yield from (file.wheel.url for file in listing.files)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.base.text import without_logins
@@ -127,6 +127,19 @@ class Conflict(NamedTuple):
             # What a build printed names its tools, not its package.
             return self.error.message
         return self.error.why or self.error.message
+
+
+Answer = TypeVar("Answer")
+
+
+def all_or_conflict(answers: Iterable[Answer | Conflict]) -> list[Answer] | Conflict:
+    """Return the answers, or the first conflict among them."""
+    found = list[Answer]()
+    for answer in answers:
+        if isinstance(answer, Conflict):
+            return answer
+        found.append(answer)
+    return found
 
 
 def unwrapped(message: str) -> str:

@@ -13,7 +13,9 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.errors import InstallationError, UsageError
+from packaging.version import Version
+
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import parse_requirement, requirement_names
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog import DEFAULT_INDEX
@@ -195,73 +197,54 @@ def fitting(
 
 
 def members_beside(
-    fit: Fit, catalog: Catalog, session: Session
-) -> tuple[FamilyMember, ...]:
+    fit: Fit,
+    catalog: Catalog,
+    session: Session,
+) -> list[FamilyMember]:
     """Return every member of the family that a lock does not hold, by the file that goes with its torch.
 
     One that the source of this torch does not list, or that could not be asked about, has no file. Beside a torch of
     the default index only the versions are known that the catalogue pairs with it; its other members come from there.
     """
-    names = sorted(catalog.family - fit.lock.names)
+    build = fit.choice.build
+    backend = build.backend.tag
+    companions = Companions({}, catalog)
+    paired = {
+        name: companions.loading(build, parse_requirement(name))
+        for name in PAIRED - fit.lock.names - {"torch"}
+    }
     if fit.choice.index is None:
-        paired = {name: _paired_versions(name, fit, catalog) for name in names}
-        return tuple(
+        return [
             FamilyMember(name, version=versions[0])
-            for name, versions in paired.items()
+            for name, versions in sorted(paired.items())
             if versions
-        )
+        ]
+    names = sorted(catalog.family - fit.lock.names)
     sources, client = session.sources, session.client
-    backend = fit.choice.build.backend.tag
     listed = frozenset(names)
     with suppress(InstallationError):
         on_index = index_names(sources, client, backend)
         # A mirror of plain files, and a folder of them, have no page of names.
         if on_index and not sources.find_links:
             listed &= on_index
+    tags = Target(backend, build.os, build.arch).tags(fit.choice.python)
 
     def member(name: str) -> FamilyMember:
-        wheel = None
+        wheels: Sequence[Wheel] = ()
         with suppress(InstallationError):
             if name in listed:
                 wheels = family_wheels(sources, client, backend, name)
-                wheel = _newest(name, wheels, fit, catalog)
-        if wheel is None:
-            return FamilyMember(name)
-        return FamilyMember(name, str(wheel.version), wheel.url, wheel.sha256)
+        by_version = {
+            wheel.version.public: wheel for wheel in fitting(wheels, backend, tags)
+        }
+        # The version that is paired with torch, else the newest.
+        versions = paired.get(name)
+        if versions is None:
+            versions = sorted(by_version, key=Version, reverse=True)
+            versions = [one for one in versions if not Version(one).is_prerelease]
+        for version in filter(by_version.__contains__, versions):
+            wheel = by_version[version]
+            return FamilyMember(name, str(wheel.version), wheel.url, wheel.sha256)
+        return FamilyMember(name)
 
-    return tuple(side_by_side(member, names))
-
-
-def _newest(
-    name: str,
-    listed: Sequence[Wheel],
-    fit: Fit,
-    catalog: Catalog,
-) -> Wheel | None:
-    """Return the wheel for the lock's Python and platform of the version that is paired with torch, else the newest."""
-    try:
-        target = Target.parse(fit.lock.target)
-    except UsageError:
-        return None
-    fitting_wheels = fitting(listed, target.backend, target.tags(fit.choice.python))
-    wheels = [wheel for wheel in fitting_wheels if wheel.package == name]
-    paired = _paired_versions(name, fit, catalog)
-    if paired is None:
-        final = [wheel for wheel in wheels if not wheel.version.is_prerelease]
-        return max(final, key=lambda wheel: wheel.version, default=None)
-    by_version = {wheel.version.public: wheel for wheel in wheels}
-    return next(
-        (by_version[version] for version in paired if version in by_version), None
-    )
-
-
-def _paired_versions(
-    name: str,
-    fit: Fit,
-    catalog: Catalog,
-) -> Sequence[str] | None:
-    """Return the versions of a companion that load beside the lock's torch, the preferred first; None if unknown."""
-    if name == "torch" or name not in PAIRED:
-        return None
-    companions = Companions({}, catalog)
-    return companions.loading(fit.choice.build, parse_requirement(name))
+    return side_by_side(member, names)

@@ -7,7 +7,6 @@ unknown warns.
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -18,7 +17,7 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.requirement import parse_requirement, requirement_names
+from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.text import readable
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog import Wheel
@@ -63,7 +62,6 @@ PART = "part-without-code"
 LIBRARY_MISSING = "library-missing"
 WOULD_BE_COMPILED = "would-be-compiled"
 
-_WITHOUT_CUDA = re.compile(r"-cu(da)?\d+x?$", re.ASCII)
 _BY_NAME = "by its name alone: import torch before it, or put the library's folder into LD_LIBRARY_PATH"
 
 _OF_ANOTHER_ABI = {("2.6", "cu126")}
@@ -94,13 +92,10 @@ class Fault(NamedTuple):
         """Whether the package was requested."""
         return self.package in self.check.requested
 
-    def is_like(self, other: Fault) -> bool:
-        """Whether it is the same: a remedy of the other has not mended it."""
-        return (self.code, self.package, self.message) == (
-            other.code,
-            other.package,
-            other.message,
-        )
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells whether it is the same as one that was found before a remedy."""
+        return self.code, self.package, self.message
 
     def refusal(self, message: str, why: str) -> Conflict:
         """Return it as what refuses the requests."""
@@ -161,18 +156,15 @@ class CodeCheck:
             return False
         return bool(row.optional_for & {*self.requested, "*"})
 
-    def prerelease(self) -> str | None:
-        """Return what was requested and came to a pre-release that nobody requested; None if nothing did."""
-        for requirement in map(parse_requirement, self.resolution.choice.requirements):
-            version = self._versions.get(requirement.name)
-            if version is None or not Version(version).is_prerelease:
-                continue
-            allows_early = (
-                requirement.specifier is not None and requirement.specifier.prereleases
-            )
-            if not allows_early and self.has_release(requirement.name):
-                return f"{requirement.name} {version}"
-        return None
+    @property
+    def prereleases(self) -> set[str]:
+        """What was requested and came to a pre-release: uv takes one if no release is left."""
+        early = {
+            name
+            for name, version in self._versions.items()
+            if Version(version).is_prerelease
+        }
+        return early & self.requested
 
     def remarks(self) -> Iterator[Reason]:
         """Yield warnings of what excludes nothing: what was not read, what has a fallback, what goes badly together."""
@@ -270,44 +262,25 @@ class CodeCheck:
         return self.rows[wheel]
 
     def _decides(self, package: str) -> bool:
-        """Whether a package was requested or is half of one that was, or is what the catalogue calls the core of programs."""
+        """Whether a package was requested, or is what the catalogue calls the core of programs."""
         members = load_members()
         is_core = members.names(package) or package in members.stated
-        return package in self.requested or is_core or package in self._halves
+        return package in self.requested or is_core
 
-    @cached_property
-    def _halves(self) -> set[str]:
-        """The packages with the code of one that was requested, of its version.
-
-        They are named after it, as libcuopt-cu12 after cuopt, or it after them: cuequivariance-ops-torch after
-        cuequivariance-ops.
-        """
-        halves = set[str]()
-        for requested in self.requested & self._versions.keys():
-            own = _WITHOUT_CUDA.sub("", requested)
-            for name, version in self._versions.items():
-                is_after_it = own.rpartition("-")[2] in name
-                is_before_it = own.startswith(f"{_WITHOUT_CUDA.sub('', name)}-")
-                if version == self._versions[requested] and (
-                    is_after_it or is_before_it
-                ):
-                    halves.add(name)
-        return halves - PAIRED
-
-    def usable_wheels(self, package: str) -> Iterator[Wheel]:
-        """Yield the wheels of a package that its Python and platform can install, of torch's own index if that has it."""
+    def usable_wheels(self, package: str) -> list[Wheel]:
+        """Return the wheels of a package that its Python and platform can install, of torch's own index if that has it."""
         resolution, session = self.resolution, self.session
         wheels: tuple[Wheel, ...] = ()
         if package in resolution.request.catalog.family and resolution.choice.index:
             backend = self.build.backend.tag
-            wheels = tuple(
-                family_wheels(session.sources, session.client, backend, package)
-            )
+            wheels = family_wheels(session.sources, session.client, backend, package)
         page = None if wheels else session.page_of(package)
+        if page:
+            wheels = parse_page(page)
         tags = set(resolution.target.tags(resolution.choice.python))
-        for wheel in parse_page(page) if page else wheels:
-            if wheel.package == package and tags & wheel.tags:
-                yield wheel
+        return [
+            wheel for wheel in wheels if wheel.package == package and tags & wheel.tags
+        ]
 
     def has_release(self, package: str) -> bool:
         """Whether there is a wheel of a package that is no pre-release."""

@@ -39,7 +39,7 @@ from gpuinstall.plan import Rejected
 from gpuinstall.plan.relax import nearest_request, version_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from packaging.version import Version
 
@@ -91,16 +91,17 @@ def resolve_relaxed(
         if nearest is None:
             raise refusal
         moved = list(map(parse_requirement, nearest.moved))
-        live = _with_nearest_torch(live, nearest)
-        requests = _with_nearest_torch(requests, nearest)
+        changes = {
+            "requirements": nearest.request.requirements,
+            "constraints": nearest.request.constraints,
+        }
+        live = [one.asking(**changes) for one in live]
+        requests = [one.asking(**changes) for one in requests]
     family = live[0].catalog.family
     pins = [one for one in version_limits(live[0].request) if one.name not in family]
-    has_own_date = session.sources.exclude_newer is not None
-    terms = _Terms(
-        moved=moved,
-        pins=pins,
-        date=None if has_own_date else date_of_pins(limits, session),
-    )
+    terms = _Terms(moved, pins)
+    if session.sources.exclude_newer is None:
+        terms = _Terms(moved, pins, date_of_pins(limits, session))
 
     def trial(concessions: Concessions) -> list[Resolution] | Conflict:
         relaxed = [_without_versions(request, concessions.dropped) for request in live]
@@ -116,11 +117,7 @@ def resolve_relaxed(
     if isinstance(answer, Conflict):
         raise answer.error
     why_torch = refusals[0].reasons[0].message if refusals else ""
-    explained = [_explained(one, terms, concessions, why_torch) for one in answer]
-    if terms.date or has_own_date:
-        return explained
-    message = "packages without a version in the request are the newest: no source tells the date of the pins"
-    return [one.warned_of([Reason("no-date", message)]) for one in explained]
+    return [_explained(one, terms, concessions, why_torch) for one in answer]
 
 
 def relaxed_again(
@@ -157,7 +154,7 @@ class _Terms(NamedTuple):
     pins: Sequence[ParsedRequirement]
     """The other requirements that limit versions."""
 
-    date: str | None
+    date: str | None = None
     """The date for whatever is not pinned; None: no date."""
 
     def dated(self, session: Session, concessions: Concessions) -> Session:
@@ -200,18 +197,6 @@ def _nearest_request(requests: Sequence[LockRequest]) -> RelaxedRequest | None:
         return None
 
     return nearest_request(requests[0].request, requests[0].catalog, outcome)
-
-
-def _with_nearest_torch(
-    requests: Iterable[LockRequest],
-    nearest: RelaxedRequest,
-) -> list[LockRequest]:
-    requirements = nearest.request.requirements
-    constraints = nearest.request.constraints
-    return [
-        one.asking(requirements=requirements, constraints=constraints)
-        for one in requests
-    ]
 
 
 def _goes_with_torch(

@@ -28,7 +28,7 @@ from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.store import LearnedStore, learned_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
@@ -68,9 +68,6 @@ def live_requests(
         )
         live.append(replace(request, catalog=catalog))
         reporter = Reporter()
-    if unreachable is None:
-        for text in _losses(requests, live, session):
-            session.reporter.warn(text)
     return live, unreachable
 
 
@@ -103,29 +100,6 @@ def _answer(ask: Callable[[], object]) -> object:
     with suppress(InstallationError):
         return ask()
     return None
-
-
-def _losses(
-    requests: Iterable[LockRequest],
-    live: Iterable[LockRequest],
-    session: Session,
-) -> Iterable[str]:
-    """Return what a torch index that does not answer would give."""
-    silent = session.client.unreachable(session.sources.torch_index)
-    if silent is None:
-        return ()
-    losses = dict[str, None]()
-    for request, live_request in zip(requests, live, strict=True):
-        usual = request.outcome
-        now = live_request.outcome
-        if isinstance(usual, Rejected) or isinstance(now, Rejected):
-            continue
-        best = usual.choice.build.name
-        here = now.choice.build.name
-        if here != best:
-            text = f"{silent.host} is unreachable, so the build is {here} instead of {best}"
-            losses[text] = None
-    return losses
 
 
 def _reach_default_index(session: Session) -> UnreachableError | None:

@@ -239,10 +239,9 @@ def resolve_project(
         document = tomli.loads(without_logins(done.out))
         document[MISSING_EXTRAS] = _MISSING_EXTRA.findall(unwrapped(done.err))
         return document
-    names = requirement_names(project.requirements).union(project.pins.preferred)
     # What the name of a package with an empty page means elsewhere does not matter.
     unlisted = [package for package, wheels in project.pages.items() if not wheels]
-    failure = explain_failure(done.err, unlisted, names)
+    failure = explain_failure(done.err, unlisted)
     if isinstance(failure, Conflict):
         return failure
     raise failure

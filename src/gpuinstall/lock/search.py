@@ -37,7 +37,7 @@ from gpuinstall.lock.code_check import (
     CodeCheck,
 )
 from gpuinstall.lock.extensions import file_beside, openings, own_build
-from gpuinstall.lock.programs import names_programs, shortened, torch_requirements
+from gpuinstall.lock.programs import names_programs, torch_requirements
 from gpuinstall.lock.proposal import resolve_programs
 from gpuinstall.lock.request import LockRequest, agree_on_torch
 from gpuinstall.lock.resolution import TARGETS_AT_ONCE, Resolution, resolve
@@ -104,27 +104,21 @@ class _Search:
         self._session = session
         self._deadline = deadline
         self._decisions: list[Decision] = []
+        self._usual_prereleases = set[str]()
+        """What was requested and is a pre-release before anything is decided: because it was requested, or has no other."""
 
     def run(self) -> Answer:
         """Propose and decide until nothing is wrong any more."""
-        session = self._session
-        number = 0
         while monotonic() < self._deadline:
-            number += 1
             proposal = self._propose()
             obstacle: Conflict | list[Decision]
             if isinstance(proposal, Conflict):
-                what = "no versions go together"
                 obstacle = proposal
             else:
-                checks = [CodeCheck(resolution, session) for resolution in proposal]
-                what = ", ".join(
-                    dict.fromkeys(f"torch {check.build.name}" for check in checks)
-                )
+                checks = [CodeCheck(one, self._session) for one in proposal]
                 obstacle = self._prerelease(checks) or self._faults(checks)
-            session.reporter.detail("Search", f"{number}: {what}: {_told(obstacle)}")
-            if not obstacle:
-                return [self._warned(check) for check in checks]
+                if not obstacle:
+                    return [self._warned(check) for check in checks]
             refusal = self._decide(obstacle)
             if refusal:
                 return refusal
@@ -140,11 +134,14 @@ class _Search:
             return Conflict(error)
 
     def _prerelease(self, checks: Iterable[CodeCheck]) -> Conflict | None:
-        """Return that a remedy failed, since a program came to a pre-release that nobody requested."""
-        prerelease = next(filter(None, (check.prerelease() for check in checks)), None)
-        if prerelease is None or not self._decisions:
+        """Return that a remedy failed, since a program came to a pre-release that it had not without remedies."""
+        found = {name for check in checks for name in check.prereleases}
+        if not self._decisions:
+            self._usual_prereleases = found
+        names = found - self._usual_prereleases
+        if not names:
             return None
-        message = f"nothing but {prerelease} goes with it, a pre-release that was not requested"
+        message = f"nothing but a pre-release of {some(sorted(names))} goes with it"
         return Conflict(NoBuildError("requirements-conflict", message))
 
     def _faults(self, checks: Sequence[CodeCheck]) -> list[Decision] | Conflict:
@@ -152,22 +149,18 @@ class _Search:
 
         Of dependencies nothing is decided before what was requested: another version of that requires others.
         """
-        remedied = [(decision.target, decision.fault) for decision in self._decisions]
+        remedied = {(one.target, one.fault.key) for one in self._decisions}
         for rule in FAULT_RULES:
             found: dict[str, Decision] = {}
             for target, check in enumerate(checks):
                 for fault in rule(check):
-                    if not any(
-                        at == target and fault.is_like(other) for at, other in remedied
-                    ):
+                    if (target, fault.key) not in remedied:
                         found.setdefault(fault.package, Decision(fault, target))
                     elif fault.is_certain:
                         return Conflict(NoBuildError(NO_CODE, fault.message))
+            requested = [one for one in found.values() if one.fault.is_of_request]
             if found:
-                decisions = list(found.values())
-                return [
-                    one for one in decisions if one.fault.is_of_request
-                ] or decisions
+                return requested or list(found.values())
         return []
 
     def _decide(self, obstacle: list[Decision] | Conflict) -> Conflict | None:
@@ -255,13 +248,6 @@ class _Search:
         return Conflict(error)
 
 
-def _told(obstacle: list[Decision] | Conflict) -> str:
-    if isinstance(obstacle, Conflict):
-        return shortened(obstacle.why)
-    faults = [decision.fault.message for decision in obstacle]
-    return " · ".join(faults) or "nothing stands against it"
-
-
 def propose(
     requests: Sequence[LockRequest],
     session: Session,
@@ -295,33 +281,32 @@ def _aligned(
     session: Session,
 ) -> Resolutions:
     """Lower every package outside the family to the oldest version that a target has, as far as that goes together."""
-    oldest = _oldest_versions(resolutions, family)
+    oldest = {
+        name: min(versions, key=Version)
+        for name, versions in _versions_by_name(resolutions, family).items()
+    }
     near = partial(_resolved_near, versions=oldest, session=session)
     aligned = side_by_side(near, resolutions, TARGETS_AT_ONCE)
-    # What was lowered may have led others on.
-    oldest = _oldest_versions(aligned, family)
-    differing = {
+    apart = {
         name
-        for resolution in aligned
-        for name, version in oldest.items()
-        if resolution.versions.get(name, version) != version
+        for name, versions in _versions_by_name(aligned, family).items()
+        if len(versions) > 1
     }
     return [
-        replace(one, apart=frozenset(differing & one.versions.keys()))
-        for one in aligned
+        replace(one, apart=frozenset(apart & one.versions.keys())) for one in aligned
     ]
 
 
-def _oldest_versions(
+def _versions_by_name(
     resolutions: Resolutions, family: Collection[str]
-) -> dict[str, str]:
-    """Return the oldest version that a resolution has of each package outside the family."""
-    oldest: dict[str, str] = {}
+) -> dict[str, set[str]]:
+    """Return the versions of each package outside the family."""
+    versions: dict[str, set[str]] = {}
     for resolution in resolutions:
         for name, version in resolution.versions.items():
             if name not in family:
-                oldest[name] = min(version, oldest.get(name, version), key=Version)
-    return oldest
+                versions.setdefault(name, set()).add(version)
+    return versions
 
 
 def _resolved_near(
@@ -329,18 +314,16 @@ def _resolved_near(
     versions: Mapping[str, str],
     session: Session,
 ) -> Resolution:
-    """Resolve again, near to ``versions``, if any of them is another."""
-    if all(
-        versions.get(name, version) == version
-        for name, version in resolution.versions.items()
-    ):
+    """Resolve again, near to ``versions``, if it has another of one."""
+    own = resolution.versions
+    if all(own.get(name, version) == version for name, version in versions.items()):
         return resolution
     request = resolution.request
     pins = replace(request.pins, preferred={**request.pins.preferred, **versions})
     answer = resolve(replace(request, pins=pins), session)
-    return (
-        resolution if isinstance(answer, Conflict) else replace(answer, request=request)
-    )
+    if isinstance(answer, Conflict):
+        return resolution
+    return replace(answer, request=request)
 
 
 @dataclass(frozen=True)

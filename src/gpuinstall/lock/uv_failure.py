@@ -6,12 +6,10 @@ A failed build is told with the name of its package and its last lines, the caus
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
 from gpuinstall.base.text import without_logins
-from gpuinstall.catalog import authored, load_catalog
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.source_builds import NO_WHEEL, WITH_SOURCES
 from gpuinstall.sources.web.client import ways_to_network
@@ -22,10 +20,6 @@ if TYPE_CHECKING:
 BUILD_FAILED = "build-failed"
 FAMILY_UNLISTED = "family-unlisted"
 """The code of one of PyTorch's packages that none of its sources has."""
-
-LEAST_LIKENESS = 0.8
-"""How alike a mistyped name and its suggestion are: ``transfomers`` and ``transformers`` are at 0.96,
-``rich`` and ``torch`` at 0.67, ``transfomers`` and ``xformers`` at 0.74."""
 
 _LINES = 15
 """How many of the build's last lines are kept."""
@@ -153,14 +147,12 @@ Diagnosis = InstallationError | Conflict
 def explain_failure(
     message: str,
     unlisted: Collection[str] = (),
-    names: Collection[str] = (),
 ) -> Diagnosis:
     """Turn uv's failure into a conflict, or into an error of ours: a build, no network, no such package.
 
     Args:
         message: What uv wrote.
         unlisted: Packages that no source of the family has.
-        names: Those of the packages that the folder itself has: requested or locked.
     """
     cause = _sentences(message)
     error = (
@@ -172,7 +164,7 @@ def explain_failure(
         error
         or _unlisted_package(message, cause, unlisted)
         or _no_wheel(message, cause)
-        or _unknown_package(message, names)
+        or _unknown_package(message)
         or _conflicting(message, cause)
         or InstallationError(
             "resolution-failed",
@@ -305,29 +297,18 @@ def _no_wheel(message: str, cause: str) -> Conflict | None:
     return Conflict(error)
 
 
-def _unknown_package(message: str, names: Collection[str]) -> InstallationError | None:
+def _unknown_package(message: str) -> InstallationError | None:
     missing = re.search(
         r"Because (\S+) was not found in the (?:package registry|provided package loc)",
         message,
     )
     if not missing:
         return None
-    package = missing[1]
-    hint = "Check the name"
-    for likely in get_close_matches(
-        package, known_names(names) - {package}, 1, LEAST_LIKENESS
-    ):
-        hint = f"Write {likely} in place of {package}"
     return InstallationError(
-        "package-not-found", f"the index has no package called {package}", hint=hint
+        "package-not-found",
+        f"the index has no package called {missing[1]}",
+        hint="Check the name",
     )
-
-
-def known_names(names: Iterable[str] = ()) -> frozenset[str]:
-    """Return the names of packages in the catalogue, and further ones."""
-    names_in_conda = authored.read_data("conda_names.toml")["wheels"]
-    common = [wheel or name for name, wheel in names_in_conda.items()]
-    return load_catalog().family.union(load_extensions().rows, common, names)
 
 
 def _conflicting(message: str, cause: str) -> Conflict | None:

@@ -11,7 +11,6 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import some
 from gpuinstall.catalog.failures.table import load_failures
-from gpuinstall.lock.uv_failure import explain_failure
 from tests.lab.advice import judged
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -59,24 +58,6 @@ def test_a_requirement_in_conda_s_spelling_is_answered_with_the_right_one(
     with pytest.raises(UsageError) as caught:
         parse_requirement(typed)
     assert caught.value.hint == f"Write {likely} in place of {typed}"
-
-
-def test_a_package_that_is_not_found_is_answered_with_the_likely_name():
-    names = {
-        "trch": "torch",
-        "torchvison": "torchvision",
-        "flashattn": "flash-attn",
-        "transfomers": "transformers",
-        "rich": None,
-        "quux": None,
-    }
-    message = "No solution found: Because {} was not found in the package registry"
-    errors = {name: explain_failure(message.format(name)) for name in names}
-    hints = {name: getattr(error, "hint", None) for name, error in errors.items()}
-    assert hints == {
-        name: f"Write {likely} in place of {name}" if likely else "Check the name"
-        for name, likely in names.items()
-    }
 
 
 def test_an_advice_that_fails_when_pasted_is_found():

@@ -60,6 +60,7 @@ class _Row(NamedTuple):
     """None: uv's own words."""
 
     id: str | None = None
+    error: type[GpuInstallError] = InstallationError
 
 
 _UNDECLARED_TORCH = _Row(
@@ -102,6 +103,29 @@ _OF_THE_WORLD = (
     _Row(_NETWORK, "network", "the package index is unreachable"),
     _Row("Git operation failed", "repository", "a Git repository could not be fetched"),
 )
+_OF_THE_REQUEST = (
+    _Row(
+        r"Wheels are required for `(?P<package>\S+)` because .* disabled for all packages",
+        "only-binary",
+        f"{{package}} {NO_WHEEL}",
+        WITH_SOURCES,
+        error=NoBuildError,
+    ),
+    _Row(
+        r"Because (?P<package>\S+) was not found in the (?:package registry|provided package loc)",
+        "package-not-found",
+        "the index has no package called {package}",
+        "Check the name",
+        why="",
+    ),
+    _Row(
+        "No solution found",
+        "requirements-conflict",
+        "no versions satisfy all requirements",
+        "Request fewer packages, or other versions",
+        error=NoBuildError,
+    ),
+)
 
 
 class Conflict(NamedTuple):
@@ -141,13 +165,10 @@ def unwrapped(message: str) -> str:
     return " ".join(message.split())
 
 
-Diagnosis = InstallationError | Conflict
-
-
 def explain_failure(
     message: str,
     unlisted: Collection[str] = (),
-) -> Diagnosis:
+) -> GpuInstallError | Conflict:
     """Turn uv's failure into a conflict, or into an error of ours: a build, no network, no such package.
 
     Args:
@@ -160,21 +181,20 @@ def explain_failure(
         or build_failure(message)
         or _error_of(message, cause, *_OF_THE_WORLD)
     )
-    return (
-        error
-        or _unlisted_package(message, cause, unlisted)
-        or _no_wheel(message, cause)
-        or _unknown_package(message)
-        or _conflicting(message, cause)
-        or InstallationError(
-            "resolution-failed",
-            "uv could not resolve the requirements",
-            why=cause,
-        )
+    if error:
+        return error
+    unlisted_package = _unlisted_package(message, cause, unlisted)
+    if unlisted_package:
+        return unlisted_package
+    refusal = _error_of(message, cause, *_OF_THE_REQUEST)
+    if isinstance(refusal, NoBuildError):
+        return Conflict(refusal, frozenset(_TOO_NEW.findall(unwrapped(message))))
+    return refusal or InstallationError(
+        "resolution-failed", "uv could not resolve the requirements", why=cause
     )
 
 
-def explain_installation(message: str) -> InstallationError:
+def explain_installation(message: str) -> GpuInstallError:
     """Turn uv's failure to install a lock into an error of ours."""
     cause = _sentences(message)
     known = build_failure(message) or _error_of(
@@ -197,7 +217,7 @@ def _sentences(message: str) -> str:
     return cause.replace("the-request depends on", "you require")
 
 
-def _error_of(message: str, cause: str, *rows: _Row) -> InstallationError | None:
+def _error_of(message: str, cause: str, *rows: _Row) -> GpuInstallError | None:
     """Return the error of the first row that is about a message."""
     for row in rows:
         found = re.search(row.pattern, message)
@@ -205,11 +225,12 @@ def _error_of(message: str, cause: str, *rows: _Row) -> InstallationError | None
             continue
         names = {name: text or "a file" for name, text in found.groupdict().items()}
         hint = ways_to_network() if row.code == "network" else row.hint
-        return InstallationError(
+        # Git's own words, without its long command line.
+        why = cause.rpartition(" --- stderr ")[2] if row.why is None else row.why
+        return row.error(
             row.code,
             row.message.format(**names),
-            # Git's own words, without its long command line.
-            why=row.why or cause.rpartition(" --- stderr ")[2],
+            why=why,
             hint=hint and hint.format(**names),
             id=row.id,
         )
@@ -280,44 +301,3 @@ def _unlisted_package(
             hint=f"gpuinstall plan --live --all {package}   # what fits here",
         )
     return Conflict(error)
-
-
-def _no_wheel(message: str, cause: str) -> Conflict | None:
-    unbuilt = re.search(
-        r"Wheels are required for `(\S+)` because .* disabled for all packages", message
-    )
-    if not unbuilt:
-        return None
-    error = NoBuildError(
-        "only-binary",
-        f"{unbuilt[1]} {NO_WHEEL}",
-        why=cause,
-        hint=WITH_SOURCES,
-    )
-    return Conflict(error)
-
-
-def _unknown_package(message: str) -> InstallationError | None:
-    missing = re.search(
-        r"Because (\S+) was not found in the (?:package registry|provided package loc)",
-        message,
-    )
-    if not missing:
-        return None
-    return InstallationError(
-        "package-not-found",
-        f"the index has no package called {missing[1]}",
-        hint="Check the name",
-    )
-
-
-def _conflicting(message: str, cause: str) -> Conflict | None:
-    if "No solution found" not in message:
-        return None
-    error = NoBuildError(
-        "requirements-conflict",
-        "no versions satisfy all requirements",
-        why=cause,
-        hint="Request fewer packages, or other versions",
-    )
-    return Conflict(error, too_new=frozenset(_TOO_NEW.findall(unwrapped(message))))

@@ -135,26 +135,31 @@ class CodeCheck:
 
     def _judge(self, wheel: Wheel) -> Fault | None:
         pairing = self.pairing(self.rows[wheel])
-        has_fallback = self._has_fallback(wheel.package)
+        package = wheel.package
+        extension = load_extensions().rows.get(package)
+        # What was requested may be known to do without it.
+        has_fallback = (
+            extension is not None
+            and package not in self.requested
+            and bool(extension.optional_for & {*self.requested, "*"})
+        )
         if pairing.misfit and not (
             pairing.certain_reason or pairing.row.is_whole or has_fallback
         ):
             # A refusal would rest on a part of its code.
-            pairing = self.pairing(self._read_to_the_end(wheel))
+            with suppress(InstallationError):
+                row = self.row(wheel, depth=Depth.WHOLE)
+                # Else it stays a part, of which nothing certain is said.
+                if row.architectures:
+                    self.rows[wheel] = row
+                    pairing = self.pairing(row)
         why = pairing.certain_reason or pairing.misfit
         if why is None:
             return None
         lacks_code = pairing.row.is_whole and not pairing.is_for_single_chips
         excludes = not has_fallback and (pairing.certain_reason or lacks_code)
-        message = f"{wheel.package} {wheel.version} {why}"
-        return Fault(NO_CODE if excludes else PART, self, wheel.package, message, wheel)
-
-    def _has_fallback(self, package: str) -> bool:
-        """Whether what was requested is known to do without a package."""
-        row = load_extensions().rows.get(package)
-        if row is None or package in self.requested:
-            return False
-        return bool(row.optional_for & {*self.requested, "*"})
+        message = f"{package} {wheel.version} {why}"
+        return Fault(NO_CODE if excludes else PART, self, package, message, wheel)
 
     @property
     def prereleases(self) -> set[str]:
@@ -252,15 +257,6 @@ class CodeCheck:
         # Its code is not read: what it requires tells its CUDA.
         return replace(row, cuda=row.cuda or pinned_cuda(row.requires))
 
-    def _read_to_the_end(self, wheel: Wheel) -> LearnedRow:
-        """Read the libraries that answer for a wheel to their end."""
-        with suppress(InstallationError):
-            row = self.row(wheel, depth=Depth.WHOLE)
-            # Else it stays a part, of which nothing certain is said.
-            if row.architectures:
-                self.rows[wheel] = row
-        return self.rows[wheel]
-
     def _decides(self, package: str) -> bool:
         """Whether a package was requested, or is what the catalogue calls the core of programs."""
         members = load_members()
@@ -281,12 +277,6 @@ class CodeCheck:
         return [
             wheel for wheel in wheels if wheel.package == package and tags & wheel.tags
         ]
-
-    def has_release(self, package: str) -> bool:
-        """Whether there is a wheel of a package that is no pre-release."""
-        return any(
-            not wheel.version.is_prerelease for wheel in self.usable_wheels(package)
-        )
 
     @property
     def is_spent(self) -> bool:

@@ -41,8 +41,6 @@ from gpuinstall.plan.relax import nearest_request, version_limits
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from packaging.version import Version
-
     from gpuinstall.base.request import Request
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.plan import Plan
@@ -290,7 +288,9 @@ class Concessions:
             conflict: What stands against the request with these.
             pinned: The packages that are still held to their versions.
         """
-        names = _names_in(conflict.why)
+        # The words of uv's account that can be names of packages.
+        words = re.findall(r"[A-Za-z0-9][\w.-]*", conflict.why)
+        names = {word.rstrip(".").lower() for word in words}
         newer = conflict.too_new | (self.dropped & names)
         if newer - pinned <= self.undated and pinned.isdisjoint(names):
             newer = self.dropped
@@ -340,12 +340,6 @@ def fewest_concessions(
     return concessions
 
 
-def _names_in(text: str) -> frozenset[str]:
-    """Return the words of uv's account that can be names of packages."""
-    words = re.findall(r"[A-Za-z0-9][\w.-]*", text)
-    return frozenset(word.rstrip(".").lower() for word in words)
-
-
 def date_of_pins(limits: Sequence[ParsedRequirement], session: Session) -> str | None:
     """Return the day after the newest of the pinned versions came out, as uv reads a date.
 
@@ -379,11 +373,9 @@ def release_day(page: Page, pin: ParsedRequirement) -> datetime | None:
     for file in parse_json(page.text).get("files", ()):
         # Other files, and names or dates that are none, say nothing of the version.
         with suppress(ValueError, KeyError, TypeError):
-            if pin.allows(_version_of(file["filename"])):
+            name = file["filename"]
+            is_wheel = name.endswith(".whl")
+            parse = parse_wheel_filename if is_wheel else parse_sdist_filename
+            if pin.allows(parse(name)[1]):
                 days.append(datetime.fromisoformat(file["upload-time"][:10]))
     return min(days, default=None)
-
-
-def _version_of(filename: str) -> Version:
-    parse = parse_wheel_filename if filename.endswith(".whl") else parse_sdist_filename
-    return parse(filename)[1]

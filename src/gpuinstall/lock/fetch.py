@@ -100,7 +100,10 @@ def _hash_local_files(files: Iterable[LockedFile], session: Session) -> dict[str
     ) as progress:
         for file, path in paths.items():
             known = session.cache.known(file.url)
-            stamp = _stamp(path)
+            stamp = ""
+            with suppress(OSError):
+                status = path.stat()
+                stamp = f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
             # A search resolves several times, and a wheel of torch has a gigabyte.
             if known is None or known.etag != stamp:
                 known = FileHash(
@@ -109,14 +112,6 @@ def _hash_local_files(files: Iterable[LockedFile], session: Session) -> dict[str
                 session.cache.keep(file.url, known)
             hashes[file.url] = known.sha256
     return hashes
-
-
-def _stamp(path: Path) -> str:
-    """Return what tells a file from a changed one, in the place of a server's mark; empty if there is none."""
-    with suppress(OSError):
-        status = path.stat()
-        return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
-    return ""
 
 
 def _catalogued_hashes(files: Iterable[LockedFile]) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -276,9 +275,16 @@ def with_own_indexes(
     own_indexes = session.sources.own_indexes
     if not own_indexes:
         return document
+
+    def first_index(package: str) -> str | None:
+        for index in session.sources.indexes_for(package, None):
+            with suppress(InstallationError):  # uv had the package without it
+                if session.client.page(f"{index}/{package}/"):
+                    return index
+        return None
+
     names = [name for name in packages_of_indexes(document) if name not in others]
-    answers = side_by_side(partial(_first_index, session=session), names)
-    indexes = dict(zip(names, answers, strict=True))
+    indexes = dict(zip(names, side_by_side(first_index, names), strict=True))
     packages = []
     for package in document["packages"]:
         index = indexes.get(package["name"])
@@ -286,15 +292,6 @@ def with_own_indexes(
             {**package, "index": index} if index in own_indexes else package
         )
     return {**document, "packages": packages}
-
-
-def _first_index(package: str, session: Session) -> str | None:
-    """Return the first index beside the default one that serves a package, if one does."""
-    for index in session.sources.indexes_for(package, None):
-        with suppress(InstallationError):  # uv had the package without it
-            if session.client.page(f"{index}/{package}/"):
-                return index
-    return None
 
 
 def requested_hashes(
@@ -347,19 +344,16 @@ def with_requested_files(
                 file = {**entry, "hashes": {"sha256": sha256}}
                 kept[kind] = [*kept.get(kind, ()), file] if kind == "wheels" else file
         if kept.keys().isdisjoint(_FILES):
-            raise _no_such_file(name, package.get("version", ""), session.sources)
+            version = package.get("version", "")
+            places = session.sources.hash_places
+            place = places.get(f"{name}=={version}") or places.get(name, "its address")
+            raise UsageError(
+                "hash-not-chosen",
+                f"{place}: no file of {name} {version} for this machine has the hash that is given there",
+                hint="Run it again after removing the hash there",
+            )
         packages.append(kept)
     return {**document, "packages": packages}
-
-
-def _no_such_file(name: str, version: str, sources: Sources) -> UsageError:
-    places = sources.hash_places
-    place = places.get(f"{name}=={version}") or places.get(name) or "its address"
-    return UsageError(
-        "hash-not-chosen",
-        f"{place}: no file of {name} {version} for this machine has the hash that is given there",
-        hint="Run it again after removing the hash there",
-    )
 
 
 def _address(entry: Mapping[str, Any]) -> str:

@@ -641,7 +641,10 @@ class OlderVersions:
             return ""
         package = self._wheel.package
         name = name_for_cuda(package, toolkit[0])
-        if name in {None, package} or not self._check.has_release(str(name)):
+        if name is None or name == package:
+            return ""
+        wheels = self._check.usable_wheels(name)
+        if all(wheel.version.is_prerelease for wheel in wheels):
             return ""
         return f"; for CUDA {toolkit[0]} it is {name}"
 

@@ -48,9 +48,13 @@ def check_hosts(
     for host, packages in strange.items():
         refused = packages
         if session.sources.trust_folder:
-            refused = [
-                package for package in packages if not _is_silent(package, session)
-            ]
+            # A source that does not answer may lead there.
+            is_silent = session.client.unreachable(session.default_index or "")
+            family = load_catalog().family
+            if session.client.unreachable(session.sources.torch_index):
+                refused = [package for package in packages if package not in family]
+            if is_silent:
+                refused = []
         if refused:
             hosts = "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX, UV_INDEX"
             hint = f"gpuinstall lock   # makes it again; or set the host: {hosts}"
@@ -193,11 +197,3 @@ def _listed_addresses(
 
 def _servers(addresses: Iterable[str | None]) -> set[str]:
     return {Location.parse(address).server for address in addresses if address}
-
-
-def _is_silent(package: str, session: Session) -> bool:
-    """Whether a source did not answer that a package may come from."""
-    sources = [session.default_index or ""]
-    if package in load_catalog().family:
-        sources.append(session.sources.torch_index)
-    return any(map(session.client.unreachable, sources))

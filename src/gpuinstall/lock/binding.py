@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.catalog import Build, Catalog, Wheel
     from gpuinstall.lock.fit import Fit
-    from gpuinstall.lock.programs import ListedProgram
     from gpuinstall.lock.request import LockRequest, VersionPins
     from gpuinstall.sources.session import Session
 
@@ -83,14 +82,14 @@ class Binding:
         self.names = request.catalog.family | self._listed
         """The names that are bound."""
 
-    def project(self, pins: VersionPins) -> tuple[ResolverProject, list[ListedProgram]]:
-        """Return what uv is given, with the pages of the best builds; and the programs in it."""
+    def project(self, pins: VersionPins) -> ResolverProject:
+        """Return what uv is given, with the pages of the best builds."""
         request, session = self._request, self._session
         python = request.choice.python
         names = self.names.union(load_extensions().unclaimed, request.files)
-        programs = list_programs(request, session, self.names)
+        programs = list_programs(request, session)
         with_wheels = {program.name for program in programs if program.has_wheel}
-        project = ResolverProject(
+        return ResolverProject(
             requirements=(
                 *programs_first(self._requirements, self.names),
                 *request.libraries,
@@ -104,7 +103,6 @@ class Binding:
             wheels_only=names | (session.sources.only_binary - {":all:"}) | with_wheels,
             sources=session.sources,
         )
-        return project, programs
 
     def pages(self, preferred: str) -> Pages:
         """Return the wheels that each name may come from, without the names that the default index may serve.

@@ -6,7 +6,7 @@ Both may reject, and neither proves: after the installation the same is looked a
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +19,6 @@ from gpuinstall.base.requirement import (
     marker_holds,
     parse_requirement,
 )
-from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog.extensions import (
     NAMED,
@@ -34,7 +33,6 @@ from gpuinstall.catalog.extensions import (
 from gpuinstall.lock.code_check import served_gpus
 from gpuinstall.lock.programs import torch_requirements
 from gpuinstall.lock.source_builds import build_needs, known_builds
-from gpuinstall.machine.protocol import Rules
 from gpuinstall.plan import Rejected
 from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.row import LearnedRow, misfit
@@ -43,17 +41,13 @@ from gpuinstall.wheels.learned.store import learned_store
 if TYPE_CHECKING:
     from collections.abc import (
         Callable,
-        Collection,
         Iterable,
         Iterator,
         Mapping,
         Sequence,
     )
 
-    from packaging.tags import Tag
-
-    from gpuinstall.base.machine import Gpu
-    from gpuinstall.catalog import Build, Catalog, Wheel
+    from gpuinstall.catalog import Build, Wheel
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.sources.session import Session
@@ -89,33 +83,6 @@ TORCHES = 3
 
 REASONS = 3
 """How many files that were passed over a refusal names."""
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What an extension has to run in."""
-
-    builds: Sequence[Build]
-    """The builds of torch that run on the GPUs, the best first."""
-    gpus: Sequence[tuple[Rules, Gpu]]
-    tags: Collection[Tag]
-    """Those of the wheels that fit Python and platform."""
-    catalog: Catalog
-    """It knows what goes with a release of torch, whatever the files say of themselves."""
-    glibc: str | None = None
-    """The machine's; None if it is not known."""
-    locked: Mapping[str, str] = field(default_factory=dict)
-    """The sha256, by name, of the files that a lock holds and that are to stay."""
-    locked_version: str = ""
-    """The version, without its label, that is taken if a file of it fits."""
-
-    def paired_with(self, package: str, torch: Version) -> ParsedRequirement | None:
-        """Return the versions of a package that go with a release of torch; None if nothing is known of it."""
-        for text in self.catalog.constraints(torch):
-            constraint = parse_requirement(text)
-            if constraint.name == package:
-                return constraint
-        return None
 
 
 class ExtensionFit(NamedTuple):
@@ -158,188 +125,182 @@ def _closeness(row: Rejection[Pair]) -> tuple[int, Version]:
     return _STAGES.index(row.reason.code), build.torch
 
 
-def choose_extension(
-    extension: Extension,
-    files: Iterable[ExtensionFile],
-    here: Surroundings,
-    read: Read,
-) -> ExtensionChoice:
-    """Return the newest version of an extension that has a file for a build that runs here.
+class ExtensionChooser:
+    """Chooses files for a request: beside the builds of torch that run on its GPUs, for its Python and its platform."""
 
-    For several builds, the newest torch. A file is read only if its name speaks for it, and no more
-    once one fits, nor beyond ``MOST_READ``.
-    """
-    lowest = ComputeCapability.parse(extension.lowest or "0.0")
-    for _, gpu in here.gpus:
-        if gpu.compute_capability and gpu.compute_capability < lowest:
-            need = f"{extension.name} requires compute capability {lowest} or newer"
-            message = f"{need}, and {gpu.label} has {gpu.compute_capability}"
-            return ExtensionChoice(None, refusal=Reason("no-code", message))
-    rejected: dict[str, Rejection[Pair]] = {}
-    read_files = set[str]()
-    for file, build in _preferred(files, here):
-        url = file.wheel.url
-        reason = _reject_by_name(file, build, here)
-        if reason is None:
-            read_files.add(url)
-            answer = _read_fit(file, build, here, read, len(read_files))
+    def __init__(self, request: LockRequest, read: Read) -> None:
+        plan = request.plan
+        self.builds = plan.runnable or (plan.choice.build,)
+        """The best first."""
+        self._request = request
+        self._read = read
+        self._gpus = tuple(served_gpus(request, plan))
+        self._tags = set(request.target.tags(plan.choice.python))
+
+    def choose(
+        self,
+        extension: Extension,
+        files: Iterable[ExtensionFile],
+    ) -> ExtensionChoice:
+        """Return the newest version of an extension that has a file for a build that runs here.
+
+        For several builds, the newest torch. A file is read only if its name speaks for it, and no more
+        once one fits, nor beyond ``MOST_READ``.
+        """
+        lowest = ComputeCapability.parse(extension.lowest or "0.0")
+        for _, gpu in self._gpus:
+            capability = gpu.compute_capability
+            if capability and capability < lowest:
+                need = f"{extension.name} requires compute capability {lowest} or newer"
+                message = f"{need}, and {gpu.label} has {capability}"
+                return ExtensionChoice(None, refusal=Reason("no-code", message))
+        rejected: dict[str, Rejection[Pair]] = {}
+        read_files = set[str]()
+        for file, build in self._preferred(files):
+            url = file.wheel.url
+            faults = self._faults_of_name(file, build)
+            answer: ExtensionFit | Reason | None = next(faults, None)
+            if answer is None:
+                read_files.add(url)
+                message = f"was not read: {MOST_READ} newer files do not run here"
+                answer = Reason("not-read", message)
+                if len(read_files) <= MOST_READ:
+                    answer = self._read_fit(file, build)
             if isinstance(answer, ExtensionFit):
                 rejected.pop(url, None)
                 return ExtensionChoice(answer, tuple(rejected.values()))
-            reason = answer
-        rejection = Rejection((file, build), reason)
-        rejected[url] = max(rejected.get(url, rejection), rejection, key=_closeness)
-    return ExtensionChoice(None, tuple(rejected.values()))
+            rejection = Rejection((file, build), answer)
+            rejected[url] = max(rejected.get(url, rejection), rejection, key=_closeness)
+        return ExtensionChoice(None, tuple(rejected.values()))
 
+    def _preferred(self, files: Iterable[ExtensionFile]) -> Iterator[Pair]:
+        """Yield pairs in order: the locked version, the newest version, the best build, the first source.
 
-def _preferred(files: Iterable[ExtensionFile], here: Surroundings) -> Iterator[Pair]:
-    """Yield pairs in order: the locked version, the newest version, the best build, the first source.
+        Then torch's very CUDA, and a name that says a glibc.
+        """
+        pinned_versions = self._request.pins.preferred
 
-    Then torch's very CUDA, and a name that says a glibc.
-    """
-
-    def age(file: ExtensionFile) -> tuple[bool, bool, Version]:
-        version = file.wheel.version
-        is_locked = version.public == here.locked_version
-        return is_locked, not version.is_prerelease, Version(version.public)
-
-    def file_key(file: ExtensionFile) -> tuple[object, ...]:
-        is_vague = any(tag.platform.startswith("linux_") for tag in file.wheel.tags)
-        return file.source.rank, file.cuda != toolkit, is_vague, file.wheel.filename
-
-    for _, group in groupby(sorted(files, key=age, reverse=True), age):
-        same_version = list(group)
-        for build in here.builds:
-            toolkit = ".".join(map(str, build.toolkit or ()))
-            for file in sorted(same_version, key=file_key):
-                yield file, build
-
-
-def _reject_by_name(
-    file: ExtensionFile, build: Build, here: Surroundings
-) -> Reason | None:
-    """Return why a file is not for a build, by what its name says."""
-    wheel = file.wheel
-    if wheel.tags.isdisjoint(here.tags):
-        first, *others = sorted(map(str, wheel.tags))
-        return Reason(
-            "other-platform", f"is for {first}{' and others' if others else ''}"
-        )
-    if file.cpu and build.toolkit:
-        return Reason("other-cuda", "is for the CPU alone")
-    if file.cuda and not _is_of_major(file.cuda, build):
-        kind = build.backend.kind.upper()
-        return Reason(
-            "other-cuda", f"is for {kind} {file.cuda}, not for torch {build.name}"
-        )
-    reason = _reject_other_torch(file, build.torch, here)
-    if reason:
-        return reason
-    locked = here.locked.get(wheel.filename)
-    if locked and wheel.sha256 not in {None, locked}:
-        hashes = f"sha256 {locked} is locked, {wheel.sha256} listed"
-        return Reason("replaced", f"was replaced under its name: {hashes}")
-    return None
-
-
-def _reject_other_torch(
-    file: ExtensionFile, torch: Version, here: Surroundings
-) -> Reason | None:
-    is_for_torch = file.torch in {None, f"{torch.major}.{torch.minor}"}
-    if file.torch and file.and_newer:
-        is_for_torch = torch >= Version(file.torch)
-    if not is_for_torch:
-        return Reason("other-torch", f"is for torch {file.torch}, not {torch}")
-    paired = here.paired_with(file.wheel.package, torch)
-    if paired and not paired.allows(file.wheel.version):
-        return Reason(
-            "other-torch", f"does not go with torch {torch}, but {paired.text} does"
-        )
-    return None
-
-
-def _is_of_major(cuda: str, build: Build) -> bool:
-    major, _, _ = cuda.partition(".")
-    return build.toolkit is not None and int(major) == build.toolkit[0]
-
-
-def _read_fit(
-    file: ExtensionFile,
-    build: Build,
-    here: Surroundings,
-    read: Read,
-    number: int,
-) -> ExtensionFit | Reason:
-    """Return a file beside a build with what it says of itself, or what speaks against it.
-
-    Args:
-        file: A file whose name speaks for it.
-        build: The build.
-        here: Where it has to run.
-        read: Reads what the file says of itself.
-        number: How many files were read, with this one.
-    """
-    if number > MOST_READ:
-        message = f"was not read: {MOST_READ} newer files do not run here"
-        return Reason("not-read", message)
-    try:
-        row = read(file, build)
-    except InstallationError as error:
-        return Reason("not-read", f"cannot be read: {error.message}")
-    fit = ExtensionFit(file, build, row)
-    return _reject_by_torch(fit, here) or _reject_by_code(fit, here) or fit
-
-
-def _reject_by_torch(fit: ExtensionFit, here: Surroundings) -> Reason | None:
-    """Return why a file does not load beside a torch: both METADATA and symbols must allow it.
-
-    If the symbols cannot be judged, something has to name torch.
-    """
-    file, build, row = fit
-    needs = row.of_torch
-    torch = f"torch {build.torch}"
-    name = f"its name says torch {file.torch}, and " if file.torch else ""
-    requirements = torch_requirements(row.requires)
-    pins = [
-        one for one in requirements if one.specifier and "extra" not in str(one.marker)
-    ]
-    for pin in pins:
-        if not pin.allows(build.torch):
-            return Reason(
-                "torch-pinned", f"{name}its METADATA requires {pin.text}, not {torch}"
+        def age(file: ExtensionFile) -> tuple[bool, bool, Version]:
+            version = file.wheel.version
+            locked, _, _ = pinned_versions.get(file.wheel.package, "").partition("+")
+            return (
+                version.public == locked,
+                not version.is_prerelease,
+                Version(version.public),
             )
-        is_exact = any(clause.operator == "==" for clause in pin.specifier or ())
-        if is_exact and needs.kind == "none" and not row.architectures:
-            # xformers 0.0.31 for Windows: its libraries have names that Python does not look for.
-            message = f"its METADATA requires {pin.text}, and it has no library for it"
-            return Reason("no-code", message)
-    loads = needs.verdict(build.minor)
-    is_named = file.torch or pins or here.paired_with(file.wheel.package, build.torch)
-    if loads is None and not is_named:
-        return Reason("torch-unknown", f"it shows no code for {torch}")
-    if loads is not False:
+
+        def file_key(file: ExtensionFile) -> tuple[object, ...]:
+            is_vague = any(tag.platform.startswith("linux_") for tag in file.wheel.tags)
+            return (
+                file.source.rank,
+                file.cuda != toolkit,
+                is_vague,
+                file.wheel.filename,
+            )
+
+        for _, group in groupby(sorted(files, key=age, reverse=True), age):
+            same_version = list(group)
+            for build in self.builds:
+                toolkit = ".".join(map(str, build.toolkit or ()))
+                for file in sorted(same_version, key=file_key):
+                    yield file, build
+
+    def _faults_of_name(self, file: ExtensionFile, build: Build) -> Iterator[Reason]:
+        """Yield why a file is not for a build, by what its name says."""
+        wheel, torch = file.wheel, build.torch
+        if wheel.tags.isdisjoint(self._tags):
+            first, *others = sorted(map(str, wheel.tags))
+            message = f"is for {first}{' and others' if others else ''}"
+            yield Reason("other-platform", message)
+        if file.cpu and build.toolkit:
+            yield Reason("other-cuda", "is for the CPU alone")
+        if file.cuda:
+            major, _, _ = file.cuda.partition(".")
+            if build.toolkit is None or int(major) != build.toolkit[0]:
+                cuda = f"{build.backend.kind.upper()} {file.cuda}"
+                message = f"is for {cuda}, not for torch {build.name}"
+                yield Reason("other-cuda", message)
+        if file.torch:
+            serves_newer = file.and_newer and torch >= Version(file.torch)
+            if file.torch != build.minor and not serves_newer:
+                message = f"is for torch {file.torch}, not {torch}"
+                yield Reason("other-torch", message)
+        paired = self._paired_with(wheel.package, torch)
+        if paired and not paired.allows(wheel.version):
+            message = f"does not go with torch {torch}, but {paired.text} does"
+            yield Reason("other-torch", message)
+        locked = self._request.locked.get(wheel.filename)
+        if locked and wheel.sha256 not in {None, locked}:
+            hashes = f"sha256 {locked} is locked, {wheel.sha256} listed"
+            yield Reason("replaced", f"was replaced under its name: {hashes}")
+
+    def _paired_with(self, package: str, torch: Version) -> ParsedRequirement | None:
+        """Return the versions of a package that go with a release of torch; None if nothing is known of it."""
+        for text in self._request.catalog.constraints(torch):
+            constraint = parse_requirement(text)
+            if constraint.name == package:
+                return constraint
         return None
-    code = f"works with {needs.torches}: {torch} lacks a symbol that it uses"
-    if needs.kind == "stable":
-        code = f"needs torch {needs.oldest or 'newer than is known'}, not {torch}"
-    return Reason("torch-abi", f"{name}its code {code}")
 
+    def _read_fit(self, file: ExtensionFile, build: Build) -> ExtensionFit | Reason:
+        """Return a file, whose name speaks for it, with what it says of itself; or what speaks against it."""
+        try:
+            row = self._read(file, build)
+        except InstallationError as error:
+            return Reason("not-read", f"cannot be read: {error.message}")
+        fit = ExtensionFit(file, build, row)
+        return self._reject_by_torch(fit) or self._reject_by_code(fit) or fit
 
-def _reject_by_code(fit: ExtensionFit, here: Surroundings) -> Reason | None:
-    """Return why the code of a file does not run beside a build, or not on a GPU."""
-    file, build, row = fit
-    if row.toolkit and build.toolkit and row.toolkit[0] != build.toolkit[0]:
-        kind = build.backend.kind.upper()
-        name = f"its name says {kind} {file.cuda}, and " if file.cuda else ""
-        code = f"its code needs {kind} {row.toolkit[0]}, not {build.toolkit[0]}"
-        return Reason("cuda-of-code", f"{name}{code}")
-    if here.glibc and row.glibc and Version(row.glibc) > Version(here.glibc):
-        message = (
-            f"its code requires glibc {row.glibc}, and this system has {here.glibc}"
+    def _reject_by_torch(self, fit: ExtensionFit) -> Reason | None:
+        """Return why a file does not load beside a torch: both METADATA and symbols must allow it.
+
+        If the symbols cannot be judged, something has to name torch.
+        """
+        file, build, row = fit
+        needs = row.of_torch
+        torch = f"torch {build.torch}"
+        name = f"its name says torch {file.torch}, and " if file.torch else ""
+        pins = [
+            one
+            for one in torch_requirements(row.requires)
+            if one.specifier and "extra" not in str(one.marker)
+        ]
+        for pin in pins:
+            demand = f"its METADATA requires {pin.text}"
+            if not pin.allows(build.torch):
+                return Reason("torch-pinned", f"{name}{demand}, not {torch}")
+            if pin.is_exact and needs.kind == "none" and not row.architectures:
+                # xformers 0.0.31 for Windows: its libraries have names that Python does not look for.
+                return Reason("no-code", f"{demand}, and it has no library for it")
+        loads = needs.verdict(build.minor)
+        is_named = (
+            file.torch or pins or self._paired_with(file.wheel.package, build.torch)
         )
-        return Reason("glibc-too-old", message)
-    why = misfit(row, build, here.gpus)
-    return Reason("no-code", why) if why else None
+        if loads is None and not is_named:
+            return Reason("torch-unknown", f"it shows no code for {torch}")
+        if loads is not False:
+            return None
+        code = f"works with {needs.torches}: {torch} lacks a symbol that it uses"
+        if needs.kind == "stable":
+            code = f"needs torch {needs.oldest or 'newer than is known'}, not {torch}"
+        return Reason("torch-abi", f"{name}its code {code}")
+
+    def _reject_by_code(self, fit: ExtensionFit) -> Reason | None:
+        """Return why the code of a file does not run beside a build, or not on a GPU."""
+        file, build, row = fit
+        if row.toolkit and build.toolkit and row.toolkit[0] != build.toolkit[0]:
+            kind = build.backend.kind.upper()
+            name = f"its name says {kind} {file.cuda}, and " if file.cuda else ""
+            code = f"its code needs {kind} {row.toolkit[0]}, not {build.toolkit[0]}"
+            return Reason("cuda-of-code", f"{name}{code}")
+        glibc = self._request.machine.glibc
+        if glibc and row.glibc and Version(row.glibc) > Version(glibc):
+            message = (
+                f"its code requires glibc {row.glibc}, and this system has {glibc}"
+            )
+            return Reason("glibc-too-old", message)
+        why = misfit(row, build, self._gpus)
+        return Reason("no-code", why) if why else None
 
 
 class Opening(NamedTuple):
@@ -491,33 +452,24 @@ def choose_prebuilt(
     requirement: ParsedRequirement | None = None,
 ) -> ExtensionChoice:
     """Choose a file of an extension by what the names of all files say, and the nearest files themselves."""
-    plan = request.plan
-    locked_version, _, _ = request.pins.preferred.get(extension.name, "").partition("+")
-    here = Surroundings(
-        builds=plan.runnable or (plan.choice.build,),
-        gpus=tuple(served_gpus(request, plan)),
-        tags=frozenset(request.target.tags(plan.choice.python)),
-        catalog=request.catalog,
-        glibc=request.machine.glibc,
-        locked=request.locked,
-        locked_version=locked_version,
-    )
     sources = replace(session.sources, default_index=session.default_index)
     reader = Reader(sources, session.client, learned_store(), session.reporter)
 
+    def read(file: ExtensionFile, build: Build) -> LearnedRow:
+        return reader.companion(file.wheel, build.backend, f"{build.os}-{build.arch}")
+
+    chooser = ExtensionChooser(request, read)
+
     def files() -> Iterator[ExtensionFile]:
-        places = [Beside.of(build) for build in here.builds]
+        places = [Beside.of(build) for build in chooser.builds]
         listing = list_files(extension, places, sources, session.client)
         for host in listing.silent:
             files = f"its files of {extension.name} are not known"
             session.reporter.warn(f"{host} is unreachable: {files}")
         yield from _allowed_files(listing.files, requirement, request.locked)
 
-    def read(file: ExtensionFile, build: Build) -> LearnedRow:
-        return reader.companion(file.wheel, build.backend, f"{build.os}-{build.arch}")
-
     # Nothing is listed for GPUs that no file can have code for.
-    return choose_extension(extension, files(), here, read)
+    return chooser.choose(extension, files())
 
 
 def _allowed_files(

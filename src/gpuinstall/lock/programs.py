@@ -81,21 +81,17 @@ def programs_first(
 def list_programs(
     request: LockRequest,
     session: Session,
-    others: Collection[str] = (),
 ) -> list[ListedProgram]:
     """Look up what is requested beside the family, but for what is pinned to one version, in that order.
 
     Args:
         request: What is requested, for which Python and platform.
         session: What the index is asked with.
-        others: Further packages that do not come from the default index.
     """
     choice = request.choice
     tags = set(request.target.tags(choice.python))
     constraints = list(map(parse_requirement, request.pins.constraints))
-    names = request.catalog.family.union(
-        load_extensions().unclaimed, request.files, others
-    )
+    names = request.catalog.family.union(load_extensions().unclaimed, request.files)
 
     def listed(program: ParsedRequirement) -> ListedProgram:
         name = program.name

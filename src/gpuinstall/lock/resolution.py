@@ -102,7 +102,7 @@ def resolve(
     choice = request.choice
     binding = Binding(choice.requirements, [choice.build], request, session)
     constraints = request.catalog.constraints(choice.build.torch)
-    project, _ = binding.project(request.pins.within(*bounds, *constraints))
+    project = binding.project(request.pins.within(*bounds, *constraints))
     sources = session.sources
     # Before any request: what an index has of that name may run its code when it is resolved.
     requirements = map(parse_requirement, project.requirements)

@@ -1,8 +1,9 @@
 """Which file of an extension beside which torch: of a stand-in of its index, with libraries compiled here."""
 
+from dataclasses import replace
+
 import pytest
 
-from gpuinstall.api import choose
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
@@ -11,10 +12,8 @@ from gpuinstall.catalog.extensions import (
     list_files,
     load_extensions,
 )
-from gpuinstall.lock.extensions import Surroundings, choose_extension
-from gpuinstall.lock.target import Target
-from gpuinstall.machine.vendors import rules_for
-from gpuinstall.plan import Plan
+from gpuinstall.lock.extensions import ExtensionChooser
+from gpuinstall.lock.request import LockRequest
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.reader import Reader
@@ -54,20 +53,18 @@ def choice(
     form="",
 ):
     """Choose as the command does, with the stand-in in Astral's place."""
-    here = surroundings(machine)
     sources = read_sources(None, {}, folder)
-    places = [Beside.of(build) for build in here.builds]
     with Client(sources.certificates, logins={}) as client:
         reader = Reader(sources, client, LearnedStore(folder / "learned"), Reporter())
-        files = list_files(extension(index, name, form), places, sources, client).files
-        return choose_extension(
-            extension(index, name, form),
-            files,
-            here,
+        chooser = ExtensionChooser(
+            lock_request(machine),
             lambda file, build: reader.companion(
                 file.wheel, build.backend, "linux-x86_64"
             ),
         )
+        places = [Beside.of(build) for build in chooser.builds]
+        row = extension(index, name, form)
+        return chooser.choose(row, list_files(row, places, sources, client).files)
 
 
 def extension(index, name, form=""):
@@ -80,15 +77,9 @@ def extension(index, name, form=""):
     return row._replace(sources=(astral,))
 
 
-def surroundings(machine):
-    catalog, there = load_catalog(), machine_in_words((machine[0],), machine[1])
-    plan = choose(there, Request(("torch",), python="3.12"), catalog)
-    rules = rules_for(there, catalog, {"cuda"})
-    tags = frozenset(Target("cu126", glibc="2.35").tags("3.12"))
-    assert isinstance(plan, Plan)
-    return Surroundings(
-        plan.runnable, [(rules, gpu) for gpu in there.gpus], tags, catalog, "2.35"
-    )
+def lock_request(machine):
+    there = replace(machine_in_words((machine[0],), machine[1]), glibc="2.35")
+    return LockRequest(there, Request(("torch",), python="3.12"), load_catalog())
 
 
 def library(folder, *undefined, needs=CU12, **how):
@@ -125,7 +116,7 @@ def test_the_right_minor_is_chosen_although_a_newer_torch_would_run(index, tmp_p
     )
     assert found.fit.file.wheel.sha256
     assert found.fit.row.architectures == ("sm_80", "sm_90")
-    assert surroundings(RTX_3090).builds[0].torch > found.fit.build.torch
+    assert lock_request(RTX_3090).plan.runnable[0].torch > found.fit.build.torch
 
 
 LIES = {
@@ -282,7 +273,7 @@ def test_stable_code_is_taken_beside_the_newest_torch_that_its_metadata_allows(
     found = choice(index, tmp_path)
 
     assert found.fit
-    assert found.fit.build == surroundings(RTX_3090).builds[0]
+    assert found.fit.build == lock_request(RTX_3090).plan.runnable[0]
 
 
 def test_code_that_nothing_says_a_torch_of_is_not_taken(index, tmp_path):

@@ -6,7 +6,6 @@ import pytest
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from gpuinstall.api import choose
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.catalog.extensions import (
@@ -16,10 +15,8 @@ from gpuinstall.catalog.extensions import (
     list_files,
     load_extensions,
 )
-from gpuinstall.lock.extensions import Surroundings, choose_extension
-from gpuinstall.lock.target import Target
-from gpuinstall.machine.vendors import rules_for
-from gpuinstall.plan import Plan
+from gpuinstall.lock.extensions import ExtensionChooser
+from gpuinstall.lock.request import LockRequest
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.row import LearnedRow
@@ -87,21 +84,16 @@ def test_the_names_tell_cuda_and_torch(name, filename, cuda, torch):
 
 def chosen(torch, files, row=None):
     """Choose among files beside a torch on an RTX 4090; all have the contents of ``row``, or none is to be read."""
-    catalog = load_catalog()
     there = machine_in_words(("RTX 4090",), "580.88", os="windows", arch="x86_64")
-    plan = choose(there, Request((f"torch=={torch}",), python="3.12"), catalog)
-    assert isinstance(plan, Plan)
-    tags = frozenset(Target("cu130", os="windows").tags("3.12"))
-    rules = rules_for(there, catalog, {"cuda"})
-    gpus = [(rules, gpu) for gpu in there.gpus]
-    here = Surroundings(plan.runnable, gpus, tags, catalog)
+    request = Request((f"torch=={torch}",), python="3.12")
 
     def read(file, build):
         assert row, (file, build)
         return row
 
     name = files[0].wheel.package
-    return choose_extension(load_extensions().rows[name], files, here, read)
+    chooser = ExtensionChooser(LockRequest(there, request, load_catalog()), read)
+    return chooser.choose(load_extensions().rows[name], files)
 
 
 def empty_row(*requires, kind):

@@ -9,7 +9,7 @@ import os
 import re
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -181,17 +181,13 @@ class Project:
             self.folder,
             configured=configured.torch_index,
         )
+        pages = partial(source_setting, "gpuinstall", "extension-sources")
         for address in chosen.extension_sources:
-            setting = source_setting(
-                "gpuinstall", "extension-sources", address, Path("Sourcing")
-            )
-            sources = sources.with_address(setting, is_chosen=False)
+            setting = pages(address, Path("Sourcing"))
+            sources = sources.obeying(setting, is_chosen=False)
         file = self.folder / "pyproject.toml"
-        pages = [
-            source_setting("gpuinstall", "extension-sources", address, file)
-            for address in configured.extension_sources
-        ]
-        sources = sources.with_settings((*pages, *self.source_settings))
+        of_folder = [pages(address, file) for address in configured.extension_sources]
+        sources = sources.with_settings((*of_folder, *self.source_settings))
         sources.admit(sources.chosen, self.reporter)
         sources.explain_ignored_settings(self.reporter)
         return sources

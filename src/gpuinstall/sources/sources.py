@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
@@ -11,9 +12,10 @@ from urllib.parse import quote, unquote, urlsplit
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside
 from gpuinstall.base.location import Location
+from gpuinstall.base.requirement import normalised
 from gpuinstall.base.shell import joined
 from gpuinstall.base.values import dataclass
-from gpuinstall.sources.provenance import Effect, SourceSetting, is_of_pytorch
+from gpuinstall.sources.provenance import Effect, SourceSetting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,9 +25,37 @@ if TYPE_CHECKING:
 
 OFFICIAL = "https://download.pytorch.org/whl"
 _SUPPLIES_TORCH = "a source of torch"
-_ADDRESSES = (Effect.INDEX, Effect.EXTRA_INDEX, Effect.FIND_LINKS)
-"""What becomes of a setting that is the address of a source."""
-_SHA256 = re.compile(r"sha256:([0-9a-f]{64})")
+
+_ROLES = {
+    Effect.INDEX: "",
+    Effect.EXTRA_INDEX: "",
+    Effect.FIND_LINKS: _SUPPLIES_TORCH,
+    Effect.PACKAGE_INDEX: "the source of {}",
+    Effect.EXTENSIONS: "a source of extensions",
+    Effect.FILE: "requirements",
+}
+"""What the address of a setting is the source of, in words with its package."""
+
+_URL = (
+    r"(https?://[^/{]|file:///|/)[^{]*",
+    "a URL without variables, https://index.example/simple, and its login in UV_INDEX or a netrc file",
+)
+_FORMS = {
+    Effect.INDEX: _URL,
+    Effect.EXTRA_INDEX: _URL,
+    Effect.FIND_LINKS: _URL,
+    Effect.PACKAGE_INDEX: _URL,
+    Effect.EXTENSIONS: (r"https?://[^/].*", "a URL: https://index.example/{name}/"),
+    Effect.HASH: (r"(sha256:[0-9a-f]{64}\s*)+", "a hash is written sha256:…"),
+    Effect.EXCLUDE_NEWER: (r"[0-9A-Za-z:.+ -]+", "it is a date"),
+}
+"""The form that the value of a setting must have, and what to write in place of another."""
+
+_WHY_IGNORED = {
+    Effect.TORCH: "the build of torch is chosen here",
+    Effect.UNRELATED: "it is not read here",
+}
+
 _LOGIN = r"(?<=://)[^/\s]+@"
 
 
@@ -73,25 +103,12 @@ class Sources:
     flat_indexes: tuple[str, ...] = ()
     """The find-links of the folder, which are such indexes too."""
 
-    package_indexes: Mapping[str, str] = field(default_factory=dict)
-    """The index of each package that may come from no other."""
+    settings: tuple[SourceSetting, ...] = ()
+    """All that files say of sources, without logins."""
 
-    hashes: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The SHA-256 of the files that a package may be, or the package at one version: ``name==version``."""
-
-    hash_places: Mapping[str, str] = field(default_factory=dict)
-    """Where the hashes of a package stand."""
-
-    demanded: tuple[SourceSetting, ...] = ()
-    """What files of other tools demand: an index that is to be among the sources, an address for a package."""
-
-    only_binary: frozenset[str] = frozenset()
     exclude_newer: str | None = None
     undated: frozenset[str] = frozenset()
     """Packages for which ``exclude_newer`` does not hold."""
-
-    ignored_settings: tuple[SourceSetting, ...] = ()
-    """Settings of files that are not obeyed, because the build of torch is chosen here or they say nothing of it."""
 
     certificates: str | None = None
     extension_sources: tuple[str, ...] = ()
@@ -148,16 +165,11 @@ class Sources:
 
     def explain_ignored_settings(self, reporter: Reporter) -> None:
         """Report which settings of files are not obeyed, and why."""
-        texts = dict[str, None]()
-        for setting in self.ignored_settings:
-            is_of_torch = setting.effect is Effect.TORCH
-            why = (
-                "the build of torch is chosen here"
-                if is_of_torch
-                else "it is not read here"
-            )
-            texts[f"{setting.row.key} in {setting.place}: {why}"] = None
-        for text in texts:
+        texts = [
+            f"{setting.row.key} in {setting.place}: {_WHY_IGNORED[setting.effect]}"
+            for setting in self.ignored_settings
+        ]
+        for text in dict.fromkeys(texts):
             reporter.step("Ignored", text)
 
     def check_known_indexes(self, read_default: Callable[[], str | None]) -> None:
@@ -166,16 +178,59 @@ class Sources:
         They would be taken from the default index. What ``read_default`` returns, the tools' own one, is none of those:
         the user may have named a mirror of it.
         """
-        known = _locations(self.places)
-        unknown = {}
-        for setting in self.demanded:
-            if setting.effect is not Effect.KNOWN_INDEX:
-                continue
-            location = Location.parse(setting.value)
-            if location not in known and location not in _locations([read_default()]):
-                unknown[_without_login(setting.value)] = setting
+        demanded = self._of(Effect.KNOWN_INDEX)
+        if not demanded:
+            return
+        known = _locations((*self.places, read_default()))
+        unknown = {
+            setting.value: setting
+            for setting in demanded
+            if Location.parse(setting.value) not in known
+        }
         for setting in unknown.values():
             raise _not_obeyed(setting, hint=_naming(unknown))
+
+    def _of(self, *effects: Effect) -> list[SourceSetting]:
+        """Return the settings of which one of these becomes."""
+        return [setting for setting in self.settings if setting.effect in effects]
+
+    @property
+    def ignored_settings(self) -> list[SourceSetting]:
+        """Those that are not obeyed, because the build of torch is chosen here or they say nothing of it."""
+        return self._of(*_WHY_IGNORED)
+
+    @property
+    def demanded(self) -> list[SourceSetting]:
+        """What files of other tools demand: an index that is to be among the sources, an address for a package."""
+        return self._of(Effect.KNOWN_INDEX, Effect.ADDRESS)
+
+    @cached_property
+    def package_indexes(self) -> dict[str, str]:
+        """The index of each package that may come from no other."""
+        settings = self._of(Effect.PACKAGE_INDEX)
+        return {setting.package: _plain(setting.value) for setting in settings}
+
+    @cached_property
+    def hashes(self) -> dict[str, frozenset[str]]:
+        """The SHA-256 of the files that a package may be, or the package at one version: ``name==version``."""
+        hashes: dict[str, frozenset[str]] = {}
+        for setting in self._of(Effect.HASH):
+            known = hashes.get(setting.package, frozenset())
+            digests = setting.value.replace("sha256:", "").split()
+            hashes[setting.package] = known.union(digests)
+        return hashes
+
+    @property
+    def hash_places(self) -> dict[str, str]:
+        """Where the hashes of a package stand."""
+        return {setting.package: setting.place for setting in self._of(Effect.HASH)}
+
+    @property
+    def only_binary(self) -> frozenset[str]:
+        """The packages that are never built; ``:all:`` stands for each."""
+        values = [setting.value for setting in self._of(Effect.ONLY_BINARY)]
+        names = " ".join(values).replace(",", " ").split()
+        return frozenset(map(normalised, names)) - {":none:"}
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -191,14 +246,9 @@ class Sources:
             return places
         return (*places, self.default_index)
 
-    @property
-    def _other_indexes(self) -> list[str]:
-        """The further indexes that are not PyTorch's."""
-        return [address for address in self.extra_indexes if not is_of_pytorch(address)]
-
     def uv_settings(self) -> dict[str, Any]:
         """Return uv's settings for what comes neither from the sources of the family nor from the default index."""
-        indexes = [{"url": address} for address in self._other_indexes]
+        indexes = [{"url": address} for address in self.extra_indexes]
         indexes += [{"url": place, "format": "flat"} for place in self.flat_indexes]
         settings: dict[str, Any] = {"index": indexes}
         if self.exclude_newer:
@@ -213,13 +263,9 @@ class Sources:
     @property
     def has_further_indexes(self) -> bool:
         """Whether packages beside the family may come from elsewhere than the default index."""
-        return any((self.package_indexes, self._other_indexes, self.flat_indexes))
+        return any((self.package_indexes, self.extra_indexes, self.flat_indexes))
 
-    def indexes_for(
-        self,
-        package: str,
-        default: str | None,
-    ) -> tuple[str, ...]:
+    def indexes_for(self, package: str, default: str | None) -> tuple[str, ...]:
         """Return the indexes that may have a package; it comes from the first that lists it.
 
         Args:
@@ -228,17 +274,13 @@ class Sources:
         """
         if package in self.package_indexes:
             return (self.package_indexes[package],)
-        indexes = self._other_indexes
-        if default:
-            indexes.append(default)
-        return tuple(indexes)
+        return (*self.extra_indexes, *filter(None, [default]))
 
     def chooser_of(self, address: str) -> FolderSetting | None:
         """Return the setting of the folder by which a file at an address, or a page of files, is a source."""
         location = Location.parse(address)
         for setting in self.chosen:
-            source = Location.parse(setting.value)
-            if location.is_from(source):
+            if location.is_from(Location.parse(setting.value)):
                 return setting
         return None
 
@@ -246,132 +288,77 @@ class Sources:
         """Obey what files say of sources; raise UsageError for what cannot be obeyed."""
         sources = self
         for setting in dict.fromkeys(settings):
-            sources = sources._obey(setting)
+            sources._check(setting)
+            # What the user has configured too is not the folder's choice alone.
+            is_known = setting.effect in _ROLES and Location.parse(
+                setting.value
+            ) in _locations(sources.places)
+            sources = sources.obeying(setting, is_chosen=not is_known)
         return sources
 
-    def _obey(self, setting: SourceSetting) -> Sources:
-        sources = self
-        match setting.effect:
-            case Effect.REFUSED:
-                raise _not_obeyed(setting)
-            case (
-                Effect.INDEX
-                | Effect.EXTRA_INDEX
-                | Effect.FIND_LINKS
-                | Effect.PACKAGE_INDEX
-                | Effect.EXTENSIONS
-            ):
-                self._check_address(setting)
-                is_known = Location.parse(setting.value) in _locations(self.places)
-                sources = self.with_address(setting, is_chosen=not is_known)
-            case Effect.FILE:
-                choice = FolderSetting(
-                    "-r", setting.file, setting.value, "requirements"
-                )
-                sources = replace(self, chosen=(*self.chosen, choice))
-            case Effect.HASH:
-                sources = self._with_hashes(setting)
-            case Effect.TORCH | Effect.UNRELATED:
-                sources = replace(
-                    self, ignored_settings=(*self.ignored_settings, setting)
-                )
-            case Effect.KNOWN_INDEX | Effect.ADDRESS:
-                sources = replace(self, demanded=(*self.demanded, setting))
-            case Effect.ONLY_BINARY:
-                sources = self._without_building(setting.value)
-            case Effect.EXCLUDE_NEWER:
-                if not re.fullmatch(r"[0-9A-Za-z:.+ -]+", setting.value):
-                    raise _not_obeyed(setting, "it is a date")
-                sources = replace(self, exclude_newer=setting.value)
-        return sources
-
-    def _without_building(self, names: str) -> Sources:
-        from packaging.utils import canonicalize_name  # which takes long to load
-
-        packages = set(self.only_binary)
-        for name in re.split(r"[\s,]+", names):
-            if name == ":all:":
-                packages.add(name)
-            elif name and name != ":none:":
-                packages.add(canonicalize_name(name))
-        return replace(self, only_binary=frozenset(packages))
-
-    def _with_hashes(self, setting: SourceSetting) -> Sources:
-        package = setting.package
-        known = self.hashes.get(package, ())
-        hashes = set(known)
-        for word in setting.value.split() or [""]:
-            digest = _SHA256.fullmatch(word)
-            if digest is None:
-                raise _not_obeyed(setting, "a hash is written sha256:…")
-            hashes.add(digest[1])
-        return replace(
-            self,
-            hashes={**self.hashes, package: frozenset(hashes)},
-            hash_places={**self.hash_places, package: setting.place},
-        )
-
-    def _check_address(self, setting: SourceSetting) -> None:
-        address = setting.value.rstrip("/")
-        is_page = setting.effect is Effect.EXTENSIONS
-        if "{" in address and not is_page:
-            raise _not_obeyed(
-                setting,
-                "an index without variables, and its login in UV_INDEX or a netrc file",
-            )
-        forms = r"https?://[^/]" if is_page else r"https?://[^/]|file:///|/"
-        if not re.match(forms, address):
-            raise _not_obeyed(setting, "a URL: https://index.example/simple")
-        if setting.effect is Effect.FIND_LINKS:
-            location = Location.parse(address)
+    def _check(self, setting: SourceSetting) -> None:
+        """Raise UsageError for a setting that is refused, or whose value has another form than it must have."""
+        effect = setting.effect
+        if effect is Effect.REFUSED:
+            raise _not_obeyed(setting)
+        if effect in _FORMS:
+            form, instead = _FORMS[effect]
+            if not re.fullmatch(form, setting.value):
+                raise _not_obeyed(setting, instead)
+        if effect is Effect.FIND_LINKS:
+            location = Location.parse(setting.value)
             if location.server == "file://":
                 check_outside(Path(location.path), setting.file)
-        if setting.effect is Effect.INDEX:
+        if effect is Effect.INDEX:
             for other in self.chosen:
-                if other.key == setting.row.key and other.value != _plain(address):
+                is_alike = other.key == setting.row.key
+                if is_alike and other.value != _plain(setting.value):
                     raise _not_obeyed(
                         setting, f"one default index; {other.value} is another"
                     )
 
-    def with_address(
+    def obeying(
         self,
         setting: SourceSetting,
         *,
-        is_chosen: bool,
+        is_chosen: bool = True,
         is_of_folder: bool = True,
     ) -> Sources:
-        """Add the address of a setting, which is named if the folder alone has chosen it."""
+        """Return the sources with what one setting says.
+
+        Args:
+            setting: It has the form that it must have.
+            is_chosen: Whether the folder alone has chosen it, so that it is named.
+            is_of_folder: Whether a file of the folder has it, and not only the user's own configuration.
+        """
         address = _plain(setting.value)
-        added: dict[str, Any] = {"logins": {**self.logins, **_logins([setting.value])}}
-        role = ""
-        match setting.row.effect:
+        changes: dict[str, Any] = {}
+        match setting.effect:
             case Effect.INDEX:
-                added["default_index"] = address
+                changes["default_index"] = address
             case Effect.EXTRA_INDEX:
-                added["extra_indexes"] = tuple(
-                    dict.fromkeys((*self.extra_indexes, address))
-                )
+                changes["extra_indexes"] = _joined(self.extra_indexes, address)
+                if not is_of_folder:
+                    place = {address: str(setting.file)}
+                    changes["own_indexes"] = {**self.own_indexes, **place}
             case Effect.FIND_LINKS:
-                role = _SUPPLIES_TORCH
-                added["find_links"] = tuple(dict.fromkeys((*self.find_links, address)))
+                changes["find_links"] = _joined(self.find_links, address)
+                # The user's own serve the family alone.
                 if is_of_folder:
-                    added["flat_indexes"] = tuple(
-                        dict.fromkeys((*self.flat_indexes, address))
-                    )
-            case Effect.PACKAGE_INDEX:
-                role = f"the source of {setting.package}"
-                added["package_indexes"] = {
-                    **self.package_indexes,
-                    setting.package: address,
-                }
+                    changes["flat_indexes"] = _joined(self.flat_indexes, address)
             case Effect.EXTENSIONS:
-                role = "a source of extensions"
                 address = _without_login(setting.value)
-                added["extension_sources"] = (*self.extension_sources, address)
-        if is_chosen:
-            choice = FolderSetting(setting.row.key, setting.file, address, role)
-            added["chosen"] = (*self.chosen, choice)
-        return replace(self, **added)
+                changes["extension_sources"] = _joined(self.extension_sources, address)
+            case Effect.EXCLUDE_NEWER:
+                changes["exclude_newer"] = setting.value
+        if setting.effect in _ROLES:
+            changes["logins"] = {**self.logins, **_logins(setting.value)}
+            if is_chosen:
+                role = _ROLES[setting.effect].format(setting.package)
+                choice = FolderSetting(setting.row.key, setting.file, address, role)
+                changes["chosen"] = (*self.chosen, choice)
+        plain = setting._replace(value=_without_login(setting.value))
+        return replace(self, settings=(*self.settings, plain), **changes)
 
 
 def read_sources(
@@ -419,28 +406,25 @@ def read_sources(
         configured=tuple(settings_to_record(configurations)),
         chosen=tuple(choices),
         trust_folder=trusts_folder(environ),
-        logins=_logins([index or OFFICIAL]),
+        logins=_logins(index or OFFICIAL),
     )
     of_folder = [one for one in configurations if one.is_of_folder]
     by_folder = _addresses(of_folder)
     by_user = _addresses(one for one in configurations if not one.is_of_folder)
-    own_indexes = {}
     for key, setting in _addresses(configurations).items():
-        effect, _ = key
-        if effect is Effect.INDEX and sources.default_index:
+        # Of several default indexes the strongest configuration's counts.
+        if setting.effect is Effect.INDEX and sources.default_index:
             continue
-        is_of_folder = key in by_folder
-        sources = sources.with_address(
-            setting, is_chosen=key not in by_user, is_of_folder=is_of_folder
+        sources = sources.obeying(
+            setting,
+            is_chosen=key not in by_user,
+            is_of_folder=key in by_folder,
         )
-        is_extra = effect is Effect.EXTRA_INDEX and not is_of_pytorch(setting.value)
-        if is_extra and not is_of_folder:
-            own_indexes[_plain(setting.value)] = str(setting.file)
-    return replace(sources, own_indexes=own_indexes).with_settings(
+    return sources.with_settings(
         setting
         for one in of_folder
         for setting in one.settings
-        if setting.row.effect not in _ADDRESSES
+        if setting.row.effect not in _ROLES
     )
 
 
@@ -463,7 +447,7 @@ def _addresses(
     settings = dict[tuple[Effect, Location], SourceSetting]()
     for one in configurations:
         for setting in one.settings:
-            if setting.row.effect in _ADDRESSES:
+            if setting.row.effect in _ROLES:
                 key = setting.row.effect, Location.parse(setting.value)
                 settings.setdefault(key, setting)
     return settings
@@ -475,14 +459,13 @@ def _locations(addresses: Iterable[str | None]) -> set[Location]:
 
 def _naming(addresses: Iterable[str]) -> str:
     """Return the commands that make indexes and folders of files sources."""
-    variables = {
-        "UV_INDEX": [address for address in addresses if "://" in address],
-        "UV_FIND_LINKS": [address for address in addresses if "://" not in address],
-    }
+    values: dict[str, list[str]] = {}
+    for address in addresses:
+        name = "UV_INDEX" if "://" in address else "UV_FIND_LINKS"
+        values.setdefault(name, []).append(address)
     commands = [
-        f"export {name}={joined([' '.join(values)])}"
-        for name, values in variables.items()
-        if values
+        f"export {name}={joined([' '.join(several)])}"
+        for name, several in values.items()
     ]
     return "\n".join(commands)
 
@@ -510,22 +493,22 @@ def _without_login(address: str) -> str:
     return re.sub(_LOGIN, "", address)
 
 
-def _logins(addresses: Iterable[str]) -> dict[str, str]:
-    """Return the logins of addresses by host; raise UsageError for one that is malformed."""
-    logins = {}
-    for address in addresses:
-        try:
-            netloc = urlsplit(address).netloc
-        except ValueError as error:
-            raise _malformed(address, str(error)) from error
-        quoted, at, host = netloc.rpartition("@")
-        login = unquote(quoted)
-        # It would be an option of keyring, or a line of a netrc file.
-        if login.startswith("-") or not login.isprintable():
-            raise _malformed(address, "its login has odd characters")
-        if at:
-            logins[host] = login
-    return logins
+def _joined(addresses: tuple[str, ...], address: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*addresses, address)))
+
+
+def _logins(address: str) -> dict[str, str]:
+    """Return the login of an address by its host, if it has one; raise UsageError for one that is malformed."""
+    try:
+        netloc = urlsplit(address).netloc
+    except ValueError as error:
+        raise _malformed(address, str(error)) from error
+    quoted, at, host = netloc.rpartition("@")
+    login = unquote(quoted)
+    # It would be an option of keyring, or a line of a netrc file.
+    if login.startswith("-") or not login.isprintable():
+        raise _malformed(address, "its login has odd characters")
+    return {host: login} if at else {}
 
 
 def _malformed(address: str, why: str) -> UsageError:

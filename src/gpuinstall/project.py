@@ -10,7 +10,6 @@ import re
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import field, replace
 from functools import cached_property, partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,12 +30,11 @@ from gpuinstall.lock.conda import CondaRequest, parse_conda
 from gpuinstall.lock.declaration import (
     PROJECT_FILES,
     Declaration,
-    changed_inputs,
     has_place,
     lines_of,
     locks_in,
+    read_again,
     read_declaration,
-    read_inputs,
 )
 from gpuinstall.lock.folder_request import (
     adding,
@@ -54,7 +52,6 @@ from gpuinstall.lock.project_sources import (
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.sources.provenance import (
     TEAM_LOCK,
-    Effect,
     SourceSetting,
     recorded_sources,
     source_setting,
@@ -62,7 +59,7 @@ from gpuinstall.sources.provenance import (
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
     joined_files,
-    split_group,
+    parse_lines,
 )
 from gpuinstall.sources.sources import FolderSetting, torch_index_of
 
@@ -216,11 +213,7 @@ class Project:
 
     @cached_property
     def source_settings(self) -> tuple[SourceSetting, ...]:
-        """What the files of the request say of sources: those of the caller, the folder's, those that are recorded.
-
-        A file that was read by an earlier command is read again: its packages come from where it says. Raise
-        UsageError if it is gone, for they would come from the default index.
-        """
+        """What the files of the request say of sources: those of the caller, the folder's, those of earlier commands."""
         settings: list[SourceSetting] = []
         for name, listed in self.settings.files.items():
             names_sources = any(setting.is_obeyed for setting in listed.settings)
@@ -233,40 +226,35 @@ class Project:
             settings += listed.settings
         settings += self.settings.source_settings
         settings += self.declaration.listed.settings
-        settings += self._recorded_settings()
+        for listed in self._earlier_files.values():
+            settings += listed.settings
         settings += self._locked_indexes()
         if self._team_lock:
             settings += read_team_settings(self._team_lock)
-        if any(setting.effect is Effect.REFUSED for setting in settings):
-            from gpuinstall.sources import Sources
-
-            # It raises the error of the first one that is refused.
-            Sources().with_settings(tuple(settings))
         return tuple(settings)
 
-    def _recorded_settings(self) -> list[SourceSetting]:
-        """Return what the files that an earlier command read say of sources today."""
-        folder = self.paths.folder
+    @cached_property
+    def _earlier_files(self) -> dict[str, RequirementsFile]:
+        """The files that earlier commands read, by their paths from the folder, as they are today.
+
+        One that cannot be read asks for what it did when the lock was made. Raise UsageError for it if sources were
+        named then: its packages would come from the default index.
+        """
+        if self.settings.only:
+            return {}
         recorded = self._recorded
-        given = {Path(split_group(name)[0]).resolve() for name in self.settings.files}
-        settings: list[SourceSetting] = []
+        files: dict[str, RequirementsFile] = {}
         gone = []
-        for name in sorted(
-            recorded.files.keys() - {*PROJECT_FILES, self.declaration.file}
-        ):
-            path = folder / split_group(name)[0]
-            place = path.resolve()
-            if place in given:
+        for name, lines in recorded.files.items():
+            if name in {*PROJECT_FILES, *self.declaration.files}:
                 continue
             try:
-                if not place.is_relative_to(folder.resolve()):
-                    check_outside(path, folder)
-                settings += read_inputs(str(folder / name)).settings
-            except (
-                UsageError
-            ):  # its text may be a stranger's choice, and is not repeated
+                files[name] = read_again(name, lines, self.paths.folder)
+            except UsageError:
+                # Its text may be a stranger's choice, and is not repeated.
+                files[name] = parse_lines(lines)
                 gone.append(name)
-        if gone and recorded.sources and not self.settings.only:
+        if gone and recorded.sources:
             raise UsageError(
                 "inputs-gone",
                 f"{', '.join(gone)} cannot be read, "
@@ -274,7 +262,12 @@ class Project:
                 why="without these settings, packages could come from other sources",
                 hint="gpuinstall install --only torch   # or put the file back",
             )
-        return settings
+        if gone:
+            self.reporter.warn(
+                f"{', '.join(gone)} cannot be read: what was requested there stays "
+                "(gpuinstall lock --only REQ... drops it)"
+            )
+        return files
 
     def _locked_indexes(self) -> Iterator[SourceSetting]:
         """Yield the indexes of packages that only the configuration of whoever made the locks here named."""
@@ -452,57 +445,46 @@ class Project:
     def read_request(self, *, quiet: bool = False) -> Request:
         """Return the whole request: what the folder is to hold, and how; say what counts of it, and where from.
 
+        Of two that name a package, the later one counts:
+
+        - what its locks record: added by hand by an earlier command;
+        - its own files and those of earlier commands, by a line that is new there;
+        - what the caller adds now, which is all of it with ``only``.
+
         Args:
             quiet: Say nothing; it was said before.
 
         Raises:
             UsageError: a file is malformed, a package cannot be taken out, or the folder is not trusted.
         """
+        settings = self.settings
         recorded = self._recorded
-        request = self._merge(recorded)
-        if not self.settings.only:
-            reporter = Reporter() if quiet else self.reporter
-            self._announce(recorded, reporter)
-            self.admit_addresses(request, self._added_lines, reporter)
-        return self._completed(request)
+        request = FOLDERS_OWN if settings.only else self.folder_request
+        request = adding(request, self._added_by_hand, self._added_files)
+        if settings.only:
+            return self._completed(following(request, recorded))
+        if settings.without:
+            request = without(request, settings.without)
+        reporter = Reporter() if quiet else self.reporter
+        self._announce(reporter)
+        own = set(self._added_by_hand.lines).union(*self._added_files.values())
+        self.admit_addresses(request, own, reporter)
+        return self._completed(following(request, recorded))
 
     @property
     def _recorded(self) -> Request:
         """What the locks of the folder, or of its environment, were made for."""
         return recorded_request(self.paths.folder, self.own_lock)
 
-    def _merge(self, recorded: Request) -> Request:
-        """Return what the folder is to hold. Of two that name a package, the later one counts:
+    @property
+    def folder_request(self) -> Request:
+        """What the folder asks for today: by its files, by those of earlier commands, and what was added by hand."""
+        files = {name: file.lines for name, file in self._earlier_files.items()}
+        return declaring(self._recorded, {**self.declaration.files, **files})
 
-        - what its locks record: added by hand or from a file by an earlier command;
-        - its own files, by a line that is new there;
-        - what the caller adds now, which is all of it with ``only``.
-        """
-        settings = self.settings
-        request = FOLDERS_OWN
-        if not settings.only:
-            request = declaring(recorded, self._declaration_beside(recorded))
-        request = adding(request, self._added_by_hand, self._added_files)
-        if settings.without and not settings.only:
-            request = without(request, settings.without)
-        return following(request, recorded)
-
-    def _declaration_beside(self, recorded: Request) -> Declaration:
-        """Return what the files of the folder ask for, without its project if that is requested by hand."""
-        if not self.declaration.package:
-            return self.declaration
-        listed = set(chain.from_iterable(recorded.files.values()))
-        by_hand = [text for text in recorded.requirements if text not in listed]
-        for text in (*by_hand, *self._added_by_hand.requirements):
-            address = parse_requirement(text).url
-            if address and (self.folder / address).resolve() == self.folder.resolve():
-                return self.declaration.beside_project
-        return self.declaration
-
-    def _announce(self, recorded: Request, reporter: Reporter) -> None:
-        """Report which files of the folder count, and which have changed since they were read."""
-        declared = self._declaration_beside(recorded)
-        read = {*self._added_files, declared.file}
+    def _announce(self, reporter: Reporter) -> None:
+        """Report which files of the folder count, and which are not read."""
+        declared = self.declaration
         if declared.whole.requirements not in {(), ("torch",)}:
             message = str(declared)
             if self.preferred:
@@ -510,20 +492,8 @@ class Project:
             reporter.step("Project", message)
         for name, export in declared.unread.items():
             reporter.warn(f"{name} is not read; to install what it has: {export}")
-        unread = {
-            name: lines for name, lines in recorded.files.items() if name not in read
-        }
-        for change in changed_inputs(unread, self.paths.folder):
-            reporter.warn(
-                f"the lock is out of date: {change.message} (-r FILE reads a file again)"
-            )
         if self.conda.note:
             reporter.warn(f"environment.yml: {self.conda.note}")
-
-    @property
-    def _added_lines(self) -> set[str]:
-        """Every requirement that the caller adds, who knows where it comes from."""
-        return set(self._added_by_hand.lines).union(*self._added_files.values())
 
     def admit_addresses(
         self,
@@ -535,36 +505,28 @@ class Project:
 
         Raise UsageError if the folder is not trusted; then also for packages in it, whose code would run.
         """
+        folder = Location.parse(str(self.folder))
         settings = []
         for text in declared.requirements:
-            setting = None if text in own else self._address_setting(text, declared)
-            if setting:
-                settings.append(setting)
+            requirement = parse_requirement(text)
+            place = requirement.url
+            if not place or text in own:
+                continue
+            if requirement.path:
+                place = str(self.folder / Path(place).expanduser())
+            location = Location.parse(place)
+            is_inside = location.is_from(folder)
+            if is_inside and self.sources.trust_folder:
+                continue
+            if location.server == folder.server and not is_inside:
+                check_outside(Path(location.path), self.folder)
+            files = [name for name, lines in declared.files.items() if text in lines]
+            file = self.folder / (files[0] if files else "pylock.*.toml")
+            name = requirement.name
+            role = f"the source of {name}"
+            settings.append(FolderSetting(name, file, redacted(place), role))
         if settings:
             self.sources.admit(settings, reporter)
-
-    def _address_setting(self, text: str, declared: Request) -> FolderSetting | None:
-        """Return what a requirement says of its source; None if it has no address, or one in a trusted folder."""
-        requirement = parse_requirement(text)
-        url = requirement.url
-        if not url:
-            return None
-        place = url
-        if not requirement.is_remote:
-            place = str(self.folder / Path(url).expanduser())
-        location = Location.parse(place)
-        is_inside = location.is_from(Location.parse(str(self.folder)))
-        if is_inside and self.sources.trust_folder:
-            return None
-        if location.server == "file://" and not is_inside:
-            check_outside(Path(location.path), self.folder)
-        files = [name for name, lines in declared.files.items() if text in lines]
-        return FolderSetting(
-            requirement.name,
-            self.folder / (files[0] if files else "pylock.*.toml"),
-            redacted(place),
-            f"the source of {requirement.name}",
-        )
 
     @cached_property
     def request(self) -> Request:
@@ -572,7 +534,7 @@ class Project:
         files = self.settings.files.values()
         listed = joined_files((self._requested_in_words, *files))
         if not listed.requirements:
-            declared = declaring(FOLDERS_OWN, self.declaration)
+            declared = declaring(FOLDERS_OWN, self.declaration.files)
             self.admit_addresses(declared, (), self.reporter)
             listed = self.declaration.listed | listed
         request = Request(listed.requirements, constraints=listed.constraints)
@@ -605,30 +567,9 @@ class Project:
             managed_pythons=request.managed_pythons and not request.sourcing.offline,
             preferred=self.preferred,
             sources=self._sources_to_record(),
-            build_files_digest=self._build_files_digest(
-                self._existing_folders(requirements)
-            ),
+            build_files_digest=self._build_files_digest(requirements),
             sourcing=self.sourcing,
         )
-
-    def _existing_folders(self, requirements: Iterable[str]) -> list[str]:
-        """Return the requirements that are paths; raise UsageError for one that does not exist."""
-        folders = []
-        for text in requirements:
-            requirement = parse_requirement(text)
-            path = requirement.url
-            # torch by a path is refused later.
-            if not path or requirement.is_remote or requirement.name == "torch":
-                continue
-            folder = self.folder / Path(path).expanduser()
-            if not folder.exists():
-                raise UsageError(
-                    "requirement-not-there",
-                    f"there is no {path}",
-                    hint="Check the path",
-                )
-            folders.append(text)
-        return folders
 
     def _sources_to_record(self) -> tuple[str, ...]:
         """Return what a lock records of sources; of the project's own lock, the files of the versions that count."""
@@ -640,15 +581,25 @@ class Project:
         ]
         return recorded_sources(settings)
 
-    def _build_files_digest(self, folders: Sequence[str]) -> str:
-        """Return the digest of the build files of the folders among the requirements."""
-        if not folders:
+    def _build_files_digest(self, requirements: Iterable[str]) -> str:
+        """Return the digest of the build files of requested folders; raise UsageError for a path that does not exist."""
+        parsed = map(parse_requirement, requirements)
+        # torch by a path is refused later.
+        paths = [one.path for one in parsed if one.path and one.name != "torch"]
+        for path in paths:
+            if not (self.folder / Path(path).expanduser()).exists():
+                raise UsageError(
+                    "requirement-not-there",
+                    f"there is no {path}",
+                    hint="Check the path",
+                )
+        if not paths:
             return ""
         from gpuinstall.lock.folder_project import (
             build_files_digest,
         )  # which takes long to load
 
-        return build_files_digest(folders, self.folder)
+        return build_files_digest(requirements, self.folder)
 
     def environment_request(self, request: Request) -> Request:
         """Return the request of the folder for its environment, whose Python comes first and whose target stays."""

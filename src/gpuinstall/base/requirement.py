@@ -95,6 +95,11 @@ class ParsedRequirement(NamedTuple):
         return re.match(r"[a-z+]{2,}:", self.url or "") is not None
 
     @property
+    def path(self) -> str | None:
+        """The path of this machine that it is requested by; None for any other address, and for a name."""
+        return None if self.is_remote else self.url
+
+    @property
     def is_exact(self) -> bool:
         """Whether it pins one version."""
         clauses = self.specifier or ()

@@ -181,10 +181,6 @@ def check_command(terminal: Terminal, options: CommandOptions) -> Outcome:
             targets=options.targets or declared_targets,
             machines=tuple(machines),
             is_complete=bool(declared_targets),
-            # A script's block names requirements too.
-            has_requirements=bool(
-                project.settings.request.requirements or options.files or options.groups
-            ),
         )
         catalog = with_locked_builds(project.catalog, project.folder, session)
         network = None if options.offline else session

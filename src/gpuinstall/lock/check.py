@@ -14,8 +14,7 @@ from gpuinstall.base.errors import (
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.shell import quoted
-from gpuinstall.lock.declaration import changed_inputs, command_again
-from gpuinstall.lock.fit import fit, read_locks
+from gpuinstall.lock.fit import OTHER_REQUEST, fit, read_locks
 from gpuinstall.lock.lock import Lock, Record, unknown_hash, version_conflicts
 from gpuinstall.lock.making import resolve_locks
 from gpuinstall.lock.request import LockRequest, machine_for_target
@@ -32,6 +31,10 @@ if TYPE_CHECKING:
     from gpuinstall.sources.session import Session
 
 
+_MADE_AGAIN = frozenset({"inputs-changed", OTHER_REQUEST, "versions-differ"})
+"""The reasons for which a plain ``lock`` makes a lock again, near to the versions that it has."""
+
+
 class CheckedLock(NamedTuple):
     """A lock and why it is stale; nothing if it is fresh."""
 
@@ -45,10 +48,8 @@ class CheckedLock(NamedTuple):
         codes = {reason.code for reason in self.reasons}
         if codes == {"no-target"}:
             return f"rm {quoted(self.lock.name)}"
-        return command_again(
-            codes,
-            self.lock.record.requirements_files,
-            self.lock.record.inputs,
+        return (
+            "gpuinstall lock" if codes <= _MADE_AGAIN else "gpuinstall lock --upgrade"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,8 +68,6 @@ class DeclaredUse(NamedTuple):
     """Machines that run theirs."""
     is_complete: bool = False
     """Whether there are no other targets."""
-    has_requirements: bool = True
-    """Whether the user gives the requirements; else the files that a lock was made from are read again."""
 
     @property
     def filenames(self) -> set[str]:
@@ -94,8 +93,6 @@ def check_locks(
 
     def reasons_of(lock: Lock) -> list[Reason]:
         reasons = list(_unnamed(lock, declared))
-        if not declared.has_requirements:
-            reasons += changed_inputs(lock.record.requirements_files, folder)
         reasons = reasons or stale_offline(lock, request, catalog, declared.machines)
         if reasons:
             return reasons

@@ -16,7 +16,6 @@ from gpuinstall.base.files import check_outside, parse_ini, parse_toml
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.poetry import poetry_specifiers
 from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
-from gpuinstall.base.shell import joined
 from gpuinstall.base.text import number_of
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.lock.conda import parse_conda
@@ -39,7 +38,7 @@ from gpuinstall.sources.requirements_file import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.lock.project_sources import Table
@@ -65,9 +64,6 @@ _EXPORTED_BY = {
 """Files that are not read, with the command that writes what they say into one that is."""
 _UNNAMED = "the project"
 """What a project is called if only its build knows its name."""
-
-_MADE_AGAIN = frozenset({"inputs-changed", "other-request", "versions-differ"})
-"""The reasons for which a plain ``lock`` makes a lock again, near to the versions that it has."""
 
 
 class Declaration(NamedTuple):
@@ -101,13 +97,6 @@ class Declaration(NamedTuple):
         files = {self.package_file: self._project_itself}
         files[self.file] = (*self.listed.lines, *files.get(self.file, ()))
         return {name: lines for name, lines in files.items() if lines}
-
-    @property
-    def beside_project(self) -> Declaration:
-        """What it asks for beside the project, if the user requests that: it comes with its own requirements."""
-        return (
-            Declaration() if self.file in PROJECT_FILES else self._replace(package="")
-        )
 
     def __str__(self) -> str:
         count = len(self.listed.requirements)
@@ -492,49 +481,37 @@ def lines_of(
     }
 
 
-def changed_inputs(
-    files: Mapping[str, Lines],
-    folder: Path,
-) -> Iterator[Reason]:
-    """Yield which of the files that were recorded are gone, or ask for something else today."""
-    for name, before in files.items():
-        if name in PROJECT_FILES:  # which every run reads
-            continue
-        if not (folder / split_group(name)[0]).is_file():
-            yield Reason(
-                "inputs-gone", f"it was made from {name}, which no longer exists"
-            )
-            continue
-        read = read_limits if _are_limits(before) else read_inputs
-        with suppress(UsageError):
-            if set(read(str(folder / name)).lines) == set(before):
-                continue
-        yield Reason("inputs-changed", f"{name} has changed since it was made")
-
-
-def _are_limits(lines: Lines) -> bool:
-    """Whether a file was read for its constraints alone."""
-    return bool(lines) and all(line.startswith("-c ") for line in lines)
-
-
-def command_again(
-    codes: Collection[str],
-    files: Mapping[str, Lines],
-    requirements: Iterable[str],
-) -> str:
-    """Return the command after which the locks of a folder are fresh.
+def read_again(name: str, lines: Lines, folder: Path) -> RequirementsFile:
+    """Return what a file of requirements or of constraints asks for today.
 
     Args:
-        codes: Those of the reasons why one is not.
-        files: The files that they were made from, with their lines.
-        requirements: The requirements that they were made from.
+        name: Its path from ``folder``.
+        lines: What it asked for: where these are constraints alone, it was read for nothing else.
+        folder: The folder of the lock that names it, which may be a stranger's.
+
+    Raises:
+        UsageError: if it cannot be read, or is not one that the folder may name.
     """
-    if "inputs-gone" in codes:
-        return f"gpuinstall lock --only {joined(requirements)}   # or put the file back"
-    words = ["gpuinstall", "lock"]
-    if not _MADE_AGAIN.issuperset(codes):
-        words.append("--upgrade")
-    for name, lines in files.items():
-        if name not in PROJECT_FILES:
-            words += ["-c" if _are_limits(lines) else "-r", name]
-    return joined(words)
+    path = folder / split_group(name)[0]
+    if not path.is_file():
+        raise UsageError("requirements-unreadable", f"{name} is not a file")
+    if not path.resolve().is_relative_to(folder.resolve()):
+        check_outside(path, folder)
+    are_limits = bool(lines) and all(line.startswith("-c ") for line in lines)
+    read = read_limits if are_limits else read_inputs
+    return read(str(folder / name))
+
+
+def changed_inputs(files: Mapping[str, Lines], folder: Path) -> Iterator[Reason]:
+    """Yield which of the files that a lock was made from ask for something else today.
+
+    One that is gone is no other request: a lock may be shipped without it.
+    """
+    for name, before in files.items():
+        # The project's own files are read by every run.
+        if name in PROJECT_FILES or not (folder / split_group(name)[0]).is_file():
+            continue
+        with suppress(UsageError):
+            if set(read_again(name, before, folder).lines) == set(before):
+                continue
+        yield Reason("inputs-changed", f"{name} has changed since it was made")

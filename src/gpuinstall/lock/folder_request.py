@@ -18,14 +18,13 @@ from gpuinstall.base.requirement import (
     requirement_names,
 )
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.lock.declaration import DECLARING, PROJECT_FILES, locks_in
+from gpuinstall.lock.declaration import PROJECT_FILES, locks_in
 from gpuinstall.sources.requirements_file import RequirementsFile, parse_lines
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
-    from gpuinstall.lock.declaration import Declaration
     from gpuinstall.lock.lock import Lock, Record
 
     LinesByFile = Mapping[str, tuple[str, ...]]
@@ -33,20 +32,19 @@ if TYPE_CHECKING:
 _INPUTS = re.compile(r"^inputs = \[(.*?)\]$", re.MULTILINE | re.DOTALL)
 
 
-def declaring(request: Request, declared: Declaration) -> Request:
-    """Return what a folder says today in place of what it said; beside it stays what was added by hand.
+def declaring(request: Request, files: LinesByFile) -> Request:
+    """Return what ``files`` ask for today in place of what they did; beside it stays what was added by hand.
 
     A line that is new there stands for what was added of the same name.
     """
-    replaced = {*PROJECT_FILES, declared.file}
-    before = set(chain.from_iterable(request.files.get(name, ()) for name in replaced))
-    new = set(chain.from_iterable(declared.files.values())) - before
+    before = set(chain.from_iterable(request.files.values()))
+    new = set(chain.from_iterable(files.values())) - before
     others = {
-        name: lines for name, lines in request.files.items() if name not in replaced
+        name: lines
+        for name, lines in request.files.items()
+        if name not in PROJECT_FILES
     }
-    return _merged(
-        _without(_by_hand(request), new), {**declared.files, **others}, request
-    )
+    return _merged(_without(_by_hand(request), new), {**others, **files}, request)
 
 
 def adding(request: Request, by_hand: RequirementsFile, files: LinesByFile) -> Request:
@@ -112,9 +110,7 @@ def _check_removable(name: str, request: Request) -> None:
         raise UsageError("torch-stays", message, hint=hint)
     for file, lines in request.files.items():
         if name in map(_name, lines):
-            is_read_always = file in {*PROJECT_FILES, *DECLARING}
-            again = "" if is_read_always else f" with -r {file}"
-            hint = f"Remove it from {file}, then install again{again}"
+            hint = f"Remove it from {file}, then install again"
             raise UsageError(
                 "requested-elsewhere", f"{file} requires {name}", hint=hint
             )

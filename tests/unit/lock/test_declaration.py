@@ -139,12 +139,10 @@ def test_a_project_and_the_file_beside_it_are_recorded_apart(tmp_path):
         write(tmp_path, setup__py="", requirements__txt="rich\n")
     )
     assert declared.files == {"requirements.txt": ("rich",), "setup.py": ("-e .",)}
-    assert declared.beside_project.files == {"requirements.txt": ("rich",)}
     of_project = read_declaration(write(tmp_path, pyproject__toml=PROJECT + BACKEND))
     assert of_project.files == {
         "pyproject.toml": ("torch>=2.9", "numpy", "pytest", "-e .")
     }
-    assert of_project.beside_project.files == {}
 
 
 def test_of_an_environment_of_conda_the_pip_part_and_what_has_wheels_is_read(

@@ -2,7 +2,6 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import FOLDERS_OWN, Request
-from gpuinstall.lock.declaration import Declaration
 from gpuinstall.lock.folder_request import (
     adding,
     declaring,
@@ -62,15 +61,15 @@ def test_a_file_takes_back_what_only_it_asked_for():
 def test_what_a_project_declares_today_stands_for_what_it_declared_before(
     declared, requirements
 ):
-    today = Declaration(listed=RequirementsFile(declared))
+    today = {"pyproject.toml": declared}
     assert declaring(DECLARED, today).requirements == requirements
 
 
 def test_what_was_added_by_hand_stays_until_the_project_says_otherwise():
-    today = Declaration(listed=RequirementsFile(("torch", "numpy")))
+    today = {"pyproject.toml": ("torch", "numpy")}
     asked = add(declaring(FOLDERS_OWN, today), "torch==2.13.0")
     assert set(declaring(asked, today).requirements) == {"torch==2.13.0", "numpy"}
-    newer = Declaration(listed=RequirementsFile(("torch>=2.14", "numpy")))
+    newer = {"pyproject.toml": ("torch>=2.14", "numpy")}
     assert set(declaring(asked, newer).requirements) == {"torch>=2.14", "numpy"}
 
 

@@ -1,10 +1,11 @@
 import pytest
 
+from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.declaration import (
     changed_inputs,
-    command_again,
     has_place,
     lines_of,
+    read_again,
     read_inputs,
     read_limits,
 )
@@ -35,12 +36,10 @@ def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path):
         ("torch>=2\n", ["inputs-changed"]),
         ("torch==\n", ["inputs-changed"]),
         ("--index-url https://index.example/\n", ["inputs-changed"]),
-        (None, ["inputs-gone"]),
+        (None, []),
     ],
 )
-def test_a_file_that_asks_for_something_else_or_is_gone_has_changed_inputs(
-    tmp_path, text, codes
-):
+def test_a_file_that_asks_for_something_else_has_changed(tmp_path, text, codes):
     file = tmp_path / "in.txt"
     (tmp_path / "more.txt").write_text("torch>=2", "utf-8")
     file.write_text("torch>=2\nnumpy\n", "utf-8")
@@ -53,10 +52,10 @@ def test_a_file_that_asks_for_something_else_or_is_gone_has_changed_inputs(
 
 
 def test_a_record_of_what_is_no_file_is_not_read(tmp_path):
-    reasons = changed_inputs(
-        dict.fromkeys(("/dev/zero", "..", "a\0b"), ("torch",)), tmp_path
-    )
-    assert {reason.code for reason in reasons} == {"inputs-gone"}
+    for name in ("/dev/zero", "..", "a\0b"):
+        with pytest.raises(UsageError):
+            read_again(name, ("torch",), tmp_path)
+    assert [*changed_inputs({"..": ("torch",)}, tmp_path)] == []
 
 
 def test_a_file_of_constraints_is_read_again_as_such(tmp_path):
@@ -71,8 +70,3 @@ def test_a_file_of_constraints_is_read_again_as_such(tmp_path):
     assert [reason.code for reason in changed_inputs(before, tmp_path)] == [
         "inputs-changed"
     ]
-    files = {"in.txt": ("torch", "-c numpy<2"), **before}
-    assert (
-        command_again({"inputs-changed"}, files, ())
-        == "gpuinstall lock -r in.txt -c only.txt"
-    )

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import tomli
 from packaging.version import InvalidVersion
@@ -9,6 +11,7 @@ from gpuinstall.lock.request import VersionPins
 from gpuinstall.lock.resolver import ResolverProject, simple_page
 from gpuinstall.lock.target import Target
 from gpuinstall.sources import Sources
+from gpuinstall.sources.provenance import source_setting
 from gpuinstall.sources.web import Page
 from tests.unit.lock.wheels_here import listed, torch
 
@@ -85,14 +88,17 @@ def test_what_uv_is_given_has_one_requirement_on_a_line(tmp_path):
 
 def test_further_indexes_come_after_the_family_and_before_the_default_one(tmp_path):
     sources = Sources(
-        extra_indexes=(
-            "https://corp.example/simple",
-            "https://download.pytorch.org/whl/cu118",
+        extra_indexes=("https://corp.example/simple",),
+        settings=tuple(
+            source_setting(
+                "uv",
+                "sources (index)",
+                "https://own.example/simple",
+                Path("pyproject.toml"),
+                package=name,
+            )
+            for name in ("ours", "torch")
         ),
-        package_indexes={
-            "ours": "https://own.example/simple",
-            "torch": "https://own.example/simple",
-        },
         exclude_newer="2026-01-01",
     )
     asked = ("torch==2.14.1+cu126", "ours")

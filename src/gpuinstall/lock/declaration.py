@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from packaging.errors import ExceptionGroup
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import check_outside, parse_ini, parse_toml
+from gpuinstall.base.files import check_outside, parse_toml
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.poetry import poetry_specifiers
 from gpuinstall.base.requirement import normalised, parse_requirement, requirement_names
@@ -20,10 +17,11 @@ from gpuinstall.base.text import number_of
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.lock.conda import parse_conda
 from gpuinstall.lock.project_sources import (
-    MALFORMED_TABLE,
     TOOL_FILES,
+    address_of,
     poetry_entries,
     project_settings,
+    reading,
     table_in,
     tool_settings,
 )
@@ -39,6 +37,7 @@ from gpuinstall.sources.requirements_file import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from gpuinstall.base.requirement import ParsedRequirement
     from gpuinstall.lock.project_sources import Table
@@ -50,9 +49,8 @@ if TYPE_CHECKING:
 DECLARING = ("requirements.txt", "environment.yml", "environment.yaml")
 """The files of a folder that say what it asks for if its pyproject.toml does not, the first that is there."""
 
-SETUP = "setup.py"
-SETUP_CONFIG = "setup.cfg"
-PROJECT_FILES = (PROJECT, SETUP, SETUP_CONFIG)
+_SETUP = "setup.py"
+PROJECT_FILES = (PROJECT, _SETUP, "setup.cfg")
 """The files of a project, which are read again at every run."""
 
 _EXPORTED_BY = {
@@ -124,25 +122,20 @@ def read_declaration(
         UsageError: if a file is malformed.
     """
     project = folder / PROJECT
-    document = (
-        _with_workspace(parse_toml(read_listed(project)), project)
-        if project.is_file()
-        else {}
-    )
+    document = parse_toml(read_listed(project)) if project.is_file() else {}
     if configured:
-        tool = table_in(document, "tool")
-        declared = Declaration(listed=_from_sources(configured, tool, project))
+        listed = _from_sources(configured, table_in(document, "tool"), project)
+        declared = Declaration(listed=listed)
     else:
         declared = _read_own_files(folder, document)
-    present = {
-        name: export
-        for name, export in _EXPORTED_BY.items()
-        if (folder / name).is_file()
-    }
+    settings = (*declared.listed.settings, *_tool_settings(folder))
     return declared._replace(
-        listed=declared.listed
-        | RequirementsFile(settings=tuple(_tool_settings(folder))),
-        unread=present,
+        listed=declared.listed._replace(settings=settings),
+        unread={
+            name: export
+            for name, export in _EXPORTED_BY.items()
+            if (folder / name).is_file()
+        },
     )
 
 
@@ -150,49 +143,14 @@ def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
     """Yield what the tools' own files beside a project say of sources."""
     for name, tool in TOOL_FILES.items():
         path = folder / name
-        if not path.is_file():
-            continue
-        text = read_listed(path, folder)
-        try:
-            document = _parse_ini(text) if path.suffix == ".cfg" else parse_toml(text)
-            yield from tool_settings(tool, document, path)
-        except MALFORMED_TABLE as error:
-            raise _malformed(path, error) from None
+        if path.is_file():
+            with _reading(path):
+                table = parse_toml(read_listed(path, folder))
+                yield from tool_settings(tool, table, path)
 
 
-def _parse_ini(text: str) -> Table:
-    with suppress(ValueError):
-        options = parse_ini(text)
-        return {name: dict(options[name]) for name in options.sections()}
-    return {}  # one that only other tools read
-
-
-def _with_workspace(document: Table, project: Path) -> Table:
-    """Return a member's document with the sources of its workspace, which count if it has none of that name."""
-    folder = project.absolute().parent
-    for root in folder.parents:
-        file = root / PROJECT
-        if not file.is_file():
-            continue
-        shared = table_in(parse_toml(read_listed(file)), "tool", "uv")
-        if "workspace" not in shared:
-            continue
-        place = folder.relative_to(root).as_posix()
-        members = shared["workspace"].get("members", [])
-        if not any(fnmatch(place, pattern.rstrip("/")) for pattern in members):
-            return document
-        check_outside(file, project)
-        sources = dict(shared.get("sources", {}))
-        for name, source in sources.items():
-            if isinstance(source, dict) and "path" in source:
-                path = os.path.relpath(root / source["path"], folder)
-                sources[name] = {**source, "path": path}
-        tool = table_in(document, "tool")
-        uv = dict(table_in(tool, "uv"))
-        uv["sources"] = sources | uv.get("sources", {})
-        uv["index"] = [*uv.get("index", []), *shared.get("index", [])]
-        return {**document, "tool": {**tool, "uv": uv}}
-    return document
+def _reading(path: Path) -> AbstractContextManager[None]:
+    return reading(f"{path} is malformed", "requirements-malformed")
 
 
 def _read_own_files(folder: Path, pyproject: Table) -> Declaration:
@@ -204,8 +162,8 @@ def _read_own_files(folder: Path, pyproject: Table) -> Declaration:
     tool = table_in(pyproject, "tool")
     is_declared = declared.package or "project" in pyproject or tool.get("poetry")
     is_package = table_in(tool, "uv").get("package", True)
-    if not is_declared and is_package and (folder / SETUP).is_file():
-        declared = declared._replace(package=_UNNAMED, package_file=SETUP)
+    if not is_declared and is_package and (folder / _SETUP).is_file():
+        declared = declared._replace(package=_UNNAMED, package_file=_SETUP)
     if declared.listed.requirements:
         return declared
     for name in DECLARING:
@@ -232,15 +190,11 @@ def read_inputs(name: str) -> RequirementsFile:
     if path.name != PROJECT:
         return read_requirements(path)
     text = read_listed(path)
-    try:
-        return _read_project(_with_workspace(parse_toml(text), path), path, group)
-    except MALFORMED_TABLE as error:
-        if group:
-            message = (
-                f"{path} has no usable dependency group {group!r}: {_in_words(error)}"
-            )
-            raise UsageError("group-unknown", message) from None
-        raise _malformed(path, error) from None
+    with _reading(path):
+        document = parse_toml(text)
+    what = f"{path} has no usable dependency group {group!r}"
+    with reading(what, "group-unknown") if group else _reading(path):
+        return _read_project(document, path, group)
 
 
 def read_limits(name: str) -> RequirementsFile:
@@ -262,17 +216,6 @@ def _check_form(path: Path) -> None:
     if export:
         message = f"{path} is not read as a request"
         raise UsageError("requirements-unread", message, hint=export)
-
-
-def _malformed(path: Path, error: Exception) -> UsageError:
-    return UsageError(
-        "requirements-malformed", f"{path} is malformed: {_in_words(error)}"
-    )
-
-
-def _in_words(error: Exception) -> str:
-    errors = error.exceptions if isinstance(error, ExceptionGroup) else [error]
-    return " ".join("; ".join(map(str, errors)).split())
 
 
 def _read_project(document: Table, path: Path, group: str) -> RequirementsFile:
@@ -299,9 +242,8 @@ def _read_project(document: Table, path: Path, group: str) -> RequirementsFile:
 
 def _from_folder(folder: Path, text: str) -> str:
     """Write a requirement of a path that starts from ``folder`` so that it starts from the working folder."""
-    requirement = parse_requirement(text)
-    path = requirement.url
-    if not path or requirement.is_remote or path.startswith("~"):
+    path = parse_requirement(text).path
+    if not path or path.startswith("~"):
         return text
     return text.replace(f" @ {path}", f" @ {os.path.normpath(folder / path)}", 1)
 
@@ -329,7 +271,8 @@ def parse_project(
     uv = table_in(tool, "uv")
     poetry = table_in(tool, "poetry")
     project = table_in(pyproject, "project")
-    try:
+    what = "pyproject.toml: the project's dependencies or groups are malformed"
+    with reading(what, "config-malformed"):
         groups = pyproject.get("dependency-groups", {})
         selected = uv.get("default-groups")
         if selected is None:
@@ -343,17 +286,11 @@ def parse_project(
         listed = _from_sources(_expanded(written, project, set()), tool, file)
         is_package = uv.get("package")
         if is_package is None:
-            is_built = "build-system" in pyproject or "dependencies" in project.get(
-                "dynamic", ()
-            )
+            is_dynamic = "dependencies" in project.get("dynamic", ())
+            is_built = "build-system" in pyproject or is_dynamic
             is_package = is_built and poetry.get("package-mode", True)
-    except (*MALFORMED_TABLE, UsageError) as error:
-        message = "pyproject.toml: the project's dependencies or groups are malformed"
-        raise UsageError("config-malformed", message, why=_in_words(error)) from None
-    name = ""
-    if is_package:
-        name = str(project.get("name") or poetry.get("name") or _UNNAMED)
-    return Declaration(listed=listed, package=name)
+    name = project.get("name") or poetry.get("name") or _UNNAMED
+    return Declaration(listed=listed, package=str(name) if is_package else "")
 
 
 def _in_groups(pyproject: Table, names: Iterable[str]) -> list[str]:
@@ -386,50 +323,33 @@ def _from_sources(
 ) -> RequirementsFile:
     """Return requirements, each once, with what ``[tool]`` of the same file says of their sources."""
     uv = table_in(tool, "uv")
-    addressed = [
-        entry
-        for entry in poetry_entries(table_in(tool, "poetry"))
-        if _address(entry[1])
+    written = [
+        *poetry_entries(table_in(tool, "poetry")),
+        *uv.get("sources", {}).items(),
     ]
-    written = [*addressed, *uv.get("sources", {}).items()]
-    sources = {normalised(name): source for name, source in written}
+    # A list is of sources by marker. What cannot be obeyed is refused with the other settings of sources.
+    addresses = {
+        normalised(name): source
+        for name, source in written
+        if isinstance(source, dict) and address_of(source)
+    }
     parsed = list(map(parse_requirement, dict.fromkeys(requirements)))
+    names = {one.name for one in parsed if not one.url}
     return RequirementsFile(
-        tuple(_from_source(one, sources.get(one.name)) for one in parsed),
+        tuple(_from_source(one, addresses.get(one.name)) for one in parsed),
         tuple(map(str, uv.get("constraint-dependencies", ()))),
-        tuple(
-            project_settings(tool, file, {one.name for one in parsed if not one.url})
-        ),
+        tuple(project_settings(tool, file, names)),
     )
 
 
-def _from_source(requirement: ParsedRequirement, source: Any) -> str:
+def _from_source(requirement: ParsedRequirement, source: Table | None) -> str:
     """Write a requirement with the address that a tool gives it; the family has sources of its own."""
-    # A list is of sources by marker. What cannot be obeyed is refused with the other settings of sources.
-    address = _address(source) if isinstance(source, dict) else None
-    if requirement.url or address is None or requirement.name in load_catalog().family:
+    if source is None or requirement.url or requirement.name in load_catalog().family:
         return requirement.text
     editable = "-e " if source.get("editable") else ""
-    located = f"{editable}{requirement.name}{requirement.extras} @ {address}"
+    name = f"{requirement.name}{requirement.extras}"
+    located = f"{editable}{name} @ {address_of(source)}"
     return _with_marker(located, requirement.marker)
-
-
-def _address(source: Table) -> str | None:
-    """Return the address of a source: a repository with its reference, a file, a folder; None for an index."""
-    inside = (
-        f"#subdirectory={source['subdirectory']}" if "subdirectory" in source else ""
-    )
-    if "git" in source:
-        repository = source["git"].removeprefix("git+")
-        reference = ""
-        for kind in ("branch", "tag", "rev"):
-            if kind in source:
-                reference = f"@{source[kind]}"
-        return f"git+{repository}{reference}{inside}"
-    if "url" in source:
-        return f"{source['url']}{inside}"
-    path = source.get("path", source.get("file"))  # a file as Poetry writes it
-    return None if path is None else str(path)
 
 
 def _poetry_requirements(poetry: Table) -> Iterator[str]:
@@ -438,7 +358,7 @@ def _poetry_requirements(poetry: Table) -> Iterator[str]:
         if name == "python" or entry.get("optional"):
             continue
         place = ",".join(poetry_specifiers(entry.get("version", "")))
-        address = _address(entry)
+        address = address_of(entry)
         if address:
             place = f" @ {address}"
         conditions = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,30 +16,21 @@ from gpuinstall.base.requirement import normalised
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.sources.configuration import index_key
 from gpuinstall.sources.provenance import TEAM_LOCK, SourceSetting, source_setting
-from gpuinstall.sources.requirements_file import read_listed
+from gpuinstall.sources.requirements_file import PROJECT, read_listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     Table = Mapping[str, Any]
 
-
-MALFORMED_TABLE = (
-    ExceptionGroup,
-    ValueError,
-    TypeError,
-    AttributeError,
-    LookupError,
-)
-"""What reading a table of another form than the expected one raises."""
 
 TOOL_FILES = {
     "pdm.toml": "PDM",
     "hatch.toml": "Hatch",
     "pixi.toml": "pixi",
     "Pipfile": "Pipenv",
-    "setup.cfg": "setuptools",
 }
 """The tools' own files beside a project."""
 
@@ -48,16 +39,34 @@ _TOOLS = ("Poetry", "PDM", "Rye", "pixi", "Hatch")
 
 _INDEX = re.compile(
     r"(sources?|pypi( .+)?) url"
-    r"|(.+ )?(pypi-options|easy_install) (index.url|extra-index-urls|find.links( (url|path))?)"
+    r"|(.+ )?pypi-options (index.url|extra-index-urls|find.links( (url|path))?)"
     r"|(.+ )?pypi-dependencies \S+ index"
     r"|(.+ )?env-vars (PIP|UV)_((DEFAULT_|EXTRA_)?INDEX(_URL)?|FIND_LINKS)"
 )
 """Where these tools write an index: the names of the tables and of the key, with a blank between."""
 
-_ADDRESSES = ("git", "url", "path", "file")
-"""What tools call the address of a package."""
-
 _LOCKS = ("uv.lock", "poetry.lock")
+
+
+@contextmanager
+def reading(what: str, code: str, hint: str | None = None) -> Iterator[None]:
+    """Raise UsageError that ``what`` is so, if a table has another form than expected or a malformed requirement."""
+    try:
+        yield
+    except (
+        ExceptionGroup,
+        ValueError,
+        TypeError,
+        AttributeError,
+        LookupError,
+        UsageError,
+    ) as error:
+        # One of a requirement does not say where it stands; what says it goes on as it is.
+        if isinstance(error, UsageError) and not error.code.startswith("requirement-"):
+            raise
+        errors = error.exceptions if isinstance(error, ExceptionGroup) else [error]
+        reason = " ".join("; ".join(map(str, errors)).split())
+        raise UsageError(code, f"{what}: {reason}", hint=hint) from None
 
 
 def table_in(document: Table, *names: str) -> Table:
@@ -65,6 +74,24 @@ def table_in(document: Table, *names: str) -> Table:
     for name in names:
         document = document.get(name, {})
     return document
+
+
+def address_of(source: Table) -> str | None:
+    """Return the address of a package's source: a repository with its reference, a file, a folder; None for an index."""
+    inside = (
+        f"#subdirectory={source['subdirectory']}" if "subdirectory" in source else ""
+    )
+    if "git" in source:
+        repository = source["git"].removeprefix("git+")
+        reference = ""
+        for kind in ("branch", "tag", "rev"):
+            if kind in source:
+                reference = f"@{source[kind]}"
+        return f"git+{repository}{reference}{inside}"
+    if "url" in source:
+        return f"{source['url']}{inside}"
+    path = source.get("path", source.get("file"))  # a file as Poetry writes it
+    return None if path is None else str(path)
 
 
 def project_settings(
@@ -79,17 +106,55 @@ def project_settings(
         file: Where it stands.
         packages: What the project requires.
     """
-    for key, value, package in _uv_sources(table_in(tool, "uv"), packages):
-        yield source_setting("uv", key, value, file, package=package)
+    yield from _uv_sources(table_in(tool, "uv"), file, packages)
     for name in _TOOLS:
         yield from tool_settings(name, table_in(tool, name.lower()), file)
     for name in table_in(tool, "pdm", "resolution", "overrides"):
         yield source_setting("PDM", "overrides", "", file, package=normalised(name))
     for name, dependency in poetry_entries(table_in(tool, "poetry")):
-        address = _address_in(dependency)
-        if address and not _is_of_torch(normalised(name)):
+        address = address_of(dependency)
+        package = normalised(name)
+        if address and package not in load_catalog().family:
             key = "git, url, path of a package"
-            yield source_setting("Poetry", key, address, file, package=normalised(name))
+            yield source_setting("Poetry", key, address, file, package=package)
+
+
+def _uv_sources(
+    uv: Table, file: Path, packages: Collection[str]
+) -> Iterator[SourceSetting]:
+    """Yield what uv's table says of the sources of single packages."""
+    indexes = {}
+    for row in uv.get("index", []):
+        if "name" in row and index_key(row) in {"index", "index (default)"}:
+            indexes[row["name"]] = row["url"]
+    for name, written in {**_inherited(file), **uv.get("sources", {})}.items():
+        package = normalised(name)
+        setting = partial(source_setting, "uv", file=file, package=package)
+        source = written if isinstance(written, dict) else {}
+        address = address_of(source)
+        # Also the index of a package that nothing requires: it may be requested by hand.
+        index = indexes.get(source.get("index"))
+        if package in load_catalog().family:
+            yield setting("sources of torch", "")
+        elif index and not {"marker", "extra"} & source.keys():
+            yield setting("sources (index)", index)
+        elif address:
+            yield setting("sources (git, url, path)", address)
+        elif package in packages:
+            yield setting("sources (workspace)", "")
+
+
+def _inherited(file: Path) -> Table:
+    """Return the packages whose source uv takes from the root of the workspace: what it is, the member has to say."""
+    if file.name != PROJECT:  # a script is no member
+        return {}
+    for folder in file.absolute().parent.parents:
+        root = folder / PROJECT
+        if root.is_file():
+            uv = table_in(parse_toml(read_listed(root)), "tool", "uv")
+            if "workspace" in uv:
+                return dict.fromkeys(uv.get("sources", {}))
+    return {}
 
 
 def tool_settings(tool: str, document: Table, file: Path) -> Iterator[SourceSetting]:
@@ -108,11 +173,9 @@ def tool_settings(tool: str, document: Table, file: Path) -> Iterator[SourceSett
 def _line_of(word: str, file: Path) -> int | None:
     """Return the number of the first line that has a word; None if the file cannot be read."""
     with suppress(OSError):
-        for number, line in enumerate(
-            file.read_text(encoding="utf-8").splitlines(), start=1
-        ):
-            if word in line:
-                return number
+        before, found, _ = file.read_text(encoding="utf-8").partition(word)
+        if found:
+            return before.count("\n") + 1
     return None
 
 
@@ -130,45 +193,20 @@ def _leaves(value: object, *names: str) -> Iterator[tuple[str, str]]:
 
 def poetry_entries(poetry: Table) -> Iterator[tuple[str, Table]]:
     """Yield each dependency of Poetry's tables that is installed unasked, with every table that it has."""
-    groups = [
-        group for group in poetry.get("group", {}).values() if not group.get("optional")
+    groups = poetry.get("group", {}).values()
+    tables = [
+        poetry.get("dependencies", {}),
+        poetry.get("dev-dependencies", {}),
+        *(
+            group.get("dependencies", {})
+            for group in groups
+            if not group.get("optional")
+        ),
     ]
-    for part in (poetry, {"dependencies": poetry.get("dev-dependencies", {})}, *groups):
-        for name, written in part.get("dependencies", {}).items():
+    for table in tables:
+        for name, written in table.items():
             for row in written if isinstance(written, list) else [written]:
                 yield name, row if isinstance(row, dict) else {"version": row}
-
-
-def _uv_sources(uv: Table, packages: Collection[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield key, value and package of what uv's table says of the sources of single packages."""
-    indexes = {}
-    for row in uv.get("index", []):
-        if "name" in row and index_key(row) in {"index", "index (default)"}:
-            indexes[row["name"]] = row["url"]
-    for name, written in uv.get("sources", {}).items():
-        package = normalised(name)
-        source = written if isinstance(written, dict) else {}
-        address = _address_in(source)
-        # Also the index of a package that nothing requires: it may be requested by hand.
-        index = indexes.get(source.get("index"))
-        if _is_of_torch(package):
-            yield "sources of torch", "", package
-        elif index and not {"marker", "extra"} & source.keys():
-            yield "sources (index)", index, package
-        elif address:
-            yield "sources (git, url, path)", address, package
-        elif package in packages:
-            yield "sources (workspace)", "", package
-
-
-def _address_in(table: Table) -> str:
-    """Return the address that a table gives a package; empty without any."""
-    return next((str(table[key]) for key in _ADDRESSES if key in table), "")
-
-
-def _is_of_torch(package: str) -> bool:
-    """Whether a package comes with torch's build, whose source is chosen with it."""
-    return package in load_catalog().family
 
 
 def team_lock_in(folder: Path) -> Path | None:
@@ -196,24 +234,19 @@ def read_team_lock(
 
     catalog = load_catalog()
     versions = {}
-    try:
-        document = parse_toml(read_listed(path, path.parent))
-        for row in document.get("package", ()):
+    with _reading_lock(path):
+        for row in _packages(path):
             # Parsed, for it becomes a line of a file for uv.
             name = canonicalize_name(row["name"], validate=True)
-            if not row.get("version"):  # a folder has none
-                continue
-            if not _is_for(row, markers):
+            # A folder has no version.
+            if not row.get("version") or not _is_for(row, markers):
                 continue
             version = Version(row["version"])
             if name in catalog.family:
                 versions[name] = version.public
             elif not catalog.is_tied(name):
                 versions[name] = str(version)
-    except MALFORMED_TABLE as error:
-        raise _malformed(path, error) from None
-    rows = sorted(versions.items())
-    return tuple(f"{name}=={version}" for name, version in rows)
+    return tuple(f"{name}=={versions[name]}" for name in sorted(versions))
 
 
 def _is_for(
@@ -239,18 +272,21 @@ def read_team_settings(path: Path) -> tuple[SourceSetting, ...]:
     Raises:
         UsageError: if it is malformed.
     """
-    try:
-        settings = list[SourceSetting]()
-        for row in parse_toml(read_listed(path, path.parent)).get("package", ()):
-            settings += _package_settings(row, path)
-    except MALFORMED_TABLE as error:
-        raise _malformed(path, error) from None
-    return tuple(settings)
+    with _reading_lock(path):
+        return tuple(
+            setting
+            for row in _packages(path)
+            for setting in _package_settings(row, path)
+        )
 
 
-def _malformed(path: Path, error: Exception) -> UsageError:
-    message = f"{path.name} is malformed: {' '.join(str(error).split())}"
-    return UsageError("team-lock-malformed", message, hint="Repair it")
+def _packages(path: Path) -> list[Table]:
+    rows: list[Table] = parse_toml(read_listed(path, path.parent)).get("package", [])
+    return rows
+
+
+def _reading_lock(path: Path) -> AbstractContextManager[None]:
+    return reading(f"{path.name} is malformed", "team-lock-malformed", "Repair it")
 
 
 def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:

@@ -78,7 +78,7 @@ _OVERRIDES = "list what to install: [tool.gpuinstall] requirements = […]"
 
 TEAM_LOCK = "uv.lock, poetry.lock"
 
-_WITH_SOURCES = ("Rye", "pixi", "Pipenv", "Hatch", "setuptools")
+_WITH_SOURCES = ("Rye", "pixi", "Pipenv", "Hatch")
 """Tools whose sources are read to be compared with those that are known, and nothing else."""
 
 _TABLE: dict[str, dict[str, Effect | str]] = {

@@ -1,6 +1,5 @@
 """Every setting of the table is read from a file as its tool writes it, and obeyed, answered or refused as it says."""
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -262,13 +261,10 @@ def test_a_source_counts_wherever_its_tool_reads_it(tmp_path, environ):
     assert wrong == {}
 
 
-def test_the_sources_of_a_workspace_count_in_its_members(tmp_path, environ):
+def test_an_index_of_a_workspace_counts_in_its_members(tmp_path, environ):
     member = tmp_path / "members" / "x"
     member.mkdir(parents=True)
     root = tmp_path / "pyproject.toml"
-    root.write_text(WORKSPACE + EXPLICIT, "utf-8")
-    (member / "pyproject.toml").write_text(PROJECT, "utf-8")
-    assert sources_of_folder(member, environ).package_indexes == {"mine": INDEX}
     root.write_text(WORKSPACE + NAMED.replace("explicit = true\n", ""), "utf-8")
     (member / "pyproject.toml").write_text(
         f"{PROJECT}[tool.uv]\npackage = false\n", "utf-8"
@@ -295,21 +291,21 @@ def test_an_address_counts_wherever_its_tool_reads_it(tmp_path):
     assert required == dict.fromkeys(required, (f"mine @ {ADDRESS}",))
 
 
-def test_a_workspace_of_another_user_is_refused_and_its_packages_are_named(tmp_path):
+def test_the_source_of_a_package_in_a_workspace_is_refused_unless_the_member_says_it(
+    tmp_path, environ
+):
     member = tmp_path / "members" / "x"
     member.mkdir(parents=True)
-    (tmp_path / "pyproject.toml").write_text(
-        f"{WORKSPACE}[tool.uv.sources]\nmine = {{ workspace = true }}\n"
-    )
-    (member / "pyproject.toml").write_text(PROJECT, "utf-8")
-    with pytest.raises(
-        UsageError, match=r"sources \(workspace\) of mine cannot be obeyed"
-    ):
-        Sources().with_settings(read_declaration(member).listed.settings)
-    if os.name == "posix" and os.getuid() == 0:
-        os.chown(tmp_path / "pyproject.toml", 12345, -1)
-        with pytest.raises(UsageError, match="belongs to another user"):
-            read_declaration(member)
+    for source in (EXPLICIT, "[tool.uv.sources]\nmine = { workspace = true }\n"):
+        (tmp_path / "pyproject.toml").write_text(WORKSPACE + source, "utf-8")
+        (member / "pyproject.toml").write_text(PROJECT, "utf-8")
+        with pytest.raises(
+            UsageError, match=r"sources \(workspace\) of mine cannot be obeyed"
+        ):
+            sources_of_folder(member, environ)
+        (member / "pyproject.toml").write_text(PROJECT + EXPLICIT, "utf-8")
+        sources = sources_of_folder(member, environ)
+        assert sources.package_indexes == {"mine": INDEX}
 
 
 CORP = f'name = "corp"\nurl = "{INDEX}"\n'
@@ -342,7 +338,6 @@ UNKNOWN = {
         f"[[source]]\n{CORP}",
         SECOND,
     ),
-    "setup.cfg": (f"[easy_install]\nfind_links = {INDEX}\n",),
 }
 
 
@@ -403,7 +398,7 @@ def test_the_default_index_and_pytorchs_own_are_passed_over(tmp_path):
 
 def test_the_files_of_other_tools_count_beside_a_project_and_with_it(tmp_path):
     (tmp_path / "pyproject.toml").write_text(PROJECT, "utf-8")
-    for name in ("pdm.toml", "hatch.toml", "setup.cfg"):
+    for name in ("pdm.toml", "hatch.toml"):
         (tmp_path / name).write_text(UNKNOWN[name][0], "utf-8")
         found = {
             "declared": read_declaration(tmp_path).listed,

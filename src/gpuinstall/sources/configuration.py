@@ -22,6 +22,7 @@ from gpuinstall.sources.provenance import (
     is_known,
     source_setting,
 )
+from gpuinstall.sources.requirements_file import PROJECT
 
 TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 
@@ -42,6 +43,9 @@ PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
 
 _UV_FILE = Path("uv", "uv.toml")
 
+_READ_ELSEWHERE = {"index", "constraint-dependencies"}
+"""The keys of uv that are read on their own."""
+
 
 @dataclass(frozen=True)
 class ConfigurationFiles:
@@ -50,39 +54,31 @@ class ConfigurationFiles:
     environ: Mapping[str, str]
 
     @property
-    def pip_near(self) -> list[Path]:
-        """The file of the environment that is active, and the one that the variable names."""
+    def pip(self) -> list[Path]:
+        """Those of the machine and of the user, then the near ones."""
         requested = self.environ.get("PIP_CONFIG_FILE")
         if requested == os.devnull:
             return []
-        files = []
-        for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-            prefix = self.environ.get(variable)
-            if prefix:
-                files.append(Path(prefix, PIP_NAME))
-                break
-        if requested:
-            files.append(Path(requested))
-        return files
+        files = self._pip_machine
+        # The variable stands for the user's own files, if it names one that is there.
+        if not requested or not Path(requested).exists():
+            files += self.pip_own
+        return [*files, *self.pip_near]
 
     @property
-    def pip_user(self) -> list[Path]:
-        """The files of the machine and of the user, whose own do not count if the variable names another."""
+    def pip_near(self) -> list[Path]:
+        """The file of the environment that is active, and the one that the variable names."""
+        prefix = self.environ.get("VIRTUAL_ENV") or self.environ.get("CONDA_PREFIX")
         requested = self.environ.get("PIP_CONFIG_FILE")
-        if requested == os.devnull:
-            return []
-        if requested and Path(requested).exists():
-            return self._pip_machine
-        return [*self._pip_machine, *self.pip_own]
+        files = [Path(prefix, PIP_NAME)] if prefix else []
+        return [*files, Path(requested)] if requested else files
 
     @property
     def _pip_machine(self) -> list[Path]:
         if sys.platform == "darwin":
             return [Path("/Library/Application Support/pip", PIP_NAME)]
-        folders = [folder / "pip" for folder in self._machine_folders]
-        if sys.platform != "win32":
-            folders.append(Path("/etc"))
-        return [folder / PIP_NAME for folder in folders]
+        files = [folder / "pip" / PIP_NAME for folder in self._machine_folders]
+        return files if sys.platform == "win32" else [*files, Path("/etc", PIP_NAME)]
 
     @property
     def pip_own(self) -> list[Path]:
@@ -90,10 +86,9 @@ class ConfigurationFiles:
         config = self.user_folder
         if sys.platform == "win32":
             return [self._home / "pip" / PIP_NAME, config / "pip" / PIP_NAME]
-        if sys.platform == "darwin":
-            application_support = self._home / "Library/Application Support"
-            if (application_support / "pip").is_dir():
-                config = application_support
+        application_support = self._home / "Library/Application Support"
+        if sys.platform == "darwin" and (application_support / "pip").is_dir():
+            config = application_support
         return [self._home / ".pip" / PIP_NAME, config / "pip" / PIP_NAME]
 
     @property
@@ -107,11 +102,8 @@ class ConfigurationFiles:
         folders = self._machine_folders
         if sys.platform != "win32":
             folders.append(Path("/etc"))
-        for folder in folders:
-            file = folder / _UV_FILE
-            if file.is_file():
-                return [file, self.uv_own]
-        return [self.uv_own]
+        files = [folder / _UV_FILE for folder in folders]
+        return [*[file for file in files if file.is_file()][:1], self.uv_own]
 
     @property
     def uv_own(self) -> Path:
@@ -121,8 +113,7 @@ class ConfigurationFiles:
     @property
     def _machine_folders(self) -> list[Path]:
         if sys.platform == "win32":
-            folder = self.environ.get("PROGRAMDATA", "C:/ProgramData")
-            return [Path(folder)]
+            return [Path(self.environ.get("PROGRAMDATA", "C:/ProgramData"))]
         folders = self.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
         return [Path(folder) for folder in folders.split(":") if folder]
 
@@ -131,8 +122,7 @@ class ConfigurationFiles:
         """The folder of the user's configuration of all programs."""
         if sys.platform == "win32":
             return Path(self.environ.get("APPDATA") or self._home)
-        config = self.environ.get("XDG_CONFIG_HOME")
-        return Path(config or self._home / ".config")
+        return Path(self.environ.get("XDG_CONFIG_HOME") or self._home / ".config")
 
     @property
     def _home(self) -> Path:
@@ -146,9 +136,7 @@ def own_file(tool: str, environ: Mapping[str, str]) -> Path:
     if requested and requested != os.devnull:
         return Path(requested).absolute()
     files = ConfigurationFiles(environ)
-    if tool == "uv":
-        return files.uv_own
-    return files.pip_own[-1]
+    return files.uv_own if tool == "uv" else files.pip_own[-1]
 
 
 class Configuration(NamedTuple):
@@ -170,15 +158,17 @@ def read_configuration(environ: _Environ, folder: Path) -> list[Configuration]:
         UsageError: if a file is malformed.
     """
     files = ConfigurationFiles(environ)
-    project_files = _uv_project_files(environ, folder)
-    configurations = [Configuration(tuple(uv_variables(environ, folder)))]
-    configurations += [_read_uv_file(file, is_of_folder=True) for file in project_files]
-    configurations += [_read_uv_file(file) for file in reversed(files.uv_user)]
+    of_project = list(_uv_project_files(environ, folder))
+    configurations = [Configuration(tuple(uv_variables(environ, folder))), *of_project]
+    for file in reversed(files.uv_user):
+        with _reading(file):
+            settings = uv_settings(_uv_table(file) or {}, file)
+        configurations.append(Configuration(settings, file=file))
     configurations.append(pip_variables(environ, folder))
-    projects = [folder, *(file.parent for file in project_files)]
-    for file in reversed((*files.pip_user, *files.pip_near)):
-        is_near = file in files.pip_near
-        is_of_folder = is_near and any(_is_in(project, file) for project in projects)
+    projects = [folder, *(one.file.parent for one in of_project)]
+    near = files.pip_near
+    for file in reversed(files.pip):
+        is_of_folder = file in near and any(_is_in(one, file) for one in projects)
         with _reading(file):
             configuration = parse_pip_file(_text(file), file, folder)
         configurations.append(configuration._replace(is_of_folder=is_of_folder))
@@ -194,18 +184,23 @@ def _is_in(folder: Path, file: Path) -> bool:
     )
 
 
-def _uv_project_files(environ: _Environ, folder: Path) -> list[Path]:
-    """Return the nearest of uv's files, and the root of a workspace above it, which uv reads in its place."""
+def _uv_project_files(environ: _Environ, folder: Path) -> Iterator[Configuration]:
+    """Yield the nearest of uv's files, and the root of a workspace above it, which uv reads in its place."""
     if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE"):
-        return []
-    files = list[Path]()
+        return
+    is_nearest = True
     for base in (folder, *folder.parents):
-        for name in ("uv.toml", "pyproject.toml"):
+        for name in ("uv.toml", PROJECT):
             path = base / name
             table = _uv_table(path, base) if path.is_file() else None
-            if table is not None and (not files or "workspace" in table):
-                files.append(path)
-    return files[:2]
+            if table is None or not (is_nearest or "workspace" in table):
+                continue
+            with _reading(path):
+                settings = uv_settings(table, path)
+            yield Configuration(settings, file=path, is_of_folder=True)
+            if not is_nearest:
+                return
+            is_nearest = False
 
 
 def settings_to_record(configurations: Iterable[Configuration]) -> list[SourceSetting]:
@@ -234,16 +229,13 @@ def pip_words(
         text: What ``file`` is taken to hold.
         option: Its name in the files, such as ``constraint``.
     """
-    files = ConfigurationFiles(environ)
-    texts = {path: _text(path) for path in (*files.pip_user, *files.pip_near)}
+    texts = {path: _text(path) for path in ConfigurationFiles(environ).pip}
     texts[file] = text
-    words = list[str]()
+    value = ""
     for path, content in texts.items():
         with _reading(path):
-            value = _pip_options(content).get(option)
-        if value:
-            words = value.split()
-    return tuple(words)
+            value = _pip_options(content).get(option) or value
+    return tuple(value.split())
 
 
 def trusts_folder(environ: _Environ) -> bool:
@@ -269,21 +261,35 @@ def trusts_folder(environ: _Environ) -> bool:
 
 def pip_variables(environ: _Environ, folder: Path) -> Configuration:
     """Return what pip's ``PIP_*`` variables say; each stands for the file of its setting."""
-    settings = list[SourceSetting]()
-    for name, value in environ.items():
-        if name.startswith("PIP_"):
-            option = _pip_option(name.removeprefix("PIP_"))
-            settings += _pip_settings(option, value, Path(name), folder)
-    return Configuration(tuple(settings), environ.get("PIP_CERT") or None)
+    options = {
+        _pip_option(name.removeprefix("PIP_")): value
+        for name, value in environ.items()
+        if name.startswith("PIP_")
+    }
+    return _pip_configuration(options, None, folder)
 
 
 def parse_pip_file(text: str, file: Path, folder: Path) -> Configuration:
     """Parse a ``pip.conf``: its sections global and install; raise ValueError if it is malformed."""
-    options = _pip_options(text)
-    settings = list[SourceSetting]()
+    return _pip_configuration(_pip_options(text), file, folder)
+
+
+def _pip_configuration(
+    options: Mapping[str, str], file: Path | None, folder: Path
+) -> Configuration:
+    """Return what options of a file say, or of variables if there is none."""
+    settings = []
     for option, value in options.items():
-        settings += _pip_settings(option, value, file, folder)
-    return Configuration(tuple(settings), options.get("cert") or None, file)
+        key = f"--{option}"
+        if value.lower() in _OFF or not is_known("pip", key):
+            continue
+        variable = Path(f"PIP_{option.upper().replace('-', '_')}")
+        is_list = option in {"extra-index-url", "find-links"}
+        for word in value.split() if is_list else [value]:
+            address = _located(option, word, folder)
+            settings.append(source_setting("pip", key, address, file or variable))
+    certificates = options.get("cert") or None
+    return Configuration(tuple(settings), certificates, file or Path())
 
 
 def _pip_options(text: str) -> dict[str, str]:
@@ -302,18 +308,6 @@ def _pip_options(text: str) -> dict[str, str]:
 
 def _pip_option(name: str) -> str:
     return name.lower().replace("_", "-").removeprefix("--")
-
-
-def _pip_settings(
-    option: str, value: str, file: Path, folder: Path
-) -> Iterator[SourceSetting]:
-    key = f"--{option}"
-    if value.lower() in _OFF or not is_known("pip", key):
-        return
-    for word in (
-        value.split() if option in {"extra-index-url", "find-links"} else [value]
-    ):
-        yield source_setting("pip", key, _located(option, word, folder), file)
 
 
 def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
@@ -347,11 +341,7 @@ def uv_settings(table: Mapping[str, Any], file: Path) -> tuple[SourceSetting, ..
             settings.append(source_setting("uv", key, address, file))
     for part in (table.get("pip", {}), table):
         for key, value in part.items():
-            if (
-                value
-                and key not in {"index", "constraint-dependencies"}
-                and is_known("uv", key)
-            ):
+            if value and is_known("uv", key) and key not in _READ_ELSEWHERE:
                 settings += _uv_settings(key, value, file)
     defaults = {
         one.value.rstrip("/"): None
@@ -368,23 +358,18 @@ def uv_settings(table: Mapping[str, Any], file: Path) -> tuple[SourceSetting, ..
 def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]:
     if key in _UV_VARIABLES.values():
         addresses = [value] if key == "index-url" else value
-        if not isinstance(addresses, list) or not all(
-            isinstance(one, str) for one in addresses
-        ):
+        if not isinstance(addresses, list):
             raise TypeError(f"{key} is malformed")
         for address in addresses:
             if key == "extra-index-url" and _is_relative(address):
                 yield source_setting("uv", "index (by relative path)", address, file)
             else:
-                yield source_setting(
-                    "uv", key, _located(key, address, file.parent), file
-                )
+                located = _located(key, address, file.parent)
+                yield source_setting("uv", key, located, file)
         return
-    text = str(value)
+    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
     if value is True:
         text = ":all:"
-    elif isinstance(value, list):
-        text = " ".join(map(str, value))
     if key == "override-dependencies" and "@" in text:
         key = "override-dependencies (by URL)"
     if (key, text) != ("index-strategy", "first-index"):
@@ -415,17 +400,11 @@ def _located(option: str, address: str, folder: Path) -> str:
     return os.path.normpath(folder.absolute() / Path(address).expanduser())
 
 
-def _read_uv_file(path: Path, *, is_of_folder: bool = False) -> Configuration:
-    with _reading(path):
-        settings = uv_settings(_uv_table(path) or {}, path)
-    return Configuration(settings, None, path, is_of_folder)
-
-
 def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
     """Return uv's settings in a file, which no link may lead out of ``folder``; None if it has none."""
     with _reading(path):
         table: Any = parse_toml(_text(path, folder))
-        if path.name == "pyproject.toml":
+        if path.name == PROJECT:
             table = table.get("tool", {}).get("uv")
     return table if isinstance(table, dict) else None
 

@@ -24,7 +24,7 @@ from gpuinstall.lock.request import (
 from gpuinstall.lock.target import Target
 from gpuinstall.lock.uv_failure import Conflict
 from gpuinstall.plan import Plan, Rejected, choose
-from gpuinstall.plan.cover import Cover, best_cover, serving_builds
+from gpuinstall.plan.cover import best_cover, serving_builds
 from gpuinstall.words import gpu_in_words
 
 if TYPE_CHECKING:
@@ -166,48 +166,34 @@ def cover_range(
     for each target.
     """
     plans = [choose(machine, request, catalog) for machine in machines]
-    unserved = []
-    served = []
-    for position, plan in enumerate(plans):
-        if isinstance(plan, Rejected):
-            unserved.append(machines[position])
-        else:
-            served.append(position)
-    of_newest = [
-        _of_newest_torch(plan) if isinstance(plan, Plan) else plan for plan in plans
-    ]
-    cover = best_cover(serving_builds(of_newest), served)
+    served = [position for position, plan in enumerate(plans) if isinstance(plan, Plan)]
+    newest = map(_of_newest_torch, plans)
+    cover = best_cover(serving_builds(newest), served)
     targets = {(serving.build.backend, serving.build.platform) for serving in cover}
     if len(targets) < len(cover):
         cover = best_cover(serving_builds(plans), served)
-    return RangeCover(tuple(_locks(cover, machines, plans)), tuple(unserved))
+    members: dict[str, list[Machine]] = defaultdict(list)
+    for position in served:
+        fitting = [serving for serving in cover if position in serving.ranks]
+        best = min(fitting, key=lambda one: (one.age, one.ranks[position]))
+        members[best.build.name].append(machines[position])
+    locks = [
+        CoveringLock(serving.build, tuple(members[serving.build.name]))
+        for serving in cover
+        if serving.build.name in members
+    ]
+    unserved = set(range(len(machines))).difference(served)
+    return RangeCover(tuple(locks), tuple(machines[one] for one in sorted(unserved)))
 
 
-def _of_newest_torch(plan: Plan) -> Plan:
+def _of_newest_torch(plan: Plan | Rejected) -> Plan | Rejected:
+    """Return a plan with the builds of the newest torch alone."""
+    if isinstance(plan, Rejected):
+        return plan
     torch = plan.choice.build.torch
     return replace(
         plan, runnable=tuple(build for build in plan.runnable if build.torch == torch)
     )
-
-
-def _locks(
-    cover: Cover,
-    machines: Sequence[Machine],
-    plans: Sequence[Plan | Rejected],
-) -> Iterator[CoveringLock]:
-    """Yield a lock for each build of the cover, with the machines that prefer it."""
-    members: dict[str, list[Machine]] = defaultdict(list)
-    for position, plan in enumerate(plans):
-        if isinstance(plan, Plan):
-            fitting = {
-                serving.build.name for serving in cover if position in serving.ranks
-            }
-            # A plan's builds stand in the order in which the machine prefers them.
-            best = next(build.name for build in plan.runnable if build.name in fitting)
-            members[best].append(machines[position])
-    for serving in cover:
-        if members[serving.build.name]:
-            yield CoveringLock(serving.build, tuple(members[serving.build.name]))
 
 
 Served = dict[Target, frozenset[int]]

@@ -206,29 +206,17 @@ def best(
 
     One of an older request of the folder counts only where no newer one serves the GPUs.
     """
-    all_fits = [verdict for verdict in verdicts if isinstance(verdict, Fit)]
-    if not all_fits:
+    fits = [verdict for verdict in verdicts if isinstance(verdict, Fit)]
+    if not fits:
         return None
-    fits = _of_newest_request(all_fits)
-    builds = catalog.only(*(fit.choice.build for fit in fits))
-    plan = choose(
-        machine,
-        replace(request, requirements=("torch",)),
-        builds,
-    )
-    if isinstance(plan, Plan):
-        for fit in fits:
-            if fit.choice.build == plan.choice.build:
-                return fit
-    return fits[0]
-
-
-def _of_newest_request(fits: list[Fit]) -> list[Fit]:
-    """Return the locks made for the folder's last request; all if these leave GPUs idle that another serves."""
     revision = max(fit.lock.record.request_revision for fit in fits)
     newest = [fit for fit in fits if fit.lock.record.request_revision == revision]
-    backends = {fit.choice.build.backend for fit in newest}
-    return fits if backends == {CPU} else newest
+    if any(fit.choice.build.backend != CPU for fit in newest):
+        fits = newest
+    builds = catalog.only(*(fit.choice.build for fit in fits))
+    plan = choose(machine, replace(request, requirements=("torch",)), builds)
+    chosen = plan.choice.build if isinstance(plan, Plan) else None
+    return next((fit for fit in fits if fit.choice.build == chosen), fits[0])
 
 
 def locked_build(

@@ -38,7 +38,6 @@ class Effect(Enum):
     FILE = "read: a file outside the folder is named, and belongs to the same user"
     TORCH = "answered: the build of torch is chosen here"
     REFUSED = "refused"
-    SAME = "as in the rows above"
     UNRELATED = "not read: no package comes from elsewhere because of it"
 
 
@@ -146,13 +145,6 @@ _TABLE: dict[str, dict[str, Effect | str]] = {
         "overrides": _OVERRIDES,
     },
     **{tool: {"sources": Effect.KNOWN_INDEX} for tool in _WITH_SOURCES},
-    "conda": {
-        "pip's options in the pip part": Effect.SAME,
-        "channels": Effect.UNRELATED,
-    },
-    "PEP 723": {
-        "[tool.uv]": Effect.SAME,
-    },
     "gpuinstall": {
         "extension-sources": Effect.EXTENSIONS,
         "index of a package in a lock": Effect.KNOWN_INDEX,

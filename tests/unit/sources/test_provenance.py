@@ -48,9 +48,6 @@ for line, below in steps_of(
 
 ELSEWHERE = {
     ("uv", "constraint-dependencies"),
-    ("conda", "pip's options in the pip part"),
-    ("conda", "channels"),
-    ("PEP 723", "[tool.uv]"),
     ("gpuinstall", "index of a package in a lock"),
     ("gpuinstall", "extension-sources"),
 }

@@ -428,8 +428,9 @@ def read_chunks(
     from urllib3.exceptions import HTTPError, ReadTimeoutError
 
     most = min(limit or FILE_BYTES, FILE_BYTES)
-    watch = _Watch(response, patience, seconds)
-    watch.start()
+    pace = Pace(patience)
+    done = Event()
+    faults = _watch(response, pace, patience, seconds, done)
     read = 0
     try:
         while chunk := response.raw.read1(_CHUNK, decode_content=True):
@@ -440,49 +441,51 @@ def read_chunks(
                     f"{url} sent more than {readable(most)}",
                     hint="The index is faulty. Use another: --torch-index, or UV_DEFAULT_INDEX",
                 )
-            watch.pace.count(len(chunk))
+            pace.count(len(chunk))
             yield chunk
     except ReadTimeoutError:
-        watch.reason = watch.reason or f"sent nothing for {patience.silence:.0f} s"
+        faults.append(f"sent nothing for {patience.silence:.0f} s")
     except HTTPError as error:
-        if not watch.reason:
+        if not faults:
             message = f"the download of {url} was interrupted"
             raise InstallationError("transfer", message, hint="Run it again") from error
     finally:
-        watch.done.set()
+        done.set()
     # A body without a length ends without an error when the connection is shut down.
-    if watch.reason:
-        raise InstallationError("too-slow", f"{url} {watch.reason}", hint=MORE_TIME)
+    if faults:
+        raise InstallationError("too-slow", f"{url} {faults[0]}", hint=MORE_TIME)
 
 
-class _Watch(Thread):
-    """Shuts a connection down that comes too slowly or takes too long: reads themselves end by silence alone."""
+def _watch(
+    response: Response,
+    pace: Pace,
+    patience: Patience,
+    seconds: float | None,
+    done: Event,
+) -> list[str]:
+    """Shut a connection down that comes too slowly or takes too long: reads themselves end by silence alone.
 
-    def __init__(
-        self, response: Response, patience: Patience, seconds: float | None
-    ) -> None:
-        super().__init__(daemon=True)
-        self.done = Event()
-        self.pace = Pace(patience)
-        self.reason = ""
-        self._response = response
-        self._patience = patience
-        self._seconds = seconds
-        self._start = monotonic()
+    Returns:
+        The reason, once there is one.
+    """
+    window = patience.window
+    start = monotonic()
+    faults: list[str] = []
 
-    def run(self) -> None:
-        """Look now and then until the body has come."""
-        window = self._patience.window
-        while not self.reason:
-            if self.done.wait(min(1.0, window / 8)):
+    def look() -> None:
+        while not faults:
+            if done.wait(min(1.0, window / 8)):
                 return
-            if self.pace.lags():
-                least = readable(int(self._patience.floor * window))
-                self.reason = f"sent less than {least} in {window:.0f} s"
-            elif self._seconds and monotonic() - self._start > self._seconds:
-                self.reason = f"was not done after {self._seconds:.0f} s"
+            if pace.lags():
+                least = readable(int(patience.floor * window))
+                faults.append(f"sent less than {least} in {window:.0f} s")
+            elif seconds and monotonic() - start > seconds:
+                faults.append(f"was not done after {seconds:.0f} s")
         with suppress(OSError, RuntimeError, ValueError):
-            self._response.raw.shutdown()
+            response.raw.shutdown()
+
+    Thread(target=look, daemon=True).start()
+    return faults
 
 
 def declared(response: Response) -> int | None:

@@ -99,13 +99,10 @@ class Repository:
                 json.dumps(json.loads(path.read_text("utf-8")) | marker), "utf-8"
             )
 
-    def journal(self, newcomer, *, identity="mine", keep=False):
-        """Bring an environment along, and the journal of an exchange that somebody is said to have begun."""
+    def begun(self, name):
+        """Bring an environment along, and the folder of an exchange that somebody is said to have begun."""
         self.environment()
-        self.write(
-            ".venv.gpuinstall/journal.json",
-            json.dumps({"id": identity, "newcomer": newcomer, "keep": keep}, indent=1),
-        )
+        self.write(f".venv.gpuinstall/{name}/bin/activate", self.code)
 
     def lock(self, address, extra=""):
         """Bring a lock along whose torch comes from ``address``."""

@@ -138,29 +138,17 @@ def linked_project(repository):
 
 
 REPOSITORIES = {
-    "journal whose newcomer is a folder of the person's": Hostile(
-        lambda repository: repository.journal(str(repository.thesis)), BACK
+    "exchange that is said to have begun": Hostile(
+        lambda repository: repository.begun("staging-0123abcd-1"), BACK
     ),
-    "journal whose newcomer lies above": Hostile(
-        lambda repository: repository.journal("../../../thesis"), BACK
+    "return that is said to have begun": Hostile(
+        lambda repository: repository.begun("previous-1"), BACK
     ),
-    "journal whose newcomer is the folder itself": Hostile(
-        lambda repository: repository.journal("."), (INSTALL,)
-    ),
-    "journal whose newcomer is a link": Hostile(
-        both(
-            lambda repository: repository.journal("staging-1", keep=True),
-            lambda repository: repository.link(
-                ".venv.gpuinstall/staging-1", repository.thesis
-            ),
+    "exchange with a link": Hostile(
+        lambda repository: repository.link(
+            ".venv.gpuinstall/staging-0123abcd-1", repository.thesis
         ),
         (INSTALL, ROLLBACK),
-    ),
-    "journal that is a link": Hostile(
-        instead(".venv.gpuinstall/journal.json", to_bashrc), (INSTALL,)
-    ),
-    "journal that is huge": Hostile(
-        instead(".venv.gpuinstall/journal.json", huge), (INSTALL,)
     ),
     "marker whose lock lies above, by a link": Hostile(linked_folder, (ROLLBACK, SYNC)),
     "marker whose lock lies above": Hostile(marker(lock="../bashrc"), (ROLLBACK, SYNC)),

@@ -28,7 +28,7 @@ class EnvironmentPaths:
     """One environment at ``venv`` (absolute); its locks lie in the folder that holds it.
 
     Everything else lies in ``<venv>.gpuinstall`` on the same file system: the environment being built, the previous
-    one, the journal of an exchange, and the file that keeps two runs apart. Git ignores it.
+    one, and the file that keeps two runs apart. Git ignores it.
     """
 
     venv: Path
@@ -118,11 +118,6 @@ class EnvironmentPaths:
     def aside(self) -> Path:
         """Where the old environment waits between two renames, on systems that cannot exchange two folders."""
         return self.work / "aside"
-
-    @property
-    def journal(self) -> Path:
-        """What an exchange is about to do."""
-        return self.work / "journal.json"
 
     @property
     def private_lock(self) -> Path:

@@ -16,10 +16,9 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quoted
 from gpuinstall.catalog.failures.problems import finding_for
 from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings, toml_table
-from gpuinstall.environments.environment import changed_build
+from gpuinstall.environments.environment import changed_build, read_marker
 from gpuinstall.environments.guard import guarded_lines
 from gpuinstall.lock.fit import fit
-from gpuinstall.lock.folder_request import read_own_lock
 from gpuinstall.lock.lock import read_lock
 
 FAMILY = ("torch", "torchvision", "torchaudio")
@@ -93,13 +92,12 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
 
 def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield that an environment of ours no longer has the build of torch that it was made with."""
-    lock = read_own_lock(evidence.venv)
-    if lock is None:
+    marker = read_marker(evidence.venv)
+    if marker is None:
         return
     packages = evidence.contents.packages
     versions = {package.name: package.version for package in packages}
-    locked = {name: versions.get(name, "") for name in lock.names} | lock.versions
-    build = changed_build(versions, locked, evidence.catalog.is_tied)
+    build = changed_build(versions, marker.packages, evidence.catalog.is_tied)
     if build:
         fix = Advice(
             OURS, ("sync", "--venv", str(evidence.venv)), evidence.project.folder

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Any
 
-from packaging.version import InvalidVersion, Version
-
+from gpuinstall.base.codec import read_object
 from gpuinstall.base.environment_paths import environment_of, made_for, packages_folders
-from gpuinstall.base.files import parse_toml, read_document, read_json, write_atomically
+from gpuinstall.base.files import read_document, read_json, write_atomically
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.uv import uv_in_words
 from gpuinstall.base.values import dataclass
 from gpuinstall.environments.packages import read_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
     from gpuinstall.base.machine import Machine
@@ -31,7 +31,6 @@ MARKER_SCHEMA = "gpuinstall.environment/1"
 NAME = "gpuinstall.json"
 LOCK_NAME = re.compile(r"pylock\.(?:[\w-]+\.)*toml")
 _WORD = re.compile(r"[\w .+!-]{1,100}")
-_BACKEND = re.compile(r"cpu|cu\d+|rocm[\d.]+|xpu")
 _TOOLKIT = re.compile(r"^cuda\b[^=\n]*= *'(\d+)\.(\d+)", re.MULTILINE)
 
 
@@ -56,6 +55,10 @@ class Marker:
     verdict: dict[str, Any]
     copied_from: str = NOT_COPIED
     """The id of the environment of which it was a copy: all that was the user's in that is in this one too."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """The version of each package that the installation left in it, without the pip that belongs to no lock."""
+    is_for_cpu: bool = False
+    """Whether the CPU was requested, whatever GPUs there are."""
 
     def write(self, venv: Path) -> None:
         """Write it into an environment."""
@@ -74,18 +77,15 @@ class Origin:
 
 def read_marker(venv: Path) -> Marker | None:
     """Return an environment's marker; None if it is not one of ours."""
-    with suppress(OSError, ValueError, TypeError, KeyError):
+    with suppress(OSError, ValueError):
         document = read_json(venv / NAME, venv)
-        if (
-            not isinstance(document, dict)
-            or document.pop("schema", None) != MARKER_SCHEMA
-        ):
-            return None
-        marker = Marker(**document)
+        marker = read_object(Marker, document)
         # It may be a stranger's, and hold what we would not have written.
-        verdict = document.pop("verdict")
-        is_plain = all(map(_WORD.fullmatch, document.values()))
-        if is_plain and isinstance(verdict, dict) and LOCK_NAME.fullmatch(marker.lock):
+        texts = [text for text in vars(marker).values() if isinstance(text, str)]
+        is_ours = document.get("schema") == MARKER_SCHEMA and LOCK_NAME.fullmatch(
+            marker.lock
+        )
+        if is_ours and all(map(_WORD.fullmatch, texts)):
             return marker
     return None
 
@@ -95,16 +95,14 @@ def read_origin(venv: Path, machine: Machine) -> Origin:
     marker = read_marker(venv)
     if marker is None:
         return Origin()
-    lock = _read_lock(venv / marker.lock)
-    evidence = _table(_table(lock.get("tool")).get("gpuinstall"))
-    if evidence.get("asked") == "cpu":
-        return Origin(for_cpu=True)
-    if evidence.get("backend") == "cpu" and not machine.gpus:
+    if marker.is_for_cpu or (marker.backend == "cpu" and not machine.gpus):
         return Origin(for_cpu=True)
     if marker.machine != fingerprint(machine):
         return Origin()
-    devices = _tables(marker.verdict.get("devices"))
-    planned = [device.get("index") for device in devices]
+    planned = set[int]()
+    # It may be a stranger's.
+    with suppress(AttributeError, TypeError):
+        planned |= {device.get("index") for device in marker.verdict["devices"]}
     indices = tuple(gpu.index for gpu in machine.gpus if gpu.index in planned)
     if len(indices) in {0, len(machine.gpus)}:
         return Origin()
@@ -134,77 +132,56 @@ def packages_called(
     return [package for package in read_packages(folders) if package.name in names]
 
 
-def installed_packages(venv: Path) -> dict[str, str]:
-    """Return the version of each package in an environment."""
+def installed_packages(venv: Path, known: Collection[str] = ("pip",)) -> dict[str, str]:
+    """Return the version of each package in an environment; of pip, which every one has, only if it is ``known``."""
     packages = read_packages(packages_folders(venv))
-    return {package.name: package.version for package in packages}
+    versions = {package.name: package.version for package in packages}
+    if "pip" not in known:
+        versions.pop("pip", None)
+    return versions
 
 
 def added_packages(venv: Path) -> tuple[str, ...]:
     """Return the packages that pip or uv added to an environment, or exchanged, as ``name version``."""
-    installed = installed_packages(venv)
     marker = read_marker(venv)
-    lock = _read_lock(venv / marker.lock) if marker else {}
-    locked = {}
-    for row in _tables(lock.get("packages")):
-        name = str(row.get("name"))
-        # A lock has no version of what comes from a folder or a repository.
-        locked[name] = str(row.get("version") or installed.get(name, ""))
-    if "pip" not in locked:
-        installed.pop("pip", None)
-    return unlocked_packages(installed, locked)
+    recorded = marker.packages if marker else {}
+    return differing_packages(installed_packages(venv, recorded), recorded)
 
 
-def unlocked_packages(
+def differing_packages(
     installed: Mapping[str, str],
-    locked: Mapping[str, str],
+    recorded: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """Return the packages that a lock does not hold, or holds in another version, as ``name version``."""
-    unlocked = []
+    """Return the packages that were not recorded, or in another version, as ``name version``."""
+    differing = []
     for name, version in sorted(installed.items()):
-        if name not in locked or not _is_same(version, locked[name]):
-            unlocked.append(f"{name} {version}")
-    return tuple(unlocked)
-
-
-def _is_same(installed: str, locked: str) -> bool:
-    """Whether a package may call itself ``installed`` if its file is ``locked``.
-
-    Files of extensions say in their names which torch they are for (+cu12torch2.13), and not always inside. Of torch's
-    own builds, which say just their backend (+cu126), a package without it is another build.
-    """
-    try:
-        version = Version(installed)
-        expected = Version(locked)
-    except InvalidVersion:
-        return installed == locked
-    if version.local or not expected.local or _BACKEND.fullmatch(expected.local):
-        return version == expected
-    return version.public == expected.public
+        if recorded.get(name) != version:
+            differing.append(f"{name} {version}")
+    return tuple(differing)
 
 
 def changed_build(
     installed: Mapping[str, str],
-    locked: Mapping[str, str],
+    recorded: Mapping[str, str],
     is_tied: Callable[[str], bool],
 ) -> str:
-    """Return how torch, or what comes with its build, is not what was locked; empty if it is.
+    """Return how torch, or what comes with its build, is not what was installed; empty if it is.
 
     Args:
-        installed: The versions of its packages, without the pip that every environment has.
-        locked: Those in its lock.
+        installed: The versions of an environment's packages.
+        recorded: Those in its marker.
         is_tied: Whether the build of torch decides the version of a package.
     """
-    changed = locked.keys() - installed.keys()
-    for text in unlocked_packages(installed, locked):
-        changed.add(text.partition(" ")[0])
-    tied = sorted(filter(is_tied, changed & locked.keys()))
+    tied = []
+    for name, version in sorted(recorded.items()):
+        if is_tied(name) and installed.get(name) != version:
+            tied.append(name)
     if not tied:
         return ""
     first = "torch" if "torch" in tied else tied[0]
     if first not in installed:
-        return f"{first} {locked[first]} is missing"
-    return f"{first} is {installed[first]} instead of {locked[first]}"
+        return f"{first} {recorded[first]} is missing"
+    return f"{first} is {installed[first]} instead of {recorded[first]}"
 
 
 def damaged_torch(venv: Path) -> str:
@@ -254,21 +231,6 @@ def renewing_arguments(venv: Path) -> tuple[str, ...]:
     if read_marker(venv) is None:
         return ("--into", *arguments)
     return (*arguments, "--replace") if added_packages(venv) else arguments
-
-
-def _read_lock(lock: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError):
-        return parse_toml(read_document(lock, lock.parent))
-    return {}
-
-
-def _table(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _tables(value: object) -> list[dict[str, Any]]:
-    rows = value if isinstance(value, list) else []
-    return [row for row in rows if isinstance(row, dict)]
 
 
 def _toolkit(venv: Path) -> dict[str, str]:

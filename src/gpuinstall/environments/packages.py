@@ -13,7 +13,7 @@ from gpuinstall.base.files import DOCUMENT_BYTES, open_regular
 from gpuinstall.base.values import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from packaging.requirements import Requirement
@@ -122,23 +122,21 @@ def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage
 
     What is required with an extra alone does not count: a package may be required without its extra.
     """
+    from packaging.utils import canonicalize_name
+
     packages = tuple(packages)
     required = set[str]()
     for package in packages:
-        required |= required_names(package) - {package.name}
+        names = {canonicalize_name(one.name) for one in applicable(package.requires)}
+        required |= names - {package.name}
     return tuple(package for package in packages if package.name not in required)
 
 
-def required_names(package: InstalledPackage) -> frozenset[str]:
-    """Return the names of what a package requires without any extra."""
-    from packaging.utils import canonicalize_name
-
-    without_extra = {"extra": ""}
-    return frozenset(
-        str(canonicalize_name(requirement.name))
-        for requirement in package.requires
-        if requirement.marker is None or requirement.marker.evaluate(without_extra)
-    )
+def applicable(requirements: Iterable[Requirement]) -> Iterator[Requirement]:
+    """Yield the requirements that hold here, without any extra."""
+    for requirement in requirements:
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield requirement
 
 
 def written_files(package: InstalledPackage, root: Path) -> dict[str, RecordedFile]:

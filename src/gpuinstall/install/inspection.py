@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from gpuinstall.base import process
@@ -30,21 +29,21 @@ from gpuinstall.environments.environment import (
     Marker,
     changed_build,
     damaged_torch,
+    differing_packages,
     fingerprint,
     installed_packages,
     packages_called,
     read_marker,
-    unlocked_packages,
 )
 from gpuinstall.environments.ownership import is_environment, user_paths
-from gpuinstall.environments.packages import read_packages, top_packages
+from gpuinstall.environments.packages import applicable, read_packages, top_packages
 from gpuinstall.environments.records import was_made_here
 from gpuinstall.environments.stamp import file_stamp, read_stamp
 from gpuinstall.lock.declaration import PROJECT_FILES
 from gpuinstall.lock.folder_request import read_own_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterator
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.environments.stamp import Stamp
@@ -62,7 +61,7 @@ of_one_program = (
     or "COLAB_RELEASE_TAG" in os.environ
 )
 answer = {
-    "version": "%d.%d" % sys.version_info[:2], "prefix": sys.prefix, "versions": {}, "requires": {},
+    "version": "%d.%d" % sys.version_info[:2], "prefix": sys.prefix, "versions": {},
     "is_systems": sys.prefix == sys.base_prefix and (managed or not of_one_program),
     "paths": {name: sysconfig.get_path(name) for name in ("purelib", "platlib", "scripts", "data")},
 }
@@ -70,7 +69,6 @@ for package in metadata.distributions():
     if package.metadata["Name"]:
         name = re.sub("[-_.]+", "-", package.metadata["Name"]).lower()
         answer["versions"][name] = package.version
-        answer["requires"][name] = list(package.requires or ())
 print(json.dumps(answer))
 """
 
@@ -97,13 +95,6 @@ class ExistingEnvironment:
     """What was proven of it on this machine, if that still holds."""
 
     @property
-    def built_ns(self) -> int:
-        """When it was built, in nanoseconds; 0 without a lock, which comes last and is not written again."""
-        if self.lock is None:
-            return 0
-        return (self.paths.venv / self.lock.name).stat().st_mtime_ns
-
-    @property
     def is_proven(self) -> bool:
         """Whether every device of this machine passed, and all that the proof covers is as it was."""
         return self.stamp is not None and self.stamp.is_passed
@@ -118,23 +109,23 @@ class ExistingEnvironment:
     @cached_property
     def intact_lock(self) -> Lock | None:
         """The lock of an environment that runs, and holds exactly its packages and torch whole; None for any other."""
-        if self.lock is None or self.packages.keys() != self.lock.names:
+        if not self.made_here or not self.has_python or self.changed_build:
             return None
-        if not self.made_here or not self.has_python:
-            return None
-        if self.changed_build or unlocked_packages(self.packages, self._locked):
-            return None
-        return self.lock
+        return self.lock if self.packages == self.recorded else None
+
+    @property
+    def recorded(self) -> Mapping[str, str]:
+        """The versions of the packages that are ours, by name; none if its copy of the lock is gone."""
+        return self.marker.packages if self.marker and self.lock else {}
 
     @cached_property
     def changed_build(self) -> str:
         """How torch, or what comes with its build, is not what was proven; empty if it is."""
         if self.lock is None:
             return ""
-        venv = self.paths.venv
-        changed = changed_build(self.packages, self._locked, load_catalog().is_tied)
+        changed = changed_build(self.packages, self.recorded, load_catalog().is_tied)
         # A stamp covers what torch loads; a module in Python that is gone is in no stamp.
-        return changed or damaged_torch(venv)
+        return changed or damaged_torch(self.paths.venv)
 
     def check_unchanged(self) -> None:
         """Check, before anything starts in it, that torch is what was proven.
@@ -176,17 +167,6 @@ class ExistingEnvironment:
             self.lock
         ]
 
-    @property
-    def _locked(self) -> dict[str, str]:
-        """The locked versions; of what comes from a folder, the one that is installed."""
-        if self.lock is None:
-            return {}
-        names = self.lock.names
-        installed = {
-            name: version for name, version in self.packages.items() if name in names
-        }
-        return installed | self.lock.versions
-
     def check_ownership(self, *, restoring: bool = False) -> None:
         """Check that nothing of the user's lies there.
 
@@ -199,7 +179,7 @@ class ExistingEnvironment:
         """
         if not self.is_empty and self.marker is None:
             raise self._not_ours()
-        extra = unlocked_packages(self.packages, self._locked)
+        extra = differing_packages(self.packages, self.recorded)
         if not extra:
             return
         if not self.changed_build:
@@ -263,17 +243,12 @@ def inspect_environment(
     marker = read_marker(venv)
     if marker is None:
         return ExistingEnvironment(paths, is_empty=False)
-    lock = read_own_lock(venv)
-    packages = installed_packages(venv)
-    if lock is None or "pip" not in lock.names:
-        # Every environment has one, which belongs to no lock.
-        packages.pop("pip", None)
     return ExistingEnvironment(
         paths,
         is_empty=False,
         marker=marker,
-        lock=lock,
-        packages=packages,
+        lock=read_own_lock(venv),
+        packages=installed_packages(venv, marker.packages),
         has_python=interpreter(venv).exists(),
         made_here=was_made_here(venv, venv),
         stamp=standing_stamp(venv, marker, here),
@@ -341,22 +316,14 @@ def unchanged_packages(existing: ExistingEnvironment, fit: Fit) -> frozenset[str
     lock, new = existing.lock, fit.lock
     if lock is None or lock.python != fit.choice.python or not _can_be_copied(existing):
         return frozenset()
-    unchanged = set()
-    for name, version in new.versions.items():
-        if name in lock.addresses:
-            # What comes from a folder or a repository has no hash, and may be another by now.
-            continue
-        is_same_version = (
-            existing.packages.get(name) == version == lock.versions.get(name)
-        )
-        if is_same_version and lock.hashes_of(name) & new.hashes_of(name):
+    unchanged = set(_settled_projects(existing, lock, new))
+    for name, version in existing.recorded.items():
+        is_intact = existing.packages.get(name) == version
+        # What comes from a folder or a repository has no hash, and may be another by now.
+        if is_intact and lock.hashes_of(name) & new.hashes_of(name):
             unchanged.add(name)
     if "torch" not in unchanged:
         return frozenset()
-    before = _editable_folders(lock, existing.paths.folder)
-    for name, folder in _editable_folders(new, existing.paths.folder).items():
-        if before.get(name) == folder and _is_built_since(folder, existing.built_ns):
-            unchanged.add(name)
     leaving = leaving_packages(existing, unchanged)
     if leaving and not _can_leave(existing.paths.venv, leaving):
         return frozenset()
@@ -395,19 +362,27 @@ def _can_leave(venv: Path, leaving: Collection[str]) -> bool:
     return going.isdisjoint(staying)
 
 
-def _editable_folders(lock: Lock, folder: Path) -> dict[str, Path]:
-    """Return the folder of each editable package of a lock that lies in ``folder``."""
-    folders = {}
-    for package in lock.pylock.packages:
-        if package.directory and package.directory.editable:
-            folders[str(package.name)] = (folder / package.directory.path).resolve()
-    return folders
+def _settled_projects(
+    existing: ExistingEnvironment, lock: Lock, new: Lock
+) -> Iterator[str]:
+    """Yield the editable projects of which uv would build the same again.
 
-
-def _is_built_since(project: Path, built_ns: int) -> bool:
-    """Whether a project was built after the last change of the files for which uv builds it anew."""
-    files = [project / name for name in PROJECT_FILES]
-    return all(file_stamp(str(file))[1] <= built_ns for file in files)
+    Args:
+        existing: The environment.
+        lock: Its own.
+        new: The lock that is about to be installed.
+    """
+    folder = existing.paths.folder
+    # It was written last, and is not written again.
+    _, built_ns, _ = file_stamp(str(existing.paths.venv / lock.name))
+    for package in new.pylock.packages:
+        project = package.directory
+        if not project or not project.editable:
+            continue
+        if lock.addresses.get(package.name) == new.addresses[package.name]:
+            files = [folder / project.path / name for name in PROJECT_FILES]
+            if all(file_stamp(str(file))[1] <= built_ns for file in files):
+                yield package.name
 
 
 @dataclass(frozen=True)
@@ -424,8 +399,6 @@ class ForeignEnvironment:
     """Its folders, by the names of sysconfig."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """The versions of its packages, by canonical names."""
-    requires: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What each package requires."""
 
     @property
     def root(self) -> Path:
@@ -439,16 +412,16 @@ class ForeignEnvironment:
 
     def broken_by(self, changed: Mapping[str, str]) -> Iterator[str]:
         """Yield which of its packages require another version than one that is about to come."""
-        for name, requirements in sorted(self.requires.items()):
-            if name in changed:
+        for package in read_packages(self.packages_folders):
+            if package.name in changed:
                 continue
-            for requirement in _applicable(requirements):
+            for requirement in applicable(package.requires):
                 version = changed.get(canonicalize_name(requirement.name))
                 if version and not requirement.specifier.contains(
                     version, prereleases=True
                 ):
                     text = f"{requirement.name}{requirement.specifier}"
-                    yield f"{name} {self.versions[name]} requires {text}, but would get {version}"
+                    yield f"{package.name} {package.version} requires {text}, but would get {version}"
 
 
 def inspect_foreign(python: Path) -> ForeignEnvironment:
@@ -487,12 +460,3 @@ def _query(python: Path) -> ForeignEnvironment:
             hint="Use another with --python PATH or --venv DIR",
         )
     return environment
-
-
-def _applicable(texts: Iterable[str]) -> Iterator[Requirement]:
-    """Yield the requirements that hold here without an extra; none that is malformed."""
-    for text in texts:
-        with suppress(InvalidRequirement):
-            requirement = Requirement(text)
-            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-                yield requirement

@@ -32,7 +32,7 @@ from gpuinstall.install.options import Action
 from gpuinstall.install.priced_lock import PricedLock, price_files
 from gpuinstall.install.proof import preflighted
 from gpuinstall.install.transaction import ForeignPlace, transact
-from gpuinstall.install.undo import find_undo, finish_undo, plan_undo
+from gpuinstall.install.undo import begin_change, find_undo, finish_undo
 from gpuinstall.lock.binding import members_beside
 from gpuinstall.lock.fetch import local_path
 from gpuinstall.lock.fit import Fit, selected
@@ -299,7 +299,7 @@ def _write_guard(
         else:
             absent.append(member)
     if find_undo(environment) is None:
-        plan_undo(environment).begin().keep()
+        begin_change(environment, project.reporter).keep()
     write_guard(
         prefix,
         prefix,

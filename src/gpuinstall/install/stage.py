@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import stat
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
@@ -17,7 +15,7 @@ from gpuinstall.base import uv
 from gpuinstall.base.environment_paths import interpreter, site_packages
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
-    link_or_copy,
+    link_tree,
     remove_file,
     remove_path,
     write_atomically,
@@ -312,20 +310,7 @@ def copy_environment(venv: Path, copy: Path) -> None:
         InstallationError: something in it cannot be linked, nor copied.
     """
     try:
-        waiting = [""]
-        while waiting:
-            below = waiting.pop()
-            original, folder = f"{venv}/{below}", f"{copy}/{below}"
-            os.mkdir(folder)
-            os.chmod(folder, stat.S_IMODE(os.stat(original).st_mode) | stat.S_IRWXU)
-            with os.scandir(original) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(f"{below}{entry.name}/")
-                    elif _is_written_in_place(entry, below):
-                        shutil.copy2(entry.path, folder)
-                    else:
-                        link_or_copy(entry.path, f"{folder}{entry.name}")
+        link_tree(venv, copy, _is_written_in_place)
     except OSError as error:
         remove_path(copy)
         raise InstallationError(

@@ -1,26 +1,25 @@
-"""An environment takes the place of another: one exchange, with a journal that the next run can finish or undo.
+"""An environment takes the place of another: one exchange, which the next run can finish or undo.
 
 ::
 
-    build      work/staging-…                           a run that dies here leaves the old environment as it was
-    journal    work/journal.json names the newcomer
-    exchange   newcomer <-> venv                        one stroke, or venv -> work/aside, newcomer -> venv
+    build      work/staging-…                  a run that dies here leaves the old environment as it was
+    named      work/staging-…-<inode>          proven; the name tells which folder is in it, before and after:
+    exchange   staging-…-<inode> <-> venv      one stroke, or venv -> work/aside, staging-…-<inode> -> venv
     lock       the newcomer's lock goes into the folder
-    settle     what was replaced becomes work/previous; the previous one before goes, and the journal
-    discarded  work/.discarded-…                        an environment of ours that nothing of the user's is in
-    kept       venv.kept/<date>/                        one that has files of the user's: nothing of ours removes it
+    settle     what was replaced becomes work/previous, and the previous one before goes
+    discarded  work/.discarded-…               an environment of ours that nothing of the user's is in
+    kept       venv.kept/<date>/               one that has files of the user's: nothing of ours removes it
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import stat
 import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
@@ -29,7 +28,6 @@ from gpuinstall.base.files import (
     holds_text,
     is_folder,
     read_document,
-    read_json,
     remove_file,
     remove_path,
     unwritable,
@@ -54,20 +52,11 @@ if TYPE_CHECKING:
 
 _FIXED = {errno.EXDEV, errno.EBUSY}
 """The errors of a folder that cannot be renamed whatever its permissions."""
-_NEWCOMER = re.compile(r"previous|staging-[0-9a-f]+")
+_NEWCOMER = re.compile(r"(previous|staging-[0-9a-f]{8})-(\d+)")
 _OURS = re.compile(r"staging-[0-9a-f]{8}|\.discarded-[0-9a-f]{8}")
 """The folders that a killed run leaves: what it was building, and what it was deleting."""
 _PART = re.compile(r"\..{1,40}\.[0-9a-f]{8}")
 """A file of ours that was being written."""
-
-
-class _Journal(NamedTuple):
-    """An exchange that has begun."""
-
-    id: str | None
-    """The id of the newcomer's marker."""
-    newcomer: str
-    """The name of its folder."""
 
 
 @defer_interrupts()
@@ -81,14 +70,13 @@ def swap_in(
     Raises:
         InstallationError: it may not be put there; the environment is as it was.
     """
-    # From here on the next run knows what to look for; killed before, it finds only a staging folder to remove.
-    journal = _Journal(_id_of(newcomer), newcomer.name)
-    write_atomically(paths.journal, json.dumps(journal._asdict()))
-    remember_replaced(paths.venv)
     try:
-        if not paths.venv.exists():
-            newcomer.rename(paths.venv)
-        elif not exchange(newcomer, paths.venv):
+        remember_replaced(paths.venv)
+        # There is always something to exchange, by which the next run sees how far this one came.
+        paths.venv.mkdir(exist_ok=True)
+        named = f"{newcomer.name}-{newcomer.stat().st_ino}"
+        newcomer = newcomer.rename(newcomer.with_name(named))
+        if not exchange(newcomer, paths.venv):
             # Killed between the two, nothing lies at venv, and the next run brings back what is aside.
             paths.venv.rename(paths.aside)
             newcomer.rename(paths.venv)
@@ -102,71 +90,57 @@ def swap_in(
             hint="gpuinstall install --venv DIR   # another folder",
         ) from None
     try:
-        _finish(paths, newcomer, reporter)
+        finish_swap(paths, reporter)
     except OSError as error:
         raise unwritable(paths.previous, error) from None
 
 
 def finish_swap(paths: EnvironmentPaths, reporter: Reporter) -> None:
-    """Finish or undo what a run that died has begun, and clear away what it was building or deleting."""
-    journal = _read_journal(paths)
-    if journal and _is_exchanged(paths, journal):
-        _finish(paths, paths.work / journal.newcomer, reporter)
-    if is_folder(paths.aside) and not os.path.lexists(paths.venv):
-        paths.aside.rename(paths.venv)
-    # After an exchange the old environment may lie where the new one was built; now it is the previous one.
-    for file in (paths.journal, paths.private_lock, paths.build_settings):
-        remove_file(file)
-    for path in list(paths.work.iterdir()):
-        if _PART.fullmatch(path.name):
-            remove_file(path)
-        if _OURS.fullmatch(path.name):
-            remove_path(path)
-
-
-def _read_journal(paths: EnvironmentPaths) -> _Journal | None:
-    """Return the journal; None if it is not one that we would have written."""
-    with suppress(OSError, ValueError, TypeError):
-        journal = _Journal(**read_json(paths.journal, paths.work))
-        if _NEWCOMER.fullmatch(journal.newcomer):
-            return journal
-    return None
-
-
-def _is_exchanged(paths: EnvironmentPaths, journal: _Journal) -> bool:
-    """Whether the newcomer has taken the environment's place, even if it was removed from there since."""
-    if journal.id and _id_of(paths.venv) == journal.id:
-        return True
-    replaced = paths.work / journal.newcomer
-    return is_folder(replaced) and _id_of(replaced) != journal.id
-
-
-def _id_of(venv: Path) -> str | None:
-    """Return the id of an environment's marker; None if it is not one of ours."""
-    marker = read_marker(venv)
-    return marker.id if marker else None
-
-
-def _finish(
-    paths: EnvironmentPaths,
-    newcomer: Path,
-    reporter: Reporter,
-) -> None:
-    """Settle an exchange that has happened; every step may be taken again after a kill, and the journal goes last."""
-    publish_lock(paths)
-    replaced = paths.aside if is_folder(paths.aside) else newcomer
-    if is_folder(replaced) and replaced != paths.previous:
-        if _is_copy(replaced, paths.previous):
-            _discard(paths.previous, paths)
+    """Finish or undo an exchange that has begun, and clear away what a run that died was building or deleting."""
+    replaced = _clear_away(paths)
+    if is_folder(paths.aside):
+        if os.path.lexists(paths.venv):
+            replaced = paths.aside
         else:
-            dispose(paths.previous, paths, reporter)
-        replaced.rename(paths.previous)
-    if paths.has_previous and not _is_copy(paths.venv, paths.previous):
-        users = user_paths(paths.previous)
+            paths.aside.rename(paths.venv)
+    if replaced:
+        _settle(replaced, paths, reporter)
+
+
+def _clear_away(paths: EnvironmentPaths) -> Path | None:
+    """Remove what a run leaves, but for the environment that it has replaced; return that, if there is one."""
+    replaced = None
+    for path in list(paths.work.iterdir()):
+        newcomer = _NEWCOMER.fullmatch(path.name) if is_folder(path) else None
+        if newcomer and path.stat().st_ino != int(newcomer[2]):
+            replaced = path
+        elif newcomer and newcomer[1] == paths.previous.name:
+            path.rename(paths.previous)
+        elif newcomer or _OURS.fullmatch(path.name):
+            remove_path(path)
+        elif _PART.fullmatch(path.name):
+            remove_file(path)
+    for file in (paths.private_lock, paths.build_settings):
+        remove_file(file)
+    return replaced
+
+
+def _settle(replaced: Path, paths: EnvironmentPaths, reporter: Reporter) -> None:
+    """Publish the lock, and keep what was replaced; every step may be taken again after a kill, and its name goes last."""
+    publish_lock(paths)
+    if not any(replaced.iterdir()):
+        replaced.rmdir()
+        return
+    if _is_copy(replaced, paths.previous):
+        _discard(paths.previous, paths)
+    else:
+        dispose(paths.previous, paths, reporter)
+    if not _is_copy(paths.venv, replaced):
+        users = user_paths(replaced)
         if users:
             text = f"{some(users)}, which no installer wrote, with the replaced environment: in {paths.previous}"
             reporter.notice("Moved", text)
-    paths.journal.unlink(missing_ok=True)
+    replaced.rename(paths.previous)
 
 
 def _is_copy(venv: Path, original: Path) -> bool:

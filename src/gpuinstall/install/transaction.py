@@ -27,7 +27,12 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.text import number_of
 from gpuinstall.base.values import dataclass
-from gpuinstall.environments.environment import Marker, fingerprint, read_marker
+from gpuinstall.environments.environment import (
+    Marker,
+    fingerprint,
+    installed_packages,
+    read_marker,
+)
 from gpuinstall.environments.guard import renew_uv_guard
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.records import remember, was_at
@@ -42,11 +47,10 @@ from gpuinstall.install.swap import (
     swap_in,
 )
 from gpuinstall.install.undo import (
+    begin_change,
     find_change,
     find_undo,
     finish_undo,
-    keep_overwritten,
-    plan_undo,
     undo_folder,
 )
 
@@ -146,6 +150,8 @@ class OwnPlace:
             machine=fingerprint(self.project.machine),
             verdict=installation.verdict,
             copied_from=installation.copied_from,
+            packages=installed_packages(installation.venv, lock.names),
+            is_for_cpu=lock.record.asked == "cpu",
         )
 
     def abort(self) -> None:
@@ -231,9 +237,7 @@ class ForeignPlace:
             uv.unpack(environment.python, private_lock, unpacked, words), session
         )
         start = monotonic()
-        record = plan_undo(environment, names, unpacked)
-        keep_overwritten(environment, unpacked, self.project.reporter)
-        record.begin()
+        begin_change(environment, self.project.reporter, names, unpacked)
         words = cache_words(None, fit.choice, session)
         run_uv(
             uv.put_into(environment.python, private_lock, words), session.from_cache()

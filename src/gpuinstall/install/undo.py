@@ -3,9 +3,9 @@
 ::
 
     .gpuinstall.new       a copy is being made, or removed; a run that dies here has changed nothing yet
-    .gpuinstall.changing  the environment is being changed: whoever finds it puts back what the copy holds
+    .gpuinstall.changing  the environment is being changed: whoever finds it puts back what the copy holds, unless the
+                          record says that the change is proven
     .gpuinstall           the change is proven, and the copy waits for ``env rollback``
-    .gpuinstall.earlier   the copy of the change before, while this one takes its place
 
 To go back is a change too: what is there is copied first, so that a second rollback goes forward again. The record
 lies in the environment, which may come from a stranger: only one that the user's state folder vouches for, word by
@@ -17,10 +17,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import posixpath
 import time
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import replace
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -29,8 +29,10 @@ from gpuinstall.base.files import (
     files_below,
     is_folder,
     link_or_copy,
+    link_tree,
     parse_json,
     read_document,
+    remove_file,
     remove_path,
     unwritable,
     write_atomically,
@@ -54,7 +56,6 @@ if TYPE_CHECKING:
     from gpuinstall.install.inspection import ForeignEnvironment
 
 _RECORD = "record.json"
-SizeAndTime = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,8 @@ class UndoRecord:
     """Where the record and the copy lie."""
     units: tuple[str, ...]
     """The paths below the environment's root that the change touches: a file, or a whole folder beside the packages."""
-    packages: Mapping[str, SizeAndTime] = field(default_factory=dict)
-    """The stamp of the RECORD of each package with a file in the units, once the change was proven."""
+    packages: Mapping[str, list[int]] | None = None
+    """Size and time of the RECORD of each package with a file in the units, once the change is proven."""
 
     @property
     def copy(self) -> Path:
@@ -84,7 +85,7 @@ class UndoRecord:
         try:
             (building / "copy").mkdir(parents=True, exist_ok=True)
             for unit in self.units:
-                _mirror(self.environment.root / unit, building / "copy" / unit)
+                _link(self.environment.root / unit, building / "copy" / unit)
             self.write(building)
             building.rename(self.folder)
         except OSError as error:
@@ -102,11 +103,7 @@ class UndoRecord:
     def undo(self) -> None:
         """Put everything back as it was; a run that dies here is repeated by the next one."""
         self.put_back(self.copy)
-        # A copy without a record would be taken for a stranger's change.
-        leaving = _beside(self.environment, "new")
-        remove_path(leaving)
-        self.folder.rename(leaving)
-        remove_path(leaving)
+        _discard(self.folder, self.environment)
 
     def put_back(self, copy: Path, staying: Collection[Path] = ()) -> None:
         """Make the environment what a copy holds of the units, but for the files that are ``staying``.
@@ -118,10 +115,9 @@ class UndoRecord:
         try:
             # What came goes first: the space that it took is there for what comes back.
             for unit in self.units:
-                _remove_extra(copy / unit, root / unit, staying)
+                _remove(root / unit, staying)
             for unit in self.units:
-                if root / unit not in staying:
-                    _mirror(copy / unit, root / unit)
+                _link(copy / unit, root / unit)
         except OSError as error:
             raise unwritable(root, error) from None
 
@@ -129,11 +125,10 @@ class UndoRecord:
         """Keep what is there now, which is proven, and the copy of what was before."""
         proven = undo_folder(self.environment)
         packages = _packages_in(self.units, self.environment)
+        # From here on a run that dies is finished by the next one.
         replace(self, packages=packages).write(self.folder)
-        if is_folder(proven):
-            proven.rename(_beside(self.environment, "earlier"))
+        _discard(proven, self.environment)
         self.folder.rename(proven)
-        _settle_earlier(self.environment)
 
     def go_back(self, *, replaces: bool) -> None:
         """Put back what was before this change, which is proven, and keep what is there for the way forward.
@@ -148,11 +143,11 @@ class UndoRecord:
             InstallationError: a copy of what is there cannot be made.
         """
         environment = self.environment
+        root = environment.root
+        before = self.packages or {}
         now = _packages_in(self.units, environment)
         moved = {
-            path
-            for path in {**now, **self.packages}
-            if now.get(path) != self.packages.get(path)
+            path for path in {**now, **before} if now.get(path) != before.get(path)
         }
         if moved and not replaces:
             names = [PurePosixPath(path).stem for path in moved]
@@ -163,13 +158,14 @@ class UndoRecord:
                 why="to go back takes them out again",
                 hint="Run it again with --replace",
             )
-        # The files of what came since, also beside the units: half a package would be left.
-        root = environment.root
         installed = read_packages(environment.packages_folders)
         further = [package for package in installed if _name(package, root) in moved]
-        units = (*self.units, *_inside(root, _files_of(further, root)))
-        back = _change(environment, dict.fromkeys(units))
-        staying = set(_users_files(back.units, self.copy, environment))
+        # The files of what came since, also beside the units: half a package would be left.
+        back = _change(environment, {*self.units, *_files_of(further, root)})
+        staying = set(_users_files(back.units, environment))
+        for path in staying:
+            # As it is now, it is in the copy that is about to be made.
+            remove_file(self.copy / path.relative_to(root))
         back.begin()
         try:
             back.put_back(self.copy, staying)
@@ -180,10 +176,81 @@ class UndoRecord:
             raise
 
 
+def begin_change(
+    environment: ForeignEnvironment,
+    reporter: Reporter,
+    packages: Collection[str] = (),
+    unpacked: Path | None = None,
+) -> UndoRecord:
+    """Copy what is about to change, the guard's files among it.
+
+    What wheels will overwrite and no installer wrote is copied to a dated folder too, which nothing of ours removes.
+
+    Args:
+        environment: The environment that is changed.
+        reporter: Is told of the dated folder.
+        packages: The packages that are replaced.
+        unpacked: The folder in which uv has unpacked the wheels that take their place.
+
+    Raises:
+        InstallationError: a wheel would write outside the environment, or what changes cannot be copied.
+    """
+    root = environment.root
+    new = set(_names_in(unpacked, environment)) if unpacked else set[str]()
+    if not all(_leads_inside((root / name).parent, root) for name in new):
+        raise InstallationError(
+            "outside",
+            f"a package would write outside {environment.prefix}",
+            hint="gpuinstall install   # makes an environment in .venv",
+        )
+    _keep_overwritten(new, environment, reporter)
+    replaced = packages_called(packages, environment.packages_folders)
+    names = {*new, *_files_of(replaced, root)}
+    names |= {_name(package, root) for package in replaced}
+    names |= {_below(environment.prefix, root) + name for name in GUARD_FILES}
+    sites = [_below(folder, root) for folder in environment.packages_folders]
+    return _change(environment, {_unit(name, sites) for name in names}).begin()
+
+
+def _names_in(unpacked: Path, environment: ForeignEnvironment) -> Iterator[str]:
+    """Yield where files that uv has unpacked into one folder may come to lie, whatever their scheme."""
+    root, paths = environment.root, environment.paths
+    data = _below(paths["data"], root)
+    present = {path.name for path in paths["data"].iterdir()}
+    for file in files_below(unpacked):
+        name = file.relative_to(unpacked).as_posix()
+        first, _, rest = name.partition("/")
+        # A folder that is not there yet is one unit.
+        yield data + (name if first in present else first)
+        for folder in environment.packages_folders:
+            yield _below(folder, root) + name
+        if first in {"bin", "Scripts"}:
+            yield _below(paths["scripts"], root) + rest
+        if first == "include":
+            yield f"{data}include/site/python{environment.version}/{rest}"
+
+
+def _keep_overwritten(
+    names: Iterable[str], environment: ForeignEnvironment, reporter: Reporter
+) -> None:
+    """Copy those of the files that are there and that no installer wrote to a dated folder."""
+    root = environment.root
+    overwritten = {name for name in names if (root / name).is_file()}
+    if overwritten:
+        overwritten -= recorded_paths(root, environment.packages_folders)
+    if overwritten:
+        date = time.strftime("%Y%m%d-%H%M%S")
+        copies = _beside(environment, f"kept-{date}")
+        for name in overwritten:
+            _link(root / name, copies / name)
+        text = f"{some(sorted(overwritten))}, which no installer wrote: in {copies}"
+        reporter.notice("Kept", text)
+
+
 def _users_files(
-    units: Collection[str], copy: Path, environment: ForeignEnvironment
+    units: Collection[str], environment: ForeignEnvironment
 ) -> Iterator[Path]:
-    """Yield the files in the units that no installer wrote, Python did not compile, and a copy does not have."""
+    """Yield the files in the units that no installer wrote, and that Python did not compile."""
     root = environment.root
     recorded = recorded_paths(root, environment.packages_folders)
     for unit in units:
@@ -193,7 +260,7 @@ def _users_files(
             is_ours = path.name in GUARD_FILES and is_own_guard_file(path)
             if name in recorded or name.endswith(".pyc") or is_ours:
                 continue
-            if os.path.lexists(path) and not _is_same(path, copy / name):
+            if os.path.lexists(path):
                 yield path
 
 
@@ -208,64 +275,8 @@ def _beside(environment: ForeignEnvironment, name: str) -> Path:
 
 
 def _change(environment: ForeignEnvironment, units: Iterable[str]) -> UndoRecord:
-    return UndoRecord(environment, _beside(environment, "changing"), tuple(units))
-
-
-def plan_undo(
-    environment: ForeignEnvironment,
-    packages: Collection[str] = (),
-    unpacked: Path | None = None,
-) -> UndoRecord:
-    """Return the change that is about to be made; the guard's files are part of each.
-
-    Args:
-        environment: The environment that is changed.
-        packages: The packages that are replaced.
-        unpacked: The folder in which uv has unpacked the wheels that take their place.
-
-    Raises:
-        InstallationError: a wheel names what lies outside the environment.
-    """
-    root = environment.root
-    paths = {environment.prefix / name for name in GUARD_FILES}
-    replaced = packages_called(packages, environment.packages_folders)
-    paths |= {package.record for package in replaced}
-    paths |= {root / name for name in _files_of(replaced, root)}
-    if unpacked:
-        new = set(_paths_in(unpacked, environment))
-        names = [Path(os.path.relpath(path, root)).as_posix() for path in new]
-        if len(_inside(root, names)) < len(names):
-            raise InstallationError(
-                "outside",
-                f"a package would write outside {environment.prefix}",
-                hint="gpuinstall install   # makes an environment in .venv",
-            )
-        paths |= new
-    units = {_unit(path, environment).relative_to(root).as_posix() for path in paths}
-    return _change(environment, sorted(_inside(root, units)))
-
-
-def keep_overwritten(
-    environment: ForeignEnvironment,
-    unpacked: Path,
-    reporter: Reporter,
-) -> None:
-    """Copy what wheels will overwrite and no installer wrote to a dated folder, which nothing of ours removes."""
-    root, folder = environment.root, undo_folder(environment)
-    overwritten = [
-        path for path in set(_paths_in(unpacked, environment)) if path.is_file()
-    ]
-    if not overwritten:
-        return
-    recorded = recorded_paths(root, environment.packages_folders)
-    names = {path.relative_to(root).as_posix() for path in overwritten} - recorded
-    if names:
-        copies = folder.with_name(time.strftime(".gpuinstall.kept-%Y%m%d-%H%M%S"))
-        for name in names:
-            _mirror(root / name, copies / name)
-        reporter.notice(
-            "Kept", f"{some(sorted(names))}, which no installer wrote: in {copies}"
-        )
+    folder = _beside(environment, "changing")
+    return UndoRecord(environment, folder, tuple(sorted(units)))
 
 
 def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
@@ -274,12 +285,12 @@ def find_undo(environment: ForeignEnvironment) -> UndoRecord | None:
 
 
 def find_change(environment: ForeignEnvironment) -> UndoRecord | None:
-    """Return the change of this user's that is not proven yet; None if there is none."""
+    """Return the change of this user's that is not finished yet; None if there is none."""
     return _read_record(_beside(environment, "changing"), environment)
 
 
 def finish_undo(environment: ForeignEnvironment) -> bool:
-    """Put back what a run that was killed has left; return whether something was put back.
+    """Finish or put back what a run that was killed has left; return whether something was put back.
 
     Raises:
         UsageError: another user's run has left it, or it is unknown whose.
@@ -287,8 +298,11 @@ def finish_undo(environment: ForeignEnvironment) -> bool:
     remove_path(_beside(environment, "new"))
     change = find_change(environment)
     folder = _beside(environment, "changing")
-    if change:
+    if change and change.packages is None:
         change.undo()
+        return True
+    if change:
+        change.keep()
     elif os.path.lexists(folder):
         # To undo it would remove whatever its record names; to go on, the files that it has copied.
         aside = folder.with_name(f"{folder.name}.others")
@@ -299,17 +313,15 @@ def finish_undo(environment: ForeignEnvironment) -> bool:
             why="its record may name any file of the environment as one to remove",
             hint=f"{move}   # keeps the files that it has copied\nRun it again",
         )
-    _settle_earlier(environment)
-    return change is not None
+    return False
 
 
-def _settle_earlier(environment: ForeignEnvironment) -> None:
-    """Remove the copy of the change before, or put it back if the one after it came to nothing."""
-    folder, earlier = undo_folder(environment), _beside(environment, "earlier")
+def _discard(folder: Path, environment: ForeignEnvironment) -> None:
+    """Remove a copy, under a name that the next run clears away: without its record it would be a stranger's."""
     if is_folder(folder):
-        remove_path(earlier)
-    elif is_folder(earlier):
-        earlier.rename(folder)
+        leaving = _beside(environment, "new")
+        folder.rename(leaving)
+        remove_path(leaving)
 
 
 def _read_record(folder: Path, environment: ForeignEnvironment) -> UndoRecord | None:
@@ -318,9 +330,12 @@ def _read_record(folder: Path, environment: ForeignEnvironment) -> UndoRecord | 
         text = read_document(folder / _RECORD, environment.root)
         if is_folder(folder) and is_vouched(_vouched_path(environment), _digest(text)):
             document = parse_json(text)
-            stamps = document["packages"].items()
-            packages = {name: (size, time_ns) for name, (size, time_ns) in stamps}
-            return UndoRecord(environment, folder, tuple(document["units"]), packages)
+            return UndoRecord(
+                environment,
+                folder,
+                units=tuple(document["units"]),
+                packages=document["packages"],
+            )
     return None
 
 
@@ -334,17 +349,16 @@ def _digest(text: str) -> str:
 
 def _packages_in(
     units: Collection[str], environment: ForeignEnvironment
-) -> dict[str, SizeAndTime]:
-    """Return the stamp of the RECORD of each package that has a file in the units, by the path of its record."""
+) -> dict[str, list[int]]:
+    """Return size and time of the RECORD of each package that has a file in the units, by the path of its record."""
     root = environment.root
     stamps = {}
     for package in read_packages(environment.packages_folders):
-        site = package.record.parent.relative_to(root).as_posix()
-        first_parts = {file.path.partition("/")[0] for file in package.files}
-        if any(f"{site}/{part}" in units for part in first_parts):
-            stamps[_name(package, root)] = file_stamp(str(package.record / "RECORD"))[
-                :2
-            ]
+        site = _below(package.record.parent, root)
+        first_parts = {site + file.path.partition("/")[0] for file in package.files}
+        if not first_parts.isdisjoint(units):
+            size, time_ns, _ = file_stamp(str(package.record / "RECORD"))
+            stamps[_name(package, root)] = [size, time_ns]
     return stamps
 
 
@@ -355,86 +369,50 @@ def _name(package: InstalledPackage, root: Path) -> str:
 def _files_of(packages: Iterable[InstalledPackage], root: Path) -> Iterator[str]:
     """Yield the files of packages, by their paths below the environment's root, without those outside."""
     for package in packages:
-        for path in written_files(package, root):
-            if not path.startswith(("../", "/")):
-                yield path
+        for name in written_files(package, root):
+            is_below = not name.startswith(("../", "/"))
+            if is_below and _leads_inside((root / name).parent, root):
+                yield name
 
 
-def _paths_in(unpacked: Path, environment: ForeignEnvironment) -> Iterator[Path]:
-    """Yield where the files of wheels may come to lie that uv has unpacked into one folder, whatever their scheme."""
-    data = environment.paths["data"]
-    present = {path.name for path in data.iterdir()}
-    for package in read_packages([unpacked]):
-        for row in package.recorded:
-            name = posixpath.normpath(row.path.replace(os.sep, "/"))
-            first, _, rest = name.partition("/")
-            yield data / (name if first in present else first)
-            for site in environment.packages_folders:
-                yield site / name
-            if first in {"bin", "Scripts"}:
-                yield environment.paths["scripts"] / rest
-            if first == "include":
-                yield data / f"include/site/python{environment.version}" / rest
+# Of a package thousands of files lie in a few folders.
+@cache
+def _leads_inside(folder: Path, root: Path) -> bool:
+    """Whether a folder lies in another one if its links are followed."""
+    return folder.resolve().is_relative_to(root.resolve())
 
 
-def _unit(path: Path, environment: ForeignEnvironment) -> Path:
-    """Return what is copied for a file: the folder beside the packages or of its own that it lies in, else it alone."""
-    data = environment.paths["data"]
-    for folder in (*environment.packages_folders, data):
-        if path.is_relative_to(folder):
-            first = folder / path.relative_to(folder).parts[0]
-            if folder != data or not os.path.lexists(first):
-                return first
-    return path
+def _below(folder: Path, root: Path) -> str:
+    """Return how the paths of what lies in a folder begin below the environment's root: empty, or with a slash at its end."""
+    name = folder.relative_to(root).as_posix()
+    return "" if name == "." else f"{name}/"
 
 
-def _mirror(source: Path, destination: Path) -> None:
-    """Bring to a place what lies at another, if anything does, by links; what the place has beyond that stays."""
+def _unit(name: str, sites: Iterable[str]) -> str:
+    """Return what is copied for a file: the folder beside the packages that it lies in, else the file alone."""
+    for site in sites:
+        if name.startswith(site):
+            first, _, _ = name.removeprefix(site).partition("/")
+            return site + first
+    return name
+
+
+def _link(source: Path, destination: Path) -> None:
+    """Give what lies at a path, if anything does, a second place, by links; a file that is there stays."""
     if is_folder(source):
-        if not is_folder(destination):
-            remove_path(destination)
-        destination.mkdir(parents=True, exist_ok=True)
-        for path in source.iterdir():
-            _mirror(path, destination / path.name)
-    elif os.path.lexists(source) and not _is_same(source, destination):
+        link_tree(source, destination)
+    elif os.path.lexists(source) and not os.path.lexists(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
-        remove_path(destination)
         link_or_copy(source, destination)
 
 
-def _remove_extra(copy: Path, path: Path, staying: Collection[Path]) -> None:
-    """Remove what lies at a path and is not in the copy; raise OSError if it resists, as a file in use on Windows."""
+def _remove(path: Path, staying: Collection[Path]) -> None:
+    """Remove what lies at a path, but for some files; raise OSError if it resists, as a file in use on Windows."""
     if is_folder(path):
         for child in list(path.iterdir()):
-            _remove_extra(copy / child.name, child, staying)
-        if not is_folder(copy):
-            # Something in it may be staying.
-            with suppress(OSError):
-                path.rmdir()
-    elif os.path.lexists(path) and path not in staying and not _is_same(copy, path):
+            _remove(child, staying)
+        # Something in it may be staying.
+        with suppress(OSError):
+            path.rmdir()
+    elif path not in staying and os.path.lexists(path):
         path.unlink()
-
-
-def _is_same(first: Path, second: Path) -> bool:
-    """Whether two paths are links to one file, or one is an untouched copy of the other."""
-    with suppress(OSError):
-        one, other = first.lstat(), second.lstat()
-        is_linked = (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
-        facts = (one.st_mode, one.st_size, one.st_mtime_ns)
-        return is_linked or facts == (other.st_mode, other.st_size, other.st_mtime_ns)
-    return False
-
-
-def _inside(root: Path, names: Iterable[str]) -> list[str]:
-    """Return the names that mean something below a folder; a link may lead the others out of it."""
-    resolved = root.resolve()
-    is_inside: dict[str, bool] = {}
-    inside = []
-    for name in names:
-        # A package has thousands of files in a few folders.
-        parent = posixpath.dirname(name)
-        if parent not in is_inside:
-            is_inside[parent] = (root / parent).resolve().is_relative_to(resolved)
-        if is_inside[parent] and name != "..":
-            inside.append(name)
-    return inside

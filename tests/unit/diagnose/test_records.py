@@ -27,9 +27,17 @@ def environment(venv, locked, installed):
     text = f'lock-version = "1.0"\ncreated-by = "gpuinstall"\n{packages}'
     (venv / "pylock.cpu.toml").write_text(text, "utf-8")
     sha256 = hashlib.sha256(text.encode()).hexdigest()
-    Marker("1", "pylock.cpu.toml", sha256, "3.12", "2.14.1+cpu", "cpu", "0", {}).write(
-        venv
-    )
+    Marker(
+        "1",
+        "pylock.cpu.toml",
+        sha256,
+        "3.12",
+        "2.14.1+cpu",
+        "cpu",
+        "0",
+        {},
+        packages=locked,
+    ).write(venv)
     return doctor_evidence(
         venv=venv,
         contents=read_contents(venv),

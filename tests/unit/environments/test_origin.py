@@ -7,41 +7,39 @@ NONE = Machine("linux", "x86_64")
 TWO = Machine("linux", "x86_64", gpus=(Gpu(0, uuid="GPU-a"), Gpu(1, uuid="GPU-b")))
 
 
-def made(venv, machine, evidence="", devices=()):
+def made(venv, machine, backend="cu126", *, is_for_cpu=False, devices=()):
     """Leave in a folder what an installation leaves in an environment."""
     verdict = {
         "status": "passed",
         "devices": [{"index": index} for index in devices],
     }
-    (venv / "pylock.cpu.toml").write_text(
-        f'lock-version = "1.0"\n[tool.gpuinstall]\n{evidence}\n'
-    )
     Marker(
         "1",
         "pylock.cpu.toml",
         "0",
         "3.12",
         "2.15.0",
-        "cpu",
+        backend,
         fingerprint(machine),
         verdict,
+        is_for_cpu=is_for_cpu,
     ).write(venv)
 
 
 @pytest.mark.parametrize(
-    ("evidence", "machine", "for_cpu"),
+    ("backend", "is_requested", "machine", "for_cpu"),
     [
-        ('backend = "cpu"\nasked = "cpu"', TWO, True),
-        ('backend = "cpu"\nasked = "cpu"', NONE, True),
-        ('backend = "cpu"', NONE, True),
-        ('backend = "cpu"', TWO, False),
-        ('backend = "cu126"\nasked = "cu126"', NONE, False),
+        ("cpu", True, TWO, True),
+        ("cpu", True, NONE, True),
+        ("cpu", False, NONE, True),
+        ("cpu", False, TWO, False),
+        ("cu126", False, NONE, False),
     ],
 )
-def test_the_lock_says_whether_the_cpu_was_asked_for(
-    tmp_path, evidence, machine, for_cpu
+def test_the_marker_says_whether_the_cpu_was_requested(
+    tmp_path, backend, is_requested, machine, for_cpu
 ):
-    made(tmp_path, machine, evidence)
+    made(tmp_path, machine, backend, is_for_cpu=is_requested)
     assert read_origin(tmp_path, machine).for_cpu is for_cpu
 
 
@@ -51,7 +49,7 @@ def test_a_gpu_that_the_plan_left_out_is_left_out_again(tmp_path):
 
 
 def test_the_cpu_is_no_gpu_that_the_plan_had(tmp_path):
-    made(tmp_path, TWO, 'backend = "cpu"\nasked = "cpu"', devices=(0,))
+    made(tmp_path, TWO, "cpu", is_for_cpu=True, devices=(0,))
     assert read_origin(tmp_path, TWO) == Origin(for_cpu=True)
 
 

@@ -38,6 +38,7 @@ def make_environment(folder, name, version="2.14.1", lock="pylock.cu126.toml"):
         "cu126",
         "here",
         {"status": "passed"},
+        packages={"torch": version},
     ).write(folder)
     return folder
 

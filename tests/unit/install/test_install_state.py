@@ -47,6 +47,7 @@ def environment(held, *locks, is_proven=True, status="passed"):
         "cpu",
         fingerprint(MACHINE),
         {},
+        packages=held.versions,
     )
     stamp = Stamp(
         machine=fingerprint(MACHINE),

@@ -51,7 +51,7 @@ def test_the_first_environment_takes_its_place_with_its_lock(paths):
     assert beside(paths) == lock_text("2.15.0")
     assert not paths.staging.exists()
     assert not paths.previous.exists()
-    assert not paths.journal.exists()
+    assert not paths.work.exists() or not list(paths.work.iterdir())
 
 
 @pytest.mark.usefixtures("either_way")
@@ -112,12 +112,13 @@ def kill_before(monkeypatch, owner, name, call=1):
 @pytest.mark.parametrize(
     ("step", "call"),
     [
-        ("write_atomically", 1),
+        ("remember_replaced", 1),
         ("exchange", 1),
         ("publish_lock", 1),
+        ("write_atomically", 1),
         ("dispose", 1),
         ("user_paths", 1),
-        ("write_atomically", 2),
+        ("user_paths", 2),
     ],
 )
 def test_a_run_killed_at_any_step_leaves_the_old_environment_or_the_new_one(
@@ -136,7 +137,7 @@ def test_a_run_killed_at_any_step_leaves_the_old_environment_or_the_new_one(
     assert {entry.name for entry in replaced.work.iterdir()} == {"previous"}
 
 
-@pytest.mark.parametrize("rename", [1, 2, 3])
+@pytest.mark.parametrize("rename", [1, 2, 3, 4])
 def test_a_run_killed_between_two_renames_is_repaired(replaced, monkeypatch, rename):
     with monkeypatch.context() as patched:
         patched.setattr(swap, "exchange", lambda _one, _other: False)
@@ -151,7 +152,7 @@ def test_a_run_killed_between_two_renames_is_repaired(replaced, monkeypatch, ren
     assert not replaced.aside.exists()
 
 
-@pytest.mark.parametrize("rename", [1, 2])
+@pytest.mark.parametrize("rename", [1, 2, 3, 4])
 def test_going_back_killed_between_two_renames_loses_neither(
     replaced, monkeypatch, rename
 ):
@@ -166,7 +167,7 @@ def test_going_back_killed_between_two_renames_loses_neither(
 
 def test_leftovers_of_runs_that_died_while_building_are_cleared(replaced):
     (replaced.work / "staging-0123abcd").mkdir()
-    (replaced.work / ".journal.json.0123abcd").touch()
+    (replaced.work / ".owner.0123abcd").touch()
     (replaced.work / ".gitignore").touch()
     finish_swap(replaced, Reporter())
     assert {entry.name for entry in replaced.work.iterdir()} == {
@@ -178,7 +179,7 @@ def test_leftovers_of_runs_that_died_while_building_are_cleared(replaced):
 
 
 def test_other_files_in_the_working_folder_stay(replaced):
-    names = {".my.notes", ".mine.0123abcd", "staging-notes", "journal.json"}
+    names = {".my.notes", ".mine.0123abcd", "staging-notes", "previous-notes"}
     for name in names:
         (replaced.work / name).mkdir()
         (replaced.work / name / "mine").touch()

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gpuinstall.base.finding import Reason
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
+    from gpuinstall.install.install import InstallResult
     from gpuinstall.install.into import IntoResult
-    from gpuinstall.install.options import InstallResult
     from gpuinstall.lock.write import Written
     from gpuinstall.verify.verdict import Verdict
 
@@ -70,7 +70,7 @@ def install(
     """
     from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.install import install as installation
-    from gpuinstall.install.options import InstallOptions
+    from gpuinstall.install.state import InstallOptions
     from gpuinstall.project import Settings, open_project
 
     paths = EnvironmentPaths.at(Path(venv))

@@ -22,12 +22,12 @@ from tests.lab.workshop import Workshop
 
 KILLED = """
 import os, signal
-from gpuinstall.install import transaction
+from gpuinstall.install import into
 from tests.frozen import freeze
 freeze()
 def struck(*_):
     os.kill(os.getpid(), signal.SIGKILL)
-transaction.verify = struck
+into.prove = struck
 """
 
 

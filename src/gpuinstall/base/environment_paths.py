@@ -120,16 +120,6 @@ class EnvironmentPaths:
         return self.work / "aside"
 
     @property
-    def private_lock(self) -> Path:
-        """The copy of the lock that uv installs from."""
-        return self.work / "pylock.private.toml"
-
-    @property
-    def build_settings(self) -> Path:
-        """uv's settings for what it builds."""
-        return self.work / "uv.toml"
-
-    @property
     def guard(self) -> Path:
         """The file that a run holds locked."""
         return self.work / "lock"

@@ -86,11 +86,11 @@ def _restore_environment(project: Project, *, replace: bool) -> Outcome:
     """Exchange an environment for the one that it has replaced."""
     from gpuinstall.environments.environment import installed_packages
     from gpuinstall.environments.ownership import is_environment
-    from gpuinstall.install.transaction import OwnPlace
+    from gpuinstall.install.swap import roll_back
     from gpuinstall.lock.lock import compare_versions
 
-    OwnPlace(project).roll_back(replace=replace)
     paths = project.paths
+    roll_back(paths, project.reporter, replace=replace)
     marker = read_marker(paths.venv)
     changes = compare_versions(
         installed_packages(paths.previous), installed_packages(paths.venv)
@@ -113,12 +113,12 @@ def _restore_environment(project: Project, *, replace: bool) -> Outcome:
 
 def _restore_files(python: Path, project: Project, *, replace: bool) -> Outcome:
     """Bring back the files that were replaced in an environment of others."""
-    from gpuinstall.install.inspection import inspect_foreign
-    from gpuinstall.install.transaction import ForeignPlace
+    from gpuinstall.install.foreign import inspect_foreign
+    from gpuinstall.install.undo import roll_back_into
     from gpuinstall.lock.lock import compare_versions
 
     before = inspect_foreign(python)
-    ForeignPlace(before, project).roll_back(replace=replace)
+    roll_back_into(before, project.reporter, replace=replace)
     environment = inspect_foreign(before.python)
     changes = compare_versions(before.versions, environment.versions)
     torch = environment.versions.get("torch", "")

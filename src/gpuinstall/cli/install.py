@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
+    from gpuinstall.install.install import InstallResult
     from gpuinstall.install.into import IntoResult
-    from gpuinstall.install.options import InstallOptions, InstallResult
+    from gpuinstall.install.state import InstallOptions
 
 _VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
 _NOT_INTO = (
@@ -143,7 +144,7 @@ def _not_ours(python: str) -> UsageError:
 def change_request(project: Project, options: CommandOptions) -> Outcome:
     """Install what a folder requests now."""
     from gpuinstall.base.requirement import normalised
-    from gpuinstall.install.options import InstallOptions
+    from gpuinstall.install.state import InstallOptions
 
     name_active("install", project.paths.venv, project.reporter)
     selected = InstallOptions(
@@ -215,7 +216,7 @@ def installed_rows(
         result: What came of the installation.
         libraries: What its programs load above the driver: they are started by ``run``, never activated.
     """
-    from gpuinstall.install.options import Action
+    from gpuinstall.install.state import Action
 
     lock, venv = result.fit.lock, result.paths.venv
     # What kernels have just proven was said when they had run.

@@ -143,7 +143,7 @@ def _prepare(folder: Path) -> None:
 def _install(project: Project, script: Script) -> None:
     """Install the environment of a script."""
     from gpuinstall.install.install import install
-    from gpuinstall.install.options import InstallOptions
+    from gpuinstall.install.state import InstallOptions
 
     try:
         install(project, InstallOptions())
@@ -184,7 +184,7 @@ def _check_fitness(project: Project, *, require_gpu: bool) -> None:
         LockError: if it is for another machine.
         MachineError: if no GPU can be used, and one is required.
     """
-    from gpuinstall.install.inspection import inspect_environment
+    from gpuinstall.install.state import inspect_environment
     from gpuinstall.lock.fit import Fit, fit
     from gpuinstall.wheels.learned.store import known_catalog
 

@@ -12,21 +12,23 @@ import hashlib
 import os
 import posixpath
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from gpuinstall.base.environment_paths import packages_folders
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import files_below, open_regular, read_document
+from gpuinstall.base.shell import quoted
+from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import file_size, read_packages, written_files
 
 if TYPE_CHECKING:
     from collections.abc import (
-        Callable,
         Collection,
         Iterable,
         Iterator,
@@ -144,73 +146,75 @@ WrittenFiles: TypeAlias = "Mapping[str, RecordedFile]"
 class WriteFault(NamedTuple):
     """Packages that have written where they may not."""
 
-    packages: tuple[InstalledPackage, ...]
+    packages: Sequence[InstalledPackage]
     """Of several that write the same files, the one to do without comes first."""
     message: str
     is_refused: bool = True
     """Whether they may not be installed; else they are as pip installs them, which lets the last one win."""
 
 
-def write_faults(
+def check_written_files(
     packages: Sequence[InstalledPackage],
     changed: Collection[str],
     root: Path,
-    *,
-    family: Collection[str],
-    is_tied: Callable[[str], bool],
 ) -> Iterator[WriteFault]:
-    """Yield what packages have written where they may not.
+    """Yield the packages that write the same files as others, and may.
 
     Args:
         packages: All packages of the environment.
         changed: The names of those that are new: the others were looked at when they were.
         root: The environment.
-        family: The packages of torch's index, into whose modules nothing else may write.
-        is_tied: Says of a name whether it belongs to torch's build: the family, and what it loads.
+
+    Raises:
+        InstallationError: a package has written where it may not.
     """
-    modules = _TOOLS | _modules_of(family, packages)
-    written = {package: written_files(package, root) for package in packages}
-    new = set[str]()
-    misplaced = set[str]()
-    for package, files in written.items():
-        if package.name not in changed:
-            continue
-        for path, row in files.items():
-            message = _misplaced(package, path, row) or _intruding(
-                package, path, modules, family
+    for fault in write_faults(packages, changed, root):
+        if fault.is_refused:
+            package = fault.packages[0]
+            others = quoted(f"{package.name}!={package.version}")
+            raise InstallationError(
+                "foreign-files",
+                fault.message,
+                why="its files would be imported as another package's",
+                hint=f"gpuinstall install {others}   # another version; or leave it out",
             )
+        yield fault
+
+
+def write_faults(
+    packages: Sequence[InstalledPackage], changed: Collection[str], root: Path
+) -> Iterator[WriteFault]:
+    """Yield what the changed packages have written where they may not."""
+    modules = _TOOLS | _modules_of_family(packages)
+    written = {package: written_files(package, root) for package in packages}
+    owners: dict[str, list[InstalledPackage]] = defaultdict(list)
+    for package, files in written.items():
+        for path, row in files.items():
+            message = None
+            if package.name in changed:
+                message = _misplaced(package, path, row) or _intruding(
+                    package, path, modules
+                )
             if message:
                 yield WriteFault((package,), message)
-                misplaced.add(path)
-        new |= files.keys()
+            else:
+                owners[path].append(package)
     shared: dict[tuple[InstalledPackage, ...], list[str]] = defaultdict(list)
-    for path in sorted((new - misplaced) & _paths_of_several(written)):
-        sharing = {
-            package: files[path] for package, files in written.items() if path in files
-        }
-        if _differ(sharing.values(), root / path):
-            shared[tuple(sharing)].append(path)
-    for group, paths in shared.items():
-        *names, last = [f"{package.name} {package.version}" for package in group]
+    for path, group in sorted(owners.items()):
+        is_new = len(group) > 1 and any(one.name in changed for one in group)
+        if is_new and _differ([written[one][path] for one in group], root / path):
+            shared[tuple(group)].append(path)
+    for sharing, paths in shared.items():
+        *names, last = [f"{package.name} {package.version}" for package in sharing]
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         module = _top_name(paths[0]).replace("_", "-").lower()
-        # The owner of the module comes last.
-        owner_last = sorted(
-            group, key=lambda one: is_tied(one.name) or one.name == module
-        )
-        sharing_files = {package: written[package] for package in group}
-        is_refused = _is_refused(sharing_files, paths, is_tied)
+        is_tied = load_catalog().is_tied
         yield WriteFault(
-            tuple(owner_last),
+            # The owner of the module comes last.
+            sorted(sharing, key=lambda one: is_tied(one.name) or one.name == module),
             f"{', '.join(names)} and {last} write {paths[0]}{more}, with different contents",
-            is_refused,
+            _is_refused({package: written[package] for package in sharing}, paths),
         )
-
-
-def _paths_of_several(written: Mapping[InstalledPackage, WrittenFiles]) -> set[str]:
-    """Return the paths that more than one package has written."""
-    counts = Counter(path for files in written.values() for path in files)
-    return {path for path, count in counts.items() if count > 1}
 
 
 def _import_path(path: str) -> str:
@@ -235,20 +239,17 @@ def _are_forms_of_one_thing(one: WrittenFiles, other: WrittenFiles) -> bool:
 
 
 def _is_refused(
-    sharing: Mapping[InstalledPackage, WrittenFiles],
-    paths: Sequence[str],
-    is_tied: Callable[[str], bool],
+    sharing: Mapping[InstalledPackage, WrittenFiles], paths: Sequence[str]
 ) -> bool:
     """Whether packages that write the same files may not be installed together."""
-    tied = [is_tied(package.name) for package in sharing]
+    tied = [load_catalog().is_tied(package.name) for package in sharing]
     if any(tied):
         # The parts of CUDA come from one source and share folders.
         return not all(tied)
     if any(package.name in _TOOLS.values() for package in sharing):
         return True
-    if all(
-        _are_forms_of_one_thing(*pair) for pair in combinations(sharing.values(), 2)
-    ):
+    pairs = combinations(sharing.values(), 2)
+    if all(_are_forms_of_one_thing(*pair) for pair in pairs):
         return False
     return not all(_is_untidy(path) for path in paths)
 
@@ -264,11 +265,9 @@ def _is_untidy(path: str) -> bool:
     return not import_path or _SHIPPED_BY_MISTAKE.fullmatch(import_path) is not None
 
 
-def _modules_of(
-    family: Collection[str],
-    packages: Sequence[InstalledPackage],
-) -> dict[str, str]:
+def _modules_of_family(packages: Sequence[InstalledPackage]) -> dict[str, str]:
     """Return the modules of torch's family in an environment, each with its package."""
+    family = load_catalog().family
     modules: dict[str, str] = {}
     for package in packages:
         if package.name not in family:
@@ -281,10 +280,7 @@ def _modules_of(
 
 
 def _intruding(
-    package: InstalledPackage,
-    path: str,
-    modules: Mapping[str, str],
-    family: Collection[str],
+    package: InstalledPackage, path: str, modules: Mapping[str, str]
 ) -> str | None:
     """Return that a file lies in a module of torch's family, or of a tool that installs; None if it does not.
 
@@ -293,9 +289,7 @@ def _intruding(
     # "torchvision.libs" is torchvision's, "pip.py" would be imported as pip; some file systems ignore case.
     module = _top_name(path).partition(".")[0].lower()
     owner = modules.get(module)
-    if owner is None or package.name == owner:
-        return None
-    if package.name in family and owner in family:
+    if owner in (None, package.name) or {package.name, owner} <= load_catalog().family:
         return None
     return (
         f"{package.name} {package.version} writes {path}, a file of a module of {owner}"

@@ -3,25 +3,47 @@
 from __future__ import annotations
 
 import os
+import uuid
 from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
 from gpuinstall.base.errors import MachineError, NoBuildError
-from gpuinstall.environments.environment import NOT_COPIED, read_marker
+from gpuinstall.base.values import dataclass
+from gpuinstall.environments.environment import (
+    NOT_COPIED,
+    Marker,
+    fingerprint,
+    installed_packages,
+    read_marker,
+)
+from gpuinstall.environments.records import remember
 from gpuinstall.environments.stamp import file_stamp
-from gpuinstall.install.inspection import check_replaceable, inspect_environment
-from gpuinstall.install.options import (
+from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
+from gpuinstall.install.proof import (
+    Installation,
+    KernelFailedError,
+    catalog_without,
+    preflighted,
+    verify,
+)
+from gpuinstall.install.state import (
     Action,
     InstallOptions,
-    InstallResult,
     InstallState,
+    check_replaceable,
+    inspect_environment,
+    stamp_file,
 )
-from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
-from gpuinstall.install.proof import KernelFailedError, catalog_without, preflighted
-from gpuinstall.install.swap import is_idle, publish_lock, size_of
-from gpuinstall.install.transaction import OwnPlace, transact
+from gpuinstall.install.swap import (
+    environment_lock,
+    is_idle,
+    publish_lock,
+    size_of,
+    swap_in,
+)
 from gpuinstall.lock.fit import OTHER_REQUEST, read_locks
 from gpuinstall.lock.request import LockRequest
 from gpuinstall.lock.strangers import with_locked_builds
@@ -29,12 +51,76 @@ from gpuinstall.wheels.learned.store import known_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
+    from gpuinstall.base.finding import Rejection
+    from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Catalog
+    from gpuinstall.lock.fit import Fit
+    from gpuinstall.lock.lock import Lock, VersionChange
     from gpuinstall.project import Project
 
 FALLBACK = "GPUINSTALL_FALLBACK"
 """The variable that forbids, as ``0``, to try another build if a kernel fails."""
+
+
+@dataclass(frozen=True)
+class InstallResult:
+    """What came of an installation."""
+
+    paths: EnvironmentPaths
+    machine: Machine
+    """The machine that it is for."""
+    fit: Fit
+    """The lock that the environment is made of, and its plan."""
+    is_lock_new: bool
+    """Whether the lock in the folder was written."""
+    verdict: dict[str, Any]
+    """The document of the verdict."""
+    action: Action
+    misfits: tuple[Rejection[Lock], ...] = ()
+    """The other locks of the folder, and why they were not taken."""
+    changes: tuple[VersionChange, ...] = ()
+    """The packages that came, went and moved."""
+    bytes: int = 0
+    """What was to be fetched."""
+    previous: Path | None = None
+    """The environment that was replaced, if it is kept."""
+    previous_bytes: int = 0
+    """Its size; 0 if it shares its files with the one that is a copy of it."""
+    seconds: float = 0.0
+    is_proof_kept: bool = False
+    """Whether torch was left as it was, and with it the proof."""
+
+    @property
+    def venv(self) -> Path:
+        """The folder of the environment."""
+        return self.paths.venv
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of the environment."""
+        return interpreter(self.paths.venv)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document of ``install --json``."""
+        lock = self.fit.lock
+        return {
+            "plan": self.fit.plan.to_dict(),
+            "lock": {
+                "path": str(self.paths.folder / lock.name),
+                "sha256": lock.sha256,
+                "status": "written" if self.is_lock_new else "unchanged",
+                "packages": len(lock.pylock.packages),
+                "changes": [change._asdict() for change in self.changes],
+            },
+            "environment": self.fit.environment(self.paths.venv, self.action.value),
+            "previous": self.previous
+            and {"path": str(self.previous), "bytes": self.previous_bytes},
+            "verdict": self.verdict,
+            "bytes": self.bytes,
+            "seconds": round(self.seconds, 3),
+        }
 
 
 def install(
@@ -52,16 +138,15 @@ def install(
     start = monotonic()
     paths = project.paths
     check_replaceable(paths)
-    place = OwnPlace(project)
     try:
-        with locked_state(place, options, catalog) as locked:
+        with locked_state(project, options, catalog) as locked:
             state, priced = _priced(locked, project)
             priced.announce(project.reporter)
             # A request that changes nothing is known as such only when it is resolved.
             action = state.action_for(priced.fit)
             lock_file = str(paths.folder / priced.fit.lock.name)
             stamp = file_stamp(lock_file)
-            installation = transact(place, action, priced, state.here)
+            installation = _carry_out(action, priced, state.here, project)
             # The folder may lack it also if nothing had to be done.
             publish_lock(paths)
             is_lock_new = (
@@ -101,17 +186,16 @@ def dry_run(project: Project, options: InstallOptions) -> PricedLock:
 
 @contextmanager
 def locked_state(
-    place: OwnPlace,
+    project: Project,
     options: InstallOptions,
     catalog: Catalog | None,
 ) -> Iterator[InstallState]:
     """Yield what there is; if something is to change, hold the environment, look again, and prove the driver."""
-    project = place.project
     state = read_state(project, options, catalog)
     if state.action is Action.NOTHING and is_idle(project.paths):
         yield state
         return
-    with place.held() as has_waited:
+    with environment_lock(project.paths, project.reporter) as has_waited:
         # Every run that changes an environment gives it another marker.
         if has_waited or read_marker(project.paths.venv) != state.existing.marker:
             state = read_state(project, options, catalog, again=True)
@@ -211,6 +295,57 @@ def _report_misfits(state: InstallState, project: Project) -> None:
     for misfit in others:
         text = f"{misfit.candidate.name} does not fit: {misfit.reason.message}"
         project.reporter.detail("Lock", text)
+
+
+def _carry_out(
+    action: Action, priced: PricedLock, here: Machine | None, project: Project
+) -> Installation:
+    """Bring the packages of a lock into the environment, and prove them.
+
+    After a failure the environment is as it was: another one is built beside it, and takes its place once it is proven.
+
+    Args:
+        action: What there is to do.
+        priced: The lock, what comes and goes, and what has to be fetched.
+        here: This machine; None if no kernel can run on it.
+        project: The run, which holds the environment.
+
+    Raises:
+        InstallationError: the packages could not be brought.
+        KernelFailedError: a kernel failed.
+    """
+    paths = project.paths
+    if action is Action.BUILD:
+        from gpuinstall.install.stage import build  # which takes long to load
+
+        installation = build(priced, project)
+    else:
+        installation = Installation(priced.fit, paths.venv)
+    if action is Action.NOTHING:
+        return installation
+    installation = verify(installation, here, project)
+    venv, lock = installation.venv, installation.fit.lock
+    marker = Marker(
+        id=str(uuid.uuid4()),
+        lock=lock.name,
+        lock_sha256=lock.sha256,
+        python=priced.choice.python,
+        torch=lock.versions["torch"],
+        backend=priced.choice.build.backend.tag,
+        machine=fingerprint(project.machine),
+        verdict=installation.verdict,
+        copied_from=installation.copied_from,
+        packages=installed_packages(venv, lock.names),
+        is_for_cpu=lock.record.asked == "cpu",
+    )
+    # An environment whose marker is not remembered passes for a stranger's: that comes first.
+    remember(paths.venv, marker.id)
+    marker.write(venv)
+    if here and installation.stamp:
+        installation.stamp.write(stamp_file(marker.id, here))
+    if venv != paths.venv:
+        swap_in(paths, venv, project.reporter)
+    return installation
 
 
 def _install_next(

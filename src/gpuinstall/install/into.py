@@ -8,6 +8,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from gpuinstall.base import uv
 from gpuinstall.base.errors import (
     InstallationError,
     MachineError,
@@ -16,7 +17,7 @@ from gpuinstall.base.errors import (
 )
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import some
+from gpuinstall.base.text import number_of, some
 from gpuinstall.base.values import dataclass
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
@@ -27,14 +28,14 @@ from gpuinstall.environments.guard import (
     renew_uv_guard,
     write_guard,
 )
-from gpuinstall.install.inspection import ForeignEnvironment, inspect_foreign
-from gpuinstall.install.options import Action
+from gpuinstall.environments.ownership import check_written_files
+from gpuinstall.environments.packages import read_packages
+from gpuinstall.install.foreign import ForeignEnvironment, inspect_foreign
 from gpuinstall.install.priced_lock import PricedLock, price_files
-from gpuinstall.install.proof import preflighted
-from gpuinstall.install.transaction import ForeignPlace, transact
-from gpuinstall.install.undo import begin_change, find_undo, finish_undo
+from gpuinstall.install.proof import preflighted, prove
+from gpuinstall.install.undo import begin_change, changing, find_undo, holding
 from gpuinstall.lock.binding import members_beside
-from gpuinstall.lock.fetch import local_path
+from gpuinstall.lock.fetch import Transfer, cache_words, local_path, run_uv
 from gpuinstall.lock.fit import Fit, selected
 from gpuinstall.lock.lock import LockedFile, VersionChange, compare_versions
 from gpuinstall.lock.making import resolve_locks
@@ -120,23 +121,22 @@ def install_into(
             environment, priced.fit, priced.changes, None, bytes=0, seconds=seconds
         )
     here = project.here(request)
-    place = ForeignPlace(environment, project)
-    with place.held():
-        if finish_undo(place.environment):
+    with holding(environment, reporter) as was_put_back:
+        if was_put_back:
             reporter.step("Put back", "the changes of a run that was killed")
         # Another run may have changed it, before it was ours to hold.
         environment = inspect_foreign(python)
-        place = replace(place, environment=environment)
         machine = preflighted(project.machine, here, request, reporter)
         priced, wheels = _planned(environment, machine, project, repair=repair)
-        action = Action.VERIFY
         if priced.changes:
-            action = Action.BUILD
             bill = price_files(wheels, {}, environment.root, project.session)
             priced = replace(priced, bill=bill)
             reporter.step("Download", str(bill))
             bill.check()
-        installation = transact(place, action, priced, here)
+        with changing(environment, reporter):
+            if priced.changes:
+                _put_in(environment, priced, project)
+            verdict = prove(priced.fit, environment.python, here, project)
         is_guarded = is_own_guard_file(environment.prefix / CONSTRAINTS)
         if priced.changes or not is_guarded:
             is_guarded = _write_guard(environment, priced.fit, project)
@@ -146,13 +146,43 @@ def install_into(
         environment=environment,
         fit=priced.fit,
         changes=priced.changes,
-        verdict=installation.verdict,
+        verdict=verdict.to_dict(),
         bytes=priced.bill.fetch,
         seconds=monotonic() - start,
         previous=record.copy if record else None,
         guard=environment.prefix / CONSTRAINTS if is_guarded else None,
         uv_guard=uv_guard,
     )
+
+
+def _put_in(
+    environment: ForeignEnvironment, priced: PricedLock, project: Project
+) -> None:
+    """Have the wheels fetched and unpacked, copy what they replace, and install them."""
+    session, fit, reporter = project.session, priced.fit, project.reporter
+    private_lock = session.scratch / "pylock.private.toml"
+    unpacked = session.scratch / "unpacked"
+    names = {change.package for change in priced.changes}
+    transfer = Transfer(
+        fit.lock,
+        fit.choice,
+        private_lock,
+        session.folder,
+        missing=priced.bill.missing,
+        heads=priced.heads,
+        only=names,
+    )
+    words = cache_words(fit.lock, fit.choice, session)
+    transfer.run(uv.unpack(environment.python, private_lock, unpacked, words), session)
+    start = monotonic()
+    begin_change(environment, reporter, names, unpacked)
+    words = cache_words(None, fit.choice, session)
+    run_uv(uv.put_into(environment.python, private_lock, words), session.from_cache())
+    installed = number_of(len(names), "package")
+    reporter.detail("Installed", installed, monotonic() - start)
+    packages = read_packages(environment.packages_folders)
+    for fault in check_written_files(packages, names, environment.root):
+        reporter.warn(fault.message)
 
 
 def _proven_request(environment: ForeignEnvironment, request: Request) -> Request:

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.install.inspection import ExistingEnvironment
-    from gpuinstall.install.options import InstallState
+    from gpuinstall.install.state import ExistingEnvironment, InstallState
     from gpuinstall.lock.resolution import Resolution
     from gpuinstall.lock.source_builds import BuildSite, SourceBuild
     from gpuinstall.plan.values import Choice
@@ -215,7 +214,7 @@ def _priced(
     **further: Any,
 ) -> PricedLock:
     """Reckon what changes and what has to be fetched; ``listed`` are the sizes that are known, by address."""
-    from gpuinstall.install.inspection import unchanged_packages
+    from gpuinstall.install.state import unchanged_packages
 
     existing = state.existing
     unchanged = unchanged_packages(existing, fit)

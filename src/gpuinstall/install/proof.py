@@ -8,27 +8,23 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import InstallationError, VerificationError
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.requirement import requirement_names
-from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.table import load_failures
-from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.environment import NOT_COPIED, fingerprint
-from gpuinstall.environments.ownership import write_faults
 from gpuinstall.verify.verdict import with_programs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection
     from typing import Any
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Build, Catalog
-    from gpuinstall.environments.ownership import WriteFault
-    from gpuinstall.environments.packages import InstalledPackage
     from gpuinstall.environments.stamp import Stamp
     from gpuinstall.lock.fit import Fit
     from gpuinstall.project import Project
@@ -43,9 +39,8 @@ class KernelFailedError(VerificationError):
         for device in verdict.devices:
             if device.status == "failed":
                 is_cpu = device.label == device.name
-                labels[device.name if is_cpu else f"{device.label} ({device.name})"] = (
-                    None
-                )
+                label = f"{device.label} ({device.name})"
+                labels[device.name if is_cpu else label] = None
         check = _failed_checks(verdict)[0]
         fixes = "\n".join(map(str, check.fixes))
         super().__init__(
@@ -80,7 +75,7 @@ def preflighted(
     if here is None or not here.gpus or request.is_for_cpu:
         return machine
     proof = preflight(here, reporter)
-    if proof.outcomes:
+    if proof.cards:
         reporter.step("Preflight", proof.summary, proof.seconds)
     return machine.with_problems(proof.problems)
 
@@ -107,27 +102,22 @@ def check_links(
     names |= {Path(library.path).name for library in libraries}
     glibc = tuple(map(int, machine.glibc.split("."))) if machine.glibc else None
     for fault in link_faults(libraries, system_libraries(), glibc):
-        package, path, code = (
-            fault.candidate.package,
-            fault.candidate.path,
-            fault.reason.code,
-        )
-        if load_members().is_spare(package, path):
-            continue
-        if code == "missing-library" and (
+        library = fault.candidate
+        # It is there, in a folder that its package looks into, or on this machine.
+        is_present = fault.reason.code == "missing-library" and (
             fault.name in names or _is_configured(fault.name)
-        ):
-            # It is there, in a folder that its package looks into, or on this machine.
+        )
+        if is_present or load_members().is_spare(library.package, library.path):
             continue
-        if package not in requested:
+        if library.package not in requested:
             reporter.warn(fault.reason.message)
-        else:
-            raise InstallationError(
-                "library-not-loadable",
-                fault.reason.message,
-                id="F56",
-                hint=f"Request {fault.provider} too" if fault.provider else None,
-            )
+            continue
+        raise InstallationError(
+            "library-not-loadable",
+            fault.reason.message,
+            id="F56",
+            hint=f"Request {fault.provider} too" if fault.provider else None,
+        )
 
 
 def _is_configured(library: str) -> bool:
@@ -136,54 +126,14 @@ def _is_configured(library: str) -> bool:
     return any(Path(folder, library).is_file() for folder in folders)
 
 
-def check_written_files(
-    packages: Sequence[InstalledPackage],
-    changed: Collection[str],
-    root: Path,
-) -> Iterator[WriteFault]:
-    """Yield the packages that write the same files as others, and may.
-
-    Args:
-        packages: All packages of the environment.
-        changed: The names of those that are new.
-        root: The environment.
-
-    Raises:
-        InstallationError: a package has written where it may not.
-    """
-    catalog = load_catalog()
-    faults = write_faults(
-        packages,
-        changed,
-        root,
-        family=catalog.family,
-        is_tied=catalog.is_tied,
-    )
-    for fault in faults:
-        if fault.is_refused:
-            package = fault.packages[0]
-            others = quoted(f"{package.name}!={package.version}")
-            raise InstallationError(
-                "foreign-files",
-                fault.message,
-                why="its files would be imported as another package's",
-                hint=f"gpuinstall install {others}   # another version; or leave it out",
-            )
-        yield fault
-
-
 @dataclass(frozen=True)
 class Installation:
-    """The packages of a lock in an environment; once they are proven, with what came of it."""
+    """The packages of a lock in an environment of ours; once they are proven, with what came of it."""
 
     fit: Fit
     """The lock, with the hashes that it lacked, and its plan."""
     venv: Path
     """The environment."""
-    python: Path
-    """Its interpreter."""
-    is_ours: bool = True
-    """Whether its proof is recorded, to be kept as long as nothing changes."""
     earlier: Stamp | None = None
     """The proof of the environment that this one has its torch from."""
     copied_from: str = NOT_COPIED
@@ -211,51 +161,35 @@ def verify(
     Raises:
         KernelFailedError: a kernel failed.
     """
-    if not installation.is_ours:
-        return replace(
-            installation, verdict=prove(installation, here, project).to_dict()
-        )
     from gpuinstall.verify.cover import take_stamp  # which takes long to load
 
+    fit, venv, earlier = installation.fit, installation.venv, installation.earlier
     # Before kernels run: what changes meanwhile was not proven.
-    stamp = take_stamp(installation.venv, fingerprint(project.machine))
-    kept_verdict = _kept_verdict(installation, stamp, here, project)
-    verdict = kept_verdict or prove(installation, here, project).to_dict()
+    stamp = take_stamp(venv, fingerprint(project.machine))
+    verdict = None
+    if earlier and earlier.proves(_gpus(fit)) and stamp.keeps(earlier):
+        removed = earlier.programs - stamp.programs
+        new = stamp.new_programs(earlier)
+        tested = None
+        if new:
+            tested = prove(fit, interpreter(venv), here, project, programs=new)
+        # If a GPU is in use, what it could not show is shown as a whole.
+        if tested is None or tested.status == "passed":
+            verdict = with_programs(earlier.verdict, {*removed, *new}, tested)
+    is_kept = verdict is not None
+    if verdict is None:
+        verdict = prove(fit, interpreter(venv), here, project).to_dict()
     return replace(
         installation,
         verdict=verdict,
         stamp=replace(stamp, verdict=verdict),
-        is_proof_kept=kept_verdict is not None,
+        is_proof_kept=is_kept,
     )
 
 
-def _kept_verdict(
-    installation: Installation,
-    stamp: Stamp,
-    here: Machine | None,
-    project: Project,
-) -> dict[str, Any] | None:
-    """Return the verdict of the earlier proof, with that of new programs; None if all has to be proven."""
-    earlier = installation.earlier
-    if (
-        earlier is None
-        or not earlier.proves(_gpus(installation))
-        or not stamp.keeps(earlier)
-    ):
-        return None
-    removed = earlier.programs - stamp.programs
-    new = stamp.new_programs(earlier)
-    if not new:
-        return with_programs(earlier.verdict, removed)
-    tested = prove(installation, here, project, programs=new)
-    # If a GPU is in use, what it could not show is shown as a whole.
-    if tested.status != "passed":
-        return None
-    return with_programs(earlier.verdict, {*removed, *new}, tested)
-
-
 def prove(
-    installation: Installation,
+    fit: Fit,
+    python: Path,
     here: Machine | None,
     project: Project,
     *,
@@ -264,7 +198,8 @@ def prove(
     """Run the kernels of an environment on this machine's GPUs.
 
     Args:
-        installation: The environment.
+        fit: The lock that it holds.
+        python: Its interpreter.
         here: This machine; None: the verdict says that its GPUs are not here.
         project: The run.
         programs: The modules whose checks are run alone.
@@ -275,13 +210,11 @@ def prove(
     from gpuinstall.verify.runner import verify_environment
 
     start = monotonic()
-    fit = installation.fit
-    gpus = _gpus(installation) if here else ()
     verdict = verify_environment(
-        installation.python,
+        python,
         here or replace(project.machine, gpus=()),
         for_cpu=fit.plan.status == "cpu",
-        gpus=gpus or None,
+        gpus=(_gpus(fit) if here else ()) or None,
         programs=programs,
         reporter=project.reporter,
     )
@@ -290,6 +223,11 @@ def prove(
     if verdict.status == "failed":
         raise KernelFailedError(fit, verdict)
     return verdict
+
+
+def _gpus(fit: Fit) -> tuple[int, ...]:
+    """Return the GPUs that a plan is for, by their indices."""
+    return tuple(run.index for run in fit.plan.gpus if run.how != "none")
 
 
 def _confirmed(verdict: Verdict, build: Build) -> Verdict:
@@ -307,11 +245,6 @@ def _confirmed(verdict: Verdict, build: Build) -> Verdict:
         checks = (*device.checks, check) if device.checks else ()
         devices.append(replace(device, checks=checks))
     return replace(verdict, devices=tuple(devices))
-
-
-def _gpus(installation: Installation) -> tuple[int, ...]:
-    """Return the GPUs that the plan is for, by their indices."""
-    return tuple(run.index for run in installation.fit.plan.gpus if run.how != "none")
 
 
 def summary(verdict: Verdict) -> str:

@@ -17,8 +17,8 @@ from gpuinstall.environments.cuda_compat.libraries import (
 )
 from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.records import forget, remembered, was_at
-from gpuinstall.install.inspection import check_replaceable
 from gpuinstall.install.scripts import cached_folders, script_environments
+from gpuinstall.install.state import check_replaceable
 from gpuinstall.install.swap import WAIT_S, dispose, environment_lock, is_idle, size_of
 from gpuinstall.lock.declaration import locks_in
 
@@ -57,10 +57,9 @@ def remove(
         UsageError: there is none, or it is not ours.
     """
     check_replaceable(paths)
-    removed = find_removable(paths, with_packages=with_packages)
-    if is_idle(paths) and shutil.disk_usage(paths.folder).free < _ROOM:
+    if shutil.disk_usage(paths.folder).free < _ROOM and is_idle(paths):
         # A full disk takes not even a new folder: the bytecode of what is about to go makes room.
-        for folder in removed:
+        for folder in find_removable(paths, with_packages=with_packages):
             for cache in list(folder.rglob("__pycache__")):
                 remove_path(cache)
     with environment_lock(paths, reporter, wait):

@@ -30,15 +30,15 @@ from gpuinstall.environments.environment import (
 )
 from gpuinstall.environments.guard import (
     GUARD_FILES,
-    FamilyMember,
     constraint_lines,
     is_own_guard_file,
     write_guard,
 )
+from gpuinstall.environments.ownership import check_written_files
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.install.inspection import leaving_packages
 from gpuinstall.install.priced_lock import PricedLock, builds_of
-from gpuinstall.install.proof import Installation, check_links, check_written_files
+from gpuinstall.install.proof import Installation, check_links
+from gpuinstall.install.state import leaving_packages
 from gpuinstall.lock.binding import members_beside
 from gpuinstall.lock.fetch import (
     Transfer,
@@ -53,9 +53,9 @@ from gpuinstall.lock.source_builds import sync_settings, sync_variables
 from gpuinstall.machine.pythons import find_python
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
-    from gpuinstall.install.inspection import ExistingEnvironment
+    from gpuinstall.install.state import ExistingEnvironment
     from gpuinstall.lock.lock import Lock
     from gpuinstall.project import Project
     from gpuinstall.sources.session import Session
@@ -74,40 +74,37 @@ def build(priced: PricedLock, project: Project) -> Installation:
     paths, session, fit = project.paths, project.session, priced.fit
     start = monotonic()
     remove_path(paths.staging)
-    base = _base_python(fit.choice.python, session)
     # Torch, and with it all that torch loads, is as it was.
     copied = priced.existing if priced.unchanged else None
     if copied:
         _copy(copied, priced, project)
     else:
-        run_uv(uv.create(base, paths.staging), session)
+        _create(fit, paths.staging, session)
     new = fit.lock.names - priced.unchanged
     keeps_guard = copied is not None and _has_guard(copied, priced, project)
-    # An activated shell calls the environment's own pip, so it has one; a copy has what was there.
-    needs_pip = copied is None and "pip" not in fit.lock.names
-    pip = uv.give_pip(interpreter(paths.staging), carried_pip(base))
-    with ThreadPoolExecutor(3) as pool:
-        # The index is asked while uv installs, and pip comes while the files are looked at.
+    with ThreadPoolExecutor(2) as pool:
+        # The index is asked while uv installs.
         pool.submit(_load_checks)
         if not keeps_guard:
             beside = pool.submit(members_beside, fit, project.catalog, session)
         if new:
             fit = replace(fit, lock=_install(new, priced, project))
-        if needs_pip:
-            giving = pool.submit(run_uv, pip, session)
-        if copied is None:
-            _check_torch(paths.staging)
-        _check_files(new, priced, project)
-    if needs_pip:
-        try:
-            giving.result()
-        except InstallationError as error:
-            reason = error.why or error.message
-            session.reporter.warn(f"the environment has no pip of its own: {reason}")
+            _check_files(new, priced, project)
     write_atomically(paths.staging / fit.lock.name, fit.lock.text)
     settle_activate(paths.staging, paths.venv)
     if not keeps_guard:
-        _write_guard(fit, beside.result(), project)
+        lines = constraint_lines(
+            fit.lock.versions_of(project.catalog.family),
+            beside.result(),
+            fit.choice.build.backend.tag,
+        )
+        write_guard(
+            paths.staging,
+            paths.venv,
+            source=fit.lock.name,
+            lines=lines,
+            constraints=project.pip_constraints(paths.venv),
+        )
     # As "uv pip list" counts them: with pip, which no lock holds.
     installed = number_of(len(installed_packages(paths.staging)), "package")
     if copied:
@@ -116,10 +113,22 @@ def build(priced: PricedLock, project: Project) -> Installation:
     return Installation(
         fit,
         paths.staging,
-        interpreter(paths.staging),
         earlier=copied.stamp if copied else None,
         copied_from=copied.marker.id if copied and copied.marker else NOT_COPIED,
     )
+
+
+def _create(fit: Fit, venv: Path, session: Session) -> None:
+    """Make an empty environment, with a pip unless the lock holds one: an activated shell calls it."""
+    base = _base_python(fit.choice.python, session)
+    run_uv(uv.create(base, venv), session)
+    if "pip" in fit.lock.names:
+        return
+    try:
+        run_uv(uv.give_pip(interpreter(venv), carried_pip(base)), session)
+    except InstallationError as error:
+        reason = error.why or error.message
+        session.reporter.warn(f"the environment has no pip of its own: {reason}")
 
 
 def _load_checks() -> None:
@@ -156,22 +165,13 @@ def _has_guard(
     return bool(guard) and before == priced.fit.lock.versions_of(family)
 
 
-def _write_guard(fit: Fit, beside: Iterable[FamilyMember], project: Project) -> None:
-    """Keep plain pip and uv to the build of the lock, in what it holds of the family and in what may come later."""
-    paths = project.paths
-    installed = fit.lock.versions_of(project.catalog.family)
-    write_guard(
-        paths.staging,
-        paths.venv,
-        source=fit.lock.name,
-        lines=constraint_lines(installed, beside, fit.choice.build.backend.tag),
-        constraints=project.pip_constraints(paths.venv),
-    )
+def _check_files(new: Collection[str], priced: PricedLock, project: Project) -> None:
+    """Check that every new wheel is whole, wrote only what it may, and that its libraries can be loaded.
 
-
-def _check_torch(venv: Path) -> None:
-    """Check that torch's files are whole: uv's cache may have cut ones."""
-    damage = damaged_torch(venv)
+    What stayed was looked at when it was new, and what has no native code is loaded by no loader.
+    """
+    staging, fit = project.paths.staging, priced.fit
+    damage = damaged_torch(staging) if "torch" in new else ""
     if damage:
         clean = joined((uv.uv(), "cache", "clean", "torch"))
         raise InstallationError(
@@ -180,22 +180,8 @@ def _check_torch(venv: Path) -> None:
             why="uv's cache has the same damaged file: environments share the cache's files",
             hint=f"{clean}   # then run it again",
         )
-
-
-def _check_files(new: Collection[str], priced: PricedLock, project: Project) -> None:
-    """Check that every new wheel wrote only what it may, and that its libraries can be loaded.
-
-    What stayed was looked at when it was new, and what has no native code is loaded by no loader.
-    """
-    if not new:
-        return
-    staging, fit = project.paths.staging, priced.fit
     site = site_packages(staging, fit.choice.python)
-    # pip is being installed meanwhile, unless a lock holds it.
-    incomplete = {"pip"} - fit.lock.names
-    packages = [
-        package for package in read_packages([site]) if package.name not in incomplete
-    ]
+    packages = read_packages([site])
     overlapping = set[str]()
     for fault in check_written_files(packages, new, staging):
         project.reporter.warn(
@@ -217,40 +203,35 @@ def _install(names: Collection[str], priced: PricedLock, project: Project) -> Lo
     paths, session, fit = project.paths, project.session, priced.fit
     all_builds, site = builds_of(fit, project.machine, project)
     builds = [build for build in all_builds if build.package in names]
+    # What is built apart from the environment is built with its torch all the same.
     constraints = session.scratch / "build-constraints.txt"
     write_temporarily(constraints, f"{_torch_requirement(fit.lock)}\n")
-    variables = {
-        "UV_BUILD_CONSTRAINT": str(constraints),
-        **sync_variables(builds, site),
-    }
+    index = build_index(fit.choice, session)
+    settings = session.scratch / "uv.toml"
+    served = index if is_served(index) else None
+    write_temporarily(settings, sync_settings(builds, site, served))
+    private_lock = session.scratch / "pylock.private.toml"
     transfer = Transfer(
         fit.lock,
         fit.choice,
-        paths.private_lock,
+        private_lock,
         paths.folder,
         missing=priced.bill.missing,
         heads=priced.heads,
         wheels=project.sourcing.wheels,
         only=names,
     )
-    command = uv.add(
-        interpreter(paths.staging),
-        paths.private_lock,
-        paths.build_settings,
-        refresh_words(fit.lock),
-    )
-    index = build_index(fit.choice, session)
-    settings = sync_settings(builds, site, index if is_served(index) else None)
-    try:
-        write_temporarily(paths.build_settings, settings)
-        return transfer.run(command, session, variables)
-    finally:
-        paths.private_lock.unlink(missing_ok=True)
-        paths.build_settings.unlink(missing_ok=True)
+    words = refresh_words(fit.lock)
+    command = uv.add(interpreter(paths.staging), private_lock, settings, words)
+    variables = {
+        "UV_BUILD_CONSTRAINT": str(constraints),
+        **sync_variables(builds, site),
+    }
+    return transfer.run(command, session, variables)
 
 
 def _torch_requirement(lock: Lock) -> str:
-    """Return the torch of a lock: what is built apart from the environment is built with it all the same."""
+    """Return the torch of a lock, by its address if its file lies here."""
     for file in lock.files:
         if file.package == "torch" and local_path(file.url):
             return f"torch @ {file.url}"

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
+from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import joined
 from gpuinstall.environments.records import say_stranger
-from gpuinstall.install.inspection import (
+from gpuinstall.install.install import install, read_state, with_preflight
+from gpuinstall.install.proof import Installation, verify
+from gpuinstall.install.state import (
+    Action,
     ExistingEnvironment,
+    InstallOptions,
+    InstallState,
     inspect_environment,
+    misfit_lines,
     stamp_file,
 )
-from gpuinstall.install.install import install, read_state, with_preflight
-from gpuinstall.install.options import (
-    Action,
-    InstallOptions,
-    InstallResult,
-    InstallState,
-)
-from gpuinstall.install.proof import Installation, verify
 from gpuinstall.plan import Rejected
 
 if TYPE_CHECKING:
-    from gpuinstall.base.machine import Machine
+    from collections.abc import Mapping
+
     from gpuinstall.lock.fit import Fit
     from gpuinstall.project import Project
 
@@ -36,17 +35,15 @@ ALLOW_CPU = "GPUINSTALL_ALLOW_CPU"
 
 
 def environment_to_start(
-    project: Project,
-    *,
-    proof: bool = True,
-    installing: bool = False,
+    project: Project, *, proof: bool = True, installing: bool = False
 ) -> EnvironmentPaths:
     """Return the environment that is chosen among those of a folder by the rules of ``sync``, proven.
 
+    That this machine was proven with the lock is kept in the user's cache.
+
     Args:
         project: The run, in the folder of the locks.
-        proof: Whether to run kernels if this machine was not proven with the lock yet; that it was is kept in the
-            user's cache.
+        proof: Whether to run kernels if this machine was not proven with the lock yet.
         installing: Whether to bring an environment that is not there.
 
     Raises:
@@ -63,35 +60,23 @@ def environment_to_start(
         state = with_preflight(state, project)
         fit, existing, action = _chosen(state, project, proof=proof)
     machine = state.request.machine
-    warnings = fit.plan.warnings if fit.plan.status != "cpu" else ()
-    for warning in warnings:
-        reporter.warn(warning.message)
+    if fit.plan.status != "cpu":
+        for warning in fit.plan.warnings:
+            reporter.warn(warning.message)
     venv = existing.paths.venv
     say_stranger(venv, reporter)
-    status = "passed"
-    match action:
-        case Action.NOTHING:
-            existing.check_unchanged()
-        case Action.VERIFY:
-            existing.check_unchanged()
-            proven = verify(
-                Installation(fit, venv, interpreter(venv)), machine, project
-            )
-            status = proven.verdict["status"]
-            if existing.marker and proven.stamp and proven.stamp.is_passed:
-                proven.stamp.write(stamp_file(existing.marker.id, machine))
-        case Action.BUILD:
-            target = fit.lock.target
-            sync = joined(
-                ("gpuinstall", "sync", "--target", target, "--venv", str(venv))
-            )
-            if not installing:
-                message = f"there is no environment of {fit.lock.name} at {venv}"
-                raise UsageError("environment-missing", message, hint=sync)
-            options = replace(locked, target=target)
-            result = _install(fit, existing.paths, options, project, sync=sync)
-            status = result.verdict["status"]
-    if status != "passed":
+    verdict: Mapping[str, Any] = {"status": "passed"}
+    if action is Action.BUILD:
+        options = replace(locked, target=fit.lock.target)
+        verdict = _install(fit, existing.paths, options, project, installing)
+    else:
+        existing.check_unchanged()
+    if action is Action.VERIFY:
+        proven = verify(Installation(fit, venv), machine, project)
+        verdict = proven.verdict
+        if existing.marker and proven.stamp and proven.stamp.is_passed:
+            proven.stamp.write(stamp_file(existing.marker.id, machine))
+    if verdict["status"] != "passed":
         reporter.warn(
             "no kernel could run on these GPUs now; the next start tries again"
         )
@@ -106,17 +91,21 @@ def _install(
     paths: EnvironmentPaths,
     options: InstallOptions,
     project: Project,
-    *,
-    sync: str,
-) -> InstallResult:
-    """Install a lock into an environment of its own; ``sync`` is the command that does it."""
+    installing: bool,
+) -> Mapping[str, Any]:
+    """Install a lock into an environment of its own, if that is allowed; return the verdict."""
+    target = fit.lock.target
+    sync = joined(("gpuinstall", "sync", "--target", target, "--venv", str(paths.venv)))
+    if not installing:
+        message = f"there is no environment of {fit.lock.name} at {paths.venv}"
+        raise UsageError("environment-missing", message, hint=sync)
     request = Request(
         backend=fit.choice.build.backend.tag,
         sourcing=project.settings.request.sourcing,
     )
     settings = replace(project.settings, request=request, venv=paths.venv)
     try:
-        return install(replace(project, settings=settings), options)
+        return install(replace(project, settings=settings), options).verdict
     except UsageError as error:
         if error.code in {"not-ours", "users-packages"}:
             error.hint = f"{sync} --replace   # the old one stays in {paths.previous}"
@@ -124,24 +113,17 @@ def _install(
 
 
 def _chosen(
-    state: InstallState,
-    project: Project,
-    *,
-    proof: bool,
+    state: InstallState, project: Project, *, proof: bool
 ) -> tuple[Fit, ExistingEnvironment, Action]:
     """Return the lock that runs here, what lies where its environment is to be, and what there is to do with that."""
     fit, venv = _fit(state), project.paths.venv
-    paths = EnvironmentPaths.at(
-        venv.with_name(f"{venv.name}-{fit.lock.target}"), is_named=False
-    )
+    place = venv.with_name(f"{venv.name}-{fit.lock.target}")
+    paths = EnvironmentPaths.at(place, is_named=False)
     existing = inspect_environment(paths, state.request.machine)
     marker = existing.marker
     # Whoever made it.
-    if (
-        marker is None
-        or marker.lock_sha256 != fit.lock.sha256
-        or not existing.has_python
-    ):
+    is_made_of_lock = marker and marker.lock_sha256 == fit.lock.sha256
+    if not is_made_of_lock or not existing.has_python:
         return fit, existing, Action.BUILD
     action = Action.VERIFY if proof and not existing.is_proven else Action.NOTHING
     return fit, existing, action
@@ -156,36 +138,28 @@ def _fit(state: InstallState) -> Fit:
         fit = replace(state, request=for_cpu).fit
     if fit and (fit.plan.status != "cpu" or allow_cpu):
         return fit
+    machine = request.machine
     if isinstance(request.outcome, Rejected):
-        raise request.outcome.error(request.machine)
-    misfits = [
-        f"{misfit.candidate.name}: {misfit.reason.message}" for misfit in state.misfits
-    ]
-    evidence = "\n".join(misfits) or None
-    if request.machine.gpus:
-        raise _no_lock(request.machine, evidence)
-    raise MachineError(
-        "no-gpu",
-        "there is no GPU in this machine or container",
-        evidence=evidence,
-        hint="docker run --gpus all …   # gives a container its GPUs\n"
-        f"export {ALLOW_CPU}=1   # for the CPU",
-    )
-
-
-def _no_lock(machine: Machine, evidence: str | None) -> NoBuildError:
-    """Return the refusal of all locks, which names the machine, with the command that makes a lock for it anywhere."""
+        raise request.outcome.error(machine)
+    evidence = misfit_lines(state.misfits) or None
+    if not machine.gpus:
+        raise MachineError(
+            "no-gpu",
+            "there is no GPU in this machine or container",
+            evidence=evidence,
+            hint="docker run --gpus all …   # gives a container its GPUs\n"
+            f"export {ALLOW_CPU}=1   # for the CPU",
+        )
     names = tuple(dict.fromkeys(gpu.label for gpu in machine.gpus))
-    described = ", ".join(names)
     words = ["gpuinstall", "lock"]
     for name in names:
         words += ["--gpu", name]
-    if machine.driver and machine.driver.version:
-        described += f", driver {machine.driver.version}"
-        words += ["--driver", str(machine.driver.version)]
-    return NoBuildError(
+    driver = machine.driver and machine.driver.version
+    if driver:
+        words += ["--driver", str(driver)]
+    raise NoBuildError(
         "lock-does-not-fit",
-        f"no lock here runs on {described}",
+        f"no lock here runs on {', '.join(names)}{f', driver {driver}' if driver else ''}",
         evidence=evidence,
         hint=f"{joined(words)}   # where the locks are made",
     )

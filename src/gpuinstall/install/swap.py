@@ -21,7 +21,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
     exchange,
     files_below,
@@ -39,7 +39,7 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
 from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.ownership import user_paths
-from gpuinstall.environments.records import remember_replaced
+from gpuinstall.environments.records import remember_replaced, was_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,8 +120,6 @@ def _clear_away(paths: EnvironmentPaths) -> Path | None:
             remove_path(path)
         elif _PART.fullmatch(path.name):
             remove_file(path)
-    for file in (paths.private_lock, paths.build_settings):
-        remove_file(file)
     return replaced
 
 
@@ -203,6 +201,39 @@ def _dated_folder(paths: EnvironmentPaths) -> Path:
     folder = paths.kept / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
     folder.mkdir(parents=True)
     return folder
+
+
+def roll_back(paths: EnvironmentPaths, reporter: Reporter, *, replace: bool) -> None:
+    """Exchange an environment, and its lock, for the previous one, whoever made that.
+
+    Args:
+        paths: The environment.
+        reporter: Is told for whom to wait.
+        replace: Whether what is in its place now may be an environment that others made.
+
+    Raises:
+        UsageError: there is none, or this user has replaced neither it nor what is in its place.
+    """
+    venv = paths.venv
+    with environment_lock(paths, reporter):
+        if not paths.has_previous:
+            raise UsageError("no-previous", f"no previous environment of {venv}")
+        if not was_at(venv, paths.previous):
+            raise UsageError(
+                "not-made-here",
+                f"the previous environment of {venv} was not replaced by you on this machine",
+                why="it may have come with the folder, and would run unproven",
+                hint="gpuinstall sync   # makes one from the lock",
+            )
+        is_ours = read_marker(venv) is not None or not os.path.lexists(venv)
+        if not (is_ours or replace or was_at(venv, venv)):
+            # It would become the previous one, which the next change deletes.
+            raise UsageError(
+                "not-ours",
+                f"{venv} was not made by gpuinstall, which leaves it where it is",
+                hint="Run it again with --replace",
+            )
+        swap_in(paths, paths.previous, reporter)
 
 
 def publish_lock(paths: EnvironmentPaths) -> None:

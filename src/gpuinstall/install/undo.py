@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -42,18 +42,19 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.values import dataclass
 from gpuinstall.environments.environment import packages_called
-from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
+from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file, renew_uv_guard
 from gpuinstall.environments.ownership import recorded_paths
 from gpuinstall.environments.packages import read_packages, written_files
 from gpuinstall.environments.records import is_vouched, vouch
 from gpuinstall.environments.stamp import file_stamp
+from gpuinstall.install.swap import WAIT_S, file_lock
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.environments.packages import InstalledPackage
-    from gpuinstall.install.inspection import ForeignEnvironment
+    from gpuinstall.install.foreign import ForeignEnvironment
 
 _RECORD = "record.json"
 
@@ -130,12 +131,13 @@ class UndoRecord:
         _discard(proven, self.environment)
         self.folder.rename(proven)
 
-    def go_back(self, *, replaces: bool) -> None:
+    def go_back(self, reporter: Reporter, *, replaces: bool) -> None:
         """Put back what was before this change, which is proven, and keep what is there for the way forward.
 
         Files that no installer wrote stay where they are.
 
         Args:
+            reporter: Is told if nothing comes of it.
             replaces: Whether packages that came or moved since may go.
 
         Raises:
@@ -167,13 +169,57 @@ class UndoRecord:
             # As it is now, it is in the copy that is about to be made.
             remove_file(self.copy / path.relative_to(root))
         back.begin()
-        try:
+        with changing(environment, reporter):
             back.put_back(self.copy, staying)
-            back.keep()
-        except BaseException:
-            with suppress(InstallationError, OSError):
-                back.undo()
-            raise
+
+
+@contextmanager
+def holding(environment: ForeignEnvironment, reporter: Reporter) -> Iterator[bool]:
+    """Hold an environment for one run; yield whether what a killed run has left was put back first."""
+    file = undo_folder(environment).with_suffix(".lock")
+    with file_lock(file, environment.prefix, reporter, WAIT_S):
+        yield finish_undo(environment)
+
+
+@contextmanager
+def changing(environment: ForeignEnvironment, reporter: Reporter) -> Iterator[None]:
+    """Keep the change that is made meanwhile, which is proven at the end; after any failure all is as it was."""
+    try:
+        yield
+        change = find_change(environment)
+        if change:
+            change.keep()
+    except BaseException:
+        # What cannot be put right now is left to the next run.
+        with defer_interrupts(), suppress(InstallationError, OSError):
+            if finish_undo(environment):
+                reporter.warn("the environment was restored")
+        raise
+
+
+def roll_back_into(
+    environment: ForeignEnvironment, reporter: Reporter, *, replace: bool = False
+) -> None:
+    """Undo the last change, or the one that a killed run has left; once more goes forward again.
+
+    Args:
+        environment: One of others.
+        reporter: Is told for whom to wait.
+        replace: Whether what came or moved since may be taken out.
+
+    Raises:
+        UsageError: there is none, or something came or moved since.
+    """
+    with holding(environment, reporter) as was_put_back:
+        if not was_put_back:
+            record = find_undo(environment)
+            if record is None:
+                raise UsageError(
+                    "no-previous",
+                    f"there is no change by gpuinstall to undo in {environment.prefix}, by this user",
+                )
+            record.go_back(reporter, replaces=replace)
+        renew_uv_guard(environment.prefix)
 
 
 def begin_change(

@@ -40,12 +40,7 @@ def faults(root, changed=None):
     """Each message, and whether it refuses; ``changed`` are the packages to look at, all unless given."""
     packages = read_packages([root / SITE])
     names = {package.name for package in packages} if changed is None else changed
-    family = {"torch", "torchvision", "triton"}
-
-    def is_tied(name):
-        return name in family or name.startswith("nvidia-")
-
-    found = write_faults(packages, names, root, family=family, is_tied=is_tied)
+    found = write_faults(packages, names, root)
     return [(fault.message, fault.is_refused) for fault in found]
 
 

@@ -11,12 +11,12 @@ import pytest
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.install.inspection import (
+from gpuinstall.install.stage import copy_environment
+from gpuinstall.install.state import (
     ExistingEnvironment,
     leaving_packages,
     unchanged_packages,
 )
-from gpuinstall.install.stage import copy_environment
 from gpuinstall.lock.fit import Fit
 from gpuinstall.lock.lock import parse
 from tests.lab.environments import put_package

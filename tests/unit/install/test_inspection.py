@@ -2,7 +2,7 @@ import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.install.inspection import check_replaceable, inspect_environment
+from gpuinstall.install.state import check_replaceable, inspect_environment
 from tests.unit.install.environments import lock_text, make_environment
 
 

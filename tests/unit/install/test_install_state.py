@@ -13,8 +13,12 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.environments.environment import Marker, fingerprint
 from gpuinstall.environments.stamp import Stamp
-from gpuinstall.install.inspection import ExistingEnvironment
-from gpuinstall.install.options import Action, InstallOptions, InstallState
+from gpuinstall.install.state import (
+    Action,
+    ExistingEnvironment,
+    InstallOptions,
+    InstallState,
+)
 from gpuinstall.lock.lock import parse
 from gpuinstall.lock.request import LockRequest
 from tests.frozen import frozen_catalog

@@ -11,8 +11,8 @@ from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.environments.environment import Marker, fingerprint
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.install.inspection import stamp_file, standing_stamp
 from gpuinstall.install.stage import copy_environment
+from gpuinstall.install.state import stamp_file, standing_stamp
 from gpuinstall.verify.cover import take_stamp
 from gpuinstall.verify.verdict import with_programs
 from tests.lab.environments import put_package

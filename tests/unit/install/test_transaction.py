@@ -1,7 +1,6 @@
 """Going back to what was before the last change: only if that is ours."""
 
 import shutil
-from contextlib import ExitStack
 
 import pytest
 
@@ -9,9 +8,7 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments.records import forget, remember
-from gpuinstall.install.swap import swap_in
-from gpuinstall.install.transaction import OwnPlace
-from gpuinstall.project import Project, Settings
+from gpuinstall.install.swap import roll_back, swap_in
 from tests.unit.install.environments import make_environment, name_of
 
 
@@ -25,17 +22,12 @@ def paths(tmp_path, monkeypatch):
     return paths
 
 
-def own_place(paths):
-    project = Project(paths.folder, Settings(venv=paths.venv), Reporter(), ExitStack())
-    return OwnPlace(project)
-
-
 def test_what_gpuinstall_did_not_make_is_replaced_only_if_told(paths):
     paths.venv.mkdir()
     (paths.venv / "pyvenv.cfg").touch()
 
     with pytest.raises(UsageError) as raised:
-        own_place(paths).roll_back(replace=False)
+        roll_back(paths, Reporter(), replace=False)
 
     assert (raised.value.code, raised.value.hint) == (
         "not-ours",
@@ -44,7 +36,7 @@ def test_what_gpuinstall_did_not_make_is_replaced_only_if_told(paths):
     assert (paths.venv / "pyvenv.cfg").exists()
     assert name_of(paths.previous) == "previous"
 
-    own_place(paths).roll_back(replace=True)
+    roll_back(paths, Reporter(), replace=True)
     assert name_of(paths.venv) == "previous"
     assert (paths.previous / "pyvenv.cfg").exists()
 
@@ -58,11 +50,11 @@ def test_what_others_made_comes_back_and_goes_again(tmp_path, monkeypatch):
     remember(paths.venv, "ours")
     swap_in(paths, paths.staging, Reporter())
 
-    own_place(paths).roll_back(replace=False)
+    roll_back(paths, Reporter(), replace=False)
     assert {path.name for path in paths.venv.iterdir()} == {"bin", "thesis.txt"}
     assert name_of(paths.previous) == "ours"
 
-    own_place(paths).roll_back(replace=False)
+    roll_back(paths, Reporter(), replace=False)
     assert name_of(paths.venv) == "ours"
     assert {path.name for path in paths.previous.iterdir()} == {"bin", "thesis.txt"}
 
@@ -76,12 +68,12 @@ def test_a_previous_that_came_with_the_folder_is_refused(paths):
             make_environment(paths.previous, marker)
 
         with pytest.raises(UsageError) as raised:
-            own_place(paths).roll_back(replace=False)
+            roll_back(paths, Reporter(), replace=False)
 
         assert raised.value.code == "not-made-here", marker
 
 
 def test_the_previous_comes_back_to_an_empty_place(paths):
-    own_place(paths).roll_back(replace=False)
+    roll_back(paths, Reporter(), replace=False)
 
     assert name_of(paths.venv) == "previous"

@@ -4,33 +4,25 @@ import json
 import os
 import shutil
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from gpuinstall.base import process
-from gpuinstall.base.errors import GpuInstallError, InstallationError, UsageError
-from gpuinstall.base.machine import Machine
+from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments.guard import write_guard
-from gpuinstall.install.inspection import ForeignEnvironment
-from gpuinstall.install.options import Action
-from gpuinstall.install.priced_lock import PricedLock
-from gpuinstall.install.transaction import ForeignPlace, transact
+from gpuinstall.install.foreign import ForeignEnvironment
 from gpuinstall.install.undo import (
     begin_change,
+    changing,
     find_change,
     find_undo,
     finish_undo,
+    roll_back_into,
     undo_folder,
 )
-from gpuinstall.lock.fit import Fit
-from gpuinstall.lock.lock import parse
-from gpuinstall.plan.values import Choice, Plan
-from gpuinstall.project import Project, Settings
-from tests.frozen import frozen_catalog
-from tests.unit.install.environments import lock_text
 
 TORCH_1 = ("torch/__init__.py", "torch/old.py", "torch-1.dist-info/METADATA")
 TORCH_2 = ("torch/__init__.py", "torch/new.py", "torch-2.dist-info/METADATA")
@@ -125,7 +117,7 @@ def under_way(environment):
 
 
 def go_back(environment, *, replaces=False):
-    found(environment).go_back(replaces=replaces)
+    found(environment).go_back(Reporter(), replaces=replaces)
 
 
 def test_what_was_put_in_goes_and_what_was_there_comes_back(environment, wheel):
@@ -226,33 +218,24 @@ def test_a_file_edited_in_place_is_in_both_copies(environment, wheel):
     assert (site / "torch" / "old.py").read_text() == "edited"
 
 
-def place_of(environment):
-    settings = Settings(machine=Machine("linux", "x86_64", "glibc", "2.36"))
-    project = Project(environment.root, settings, Reporter(), ExitStack())
-    return ForeignPlace(environment, project)
+def fail():
+    raise RuntimeError
 
 
-def test_a_failing_transaction_puts_back_what_was_there(environment, wheel):
+def test_a_change_that_fails_puts_back_what_was_there(environment, wheel):
     before = tree(environment)
     begun(environment, wheel)
     put_in(environment)
-    build = next(
-        build for build in frozen_catalog().builds if build.backend.tag == "cpu"
-    )
-    choice = Choice(build, "3.12", "https://index.example/whl/cpu", ())
-    fit = Fit(parse("pylock.cpu.toml", lock_text()), Plan("cpu", choice))
 
-    with pytest.raises(
-        GpuInstallError
-    ):  # there is no such interpreter to run kernels with
-        transact(place_of(environment), Action.VERIFY, PricedLock(fit), None)
+    with pytest.raises(RuntimeError), changing(environment, Reporter()):
+        fail()
 
     assert tree(environment) == before
 
 
 def test_without_a_change_there_is_nothing_to_go_back_to(environment):
     with pytest.raises(UsageError) as refused:
-        place_of(environment).roll_back()
+        roll_back_into(environment, Reporter())
     assert refused.value.code == "no-previous"
 
 
@@ -494,7 +477,7 @@ ON_OVERLAYFS = """
 import subprocess, sys
 from pathlib import Path
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.install.inspection import ForeignEnvironment
+from gpuinstall.install.foreign import ForeignEnvironment
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.install.undo import begin_change
 room = Path(sys.argv[1])

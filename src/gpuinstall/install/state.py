@@ -1,26 +1,25 @@
-"""What lies where an environment is to go, looked at once; the user's own files are not replaced unasked."""
+"""What an installation starts from: what lies where the environment is to go, and what is requested.
+
+The user's own files are not replaced unasked.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from packaging.utils import canonicalize_name
-
-from gpuinstall.base import process
-from gpuinstall.base.codec import read_object
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
     interpreter,
     packages_folders,
 )
-from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.files import own_cache_folder, parse_json
+from gpuinstall.base.errors import LockError, NoBuildError, UsageError
+from gpuinstall.base.files import own_cache_folder
+from gpuinstall.base.finding import Rejection
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import some
 from gpuinstall.base.values import dataclass
@@ -36,41 +35,56 @@ from gpuinstall.environments.environment import (
     read_marker,
 )
 from gpuinstall.environments.ownership import is_environment, user_paths
-from gpuinstall.environments.packages import applicable, read_packages, top_packages
+from gpuinstall.environments.packages import read_packages, top_packages
 from gpuinstall.environments.records import was_made_here
 from gpuinstall.environments.stamp import file_stamp, read_stamp
 from gpuinstall.lock.declaration import PROJECT_FILES
 from gpuinstall.lock.folder_request import read_own_lock
+from gpuinstall.lock.target import Target
+from gpuinstall.plan import Rejected, choose
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.environments.stamp import Stamp
     from gpuinstall.lock.fit import Fit
     from gpuinstall.lock.lock import Lock
+    from gpuinstall.lock.request import LockRequest
 
-_LOOK = """
-import json, os, re, sys, sysconfig
-from importlib import metadata
-here = os.path.dirname(sys.executable)
-managed = os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED"))
-of_one_program = (
-    os.path.isdir(os.path.join(sys.prefix, "conda-meta"))
-    or any(name.endswith("._pth") for name in os.listdir(here))
-    or "COLAB_RELEASE_TAG" in os.environ
-)
-answer = {
-    "version": "%d.%d" % sys.version_info[:2], "prefix": sys.prefix, "versions": {},
-    "is_systems": sys.prefix == sys.base_prefix and (managed or not of_one_program),
-    "paths": {name: sysconfig.get_path(name) for name in ("purelib", "platlib", "scripts", "data")},
-}
-for package in metadata.distributions():
-    if package.metadata["Name"]:
-        name = re.sub("[-_.]+", "-", package.metadata["Name"]).lower()
-        answer["versions"][name] = package.version
-print(json.dumps(answer))
-"""
+ATTEMPTS = 3
+"""How many builds are tried if kernels fail: each may cost 3 GB."""
+
+
+class Action(Enum):
+    """What an installation has to do; the values are those of the documents."""
+
+    NOTHING = "none"
+    """The environment is as requested, and proven as far as it can be here."""
+    VERIFY = "proven"
+    """It holds the right packages, and kernels have to run."""
+    BUILD = "built"
+    """Packages come, go or move."""
+
+
+@dataclass(frozen=True)
+class InstallOptions:
+    """How to install what a project requests."""
+
+    locked: bool = False
+    """Whether no new lock is made, and any that fits will do."""
+    target: str | None = None
+    """Which lock is meant."""
+    replace: bool = False
+    """Whether packages and folders may be replaced that are not ours."""
+    restoring: bool = False
+    """Whether packages may be replaced that lie beside a torch that others changed."""
+    upgrade: bool = False
+    """Whether every version may move."""
+    moving: tuple[str, ...] = ()
+    """The packages whose versions may move."""
+    attempts: int = ATTEMPTS
+    """How many builds to try if kernels fail."""
 
 
 @dataclass(frozen=True)
@@ -386,77 +400,134 @@ def _settled_projects(
 
 
 @dataclass(frozen=True)
-class ForeignEnvironment:
-    """An environment by its interpreter, as that reports it."""
+class InstallState:
+    """What an installation starts from: what lies there, and what is requested."""
 
-    python: Annotated[Path, Path]
-    version: str
-    """The version of Python, ``X.Y``."""
-    is_systems: bool
-    """Whether it is the system's Python, and no virtual environment, conda's, an embedded one or Colab's."""
-    prefix: Annotated[Path, Path]
-    paths: Mapping[str, Annotated[Path, Path]]
-    """Its folders, by the names of sysconfig."""
-    versions: Mapping[str, str] = field(default_factory=dict)
-    """The versions of its packages, by canonical names."""
+    existing: ExistingEnvironment
+    request: LockRequest
+    here: Machine | None
+    """This machine; None if kernels cannot run on it."""
+    options: InstallOptions
+    targets: tuple[str, ...] = ()
+    """What the folder names as what its locks are for; a machine takes one of them."""
 
     @property
-    def root(self) -> Path:
-        """The folder below which everything lies that belongs to it."""
-        return Path(os.path.commonpath([self.prefix, *self.paths.values()]))
+    def action(self) -> Action:
+        """What there is to do, as far as it is known before a new lock is made."""
+        return self.action_for(self.fit)
+
+    def action_for(self, fit: Fit | None) -> Action:
+        """Return what there is to do for a lock; None is one that has yet to be made."""
+        intact = self.existing.intact_lock
+        if fit is None or intact is None or intact.sha256 != fit.lock.sha256:
+            return Action.BUILD
+        if self.here is None or self.existing.is_proven:
+            return Action.NOTHING
+        return Action.VERIFY
+
+    @cached_property
+    def judged(self) -> tuple[Fit | Rejection[Lock], ...]:
+        """The locks of the folder, and the environment's own copy if the folder has none of that name, judged.
+
+        A lock that was made for another request does not fit, unless no new one is to be made.
+        """
+        from gpuinstall.lock.fit import judge  # which takes long to load
+
+        options, request, own = self.options, self.request, self.existing.intact_lock
+        if options.upgrade or options.moving:
+            return ()
+        locks = [
+            lock
+            for lock in self.existing.locks
+            if options.target in {lock.target, None}
+        ]
+        if own and not options.locked and own.name not in {lock.name for lock in locks}:
+            locks.append(own)
+        judged = judge(
+            locks,
+            request.machine,
+            request.request,
+            request.catalog,
+            exact=not options.locked,
+        )
+        # Why its own copy does not fit is of no interest.
+        return tuple(
+            one
+            for one in judged
+            if not isinstance(one, Rejection) or one.candidate is not own
+        )
+
+    @cached_property
+    def fit(self) -> Fit | None:
+        """The lock that is installed as it is; None if a new one has to be made."""
+        from gpuinstall.lock.fit import best
+
+        request = self.request
+        return best(self.judged, request.machine, request.request, request.catalog)
 
     @property
-    def packages_folders(self) -> list[Path]:
-        """The folders of its packages, each once."""
-        return list(dict.fromkeys((self.paths["purelib"], self.paths["platlib"])))
+    def misfits(self) -> tuple[Rejection[Lock], ...]:
+        """The locks that do not fit."""
+        return tuple(misfit for misfit in self.judged if isinstance(misfit, Rejection))
 
-    def broken_by(self, changed: Mapping[str, str]) -> Iterator[str]:
-        """Yield which of its packages require another version than one that is about to come."""
-        for package in read_packages(self.packages_folders):
-            if package.name in changed:
-                continue
-            for requirement in applicable(package.requires):
-                version = changed.get(canonicalize_name(requirement.name))
-                if version and not requirement.specifier.contains(
-                    version, prereleases=True
-                ):
-                    text = f"{requirement.name}{requirement.specifier}"
-                    yield f"{package.name} {package.version} requires {text}, but would get {version}"
+    def check_lockable(self) -> None:
+        """Raise what stands against a new lock: a machine that has to be repaired first, or that none is to be made.
 
+        That no known build fits does not: the sources may list another today.
+        """
+        plan, options = self.request.outcome, self.options
+        error = plan.error(self.request.machine) if isinstance(plan, Rejected) else None
+        if (
+            error
+            and not isinstance(error, NoBuildError)
+            and (self.misfits or not options.locked)
+        ):
+            raise error
+        if not options.locked and not (error and self.targets):
+            return
+        from gpuinstall.lock.fit import misfit_rows
 
-def inspect_foreign(python: Path) -> ForeignEnvironment:
-    """Return the environment of an interpreter.
-
-    Raises:
-        UsageError: it is no interpreter, the environment is one of ours, or it is the system's own.
-    """
-    environment = _query(python)
-    if read_marker(environment.prefix):
-        raise UsageError(
-            "ours",
-            f"{environment.prefix} was made by gpuinstall, which replaces it completely",
-            hint="Run it again without --into",
+        if not self.misfits:
+            name = f"pylock.{options.target}.toml" if options.target else "lock"
+            folder = self.existing.paths.folder
+            raise LockError(
+                "lock-missing",
+                f"there is no {name} in {folder}",
+                hint="gpuinstall lock",
+            )
+        raise LockError(
+            "lock-does-not-fit",
+            "no lock here fits this machine",
+            evidence=misfit_lines(self.misfits),
+            hint="\n".join((*self._compat_hints(), self._command_for_here())),
+            data={"chosen": None, "rejected": misfit_rows(self.misfits)},
         )
-    if environment.is_systems:
-        raise UsageError(
-            "system-python",
-            f"{python} is the system's Python; gpuinstall does not change it",
-            why="other programs depend on it, and the system's package manager manages it",
-            hint="gpuinstall install   # makes an environment in .venv",
-        )
-    return environment
+
+    def _command_for_here(self) -> str:
+        """Return the command that makes a lock for this machine too."""
+        if not self.targets:
+            return "gpuinstall lock   # makes one that does"
+        machine = self.request.machine
+        request = replace(self.request.request, backend=None, allowed_backends=None)
+        plan = choose(machine, request, self.request.catalog)
+        if isinstance(plan, Rejected):
+            raise plan.error(machine)
+        here = Target(plan.choice.build.backend.tag, machine.os, machine.arch)
+        words = ["gpuinstall", "lock"]
+        for target in dict.fromkeys((*self.targets, str(here))):
+            words += ["--target", target]
+        return joined(words)
+
+    def _compat_hints(self) -> list[str]:
+        """Return how to have the libraries that a lock was made with, if the driver is too old without them."""
+        for misfit in self.misfits:
+            is_old = misfit.reason.code.startswith("driver-too-old")
+            if is_old and misfit.candidate.record.cuda_compat:
+                return ["Run it again with --cuda-compat   # as the lock was made"]
+        return []
 
 
-def _query(python: Path) -> ForeignEnvironment:
-    """Run an interpreter; return its environment."""
-    environment = None
-    with suppress(OSError, TypeError, ValueError):
-        answer = parse_json(process.ask([python, "-I", "-c", _LOOK]).out)
-        environment = read_object(ForeignEnvironment, {**answer, "python": str(python)})
-    if environment is None:
-        raise UsageError(
-            "python-unusable",
-            f"{python} cannot be run as a Python interpreter",
-            hint="Use another with --python PATH or --venv DIR",
-        )
-    return environment
+def misfit_lines(misfits: Iterable[Rejection[Lock]]) -> str:
+    """Return a line for each lock that does not fit, with the reason."""
+    lines = [f"{one.candidate.name}: {one.reason.message}" for one in misfits]
+    return "\n".join(lines)

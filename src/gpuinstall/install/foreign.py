@@ -1,0 +1,122 @@
+"""An environment of others, as its interpreter reports it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from packaging.utils import canonicalize_name
+
+from gpuinstall.base import process
+from gpuinstall.base.codec import read_object
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import parse_json
+from gpuinstall.base.values import dataclass
+from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.packages import applicable, read_packages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LOOK = """
+import json, os, re, sys, sysconfig
+from importlib import metadata
+here = os.path.dirname(sys.executable)
+managed = os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED"))
+of_one_program = (
+    os.path.isdir(os.path.join(sys.prefix, "conda-meta"))
+    or any(name.endswith("._pth") for name in os.listdir(here))
+    or "COLAB_RELEASE_TAG" in os.environ
+)
+answer = {
+    "version": "%d.%d" % sys.version_info[:2], "prefix": sys.prefix, "versions": {},
+    "is_systems": sys.prefix == sys.base_prefix and (managed or not of_one_program),
+    "paths": {name: sysconfig.get_path(name) for name in ("purelib", "platlib", "scripts", "data")},
+}
+for package in metadata.distributions():
+    if package.metadata["Name"]:
+        name = re.sub("[-_.]+", "-", package.metadata["Name"]).lower()
+        answer["versions"][name] = package.version
+print(json.dumps(answer))
+"""
+
+
+@dataclass(frozen=True)
+class ForeignEnvironment:
+    """An environment by its interpreter, as that reports it."""
+
+    python: Annotated[Path, Path]
+    version: str
+    """The version of Python, ``X.Y``."""
+    is_systems: bool
+    """Whether it is the system's Python, and no virtual environment, conda's, an embedded one or Colab's."""
+    prefix: Annotated[Path, Path]
+    paths: Mapping[str, Annotated[Path, Path]]
+    """Its folders, by the names of sysconfig."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """The versions of its packages, by canonical names."""
+
+    @property
+    def root(self) -> Path:
+        """The folder below which everything lies that belongs to it."""
+        return Path(os.path.commonpath([self.prefix, *self.paths.values()]))
+
+    @property
+    def packages_folders(self) -> list[Path]:
+        """The folders of its packages, each once."""
+        return list(dict.fromkeys((self.paths["purelib"], self.paths["platlib"])))
+
+    def broken_by(self, changed: Mapping[str, str]) -> Iterator[str]:
+        """Yield which of its packages require another version than one that is about to come."""
+        for package in read_packages(self.packages_folders):
+            if package.name in changed:
+                continue
+            for requirement in applicable(package.requires):
+                version = changed.get(canonicalize_name(requirement.name))
+                if version and not requirement.specifier.contains(
+                    version, prereleases=True
+                ):
+                    text = f"{requirement.name}{requirement.specifier}"
+                    yield f"{package.name} {package.version} requires {text}, but would get {version}"
+
+
+def inspect_foreign(python: Path) -> ForeignEnvironment:
+    """Return the environment of an interpreter.
+
+    Raises:
+        UsageError: it is no interpreter, the environment is one of ours, or it is the system's own.
+    """
+    environment = _query(python)
+    if read_marker(environment.prefix):
+        raise UsageError(
+            "ours",
+            f"{environment.prefix} was made by gpuinstall, which replaces it completely",
+            hint="Run it again without --into",
+        )
+    if environment.is_systems:
+        raise UsageError(
+            "system-python",
+            f"{python} is the system's Python; gpuinstall does not change it",
+            why="other programs depend on it, and the system's package manager manages it",
+            hint="gpuinstall install   # makes an environment in .venv",
+        )
+    return environment
+
+
+def _query(python: Path) -> ForeignEnvironment:
+    """Run an interpreter; return its environment."""
+    environment = None
+    with suppress(OSError, TypeError, ValueError):
+        answer = parse_json(process.ask([python, "-I", "-c", _LOOK]).out)
+        environment = read_object(ForeignEnvironment, {**answer, "python": str(python)})
+    if environment is None:
+        raise UsageError(
+            "python-unusable",
+            f"{python} cannot be run as a Python interpreter",
+            hint="Use another with --python PATH or --venv DIR",
+        )
+    return environment

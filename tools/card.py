@@ -185,7 +185,7 @@ def main() -> None:
     for folder in ("evidence", "work"):
         shutil.rmtree(FOLDER / folder, ignore_errors=True)
         (FOLDER / folder).mkdir(parents=True)
-    if not all(map(find_spec, ("uv", "rich", "requests"))):
+    if not all(map(find_spec, ("uv", "click", "requests"))):
         provide_tool(card)
     is_proven = take_steps(card)
     shutil.rmtree(FOLDER / "work", ignore_errors=True)

@@ -96,7 +96,7 @@ print(stage.fromHeader, stage.cmd or stage.entrypoint)
     ],
 )
 def test_the_tools_own_parser_reads_its_words(tool, package, program, shown, tmp_path):
-    (needs,) = machine_needs([cuda_lock("cu126")], load_catalog())
+    needs = machine_needs(cuda_lock("cu126"), load_catalog())
     file = tmp_path / "words"
     file.write_text(words_for(tool, needs), "utf-8")
     assert shown in ran(program, [package], file)

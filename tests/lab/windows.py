@@ -83,7 +83,6 @@ UNIX_ONLY = {
 """What ``os`` of Python 3.11 has on Linux and not on Windows, as far as somebody might use it."""
 BY_PLATFORM = (
     "base.files",
-    "base.in_use",
     "base.interruption",
     "base.process",
     "install.swap",

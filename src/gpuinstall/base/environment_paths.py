@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import is_folder
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import dataclass
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _WORK = ".gpuinstall"
 _STAGING = "staging-"
@@ -140,20 +135,6 @@ def interpreter(venv: Path) -> Path:
         return venv / "bin" / "python"
     portable = venv / "python.exe"
     return portable if portable.is_file() else venv / "Scripts" / "python.exe"
-
-
-def active_environment(
-    environ: Mapping[str, str],
-    venv: Path,
-) -> Path | None:
-    """Return the environment that the shell has activated; None if it is ``venv``, or the one that runs gpuinstall."""
-    # What was activated in a conda environment comes before it.
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        active = Path(environ.get(name, ""))
-        if active.is_absolute() and interpreter(active).is_file():
-            known = {venv.resolve(), Path(sys.prefix).resolve()}
-            return None if active.resolve() in known else active
-    return None
 
 
 def environment_of(python: Path) -> Path:

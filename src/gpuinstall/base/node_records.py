@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from gpuinstall.base.codec import one_of, read_object
+from gpuinstall.base.codec import one_of, read_object, write_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_json, read_raw, write_atomically
 from gpuinstall.base.machine import Machine
@@ -24,8 +24,6 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import redacted
 from gpuinstall.base.values import dataclass
 
-RECORDING_COMMANDS = ("probe", "sync", "verify")
-"""What writes records, in the order in which a node runs them, which is that of the files' names as well."""
 UNENDED = {"exit_code": None, "errors": [{"message": "it still runs, or was killed"}]}
 """The document of a command until it has ended."""
 
@@ -49,8 +47,12 @@ class _Verdict(NamedTuple):
 
 class _Data(NamedTuple):
     status: str | None = None
+    """That of a verdict, which is the whole of what ``verify`` prints."""
+
     chosen: str | None = None
-    verdict: _Verdict | None = None
+    """The lock that ``sync`` has installed."""
+
+    verdict: _Verdict = _Verdict()
 
 
 class _Document(NamedTuple):
@@ -59,6 +61,19 @@ class _Document(NamedTuple):
     exit_code: int | None = None
     errors: tuple[_Error, ...] = ()
     data: _Data = _Data()
+
+
+class _Record(NamedTuple):
+    """What a command did on a node, as its file has it."""
+
+    node: Annotated[str, _node_name]
+    command: Annotated[str, one_of("probe", "sync", "verify")]
+    """In the order in which a node runs them, which is that of the files' names as well."""
+
+    machine: Machine | None = None
+    """None if the command ended before the machine was read."""
+
+    document: _Document = _Document()
 
 
 class NodeFailure(NamedTuple):
@@ -70,47 +85,35 @@ class NodeFailure(NamedTuple):
     hint: str | None = None
 
 
-class NodeRecord(NamedTuple):
-    """What a command did on a node, as its file has it."""
+class NodeGroup(NamedTuple):
+    """Nodes that are alike."""
 
-    node: Annotated[str, _node_name]
-    command: Annotated[str, one_of(*RECORDING_COMMANDS)]
-    machine: Machine | None = None
-    """None if the command ended before the machine was read."""
-    document: _Document = _Document()
+    gpus: str = "unknown"
+    """``8 × H100 80GB HBM3 (sm_90)``."""
 
-    @classmethod
-    def read(cls, path: Path) -> NodeRecord:
-        """Read a record.
+    driver: str | None = None
+    lock: str | None = None
+    verdict: str | None = None
+    nodes: tuple[str, ...] = ()
 
-        Raises:
-            ValueError: It is no record, or not that of its file's name.
-            OSError: It cannot be read.
-        """
-        if path.is_symlink():
-            raise ValueError("it is a link")
-        record = read_object(cls, parse_json(read_raw(path)))
-        if path.name != _file_name(record.node, record.command):
-            raise ValueError("it has another name than its node and command")
-        return record
 
-    @property
-    def failure(self) -> NodeFailure | None:
-        """Why the command failed; None if it did not."""
-        status, errors, _ = self.document
-        if status == 0:
-            return None
-        error = errors[0] if errors else _Error()
-        message = error.message or f"exit status {status}"
-        return NodeFailure(self.node, self.command, message, error.hint)
+@dataclass(frozen=True)
+class Report:
+    """What became of the nodes."""
 
-    @property
-    def verdict(self) -> str | None:
-        """What the kernels said."""
-        data = self.document.data
-        if self.command == "verify":
-            return data.status
-        return data.verdict and data.verdict.status
+    failed: tuple[NodeFailure, ...]
+    """The first command that failed on each node."""
+
+    missing: tuple[str, ...]
+    """Those that have none and were expected."""
+
+    groups: tuple[NodeGroup, ...]
+    """The largest first."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the data of ``report --json``."""
+        names = [name for group in self.groups for name in group.nodes]
+        return {"nodes": sorted(names), **write_object(self)}
 
 
 def write_record(
@@ -154,12 +157,8 @@ def this_node() -> str:
     """
     import socket
 
-    name = os.environ.get("GPUINSTALL_NODE") or socket.gethostname()
-    try:
-        return _node_name(name)
-    except ValueError as error:
-        hint = "Set GPUINSTALL_NODE to a name of letters, digits, dots and hyphens"
-        raise UsageError("node-name", str(error), hint=hint) from None
+    (name,) = node_names(os.environ.get("GPUINSTALL_NODE") or socket.gethostname())
+    return name
 
 
 def node_names(text: str) -> list[str]:
@@ -171,46 +170,8 @@ def node_names(text: str) -> list[str]:
     try:
         return [_node_name(name) for name in re.split(r"[,\s]+", text.strip())]
     except ValueError as error:
-        hint = "gpuinstall report DIR --nodes node1,node2"
+        hint = "Names have letters, digits, dots and hyphens: GPUINSTALL_NODE=node1, --nodes node1,node2"
         raise UsageError("node-name", str(error), hint=hint) from None
-
-
-class NodeGroup(NamedTuple):
-    """Nodes that are alike."""
-
-    gpus: str
-    """``8 × H100 80GB HBM3 (sm_90)``."""
-
-    driver: str | None
-    lock: str | None
-    verdict: str | None
-    nodes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Report:
-    """What became of the nodes."""
-
-    failed: tuple[NodeFailure, ...]
-    """The first command that failed on each node."""
-
-    missing: tuple[str, ...]
-    """Those that have none and were expected."""
-
-    groups: tuple[NodeGroup, ...]
-    """The largest first."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the data of ``report --json``."""
-        names = [name for group in self.groups for name in group.nodes]
-        return {
-            "nodes": sorted(names),
-            "failed": [failure._asdict() for failure in self.failed],
-            "missing": list(self.missing),
-            "groups": [
-                {**group._asdict(), "nodes": list(group.nodes)} for group in self.groups
-            ],
-        }
 
 
 def read_report(folder: Path, expected: Iterable[str] = ()) -> Report:
@@ -219,43 +180,38 @@ def read_report(folder: Path, expected: Iterable[str] = ()) -> Report:
     Args:
         folder: The records.
         expected: The names of nodes that should have one.
-
-    Raises:
-        UsageError: The folder cannot be read.
     """
-    records: dict[str, list[NodeRecord]] = defaultdict(list)
+    kinds: dict[str, NodeGroup] = defaultdict(NodeGroup)
     failures: dict[str, NodeFailure] = {}
     for path, record in _read_all(folder):
-        if isinstance(record, NodeRecord):
-            records[record.node].append(record)
-        else:
+        if isinstance(record, str):
             failures[path.name] = NodeFailure(path.name, "record", record)
+            continue
+        kinds[record.node] = _with_record(kinds[record.node], record)
+        if record.document.exit_code != 0:
+            failures.setdefault(record.node, _failure(record))
     members: dict[NodeGroup, list[str]] = defaultdict(list)
-    for node, own in sorted(records.items()):
-        members[_kind(own)].append(node)
-        for record in reversed(own):
-            if record.failure:
-                failures[node] = record.failure
+    for node, kind in sorted(kinds.items()):
+        members[kind].append(node)
     groups = [kind._replace(nodes=tuple(nodes)) for kind, nodes in members.items()]
     groups.sort(key=lambda group: (-len(group.nodes), group.nodes))
     return Report(
         failed=tuple(sorted(failures.values())),
-        missing=tuple(name for name in dict.fromkeys(expected) if name not in records),
+        missing=tuple(name for name in dict.fromkeys(expected) if name not in kinds),
         groups=tuple(groups),
     )
 
 
-def _kind(records: Iterable[NodeRecord]) -> NodeGroup:
-    """Return what makes nodes alike, each fact as the last command that knows it has it."""
-    gpus, driver, lock, verdict = "unknown", None, None, None
-    for record in records:
-        if record.machine:
-            gpus = _gpus(record.machine)
-            version = record.machine.driver and record.machine.driver.version
-            driver = str(version) if version else None
-        lock = record.document.data.chosen or lock
-        verdict = record.verdict or verdict
-    return NodeGroup(gpus, driver, lock, verdict)
+def _with_record(kind: NodeGroup, record: _Record) -> NodeGroup:
+    """Return what makes nodes alike, with what a later command of the node knows."""
+    if record.machine:
+        version = record.machine.driver and record.machine.driver.version
+        kind = kind._replace(
+            gpus=_gpus(record.machine), driver=str(version) if version else None
+        )
+    data = record.document.data
+    verdict = data.status if record.command == "verify" else data.verdict.status
+    return kind._replace(lock=data.chosen or kind.lock, verdict=verdict or kind.verdict)
 
 
 def _gpus(machine: Machine) -> str:
@@ -263,6 +219,12 @@ def _gpus(machine: Machine) -> str:
         f"{gpu.label} ({gpu.code_name or 'unknown'})" for gpu in machine.gpus
     )
     return ", ".join(f"{count} × {kind}" for kind, count in kinds.items()) or "no GPU"
+
+
+def _failure(record: _Record) -> NodeFailure:
+    error = next(iter(record.document.errors), _Error())
+    message = error.message or f"exit status {record.document.exit_code}"
+    return NodeFailure(record.node, record.command, message, error.hint)
 
 
 def recorded_machines(folder: Path, reporter: Reporter) -> list[Machine]:
@@ -300,22 +262,21 @@ def _without_identity(machine: Machine) -> Machine:
     return replace(machine, gpus=tuple(gpus), problems=tuple(problems))
 
 
-def _read_all(folder: Path) -> Iterator[tuple[Path, NodeRecord | str]]:
+def _read_all(folder: Path) -> Iterator[tuple[Path, _Record | str]]:
     """Yield each record, or what is wrong with its file."""
-    try:
-        paths = sorted(folder.glob("[!.]*.json"))
-    except OSError as error:
-        raise UsageError(
-            "folder-unreadable", f"{folder} cannot be read: {error.strerror}"
-        ) from None
-    for path in paths:
-        yield path, _read_or_refuse(path)
+    for path in sorted(folder.glob("[!.]*.json")):
+        yield path, _read(path)
 
 
-def _read_or_refuse(path: Path) -> NodeRecord | str:
+def _read(path: Path) -> _Record | str:
+    if path.is_symlink():
+        return "it is a link"
     try:
-        return NodeRecord.read(path)
+        record = read_object(_Record, parse_json(read_raw(path)))
     except OSError as error:
         return error.strerror or str(error)
     except ValueError as error:
         return str(error)
+    if path.name != _file_name(record.node, record.command):
+        return "it has another name than its node and command"
+    return record

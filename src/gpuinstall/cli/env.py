@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.lock.lock import VersionChange
 
 
 @click.group(
@@ -87,14 +86,10 @@ def _restore_environment(project: Project, *, replace: bool) -> Outcome:
     from gpuinstall.environments.environment import installed_packages
     from gpuinstall.environments.ownership import is_environment
     from gpuinstall.install.swap import roll_back
-    from gpuinstall.lock.lock import compare_versions
 
     paths = project.paths
     roll_back(paths, project.reporter, replace=replace)
     marker = read_marker(paths.venv)
-    changes = compare_versions(
-        installed_packages(paths.previous), installed_packages(paths.venv)
-    )
     text = ", which gpuinstall did not make"
     if marker:
         text = (
@@ -107,7 +102,11 @@ def _restore_environment(project: Project, *, replace: bool) -> Outcome:
     if is_environment(paths.venv):
         rows.append(("Ready", activation_command(paths.venv)))
     return _restored(
-        _environment(paths.venv), changes, marker.verdict if marker else None, rows
+        _environment(paths.venv),
+        installed_packages(paths.previous),
+        installed_packages(paths.venv),
+        rows,
+        verdict=marker.verdict if marker else None,
     )
 
 
@@ -115,32 +114,34 @@ def _restore_files(python: Path, project: Project, *, replace: bool) -> Outcome:
     """Bring back the files that were replaced in an environment of others."""
     from gpuinstall.install.foreign import inspect_foreign
     from gpuinstall.install.undo import roll_back_into
-    from gpuinstall.lock.lock import compare_versions
 
     before = inspect_foreign(python)
     roll_back_into(before, project.reporter, replace=replace)
-    environment = inspect_foreign(before.python)
-    changes = compare_versions(before.versions, environment.versions)
-    torch = environment.versions.get("torch", "")
-    versions = f"torch {torch or 'none'} · Python {environment.version}"
-    place = display_path(environment.prefix)
-    row = {
-        "path": str(environment.prefix),
-        "python": environment.version,
+    now = inspect_foreign(before.python)
+    torch = now.versions.get("torch", "")
+    environment = {
+        "path": str(now.prefix),
+        "python": now.version,
         "torch": torch,
         "backend": torch.partition("+")[2],
     }
-    return _restored(
-        row, changes, None, [("Environment", f"{place} · {versions}, as it was before")]
-    )
+    text = f"torch {torch or 'none'} · Python {now.version}, as it was before"
+    rows = [("Environment", f"{display_path(now.prefix)} · {text}")]
+    return _restored(environment, before.versions, now.versions, rows)
 
 
 def _restored(
-    environment: Mapping[str, Any],
-    changes: Sequence[VersionChange],
-    verdict: dict[str, Any] | None,
+    environment: dict[str, Any],
+    before: Mapping[str, str],
+    now: Mapping[str, str],
     rows: Sequence[Row],
+    *,
+    verdict: dict[str, Any] | None = None,
 ) -> Outcome:
+    """Return an environment that was brought back, with the versions that it has changed."""
+    from gpuinstall.lock.lock import compare_versions
+
+    changes = compare_versions(before, now)
     data = {
         "environment": environment,
         "changes": [change._asdict() for change in changes],

@@ -90,7 +90,7 @@ def _needs(
     terminal: Terminal, options: CommandOptions, tool_name: str | None
 ) -> Outcome:
     from gpuinstall.catalog import load_catalog
-    from gpuinstall.export.needs import describe, machine_needs
+    from gpuinstall.export.needs import machine_needs
 
     locks = _read_locks(options.lock_files, takes_several=True)
     for lock in locks:
@@ -99,28 +99,14 @@ def _needs(
                 f"{lock.name} brings cuda-compat: data-centre GPUs run it with older drivers too"
             )
     needs: list[MachineNeeds] = []
-    if tool_name is None:
-        for lock in locks:
-            needs += machine_needs([lock], load_catalog())
-        text = describe(needs)
+    for lock in locks:
+        needs += machine_needs(lock, load_catalog())
+    if tool_name:
+        text = words_for(tool_name, needs)
     else:
-        needs.append(_needs_for_gpus(machine_needs(locks, load_catalog())))
-        text = words_for(tool_name, needs[0])
+        text = "\n".join(one.text for one in needs)
     entries = [one.to_dict() for one in needs]
     return _outcome(tool_name or "needs", text, options.output, needs=entries)
-
-
-def _needs_for_gpus(needs: list[MachineNeeds]) -> MachineNeeds:
-    """Return the needs of the locks for Linux and GPUs, which are to be of one maker and for one processor."""
-    for_gpus = [one for one in needs if one.maker and one.os == "linux"] or needs
-    if len(for_gpus) > 1:
-        groups = [" and ".join(one.locks) for one in for_gpus]
-        raise UsageError(
-            "several-machines",
-            f"the locks are for different machines: {'; '.join(groups)}",
-            hint=f"Run it again with --lock {quoted(for_gpus[0].locks[0])}",
-        )
-    return for_gpus[0]
 
 
 def _read_locks(paths: Iterable[Path], *, takes_several: bool) -> list[Lock]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -58,28 +59,28 @@ for _commands in COMMAND_GROUPS.values():
     COMMANDS.update(_commands)
 HANDED_OVER = "bootstrap"
 """The first word of a command line that comes from bootstrap.py."""
-_FILE_ERRORS = frozenset(
+_MACHINE_ERRORS = frozenset(
     {
         errno.EACCES,
+        errno.EDQUOT,
+        errno.EFBIG,
         errno.EISDIR,
         errno.ELOOP,
+        errno.EMFILE,
         errno.ENAMETOOLONG,
+        errno.ENOMEM,
+        errno.ENOSPC,
         errno.ENOTDIR,
         errno.EPERM,
         errno.EROFS,
     }
 )
-"""What is the matter with a file or a folder, and not with the code that uses it."""
-_LONG_PATH = 255
-_MORE_SPACE = "df -h; df -i   # or another folder for temporary files: export TMPDIR=/path/to/folder"
-_LIMITS = {
-    errno.ENOSPC: _MORE_SPACE,
-    errno.EDQUOT: _MORE_SPACE,
-    errno.ENOMEM: "free -h; ulimit -v; ulimit -u",
-    errno.EFBIG: "ulimit -f unlimited",
-    errno.EMFILE: "ulimit -n 1024",
-}
-"""What a machine runs out of, or a shell may have no more of, each with the advice."""
+"""What is the matter with a file, a disk or a limit, and not with the code that meets it."""
+_EXHAUSTED = re.compile("can't start new thread|No usable temporary directory")
+_RESOURCES = (
+    "df -h; df -i; ulimit -a   # what has run out\n"
+    "export TMPDIR=/path/to/folder   # another disk for temporary files"
+)
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 """How help is asked for; click makes the option of a command once, as the first who reads the command says."""
 
@@ -147,13 +148,12 @@ def run_command_line(arguments: list[str]) -> int:
     except GpuInstallError as error:
         fault = error
     except click.ClickException as error:
-        hint = f"{_program_of(arguments)} --help"
-        fault = UsageError("usage", error.format_message(), hint=hint)
+        words = filter(None, ("gpuinstall", _command_of(arguments), "--help"))
+        fault = UsageError("usage", error.format_message(), hint=" ".join(words))
     except (click.Abort, KeyboardInterrupt) as stop:
         fault = InterruptedByUserError("interrupted", "interrupted")
-        interrupt = (
-            stop.__cause__ or stop
-        )  # click makes an Abort of each KeyboardInterrupt
+        # click makes an Abort of each KeyboardInterrupt.
+        interrupt = stop.__cause__ or stop
         if isinstance(interrupt, TransferInterrupted):
             fault.why = interrupt.kept
             fault.hint = "Run it again"
@@ -236,9 +236,8 @@ def _missing_folder(error: Exception) -> UsageError | None:
         Path.cwd()
         Path.home()
     except FileNotFoundError:
-        return UsageError(
-            "folder-missing", "the working folder no longer exists", hint="cd"
-        )
+        message = "the working folder no longer exists"
+        return UsageError("folder-missing", message, hint="cd")
     except RuntimeError:
         if isinstance(error, RuntimeError):
             hint = "export HOME=/path/to/folder"
@@ -252,22 +251,16 @@ def _known(error: Exception) -> InstallationError | None:
         message = f"gpuinstall's own environment lacks {error.name}"
         remedy = "python3 bootstrap.py --help   # makes it again; pip and pipx: reinstall gpuinstall"
         return InstallationError("tool-incomplete", message, hint=remedy)
-    number = error.errno if isinstance(error, OSError) else None
-    if isinstance(error, MemoryError) or "can't start new thread" in str(error):
-        number = errno.ENOMEM
-    elif "No usable temporary directory" in str(error):
-        number = errno.ENOSPC
-    name = getattr(error, "filename", None)
-    path = os.fsdecode(name) if isinstance(name, str | bytes) else None
-    if number in _LIMITS:
-        message = os.strerror(number)
-        return InstallationError(
-            "limit", f"{path}: {message}" if path else message, hint=_LIMITS[number]
-        )
-    if number not in _FILE_ERRORS or path is None:
+    if isinstance(error, MemoryError) or _EXHAUSTED.search(str(error)):
+        return InstallationError("limit", str(error) or "no memory", hint=_RESOURCES)
+    if not isinstance(error, OSError) or error.errno not in _MACHINE_ERRORS:
         return None
-    hint = f"ls -ld {quoted(path)}" if len(path) < _LONG_PATH else None
-    message = f"{path} cannot be used: {os.strerror(number)}"
+    message = os.strerror(error.errno)
+    if not error.filename or isinstance(error.filename, int):
+        return InstallationError("limit", message, hint=_RESOURCES)
+    path = Path(os.fsdecode(error.filename))
+    hint = f"ls -ld {quoted(path)}; df -h {quoted(path.parent)}"
+    message = f"{path} cannot be used: {message}"
     return InstallationError("file-unusable", message, hint=hint)
 
 
@@ -278,9 +271,6 @@ def _fail(arguments: list[str], error: GpuInstallError) -> int:
     return fail(terminal, _command_of(arguments) or "gpuinstall", error)
 
 
-def _program_of(arguments: list[str]) -> str:
-    return " ".join(filter(None, ("gpuinstall", _command_of(arguments))))
-
-
-def _command_of(arguments: list[str]) -> str | None:
-    return next((argument for argument in arguments if argument in COMMANDS), None)
+def _command_of(arguments: list[str]) -> str:
+    """Return the name of the command in a line; empty if it has none."""
+    return next((word for word in arguments if word in COMMANDS), "")

@@ -13,12 +13,6 @@ import click
 
 from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.node_records import (
-    RECORDING_COMMANDS,
-    UNENDED,
-    this_node,
-    write_record,
-)
 from gpuinstall.base.text import MOST_NAMES, visible
 from gpuinstall.cli.options import PATH, CommandOptions, option
 from gpuinstall.cli.terminal import EventTerminal, OutputError, Terminal, hint_of
@@ -29,6 +23,8 @@ Row = tuple[str, str]
 """A label and what stands behind it."""
 
 VERSION = 1
+RECORDING = frozenset({"probe", "sync", "verify"})
+"""The commands that write a record of what they did on a node."""
 CHANGING = frozenset({"env", "install", "lock", "remove", "sync"})
 """The commands that change something; what the others find is printed with ``--quiet`` too."""
 _OUTPUT_OPTIONS = (
@@ -113,18 +109,15 @@ def framed(
             if verbose:
                 MOST_NAMES.set(sys.maxsize)
             with _programs_followed_by(terminal):
-                try:
-                    if record:
-                        # It stays if this process is killed; and a folder that cannot be written is found now.
-                        write_record(record, this_node(), name, (), UNENDED)
-                    outcome = function(terminal, *arguments, *args, **kwargs)
-                except GpuInstallError as error:
-                    outcome = failure(error)
-                if record:
-                    outcome = _recorded(outcome, record, name, terminal)
+                outcome = _recorded(
+                    record,
+                    name,
+                    terminal,
+                    lambda: function(terminal, *arguments, *args, **kwargs),
+                )
                 return present(terminal, name, outcome)
 
-        recording = (_RECORD_OPTION,) if name in RECORDING_COMMANDS else ()
+        recording = (_RECORD_OPTION,) if name in RECORDING else ()
         for decorator in reversed((*map(option, rows), *recording, *_OUTPUT_OPTIONS)):
             call = decorator(call)
         return call
@@ -161,15 +154,26 @@ def document_of(name: str, outcome: Outcome) -> dict[str, Any]:
     return {**document, "errors": list(outcome.errors)}
 
 
-def _recorded(outcome: Outcome, folder: Path, name: str, terminal: Terminal) -> Outcome:
-    """Write the record of a command; return its outcome, or the failure if it alone failed."""
-    document = document_of(name, outcome)
+def _recorded(
+    folder: Path | None, name: str, terminal: Terminal, call: Callable[[], Outcome]
+) -> Outcome:
+    """Return the outcome of a command, of which a record is written if there is a folder for it."""
     try:
-        write_record(folder, this_node(), name, terminal.machines, document)
-    except GpuInstallError as unwritten:
-        if outcome.exit_code == 0:
-            return failure(unwritten)
-        terminal.warn(f"no record was written: {unwritten.message}")
+        if folder:
+            from gpuinstall.base.node_records import UNENDED, this_node, write_record
+
+            # It stays if this process is killed; and a folder that cannot be written is found now.
+            write_record(folder, this_node(), name, (), UNENDED)
+        outcome = call()
+    except GpuInstallError as error:
+        outcome = failure(error)
+    if folder:
+        document = document_of(name, outcome)
+        try:
+            write_record(folder, this_node(), name, terminal.machines, document)
+        except GpuInstallError as error:
+            # What the command itself found comes first.
+            return outcome if outcome.exit_code else failure(error)
     return outcome
 
 

@@ -10,7 +10,7 @@ import click
 from gpuinstall.base.errors import SomeNodesError, UsageError
 from gpuinstall.base.node_records import Report, node_names, read_report
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import some
+from gpuinstall.base.text import number_of, some
 from gpuinstall.cli.options import PATH, CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 
@@ -56,8 +56,10 @@ def _show(terminal: Terminal, report: Report) -> None:
     for group in report.groups:
         driver = f"driver {group.driver}" if group.driver else None
         facts = filter(None, (group.gpus, driver, group.lock, group.verdict))
-        count = f"{len(group.nodes)} node{'s' if len(group.nodes) > 1 else ''}"
-        terminal.field(count, f"{' · '.join(facts)}: {some(group.nodes)}")
+        terminal.field(
+            number_of(len(group.nodes), "node"),
+            f"{' · '.join(facts)}: {some(group.nodes)}",
+        )
     for failure in report.failed:
         terminal.field(
             "Failed", f"{failure.node}: {failure.command}: {failure.message}"

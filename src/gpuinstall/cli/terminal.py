@@ -26,8 +26,6 @@ from gpuinstall.base.values import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from rich.console import Console
-
     from gpuinstall.base.finding import Finding
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Progress, Unit
@@ -42,6 +40,9 @@ _STYLES: dict[str, dict[str, Any]] = {
 
 SCREEN = 80
 """How wide the lines are that end with a time. No line is broken: a command in it can be copied."""
+
+BAR = 20
+"""The characters of a bar."""
 
 BAR_EVERY_S = 0.1
 
@@ -65,8 +66,8 @@ class Terminal(Reporter):
     verbose: bool = False
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
-    live: list[Console] = field(default_factory=list)
-    """Where bars are drawn just now."""
+    bars: list[str] = field(default_factory=list)
+    """The bar in the last line of the terminal, as it was drawn last; empty if there is none."""
     warned: set[str] = field(default_factory=set)
     """The warnings that were written."""
     machines: list[Machine] = field(default_factory=list)
@@ -176,40 +177,32 @@ class Terminal(Reporter):
         """Follow a work: a live bar in a terminal, a line every ten seconds in a log, and beside a bar that is drawn."""
         if self.quiet or not parts:
             return nullcontext(lambda _part, _count: None)
-
-        work = Work(parts, unit)
-        if self.err.isatty() and not self.live:
-            return self._bar(label, work)
-        return ticker(work, LINE_EVERY_S, lambda: self.step(label, str(work)))
+        if self.err.isatty() and not self.bars:
+            return self._bar(label, parts, unit)
+        return nullcontext(
+            Work(parts, unit, LINE_EVERY_S, lambda work: self.step(label, str(work)))
+        )
 
     @contextmanager
-    def _bar(self, label: str, work: Work) -> Iterator[Progress]:
-        from rich.console import Console
-        from rich.progress import BarColumn, TextColumn
-        from rich.progress import Progress as Bars
-
+    def _bar(
+        self, label: str, parts: Mapping[str, int | None], unit: Unit
+    ) -> Iterator[Progress]:
         # A terminal that does not know its width (a serial line, some containers) says 0.
-        width = os.get_terminal_size(self.err.fileno()).columns or SCREEN
-        console = Console(
-            file=self.err, width=width, no_color=not self.colored(self.err)
-        )
-        self.live.append(console)
+        width = (os.get_terminal_size(self.err.fileno()).columns or SCREEN) - 1
+
+        def draw(work: Work) -> None:
+            line = f"{label:<11} {work.bar}{work}"
+            # Blanks over what is left of a longer line, as not every terminal of Windows can erase it.
+            self.bars[:] = [f"\r{line:<{width}.{width}}"]
+            self._write("")
+
+        work = Work(parts, unit, BAR_EVERY_S, draw)
+        draw(work)
         try:
-            columns = (
-                TextColumn(f"{label:<11}"),
-                BarColumn(None),
-                TextColumn("{task.description}"),
-            )
-            with Bars(*columns, console=console, transient=True, expand=True) as bars:
-                task = bars.add_task("", total=work.size)
-
-                def draw() -> None:
-                    bars.update(task, completed=work.done, description=str(work))
-
-                with ticker(work, BAR_EVERY_S, draw) as advance:
-                    yield advance
+            yield work
         finally:
-            self.live.remove(console)
+            self.bars.clear()
+            self._write(f"\r{'':{width}}\r")
 
     def show_command(self, argv: Sequence[str]) -> None:
         """Write the command line of a program that is started."""
@@ -217,16 +210,17 @@ class Terminal(Reporter):
 
     def _show(self, text: str = "", *, head: str = "", style: str = "bold") -> None:
         """Write a line that nothing depends on, above the bars; if it cannot be written, the work goes on."""
-        text = self._styled(head, style, self.err) + text
-        with suppress(OSError):
-            if not self.live:
-                # One call for text and line end: threads write too.
-                self.err.write(f"{text}\n")
-                self.err.flush()
-                return
-            from rich.text import Text
+        self._write(f"{self._styled(head, style, self.err)}{text}\n")
 
-            self.live[-1].print(Text.from_ansi(text), soft_wrap=True)
+    def _write(self, text: str) -> None:
+        """Write above the bar."""
+        for bar in self.bars:
+            erased = f"\r{'':{len(bar) - 1}}\r" if text else ""
+            text = f"{erased}{text}{bar}"
+        with suppress(OSError):
+            # One call for it all: threads write too.
+            self.err.write(text)
+            self.err.flush()
 
 
 def failure_mark(identity: str | None) -> str:
@@ -259,26 +253,49 @@ def _hanging(label: str, text: str) -> str:
 
 
 class Work:
-    """How far a work is."""
+    """How far a work is; called with what was done, from any thread, it reports that now and then."""
 
-    def __init__(self, parts: Mapping[str, int | None], unit: Unit) -> None:
+    def __init__(
+        self,
+        parts: Mapping[str, int | None],
+        unit: Unit,
+        seconds: float,
+        report: Callable[[Work], None],
+    ) -> None:
         """Begin a work.
 
         Args:
             parts: How much there is to do of each part; None if that is not known.
             unit: What is counted.
+            seconds: The least time between two reports.
+            report: Is told how far the work is.
         """
         sizes = list(parts.values())
         self.size = None if None in sizes else sum(filter(None, sizes))
         self.done = 0
         self.unit = unit
-        self._start = monotonic()
+        self._start = self._last = monotonic()
+        self._seconds = seconds
+        self._report = report
+        self._lock = Lock()
 
-    def add(self, count: int) -> None:
+    def __call__(self, _part: str, count: int) -> None:
         """Count what was done, never more than there is."""
-        self.done += count
-        if self.size is not None:
-            self.done = min(self.done, self.size)
+        with self._lock:
+            self.done += count
+            if self.size is not None:
+                self.done = min(self.done, self.size)
+            if monotonic() - self._last >= self._seconds:
+                self._last = monotonic()
+                self._report(self)
+
+    @property
+    def bar(self) -> str:
+        """``[#####...............] ``, empty if nobody knows how much there is."""
+        if not self.size:
+            return ""
+        full = BAR * self.done // self.size
+        return f"[{'#' * full:.<{BAR}}] "
 
     def __str__(self) -> str:
         """Return ``0.4 of 2.9 GB · 48 MB/s, 35 s left``, as far as it is known; without a pace in the first second."""
@@ -296,25 +313,6 @@ class Work:
         if self.size:
             pace += f", {duration((self.size - self.done) / rate)} left"
         return f"{amount} · {pace}"
-
-
-@contextmanager
-def ticker(
-    work: Work, seconds: float, report: Callable[[], None]
-) -> Iterator[Progress]:
-    """Report how far a work is, no more often than every so many seconds."""
-    lock = Lock()
-    last = monotonic()
-
-    def advance(_part: str, count: int) -> None:
-        nonlocal last
-        with lock:
-            work.add(count)
-            if monotonic() - last >= seconds:
-                last = monotonic()
-                report()
-
-    yield advance
 
 
 class EventTerminal(Terminal):
@@ -343,16 +341,14 @@ class EventTerminal(Terminal):
     ) -> Iterator[Progress]:
         """Write how far a work is, five times a second, and at its end."""
 
-        work = Work(parts, unit)
-
-        def report() -> None:
+        def report(work: Work) -> None:
             self._event(
                 "progress", label=label, unit=unit, done=work.done, size=work.size
             )
 
-        with ticker(work, EVENT_EVERY_S, report) as advance:
-            yield advance
-        report()
+        work = Work(parts, unit, EVENT_EVERY_S, report)
+        yield work
+        report(work)
 
     def show_command(self, argv: Sequence[str]) -> None:
         """Write which program is run."""

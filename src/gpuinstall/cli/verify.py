@@ -11,7 +11,7 @@ import click
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import MachineError, UsageError, VerificationError
-from gpuinstall.cli.active import command_for_active, name_active
+from gpuinstall.cli.active import name_active
 from gpuinstall.cli.options import CommandOptions, find_interpreter
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import refusals
@@ -23,7 +23,6 @@ from gpuinstall.verify.verdict import Device, Verdict
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from gpuinstall.base.finding import CheckResult
     from gpuinstall.base.machine import Machine
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.verify.verdict import VerifiedEnvironment
@@ -33,10 +32,13 @@ STYLES = {
     "failed": "red",
     "unproven": "yellow",
 }
-NOTABLE_CHECKS = ("peer-to-peer", "compile")
-"""The checks whose message is shown also if they passed."""
+NOTABLE: dict[str, tuple[str, ...]] = {
+    "peer-to-peer": ("passed", "skipped"),
+    "compile": ("passed", "skipped"),
+}
+NOTABLE.update((program.name, ("skipped",)) for program in PROGRAMS)
+"""The checks whose message is shown, if they end so."""
 MOST_FIXES = 3
-PROGRAM_CHECKS = {program.name for program in PROGRAMS}
 
 
 @click.command("verify")
@@ -55,7 +57,8 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
         machine = here.machine
         terminal.machines.append(machine)
         origin = read_origin(folder, machine)
-        _warn_of_other_gpus(terminal, machine, origin.gpus)
+        if origin.gpus is not None:
+            _warn_of_others(terminal, machine, origin.gpus)
         if not python:
             say_stranger(folder, terminal)
         verdict = verify_environment(
@@ -68,8 +71,12 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
             reporter=terminal,
         )
         if verdict.status == "failed":
-            if not origin.for_cpu:
-                machine, verdict = _blame_machine(machine, verdict)
+            # If no build at all runs on this machine, that is why.
+            reasons = () if origin.for_cpu else refusals(machine)
+            if reasons:
+                machine = machine.with_problems(reasons)
+                devices = fail_devices(verdict.devices, reasons)
+                verdict = replace(verdict, devices=devices)
             return _outcome(verdict, machine, target)
         if options.require_gpu and not verdict.proves_gpus:
             raise _no_gpu_proven(verdict)
@@ -87,33 +94,24 @@ def _find_interpreter(python: str | None, venv: Path) -> Path:
     target = interpreter(venv.absolute())
     if target.is_file() or (venv / "pyvenv.cfg").is_file():
         return target
-    other = command_for_active("verify", venv) or "gpuinstall verify --venv DIR"
     raise UsageError(
         "environment-missing",
         f"there is no environment at {venv}",
-        hint=f"gpuinstall install   # makes one\n{other}   # tries another, or with --python PATH",
+        hint="gpuinstall install   # makes one\ngpuinstall verify --venv DIR   # or with --python PATH",
     )
 
 
-def _warn_of_other_gpus(
-    terminal: Terminal, machine: Machine, gpus: Collection[int] | None
+def _warn_of_others(
+    terminal: Terminal, machine: Machine, gpus: Collection[int]
 ) -> None:
-    """Warn of the GPUs that an environment was not made for; ``gpus`` None: made for all."""
-    if gpus is None:
-        return
-    others = [gpu for gpu in machine.gpus if gpu.index not in gpus]
+    """Warn of the GPUs that an environment was not made for."""
+    others = [
+        f"GPU {gpu.index} ({gpu.label})"
+        for gpu in machine.gpus
+        if gpu.index not in gpus
+    ]
     if others:
-        names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in others)
-        terminal.warn(f"this environment was made without {names}")
-
-
-def _blame_machine(machine: Machine, verdict: Verdict) -> tuple[Machine, Verdict]:
-    """Return a machine and a failure with why no build runs on it at all, if none does."""
-    reasons = refusals(machine)
-    if not reasons:
-        return machine, verdict
-    devices = fail_devices(verdict.devices, reasons)
-    return machine.with_problems(reasons), replace(verdict, devices=devices)
+        terminal.warn(f"this environment was made without {', '.join(others)}")
 
 
 def _no_gpu_proven(verdict: Verdict) -> VerificationError:
@@ -139,14 +137,12 @@ def _outcome(
     errors = []
     for device in verdict.devices:
         for fault in device.faults:
-            of_machine = fault.where == "machine"
-            errors.append(
-                {
-                    "code": machine.refusing[0].code if of_machine else fault.code,
-                    "message": f"{device.label}: {fault.message}",
-                    "hint": str(fault.fixes[0]) if fault.fixes else None,
-                }
-            )
+            code = fault.code
+            if fault.where == "machine":
+                code = machine.refusing[0].code
+            message = f"{device.label}: {fault.message}"
+            hint = str(fault.fixes[0]) if fault.fixes else None
+            errors.append({"code": code, "message": message, "hint": hint})
     exit_code = 0
     if verdict.status == "failed":
         error = MachineError if verdict.refused else VerificationError
@@ -158,20 +154,24 @@ def _outcome(
     def show(screen: Terminal) -> None:
         _show_verdict(screen, verdict, python)
         for device in measured:
-            _show_measurements(screen, device)
+            screen.line()
+            screen.field("Measured", device.name)
+            for check in device.checks[1:]:  # torch's import comes first
+                prefix = "" if check.status == "passed" else "left out: "
+                screen.line(f"  {check.name:<24} {prefix}{check.message}")
 
     return Outcome(data, show, exit_code=exit_code, errors=tuple(errors))
 
 
 def _show_verdict(terminal: Terminal, verdict: Verdict, python: Path) -> None:
     terminal.field("Environment", f"{tested_line(verdict.environment)} · {python}")
-    unproven = []
     for device in verdict.devices:
         _show_device(terminal, device)
         for fault in device.faults:
             terminal.finding(replace(fault, fixes=fault.fixes[:MOST_FIXES]))
-        if device.status == "unproven":
-            unproven.append(device.label)
+    unproven = [
+        device.label for device in verdict.devices if device.status == "unproven"
+    ]
     if unproven:
         names = ", ".join(unproven)
         terminal.warn(
@@ -181,40 +181,20 @@ def _show_verdict(terminal: Terminal, verdict: Verdict, python: Path) -> None:
 
 def tested_line(environment: VerifiedEnvironment) -> str:
     """Return ``torch 2.15.0+cu132 · Python 3.12``."""
-    torch = (
-        f"torch {environment.torch}"
-        if environment.torch
-        else "torch cannot be imported"
-    )
-    return f"{torch} · Python {environment.python}"
+    torch = environment.torch or "cannot be imported"
+    return f"torch {torch} · Python {environment.python}"
 
 
 def _show_device(terminal: Terminal, device: Device) -> None:
     name = "" if device.label == device.name else f"{device.name}: "
-    label = f"{device.label:<11}"
     text = f" {name}{device.outcome}"
     if device.status == "passed":
         text += f", {sum(check.seconds for check in device.checks):.1f} s"
-    terminal.line(text, head=label, style=STYLES[device.status])
+    terminal.line(text, head=f"{device.label:<11}", style=STYLES[device.status])
     for check in device.checks:
         message = check.message or ""
         if terminal.verbose:
             line = f"  {check.name:<22} {check.status:<8} {check.seconds:7.3f} s  {message}"
             terminal.line(line.rstrip())
-        elif message and _is_notable(check):
+        elif check.status in NOTABLE.get(check.name, ()) and message:
             terminal.line(f"  {check.name:<16} {message}")
-
-
-def _is_notable(check: CheckResult) -> bool:
-    """Whether a check that did not fail has something to tell."""
-    if check.name in PROGRAM_CHECKS and check.status == "skipped":
-        return True
-    return check.name in NOTABLE_CHECKS and check.status != "failed"
-
-
-def _show_measurements(terminal: Terminal, device: Device) -> None:
-    terminal.line()
-    terminal.field("Measured", device.name)
-    for check in device.checks[1:]:  # torch's import comes first
-        prefix = "" if check.status == "passed" else "left out: "
-        terminal.line(f"  {check.name:<24} {prefix}{check.message}")

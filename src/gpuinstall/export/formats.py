@@ -88,7 +88,7 @@ def conda(lock: Lock) -> str:
 def _virtual_packages(lock: Lock) -> dict[str, str]:
     """Return conda's names of what a lock needs of a machine, each with the least version."""
     try:
-        (needs,) = machine_needs([lock], load_catalog())
+        (needs,) = machine_needs(lock, load_catalog())
     except (UsageError, ValueError):
         # It does not say what it is for, or is for several systems.
         return {}

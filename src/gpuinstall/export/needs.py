@@ -1,4 +1,4 @@
-"""Which machines the locks of a folder run on: one value, of which every other tool's words are made.
+"""Which machines a lock runs on: one value, of which every other tool's words are made.
 
 It is found by asking: a machine with one GPU of each known kind is judged under each driver that the catalogue's tables
 tell apart, by the rules that choose a lock. Pure.
@@ -6,10 +6,9 @@ tell apart, by the rules that choose a lock. Pure.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from packaging.pylock import PylockSelectError
 
@@ -26,15 +25,14 @@ from gpuinstall.lock.fit import fit, selected
 from gpuinstall.machine.vendors import VENDORS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from gpuinstall.catalog import Catalog
     from gpuinstall.lock.lock import Lock
 
 
-_NO_GLIBC = 4
-"""The minor of a glibc 2 that is older than any which a wheel names."""
-_NEWEST_GLIBC = 100
+_GLIBCS = range(4, 100)
+"""The minors of glibc 2: the first is older than any that a wheel names."""
 _NO_MACHINE = {
     "unknown-build",
     "unpinned",
@@ -43,6 +41,8 @@ _NO_MACHINE = {
     "no-python",
 }
 """The reasons against a lock that no machine of its system changes."""
+_SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
+_MAKERS = {"nvidia": "compute capability", "amd": "AMD", "intel": "Intel"}
 
 
 @dataclass(frozen=True)
@@ -64,146 +64,135 @@ class GpuNeeds:
 
 @dataclass(frozen=True)
 class MachineNeeds:
-    """The machines of one system and one maker on which at least one of some locks runs."""
+    """The machines of one system on which a lock runs."""
 
-    locks: tuple[str, ...]
-    """The locks by the names of their files."""
+    lock: str
+    """The name of its file."""
 
-    torch: tuple[str, ...]
-    """The build of torch in each of them."""
+    torch: str
+    """Its build of torch."""
 
-    python: tuple[str, ...]
-    """The Python that each of them is for."""
-
+    python: str
     os: str
     arch: str
 
     glibc: str | None
-    """The oldest glibc that all of the locks run on; None: not Linux, or any."""
+    """The oldest glibc that it runs on; None: not Linux, or any."""
 
     maker: str | None
     """The maker of the GPUs as documents name it; None: no GPU is needed."""
 
     gpus: tuple[GpuNeeds, ...]
-    """The GPUs, by the drivers that they need."""
+    """The GPUs, those of older drivers first."""
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """Every kind of GPU that runs one of the locks under some driver, those of older drivers first."""
+        """Every kind of GPU that runs the lock under some driver."""
         return tuple(code for gpus in self.gpus for code in gpus.codes)
+
+    @property
+    def text(self) -> str:
+        """The same as people read it, a line for each fact."""
+        lines = [f"{self.lock}: torch {self.torch}, Python {self.python}"]
+        glibc = f", glibc {self.glibc} or newer" if self.glibc else ""
+        lines.append(f"  system    {_SYSTEMS[self.os]} {self.arch}{glibc}")
+        if self.maker is None:
+            lines.append("  GPU       none")
+        for gpus in self.gpus:
+            line = f"  GPU       {_MAKERS[str(self.maker)]} {', '.join(gpus.codes)}"
+            if gpus.driver:
+                line += f": driver {gpus.driver} or newer (CUDA {gpus.cuda})"
+            lines.append(line)
+        return "".join(f"{line}\n" for line in lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as documents have it."""
         return write_object(self)
 
 
-class _MachineKind(NamedTuple):
-    """What locks have in common whose needs are one value."""
-
-    os: str
-    arch: str
-    kind: str
-
-
-def machine_needs(locks: Iterable[Lock], catalog: Catalog) -> list[MachineNeeds]:
-    """Return what locks, of which a machine is to run one, need for each system and each maker of GPUs.
+def machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
+    """Return what a lock needs of a machine, for each system that it is for.
 
     Raises:
-        UsageError: if a lock does not say what it is for, or runs on no known machine.
+        UsageError: if it does not say what it is for, or runs on no known machine.
     """
-    groups: dict[_MachineKind, list[Lock]] = defaultdict(list)
-    for lock in locks:
-        kind = backend_of(lock).kind
-        for os, arch in systems_of(lock):
-            groups[_MachineKind(os, arch, kind)].append(lock)
-    return [
-        _needs_of_group(group, members, catalog) for group, members in groups.items()
-    ]
+    kind = backend_of(lock).kind
+    maker = None
+    if kind != CPU.kind:
+        maker = next(name for name, vendor in VENDORS.items() if vendor.kind == kind)
+    needs = []
+    for os, arch in systems_of(lock):
+        glibc = _glibc(lock, os, arch)
+        machine = Machine(
+            os,
+            arch,
+            libc=glibc and "glibc",
+            glibc=glibc,
+            gpus=tuple(_known_gpus(maker, arch)),
+        )
+        needs.append(
+            MachineNeeds(
+                lock=lock.name,
+                torch=lock.versions.get("torch", ""),
+                python=str(lock.python),
+                os=os,
+                arch=arch,
+                glibc=glibc,
+                maker=maker,
+                gpus=tuple(_gpu_needs(lock, machine, catalog)),
+            )
+        )
+    return needs
 
 
-def _needs_of_group(
-    group: _MachineKind, locks: Sequence[Lock], catalog: Catalog
-) -> MachineNeeds:
-    newest = max(_glibc(lock, group) for lock in locks)
-    machine = Machine(
-        group.os,
-        group.arch,
-        libc="glibc" if newest else None,
-        glibc=f"2.{newest}" if newest else None,
-        gpus=_known_gpus(group),
-    )
-    return MachineNeeds(
-        locks=tuple(lock.name for lock in locks),
-        torch=tuple(lock.versions.get("torch", "") for lock in locks),
-        python=tuple(dict.fromkeys(str(lock.python) for lock in locks)),
-        os=group.os,
-        arch=group.arch,
-        glibc=machine.glibc,
-        maker=_maker(group.kind),
-        gpus=tuple(_gpu_needs(locks, machine, catalog)),
-    )
-
-
-def _maker(kind: str) -> str | None:
-    """Return the maker whose GPUs a kind of builds is for; None for the CPU's."""
-    if kind == CPU.kind:
+def _glibc(lock: Lock, os: str, arch: str) -> str | None:
+    """Return the oldest glibc under which every package of a lock has a file; None: any, or another system."""
+    if os != "linux":
         return None
-    return next(name for name, vendor in VENDORS.items() if vendor.kind == kind)
+    for minor in _GLIBCS:
+        machine = Machine(os, arch, glibc=f"2.{minor}")
+        with suppress(PylockSelectError):
+            selected(lock, str(lock.python), machine)
+            return machine.glibc if minor > _GLIBCS.start else None
+    return None
 
 
-def _known_gpus(group: _MachineKind) -> tuple[Gpu, ...]:
-    """Return a GPU of each kind of the maker's that a machine of the system can have."""
-    maker = _maker(group.kind)
-    gpus: list[Gpu] = []
-    if group.kind == "cuda":
-        on_arm_too = group.arch != "x86_64"
+def _known_gpus(maker: str | None, arch: str) -> Iterator[Gpu]:
+    """Yield a GPU of each kind of a maker's that a machine can have."""
+    if maker == "nvidia":
         capabilities = set()
         for product in products():
-            if product.capability and (on_arm_too or not product.arm):
+            # What only ARM boards have is no GPU of a PC.
+            if product.capability and (arch != "x86_64" or not product.arm):
                 capabilities.add(product.capability)
-        for capability in sorted(capabilities):
-            gpus.append(Gpu(len(gpus), compute_capability=capability))
-    else:
-        for chip in other_chips():
-            if chip.maker == maker:
-                gpus.append(
-                    Gpu(len(gpus), vendor=maker, architecture=chip.architecture)
-                )
-    return tuple(gpus)
+        for index, capability in enumerate(sorted(capabilities)):
+            yield Gpu(index, compute_capability=capability)
+        return
+    for index, chip in enumerate(other_chips()):
+        if chip.maker == maker:
+            yield Gpu(index, vendor=maker, architecture=chip.architecture)
 
 
-def _code(gpu: Gpu) -> str:
-    return str(gpu.compute_capability or gpu.architecture)
-
-
-def _gpu_needs(
-    locks: Sequence[Lock], machine: Machine, catalog: Catalog
-) -> Iterator[GpuNeeds]:
-    """Yield the GPUs of a machine that run one of the locks, those with the same oldest driver together."""
+def _gpu_needs(lock: Lock, machine: Machine, catalog: Catalog) -> Iterator[GpuNeeds]:
+    """Yield the GPUs of a machine that run a lock, those with the same oldest driver together."""
     drivers: list[DriverVersion | None] = [None]
     if any(gpu.compute_capability for gpu in machine.gpus):
         drivers = list(_drivers(machine.os, catalog))
     oldest: dict[str, DriverVersion | None] = {}
     for driver in drivers:
-        asked = replace(machine, driver=driver and Driver(driver))
-        for code in _codes_that_run(locks, asked, catalog):
+        with_driver = replace(machine, driver=driver and Driver(driver))
+        for code in _codes_that_run(lock, with_driver, catalog):
             oldest.setdefault(code, driver)
-    groups: dict[DriverVersion | None, list[str]] = defaultdict(list)
-    for code, driver in oldest.items():
-        groups[driver].append(code)
-    for driver, codes in groups.items():
+    for driver in dict.fromkeys(oldest.values()):
+        codes = tuple(code for code, first in oldest.items() if first == driver)
         if driver is None:
-            yield GpuNeeds(tuple(codes))
+            yield GpuNeeds(codes)
             continue
         row = catalog.drivers.branch(driver)
-        is_whole_branch = driver.parts == (driver.branch, 0)
-        yield GpuNeeds(
-            tuple(codes),
-            driver=DriverVersion.parse(str(driver.branch))
-            if is_whole_branch
-            else driver,
-            cuda=row and row[1],
-        )
+        # 580.0 was never released: it stands for the branch.
+        if driver.parts == (driver.branch, 0):
+            driver = DriverVersion.parse(str(driver.branch))  # noqa: PLW2901
+        yield GpuNeeds(codes, driver, cuda=row and row[1])
 
 
 def _drivers(os: str, catalog: Catalog) -> list[DriverVersion]:
@@ -218,56 +207,20 @@ def _drivers(os: str, catalog: Catalog) -> list[DriverVersion]:
     return sorted(releases)
 
 
-def _codes_that_run(
-    locks: Iterable[Lock], machine: Machine, catalog: Catalog
-) -> list[str]:
-    """Return what those GPUs of a machine execute that run at least one of the locks."""
-    running: set[int] = set()
-    for lock in locks:
-        verdict = fit(lock, machine, Request(()), catalog)
-        if isinstance(verdict, Rejection):
-            if verdict.reason.code in _NO_MACHINE:
-                message = (
-                    f"{lock.name} runs on no known machine: {verdict.reason.message}"
-                )
-                raise UsageError(
-                    "not-exportable", message, hint="gpuinstall lock --upgrade"
-                )
-            continue
-        running.update(run.index for run in verdict.plan.gpus if run.runs)
-    return [_code(gpu) for gpu in machine.gpus if gpu.index in running]
-
-
-def _glibc(lock: Lock, group: _MachineKind) -> int:
-    """Return the minor of the oldest glibc 2 under which every package of a lock has a file; 0: any."""
-    if group.os != "linux":
-        return 0
-    for minor in range(_NO_GLIBC, _NEWEST_GLIBC):
-        machine = Machine(group.os, group.arch, glibc=f"2.{minor}")
-        with suppress(PylockSelectError):
-            selected(lock, str(lock.python), machine)
-            return minor if minor > _NO_GLIBC else 0
-    return 0
-
-
-_SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
-_MAKERS = {"nvidia": "compute capability", "amd": "AMD", "intel": "Intel"}
-
-
-def describe(needs: Iterable[MachineNeeds]) -> str:
-    """Return the text: a paragraph for each lock and system."""
-    return "\n".join("".join(f"{line}\n" for line in _lines(one)) for one in needs)
-
-
-def _lines(needs: MachineNeeds) -> Iterator[str]:
-    for lock, torch in zip(needs.locks, needs.torch, strict=True):
-        yield f"{lock}: torch {torch}, Python {', '.join(needs.python)}"
-    glibc = f", glibc {needs.glibc} or newer" if needs.glibc else ""
-    yield f"  system    {_SYSTEMS[needs.os]} {needs.arch}{glibc}"
-    if needs.maker is None:
-        yield "  GPU       none"
-    for gpus in needs.gpus:
-        driver = (
-            f": driver {gpus.driver} or newer (CUDA {gpus.cuda})" if gpus.driver else ""
-        )
-        yield f"  GPU       {_MAKERS[str(needs.maker)]} {', '.join(gpus.codes)}{driver}"
+def _codes_that_run(lock: Lock, machine: Machine, catalog: Catalog) -> Iterable[str]:
+    """Return what those GPUs of a machine execute that run a lock."""
+    verdict = fit(lock, machine, Request(()), catalog)
+    if isinstance(verdict, Rejection):
+        if verdict.reason.code in _NO_MACHINE:
+            raise UsageError(
+                "not-exportable",
+                f"{lock.name} runs on no known machine: {verdict.reason.message}",
+                hint="gpuinstall lock --upgrade",
+            )
+        return []
+    running = {run.index for run in verdict.plan.gpus if run.runs}
+    return [
+        str(gpu.compute_capability or gpu.architecture)
+        for gpu in machine.gpus
+        if gpu.index in running
+    ]

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import tomli
 
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpuinstall.export.needs import MachineNeeds
 
@@ -53,38 +54,51 @@ affinity:
 """
 
 
-def words_for(tool: str, needs: MachineNeeds) -> str:
-    """Return what to tell a tool so that it takes a machine on which a lock runs.
+def words_for(tool: str, needs: Sequence[MachineNeeds]) -> str:
+    """Return what to tell a tool so that it takes a machine on which one of some locks runs.
 
     Raises:
-        UsageError: if no GPU that the tool has words for runs a lock.
+        UsageError: if they are for different machines, or no GPU that the tool has words for runs one.
     """
     words = MACHINE_TOOLS[tool]
-    names = [name for name, code in names_of(tool).items() if code in needs.codes]
-    has_labels = tool == "kubernetes" and needs.maker == "nvidia"
-    has_words = names or has_labels or (tool == "slurm" and needs.gpus)
-    if needs.os != "linux" or not has_words:
+    for_gpus = [one for one in needs if one.maker and one.os == "linux"]
+    if len({(one.maker, one.arch) for one in for_gpus}) > 1:
+        raise UsageError(
+            "several-machines",
+            f"the locks are for different machines: {_names(for_gpus, 'and')}",
+            hint=f"Run it again with --lock {quoted(for_gpus[0].lock)}",
+        )
+    codes = list(dict.fromkeys(code for one in for_gpus for code in one.codes))
+    names = [name for name, code in names_of(tool).items() if code in codes]
+    has_labels = tool == "kubernetes" and any(one.maker == "nvidia" for one in for_gpus)
+    if not (names or has_labels or (tool == "slurm" and codes)):
         raise UsageError(
             "not-exportable",
-            f"no GPU that {tool} has words for runs {', '.join(needs.locks)}",
+            f"no GPU that {tool} has words for runs {_names(needs, 'or')}",
             hint="gpuinstall export needs",
         )
+    one = for_gpus[0]
     values = {
-        "maker": needs.maker,
+        "maker": one.maker,
         "names": ", ".join(names),
         "counts": ", ".join(f"{name}: 1" for name in names),
-        "codes": ", ".join(needs.codes),
-        "arch": "x86" if needs.arch == "x86_64" else "arm",
-        "node_arch": "amd64" if needs.arch == "x86_64" else "arm64",
+        "codes": ", ".join(codes),
+        "arch": "x86" if one.arch == "x86_64" else "arm",
+        "node_arch": "amd64" if one.arch == "x86_64" else "arm64",
     }
-    text = f"# A machine for {visible(' or '.join(needs.locks))}.\n"
-    text += f"# {tool} has no words for: {'; '.join(_unsaid(words, needs))}.\n"
+    unsaid = dict.fromkeys(fact for one in for_gpus for fact in _unsaid(words, one))
+    text = f"# A machine for {_names(for_gpus, 'or')}.\n"
+    text += f"# {tool} has no words for: {'; '.join(unsaid)}.\n"
     text += "# A start with this finds it out: gpuinstall run --any COMMAND\n"
     form = "".join(words.values())
     if not has_labels:
         return text + form.format(**values)
-    nodes = [form.format(**values, **node) for node in _nodes(needs)]
+    nodes = [form.format(**values, **node) for one in for_gpus for node in _nodes(one)]
     return "".join([text, _AFFINITY, *nodes])
+
+
+def _names(needs: Sequence[MachineNeeds], word: str) -> str:
+    return visible(f" {word} ".join(one.lock for one in needs))
 
 
 def _unsaid(words: Mapping[str, str], needs: MachineNeeds) -> Iterator[str]:

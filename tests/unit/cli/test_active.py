@@ -1,9 +1,12 @@
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from gpuinstall.cli.active import command_for_active
+from gpuinstall.base.environment_paths import interpreter
+from gpuinstall.cli.active import active_environment, name_active
+from gpuinstall.cli.terminal import Terminal
 from tests.unit.install.environments import make_environment
 
 
@@ -15,22 +18,41 @@ def active(tmp_path, monkeypatch):
     return folder
 
 
+def advice(command, venv):
+    """The command for the active environment that is told; empty if none is."""
+    err = StringIO()
+    name_active(command, venv, Terminal(err=err))
+    return err.getvalue().partition("for the active one: ")[2].strip()
+
+
 def test_the_active_environment_is_meant_by_its_folder(active, tmp_path):
     venv = tmp_path / ".venv"
 
-    assert (
-        str(command_for_active("install", venv))
-        == f"gpuinstall install --venv {active}"
-    )
+    assert advice("install", venv) == f"gpuinstall install --venv {active}"
     (active / "gpuinstall.json").unlink()
-    assert (
-        str(command_for_active("install", venv))
-        == f"gpuinstall install --into --venv {active}"
-    )
-    assert str(command_for_active("sync", venv)) == f"gpuinstall sync --venv {active}"
+    assert advice("install", venv) == f"gpuinstall install --into --venv {active}"
+    assert advice("verify", venv) == f"gpuinstall verify --venv {active}"
 
 
 def test_no_command_is_named_for_the_environment_itself(active, monkeypatch):
-    assert command_for_active("install", active) is None
+    assert advice("install", active) == ""
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
-    assert command_for_active("install", Path(".venv")) is None
+    assert advice("install", Path(".venv")) == ""
+
+
+def test_the_environment_that_is_active_is_known_if_it_is_another(tmp_path):
+    venv, theirs, conda = (tmp_path / name for name in (".venv", "theirs", "conda"))
+    for folder in (venv, theirs, conda):
+        interpreter(folder).parent.mkdir(parents=True)
+        interpreter(folder).touch()
+    cases = {
+        (): None,
+        (("VIRTUAL_ENV", str(theirs)),): theirs,
+        (("CONDA_PREFIX", str(conda)),): conda,
+        (("VIRTUAL_ENV", str(theirs)), ("CONDA_PREFIX", str(conda))): theirs,
+        (("VIRTUAL_ENV", str(venv)), ("CONDA_PREFIX", str(conda))): None,
+        (("VIRTUAL_ENV", str(tmp_path / "gone")),): None,
+        (("VIRTUAL_ENV", "theirs"),): None,
+        (("VIRTUAL_ENV", sys.prefix),): None,
+    }
+    assert {case: active_environment(venv, dict(case)) for case in cases} == cases

@@ -16,7 +16,7 @@ WHEELS = {"torch": 850_000_000, "nvidia_cudnn_cu12": 571_000_000, "sympy": 6_000
 def test_a_bar_fits_the_terminal_and_is_gone_at_the_end(columns, monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr("gpuinstall.cli.terminal.ticker", at_once)
+    monkeypatch.setattr(terminal, "BAR_EVERY_S", 0.0)
     with screen(columns) as (stream, drawn):
         with Terminal(err=stream).progress("Download", WHEELS) as advance:
             for name in WHEELS:
@@ -30,13 +30,6 @@ def test_a_bar_fits_the_terminal_and_is_gone_at_the_end(columns, monkeypatch):
     assert lines[-1] == "Fetched     3 files"
 
 
-TICKER = terminal.ticker
-
-
-def at_once(work, _seconds, report):
-    return TICKER(work, 0.0, report)
-
-
 def test_a_log_gets_a_line_now_and_then(monkeypatch):
     monkeypatch.setattr(terminal, "LINE_EVERY_S", 0.0)
     out = StringIO()
@@ -46,8 +39,8 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch):
 
 
 def test_no_other_count_of_checks_than_that_of_the_verdict_is_shown():
-    work = Work({"GPU 0": 12, "GPU 1": 12}, "checks")
-    work.add(6)
+    work = Work({"GPU 0": 12, "GPU 1": 12}, "checks", 60, print)
+    work("GPU 0", 6)
     assert str(work) == "25%"
 
 
@@ -61,10 +54,11 @@ def test_what_is_said_meanwhile_stands_above_the_bar(monkeypatch):
 
 
 def test_no_more_is_counted_than_there_is_and_a_transfer_that_begins_again_takes_back():
-    known, unknown = Work({"a": 10}, "bytes"), Work({"a": 10, "b": None}, "bytes")
-    known.add(25)
-    unknown.add(7)
-    unknown.add(-7)
+    known = Work({"a": 10}, "bytes", 60, print)
+    unknown = Work({"a": 10, "b": None}, "bytes", 60, print)
+    known("a", 25)
+    unknown("b", 7)
+    unknown("b", -7)
     assert (known.done, known.size, unknown.done, unknown.size) == (10, 10, 0, None)
 
 

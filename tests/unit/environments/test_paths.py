@@ -5,8 +5,6 @@ import pytest
 
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
-    active_environment,
-    interpreter,
 )
 from gpuinstall.base.errors import UsageError
 
@@ -45,21 +43,3 @@ def test_a_link_that_leads_to_itself_is_refused(tmp_path):
     (tmp_path / ".venv").symlink_to(".venv")
     with pytest.raises(UsageError, match="cannot hold an environment"):
         EnvironmentPaths.at(tmp_path / ".venv")
-
-
-def test_the_environment_that_is_active_is_known_if_it_is_another(tmp_path):
-    venv, theirs, conda = (tmp_path / name for name in (".venv", "theirs", "conda"))
-    for folder in (venv, theirs, conda):
-        interpreter(folder).parent.mkdir(parents=True)
-        interpreter(folder).touch()
-    cases = {
-        (): None,
-        (("VIRTUAL_ENV", str(theirs)),): theirs,
-        (("CONDA_PREFIX", str(conda)),): conda,
-        (("VIRTUAL_ENV", str(theirs)), ("CONDA_PREFIX", str(conda))): theirs,
-        (("VIRTUAL_ENV", str(venv)), ("CONDA_PREFIX", str(conda))): None,
-        (("VIRTUAL_ENV", str(tmp_path / "gone")),): None,
-        (("VIRTUAL_ENV", "theirs"),): None,
-        (("VIRTUAL_ENV", sys.prefix),): None,
-    }
-    assert {case: active_environment(dict(case), venv) for case in cases} == cases

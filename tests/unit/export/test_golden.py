@@ -28,7 +28,7 @@ TEXTS = {
     "Dockerfile": dockerfile(cuda_lock()),
     "Dockerfile.cpu": dockerfile(cpu_lock()),
     "Dockerfile.any": any_dockerfile(WITH_JUPYTER, ("ssh", "jupyter")),
-    "needs.sh": words_for("slurm", machine_needs([cuda_lock()], load_catalog())[0]),
+    "needs.sh": words_for("slurm", machine_needs(cuda_lock(), load_catalog())),
     "Dockerfile.built": dockerfile(
         cuda_lock("cu126", source("flash-attn", "2.9")), ["jupyter"]
     ),

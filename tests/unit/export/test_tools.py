@@ -20,8 +20,7 @@ OTHER_WORDS = {"H100NVL": "H100 NVL", "RTX6000": "Quadro RTX 6000"}
 
 
 def told(tool, locked):
-    (needs,) = machine_needs([locked], load_catalog())
-    return words_for(tool, needs)
+    return words_for(tool, machine_needs(locked, load_catalog()))
 
 
 def test_every_name_of_a_gpu_is_known():

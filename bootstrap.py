@@ -41,10 +41,8 @@ except ImportError as missing:
     sys.exit(2)
 
 PAYLOAD = ""
-OLDEST_PYTHON: Tuple[int, int] = (
-    3,
-    8,
-)  # needs Python 3.8 or newer: python3 bootstrap.py
+# Without the annotation, mypy takes what is for an older Python for unreachable.
+OLDEST_PYTHON: Tuple[int, int] = (3, 8)
 TOOL_PYTHON = (3, 10)
 ANY_PYTHON = "cpython>=3.10"
 WINDOWS = os.name == "nt"
@@ -57,6 +55,12 @@ TOOLS = "[0-9]*-" + 12 * "[0-9a-f]"
 SOURCES = "pyproject.toml README.md LICENSE lockfiles/*.txt prefix/**/* src/**/*"
 PINS = "lockfiles/uv.txt"
 ARCHIVES = "https://github.com/astral-sh/uv/releases/download"
+PIP_DOWNLOAD = (
+    "-m pip download --quiet --retries 1 --timeout 8 "
+    "--require-hashes --no-deps --only-binary :all: --requirement"
+)
+UV_VENV = "venv --quiet --relocatable --no-project --python"
+UV_INSTALL = "pip install --quiet --compile-bytecode"
 LARGEST_ARCHIVE = 200_000_000
 NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded", re.IGNORECASE)
 DAMAGES = (tarfile.TarError, zipfile.BadZipFile, EOFError, KeyError)
@@ -65,12 +69,12 @@ OUR_DEFAULTS = {
     "UV_NO_PROGRESS": "1",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
 }
-# Where uv finds what pip has in its variables.
-FROM_PIP = (
-    ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"),
-    ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"),
-    ("SSL_CERT_FILE", "PIP_CERT"),
-)
+# Where uv finds what pip has in its variables; the first that is set counts.
+FROM_PIP = {
+    "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
+    "REQUESTS_CA_BUNDLE": "SSL_CERT_FILE",
+    "PIP_CERT": "SSL_CERT_FILE",
+}
 NOT_FOR_CHILDREN = """
 PYTHONHOME PYTHONPATH PIP_CONSTRAINT PIP_PLATFORM PIP_PYTHON_VERSION
 UV_CONSTRAINT UV_OVERRIDE UV_EXCLUDE_NEWER UV_NO_BINARY UV_PYTHON
@@ -129,13 +133,9 @@ def read_sources() -> Dict[str, bytes]:
 
 def tool_name(sources: Dict[str, bytes]) -> str:
     """Name an environment by the version and all that it is made from."""
-    version = (
-        sources["pyproject.toml"].split(b'\nversion = "')[1].split(b'"')[0].decode()
-    )
-    digest = hashlib.sha256()
-    for name, content in sources.items():
-        digest.update(name.encode() + hashlib.sha256(content).digest())
-    return f"{version}-{digest.hexdigest()[:12]}"
+    version = sources["pyproject.toml"].split(b'\nversion = "')[1].split(b'"')[0]
+    digest = hashlib.sha256(repr(sorted(sources.items())).encode()).hexdigest()
+    return f"{version.decode()}-{digest[:12]}"
 
 
 # Other programs
@@ -193,18 +193,19 @@ def environment() -> Dict[str, str]:
         for name, value in re.findall(line, listing, re.MULTILINE):
             env["PIP_" + name.upper().replace("-", "_")] = str(literal_eval(value))
     env.update(os.environ)
-    for variable, pips in FROM_PIP:
-        if env.get(pips):
-            env.setdefault(variable, env[pips])
+    for name, variable in FROM_PIP.items():
+        if env.get(name):
+            env.setdefault(variable, env[name])
     env.setdefault("UV_FIND_LINKS", ",".join(env.get("PIP_FIND_LINKS", "").split()))
     for name in NOT_FOR_CHILDREN.split():
         env.pop(name, None)
-    # One that this user may not look into, as of a root before ``su``, has nothing to run.
-    names = [name for name in os.get_exec_path() if os.access(name, os.X_OK)]
-    folders = [folder for folder in map(Path, names) if folder.is_absolute()]
-    closed = [
-        str(path) for path in folders if not changeable_by_others(path / "uv", path)
-    ]
+    closed = []
+    for name in os.get_exec_path():
+        folder = Path(name)
+        # One that this user may not look into, as of a root before ``su``, has nothing to run.
+        is_usable = folder.is_absolute() and os.access(name, os.X_OK)
+        if is_usable and not changeable_by_others(folder / "uv", folder):
+            closed.append(name)
     env.update(
         PATH=os.pathsep.join(closed), PIP_NO_INPUT="1", PIP_REQUIRE_VIRTUALENV="0"
     )
@@ -215,56 +216,32 @@ def environment() -> Dict[str, str]:
 
 
 def get_uv(stage: Path) -> Path:
-    """Find uv or fetch the pinned one; raise BootstrapError with the reason that each way was passed over."""
+    """Fetch the pinned uv; raise BootstrapError with the reason that each way was passed over."""
+    version = pinned_version(stage)
     reasons = []
     for name, way in UV_WAYS.items():
         began = time.monotonic()
         try:
             uv = way(stage)
-            step(f"uv {version_of(uv)}", name, began)
+            run([uv, "--version"], stage, seconds=15)
         except PassedOverError as passed:
             reasons.append(f"{name}: {passed}")
         else:
+            step(f"uv {version}", name, began)
             return uv
     mirror = f"{SET} GPUINSTALL_UV_MIRROR=https://mirror.example"
     ways = [
         *ways_out("; ".join(reasons)),
         f"{mirror}   # a mirror that has {archive_path(stage)}",
-        "Or install uv as https://docs.astral.sh/uv says, then run this again",
     ]
-    message = f"uv {pinned_version(stage)} is not here and could not be downloaded"
-    raise BootstrapError(4, message, reasons, ways)
-
-
-def uv_on_path(stage: Path) -> Path:
-    """Take the uv on PATH if it is as new as the pinned one."""
-    found = shutil.which("uv", path=environment()["PATH"])
-    if found is None:
-        raise PassedOverError("none")
-    version = version_of(Path(found))
-    if numbers(version) < numbers(pinned_version(stage)):
-        raise PassedOverError(f"{found} is {version}")
-    return Path(found)
+    raise BootstrapError(4, f"uv {version} could not be downloaded", reasons, ways)
 
 
 def uv_by_pip(stage: Path) -> Path:
     """Let the pip of this Python fetch the pinned wheel and check its hash, and take the program out of it."""
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--retries",
-        "1",
-        "--timeout",
-        "8",
-    ]
-    which = ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
-    run(
-        [*pip, *which, "--requirement", stage / PINS, "--dest", stage / "wheels"], stage
-    )
-    with zipfile.ZipFile(next(stage.glob("wheels/*"))) as wheel:
+    folder = stage / "wheels"
+    run([sys.executable, *PIP_DOWNLOAD.split(), stage / PINS, "--dest", folder], stage)
+    with zipfile.ZipFile(next(folder.iterdir())) as wheel:
         program = wheel.read(f"uv-{pinned_version(stage)}.data/scripts/uv{EXE}")
     return runnable(stage, program)
 
@@ -325,25 +302,12 @@ def runnable(stage: Path, program: bytes) -> Path:
 
 
 def pinned_version(stage: Path) -> str:
-    """Return the pinned uv, which is also the oldest that will do."""
-    return (stage / PINS).read_text(encoding="utf-8").split()[0].split("==")[1]
-
-
-def version_of(uv: Path) -> str:
-    """Ask a uv for its version."""
-    version = re.search(r"\d+\.\d+\.\d+", run([uv, "--version"], uv.parent, seconds=15))
-    if not version:
-        raise PassedOverError(f"{uv} does not report its version")
-    return version.group()
-
-
-def numbers(version: str) -> Tuple[int, ...]:
-    """Return a version as it is compared."""
-    return tuple(map(int, version.split(".")))
+    """Return the version of the pinned uv."""
+    pin, *_ = (stage / PINS).read_text(encoding="utf-8").split()
+    return pin.partition("==")[2]
 
 
 UV_WAYS = {
-    "on PATH": uv_on_path,
     "pinned wheel, by pip": uv_by_pip,
     "release archive": uv_from_archive,
 }
@@ -396,36 +360,12 @@ def build(uv: Path, stage: Path) -> None:
     """Make an environment: the pinned dependencies by their hashes, then the tool itself without any network."""
     tool = stage / "tool"
     python = sys.executable if sys.version_info >= TOOL_PYTHON else ANY_PYTHON
-    run(
-        [
-            uv,
-            "venv",
-            "--quiet",
-            "--relocatable",
-            "--no-project",
-            "--python",
-            python,
-            tool,
-        ],
-        stage,
-    )
-    install = [
-        "pip",
-        "install",
-        "--quiet",
-        "--compile-bytecode",
-        "--python",
-        str(python_of(tool)),
-    ]
+    run([uv, *UV_VENV.split(), python, tool], stage)
+    install = [*UV_INSTALL.split(), "--python", str(python_of(tool))]
     for wheel in stage.glob("wheels/*"):
         # uv itself, which pip has downloaded.
         run([uv, *install, "--no-deps", "--no-index", wheel], stage)
-    pinned = [
-        "--no-build",
-        "--require-hashes",
-        "--requirements",
-        str(stage / "lockfiles/tool.txt"),
-    ]
+    pinned = ["--no-build", "--require-hashes", "--requirements", "lockfiles/tool.txt"]
     if environment().get("PIP_NO_INDEX", "").lower() in {"1", "true", "yes", "on"}:
         pinned.append("--no-index")
     run([uv, *install, *pinned], stage)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.gpus import find_gpu
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _OLDEST_BRANCH = 100
 """No branch of drivers has a number below it, and no CUDA nor release of vGPU software one above."""
@@ -22,43 +26,38 @@ def machine_in_words(
     os: str | None = None,
     arch: str | None = None,
     glibc: str | None = None,
+    *,
+    newest_driver: Callable[[Machine], int | None] | None = None,
 ) -> Machine:
     """Return a machine of the names of its GPUs and its driver.
 
     Nothing else is known of it: not its memory, its Pythons or, unless it is given, its glibc. Neither macOS nor the
     GPUs of makers whose builds ask for no driver need one.
 
+    Args:
+        gpus: The names of the GPUs, or ``sm_89``.
+        driver: The version of the driver, or its branch.
+        os: The operating system; None: as the GPUs and the driver's number say, else Linux.
+        arch: The processor; None: as the GPUs say, else x86_64.
+        glibc: The version of glibc.
+        newest_driver: Finds the branch that is assumed if no driver is given; None if there is none.
+
     Raises:
         UsageError: Nothing has one of the names, or the driver is missing.
     """
-    machine = described_machine(gpus, driver, os, arch, glibc)
-    if driver is None and requires_driver(machine):
-        raise driver_missing(
-            machine, "--gpu requires --driver: what runs on {} depends on it"
-        )
-    return machine
-
-
-def driver_missing(machine: Machine, message: str) -> UsageError:
-    """Return an error about the driver of a machine's GPUs, whose names are put into the message."""
-    labels = [gpu.label for gpu in machine.gpus]
-    hint = "Add --driver with the version that nvidia-smi shows"
-    for label in labels:
-        hint += f"\ngpuinstall plan --gpu {quoted(label)}"
-    return UsageError("driver-missing", message.format(", ".join(labels)), hint=hint)
-
-
-def described_machine(
-    gpus: tuple[str, ...],
-    driver: str | None = None,
-    os: str | None = None,
-    arch: str | None = None,
-    glibc: str | None = None,
-) -> Machine:
-    """Return a machine as ``machine_in_words`` does, without a driver if none is given."""
-    system, processor = _platform_in_words(gpus, driver, os, arch)
     cards = [gpu_in_words(name, index) for index, name in enumerate(gpus)]
-    machine = Machine(system, processor, gpus=tuple(cards))
+    products = [
+        find_gpu(name) for name in gpus if not _ARCHITECTURE.fullmatch(name.lower())
+    ]
+    systems = [os, *(product.os for product in products)]
+    if driver and DriverVersion.of_windows(driver.strip()):
+        systems.append("windows")
+    system = next(filter(None, systems), "linux")
+    if arch is None:
+        arch = "arm64" if system == "macos" else "x86_64"
+        if system != "macos" and products and all(one.arm for one in products):
+            arch = "aarch64"
+    machine = Machine(system, arch, gpus=tuple(cards))
     if glibc:
         if system != "linux" or not re.fullmatch(r"2\.\d{1,2}", glibc):
             raise UsageError(
@@ -66,43 +65,28 @@ def described_machine(
                 f"{glibc!r} is no glibc of {system}",
                 hint="Run it again with --glibc 2.35",
             )
-        machine = replace(
-            machine,
-            libc="glibc",
-            glibc=glibc,
-        )
-    if driver is None:
+        machine = replace(machine, libc="glibc", glibc=glibc)
+    if driver is not None:
+        found = Driver(driver_in_words(driver), found_via="words")
+        return replace(machine, driver=found)
+    if system == "macos" or all(gpu.architecture for gpu in cards):
         return machine
-    return replace(machine, driver=Driver(driver_in_words(driver), found_via="words"))
-
-
-def requires_driver(machine: Machine) -> bool:
-    """Whether what runs on the GPUs depends on the driver."""
-    return machine.os != "macos" and not all(gpu.architecture for gpu in machine.gpus)
-
-
-def _platform_in_words(
-    gpus: tuple[str, ...],
-    driver: str | None,
-    os: str | None,
-    arch: str | None,
-) -> tuple[str, str]:
-    """Return the system and the processor that are meant: Windows by the form of its driver's number, ARM by the GPUs."""
-    names = [
-        find_gpu(name) for name in gpus if not _ARCHITECTURE.fullmatch(name.lower())
-    ]
-    systems = [os, *(gpu.os for gpu in names)]
-    if driver and DriverVersion.of_windows(driver.strip()):
-        systems.append("windows")
-    system = next(filter(None, systems), "linux")
-    if arch is None:
-        if system == "macos":
-            arch = "arm64"
-        elif names and all(gpu.arm for gpu in names):
-            arch = "aarch64"
-        else:
-            arch = "x86_64"
-    return system, arch
+    message = "--gpu requires --driver: what runs on {} depends on it"
+    if newest_driver:
+        branch = newest_driver(machine)
+        if branch:
+            version = DriverVersion.parse(str(branch))
+            return replace(machine, driver=Driver(version, found_via="assumed"))
+        message = "no driver runs one build of torch on each of {}"
+    labels = [gpu.label for gpu in cards]
+    commands = [f"gpuinstall plan --gpu {quoted(label)}" for label in labels]
+    raise UsageError(
+        "driver-missing",
+        message.format(", ".join(labels)),
+        hint="\n".join(
+            ["Add --driver with the version that nvidia-smi shows", *commands]
+        ),
+    )
 
 
 def driver_in_words(text: str) -> DriverVersion:
@@ -134,12 +118,8 @@ def gpu_in_words(name: str, index: int = 0) -> Gpu:
     """
     exact = _ARCHITECTURE.fullmatch(name.lower())
     if exact:
-        return Gpu(
-            index,
-            name,
-            compute_capability=ComputeCapability.from_sm(int(exact[1])),
-            found_via="words",
-        )
+        capability = ComputeCapability.from_sm(int(exact[1]))
+        return Gpu(index, name, compute_capability=capability, found_via="words")
     product = find_gpu(name)
     return Gpu(
         index,

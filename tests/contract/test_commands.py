@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from gpuinstall.base import errors
 from gpuinstall.base.request import Sourcing
-from gpuinstall.cli.main import COMMANDS, run_command_line
+from gpuinstall.cli.main import COMMANDS, load_command, run_command_line
 from tests.lab.forked import gpuinstall
 
 ENVELOPE = {"gpuinstall", "command", "status", "exit_code", "data", "errors"}
@@ -35,7 +34,7 @@ def document(*arguments, cwd=None):
 
 def words():
     """The commands, and below groups such as ``export`` theirs."""
-    found = {name: import_module(f"gpuinstall.cli.{name}").command for name in COMMANDS}
+    found: dict[str, Any] = {name: load_command(name) for name in COMMANDS}
     groups = {
         name: list(command.commands)
         for name, command in found.items()
@@ -52,7 +51,7 @@ def words():
 
 def options_of(*command):
     """Return the names that a command gives to its function."""
-    found: click.Command = import_module(f"gpuinstall.cli.{command[0]}").command
+    found: click.Command = load_command(command[0])
     for name in command[1:]:
         assert isinstance(found, click.Group)
         found = found.commands[name]

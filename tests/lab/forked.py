@@ -159,13 +159,11 @@ def become(said: int, *streams: int) -> NoReturn:
 def prepare():
     """Import all that commands are made of."""
     from gpuinstall.catalog import load_catalog
-    from gpuinstall.cli.main import COMMANDS
+    from gpuinstall.cli.main import COMMANDS, load_command
 
-    for name in (
-        *(f"gpuinstall.cli.{command}" for command in COMMANDS),
-        "gpuinstall.__main__",
-        *LATE,
-    ):
+    for command in COMMANDS:
+        load_command(command)
+    for name in ("gpuinstall.__main__", *LATE):
         import_module(name)
     frozen.freeze()
     load_catalog()

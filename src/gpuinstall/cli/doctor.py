@@ -13,7 +13,7 @@ from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.request import Request
 from gpuinstall.base.text import number_of
-from gpuinstall.cli.active import name_active
+from gpuinstall.cli.install import name_active
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, confirm, finding_entries, framed
 from gpuinstall.environments.application import find_application

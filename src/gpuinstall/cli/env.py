@@ -35,7 +35,7 @@ def command() -> None:
 
 @command.command("list", help="List your environments and those of this folder.")
 @framed("env")
-def _list(_terminal: Terminal) -> Outcome:
+def _list(_terminal: Terminal, _options: CommandOptions) -> Outcome:
     from gpuinstall.environments.records import remembered
 
     venvs = set(remembered())

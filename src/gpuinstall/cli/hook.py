@@ -1,4 +1,4 @@
-"""``gpuinstall hook``: let plain pip and uv take builds that run here, by a marked block in their configuration."""
+"""``gpuinstall hook`` and ``shellenv``: plain pip and uv take builds that run here, by their configuration or variables."""
 
 from __future__ import annotations
 
@@ -11,19 +11,31 @@ import click
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import has_login, read_raw, write_atomically
 from gpuinstall.base.request import Request
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import assignments, quoted
 from gpuinstall.base.text import BrokenBlockError, without_block
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.guard import CONSTRAINTS
 from gpuinstall.sources import OFFICIAL
 from gpuinstall.sources.configuration import own_file, pip_words
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.project import Project
 
 BOUND = "gpuinstall-constraints.txt"
 """The file beside pip.conf that holds the bound: pip takes constraints from files alone."""
+_UV_TAGS = """
+cpu cu80 cu90 cu91 cu92 cu100 cu101 cu102 cu110 cu111 cu112 cu113 cu114 cu115 cu116 cu117
+cu118 cu120 cu121 cu122 cu123 cu124 cu125 cu126 cu128 cu129 cu130 cu132
+"""
+UV_TAGS = frozenset(_UV_TAGS.split())
+"""The tags of CUDA and CPU builds that uv 0.13.8 takes for ``--torch-backend``."""
+_OWN_VARIABLES = ("UV_TORCH_BACKEND", "UV_NO_SYNC", "UV_PROJECT_ENVIRONMENT")
+"""What a shell that was set up for a project would go on with in the next one."""
 _BOUND_HEAD = "# Written by gpuinstall hook pip.\n"
 
 
@@ -70,7 +82,6 @@ def command(terminal: Terminal, options: CommandOptions, tool: str) -> Outcome:
 
 def _hooked(tool: str, file: Path, plain: str, project: Project) -> tuple[str, str]:
     """Return a text with the hook for this machine, and the versions that run; raise the error of a rejected plan."""
-    from gpuinstall.cli.shellenv import UV_TAGS
     from gpuinstall.export.hooks import bound_of, in_pip, in_uv, pages_of
     from gpuinstall.lock.request import LockRequest
 
@@ -152,3 +163,73 @@ def _unhooked(file: Path, text: str) -> str:
             hint=f"{unset}.constraint\n{unset}.find-links",
         )
     return plain
+
+
+@click.command(
+    "shellenv",
+    help='Print settings for plain uv and pip: eval "$(gpuinstall shellenv)".',
+)
+@framed("shellenv", "venv", "torch_index", "shell")
+def shellenv_command(terminal: Terminal, options: CommandOptions) -> Outcome:
+    """Print the variables."""
+    from gpuinstall.lock.request import LockRequest
+
+    with options.open(terminal) as project:
+        sources, folder = project.sources, project.paths.venv
+        marker = read_marker(folder)
+        if marker is None:
+            lock_request = LockRequest(
+                project.machine, project.request, project.catalog
+            )
+            backend = lock_request.choice.build.backend.tag
+        else:
+            backend = marker.backend
+    values = _ended(os.environ)
+    if sources.is_torch_index_requested:
+        command = f"uvx --index {sources.torch_index}/{backend}"
+        terminal.warn(
+            f"UV_TORCH_BACKEND works with the official index only, and yours is another: {command}"
+        )
+    elif backend in UV_TAGS:
+        values["UV_TORCH_BACKEND"] = backend
+    else:
+        terminal.warn(
+            f"uv does not support {backend}, so UV_TORCH_BACKEND is not printed"
+        )
+    guards = []
+    if marker and Path("pyproject.toml").is_file():
+        # uv run would sync the project's own lock, with another torch. Its lock is made for every machine: no
+        # constraint of this environment can hold there.
+        values["UV_NO_SYNC"] = "1"
+        values["UV_PROJECT_ENVIRONMENT"] = str(folder)
+    elif marker and (folder / CONSTRAINTS).is_file():
+        guards.append((folder / CONSTRAINTS).as_uri())
+    constraints = os.environ.get("UV_CONSTRAINT", "").split()
+    if constraints or guards:
+        # Those that the user has set go on counting.
+        others = [name for name in constraints if not _is_own_guard(name)]
+        values["UV_CONSTRAINT"] = " ".join([*others, *guards]) or None
+    text = assignments(values, options.shell)
+    data = {
+        "shell": options.shell,
+        "backend": backend,
+        "variables": values,
+        "text": text,
+    }
+    return Outcome(data, lambda screen: screen.block(text))
+
+
+def _ended(environ: Mapping[str, str]) -> dict[str, str | None]:
+    """Return what this shell was set up with for another project, to be ended: none of it is the user's own."""
+    project = environ.get("UV_PROJECT_ENVIRONMENT")
+    is_set_up = any(map(_is_own_guard, environ.get("UV_CONSTRAINT", "").split())) or (
+        project is not None and read_marker(Path(project)) is not None
+    )
+    if not is_set_up:
+        return {}
+    return dict.fromkeys(name for name in _OWN_VARIABLES if name in environ)
+
+
+def _is_own_guard(name: str) -> bool:
+    """Whether this names the guard of an environment: only we write addresses of files there."""
+    return name.startswith("file:") and name.endswith(f"/{CONSTRAINTS}")

@@ -1,35 +1,46 @@
-"""``gpuinstall install``: plan, preflight, lock, install, verify, swap."""
+"""``gpuinstall install``, ``remove``, ``sync``: plan, preflight, lock, install, verify, swap."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
 import click
 
+from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
-from gpuinstall.base.errors import UsageError
+from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import display_path
+from gpuinstall.base.request import Request
 from gpuinstall.base.shell import activation, parent_program, quoted, this_shell
 from gpuinstall.base.text import duration, number_of, readable
-from gpuinstall.cli.active import name_active
-from gpuinstall.cli.options import REQUEST, CommandOptions, find_interpreter, words_of
+from gpuinstall.cli.options import (
+    REQUEST,
+    SOURCING,
+    CommandOptions,
+    find_interpreter,
+    words_of,
+)
 from gpuinstall.cli.outcome import Outcome, Row, framed
 from gpuinstall.cli.probe import machine_line
 from gpuinstall.environments.application import find_application
+from gpuinstall.environments.environment import read_marker
 from gpuinstall.project import Project
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from gpuinstall.base.reporter import Reporter
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
     from gpuinstall.install.install import InstallResult
     from gpuinstall.install.into import IntoResult
     from gpuinstall.install.state import InstallOptions
+    from gpuinstall.lock.target import Target
 
 _VERSION = re.compile(r"\d+(\.\d+){0,2}t?")
 _NOT_INTO = (
@@ -153,6 +164,31 @@ def change_request(project: Project, options: CommandOptions) -> Outcome:
         moving=tuple(map(normalised, options.packages)),
     )
     return carry_out(project, selected, is_dry_run=options.dry_run)
+
+
+def name_active(command: str, venv: Path, reporter: Reporter) -> None:
+    """Write that a command is not for the environment that is activated, and the command that is."""
+    active = active_environment(venv, os.environ)
+    if active is None:
+        return
+    # An environment that gpuinstall did not make is changed package by package, never replaced.
+    into = ("--into",) if command == "install" and read_marker(active) is None else ()
+    advice = Advice(OURS, (command, *into, "--venv", str(active)))
+    place = display_path(venv.absolute())
+    reporter.step(
+        "Active", f"{active}, and this is for {place}; for the active one: {advice}"
+    )
+
+
+def active_environment(venv: Path, environ: Mapping[str, str]) -> Path | None:
+    """Return the environment that the shell has activated; None if it is ``venv``, or the one that runs gpuinstall."""
+    # What was activated in a conda environment comes before it.
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        active = Path(environ.get(name, ""))
+        if active.is_absolute() and interpreter(active).is_file():
+            known = {venv.resolve(), Path(sys.prefix).resolve()}
+            return None if active.resolve() in known else active
+    return None
 
 
 def carry_out(
@@ -304,3 +340,86 @@ def _rows_into(result: IntoResult) -> Iterator[Row]:
         guard = f"plain pip there keeps these builds; uv pip does with -c {constraints}"
         yield "Guard", guard
     yield "Ready", f"{python}   {_cost(result)}"
+
+
+@click.command(
+    "remove", help="Remove packages from the environment, and what only they needed."
+)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@framed("remove", "venv", "dry_run", "replace", *SOURCING)
+def remove_command(
+    terminal: Terminal, options: CommandOptions, *, names: tuple[str, ...]
+) -> Outcome:
+    """Remove packages."""
+    with options.open(terminal, without=names) as project:
+        return change_request(project, options)
+
+
+@click.command("sync", help="Install exactly the lock that fits this machine.")
+@framed(
+    "sync",
+    "cuda_compat",
+    "cuda_compat_from",
+    "venv",
+    "target",
+    "wheels",
+    "dry_run",
+    "replace",
+    *SOURCING,
+    "record",
+)
+def sync_command(terminal: Terminal, options: CommandOptions) -> Outcome:
+    """Sync."""
+    from gpuinstall.install.state import InstallOptions
+    from gpuinstall.lock.folder_request import other_request
+    from gpuinstall.lock.project_sources import team_lock_in
+    from gpuinstall.lock.target import Target
+
+    selected_target = Target.parse(options.target) if options.target else None
+    of_team = selected_target is None and team_lock_in(Path.cwd()) is not None
+    request = Request(
+        () if of_team else ("torch",),
+        backend=selected_target.backend if selected_target else None,
+        sourcing=options.sourcing,
+    )
+    with options.open(
+        terminal, request=request, only=not of_team, anew=not of_team, starts=True
+    ) as project:
+        terminal.machines.append(project.machine)
+        if not of_team:
+            _check_inputs(project.paths.folder, selected_target)
+        selected = InstallOptions(
+            locked=not of_team,
+            target=str(selected_target) if selected_target else None,
+            restoring=True,
+            attempts=1,
+            replace=options.replace,
+        )
+        outcome = carry_out(project, selected, is_dry_run=options.dry_run)
+        declared = project.folder_request
+        installed = None if options.dry_run else project.own_lock
+    difference = other_request(installed, declared) if installed else None
+    if difference:
+        terminal.warn(f"{difference}; gpuinstall lock updates it")
+    return outcome
+
+
+def _check_inputs(folder: Path, target: Target | None) -> None:
+    """Raise LockError if a requirements file that a lock was made from requests something else today."""
+    from gpuinstall.lock.declaration import changed_inputs
+    from gpuinstall.lock.fit import read_locks
+    from gpuinstall.lock.folder_project import changed_build_files
+
+    for lock in read_locks(folder):
+        if target and lock.name != target.filename:
+            continue
+        reasons = [
+            *changed_inputs(lock.record.requirements_files, folder),
+            *changed_build_files(lock.record, folder),
+        ]
+        for reason in reasons:
+            raise LockError(
+                "lock-stale",
+                f"{lock.name} is stale: {reason.message}",
+                hint="gpuinstall lock   # then run it again",
+            )

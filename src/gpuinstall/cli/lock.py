@@ -83,16 +83,16 @@ def _open(
 
     block = read_script(options.script) or Script(options.script, (), None)
     block.locks.mkdir(exist_ok=True)
-    options = replace(
-        options,
-        requirements=(*block.requirements, *options.requirements),
-        python=options.python or block.python,
-    )
-    request = replace(options.settings.request, constraints=block.constraints)
+    request = options.settings.request
     return options.open(
         terminal,
         folder=block.locks,
-        request=request,
+        request=replace(
+            request,
+            requirements=(*block.requirements, *request.requirements),
+            python=request.python or block.python,
+            constraints=block.constraints,
+        ),
         only=True,
         source_settings=block.settings,
     )
@@ -108,9 +108,7 @@ def _read_machines(options: CommandOptions, terminal: Terminal) -> list[Machine]
         else:
             machines.append(read_machine_file(name))
     described = options.other_machine
-    if described:
-        machines.append(described)
-    return machines
+    return [*machines, described] if described else machines
 
 
 _RANGE = (*REQUEST, "only", *MACHINE_WORDS)
@@ -152,14 +150,12 @@ def _write(
         upgrade=options.upgrade,
         moving=tuple(map(normalised, options.packages)),
     )
-    apart = split_packages(written.lock for written in locks)
     rows: list[Row] = []
     for written in locks:
-        lock, name = written.lock, written.path.name
-        packages = number_of(len(lock.pylock.packages), "package")
-        rows.append(
-            ("Lock", f"{name}: {packages}, {lock.pinned_by} ({written.status})")
-        )
+        packages = number_of(len(written.lock.pylock.packages), "package")
+        text = f"{packages}, {written.lock.pinned_by} ({written.status})"
+        rows.append(("Lock", f"{written.path.name}: {text}"))
+    apart = split_packages(written.lock for written in locks)
     rows += [("Apart", f"{name} {versions_in_words(apart[name])}") for name in apart]
     data = {"locks": [written.to_dict() for written in locks], "differences": apart}
     return data, rows
@@ -174,32 +170,34 @@ def check_command(terminal: Terminal, options: CommandOptions) -> Outcome:
 
     with _open(options, terminal) as project:
         machines = _read_machines(options, terminal)
-        request = project.read_request()
-        session = project.session
         declared_targets = () if options.targets or machines else project.config.targets
         use = DeclaredUse(
             targets=options.targets or declared_targets,
             machines=tuple(machines),
             is_complete=bool(declared_targets),
         )
-        catalog = with_locked_builds(project.catalog, project.folder, session)
-        network = None if options.offline else session
-        checked = check_locks(project.folder, request, catalog, use, network)
+        session = project.session
+        checked = check_locks(
+            project.folder,
+            project.read_request(),
+            with_locked_builds(project.catalog, project.folder, session),
+            use,
+            None if options.offline else session,
+        )
     rows: list[Row] = []
     errors = []
+    commands = []
     for row in checked:
-        rows.append(
-            ("Lock", f"{row.lock.name} is {'stale' if row.reasons else 'fresh'}")
-        )
-        rows += [("", reason.message) for reason in row.reasons]
-        if row.reasons:
-            reasons = "; ".join(reason.message for reason in row.reasons)
-            message = f"{row.lock.name} is stale: {reasons}"
-            errors.append(
-                error_entry(LockError("lock-stale", message, hint=row.command))
-            )
-    commands = dict.fromkeys(row.command for row in checked if row.reasons)
-    rows += [("Do", line) for line in commands]
+        name = row.lock.name
+        reasons = [reason.message for reason in row.reasons]
+        rows.append(("Lock", f"{name} is {'stale' if reasons else 'fresh'}"))
+        rows += [("", reason) for reason in reasons]
+        if reasons:
+            commands.append(row.command)
+            message = f"{name} is stale: {'; '.join(reasons)}"
+            error = LockError("lock-stale", message, hint=row.command)
+            errors.append(error_entry(error))
+    rows += [("Do", line) for line in dict.fromkeys(commands)]
     return Outcome(
         {"locks": [row.to_dict() for row in checked]},
         rows,
@@ -245,12 +243,12 @@ def cover_command(terminal: Terminal, options: CommandOptions) -> Outcome:
                 hint="Name fewer GPUs, or a narrower --driver",
             )
         data, rows = _write(options, requests, project)
+    ranges = []
+    for written, lock in zip(data["locks"], cover.locks, strict=True):
+        serves = spanned(lock.machines)
+        ranges.append({"target": written["target"], "serves": serves})
+        rows.append(("Serves", f"{written['target']}: {serves}"))
     uncovered = spanned(cover.unserved)
-    ranges = [
-        {"target": entry["target"], "serves": spanned(lock.machines)}
-        for entry, lock in zip(data["locks"], cover.locks, strict=True)
-    ]
-    rows += [("Serves", "{target}: {serves}".format(**row)) for row in ranges]
     if uncovered:
         rows.append(("Uncovered", f"no build runs on {uncovered}"))
     return Outcome({**data, "cover": ranges, "unserved": uncovered}, rows)
@@ -269,5 +267,4 @@ def download_command(
     with options.open(terminal) as project:
         names = download(read_locks(Path.cwd()), folder, project.session)
     text = f"{len(names)} in {folder}, all hashes verified"
-    data = {"folder": str(folder), "files": names}
-    return Outcome(data, [("Files", text)])
+    return Outcome({"folder": str(folder), "files": names}, [("Files", text)])

@@ -57,6 +57,13 @@ COMMAND_GROUPS: dict[str, dict[str, str]] = {
 COMMANDS: dict[str, str] = {}
 for _commands in COMMAND_GROUPS.values():
     COMMANDS.update(_commands)
+_MODULES = {
+    "remove": "install",
+    "sync": "install",
+    "shellenv": "hook",
+    "report": "probe",
+}
+"""Whose module a command has, if it has none of its own."""
 HANDED_OVER = "bootstrap"
 """The first word of a command line that comes from bootstrap.py."""
 _MACHINE_ERRORS = frozenset(
@@ -85,6 +92,14 @@ HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 """How help is asked for; click makes the option of a command once, as the first who reads the command says."""
 
 
+def load_command(name: str) -> click.Command:
+    """Import one command."""
+    module = import_module(f"gpuinstall.cli.{_MODULES.get(name, name)}")
+    attribute = f"{name}_command" if name in _MODULES else "command"
+    command: click.Command = getattr(module, attribute)
+    return command
+
+
 class Commands(click.Group):
     """Commands whose modules are imported when they are called."""
 
@@ -94,10 +109,7 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import one command."""
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = import_module(f"gpuinstall.cli.{cmd_name}").command
-        return command
+        return load_command(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(
         self,

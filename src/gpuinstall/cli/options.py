@@ -4,12 +4,14 @@ A command names its rows in ``framed``, and gets their values as one ``CommandOp
 there, and the line that obeys it.
 """
 
+# ruff: noqa: RUF009  a row is a field
+
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -34,217 +36,206 @@ STDOUT = "-"
 PATH = click.Path(path_type=Path)
 
 
-def _row(*words: str, empty: Any = None, **settings: Any) -> Any:
-    """Return a field for an option, with the value that it has in a command without it."""
+def _row(usage: str, text: str = "", **settings: Any) -> Any:
+    """Return a field for an option, which is empty in a command without it.
+
+    Args:
+        usage: Its words and what stands behind them: ``-r --requirement FILE``; a flag has nothing there.
+        text: Its help.
+        settings: Further ones of click's.
+    """
+    words = [word for word in usage.split() if word.startswith("-")]
+    metavar = " ".join(word for word in usage.split() if word not in words) or None
+    is_flag = metavar is None and "type" not in settings
+    empty = () if "multiple" in settings else False if is_flag else None
+    settings |= {"is_flag": is_flag, "metavar": metavar, "help": text}
     return field(default=empty, metadata={"words": words, "settings": settings})
 
 
-def _flag(word: str, text: str, short: str = "", **settings: Any) -> Any:
-    words = filter(None, (short, word))
-    return _row(*words, empty=False, is_flag=True, help=text, **settings)
-
-
-def _value(word: str, metavar: str, text: str, short: str = "", **settings: Any) -> Any:
-    words = filter(None, (short, word))
-    return _row(*words, metavar=metavar, help=text, **settings)
-
-
-def _list(word: str, metavar: str, text: str, short: str = "", **settings: Any) -> Any:
-    return _value(word, metavar, text, short, empty=(), multiple=True, **settings)
+_list = partial(_row, multiple=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommandOptions:
     """The values of the options that a command has, and those of the others when they are not given."""
 
-    torch_index: str | None = _value(
-        "--torch-index",
-        "URL",
+    torch_index: str | None = _row(
+        "--torch-index URL",
         "The base URL of PyTorch's index.",
         envvar="GPUINSTALL_TORCH_INDEX",
     )
-    offline: bool = _flag("--offline", "Use no network.", envvar="GPUINSTALL_OFFLINE")
-    only_binary: bool = _flag(
+    offline: bool = _row("--offline", "Use no network.", envvar="GPUINSTALL_OFFLINE")
+    only_binary: bool = _row(
         "--only-binary",
         "Use wheels only; run no package's build code.",
         envvar="GPUINSTALL_ONLY_BINARY",
     )
-    wheels: Path | None = _value(  # noqa: RUF009  a field
-        "--wheels",
-        "DIR",
+    wheels: Path | None = _row(
+        "--wheels DIR",
         "Take the wheels from this folder.",
         type=click.Path(path_type=Path, resolve_path=True),
     )
-    requirements: tuple[str, ...] = _row(empty=(), multiple=True, metavar="[REQ]...")
+    requirements: tuple[str, ...] = _list("[REQ]...")
     files: tuple[str, ...] = _list(
-        "--requirement", "FILE", "Read requirements from a file.", short="-r"
+        "-r --requirement FILE", "Read requirements from a file."
     )
     editables: tuple[str, ...] = _list(
-        "--editable", "DIR", "Install a project as editable.", short="-e"
+        "-e --editable DIR", "Install a project as editable."
     )
-    constraints: tuple[str, ...] = _list(
-        "--constraint", "FILE", "Constrain versions.", short="-c"
-    )
+    constraints: tuple[str, ...] = _list("-c --constraint FILE", "Constrain versions.")
     groups: tuple[str, ...] = _list(
-        "--group", "NAME", "Add a dependency group of pyproject.toml."
+        "--group NAME", "Add a dependency group of pyproject.toml."
     )
-    python: str | None = _value(
-        "--python", "X.Y", "The Python to install for.", envvar="GPUINSTALL_PYTHON"
+    python: str | None = _row(
+        "--python X.Y", "The Python to install for.", envvar="GPUINSTALL_PYTHON"
     )
-    backend: str | None = _value(
-        "--backend",
-        "TAG",
+    backend: str | None = _row(
+        "--backend TAG",
         "Force a build: cu126 (CUDA 12.6), cpu, …",
         envvar="GPUINSTALL_BACKEND",
     )
-    gpus: str | None = _value(
-        "--gpus", "I,J", "The GPUs to plan for, by index or UUID."
-    )
-    relax: bool = _flag(
+    gpus: str | None = _row("--gpus I,J", "The GPUs to plan for, by index or UUID.")
+    relax: bool = _row(
         "--relax",
         "If this machine cannot have what is requested, take what is nearest to it.",
     )
-    only: bool = _flag(
+    only: bool = _row(
         "--only", "Request only these packages; drop the earlier requests."
     )
-    cuda_compat: bool = _flag(
+    cuda_compat: bool = _row(
         "--cuda-compat",
         "Put NVIDIA's newer libraries (cuda-compat) above an old driver of data-centre GPUs.",
     )
-    cuda_compat_from: str | None = _value(
-        "--cuda-compat-from",
-        "PATH|URL",
-        "The same, from a tar, a folder or a manifest.",
+    cuda_compat_from: str | None = _row(
+        "--cuda-compat-from PATH|URL", "The same, from a tar, a folder or a manifest."
     )
-    venv: Path | None = _value(  # noqa: RUF009  a field
-        "--venv",
-        "DIR",
+    venv: Path | None = _row(
+        "--venv DIR",
         "The environment (default: .venv).",
         type=Path,
         default=".venv",
         envvar="GPUINSTALL_VENV",
     )
-    into: bool = _flag(
+    into: bool = _row(
         "--into",
-        "Change the existing environment named by --python PATH or --venv DIR, "
-        "or this application's.",
+        "Change the existing environment named by --python PATH or --venv DIR, or this application's.",
     )
-    repair: bool = _flag(
+    repair: bool = _row(
         "--repair", "With --into: bring back the builds that were proven there."
     )
-    dry_run: bool = _flag(
+    dry_run: bool = _row(
         "--dry-run", "Show what would change and be downloaded; change nothing."
     )
-    upgrade: bool = _flag(
+    upgrade: bool = _row(
         "--upgrade", "Upgrade the requested packages to their newest versions."
     )
     packages: tuple[str, ...] = _list(
-        "--upgrade-package", "P", "Upgrade only this package."
+        "--upgrade-package P", "Upgrade only this package."
     )
-    replace: bool = _flag(
+    replace: bool = _row(
         "--replace", "Also replace packages and folders that gpuinstall did not make."
     )
-    yes: bool = _flag("--yes", "Do not ask.", short="-y")
-    target: str | None = _value(
-        "--target",
-        "T",
-        "The lock to install: cu126, cpu, … (default: the one that fits).",
+    yes: bool = _row("-y --yes", "Do not ask.")
+    target: str | None = _row(
+        "--target T", "The lock to install: cu126, cpu, … (default: the one that fits)."
     )
     targets: tuple[str, ...] = _list(
-        "--target", "T", "Lock for cu126, cu130-windows-x86_64, …"
+        "--target T", "Lock for cu126, cu130-windows-x86_64, …"
     )
-    machine: str | None = _value(
-        "--machine",
-        "FILE",
+    machine: str | None = _row(
+        "--machine FILE",
         "A recorded machine instead of this one (probe --json; - is stdin).",
     )
     machines: tuple[str, ...] = _list(
-        "--machine",
-        "FILE|DIR",
+        "--machine FILE|DIR",
         "Lock for the machine of a document (probe --json), or those in a folder of records.",
     )
     gpu: tuple[str, ...] = _list(
-        "--gpu", "NAME", 'Plan for a GPU by its name, such as "RTX 5090".'
+        "--gpu NAME", 'Plan for a GPU by its name, such as "RTX 5090".'
     )
-    driver: str | None = _value(
-        "--driver", "VERSION", "The driver of the machine that --gpu names."
+    driver: str | None = _row(
+        "--driver VERSION", "The driver of the machine that --gpu names."
     )
     os: str | None = _row(
         "--os",
+        "Its operating system (linux).",
         type=click.Choice(["linux", "windows", "macos"]),
-        help="Its operating system (linux).",
     )
     arch: str | None = _row(
         "--arch",
+        "Its architecture (x86_64, or the GPU's own).",
         type=click.Choice(["x86_64", "aarch64", "arm64"]),
-        help="Its architecture (x86_64, or the GPU's own).",
     )
-    glibc: str | None = _value("--glibc", "X.Y", "Its glibc (2.28).")
-    everything: bool = _flag("--all", "Show every rejected build, and why.")
-    live: bool = _flag("--live", "Ask the indexes what they list today, and resolve.")
-    all_supported: bool = _flag(
+    glibc: str | None = _row("--glibc X.Y", "Its glibc (2.28).")
+    everything: bool = _row("--all", "Show every rejected build, and why.")
+    live: bool = _row("--live", "Ask the indexes what they list today, and resolve.")
+    all_supported: bool = _row(
         "--all-supported", "Cover all known GPUs, with every driver."
     )
-    script: Path | None = _value(  # noqa: RUF009  a field
-        "--script", "FILE", "Lock the inline metadata of a script.", type=PATH
+    script: Path | None = _row(
+        "--script FILE", "Lock the inline metadata of a script.", type=PATH
     )
-
-    interpreter: str | None = _value(
-        "--python", "PATH", "The interpreter of any environment."
+    interpreter: str | None = _row(
+        "--python PATH", "The interpreter of any environment."
     )
-    several: bool = _flag(
+    several: bool = _row(
         "--any",
         "Choose at the start among the environments of all locks, as sync does.",
     )
     proof: bool = _row(
         "--proof/--no-proof",
+        "With --any: run kernels once on each machine.",
         default=True,
-        help="With --any: run kernels once on each machine.",
     )
-    missing: bool = _flag(
+    missing: bool = _row(
         "--install", "With --any: install the environment if it is missing."
     )
-    require_gpu: bool = _flag(
+    require_gpu: bool = _row(
         "--require-gpu", "Fail if no GPU can be used (for CI and clusters)."
     )
-    deep: bool = _flag(
+    deep: bool = _row(
         "--deep", "Also check attention, FP8, FFT, solvers, graphs, compiler, NCCL."
     )
-    bench: bool = _flag("--bench", "Measure products, copies and a ResNet-50.")
-    fix: bool = _flag("--fix", "Show the repairs, ask, make them and check again.")
-    nodes: str | None = _value(
-        "--nodes",
-        "LIST",
+    bench: bool = _row("--bench", "Measure products, copies and a ResNet-50.")
+    fix: bool = _row("--fix", "Show the repairs, ask, make them and check again.")
+    nodes: str | None = _row(
+        "--nodes LIST",
         "The nodes that should have a record: names with commas or blanks.",
     )
     lock_files: tuple[Path, ...] = _list(
-        "--lock",
-        "FILE",
+        "--lock FILE",
         "Only this lock, instead of those of this folder (repeatable).",
         type=PATH,
     )
-    output: Path | None = _value(  # noqa: RUF009  a field
-        "--output",
-        "FILE",
+    output: Path | None = _row(
+        "-o --output FILE",
         "Write to this file instead of stdout (-).",
         type=click.Path(path_type=Path, dir_okay=False),
         callback=lambda _context, _option, path: None if path == Path(STDOUT) else path,
-        short="-o",
     )
-    servers: tuple[str, ...] = _row(
-        "--with",
-        empty=(),
-        type=click.Choice(["jupyter", "ssh"]),
-        multiple=True,
-        help="Serve it (ssh: with --any).",
+    servers: tuple[str, ...] = _list(
+        "--with", "Serve it (ssh: with --any).", type=click.Choice(["jupyter", "ssh"])
     )
-    shell: Shell = _row(  # noqa: RUF009  a field
+    shell: Shell = _row(
         "--shell",
+        "The shell to write for (sh).",
         type=click.Choice(get_args(Shell)),
         default="sh",
-        help="The shell to write for (sh).",
     )
-    remove: bool = _flag("--remove", "Remove exactly what an earlier call wrote.")
+    remove: bool = _row("--remove", "Remove exactly what an earlier call wrote.")
+    record: Path | None = _row(
+        "--record DIR",
+        "Write a record of this node into DIR, for gpuinstall report.",
+        type=PATH,
+    )
+    as_json: bool = _row("--json", "Print one JSON document on stdout.")
+    json_events: bool = _row(
+        "--json-events", "Print progress as JSON lines, with the document last."
+    )
+    quiet: bool = _row("-q --quiet", "Print only errors.", envvar="GPUINSTALL_QUIET")
+    verbose: bool = _row(
+        "-v --verbose", "Print the commands that run, and lists in full."
+    )
 
     @property
     def environment(self) -> Path:
@@ -348,6 +339,8 @@ class CommandOptions:
         )
 
 
+EVERYWHERE = ("as_json", "json_events", "quiet", "verbose")
+"""The options of every command."""
 SOURCING = ("torch_index", "offline", "only_binary")
 REQUEST = (
     *SOURCING,

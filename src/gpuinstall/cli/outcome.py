@@ -14,7 +14,7 @@ import click
 from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import MOST_NAMES, visible
-from gpuinstall.cli.options import PATH, CommandOptions, option
+from gpuinstall.cli.options import EVERYWHERE, CommandOptions, option
 from gpuinstall.cli.terminal import EventTerminal, OutputError, Terminal, hint_of
 
 P = ParamSpec("P")
@@ -23,39 +23,8 @@ Row = tuple[str, str]
 """A label and what stands behind it."""
 
 VERSION = 1
-RECORDING = frozenset({"probe", "sync", "verify"})
-"""The commands that write a record of what they did on a node."""
 CHANGING = frozenset({"env", "install", "lock", "remove", "sync"})
 """The commands that change something; what the others find is printed with ``--quiet`` too."""
-_OUTPUT_OPTIONS = (
-    click.option(
-        "--json", "as_json", is_flag=True, help="Print one JSON document on stdout."
-    ),
-    click.option(
-        "--json-events",
-        is_flag=True,
-        help="Print progress as JSON lines, with the document last.",
-    ),
-    click.option(
-        "-q",
-        "--quiet",
-        is_flag=True,
-        envvar="GPUINSTALL_QUIET",
-        help="Print only errors.",
-    ),
-    click.option(
-        "-v",
-        "--verbose",
-        is_flag=True,
-        help="Print the commands that run, and lists in full.",
-    ),
-)
-_RECORD_OPTION = click.option(
-    "--record",
-    type=PATH,
-    metavar="DIR",
-    help="Write a record of this node into DIR, for gpuinstall report.",
-)
 
 
 class Outcome(NamedTuple):
@@ -84,43 +53,36 @@ def framed(
 ) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
     """Return a decorator that gives a command a Terminal, prints its outcome and returns its exit status.
 
-    It stands below ``@click.command(name)`` and further options. The command takes the Terminal as its first argument
-    and, if it names rows of the table of options, their values as its second; it returns an Outcome or raises our
-    errors.
+    It stands below ``@click.command(name)`` and further options. The command takes the Terminal as its first argument,
+    the values of the options that it names as its second; it returns an Outcome or raises our errors.
     """
+    names = (*rows, *EVERYWHERE)
 
     def decorate(function: Callable[..., Outcome]) -> Callable[..., int]:
         @functools.wraps(function)
-        def call(
-            *args: Any,
-            as_json: bool,
-            json_events: bool,
-            quiet: bool,
-            verbose: bool,
-            record: Path | None = None,
-            **kwargs: Any,
-        ) -> int:
-            selected = {row: kwargs.pop(row) for row in rows}
-            arguments = [CommandOptions(**selected)] if rows else []
-            kind = EventTerminal if json_events else Terminal
+        def call(*args: Any, **kwargs: Any) -> int:
+            options = CommandOptions(**{row: kwargs.pop(row) for row in names})
+            kind = EventTerminal if options.json_events else Terminal
             terminal = kind(
-                as_json=as_json or json_events, quiet=quiet, verbose=verbose
+                as_json=options.as_json or options.json_events,
+                quiet=options.quiet,
+                verbose=options.verbose,
             )
-            if verbose:
+            if options.verbose:
                 MOST_NAMES.set(sys.maxsize)
             with _programs_followed_by(terminal):
                 outcome = _recorded(
-                    record,
+                    options.record,
                     name,
                     terminal,
-                    lambda: function(terminal, *arguments, *args, **kwargs),
+                    lambda: function(terminal, options, *args, **kwargs),
                 )
                 return present(terminal, name, outcome)
 
-        recording = (_RECORD_OPTION,) if name in RECORDING else ()
-        for decorator in reversed((*map(option, rows), *recording, *_OUTPUT_OPTIONS)):
-            call = decorator(call)
-        return call
+        command: Callable[..., int] = call
+        for decorator in reversed(list(map(option, names))):
+            command = decorator(command)
+        return command
 
     return decorate
 

@@ -26,7 +26,7 @@ from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project import Project
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
@@ -42,16 +42,13 @@ if TYPE_CHECKING:
 @framed("plan", *REQUEST, "machine", *MACHINE_WORDS, "everything", "live")
 def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Plan."""
-    assumed = _assumed_driver(options)
-    if assumed:
-        options = replace(options, driver=str(assumed))
     request = options.settings.request
     if options.gpu:
         # A machine in words has a Python like this one's.
         request = replace(request, preferred_pythons=(RUNNING_PYTHON,))
     extensions: ExtensionChoices = ()
     with options.open(
-        terminal, request=request, machine=options.other_machine
+        terminal, request=request, machine=_selected_machine(options)
     ) as project:
         machine = project.machine
         requested = project.read_request()
@@ -64,8 +61,14 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
             plan = choose(machine, requested, project.catalog)
             if isinstance(plan, Plan):
                 plan = _with_remarks(plan, machine, requested, project.catalog)
-    if assumed:
-        plan = replace(plan, reasons=(*plan.reasons, _assumption(machine)))
+    if machine.driver and machine.driver.found_via == "assumed":
+        gpus = ", ".join(gpu.label for gpu in machine.gpus)
+        message = (
+            f"driver {machine.driver.version} is assumed, the newest that drives {gpus}: "
+            "--driver gives another"
+        )
+        assumption = Reason("driver-assumed", message)
+        plan = replace(plan, reasons=(*plan.reasons, assumption))
     rows = [_extension_row(*choice) for choice in extensions]
 
     def show(screen: Terminal) -> None:
@@ -73,7 +76,9 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
             _show_rejected(plan, machine, screen)
         else:
             _show_plan(plan, machine, screen)
-        _show_extensions(rows, screen, everything=options.everything)
+        for row in rows:
+            if row["fit"]:
+                _show_extension(row, screen, everything=options.everything)
 
     data = {**plan.to_dict(), "extensions": rows}
     if isinstance(plan, Plan):
@@ -83,28 +88,16 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     return Outcome(data, show, exit_code=error.exit_code, errors=(error_entry(error),))
 
 
-def _assumed_driver(options: CommandOptions) -> int | None:
-    """Return the newest driver branch that drives every GPU that is named without a driver; None if none is needed."""
+def _selected_machine(options: CommandOptions) -> Machine | None:
+    """Return the machine that is selected; if its GPUs are named without a driver, with the newest that drives them."""
     if not options.gpu or options.driver or options.machine:
-        return None
-    from gpuinstall.words import described_machine, driver_missing, requires_driver
+        return options.other_machine
+    from gpuinstall.words import machine_in_words
 
-    machine = described_machine(
-        options.gpu, None, options.os, options.arch, options.glibc
+    return machine_in_words(
+        *options.machine_words,
+        newest_driver=lambda machine: newest_branch(machine, load_catalog()),
     )
-    if not requires_driver(machine):
-        return None
-    branch = newest_branch(machine, load_catalog())
-    if branch is None:
-        raise driver_missing(machine, "no driver runs one build of torch on each of {}")
-    return branch
-
-
-def _assumption(machine: Machine) -> Reason:
-    gpus = ", ".join(gpu.label for gpu in machine.gpus)
-    driver = machine.driver.version if machine.driver else None
-    message = f"driver {driver} is assumed, the newest that drives {gpus}: --driver gives another"
-    return Reason("driver-assumed", message)
 
 
 def _show_plan(plan: Plan | Rejected, machine: Machine, terminal: Terminal) -> None:
@@ -112,21 +105,21 @@ def _show_plan(plan: Plan | Rejected, machine: Machine, terminal: Terminal) -> N
         terminal.fault(plan.error(machine))
         return
     choice = plan.choice
-    title = f"torch {choice.build.name} · Python {choice.python}"
+    served = {run.index for run in plan.gpus if run.how != "none"}
+    gpus = tuple(gpu for gpu in machine.gpus if gpu.index in served)
     if plan.status == "partial":
-        served = {run.index for run in plan.gpus if run.how != "none"}
-        machine = replace(
-            machine, gpus=tuple(gpu for gpu in machine.gpus if gpu.index in served)
-        )
-    terminal.line(f"        for {machine_line(machine)}", head=title)
+        machine = replace(machine, gpus=gpus)
+    terminal.line(
+        f"        for {machine_line(machine)}",
+        head=f"torch {choice.build.name} · Python {choice.python}",
+    )
     for reason in plan.reasons:
         terminal.line(f"  {reason.message}")
     terminal.line(f"  index  {choice.index or 'the default index'}")
     if len(choice.requirements) > 1:
         terminal.line(f"  with   {some(choice.requirements[1:])}")
     if plan.rejected:
-        text = f"  more   --all shows the {len(plan.rejected)} rejected builds"
-        terminal.line(text)
+        terminal.line(f"  more   --all shows the {len(plan.rejected)} rejected builds")
     for warning in plan.warnings:
         terminal.warn(warning.message)
 
@@ -216,26 +209,20 @@ def _live_plan(
     return plan, prebuilt_choices(lock_request, session, plan.choice.build)
 
 
-def _show_extensions(
-    rows: Iterable[dict[str, Any]],
-    terminal: Terminal,
-    *,
-    everything: bool,
+def _show_extension(
+    row: dict[str, Any], terminal: Terminal, *, everything: bool
 ) -> None:
-    """Write which prebuilt file of each extension is taken and, on request, why not the others."""
-    for row in rows:
-        fit, rejected = row["fit"], row["rejected"]
-        if fit is None:
-            continue
-        code = " ".join(fit["read"]["architectures"]) or "GPU architectures not listed"
-        size = readable(fit["size"])
-        terminal.line(f"  file   {fit['file']} ({size}) from {fit['source']}: {code}")
-        if everything:
-            for rejection in rejected:
-                terminal.line(f"  not    {rejection['file']}: {rejection['message']}")
-        elif rejected:
-            text = f"  more   --all shows the {len(rejected)} rejected files of {row['name']}"
-            terminal.line(text)
+    """Write which prebuilt file of an extension is taken and, on request, why not the others."""
+    fit, rejected = row["fit"], row["rejected"]
+    code = " ".join(fit["read"]["architectures"]) or "GPU architectures not listed"
+    size = readable(fit["size"])
+    terminal.line(f"  file   {fit['file']} ({size}) from {fit['source']}: {code}")
+    if everything:
+        for rejection in rejected:
+            terminal.line(f"  not    {rejection['file']}: {rejection['message']}")
+    elif rejected:
+        text = f"--all shows the {len(rejected)} rejected files of {row['name']}"
+        terminal.line(f"  more   {text}")
 
 
 def _extension_row(extension: Extension, choice: ExtensionChoice) -> dict[str, Any]:

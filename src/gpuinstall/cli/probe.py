@@ -1,4 +1,4 @@
-"""``gpuinstall probe``: what this machine is, where each fact was found, what is wrong with it; as people read it."""
+"""``gpuinstall probe`` and ``report``: what this machine is, and what became of many that recorded a command."""
 
 from __future__ import annotations
 
@@ -6,24 +6,30 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from gpuinstall.base.advice import for_install
-from gpuinstall.base.errors import MachineError
+from gpuinstall.base.errors import MachineError, SomeNodesError, UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
-from gpuinstall.cli.options import CommandOptions
+from gpuinstall.base.shell import quoted
+from gpuinstall.base.text import number_of, some
+from gpuinstall.cli.options import PATH, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Status, finding_entries, framed
 from gpuinstall.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from gpuinstall.base.node_records import Report
 
 
 @click.command(
     "probe",
     help="Show this machine's GPUs and driver, where each fact comes from, and any problem.",
 )
-@framed("probe", "machine")
+@framed("probe", "machine", "record")
 def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Probe."""
     from gpuinstall.environments.cuda_compat.libraries import machine_beside
@@ -135,3 +141,58 @@ def _system_facts(machine: Machine) -> Iterator[str]:
         yield "WSL"
     if machine.environment.container:
         yield machine.environment.container
+
+
+@click.command(
+    "report", help="Show what became of the nodes that wrote records into DIR."
+)
+@click.argument("folder", metavar="DIR", type=PATH)
+@framed("report", "nodes")
+def report_command(
+    _terminal: Terminal, options: CommandOptions, folder: Path
+) -> Outcome:
+    """Report; exit 7 if a node failed or is missing."""
+    from gpuinstall.base.node_records import node_names, read_report
+
+    report = read_report(folder, node_names(options.nodes) if options.nodes else ())
+    if not (report.groups or report.failed or report.missing):
+        raise UsageError(
+            "no-records",
+            f"{folder} has no records",
+            hint=f"gpuinstall probe --record {quoted(folder)}   # on each node",
+        )
+    errors = [
+        {
+            "code": "node-failed",
+            "message": f"{failure.node}: {failure.command}: {failure.message}",
+            "hint": failure.hint,
+        }
+        for failure in report.failed
+    ]
+    errors += [
+        {"code": "node-missing", "message": f"{node}: no record", "hint": None}
+        for node in report.missing
+    ]
+    return Outcome(
+        report.to_dict(),
+        lambda screen: _show(screen, report),
+        exit_code=SomeNodesError.exit_code if errors else 0,
+        errors=tuple(errors),
+    )
+
+
+def _show(terminal: Terminal, report: Report) -> None:
+    for group in report.groups:
+        driver = f"driver {group.driver}" if group.driver else None
+        facts = filter(None, (group.gpus, driver, group.lock, group.verdict))
+        terminal.field(
+            number_of(len(group.nodes), "node"),
+            f"{' · '.join(facts)}: {some(group.nodes)}",
+        )
+    for failure in report.failed:
+        terminal.field(
+            "Failed", f"{failure.node}: {failure.command}: {failure.message}"
+        )
+        terminal.rows([("do", failure.hint)])
+    if report.missing:
+        terminal.field("Missing", some(report.missing))

@@ -30,14 +30,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Progress, Unit
 
-_STYLES: dict[str, dict[str, Any]] = {
-    "bold": {"bold": True},
-    "dim": {"dim": True},
-    "red": {"fg": "red"},
-    "green": {"fg": "green"},
-    "yellow": {"fg": "yellow"},
-}
-
 SCREEN = 80
 """How wide the lines are that end with a time. No line is broken: a command in it can be copied."""
 
@@ -80,13 +72,14 @@ class Terminal(Reporter):
         return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
 
     def _styled(self, head: str, style: str, stream: TextIO) -> str:
-        """Return the head of a line made visible, in its style if ``stream`` gets colour."""
+        """Return the head of a line made visible: bold, dim or in a colour if ``stream`` gets any."""
         head = visible(head)
-        return (
-            click.style(head, **_STYLES[style])
-            if head and self.colored(stream)
-            else head
-        )
+        if not head or not self.colored(stream):
+            return head
+        settings: dict[str, Any] = {"fg": style}
+        if style in {"bold", "dim"}:
+            settings = {style: True}
+        return click.style(head, **settings)
 
     def line(self, text: str = "", *, head: str = "", style: str = "bold") -> None:
         """Write one line of the result; ``head`` comes before the text, in a style."""

@@ -11,7 +11,7 @@ import click
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import MachineError, UsageError, VerificationError
-from gpuinstall.cli.active import name_active
+from gpuinstall.cli.install import name_active
 from gpuinstall.cli.options import CommandOptions, find_interpreter
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import refusals
@@ -42,7 +42,7 @@ MOST_FIXES = 3
 
 
 @click.command("verify")
-@framed("verify", "interpreter", "venv", "deep", "require_gpu", "bench")
+@framed("verify", "interpreter", "venv", "deep", "require_gpu", "bench", "record")
 def command(terminal: Terminal, options: CommandOptions) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
     from gpuinstall.environments.cuda_compat.libraries import machine_beside

@@ -1,7 +1,6 @@
 import os
 import re
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import click
@@ -9,14 +8,14 @@ import pytest
 
 from gpuinstall import __version__
 from gpuinstall.base import process
-from gpuinstall.cli.main import COMMAND_GROUPS, COMMANDS, run_command_line
+from gpuinstall.cli.main import COMMAND_GROUPS, COMMANDS, load_command, run_command_line
 
 ROOT = Path(__file__).parents[3]
 
 
 def commands(name):
     """A command, or those of a group of commands."""
-    found = import_module(f"gpuinstall.cli.{name}").command
+    found = load_command(name)
     if not isinstance(found, click.Group):
         return [[name]]
     itself = [[name]] if found.invoke_without_command else []

@@ -2,7 +2,7 @@ import re
 
 from gpuinstall.base import process
 from gpuinstall.base.uv import uv
-from gpuinstall.cli.shellenv import UV_TAGS
+from gpuinstall.cli.hook import UV_TAGS
 
 
 def test_the_tags_are_those_of_the_pinned_uv():

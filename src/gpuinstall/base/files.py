@@ -62,30 +62,24 @@ def check_outside(path: Path, named_by: Path) -> None:
     It may lead to files and folders of its own owner. /proc/self/environ is a regular file of this user, too.
     """
     place = path.resolve()
-    if any(place.is_relative_to(folder) for folder in _KERNEL_FOLDERS):
-        raise UsageError(
-            "path-outside", f"{named_by} names {path}, which is no file of a project"
-        )
+    why = None
     try:
         status = place.stat()
         owner = named_by.stat().st_uid
     except OSError as error:
-        raise UsageError(
-            "path-outside",
-            f"{named_by} names {path}, which cannot be read: {error.strerror}",
-        ) from None
-    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        raise UsageError(
-            "path-outside",
-            f"{named_by} names {path}, which is not a regular file or a folder",
-        )
-    if status.st_uid != owner:
-        why = "a path outside the folder is followed only to what belongs to the same user"
-        raise UsageError(
-            "path-outside",
-            f"{named_by} names {path}, which belongs to another user",
-            why=why,
-        )
+        fault = f"cannot be read: {error.strerror}"
+    else:
+        if any(place.is_relative_to(folder) for folder in _KERNEL_FOLDERS):
+            fault = "is no file of a project"
+        elif not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+            fault = "is not a regular file or a folder"
+        elif status.st_uid != owner:
+            fault = "belongs to another user"
+            why = "a path outside the folder is followed only to what belongs to the same user"
+        else:
+            return
+    message = f"{named_by} names {path}, which {fault}"
+    raise UsageError("path-outside", message, why=why)
 
 
 def read_document(path: Path | str, folder: Path | None = None) -> str:
@@ -154,16 +148,11 @@ def parse_ini(text: str) -> RawConfigParser:
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(text)
-    except configparser.MissingSectionHeaderError as error:
-        raise ValueError(f"line {error.lineno} is in no section") from None
-    except configparser.ParsingError as error:
-        raise ValueError(f"line {error.errors[0][0]} is not a setting") from None
-    except (
-        configparser.DuplicateSectionError,
-        configparser.DuplicateOptionError,
-    ) as error:
+    except configparser.Error as error:
+        # Only one of a setting's own has a list of lines.
+        lines = getattr(error, "errors", None) or [(getattr(error, "lineno", "?"),)]
         raise ValueError(
-            f"line {error.lineno} repeats a section or a setting"
+            f"line {lines[0][0]} is malformed, or repeats another"
         ) from None
     return parser
 

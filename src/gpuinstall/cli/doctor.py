@@ -26,23 +26,28 @@ if TYPE_CHECKING:
     from gpuinstall.sources import Sources
 
 
-@click.command("doctor")
-@framed("doctor", "venv", "fix", "yes")
-def command(terminal: Terminal, options: CommandOptions) -> Outcome:
+@framed(
+    "doctor", "Examine machine, driver, environment and project.", "venv", "fix", "yes"
+)
+def command(options: CommandOptions) -> Outcome:
     """Examine machine, driver, environment and project."""
     from gpuinstall.project import open_project
 
     folder = _examined_folder(options.environment)
-    name_active("doctor", folder, terminal)
+    name_active("doctor", folder, options.terminal)
     settings = Settings(
         Request((), backend=os.environ.get("GPUINSTALL_BACKEND") or None), venv=folder
     )
-    with open_project(Path.cwd(), settings, terminal) as project:
+    with open_project(Path.cwd(), settings, options.terminal) as project:
         examination = _examine(project)
         repairs: tuple[RepairResult, ...] = ()
         if options.fix:
             repairs = _repair(
-                terminal, examination, folder, _sources(project), yes=options.yes
+                options.terminal,
+                examination,
+                folder,
+                _sources(project),
+                yes=options.yes,
             )
         if repairs:
             examination = _examine(project)

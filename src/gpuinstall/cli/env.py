@@ -23,19 +23,14 @@ from gpuinstall.project import Project
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpuinstall.cli.terminal import Terminal
 
-
-@click.group(
+command = click.Group(
     "env", help="List, restore and remove the environments made by gpuinstall."
 )
-def command() -> None:
-    """Manage environments."""
 
 
-@command.command("list", help="List your environments and those of this folder.")
-@framed("env")
-def _list(_terminal: Terminal, _options: CommandOptions) -> Outcome:
+@framed("list", "List your environments and those of this folder.", group=command)
+def _list(_options: CommandOptions) -> Outcome:
     from gpuinstall.environments.records import remembered
 
     venvs = set(remembered())
@@ -70,10 +65,17 @@ def _environment(venv: Path) -> dict[str, Any]:
     }
 
 
-@command.command("rollback", help="Go back to the previous environment and its lock.")
-@framed("env", "venv", "into", "interpreter", "replace")
-def _rollback(terminal: Terminal, options: CommandOptions) -> Outcome:
-    with options.open(terminal) as project:
+@framed(
+    "rollback",
+    "Go back to the previous environment and its lock.",
+    "venv",
+    "into",
+    "interpreter",
+    "replace",
+    group=command,
+)
+def _rollback(options: CommandOptions) -> Outcome:
+    with options.open() as project:
         # A Python is named only of an environment that others made.
         if options.into or options.interpreter:
             python = interpreter_of_others(options.interpreter, options.environment)
@@ -151,31 +153,35 @@ def _restored(
     return Outcome(data, [("Changes", words), *rows])
 
 
-@command.command(
+@framed(
     "remove",
-    help="Remove the environment, with packages that pip or uv added, and its previous one; keep the locks.",
+    "Remove the environment, with packages that pip or uv added, and its previous one; keep the locks.",
+    "venv",
+    "yes",
+    group=command,
 )
-@framed("env", "venv", "yes")
-def _remove(terminal: Terminal, options: CommandOptions) -> Outcome:
+def _remove(options: CommandOptions) -> Outcome:
     from gpuinstall.install.removal import find_removable, remove
 
     paths = EnvironmentPaths.at(options.environment)
     if not options.yes:
         _confirm(find_removable(paths, with_packages=False))
-    return _removed(remove(paths, terminal, with_packages=options.yes))
+    return _removed(remove(paths, options.terminal, with_packages=options.yes))
 
 
-@command.command(
-    "prune", help="Remove previous environments, and those of scripts in the cache."
+@framed(
+    "prune",
+    "Remove previous environments, and those of scripts in the cache.",
+    "yes",
+    group=command,
 )
-@framed("env", "yes")
-def _prune(terminal: Terminal, options: CommandOptions) -> Outcome:
+def _prune(options: CommandOptions) -> Outcome:
     from gpuinstall.install.removal import find_prunable, prune
 
     folders = find_prunable()
     if folders and not options.yes:
         _confirm(folders)
-    return _removed(prune(terminal))
+    return _removed(prune(options.terminal))
 
 
 def _confirm(folders: Mapping[Path, int]) -> None:

@@ -43,12 +43,13 @@ BLOCK = 1 << 20
 LAST_BLOCKS = 2
 
 
-@click.command("explain")
+@framed(
+    "explain",
+    "Find the cause in an error message: TEXT itself or its number (F38), a file or stdin.",
+    "venv",
+)
 @click.argument("text", required=False)
-@framed("explain", "venv")
-def command(
-    _terminal: Terminal, options: CommandOptions, *, text: str | None
-) -> Outcome:
+def command(options: CommandOptions, *, text: str | None) -> Outcome:
     """Find the cause in an error message: TEXT itself or its number (F38), a file or stdin."""
     words = _words(options.environment.absolute())
     transcript = Transcript(_read_text(text))

@@ -26,17 +26,14 @@ if TYPE_CHECKING:
 _LOCKS = ("lock_files", "output")
 
 
-@click.group("export", help="Write the lock in other tools' formats.")
-def command() -> None:
-    """Export."""
+command = click.Group("export", help="Write the lock in other tools' formats.")
 
 
 def _add(format_: Format) -> None:
-    @command.command(format_.name, help=format_.help)
-    @framed("export", *_LOCKS)
-    def export(terminal: Terminal, options: CommandOptions) -> Outcome:
+    @framed(format_.name, format_.help, *_LOCKS, group=command)
+    def export(options: CommandOptions) -> Outcome:
         (lock,) = _read_locks(options.lock_files, takes_several=False)
-        _warn_of_folders(lock, terminal)
+        _warn_of_folders(lock, options.terminal)
         return _outcome(format_.name, format_.write(lock), options.output)
 
 
@@ -44,9 +41,15 @@ for written in ONE_LOCK_FORMATS:
     _add(written)
 
 
-@command.command("dockerfile", help="Write a Dockerfile that installs the lock.")
-@framed("export", *_LOCKS, "several", "servers")
-def _dockerfile(terminal: Terminal, options: CommandOptions) -> Outcome:
+@framed(
+    "dockerfile",
+    "Write a Dockerfile that installs the lock.",
+    *_LOCKS,
+    "several",
+    "servers",
+    group=command,
+)
+def _dockerfile(options: CommandOptions) -> Outcome:
     from gpuinstall.export.dockerfile import any_dockerfile, dockerfile, locks_of_image
 
     extras = options.servers
@@ -55,7 +58,7 @@ def _dockerfile(terminal: Terminal, options: CommandOptions) -> Outcome:
         taken = locks_of_image(locks)
         if len(taken) < len(locks):
             names = ", ".join(lock.name for lock in locks if lock not in taken)
-            terminal.warn(f"left out, for another platform: {names}")
+            options.terminal.warn(f"left out, for another platform: {names}")
         return _outcome("dockerfile", any_dockerfile(taken, extras), options.output)
     if "ssh" in extras:
         message = "--with ssh requires --any"
@@ -63,21 +66,27 @@ def _dockerfile(terminal: Terminal, options: CommandOptions) -> Outcome:
     return _outcome("dockerfile", dockerfile(locks[0], extras), options.output)
 
 
-@command.command(
-    "uv", help="Write tables for pyproject.toml: a dependency group for each backend."
+@framed(
+    "uv",
+    "Write tables for pyproject.toml: a dependency group for each backend.",
+    *_LOCKS,
+    "torch_index",
+    group=command,
 )
-@framed("export", *_LOCKS, "torch_index")
-def _uv(terminal: Terminal, options: CommandOptions) -> Outcome:
+def _uv(options: CommandOptions) -> Outcome:
     from gpuinstall.export.uv_project import uv_tables
 
     locks = _read_locks(options.lock_files, takes_several=True)
-    with options.open(terminal) as project:
+    with options.open() as project:
         text = uv_tables(locks, project.sources.torch_index)
     return _outcome("uv", text, options.output)
 
 
-@command.command(
-    "needs", help="Write which machines the locks run on, for people or a tool."
+@framed(
+    "needs",
+    "Write which machines the locks run on, for people or a tool.",
+    *_LOCKS,
+    group=command,
 )
 @click.option(
     "--for",
@@ -85,17 +94,14 @@ def _uv(terminal: Terminal, options: CommandOptions) -> Outcome:
     type=click.Choice(list(MACHINE_TOOLS)),
     help="In the words of this tool: a machine for any of the locks.",
 )
-@framed("export", *_LOCKS)
-def _needs(
-    terminal: Terminal, options: CommandOptions, tool_name: str | None
-) -> Outcome:
+def _needs(options: CommandOptions, tool_name: str | None) -> Outcome:
     from gpuinstall.catalog import load_catalog
     from gpuinstall.export.needs import machine_needs
 
     locks = _read_locks(options.lock_files, takes_several=True)
     for lock in locks:
         if lock.record.cuda_compat:
-            terminal.warn(
+            options.terminal.warn(
                 f"{lock.name} brings cuda-compat: data-centre GPUs run it with older drivers too"
             )
     needs: list[MachineNeeds] = []

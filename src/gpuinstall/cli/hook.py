@@ -23,7 +23,6 @@ from gpuinstall.sources.configuration import own_file, pip_words
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuinstall.cli.terminal import Terminal
     from gpuinstall.project import Project
 
 BOUND = "gpuinstall-constraints.txt"
@@ -39,13 +38,14 @@ _OWN_VARIABLES = ("UV_TORCH_BACKEND", "UV_NO_SYNC", "UV_PROJECT_ENVIRONMENT")
 _BOUND_HEAD = "# Written by gpuinstall hook pip.\n"
 
 
-@click.command(
+@framed(
     "hook",
-    help="Make plain pip or uv install builds that run here, in other environments too.",
+    "Make plain pip or uv install builds that run here, in other environments too.",
+    "torch_index",
+    "remove",
 )
 @click.argument("tool", type=click.Choice(["pip", "uv"]))
-@framed("hook", "torch_index", "remove")
-def command(terminal: Terminal, options: CommandOptions, tool: str) -> Outcome:
+def command(options: CommandOptions, tool: str) -> Outcome:
     """Write the hook, or take it out."""
     # That of a link is the file behind it.
     file = own_file(tool, os.environ).resolve()
@@ -55,12 +55,12 @@ def command(terminal: Terminal, options: CommandOptions, tool: str) -> Outcome:
     bound = ""
     if not options.remove:
         # What a project chooses is not for all that the user does.
-        with options.open(terminal, folder=Path.home()) as project:
+        with options.open(folder=Path.home()) as project:
             after, bound = _hooked(tool, file, plain, project)
         for setting in ("FIND_LINKS", "CONSTRAINT"):
             name = f"{tool.upper()}_{setting}"
             if os.environ.get(name):
-                terminal.warn(f"{name} is set: {tool} reads that instead")
+                options.terminal.warn(f"{name} is set: {tool} reads that instead")
     if tool == "pip" and bound:
         # Before the file that names it, which is never without it.
         _write_bound(file.with_name(BOUND), bound)
@@ -165,16 +165,18 @@ def _unhooked(file: Path, text: str) -> str:
     return plain
 
 
-@click.command(
+@framed(
     "shellenv",
-    help='Print settings for plain uv and pip: eval "$(gpuinstall shellenv)".',
+    'Print settings for plain uv and pip: eval "$(gpuinstall shellenv)".',
+    "venv",
+    "torch_index",
+    "shell",
 )
-@framed("shellenv", "venv", "torch_index", "shell")
-def shellenv_command(terminal: Terminal, options: CommandOptions) -> Outcome:
+def shellenv_command(options: CommandOptions) -> Outcome:
     """Print the variables."""
     from gpuinstall.lock.request import LockRequest
 
-    with options.open(terminal) as project:
+    with options.open() as project:
         sources, folder = project.sources, project.paths.venv
         marker = read_marker(folder)
         if marker is None:
@@ -187,13 +189,13 @@ def shellenv_command(terminal: Terminal, options: CommandOptions) -> Outcome:
     values = _ended(os.environ)
     if sources.is_torch_index_requested:
         command = f"uvx --index {sources.torch_index}/{backend}"
-        terminal.warn(
+        options.terminal.warn(
             f"UV_TORCH_BACKEND works with the official index only, and yours is another: {command}"
         )
     elif backend in UV_TAGS:
         values["UV_TORCH_BACKEND"] = backend
     else:
-        terminal.warn(
+        options.terminal.warn(
             f"uv does not support {backend}, so UV_TORCH_BACKEND is not printed"
         )
     guards = []

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.cuda_compat.libraries import CompatLibraries
     from gpuinstall.install.install import InstallResult
     from gpuinstall.install.into import IntoResult
@@ -53,12 +52,9 @@ _NOT_INTO = (
 )
 
 
-@click.command(
-    "install",
-    help="Install the PyTorch build that runs on this machine's GPUs, lock it, prove it.",
-)
 @framed(
     "install",
+    "Install the PyTorch build that runs on this machine's GPUs, lock it, prove it.",
     *REQUEST,
     "only",
     "cuda_compat",
@@ -71,17 +67,17 @@ _NOT_INTO = (
     "packages",
     "replace",
 )
-def command(terminal: Terminal, options: CommandOptions) -> Outcome:
+def command(options: CommandOptions) -> Outcome:
     """Install."""
     _check_combination(options)
     if options.into:
         python = interpreter_of_others(options.python, options.environment)
         own = dataclasses.replace(options, python=None)
-        with own.open(terminal, starts=True) as project:
+        with own.open(starts=True) as project:
             return _change_into(project, python, options)
     if _is_path(options.python):
         raise _not_ours(options.python)
-    with options.open(terminal, anew=options.only, starts=True) as project:
+    with options.open(anew=options.only, starts=True) as project:
         return change_request(project, options)
 
 
@@ -342,22 +338,24 @@ def _rows_into(result: IntoResult) -> Iterator[Row]:
     yield "Ready", f"{python}   {_cost(result)}"
 
 
-@click.command(
-    "remove", help="Remove packages from the environment, and what only they needed."
+@framed(
+    "remove",
+    "Remove packages from the environment, and what only they needed.",
+    "venv",
+    "dry_run",
+    "replace",
+    *SOURCING,
 )
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@framed("remove", "venv", "dry_run", "replace", *SOURCING)
-def remove_command(
-    terminal: Terminal, options: CommandOptions, *, names: tuple[str, ...]
-) -> Outcome:
+def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcome:
     """Remove packages."""
-    with options.open(terminal, without=names) as project:
+    with options.open(without=names) as project:
         return change_request(project, options)
 
 
-@click.command("sync", help="Install exactly the lock that fits this machine.")
 @framed(
     "sync",
+    "Install exactly the lock that fits this machine.",
     "cuda_compat",
     "cuda_compat_from",
     "venv",
@@ -368,7 +366,7 @@ def remove_command(
     *SOURCING,
     "record",
 )
-def sync_command(terminal: Terminal, options: CommandOptions) -> Outcome:
+def sync_command(options: CommandOptions) -> Outcome:
     """Sync."""
     from gpuinstall.install.state import InstallOptions
     from gpuinstall.lock.folder_request import other_request
@@ -383,9 +381,9 @@ def sync_command(terminal: Terminal, options: CommandOptions) -> Outcome:
         sourcing=options.sourcing,
     )
     with options.open(
-        terminal, request=request, only=not of_team, anew=not of_team, starts=True
+        request=request, only=not of_team, anew=not of_team, starts=True
     ) as project:
-        terminal.machines.append(project.machine)
+        options.terminal.machines.append(project.machine)
         if not of_team:
             _check_inputs(project.paths.folder, selected_target)
         selected = InstallOptions(
@@ -400,7 +398,7 @@ def sync_command(terminal: Terminal, options: CommandOptions) -> Outcome:
         installed = None if options.dry_run else project.own_lock
     difference = other_request(installed, declared) if installed else None
     if difference:
-        terminal.warn(f"{difference}; gpuinstall lock updates it")
+        options.terminal.warn(f"{difference}; gpuinstall lock updates it")
     return outcome
 
 

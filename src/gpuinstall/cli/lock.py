@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from gpuinstall.base.machine import Machine
-    from gpuinstall.cli.terminal import Terminal
     from gpuinstall.lock.request import LockRequest
     from gpuinstall.project import Project
 
@@ -73,19 +72,16 @@ class LockCommands(click.Group):
         return click.Command.collect_usage_pieces(self, ctx)
 
 
-def _open(
-    options: CommandOptions, terminal: Terminal
-) -> AbstractContextManager[Project]:
+def _open(options: CommandOptions) -> AbstractContextManager[Project]:
     """Open the folder of the locks with its own request, or with a script's."""
     if options.script is None:
-        return options.open(terminal)
+        return options.open()
     from gpuinstall.install.scripts import Script, read_script
 
     block = read_script(options.script) or Script(options.script, (), None)
     block.locks.mkdir(exist_ok=True)
     request = options.settings.request
     return options.open(
-        terminal,
         folder=block.locks,
         request=replace(
             request,
@@ -98,13 +94,13 @@ def _open(
     )
 
 
-def _read_machines(options: CommandOptions, terminal: Terminal) -> list[Machine]:
+def _read_machines(options: CommandOptions) -> list[Machine]:
     """Return the machines that are selected, by files and in words."""
     machines: list[Machine] = []
     for name in options.machines:
         folder = Path(name)
         if folder.is_dir():
-            machines += recorded_machines(folder, terminal)
+            machines += recorded_machines(folder, options.terminal)
         else:
             machines.append(read_machine_file(name))
     described = options.other_machine
@@ -116,17 +112,18 @@ _SCOPE = (*_RANGE, "targets", "machines", "script")
 _UPDATE = ("upgrade", "packages")
 
 
-@click.group(
+@framed(
     "lock",
+    "Write pylock.<target>.toml for each target: those in the folder, or this machine's.",
+    *_SCOPE,
+    *_UPDATE,
     cls=LockCommands,
     invoke_without_command=True,
-    help="Write pylock.<target>.toml for each target: those in the folder, or this machine's.",
 )
-@framed("lock", *_SCOPE, *_UPDATE)
-def command(terminal: Terminal, options: CommandOptions) -> Outcome:
+def command(options: CommandOptions) -> Outcome:
     """Lock."""
-    with _open(options, terminal) as project:
-        machines = _read_machines(options, terminal)
+    with _open(options) as project:
+        machines = _read_machines(options)
         requests = lock_requests(
             project, project.read_request(), options.targets, machines
         )
@@ -161,15 +158,19 @@ def _write(
     return data, rows
 
 
-@command.command("check", help="Check that the locks are up to date; exit 6 if not.")
-@framed("lock", *_SCOPE)
-def check_command(terminal: Terminal, options: CommandOptions) -> Outcome:
+@framed(
+    "check",
+    "Check that the locks are up to date; exit 6 if not.",
+    *_SCOPE,
+    group=command,
+)
+def check_command(options: CommandOptions) -> Outcome:
     """Compare the locks with the request, with the sources and with each other."""
     from gpuinstall.lock.check import DeclaredUse, check_locks
     from gpuinstall.lock.strangers import with_locked_builds
 
-    with _open(options, terminal) as project:
-        machines = _read_machines(options, terminal)
+    with _open(options) as project:
+        machines = _read_machines(options)
         declared_targets = () if options.targets or machines else project.config.targets
         use = DeclaredUse(
             targets=options.targets or declared_targets,
@@ -206,12 +207,15 @@ def check_command(terminal: Terminal, options: CommandOptions) -> Outcome:
     )
 
 
-@command.command(
+@framed(
     "cover",
-    help='Write the fewest locks that cover a range: --gpu "RTX 30" --driver ">=470".',
+    'Write the fewest locks that cover a range: --gpu "RTX 30" --driver ">=470".',
+    *_RANGE,
+    "all_supported",
+    *_UPDATE,
+    group=command,
 )
-@framed("lock", *_RANGE, "all_supported", *_UPDATE)
-def cover_command(terminal: Terminal, options: CommandOptions) -> Outcome:
+def cover_command(options: CommandOptions) -> Outcome:
     """Write the fewest locks for a range of GPUs and drivers, and tell what each adds to those before it."""
     from gpuinstall.lock.cover import cover_range, machines_in, spanned
 
@@ -221,7 +225,7 @@ def cover_command(terminal: Terminal, options: CommandOptions) -> Outcome:
             "lock cover requires either --gpu or --all-supported",
             hint="gpuinstall lock cover --gpu NAME --driver VERSION",
         )
-    with _open(options, terminal) as project:
+    with _open(options) as project:
         catalog = project.catalog
         # The builds of a cover may be of several torches.
         request = replace(project.read_request(), newest_per_target=True)
@@ -254,17 +258,20 @@ def cover_command(terminal: Terminal, options: CommandOptions) -> Outcome:
     return Outcome({**data, "cover": ranges, "unserved": uncovered}, rows)
 
 
-@command.command("download", help="Download every file of the locks into DIR.")
+@framed(
+    "download",
+    "Download every file of the locks into DIR.",
+    "torch_index",
+    "offline",
+    group=command,
+)
 @click.argument("folder", metavar="DIR", type=PATH)
-@framed("lock", "torch_index", "offline")
-def download_command(
-    terminal: Terminal, options: CommandOptions, folder: Path
-) -> Outcome:
+def download_command(options: CommandOptions, folder: Path) -> Outcome:
     """Download the files of the locks."""
     from gpuinstall.lock.fetch import download
     from gpuinstall.lock.fit import read_locks
 
-    with options.open(terminal) as project:
+    with options.open() as project:
         names = download(read_locks(Path.cwd()), folder, project.session)
     text = f"{len(names)} in {folder}, all hashes verified"
     return Outcome({"folder": str(folder), "files": names}, [("Files", text)])

@@ -27,7 +27,7 @@ from gpuinstall.base.interruption import TransferInterrupted
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.version import __version__
 from gpuinstall.cli.outcome import fail
-from gpuinstall.cli.terminal import EventTerminal, Terminal
+from gpuinstall.cli.terminal import Terminal
 
 COMMAND_GROUPS: dict[str, dict[str, str]] = {
     "Every day": {
@@ -278,8 +278,7 @@ def _known(error: Exception) -> InstallationError | None:
 
 def _fail(arguments: list[str], error: GpuInstallError) -> int:
     events = "--json-events" in arguments
-    kind = EventTerminal if events else Terminal
-    terminal = kind(as_json=events or "--json" in arguments)
+    terminal = Terminal(as_json=events or "--json" in arguments, as_events=events)
     return fail(terminal, _command_of(arguments) or "gpuinstall", error)
 
 

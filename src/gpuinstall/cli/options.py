@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from gpuinstall.base.machine import Machine
-    from gpuinstall.base.reporter import Reporter
+    from gpuinstall.cli.terminal import Terminal
     from gpuinstall.project import Project, Settings
     from gpuinstall.sources.requirements_file import RequirementsFile
 
@@ -58,6 +58,9 @@ _list = partial(_row, multiple=True)
 @dataclass(frozen=True, kw_only=True)
 class CommandOptions:
     """The values of the options that a command has, and those of the others when they are not given."""
+
+    terminal: Terminal
+    """Where the command writes."""
 
     torch_index: str | None = _row(
         "--torch-index URL",
@@ -323,20 +326,18 @@ class CommandOptions:
         return files | {name: read_limits(name) for name in self.constraints}
 
     def open(
-        self, reporter: Reporter, *, folder: Path | None = None, **changes: Any
+        self, *, folder: Path | None = None, **changes: Any
     ) -> AbstractContextManager[Project]:
         """Open a project, by default that of the working folder, with what is selected.
 
         Args:
-            reporter: Where it reports.
             folder: Its folder.
             changes: Fields of its settings that the command decides.
         """
         from gpuinstall.project import open_project
 
-        return open_project(
-            folder or Path.cwd(), replace(self.settings, **changes), reporter
-        )
+        settings = replace(self.settings, **changes)
+        return open_project(folder or Path.cwd(), settings, self.terminal)
 
 
 EVERYWHERE = ("as_json", "json_events", "quiet", "verbose")

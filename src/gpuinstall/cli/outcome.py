@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, ParamSpec
+from typing import Any, Literal, NamedTuple
 
 import click
 
@@ -15,9 +15,8 @@ from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import MOST_NAMES, visible
 from gpuinstall.cli.options import EVERYWHERE, CommandOptions, option
-from gpuinstall.cli.terminal import EventTerminal, OutputError, Terminal, hint_of
+from gpuinstall.cli.terminal import OutputError, Terminal, hint_of
 
-P = ParamSpec("P")
 Status = Literal["success", "partial", "error"]
 Row = tuple[str, str]
 """A label and what stands behind it."""
@@ -49,40 +48,52 @@ class Outcome(NamedTuple):
 
 
 def framed(
-    name: str, *rows: str
-) -> Callable[[Callable[P, Outcome]], Callable[..., int]]:
-    """Return a decorator that gives a command a Terminal, prints its outcome and returns its exit status.
+    name: str, text: str, *rows: str, group: Any = None, **settings: Any
+) -> Callable[[Callable[..., Outcome]], Any]:
+    """Return a decorator that makes a click command of a function, with a Terminal, and prints its outcome.
 
-    It stands below ``@click.command(name)`` and further options. The command takes the Terminal as its first argument,
-    the values of the options that it names as its second; it returns an Outcome or raises our errors.
+    The function takes the values of its options, and by name what further decorators of click below this one add. It
+    returns an Outcome or raises our errors; the command returns the exit status.
+
+    Args:
+        name: What it is called.
+        text: Its help.
+        rows: Its options, by their names in the table of options.
+        group: The group of commands that it is in, under whose name its document is.
+        settings: Further ones of click's.
     """
     names = (*rows, *EVERYWHERE)
+    top = group.name if group else name
 
-    def decorate(function: Callable[..., Outcome]) -> Callable[..., int]:
+    def decorate(function: Callable[..., Outcome]) -> Any:
+        added = vars(function).pop("__click_params__", [])
+
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> int:
-            options = CommandOptions(**{row: kwargs.pop(row) for row in names})
-            kind = EventTerminal if options.json_events else Terminal
-            terminal = kind(
-                as_json=options.as_json or options.json_events,
-                quiet=options.quiet,
-                verbose=options.verbose,
+            terminal = Terminal(
+                as_json=kwargs["as_json"] or kwargs["json_events"],
+                as_events=kwargs["json_events"],
+                quiet=kwargs["quiet"],
+                verbose=kwargs["verbose"],
             )
+            values = {row: kwargs.pop(row) for row in names}
+            options = CommandOptions(terminal=terminal, **values)
             if options.verbose:
                 MOST_NAMES.set(sys.maxsize)
             with _programs_followed_by(terminal):
                 outcome = _recorded(
                     options.record,
-                    name,
+                    top,
                     terminal,
-                    lambda: function(terminal, options, *args, **kwargs),
+                    lambda: function(options, *args, **kwargs),
                 )
-                return present(terminal, name, outcome)
+                return present(terminal, top, outcome)
 
-        command: Callable[..., int] = call
-        for decorator in reversed(list(map(option, names))):
-            command = decorator(command)
-        return command
+        for row in reversed(names):
+            option(row)(call)
+        # click lists them from the last to the first.
+        vars(call)["__click_params__"] += added
+        return (group or click).command(name, help=text, **settings)(call)
 
     return decorate
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from gpuinstall.base.codec import write_object
 from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason
@@ -36,20 +34,23 @@ if TYPE_CHECKING:
     ExtensionChoices = Sequence[tuple[Extension, ExtensionChoice]]
 
 
-@click.command(
-    "plan", help="Choose the build for a machine and explain why; change nothing."
+@framed(
+    "plan",
+    "Choose the build for a machine and explain why; change nothing.",
+    *REQUEST,
+    "machine",
+    *MACHINE_WORDS,
+    "everything",
+    "live",
 )
-@framed("plan", *REQUEST, "machine", *MACHINE_WORDS, "everything", "live")
-def command(terminal: Terminal, options: CommandOptions) -> Outcome:
+def command(options: CommandOptions) -> Outcome:
     """Plan."""
     request = options.settings.request
     if options.gpu:
         # A machine in words has a Python like this one's.
         request = replace(request, preferred_pythons=(RUNNING_PYTHON,))
     extensions: ExtensionChoices = ()
-    with options.open(
-        terminal, request=request, machine=_selected_machine(options)
-    ) as project:
+    with options.open(request=request, machine=_selected_machine(options)) as project:
         machine = project.machine
         requested = project.read_request()
         # Which pins give way is known only when the request has been resolved.

@@ -25,20 +25,21 @@ if TYPE_CHECKING:
     from gpuinstall.base.node_records import Report
 
 
-@click.command(
+@framed(
     "probe",
-    help="Show this machine's GPUs and driver, where each fact comes from, and any problem.",
+    "Show this machine's GPUs and driver, where each fact comes from, and any problem.",
+    "machine",
+    "record",
 )
-@framed("probe", "machine", "record")
-def command(terminal: Terminal, options: CommandOptions) -> Outcome:
+def command(options: CommandOptions) -> Outcome:
     """Probe."""
     from gpuinstall.environments.cuda_compat.libraries import machine_beside
 
     probed = options.other_machine
     if probed is None:
-        with machine_beside(Path.cwd(), terminal) as here:
+        with machine_beside(Path.cwd(), options.terminal) as here:
             probed = here.machine
-    terminal.machines.append(probed)
+    options.terminal.machines.append(probed)
     machine_refusals = refusals(probed)
     faults = probed.refusing or machine_refusals
     status: Status | None = None
@@ -143,14 +144,9 @@ def _system_facts(machine: Machine) -> Iterator[str]:
         yield machine.environment.container
 
 
-@click.command(
-    "report", help="Show what became of the nodes that wrote records into DIR."
-)
+@framed("report", "Show what became of the nodes that wrote records into DIR.", "nodes")
 @click.argument("folder", metavar="DIR", type=PATH)
-@framed("report", "nodes")
-def report_command(
-    _terminal: Terminal, options: CommandOptions, folder: Path
-) -> Outcome:
+def report_command(options: CommandOptions, folder: Path) -> Outcome:
     """Report; exit 7 if a node failed or is missing."""
     from gpuinstall.base.node_records import node_names, read_report
 

@@ -47,10 +47,9 @@ if TYPE_CHECKING:
     FitnessCheck = Callable[[Project], None]
 
 
-@click.command("run", context_settings={"allow_interspersed_args": False})
-@click.argument("words", nargs=-1, required=True, metavar="CMD [ARG]...")
 @framed(
     "run",
+    "Run a command in the environment, without activating it.",
     "venv",
     "several",
     "proof",
@@ -58,10 +57,10 @@ if TYPE_CHECKING:
     "require_gpu",
     "wheels",
     *SOURCING,
+    context_settings={"allow_interspersed_args": False},
 )
-def command(
-    terminal: Terminal, options: CommandOptions, words: tuple[str, ...]
-) -> Outcome:
+@click.argument("words", nargs=-1, required=True, metavar="CMD [ARG]...")
+def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
     """Run a command in the environment, without activating it."""
     check = partial(_check_fitness, require_gpu=options.require_gpu)
     command_words = list(words)
@@ -75,12 +74,10 @@ def command(
 
             script = read_script(Path(file))
     if script:
-        paths = _cached_environment(script, options.sourcing, terminal, check)
+        paths = _cached_environment(script, options.sourcing, options.terminal, check)
         _become(command_words, paths)
     folder = options.environment.absolute().parent if options.several else None
-    with options.open(
-        terminal, folder=folder, only=True, anew=True, starts=True
-    ) as project:
+    with options.open(folder=folder, only=True, anew=True, starts=True) as project:
         if options.several:
             if options.require_gpu:
                 _check_gpu(project.machine)

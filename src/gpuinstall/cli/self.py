@@ -15,17 +15,13 @@ from gpuinstall.base.shell import on_path, parent_program, quoted, this_shell
 from gpuinstall.base.text import some
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, confirm, framed
-from gpuinstall.cli.terminal import Terminal
 from gpuinstall.environments.launcher import command_file, tool_home
 
-_TOOL = re.compile(r"\d[\w.]*-[0-9a-f]{12}")
-_LEFTOVER = re.compile(r"\.new-\w{8}")
-"""The folders that bootstrap.py makes: the tool's environments, and what a killed run left."""
+_OWN = re.compile(r"\d[\w.]*-[0-9a-f]{12}|\.new-\w{8}|share")
+"""What bootstrap.py makes: the tool's environments, what a killed run left, the link to the man page."""
 
 
-@click.group("self", help="Remove gpuinstall itself.")
-def command() -> None:
-    """Manage the tool."""
+command = click.Group("self", help="Remove gpuinstall itself.")
 
 
 def path_line() -> str | None:
@@ -41,11 +37,13 @@ def program_name() -> str:
     return quoted(command_file()) if path_line() else "gpuinstall"
 
 
-@command.command(
-    "uninstall", help="Remove gpuinstall and its caches; keep environments and locks."
+@framed(
+    "uninstall",
+    "Remove gpuinstall and its caches; keep environments and locks.",
+    "yes",
+    group=command,
 )
-@framed("self", "yes")
-def _uninstall(_terminal: Terminal, options: CommandOptions) -> Outcome:
+def _uninstall(options: CommandOptions) -> Outcome:
     home = tool_home()
     # Windows does not let go of a program that runs.
     if home is None or os.name == "nt":
@@ -58,22 +56,21 @@ def _uninstall(_terminal: Terminal, options: CommandOptions) -> Outcome:
     from gpuinstall.base.files import own_cache_folder, remove_path
     from gpuinstall.environments.records import remembered
 
-    place = display_path(home)
     # Environments of scripts lie in the cache.
     cache = own_cache_folder()
-    removed = [place]
+    removed = display_path(home)
     if cache.exists():
-        removed.append(display_path(cache))
+        removed += f", {display_path(cache)}"
     if not options.yes:
-        confirm(f"Remove {', '.join(removed)}?", "nothing was removed")
-    environments = [
+        confirm(f"Remove {removed}?", "nothing was removed")
+    kept = sorted(
         display_path(venv) for venv in remembered() if cache not in venv.parents
-    ]
+    )
     remove_tool(home)
     remove_path(cache)
-    rows = [("Removed", ", ".join(removed))]
-    if environments:
-        rows.append(("Kept", f"{', '.join(sorted(environments))} and their locks"))
+    rows = [("Removed", removed)]
+    if kept:
+        rows.append(("Kept", f"{', '.join(kept)} and their locks"))
     return Outcome({"removed": str(home)}, rows)
 
 
@@ -83,25 +80,17 @@ def remove_tool(home: Path) -> None:
     Raises:
         InstallationError: if something cannot be removed: a disk is read-only, or the folder is another user's.
     """
-    from gpuinstall.base.files import is_folder, remove_file, remove_path
-    from gpuinstall.environments.ownership import user_paths
+    from gpuinstall.base.files import remove_path
 
-    folders = []
-    for entry in filter(is_folder, home.iterdir()):
-        is_tool = _TOOL.fullmatch(entry.name) and not user_paths(entry)
-        if is_tool or _LEFTOVER.fullmatch(entry.name):
-            folders.append(entry)
-    files = [home / "bin" / "gpuinstall", home / "share"]
-    for folder in folders:
-        remove_path(folder)
-    for file in files:
-        remove_file(file)
-    remaining = [path for path in (*folders, *files) if os.path.lexists(path)]
+    own = [path for path in home.iterdir() if _OWN.fullmatch(path.name)]
+    own.append(home / "bin" / "gpuinstall")
+    for path in own:
+        remove_path(path)
+    remaining = [str(path.relative_to(home)) for path in own if os.path.lexists(path)]
     if remaining:
-        names = some([str(path.relative_to(home)) for path in remaining])
         raise InstallationError(
             "not-writable",
-            f"{names} in {home} cannot be removed",
+            f"{some(remaining)} in {home} cannot be removed",
             hint=f"ls -ld {quoted(home)}; df -h {quoted(home)}",
         )
     for folder in (home / "bin", home):

@@ -54,6 +54,9 @@ class Terminal(Reporter):
     """Where a command writes: results to ``out``, progress and faults to ``err``."""
 
     as_json: bool = False
+    as_events: bool = False
+    """Whether all that happens is lines of JSON on ``out``, and nothing else is written."""
+
     quiet: bool = False
     verbose: bool = False
     out: TextIO = field(default_factory=lambda: sys.stdout)
@@ -121,15 +124,21 @@ class Terminal(Reporter):
 
     def document(self, document: Mapping[str, Any]) -> None:
         """Write the JSON document of a command."""
-        self.block(redacted(json.dumps(document, indent=2)))
+        if self.as_events:
+            self._event("result", **document)
+        else:
+            self.block(redacted(json.dumps(document, indent=2)))
 
     def step(self, label: str, text: str, seconds: float | None = None) -> None:
         """Write one finished step, unless ``--quiet``."""
-        if not self.quiet:
+        if self.as_events or not self.quiet:
             self.notice(label, text, seconds)
 
     def notice(self, label: str, text: str, seconds: float | None = None) -> None:
         """Write one step, also with ``--quiet``."""
+        if self.as_events:
+            self._event("step", label=label, text=text, seconds=seconds)
+            return
         text = visible(text)
         if seconds is not None:
             # The time ends the line, in the same column as those above it.
@@ -143,12 +152,16 @@ class Terminal(Reporter):
 
     def wait(self, text: str) -> None:
         """Write what is being waited for."""
-        if not self.quiet:
+        if self.as_events:
+            self._event("wait", text=text)
+        elif not self.quiet:
             self._show(head=f"{'':11} {text}", style="dim")
 
     def warn(self, text: str) -> None:
         """Write something that stops nothing, once."""
-        if not self.quiet and text not in self.warned:
+        if self.as_events:
+            self._event("warning", text=text)
+        elif not self.quiet and text not in self.warned:
             self.warned.add(text)
             self._show(f" {visible(text)}", head="warning:", style="yellow")
 
@@ -168,6 +181,8 @@ class Terminal(Reporter):
         unit: Unit = "bytes",
     ) -> AbstractContextManager[Progress]:
         """Follow a work: a live bar in a terminal, a line every ten seconds in a log, and beside a bar that is drawn."""
+        if self.as_events:
+            return self._told(label, parts, unit)
         if self.quiet or not parts:
             return nullcontext(lambda _part, _count: None)
         if self.err.isatty() and not self.bars:
@@ -199,7 +214,28 @@ class Terminal(Reporter):
 
     def show_command(self, argv: Sequence[str]) -> None:
         """Write the command line of a program that is started."""
-        self._show(head=f"{'':11} $ {joined(map(in_a_line, argv))}", style="dim")
+        if self.as_events:
+            self._event("command", argv=list(argv))
+        else:
+            self._show(head=f"{'':11} $ {joined(map(in_a_line, argv))}", style="dim")
+
+    @contextmanager
+    def _told(
+        self, label: str, parts: Mapping[str, int | None], unit: Unit
+    ) -> Iterator[Progress]:
+        """Write how far a work is as events, and at its end."""
+
+        def report(work: Work) -> None:
+            self._event(
+                "progress", label=label, unit=unit, done=work.done, size=work.size
+            )
+
+        work = Work(parts, unit, EVENT_EVERY_S, report)
+        yield work
+        report(work)
+
+    def _event(self, event: str, /, **values: Any) -> None:
+        self.block(redacted(json.dumps({"event": event, **values})))
 
     def _show(self, text: str = "", *, head: str = "", style: str = "bold") -> None:
         """Write a line that nothing depends on, above the bars; if it cannot be written, the work goes on."""
@@ -306,51 +342,3 @@ class Work:
         if self.size:
             pace += f", {duration((self.size - self.done) / rate)} left"
         return f"{amount} · {pace}"
-
-
-class EventTerminal(Terminal):
-    """Writes every event as a line of JSON, and nothing else to stdout."""
-
-    def notice(self, label: str, text: str, seconds: float | None = None) -> None:
-        """Write one step."""
-        self._event("step", label=label, text=text, seconds=seconds)
-
-    step = notice
-
-    def wait(self, text: str) -> None:
-        """Write what is being waited for."""
-        self._event("wait", text=text)
-
-    def warn(self, text: str) -> None:
-        """Write something that stops nothing."""
-        self._event("warning", text=text)
-
-    @contextmanager
-    def progress(
-        self,
-        label: str,
-        parts: Mapping[str, int | None],
-        unit: Unit = "bytes",
-    ) -> Iterator[Progress]:
-        """Write how far a work is, five times a second, and at its end."""
-
-        def report(work: Work) -> None:
-            self._event(
-                "progress", label=label, unit=unit, done=work.done, size=work.size
-            )
-
-        work = Work(parts, unit, EVENT_EVERY_S, report)
-        yield work
-        report(work)
-
-    def show_command(self, argv: Sequence[str]) -> None:
-        """Write which program is run."""
-        self._event("command", argv=list(argv))
-
-    def document(self, document: Mapping[str, Any]) -> None:
-        """Write the document of the command."""
-        self._event("result", **document)
-
-    def _event(self, event: str, /, **values: Any) -> None:
-        text = redacted(json.dumps({"event": event, **values}))
-        self.block(text)

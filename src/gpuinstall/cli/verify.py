@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import MachineError, UsageError, VerificationError
@@ -41,26 +39,34 @@ NOTABLE.update((program.name, ("skipped",)) for program in PROGRAMS)
 MOST_FIXES = 3
 
 
-@click.command("verify")
-@framed("verify", "interpreter", "venv", "deep", "require_gpu", "bench", "record")
-def command(terminal: Terminal, options: CommandOptions) -> Outcome:
+@framed(
+    "verify",
+    "Run kernels on every GPU of an environment; where it is for the CPU, on the CPU.",
+    "interpreter",
+    "venv",
+    "deep",
+    "require_gpu",
+    "bench",
+    "record",
+)
+def command(options: CommandOptions) -> Outcome:
     """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
     from gpuinstall.environments.cuda_compat.libraries import machine_beside
     from gpuinstall.environments.records import say_stranger
 
     python, venv = options.interpreter, options.environment
     if not python:
-        name_active("verify", venv, terminal)
+        name_active("verify", venv, options.terminal)
     target = _find_interpreter(python, venv)
     folder = target.parent.parent
-    with machine_beside(folder.parent, terminal, starts=True) as here:
+    with machine_beside(folder.parent, options.terminal, starts=True) as here:
         machine = here.machine
-        terminal.machines.append(machine)
+        options.terminal.machines.append(machine)
         origin = read_origin(folder, machine)
         if origin.gpus is not None:
-            _warn_of_others(terminal, machine, origin.gpus)
+            _warn_of_others(options.terminal, machine, origin.gpus)
         if not python:
-            say_stranger(folder, terminal)
+            say_stranger(folder, options.terminal)
         verdict = verify_environment(
             target,
             machine,
@@ -68,7 +74,7 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
             gpus=origin.gpus,
             deep=options.deep,
             surroundings=True,
-            reporter=terminal,
+            reporter=options.terminal,
         )
         if verdict.status == "failed":
             # If no build at all runs on this machine, that is why.
@@ -83,7 +89,11 @@ def command(terminal: Terminal, options: CommandOptions) -> Outcome:
         measured: tuple[Device, ...] = ()
         if options.bench:
             measured = verify_environment(
-                target, machine, for_cpu=origin.for_cpu, bench=True, reporter=terminal
+                target,
+                machine,
+                for_cpu=origin.for_cpu,
+                bench=True,
+                reporter=options.terminal,
             ).devices
         return _outcome(verdict, machine, target, measured)
 

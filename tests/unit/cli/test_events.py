@@ -2,7 +2,7 @@ import json
 from io import FileIO, TextIOWrapper
 
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.cli.terminal import EventTerminal
+from gpuinstall.cli.terminal import Terminal
 
 
 def test_what_threads_say_at_once_are_lines_of_their_own_without_a_buffer_too(
@@ -15,7 +15,9 @@ def test_what_threads_say_at_once_are_lines_of_their_own_without_a_buffer_too(
     with TextIOWrapper(
         FileIO(tmp_path / "events", "w"), "utf-8", write_through=True
     ) as out:
-        terminal = EventTerminal(out=out)  # what PYTHONUNBUFFERED makes of stdout
+        terminal = Terminal(
+            out=out, as_events=True
+        )  # what PYTHONUNBUFFERED makes of stdout
         side_by_side(commands, range(8))
 
     events = [

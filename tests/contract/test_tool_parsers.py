@@ -8,8 +8,7 @@ from gpuinstall.base import process
 from gpuinstall.base.uv import uv
 from gpuinstall.catalog import load_catalog
 from gpuinstall.export.formats import conda, pixi
-from gpuinstall.export.needs import machine_needs
-from gpuinstall.export.tools import words_for
+from gpuinstall.export.needs import machine_needs, words_for
 from gpuinstall.export.uv_project import uv_tables
 from tests.unit.export.locks import cpu_lock, cuda_lock
 

@@ -16,14 +16,15 @@ from gpuinstall.base.text import number_of
 from gpuinstall.cli.install import name_active
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, confirm, finding_entries, framed
+from gpuinstall.cli.probe import machine_line
 from gpuinstall.environments.application import find_application
-from gpuinstall.project import Project, Settings
+from gpuinstall.project import Project, Settings, open_project
+from gpuinstall.sources import Sources
 
 if TYPE_CHECKING:
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.diagnose.examination import Examination
     from gpuinstall.diagnose.repair import RepairResult
-    from gpuinstall.sources import Sources
 
 
 @framed(
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 )
 def command(options: CommandOptions) -> Outcome:
     """Examine machine, driver, environment and project."""
-    from gpuinstall.project import open_project
-
     folder = _examined_folder(options.environment)
     name_active("doctor", folder, options.terminal)
     settings = Settings(
@@ -112,8 +111,6 @@ def _examine(project: Project) -> Examination:
 
 
 def _sources(project: Project) -> Sources:
-    from gpuinstall.sources import Sources
-
     try:
         return project.sources
     except UsageError:
@@ -157,8 +154,6 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
             if finding.blocking:
                 terminal.finding(finding)
         return
-    from gpuinstall.cli.probe import machine_line
-
     terminal.field("Machine", machine_line(examination.machine))
     if examination.preflight.summary:
         terminal.field("Preflight", examination.preflight.summary)

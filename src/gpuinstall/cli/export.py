@@ -13,8 +13,8 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.export.formats import ONE_LOCK_FORMATS, Format
+from gpuinstall.export.needs import MACHINE_TOOLS, words_for
 from gpuinstall.export.pins import local_folders
-from gpuinstall.export.tools import MACHINE_TOOLS, words_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

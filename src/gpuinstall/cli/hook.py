@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import tomli
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import has_login, read_raw, write_atomically
+from gpuinstall.base.files import has_login, parse_ini, read_raw, write_atomically
 from gpuinstall.base.request import Request
 from gpuinstall.base.shell import assignments, quoted
-from gpuinstall.base.text import BrokenBlockError, without_block
+from gpuinstall.base.text import BrokenBlockError, with_block, without_block
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.guard import CONSTRAINTS
+from gpuinstall.environments.guard import CONSTRAINTS, pip_section
 from gpuinstall.sources import OFFICIAL
 from gpuinstall.sources.configuration import own_file, pip_words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from gpuinstall.base.machine import Machine
+    from gpuinstall.catalog import Build, Catalog
+    from gpuinstall.plan import Plan
     from gpuinstall.project import Project
 
 BOUND = "gpuinstall-constraints.txt"
@@ -35,6 +40,11 @@ UV_TAGS = frozenset(_UV_TAGS.split())
 """The tags of CUDA and CPU builds that uv 0.13.8 takes for ``--torch-backend``."""
 _OWN_VARIABLES = ("UV_TORCH_BACKEND", "UV_NO_SYNC", "UV_PROJECT_ENVIRONMENT")
 """What a shell that was set up for a project would go on with in the next one."""
+_FAMILY = ("torch", "torchvision", "torchaudio", "torchcodec")
+_SHOW_CONFIGURATION = {
+    "pip": "pip config debug   # names the file",
+    "uv": "uv --show-settings pip list",
+}
 _BOUND_HEAD = "# Written by gpuinstall hook pip.\n"
 
 
@@ -82,7 +92,6 @@ def command(options: CommandOptions, tool: str) -> Outcome:
 
 def _hooked(tool: str, file: Path, plain: str, project: Project) -> tuple[str, str]:
     """Return a text with the hook for this machine, and the versions that run; raise the error of a rejected plan."""
-    from gpuinstall.export.hooks import bound_of, in_pip, in_uv, pages_of
     from gpuinstall.lock.request import LockRequest
 
     torch_index = project.catalog.torch_index
@@ -104,6 +113,76 @@ def _hooked(tool: str, file: Path, plain: str, project: Project) -> tuple[str, s
     return in_uv(
         plain, bound, None, list(filter(project.session.client.page, pages))
     ), bound
+
+
+def bound_of(plan: Plan, machine: Machine, catalog: Catalog) -> str:
+    """Return the versions of the chosen backend that run on the plan's machine."""
+    backend = plan.choice.build.backend
+    running = {build.torch for build in plan.runnable if build.backend == backend}
+    bound = [f"torch>={min(running)}", f"<={max(running)}"]
+    others = {
+        build.torch
+        for build in catalog.serving(backend.kind).builds_for(machine.os, machine.arch)
+        if build.backend == backend and build.torch not in running
+    }
+    bound += [
+        f"!={torch}" for torch in sorted(others) if min(running) < torch < max(running)
+    ]
+    return ",".join(bound)
+
+
+def pages_of(build: Build, torch_index: str) -> list[str]:
+    """Return where the files of the family are listed for a build: no other name ever comes from there."""
+    kind = build.backend.kind
+    tritons = {"cpu": [], "cuda": ["triton"]}
+    names = [*_FAMILY, *tritons.get(kind, [f"triton-{kind}", f"pytorch-triton-{kind}"])]
+    return [f"{torch_index}/{build.backend.tag}/{name}/" for name in names]
+
+
+def in_uv(text: str, bound: str, backend: str | None, pages: Sequence[str]) -> str:
+    """Return a ``uv.toml`` with the hook; raise UsageError if that says something else already.
+
+    Args:
+        text: The file without the hook.
+        bound: The versions that run.
+        backend: The word by which uv knows the index, for ``uv pip``, ``uv tool`` and ``uvx``; None if it has none.
+        pages: Those of an index that it has no word for, which all have to be there. They count for ``uv pip`` alone:
+            elsewhere they would come into every uv.lock.
+    """
+    source = f"torch-backend = {json.dumps(backend)}"
+    if backend is None:
+        source = f"pip.find-links = {json.dumps(pages)}"
+    lines = [source, f"constraint-dependencies = [{json.dumps(bound)}]"]
+    return _checked("uv", text, lines, tomli.loads)
+
+
+def in_pip(text: str, constraints: Sequence[str], links: Sequence[str]) -> str:
+    """Return a ``pip.conf`` with the hook; raise UsageError if that says something else already.
+
+    Args:
+        text: The file without the hook.
+        constraints: The addresses of constraints files.
+        links: The places that pip takes files from.
+    """
+    return _checked("pip", text, pip_section(constraints, links), parse_ini)
+
+
+def _checked(
+    tool: str, text: str, lines: Sequence[str], parse: Callable[[str], object]
+) -> str:
+    """Return a text with a block; raise UsageError if a tool could not read the file then."""
+    hooked = with_block(text, lines)
+    try:
+        parse(hooked)
+    except ValueError as error:
+        raise UsageError(
+            "hook-taken",
+            f"{tool} could not read its configuration with the hook; it was left unchanged",
+            why="it is malformed, or already has a setting of its own there",
+            evidence=str(error),
+            hint=_SHOW_CONFIGURATION[tool],
+        ) from None
+    return hooked
 
 
 def _write_bound(file: Path, bound: str) -> None:

@@ -20,7 +20,7 @@ from gpuinstall.cli.options import (
     read_machine_file,
 )
 from gpuinstall.cli.outcome import Outcome, Row, error_entry, framed
-from gpuinstall.project import lock_requests
+from gpuinstall.project import Project, lock_requests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.lock.request import LockRequest
-    from gpuinstall.project import Project
 
 
 class LockCommands(click.Group):

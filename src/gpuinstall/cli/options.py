@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.request import Sourcing
+from gpuinstall.base.files import DOCUMENT_BYTES, open_regular, parse_json
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.request import Request, Sourcing
 from gpuinstall.base.shell import Shell
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from gpuinstall.base.machine import Machine
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.project import Project, Settings
     from gpuinstall.sources.requirements_file import RequirementsFile
@@ -296,7 +297,6 @@ class CommandOptions:
         Raises:
             UsageError: if a file or a path is malformed.
         """
-        from gpuinstall.base.request import Request
         from gpuinstall.project import Settings
 
         editables = [f"-e {folder}" for folder in self.editables]
@@ -385,9 +385,6 @@ def read_machine_file(name: str) -> Machine:
     Raises:
         UsageError: if it cannot be read.
     """
-    from gpuinstall.base.files import parse_json
-    from gpuinstall.base.machine import Machine
-
     try:
         return Machine.from_dict(parse_json(_read_document(name)))
     except (OSError, ValueError) as error:
@@ -400,8 +397,6 @@ def read_machine_file(name: str) -> Machine:
 
 
 def _read_document(name: str) -> bytes:
-    from gpuinstall.base.files import DOCUMENT_BYTES, open_regular
-
     if name == "-":
         return sys.stdin.buffer.read(DOCUMENT_BYTES) if sys.stdin else b""
     path = Path(name)

@@ -11,7 +11,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import readable, some
-from gpuinstall.catalog import load_catalog
+from gpuinstall.catalog import Catalog, load_catalog
 from gpuinstall.cli.options import MACHINE_WORDS, REQUEST, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Status, error_entry, framed
 from gpuinstall.cli.probe import machine_line
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuinstall.base.request import Request
-    from gpuinstall.catalog import Catalog
     from gpuinstall.catalog.extensions import Extension
     from gpuinstall.lock.extensions import ExtensionChoice
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.base.environment_paths import interpreter
+from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter
 from gpuinstall.base.errors import (
     InstallationError,
     LockError,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from gpuinstall.base.environment_paths import EnvironmentPaths
     from gpuinstall.base.machine import Machine
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.environments.cuda_compat.libraries import CompatLibraries

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.files import display_path
+from gpuinstall.base.files import display_path, own_cache_folder, remove_path
 from gpuinstall.base.shell import on_path, parent_program, quoted, this_shell
 from gpuinstall.base.text import some
 from gpuinstall.cli.options import CommandOptions
@@ -53,7 +53,6 @@ def _uninstall(options: CommandOptions) -> Outcome:
         raise UsageError(
             "uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint
         )
-    from gpuinstall.base.files import own_cache_folder, remove_path
     from gpuinstall.environments.records import remembered
 
     # Environments of scripts lie in the cache.
@@ -80,8 +79,6 @@ def remove_tool(home: Path) -> None:
     Raises:
         InstallationError: if something cannot be removed: a disk is read-only, or the folder is another user's.
     """
-    from gpuinstall.base.files import remove_path
-
     own = [path for path in home.iterdir() if _OWN.fullmatch(path.name)]
     own.append(home / "bin" / "gpuinstall")
     for path in own:

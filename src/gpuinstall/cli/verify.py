@@ -16,14 +16,13 @@ from gpuinstall.cli.probe import refusals
 from gpuinstall.environments.environment import read_origin
 from gpuinstall.verify.kernels.programs import PROGRAMS
 from gpuinstall.verify.runner import fail_devices, verify_environment
-from gpuinstall.verify.verdict import Device, Verdict
+from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.cli.terminal import Terminal
-    from gpuinstall.verify.verdict import VerifiedEnvironment
 
 STYLES = {
     "passed": "green",

@@ -10,8 +10,7 @@ import pytest
 from gpuinstall.catalog import load_catalog
 from gpuinstall.export.dockerfile import any_dockerfile, dockerfile
 from gpuinstall.export.formats import conda, pixi, requirements
-from gpuinstall.export.needs import machine_needs
-from gpuinstall.export.tools import words_for
+from gpuinstall.export.needs import machine_needs, words_for
 from gpuinstall.export.uv_project import uv_tables
 from tests.unit.export.locks import cpu_lock, cuda_lock, source, wheel
 

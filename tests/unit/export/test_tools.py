@@ -10,8 +10,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpus import find_gpu, products
-from gpuinstall.export.needs import machine_needs
-from gpuinstall.export.tools import MACHINE_TOOLS, names_of, words_for
+from gpuinstall.export.needs import MACHINE_TOOLS, machine_needs, names_of, words_for
 from gpuinstall.lock.fit import fit
 from tests.unit.export.locks import cuda_lock, lock, wheel
 

@@ -10,7 +10,7 @@ COMPILE := .venv-dev/bin/uv pip compile -q --upgrade --universal --generate-hash
 # Hundreds of processes start in the tests: each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test test-only test-all torture lint types bench same docs site lockfiles bootstrap packages release card card-wheels
+.PHONY: test test-only test-all torture lint types bench docs site lockfiles bootstrap packages release card card-wheels
 
 # Debian's Python has no ensurepip: the uv on PATH or that of bootstrap.py makes the environment there.
 UV_FOLDER = ls -d "$${XDG_DATA_HOME:-$$HOME/.local/share}"/gpuinstall/uv-* | tail -n 1
@@ -54,10 +54,6 @@ torture: $(READY)
 bench: $(READY)
 	$(DEV) -m compileall -q src
 	$(DEV) -m bench
-
-# What differs from tools/baseline: choices and locks.
-same: $(READY)
-	-$(DEV) -m tools.grid | diff tools/baseline/grid.txt -
 
 docs: $(READY)
 	$(DEV) -m tools.docs

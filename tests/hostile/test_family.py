@@ -10,8 +10,9 @@ import tomli
 from tests.lab.cases import mostly_heavy
 from tests.lab.host import Answer
 from tests.lab.index import StandInIndex
+from tests.lab.projects import make_sdist
 from tests.lab.stub_torch import modules
-from tests.lab.wheels import make_sdist, make_wheel
+from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 NAMES = (
@@ -45,8 +46,7 @@ class Attack:
                     modules={f"{name.replace('-', '_')}/__init__.py": code},
                 )
             if sources:
-                setup = f"{code}from setuptools import setup\nsetup(name={name!r}, version='99.1')\n"
-                make_sdist(folder, name, "99.1", setup=setup)
+                make_sdist(folder, name, "99.1", is_silent=True)
 
     def demand(self, names):
         """Have the torch of the torch index demand them."""
@@ -93,6 +93,12 @@ EACH = mostly_heavy(NAMES, {"xformers"})
 @pytest.fixture
 def attack(stand_in, tmp_path):
     return Attack(stand_in, tmp_path / "executed")
+
+
+@pytest.fixture
+def workshop(workshop, attack):
+    """A folder in which code that builds a package writes the mark."""
+    return workshop.having(LAB_RAN=str(attack.mark))
 
 
 @pytest.mark.heavy

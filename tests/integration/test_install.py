@@ -1,15 +1,11 @@
 """The whole pipeline as a user runs it: real uv, real HTTP to a stand-in index, a compiled driver, real bindings."""
 
-import hashlib
-import io
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import sys
-import tarfile
 import time
 import urllib.request
 from contextlib import ExitStack, closing
@@ -20,14 +16,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gpuinstall.base import process, uv
+from gpuinstall.base import process
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import RTX_4090
 from tests.lab.host import Answer, Host
 from tests.lab.index import Habits, StandInIndex
 from tests.lab.pace import within
-from tests.lab.projects import make_project
-from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
 
 
@@ -135,28 +129,6 @@ def test_a_folder_that_may_not_be_written_is_one_clear_line(workshop, stand_in, 
     assert stand_in.sent() == {}
 
 
-@pytest.mark.heavy
-def test_a_full_disk_leaves_the_old_environment(workshop, play):
-    play(RTX_4090)
-    workshop.document("install", "torch==2.13.0")
-    words = [
-        "prlimit",
-        "--fsize=2000",
-        sys.executable,
-        "-m",
-        "gpuinstall",
-        "install",
-        "torch==2.14.1",
-        "--json",
-    ]
-    if shutil.which("prlimit") is None:
-        pytest.skip("no prlimit to make every file that is larger than 2000 bytes fail")
-    done = process.run(words, env=workshop.environment, cwd=workshop.folder)
-    assert done.status == 4, done.out + done.err
-    assert workshop.python("import torch; print(torch.__version__)") == "2.13.0+cu126"
-    assert workshop.entries() == {".venv", "pylock.cu126.toml"}
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 @pytest.mark.parametrize(
     "name", mostly_heavy(["SIGINT", "SIGTERM", "SIGHUP"], ["SIGINT"])
@@ -249,39 +221,9 @@ def test_two_runs_at_once_lose_nothing_of_what_either_adds(workshop, stand_in, p
     )
 
 
-SOURCE = {
-    "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "made"\nbackend-path = ["."]\n',
-    "PKG-INFO": "Metadata-Version: 2.2\nName: tool\nVersion: 1.0\n",
-    "made.py": """
-import zipfile
-def build_wheel(folder, *_):
-    info = "tool-1.0.dist-info"
-    files = {"tool.py": "", f"{info}/METADATA": "Metadata-Version: 2.2\\nName: tool\\nVersion: 1.0\\n"}
-    files[f"{info}/WHEEL"] = "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
-    files[f"{info}/RECORD"] = "".join(f"{name},,\\n" for name in files)
-    with zipfile.ZipFile(f"{folder}/tool-1.0-py3-none-any.whl", "w") as wheel:
-        for name, text in files.items():
-            wheel.writestr(name, text)
-    return "tool-1.0-py3-none-any.whl"
-""",
-}
-"""A package whose own backend builds it without anything else."""
-
-
 def asked_wheels(stand_in):
     """The packages of whose wheels something was sent."""
     return {name.partition("-")[0] for name in stand_in.sent()}
-
-
-def make_environment(workshop):
-    """An environment of others, empty."""
-    venv = workshop.folder / "app"
-    made = process.run(
-        [uv.uv(), "venv", "--no-project", "--python", sys.executable, venv],
-        env=workshop.environment,
-    )
-    assert made.ok, made.err
-    return venv
 
 
 def in_pieces(host, sign, pieces):
@@ -444,304 +386,3 @@ def test_over_tls_with_a_certificate_of_ones_own_files_come_to_the_relay_alone(
     assert done.status == 0, done.err
     assert 'url = "https://' in workshop.lock("pylock.cu126.toml")
     assert {"torch", "triton"} <= asked_wheels(stand_in)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("words", [("install",), ("lock",)])
-def test_a_source_archive_without_a_hash_is_hashed_and_built(workshop, play, words):
-    play(RTX_4090)
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:gz") as archive:
-        for name, text in SOURCE.items():
-            entry = tarfile.TarInfo(f"tool-1.0/{name}")
-            entry.size = len(text)
-            archive.addfile(entry, io.BytesIO(text.encode()))
-    host = Host(
-        "archive", lambda *_: Answer(200, content.getvalue(), "application/gzip")
-    )
-    done = workshop.run(*words, "torch", f"tool @ {host.url}/tool-1.0.tar.gz")
-    host.close()
-    assert done.status == 0, done.err
-    digest = hashlib.sha256(content.getvalue()).hexdigest()
-    assert digest in workshop.lock("pylock.cu126.toml")
-
-
-KEPT = "Proof       kept: nothing that it covers changed"
-
-
-@pytest.fixture
-def proven(stand_in, stand_in_folder, tmp_path, play):
-    """A folder whose environment was proven on an RTX 4090."""
-    make_wheel(stand_in_folder / "simple", "ipykernel", "7.1.0")
-    play(RTX_4090)
-    folder = tmp_path / "project"
-    folder.mkdir()
-    workshop = Workshop(folder, tmp_path / "caches", stand_in.environment())
-    workshop.document("install", "torch==2.13.0", "numpy")
-    return workshop
-
-
-def fail(monkeypatch, folder, kernel, message):
-    """Let a kernel of torch fail from now on."""
-    verdict = {"*": {"failed": {kernel: message}}}
-    (folder / "verdict.json").write_text(json.dumps(verdict), "utf-8")
-    monkeypatch.setenv("LAB_VERDICT", str(folder / "verdict.json"))
-
-
-@pytest.mark.heavy
-def test_a_package_comes_and_goes_beside_the_proven_torch(
-    proven, tmp_path, monkeypatch
-):
-    site = next((proven.folder / ".venv").glob("lib/python3*/site-packages"))
-    inode = (site / "torch" / "__init__.py").stat().st_ino
-    (proven.folder / ".venv" / "notes.txt").write_text("mine")
-    fail(monkeypatch, tmp_path, "matmul-float32", "it went wrong")
-
-    rehearsed = proven.run("install", "cowsay", "--dry-run").out
-    assert re.search(r"Download +\d+ kB, \d+ kB in .*/uv ", rehearsed), (
-        "torch is linked, and takes no space"
-    )
-    added = proven.run("install", "cowsay", "ipykernel")
-    assert (added.status, KEPT in added.out) == (0, True), added.err
-    assert "Preflight" not in added.err
-    assert (
-        proven.python("import cowsay, torch; print(torch.__version__)")
-        == "2.13.0+cu126"
-    )
-    assert (site / "torch" / "__init__.py").stat().st_ino == inode, (
-        "a link, not another file"
-    )
-    for folder in (".venv", ".venv.gpuinstall/previous"):
-        assert (proven.folder / folder / "notes.txt").read_text() == "mine"
-    nothing = proven.run("install", "--upgrade-package", "cowsay")
-    assert "already up to date" in nothing.out, nothing.err
-    module = site / "ipykernel" / "__init__.py"
-    module.unlink()
-    module.write_text("edited = True")
-    removed = proven.run("remove", "cowsay")
-    assert (removed.status, KEPT in removed.out) == (0, True), removed.err
-    assert not (site / "cowsay").exists()
-    assert module.read_text() == "edited = True", "what the user edits stays"
-    again = proven.run("install", "cowsay")
-    assert (again.status, KEPT in again.out) == (0, True), again.err
-    assert (
-        proven.python("import cowsay, torch; print(torch.__version__)")
-        == "2.13.0+cu126"
-    )
-    back = proven.run("env", "rollback")
-    assert back.status == 0, back.err
-    assert "already up to date" in proven.run("install").out
-    assert leftovers(proven) == set()
-
-
-@pytest.mark.heavy
-def test_a_new_program_is_tested_by_itself(proven, tmp_path, monkeypatch):
-    fail(
-        monkeypatch,
-        tmp_path,
-        "torchvision-nms",
-        "operator torchvision::nms does not exist",
-    )
-    monkeypatch.setenv("GPUINSTALL_FALLBACK", "0")
-    failed = proven.document("install", "torchvision", exit_code=5)
-    assert "torchvision-nms" in failed["errors"][0]["message"]
-
-    fail(monkeypatch, tmp_path, "matmul-float32", "it went wrong")
-    checks = proven.document("install", "torchvision")["data"]["verdict"]["devices"][0][
-        "checks"
-    ]
-
-    names = [check["name"] for check in checks]
-    assert names.count("torchvision-nms") == 1
-    assert "matmul-float32" in names
-
-
-def test_an_editable_project_keeps_the_proof_until_its_build_files_change(
-    proven, tmp_path, monkeypatch
-):
-    project = make_project(proven.folder / "mine", "mine", requires=["numpy"])
-    proven.document("install", "-e", "./mine")
-    fail(monkeypatch, tmp_path, "matmul-float32", "it went wrong")
-    added = proven.run("install", "cowsay")
-    assert (added.status, KEPT in added.out, "Building" in added.err) == (
-        0,
-        True,
-        False,
-    ), added.err
-    assert proven.python("import mine; print(mine.__file__)") == str(
-        project / "mine.py"
-    )
-    (project / "pyproject.toml").touch()
-    removed = proven.run("remove", "cowsay")
-    assert (removed.status, "Building" in removed.err) == (5, True), removed.err
-
-
-def test_packages_that_share_files_are_as_pip_installs_them(proven, stand_in_folder):
-    names = ["cv-a", "cv-b", "cv-c"]
-    for position, name in enumerate(names):
-        modules = {
-            "cv2/__init__.py": f"OF = {name!r}{' ' * position}",
-            f"cv2/only_{position}.py": "",
-        }
-        modules |= {f"cv2/of_all_{number}.py": f"OF = {name!r}" for number in range(8)}
-        make_wheel(stand_in_folder / "simple", name, "1.0", modules=modules)
-    whose = "import cv2; print(cv2.OF)"
-
-    shared = proven.run("install", "--verbose", *reversed(names))
-    assert shared.status == 0, shared.err
-    assert "cv-a 1.0, cv-b 1.0 and cv-c 1.0 write " in shared.err
-    assert proven.python(whose) == "cv-c", "the last in the lock"
-    assert shared.err.count("Fetched ") == 1, "nothing is downloaded twice"
-    beside = proven.run("install", "--verbose", "cowsay")
-    assert (beside.status, "Fetched" in beside.err) == (0, True), beside.err
-    assert proven.python(whose) == "cv-c"
-    without = proven.run("remove", "cv-c")
-    assert without.status == 0, without.err
-    assert proven.python(whose) == "cv-b"
-
-
-@pytest.fixture
-def installed(workshop, stand_in_folder, play):
-    play(RTX_4090)
-    make_wheel(
-        stand_in_folder / "simple", "torch", "2.15.0", requires=["nvidia-cublas"]
-    )
-    make_wheel(stand_in_folder / "simple", "nvidia-cublas", "13.1")
-    made = workshop
-    made.document("install", "torch==2.13.0", "numpy")
-    return made
-
-
-def by_uv(installed, *words):
-    python = installed.folder / ".venv" / "bin" / "python"
-    done = process.run(
-        [uv.uv(), "pip", *words, "--python", python],
-        env=installed.environment,
-        cwd=installed.folder,
-    )
-    assert done.ok, done.err
-
-
-def by_pip(installed, *words):
-    """As somebody does who lifted the constraints."""
-    python, index = (
-        installed.folder / ".venv" / "bin" / "python",
-        installed.environment["UV_DEFAULT_INDEX"],
-    )
-    done = process.run(
-        [python, "-m", "pip", *words, "--index-url", index],
-        env={**installed.environment, "PIP_CONFIG_FILE": "/dev/null"},
-        cwd=installed.folder,
-    )
-    assert done.ok, done.err
-
-
-def packages(installed):
-    return {
-        path.name
-        for path in (installed.folder / ".venv").glob("lib/*/site-packages/*.dist-info")
-    }
-
-
-@pytest.mark.parametrize(
-    "by", mostly_heavy([by_uv, by_pip], [by_uv]), ids=["uv", "pip"]
-)
-def test_a_torch_that_was_replaced_is_seen_by_every_command_and_brought_back_by_one(
-    installed, by
-):
-    before, lock = packages(installed), installed.lock("pylock.cu126.toml")
-    assert callable(by)
-    by(installed, "install", "torch==2.15.0", "cowsay")
-    change = "torch is 2.15.0 instead of 2.13.0+cu126"
-
-    refused = installed.run("run", "python", "-c", "print('it ran')")
-    assert (refused.status, refused.out) == (6, "")
-    assert f"error: {change}" in " ".join(refused.err.split())
-    assert "do gpuinstall sync" in " ".join(refused.err.split())
-    stopped = installed.refusal("install", exit_code=2)
-    assert (stopped["code"], stopped["message"]) == ("users-packages", change)
-    assert stopped["hint"].startswith("gpuinstall sync   #")
-    findings = json.loads(installed.run("doctor", "--json").out)["data"]["findings"]
-    found = {one["code"]: one for one in findings}["changed-by-hand"]
-    assert (found["title"], "gpuinstall sync" in found["fix"]) == (change, True)
-
-    restored = installed.run("sync")
-    assert restored.status == 0, restored.err
-    assert change in " ".join(restored.err.split())
-    assert packages(installed) == before
-    assert installed.lock("pylock.cu126.toml") == lock
-    assert (
-        installed.run(
-            "run", "python", "-c", "import torch; print(torch.__version__)"
-        ).out
-        == "2.13.0+cu126\n"
-    )
-    kept = installed.folder / ".venv.gpuinstall" / "previous"
-    assert list(kept.glob("lib/*/site-packages/cowsay"))
-
-
-@pytest.mark.heavy
-def test_a_torch_that_an_installer_damaged_is_never_called_proven(installed):
-    site = next((installed.folder / ".venv").glob("lib/*/site-packages"))
-    module = site / "torch" / "__init__.py"
-    record = next(site.glob("torch-*.dist-info/RECORD"))
-    module.unlink()
-    os.utime(record)
-    refused = installed.run("run", "true")
-    assert refused.status == 6
-    assert (
-        "torch 2.13.0+cu126 is damaged: torch/__init__.py is missing or truncated"
-        in " ".join(refused.err.split())
-    )
-    done = installed.run("install")
-    assert done.status == 0, done.err
-    assert "Changed torch 2.13.0+cu126 is damaged" in " ".join(done.err.split())
-    assert installed.run("run", "true").status == 0
-    module.write_bytes(module.read_bytes()[:-1])  # which is the same file in uv's cache
-    os.utime(record)
-    broken = installed.refusal("install", exit_code=4)
-    assert (broken["code"], "uv cache clean torch" in broken["hint"]) == (
-        "cache-damaged",
-        True,
-    )
-
-
-RESTORING = [("sync",), ("sync", "--replace"), ("install",)]
-
-
-@pytest.mark.parametrize("words", mostly_heavy(RESTORING, RESTORING[:1]), ids=" ".join)
-def test_a_lost_module_of_a_proven_torch_is_named_and_brought_back(installed, words):
-    [module] = (installed.folder / ".venv").glob("lib/*/site-packages/torch/version.py")
-    module.unlink()
-    lost = "torch 2.13.0+cu126 is damaged: torch/version.py is missing or truncated"
-
-    refused = installed.run("run", "true")
-    told = " ".join(refused.err.split())
-    assert (
-        refused.status,
-        f"error: {lost}" in told,
-        "do gpuinstall sync #" in told,
-    ) == (
-        6,
-        True,
-        True,
-    )
-    dry = installed.run(*words, "--dry-run")
-    assert (
-        dry.status,
-        "already up to date" in dry.out,
-        lost in " ".join(dry.err.split()),
-    ) == (
-        0,
-        False,
-        True,
-    )
-    restored = installed.run(*words)
-    assert (restored.status, f"Changed {lost}" in " ".join(restored.err.split())) == (
-        0,
-        True,
-    )
-    assert "Verified" in restored.err
-    assert module.is_file()
-    assert "already up to date" in installed.run(*words).out
-    assert installed.run("run", "python", "-c", "import torch.version").status == 0

@@ -6,7 +6,9 @@
 import re
 
 from tests.lab.native import native_library
-from tests.lab.wheels import make_sdist, make_wheel
+from tests.lab.projects import make_sdist
+from tests.lab.setuptools import make_setuptools
+from tests.lab.wheels import make_wheel
 from tests.unit.wheels.made import fatbin
 
 
@@ -25,7 +27,20 @@ def publish(folder, line, below=()):
     made = folder / "made" / f"{name}-{version}"
     folder = folder / "whl" / backend if backend else folder / "simple"
     if kind == "sdist":
-        make_sdist(folder, name, version, requires=needs(requires))
+        traits = {each.partition(" ")[0]: each.split()[1:] for each in below}
+        make_sdist(
+            folder,
+            name,
+            version,
+            needs(requires),
+            imports=traits.get("imports", ()),
+            built_with=traits.get("with", ()),
+            is_compiled="compiled" in traits,
+            is_silent="silent" in traits,
+        )
+        return
+    if name == "setuptools":
+        make_setuptools(folder)
         return
     modules = {}
     module = name.replace("-", "_")

@@ -3,17 +3,18 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpuinstall.base import process
 from tests.lab.wheels import pack_sdist
 
-COMMITTER = ("-c", "user.name=lab", "-c", "user.email=lab@index.example")
 BACKEND = '''
-"""Builds a wheel of one module, as PEP 517 and PEP 660 have it."""
+"""Builds a wheel of one module, as PEP 517 and PEP 660 have it; leaves a line in the file LAB_RAN."""
 {imports}
-import os, zipfile
+import os, sys, zipfile
 
 NAME, VERSION, REQUIRES = {name!r}, {version!r}, {requires!r}
 STEM = f"{{NAME.replace('-', '_')}}-{{VERSION}}"
+if "LAB_RAN" in os.environ:
+    with open(os.environ["LAB_RAN"], "a") as file:
+        file.write(f"{{STEM}} {{sys.version_info[0]}}.{{sys.version_info[1]}}\\n")
 METADATA = "".join(["Metadata-Version: 2.2\\n", f"Name: {{NAME}}\\nVersion: {{VERSION}}\\n",
                     *(f"Requires-Dist: {{one}}\\n" for one in REQUIRES)])
 
@@ -112,77 +113,34 @@ def make_sdist(
     version: str,
     requires: Iterable[str] = (),
     *,
-    imports: str = "",
-    compiled: bool = False,
+    imports: Iterable[str] = (),
     built_with: Iterable[str] = (),
+    is_compiled: bool = False,
+    is_silent: bool = False,
 ) -> Path:
-    """Write ``<name>-<version>.tar.gz``, with metadata that needs no build; a compiled one has a library of its own.
+    """Write ``<name>-<version>.tar.gz``.
 
-    What it is ``built_with`` is what it says that its build requires.
+    Args:
+        imports: What its build imports.
+        built_with: What it says that its build requires.
+        is_compiled: Whether it has a library of its own.
+        is_silent: Whether it does not say what it requires until it is built.
     """
     stem = f"{name.replace('-', '_')}-{version}"
     requires = list(requires)
-    dependencies = "".join(
-        f"Requires-Dist: {requirement}\n" for requirement in requires
-    )
-    files = project_files(name, version, requires, imports=imports)
-    if compiled:
+    lines = "".join(f"import {package}\n" for package in imports)
+    files = project_files(name, version, requires, imports=lines)
+    if is_compiled:
         files["the_backend.py"] += COMPILING
     files["pyproject.toml"] = files["pyproject.toml"].replace(
         "requires = []", f"requires = {list(built_with)!r}"
     )
+    dependencies = "".join(f"Requires-Dist: {each}\n" for each in requires)
     files["PKG-INFO"] = (
         f"Metadata-Version: 2.2\nName: {name}\nVersion: {version}\n{dependencies}"
     )
+    if is_silent:
+        table = files["pyproject.toml"].partition("[build-system]")
+        files["pyproject.toml"] = "".join(table[1:])
+        files["PKG-INFO"] = f"Metadata-Version: 1.0\nName: {name}\nVersion: {version}\n"
     return pack_sdist(folder, stem, files)
-
-
-def make_silent_sdist(
-    folder: Path,
-    name: str,
-    version: str,
-    requires: Iterable[str] = (),
-    *,
-    ran: Path,
-    built_with: Iterable[str] = (),
-) -> Path:
-    """Write one that does not say what it requires until it is built; its code leaves a line in ``ran``.
-
-    It imports what it is ``built_with``.
-    """
-    stem = f"{name.replace('-', '_')}-{version}"
-    imports = "\n".join(f"import {package}" for package in built_with)
-    leaves = f"import sys\nopen({str(ran)!r}, 'a').write('{stem}' + ' %s.%s' % sys.version_info[:2] + '\\n')"
-    files = project_files(name, version, requires, imports=f"{imports}\n{leaves}")
-    system = (
-        files["pyproject.toml"]
-        .partition("[build-system]")[2]
-        .join(["[build-system]", ""])
-    )
-    files["pyproject.toml"] = system.replace(
-        "requires = []", f"requires = {list(built_with)!r}"
-    )
-    files["PKG-INFO"] = f"Metadata-Version: 1.0\nName: {name}\nVersion: {version}\n"
-    return pack_sdist(folder, stem, files)
-
-
-def make_repository(
-    folder: Path, name: str, version: str = "1.0", requires: Iterable[str] = ()
-) -> str:
-    """Make a git repository of a project; return its commit."""
-    make_project(folder, name, version, requires)
-    return commit(folder)
-
-
-def commit(folder: Path) -> str:
-    """Commit everything in a folder to its branch ``main``."""
-    _git(folder, "init", "-q", "-b", "main")
-    _git(folder, "add", ".")
-    _git(folder, *COMMITTER, "commit", "-q", "--allow-empty", "-m", "state")
-    return _git(folder, "rev-parse", "HEAD").strip()
-
-
-def _git(folder: Path, *words: str) -> str:
-    done = process.run(["git", "-C", folder, *words])
-    assert done.ok, done.err
-    return done.out

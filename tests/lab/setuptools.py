@@ -68,18 +68,3 @@ def make_setuptools(folder: Path) -> Path:
     """Write a wheel of it into ``folder``."""
     modules = {"setuptools/__init__.py": SETUP, "setuptools/build_meta.py": BUILD_META}
     return make_wheel(folder, "setuptools", "80.0", modules=modules)
-
-
-def make_setup_project(
-    folder: Path, name: str, *requires: str, ran: Path | None = None
-) -> Path:
-    """Write a project that says what it requires in its ``setup.py`` alone, which leaves a line in ``ran``."""
-    folder.mkdir(parents=True, exist_ok=True)
-    module = name.replace("-", "_")
-    leaves = f"open({str(ran)!r}, 'a').write({name!r} + '\\n')\n" if ran else ""
-    arguments = f"name={name!r}, version='1.0', py_modules=[{module!r}], install_requires={list(requires)!r}"
-    (folder / "setup.py").write_text(
-        f"from setuptools import setup\n{leaves}setup({arguments})\n", "utf-8"
-    )
-    (folder / f"{module}.py").write_text("HERE = True\n", "utf-8")
-    return folder

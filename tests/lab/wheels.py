@@ -4,7 +4,6 @@ import base64
 import hashlib
 import io
 import itertools
-import json
 import re
 import tarfile
 import zipfile
@@ -106,30 +105,6 @@ def metadata_of(wheel: Path) -> bytes:
     with zipfile.ZipFile(wheel) as archive:
         name = next(filter(_METADATA.fullmatch, archive.namelist()))
         return archive.read(name)
-
-
-def make_sdist(
-    folder: Path,
-    name: str,
-    version: str,
-    *,
-    requires: Iterable[str] = (),
-    setup: str = "",
-) -> Path:
-    """Write ``<name>-<version>.tar.gz``, whose metadata can be read without building it, unless it has a ``setup``."""
-    stem = f"{canonicalize_name(name).replace('-', '_')}-{version}"
-    if setup:
-        files = {"PKG-INFO": _metadata(name, version, (), None), "setup.py": setup}
-        return pack_sdist(folder, stem, files)
-    metadata = _metadata(name, version, requires, None)
-    dependencies = json.dumps(list(requires))
-    project = f'[project]\nname = "{name}"\nversion = "{version}"\ndependencies = {dependencies}\n'
-    files = {
-        # From 2.2 on, what an sdist requires is what its wheels will require.
-        "PKG-INFO": metadata.replace("2.1", "2.2", 1),
-        "pyproject.toml": project,
-    }
-    return pack_sdist(folder, stem, files)
 
 
 def pack_sdist(folder: Path, stem: str, files: Mapping[str, str]) -> Path:

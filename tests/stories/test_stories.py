@@ -10,8 +10,13 @@ it is for (``# heavy:`` is for ``make test-all``). Its steps::
         painter/o.so  sm_80 compute_86 isa 8.2; needs libcudart.so.12; undefined NAME; opens NAME
                                                  with such a library
     project NAME in FOLDER: REQUIREMENTS         of Python, as it lies in the folder
-    withdraw painter-2.0*                        what the default index no longer has
+    torch cu132: sm_80 sm_90                     a torch 2.16.0 that no catalogue knows, with code for these, on
+                                                 the torch index
+    withdraw painter-2.0*                        what the default index no longer has; ``on BACKEND`` the torch
+                                                 index
     dated 2023-07-14 painter-1.0* …              that index tells when files were uploaded, those then
+    habit ranges                                 the index does, from here on, what it did not do, or no longer
+                                                 does it (``tests.lab.index.Habits``)
     stop torch                                   the host that no longer answers
     kernel NAME on PLACE: MESSAGE                that kernel of the small torch fails on a GPU, or with a build
     file NAME, remove NAME, copy NAME NAME       in the folder; the text of a file is indented below it
@@ -19,7 +24,7 @@ it is for (``# heavy:`` is for ``make test-all``). Its steps::
     show error:|note:                            only lines that begin so are told of what is printed
     later                                        caches that know nothing of before
     $ gpuinstall lock painter                    a command, or a line for ``sh``; DEFAULT-HOST is that of the
-                                                 default index
+                                                 default index, TMP the folder above that of the story
 
 Below a command stands what came of it: ``exit N`` unless that is 0, every line that it printed, and what it left: each
 lock that it changed with its packages and its request, what environments hold, and the other files that came or went.
@@ -34,7 +39,7 @@ import shlex
 import shutil
 import sys
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from urllib.parse import quote
 
@@ -47,6 +52,7 @@ from tests.frozen import frozen_catalog
 from tests.lab.driver import NO_GPU, FakeDriver, FakeGpu, FakeSlice, environment
 from tests.lab.index import StandInIndex
 from tests.lab.index_text import needs, publish, steps_of
+from tests.lab.new_torch import make_new_torch
 from tests.lab.projects import make_project
 from tests.lab.workshop import Workshop
 
@@ -165,7 +171,7 @@ class Stage:
         self.shown = pattern
 
     def do_variable(self, words, _below):
-        self.set(*words.split("=", 1))
+        self.set(*self.with_places(words).split("=", 1))
 
     def do_later(self, _words, _below):
         caches = self.workshop.caches
@@ -180,8 +186,16 @@ class Stage:
             self.workshop.folder.joinpath(*folder), name, requires=needs(requires)
         )
 
-    def do_withdraw(self, pattern, _below):
-        for path in (self.index.folder / "simple").glob(pattern):
+    def do_torch(self, words, _below):
+        backend, _, architectures = words.partition(":")
+        code = architectures.replace("sm_", "").strip()
+        python = "".join(map(str, sys.version_info[:2]))
+        make_new_torch(self.index.folder, backend, code, python=python)
+
+    def do_withdraw(self, words, _below):
+        pattern, _, backend = words.partition(" on ")
+        folder = f"whl/{backend}" if backend else "simple"
+        for path in (self.index.folder / folder).glob(pattern):
             path.unlink()
 
     def do_dated(self, words, _below):
@@ -191,6 +205,11 @@ class Stage:
             for path in (self.index.folder / "simple").glob(pattern):
                 os.utime(path, (seconds, seconds))
         self.index.habits = replace(self.index.habits, dates=True)
+
+    def do_habit(self, name, _below):
+        habits = self.index.habits
+        other = {name: not getattr(habits, name)}
+        self.index.habits = replace(habits, **other)
 
     def do_stop(self, name, _below):
         next(host for host in self.index.hosts if host.name == name).close()
@@ -218,9 +237,7 @@ class Stage:
 
     def command(self, line):
         if line.startswith("gpuinstall "):
-            words, _, file = line.replace(
-                "DEFAULT-HOST", self.index.default.url
-            ).partition(" > ")
+            words, _, file = self.with_places(line).partition(" > ")
             done = self.workshop.run(*shlex.split(words)[1:])
             if file:
                 (self.workshop.folder / file).write_text(done.out, "utf-8")
@@ -241,6 +258,11 @@ class Stage:
         lines += [f"gone {name}" for name in before if name not in self.seen]
         return lines
 
+    def with_places(self, words):
+        return words.replace("DEFAULT-HOST", self.index.default.url).replace(
+            "TMP", str(self.tmp_path)
+        )
+
     def printed(self, done):
         """Return the lines of stderr, then of stdout, with nothing in them of this run alone."""
         text = (done.err + done.out).replace(
@@ -260,12 +282,14 @@ class Stage:
         # uv fetches side by side, in no order.
         text = re.sub(r"(Downloading \S+ )+", "", text)
         text = re.sub(r"[0-9a-f]{32,}", "HASH", text)
+        text = text.replace(f"{date.today()}", "TODAY")
+        text = re.sub(r"(?<=/train-|commit )[0-9a-f]{12}", "HASH", text)
         # What this machine is, and the Python that runs the tests.
         text = text.replace(platform.release(), "KERNEL")
         text = re.sub(r"(?<=\)) · \w+ \d+(\.\d+)?$", "", text, flags=re.MULTILINE)
         text = re.sub(r"\bpip \d+(\.\d+)+", "pip", text)
         here = ".".join(map(str, sys.version_info[:2]))
-        text = re.sub(rf"Python {here}(\.\d+)?(?!\d)", "Python HERE", text)
+        text = re.sub(rf"([Pp]ython) ?{here}(\.\d+)?(?!\d)", r"\1 HERE", text)
         text = re.sub(r"\b\d+(\.\d)? ([kM]?B|bytes?)\b", "N B", text)
         lines = (
             re.sub(r" +\d+(\.\d+)? (s|min)$|\s+$", "", line)
@@ -311,6 +335,7 @@ def lock_in_words(path):
     )
     inputs = ", ".join(lock.get("tool", {}).get("gpuinstall", {}).get("inputs", ()))
     inputs = re.sub(r"127\.0\.0\.1:\d+", "HOST", inputs)
+    inputs = inputs.replace(str(path.parents[1]), "TMP")
     return f"{in_words(packages)} of {inputs}"
 
 

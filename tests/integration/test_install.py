@@ -20,9 +20,7 @@ from gpuinstall.base import process
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import RTX_4090
 from tests.lab.host import Answer, Host
-from tests.lab.index import Habits, StandInIndex
 from tests.lab.pace import within
-from tests.lab.workshop import Workshop
 
 
 def leftovers(workshop):
@@ -330,33 +328,6 @@ def test_behind_a_proxy_files_come_through_it_and_the_relay_does_not(
         if asked.path.endswith(".whl")
     }
     assert {"torch", "triton", "filelock"} <= fetched
-
-
-@pytest.mark.heavy
-def test_a_password_that_only_the_keyring_has_opens_the_index(
-    stand_in_folder, play, tmp_path
-):
-    play(RTX_4090)
-    keyring = tmp_path / "bin" / "keyring"
-    keyring.parent.mkdir()
-    keyring.write_text('#!/bin/sh\n[ "$1 $3" = "get user" ] && echo s3cret\n', "utf-8")
-    keyring.chmod(0o755)
-    with StandInIndex(stand_in_folder, Habits(credentials="user:s3cret")) as index:
-        (tmp_path / "project").mkdir()
-        variables = index.environment() | {
-            "UV_DEFAULT_INDEX": index.environment()["UV_DEFAULT_INDEX"].replace(
-                "user:s3cret@", "user@"
-            ),
-            "PATH": f"{keyring.parent}:{os.environ['PATH']}",
-        }
-        workshop = Workshop(tmp_path / "project", tmp_path / "caches", variables)
-        refused = workshop.run("install")
-        assert refused.status == 4, refused.err
-        opened = replace(
-            workshop, variables=variables | {"UV_KEYRING_PROVIDER": "subprocess"}
-        ).run("install")
-    assert opened.status == 0, opened.err
-    assert "s3cret" not in opened.out + opened.err + workshop.lock("pylock.cu126.toml")
 
 
 @pytest.mark.heavy

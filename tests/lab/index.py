@@ -236,6 +236,10 @@ class StandInIndex:
         match _parts(path):
             case ["simple", package, ""]:
                 return self._simple_page(package, headers)
+            case ["page", ""]:
+                return self._flat(["whl", "page", ""])
+            case ["page", name] if ".." not in name:
+                return self._wheel(self.folder / "whl" / "page", name)
             case ["files", name] if ".." not in name:
                 answer = self._wheel(self.folder / "simple", name)
                 return NOT_FOUND if answer is DENIED else answer

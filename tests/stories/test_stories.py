@@ -12,6 +12,8 @@ it is for (``# heavy:`` is for ``make test-all``). Its steps::
     project NAME in FOLDER: REQUIREMENTS         of Python, as it lies in the folder
     torch cu132: sm_80 sm_90                     a torch 2.16.0 that no catalogue knows, with code for these, on
                                                  the torch index
+    extension flash-attn 2.8.3+cu.12.6.torch.2.10 on cu126: torch>=2
+        sm_80; undefined NAME                    the index of prebuilt extensions has it, with such a library
     withdraw painter-2.0*                        what the default index no longer has; ``on BACKEND`` the torch
                                                  index
     dated 2023-07-14 painter-1.0* …              that index tells when files were uploaded, those then
@@ -24,7 +26,8 @@ it is for (``# heavy:`` is for ``make test-all``). Its steps::
     show error:|note:                            only lines that begin so are told of what is printed
     later                                        caches that know nothing of before
     $ gpuinstall lock painter                    a command, or a line for ``sh``; DEFAULT-HOST is that of the
-                                                 default index, TMP the folder above that of the story
+                                                 default index (``/page/`` lists what is ``on page``), TMP the
+                                                 folder above that of the story
 
 Below a command stands what came of it: ``exit N`` unless that is 0, every line that it printed, and what it left: each
 lock that it changed with its packages and its request, what environments hold, and the other files that came or went.
@@ -38,9 +41,11 @@ import re
 import shlex
 import shutil
 import sys
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -50,8 +55,9 @@ from gpuinstall.base import process, uv
 from gpuinstall.base.versions import DriverVersion
 from tests.frozen import frozen_catalog
 from tests.lab.driver import NO_GPU, FakeDriver, FakeGpu, FakeSlice, environment
+from tests.lab.extension_index import ExtensionIndex
 from tests.lab.index import StandInIndex
-from tests.lab.index_text import needs, publish, steps_of
+from tests.lab.index_text import native, needs, publish, steps_of
 from tests.lab.new_torch import make_new_torch
 from tests.lab.projects import make_project
 from tests.lab.workshop import Workshop
@@ -108,9 +114,15 @@ def stage(catalog_wheels, tmp_path, libraries, monkeypatch):
     folder.mkdir()
     # Sentences name folders of the home by a tilde.
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    with StandInIndex(served) as index:
-        workshop = Workshop(folder, tmp_path / "caches", index.environment())
-        stage = Stage(workshop, index, libraries, tmp_path)
+    extensions = ExtensionIndex()
+    with StandInIndex(served) as index, closing(extensions.host()) as host:
+        variables = {
+            **index.environment(),
+            "GPUINSTALL_EXTENSION_INDEX": f"{host.url}/simple",
+            "GPUINSTALL_VLLM_INDEX": host.url,
+        }
+        workshop = Workshop(folder, tmp_path / "caches", variables)
+        stage = Stage(workshop, index, extensions, libraries, tmp_path)
         stage.play(NO_GPU)
         yield stage
 
@@ -138,6 +150,7 @@ class Stage:
 
     workshop: Workshop
     index: StandInIndex
+    extensions: ExtensionIndex
     libraries: Path
     tmp_path: Path
     shown: str = ""
@@ -192,6 +205,23 @@ class Stage:
         python = "".join(map(str, sys.version_info[:2]))
         make_new_torch(self.index.folder, backend, code, python=python)
 
+    def do_extension(self, words, below):
+        words, _, requires = words.partition(": ")
+        words, _, channel = words.partition(" on ")
+        package, version = words.split()
+        version, _, local = version.partition("+")
+        library = self.tmp_path / f"{package}-{version}-{local}.so"
+        library.write_bytes(native(library, below[0]))
+        self.extensions.add(
+            channel,
+            package,
+            local,
+            library,
+            version=version,
+            requires=requires or None,
+            tag="py3-none-manylinux_2_28_x86_64",
+        )
+
     def do_withdraw(self, words, _below):
         pattern, _, backend = words.partition(" on ")
         folder = f"whl/{backend}" if backend else "simple"
@@ -208,7 +238,7 @@ class Stage:
 
     def do_habit(self, name, _below):
         habits = self.index.habits
-        other = {name: not getattr(habits, name)}
+        other: dict[str, Any] = {name: not getattr(habits, name)}
         self.index.habits = replace(habits, **other)
 
     def do_stop(self, name, _below):
@@ -217,7 +247,8 @@ class Stage:
     def do_file(self, name, below):
         file = self.workshop.folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(f"{line}\n" for line in below), "utf-8")
+        text = "".join(f"{line}\n" for line in below)
+        file.write_text(self.with_places(text), "utf-8")
 
     def do_remove(self, name, _below):
         (self.workshop.folder / name).unlink()
@@ -282,13 +313,14 @@ class Stage:
         # uv fetches side by side, in no order.
         text = re.sub(r"(Downloading \S+ )+", "", text)
         text = re.sub(r"[0-9a-f]{32,}", "HASH", text)
-        text = text.replace(f"{date.today()}", "TODAY")
+        text = text.replace(f"{datetime.now(timezone.utc).date()}", "TODAY")
         text = re.sub(r"(?<=/train-|commit )[0-9a-f]{12}", "HASH", text)
         # What this machine is, and the Python that runs the tests.
         text = text.replace(platform.release(), "KERNEL")
         text = re.sub(r"(?<=\)) · \w+ \d+(\.\d+)?$", "", text, flags=re.MULTILINE)
         text = re.sub(r"\bpip \d+(\.\d+)+", "pip", text)
         here = ".".join(map(str, sys.version_info[:2]))
+        text = text.replace(f"cp{here.replace('.', '')}", "cpHERE")
         text = re.sub(rf"([Pp]ython) ?{here}(\.\d+)?(?!\d)", r"\1 HERE", text)
         text = re.sub(r"\b\d+(\.\d)? ([kM]?B|bytes?)\b", "N B", text)
         lines = (

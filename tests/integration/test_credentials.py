@@ -1,0 +1,85 @@
+"""Indexes that ask for a password: it comes from the address or the keyring, and is seen nowhere."""
+
+import os
+from base64 import b64encode
+from dataclasses import replace
+
+import pytest
+
+from tests.lab.driver import RTX_4090
+from tests.lab.host import UNAUTHORIZED
+from tests.lab.index import Habits, StandInIndex
+from tests.lab.workshop import Workshop
+
+
+def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(
+    stand_in_folder, tmp_path
+):
+    with StandInIndex(stand_in_folder, Habits(absolute=False)) as index:
+        respond, wanted = (
+            index.torch.respond,
+            f"Basic {b64encode(b'me:s3cr3t').decode()}",
+        )
+
+        def closed(path, headers):
+            return (
+                respond(path, headers)
+                if headers.get("authorization") == wanted
+                else UNAUTHORIZED
+            )
+
+        index.torch.respond = closed
+        (tmp_path / "project").mkdir()
+        here = Workshop(tmp_path / "project", tmp_path / "caches", index.environment())
+        refused = here.refusal("lock", "torch", "--target", "cu126", exit_code=4)
+        assert "user name and password" in refused["hint"]
+        named = {
+            **here.variables,
+            "GPUINSTALL_TORCH_INDEX": index.torch_index.replace("//", "//me:s3cr3t@"),
+        }
+        here = replace(here, variables=named)
+        done = here.run("lock", "torch", "--target", "cu126", "--verbose")
+        assert done.status == 0, done.err
+        synced = here.run("sync", "--target", "cu126", "--verbose")
+        assert synced.status == 0, synced.err
+        inside = "".join(
+            path.read_text()
+            for path in (here.folder / ".venv").glob("*.*")
+            if path.is_file()
+        )
+        seen = (
+            done.out,
+            done.err,
+            synced.out,
+            synced.err,
+            here.lock("pylock.cu126.toml"),
+            inside,
+        )
+        assert not any("s3cr3t" in text for text in seen)
+
+
+@pytest.mark.heavy
+def test_a_password_that_only_the_keyring_has_opens_the_index(
+    stand_in_folder, play, tmp_path
+):
+    play(RTX_4090)
+    keyring = tmp_path / "bin" / "keyring"
+    keyring.parent.mkdir()
+    keyring.write_text('#!/bin/sh\n[ "$1 $3" = "get user" ] && echo s3cret\n', "utf-8")
+    keyring.chmod(0o755)
+    with StandInIndex(stand_in_folder, Habits(credentials="user:s3cret")) as index:
+        (tmp_path / "project").mkdir()
+        variables = index.environment() | {
+            "UV_DEFAULT_INDEX": index.environment()["UV_DEFAULT_INDEX"].replace(
+                "user:s3cret@", "user@"
+            ),
+            "PATH": f"{keyring.parent}:{os.environ['PATH']}",
+        }
+        workshop = Workshop(tmp_path / "project", tmp_path / "caches", variables)
+        refused = workshop.run("install")
+        assert refused.status == 4, refused.err
+        opened = replace(
+            workshop, variables=variables | {"UV_KEYRING_PROVIDER": "subprocess"}
+        ).run("install")
+    assert opened.status == 0, opened.err
+    assert "s3cret" not in opened.out + opened.err + workshop.lock("pylock.cu126.toml")

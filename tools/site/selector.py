@@ -13,7 +13,9 @@ from gpuinstall.base.advice import for_install
 from gpuinstall.base.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import DriverVersion
+from gpuinstall.catalog.authored import read_data
 from gpuinstall.catalog.gpus import card_capabilities, other_chips, products
+from gpuinstall.catalog.loader import FURTHER
 from gpuinstall.plan import Rejected, choose
 
 if TYPE_CHECKING:
@@ -177,7 +179,7 @@ def _ranges(
             plan = choose(
                 platform.machine(kind.gpu, driver), Request(packages), catalog
             )
-            answer = json.dumps(answer_of(plan, packages, catalog))
+            answer = json.dumps(answer_of(plan, packages))
             numbers.append(positions.setdefault(answer, len(positions)))
         if not ranges or ranges[-1][1] != numbers:
             ranges.append((border, numbers))
@@ -204,9 +206,7 @@ def driver_borders(platform: Platform, catalog: Catalog) -> list[tuple[int, ...]
     return sorted(borders)
 
 
-def answer_of(
-    plan: Plan | Rejected, packages: Sequence[str], catalog: Catalog
-) -> dict[str, Any]:
+def answer_of(plan: Plan | Rejected, packages: Sequence[str]) -> dict[str, Any]:
     """Return what the page shows for a plan, with placeholders for the card and the driver."""
     # Several reasons can share a message: the first counts.
     reasons = list(dict.fromkeys(reason.message for reason in plan.reasons))
@@ -219,10 +219,11 @@ def answer_of(
             "requirements": [],
         }
     build = plan.choice.build
-    evidence = catalog.serving(build.backend.kind).evidence
+    kind = build.backend.kind
+    file = f"builds_{kind}.toml" if kind in FURTHER else "builds.toml"
+    evidence = read_data(file)["evidence"]
     sources = [
-        f"{source} ({date})"
-        for source, date in map(evidence.__getitem__, build.evidence)
+        f"{evidence[key]['source']} ({evidence[key]['date']})" for key in build.evidence
     ]
     return {
         "title": f"{build.name} · Python {plan.choice.python}",

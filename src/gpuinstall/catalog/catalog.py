@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -17,14 +17,12 @@ from gpuinstall.base.values import dataclass
 from gpuinstall.base.versions import CPU, Backend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from packaging.tags import Tag
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog.drivers import Drivers
-
-    _Evidence = Mapping[str, tuple[str, str]]
 
 
 class ConfiguredIndex(Enum):
@@ -152,15 +150,6 @@ def index_arch(
     return _ARCH_OF_INDEX.get((os, arch), arch)
 
 
-class KindOfBuilds(NamedTuple):
-    """The builds of one kind, with the authored rows that go with them."""
-
-    builds: tuple[Build, ...]
-    chips: Mapping[str, Any]
-    """The rows about the chips that the builds are for."""
-    evidence: _Evidence
-
-
 def _backends(tags: str) -> frozenset[Backend]:
     return frozenset(map(Backend.parse, tags.split()))
 
@@ -233,11 +222,6 @@ class Companion(NamedTuple):
         return "any" in self.pythons or python in self.pythons
 
 
-def no_commands(machine: Machine, branch: str, is_legacy: bool) -> tuple[str, ...]:  # noqa: ARG001
-    """Return no commands: a catalogue made for a test or a page knows no systems."""
-    return ()
-
-
 @dataclass(frozen=True, eq=False)
 class Catalog:
     """All that a choice knows of the world."""
@@ -258,18 +242,16 @@ class Catalog:
     """By package and version."""
     settled_python: str
     """The ``X.Y`` to fetch if any would do."""
-    evidence: _Evidence
-    """The source and the date, by key."""
+    chips: Callable[[str], Mapping[str, Any]]
+    """Read the rows about the chips of a maker other than NVIDIA."""
+    cuda_names: Callable[[], Mapping[str, CudaName]]
+    """Read the CUDA that packages carry in their names."""
+    driver_commands: Callable[[Machine, str, bool], tuple[str, ...]]
+    """Return how the system of a machine gets a driver of a branch, for GPUs that need an old one or for others."""
     offered: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     """The versions, with labels, that a listing found of a companion, by package and tag."""
-    further: Mapping[str, Callable[[], KindOfBuilds]] = field(default_factory=dict)
+    further: Mapping[str, Callable[[], Iterable[Build]]] = field(default_factory=dict)
     """The other kinds of builds, read if they are needed."""
-    chips: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The rows about chips of the kinds that were read, by kind."""
-    cuda_names: Callable[[], Mapping[str, CudaName]] = dict
-    """Read the CUDA that packages carry in their names."""
-    driver_commands: Callable[[Machine, str, bool], tuple[str, ...]] = no_commands
-    """Return how the system of a machine gets a driver of a branch, for GPUs that need an old one or for others."""
 
     @cached_property
     def serving(self) -> Callable[[str], Catalog]:
@@ -279,26 +261,13 @@ class Catalog:
     def _serving(self, kind: str) -> Catalog:
         if kind not in self.further:
             return self
-        own = self.further[kind]()
         further = dict(self.further)
-        del further[kind]
-        return replace(
-            self,
-            builds=(*self.builds, *own.builds),
-            further=further,
-            chips={**self.chips, kind: own.chips},
-            evidence={**self.evidence, **own.evidence},
-        )
+        builds = (*self.builds, *further.pop(kind)())
+        return replace(self, builds=builds, further=further)
 
     def only(self, *builds: Build) -> Catalog:
         """Return the catalogue with these builds alone, of whatever kind: no others are read."""
-        kinds = self.further.items()
-        further = {kind: partial(_without_builds, read) for kind, read in kinds}
-        return replace(
-            self,
-            builds=builds,
-            further=further,
-        )
+        return replace(self, builds=builds, further={})
 
     def without(
         self,
@@ -367,7 +336,3 @@ class Catalog:
 
 def _newness(build: Build) -> tuple[Version, tuple[int, int], str]:
     return build.torch, build.toolkit or (0, 0), build.backend.tag
-
-
-def _without_builds(read: Callable[[], KindOfBuilds]) -> KindOfBuilds:
-    return read()._replace(builds=())

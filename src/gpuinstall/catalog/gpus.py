@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     _Words = tuple[str, ...]
 
-FILES = ("gpus_amd.toml", "gpus_intel.toml", "gpus_apple.toml")
+OTHER_MAKERS = ("amd", "intel", "apple")
 _FORM = re.compile(
     r"sxm\d*|pcie|hbm\d*e?|nvl\d*|\d+gb?|laptop|mobile|notebook|with|maxq|design|gpu|"
     r"graphics|device|developer|kit|module|nvgpu"
@@ -113,8 +113,8 @@ def card_capabilities(drivers: Drivers) -> list[ComputeCapability]:
 def other_chips() -> tuple[Product, ...]:
     """Return the chips of all other makers, each maker's together."""
     chips: list[Product] = []
-    for file in FILES:
-        table = authored.read_data(file)
+    for maker in OTHER_MAKERS:
+        table = authored.read_data(f"gpus_{maker}.toml")
         rows = [{**table, **row, "name": row["chip"]} for row in table["chips"]]
         chips.extend(read_object(Product, row) for row in rows)
     return tuple(chips)

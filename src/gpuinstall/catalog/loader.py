@@ -16,7 +16,6 @@ from gpuinstall.catalog.catalog import (
     Catalog,
     Companion,
     CudaName,
-    KindOfBuilds,
     Release,
 )
 from gpuinstall.catalog.drivers import load_drivers
@@ -58,8 +57,8 @@ def parse_catalog(
         tied=tuple(builds["tied"]),
         companions=_companions(builds),
         settled_python=builds["settled_python"]["version"],
-        evidence=_evidence(builds),
-        further={kind: cache(partial(_further, rows, kind)) for kind in FURTHER},
+        further={kind: partial(rows.of_kind, kind) for kind in FURTHER},
+        chips=_chips,
         cuda_names=_cuda_names,
         driver_commands=_driver_commands,
     )
@@ -75,18 +74,9 @@ def _companions(builds: _Row) -> dict[tuple[str, str], Companion]:
     return companions
 
 
-def _evidence(table: _Row) -> dict[str, tuple[str, str]]:
-    rows = table["evidence"].items()
-    return {key: (row["source"], row["date"]) for key, row in rows}
-
-
-def _further(rows: Rows, kind: str) -> KindOfBuilds:
-    table = authored.read_data(f"builds_{kind}.toml")
-    return KindOfBuilds(
-        builds=tuple(rows.of_kind(table)),
-        chips=authored.read_data(table["chips"]),
-        evidence=_evidence(table),
-    )
+@cache
+def _chips(maker: str) -> Mapping[str, Any]:
+    return authored.read_data(f"gpus_{maker}.toml")
 
 
 @cache
@@ -135,9 +125,9 @@ class Rows:
             for torch in self._between(first, last):
                 yield self._cpu(row, torch, labelled=torch in labelled)
 
-    def of_kind(self, table: _Row) -> Iterator[Build]:
+    def of_kind(self, kind: str) -> Iterator[Build]:
         """Yield the builds of another kind; a row is for every release of a minor."""
-        for row in table["builds"]:
+        for row in authored.read_data(f"builds_{kind}.toml")["builds"]:
             for torch in self.releases:
                 if not torch.startswith(f"{row['torch']}."):
                     continue

@@ -181,7 +181,7 @@ class Rules:
     @property
     def chips(self) -> Mapping[str, Any]:
         """The catalogue's table of the maker's chips."""
-        return self.catalog.chips[self.kind]
+        return self.catalog.chips(self.vendor)
 
     def machine_fact(self, key: str) -> str | None:
         """Return a fact that the Machine document has below the maker's name; None if it is missing or no text."""

@@ -6,8 +6,10 @@ build before it, "2.15.0+cu130/*" or "cu130/GPU-0…1", a key speaks of that bui
 
     {"GPU-0…1": {"failed": {"matmul-float32": "CUDA error: no kernel image is available"},
                  "unproven": "CUDA error: all CUDA-capable devices are busy or unavailable",
+                 "refused": {"matmul-fp8": "CUDA error: architecture mismatch"},
                  "crash": 11, "exit": 3, "hang": true, "at": "convolution", "architecture": "sm_89"}}
 
+``refused`` is what a library says of a product that it does not have, which the check itself judges.
 ``crash``, ``exit`` and ``hang`` happen in the check named by ``at`` (default: the first). The answers are given while
 a kernels' child imports torch, through the channel that is waiting for the import to end; the child then ends. A
 program beside torch is really imported, with all that comes of it; its operation is played.
@@ -299,10 +301,24 @@ def _check(channel, name, told):
         channel.send(unproven=told["unproven"])
         channel.send(name=name, status="skipped", seconds=0.0, message=told["unproven"])
         return False
+    if name in told.get("refused", {}):
+        _refuse(channel, name, told["refused"][name])
+        return True
     text = told.get("failed", {}).get(name)
     status = "passed" if text is None else "failed"
     channel.send(name=name, status=status, seconds=0.001, message=text, evidence=text or "")
     return True
+
+
+def _refuse(channel, name, text):
+    from gpuinstall_kernels.context import supported
+    from gpuinstall_kernels.deep import NO_KERNEL, NOT_HERE
+
+    def product():
+        raise RuntimeError(text)
+
+    signs = NO_KERNEL if name.startswith("attention") else NOT_HERE
+    channel.attempt(name, lambda: supported(product, *signs))
 """
 
 

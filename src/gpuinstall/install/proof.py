@@ -75,7 +75,7 @@ def preflighted(
     if here is None or not here.gpus or request.is_for_cpu:
         return machine
     proof = preflight(here, reporter)
-    if proof.cards:
+    if proof.outcomes:
         reporter.step("Preflight", proof.summary, proof.seconds)
     return machine.with_problems(proof.problems)
 

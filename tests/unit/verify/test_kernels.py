@@ -11,8 +11,10 @@ from gpuinstall.verify.kernels.context import (
     supported,
     tolerance,
 )
-from gpuinstall.verify.kernels.deep import NO_KERNEL
+from gpuinstall.verify.kernels.deep import NO_KERNEL, NOT_HERE
 from gpuinstall.verify.kernels.main import table
+
+SIGNS = {"attention": NO_KERNEL, "product": NOT_HERE}
 
 
 def names(device, work="deep"):
@@ -41,7 +43,7 @@ def test_more_terms_allow_more_by_their_root():
 
 
 def test_every_makers_gpu_has_the_checks_of_gpus_and_not_those_of_one_maker():
-    assert names("cuda") - names("acme") >= {"attention"}
+    assert names("cuda") - names("acme") >= {"cuda-graph", "attention", "matmul-fp8"}
     assert names("acme") - names("cpu") >= {"copies"}
     assert names("mps") < names("cpu")
     assert {
@@ -58,20 +60,27 @@ def test_every_makers_gpu_has_the_checks_of_gpus_and_not_those_of_one_maker():
 
 def test_what_a_library_does_not_have_is_skipped():
     texts = {
-        "cuDNN Frontend error: [cudnn_frontend] Error: No execution plans support the graph.": True,
-        "cuDNN Frontend error: [cudnn_frontend] Error: No valid engine configs for Matmul_": True,
-        "No available kernel. Aborting execution.": True,
-        "CUDA error: an illegal memory access was encountered": False,
+        "architecture mismatch when calling `cusparseLtInit(&handle)`": "product",
+        "Supported only on GPUs with compute capability 8.x": "product",
+        "CUDA error: CUSPARSE_STATUS_NOT_SUPPORTED when calling `cusparseLtMatmul`": "product",
+        "cuDNN Frontend error: [cudnn_frontend] Error: No execution plans support the graph.": "attention",
+        "cuDNN Frontend error: [cudnn_frontend] Error: No valid engine configs for Matmul_": "attention",
+        "No available kernel. Aborting execution.": "attention",
+        "CUDA error: an illegal memory access was encountered": None,
     }
-    assert {text: is_skipped(text) for text in texts} == texts
+    outcomes = {
+        text: [name for name, signs in SIGNS.items() if is_skipped(text, signs)]
+        for text in texts
+    }
+    assert outcomes == {text: [name] if name else [] for text, name in texts.items()}
 
 
-def is_skipped(text):
+def is_skipped(text, signs):
     def refuse():
         raise RuntimeError(text)
 
     try:
-        supported(refuse, *NO_KERNEL)
+        supported(refuse, *signs)
     except (RuntimeError, Skip) as end:
         return isinstance(end, Skip)
     return False

@@ -1,4 +1,4 @@
-"""The deep checks: attention and the compiler, which take seconds."""
+"""The deep checks: attention, low precision, Fourier transforms, solvers, graphs, and the compiler."""
 
 from __future__ import annotations
 
@@ -7,18 +7,29 @@ import os
 import shutil
 import sysconfig
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .context import Check, CheckContext, Skip, supported, tolerance
 
 HEADS, LENGTH, WIDTH = 4, 128, 64
+SIDE = 256
 NO_KERNEL = (
     "no available kernel",
     "no execution plans support",
     "no valid engine configs",
 )
 """What torch and cuDNN say of attention that they have no kernel for: pytorch/pytorch#140930."""
+NOT_HERE = (
+    "not support",
+    "not implemented",
+    "unsupported",
+    "only supported",
+    "supported only",
+    "architecture mismatch",
+)
+"""What libraries say of a product that they do not have for a GPU: pytorch/pytorch#132009, #132928."""
 
 
 def attention(context: CheckContext) -> None:
@@ -44,6 +55,76 @@ def attended_exactly(
     """Attend in float64 on the CPU; the heads stand before the length."""
     scores = q.double() @ k.double().transpose(-2, -1) / q.shape[-1] ** 0.5
     return context.torch.softmax(scores, dim=-1) @ v.double()
+
+
+def fp8(context: CheckContext) -> None:
+    """A matrix product in FP8 (e4m3) against float64."""
+    if context.below(8, 9):
+        raise Skip("FP8 needs compute capability 8.9")
+    if not hasattr(context.torch, "_scaled_mm"):
+        raise Skip("torch 2.1 brought FP8 products")
+    a = context.random(SIDE, SIDE, dtype="float8_e4m3fn")
+    b = context.random(SIDE, SIDE, dtype="float8_e4m3fn", seed=1)
+    scale = context.torch.ones((), device=context.device)
+    multiply = partial(
+        context.torch._scaled_mm,  # noqa: SLF001  torch has no public name for it
+        context.to_device(a),
+        context.to_device(b).t(),
+        scale_a=scale,
+        scale_b=scale,
+        out_dtype=context.torch.bfloat16,
+    )
+    result = supported(multiply, *NOT_HERE)
+    # torch 2.4 and older return the greatest number of the result, too.
+    product = result[0] if isinstance(result, tuple) else result
+    context.compare_product(product, a, b.double().t())
+
+
+def fft(context: CheckContext) -> None:
+    """A Fourier transform (cuFFT) against float64."""
+    torch = context.torch
+    x = context.random(64, 1000)
+    exact = x.double()
+    context.compare(
+        torch.view_as_real(torch.fft.rfft(context.to_device(x))),
+        torch.view_as_real(torch.fft.rfft(exact)),
+        exact.abs().sum(dim=1)[:, None, None],
+    )
+
+
+def solve(context: CheckContext) -> None:
+    """A linear system and a Cholesky factor (cuSOLVER), by what is left when they are put in."""
+    linalg = context.torch.linalg
+    x = context.random(SIDE, SIDE)
+    a = x @ x.t() + SIDE * context.torch.eye(SIDE)
+    b = context.random(SIDE, 8, seed=1)
+    matrix = context.to_device(a)
+    solution = linalg.solve(matrix, context.to_device(b)).cpu().double()
+    factor = linalg.cholesky(matrix).cpu().double()
+    a = a.double()
+    b = b.double()
+    context.compare(
+        a @ solution,
+        b,
+        a.abs() @ solution.abs() + b.abs(),
+    )
+    context.compare_product(a, factor, factor.t())
+
+
+def graph(context: CheckContext) -> None:
+    """A CUDA graph, captured once and replayed on other numbers."""
+    cuda = context.torch.cuda
+    x = context.torch.ones(1024, device=context.device)
+    # What a library sets up at its first use cannot be captured.
+    (x * 2 + 1).sum()
+    cuda.synchronize()
+    recording = cuda.CUDAGraph()
+    with cuda.graph(recording):
+        y = x * 2 + 1
+    x.fill_(3.0)
+    recording.replay()
+    cuda.synchronize()
+    context.same(y, context.torch.full((1024,), 7.0))
 
 
 def compiled(context: CheckContext) -> None:
@@ -93,5 +174,14 @@ def _has_program(*names: str) -> bool:
 
 CHECKS = (
     Check("attention", attention, tolerance("float16", LENGTH), where="cuda"),
+    Check(
+        "matmul-fp8",
+        fp8,
+        tolerance("bfloat16", SIDE),
+        where="cuda",
+    ),
+    Check("fft", fft, tolerance("float32", 1000)),
+    Check("linear-algebra", solve, tolerance("float32", SIDE)),
+    Check("cuda-graph", graph, where="cuda"),
     Check("compile", compiled, tolerance("float32", 4), cause="F68"),
 )

@@ -79,6 +79,15 @@ def convolution(context: CheckContext) -> None:
         raise Wrong("the gradient is not finite")
 
 
+def batched(context: CheckContext) -> None:
+    """A batched product of strided matrices (cuBLAS) against float64."""
+    a = context.random(8, 64, 96)
+    b = context.random(8, 80, 96, seed=1)
+    strided = context.to_device(b).transpose(1, 2)
+    product = context.torch.bmm(context.to_device(a), strided)
+    context.compare_product(product, a, b.transpose(1, 2))
+
+
 def linear(context: CheckContext) -> None:
     """A product with a bias in one call (cuBLASLt) against float64."""
     x = context.random(64, SIDE)
@@ -167,6 +176,13 @@ CHECKS = (
         tolerance("float32", 16 * 9, WINOGRAD),
         where=EVERYWHERE,
         cause="F51",
+    ),
+    Check(
+        "batched-product",
+        batched,
+        tolerance("float32", 96),
+        where=EVERYWHERE,
+        cause="F50",
     ),
     Check(
         "linear",

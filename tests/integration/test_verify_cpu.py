@@ -161,12 +161,6 @@ SURROUNDINGS = {
         "would import another torch: {folder}/other/torch, from PYTHONPATH",
         "unset PYTHONPATH",
     ),
-    "a module in this folder": (
-        {},
-        {"random.py": "raise RuntimeError('another one')"},
-        "started in this folder would import another module with torch: {folder}/random.py, which lies in it",
-        "mv {folder}/random.py {folder}/random.py.away",
-    ),
     "no standard library": (
         {"PYTHONHOME": "/nonexistent"},
         {},

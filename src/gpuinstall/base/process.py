@@ -89,7 +89,6 @@ def run(
     text: str | None = None,
     seconds: float | None = None,
     patience: Patience | None = None,
-    each_line: Callable[[str], None] | None = None,
     each_error_line: Callable[[str], None] | None = None,
     group: bool = False,
 ) -> Finished:
@@ -102,8 +101,7 @@ def run(
         text: What it reads from stdin, by default nothing.
         seconds: After which it is ended.
         patience: The same for a program that waits for servers.
-        each_line: Is given each line of stdout at once, from another thread.
-        each_error_line: The same of stderr.
+        each_error_line: Is given each line of stderr at once, from another thread.
         group: Whether what it has started ends with it; it has no terminal then.
 
     Raises:
@@ -141,7 +139,7 @@ def run(
         if limit is not None:
             timer.start()
         try:
-            out, err = _communicated(process, text, each_line, each_error_line)
+            out, err = _communicated(process, text, each_error_line)
         finally:
             timer.cancel()
     if is_over.is_set() and patience:
@@ -163,7 +161,6 @@ def ask(argv: Sequence[str | Path]) -> Finished:
 def _communicated(
     running: subprocess.Popen[str],
     text: str | None,
-    each_line: Callable[[str], None] | None,
     each_error_line: Callable[[str], None] | None,
 ) -> tuple[str, str]:
     """Hand a text to a program, and read its stdout line by line and its stderr beside it, not without end."""
@@ -184,7 +181,7 @@ def _communicated(
                     running.kill()
                     return
 
-    streams = ((running.stdout, out, each_line), (running.stderr, err, each_error_line))
+    streams = ((running.stdout, out, None), (running.stderr, err, each_error_line))
     readers = [Thread(target=read, args=stream, daemon=True) for stream in streams]
     # Who reads closes: to close what another thread reads waits for its end.
     running.stdout = running.stderr = None

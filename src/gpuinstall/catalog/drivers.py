@@ -24,14 +24,14 @@ _Row = Mapping[str, Any]
 
 _Numbers = Annotated[tuple[int, ...], numbers]
 _KEYS = {
-    "floors": ("cuda", None),
-    "first_drivers": ("capability", None),
-    "tegra": ("capability", None),
-    "families": ("code", "runs_on"),
-    "run_time_compilers": ("capability", "cuda"),
-    "unified_memory": ("capability", None),
-    "jetsons": ("chip", None),
-    "jetson_kernels": ("kernel", "l4t"),
+    "floors": "cuda",
+    "first_drivers": "capability",
+    "tegra": "capability",
+    "families": "code runs_on",
+    "run_time_compilers": "capability cuda",
+    "unified_memory": "capability",
+    "jetsons": "chip",
+    "jetson_kernels": "kernel l4t",
 }
 """The lists that are looked things up in: by what, and the one thing that is looked up if it is not the whole row."""
 _FACTS = {
@@ -234,7 +234,8 @@ def load_drivers() -> Drivers:
 def parse_drivers(table: _Row) -> Drivers:
     """Return what the rows of ``drivers.toml`` say."""
     tables = dict(table)
-    for name, (key, fact) in _KEYS.items():
+    for name, keys in _KEYS.items():
+        key, _, fact = keys.partition(" ")
         tables[name] = {row[key]: row[fact] if fact else row for row in table[name]}
     for name, fact in _FACTS.items():
         tables[name] = table[name][fact]

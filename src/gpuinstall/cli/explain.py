@@ -121,12 +121,11 @@ def _show_what_to_do_instead(terminal: Terminal, words: Mapping[str, str]) -> No
 
 def _words(venv: Path) -> dict[str, str]:
     """Return the words for an environment in the commands of a fix; if there is none, commands make it."""
-    from gpuinstall.catalog import load_catalog
-    from gpuinstall.diagnose.evidence import environment_words, read_contents
+    from gpuinstall.environments.environment import advice_words
 
     words = {"uv": uv_in_words()}
     if interpreter(venv).exists() or (venv / "pyvenv.cfg").is_file():
-        words = environment_words(venv, read_contents(venv).packages, load_catalog())
+        words = advice_words(interpreter(venv))
     for shadow in (Path("torch").absolute(), Path("torch.py").absolute()):
         if shadow.exists():
             words["path"] = quoted(shadow)

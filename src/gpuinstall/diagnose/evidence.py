@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field
 from functools import cached_property
@@ -11,16 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.advice import OURS, Advice
-from gpuinstall.base.environment_paths import interpreter, packages_folders
+from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_toml, read_document
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.shell import joined
 from gpuinstall.base.text import some
 from gpuinstall.base.values import dataclass
 from gpuinstall.catalog.failures.problems import FixContext, finding_for
 from gpuinstall.diagnose.repair import RepairSource
-from gpuinstall.environments.environment import advice_words
 from gpuinstall.environments.packages import (
     InstalledPackage,
     read_packages,
@@ -157,76 +155,46 @@ class DoctorEvidence:
             fixes=fixes,
         )
 
-    @cached_property
-    def users_packages(self) -> tuple[InstalledPackage, ...]:
-        """The packages that are only there because the user wanted them."""
-        return users_packages(self.venv, self.contents.packages, self.catalog)
-
-    @property
-    def anew(self) -> tuple[str, ...]:
-        """The arguments by which our ``install`` makes it again."""
-        if "--into" not in self.renewing:
-            return self.renewing
-        return (*(word for word in self.renewing if word != "--into"), _REPLACE)
-
-    def install(self, *requirements: str, note: str = "", anew: bool = False) -> Advice:
+    def install(
+        self,
+        *requirements: str,
+        note: str = "",
+        anew: bool = False,
+    ) -> Advice:
         """Advise to bring the right build into the environment, or to make it ``anew`` with all that the user has there."""
-        arguments = self.anew if anew else self.renewing
-        others = self.users_packages if _REPLACE in arguments else ()
-        others = tuple(
-            package for package in others if package.name not in requirements
-        )
-        lost = [package.name for package in others if package.has_address]
+        arguments = list(self.renewing)
+        if anew and "--into" in arguments:
+            arguments.remove("--into")
+            arguments.append(_REPLACE)
+        pins = []
+        lost = []
+        for package in self._users_packages if _REPLACE in arguments else ():
+            if package.has_address:
+                lost.append(package.name)
+            elif package.name not in requirements:
+                pins.append(f"{package.name}=={package.version}")
         notes = [note] if note else []
         if lost:
             notes.append(f"without {some(lost)}, not installed from an index")
         return Advice(
             OURS,
-            ("install", *arguments, *requirements, *carried(others)),
+            ("install", *arguments, *requirements, *pins),
             self.project.folder,
             note="; ".join(notes),
         )
 
-
-def users_packages(
-    venv: Path,
-    packages: Sequence[InstalledPackage],
-    catalog: Catalog,
-) -> tuple[InstalledPackage, ...]:
-    """Return the packages that neither our lock holds nor torch's build brings, without those that others require."""
-    own = set(_WITH_EVERY_ENVIRONMENT)
-    lock = read_own_lock(venv)
-    if lock:
-        own |= lock.names
-    return tuple(
-        package
-        for package in top_packages(packages)
-        if package.name not in own and not catalog.is_tied(package.name)
-    )
-
-
-def carried(packages: Iterable[InstalledPackage]) -> tuple[str, ...]:
-    """Return the requirements by which an environment that is made again has these packages as well."""
-    return tuple(
-        f"{package.name}=={package.version}"
-        for package in packages
-        if not package.has_address
-    )
-
-
-def environment_words(
-    venv: Path,
-    packages: Sequence[InstalledPackage],
-    catalog: Catalog,
-) -> dict[str, str]:
-    """Return the words for an environment in the commands of a fix: made again, it has the user's packages too."""
-    words = advice_words(interpreter(venv))
-    requirements = carried(users_packages(venv, packages, catalog))
-    if requirements and "anew" in words:
-        words["anew"] += f" {joined(requirements)}"
-        if _REPLACE in words["into"].split():
-            words["into"] += f" {joined(requirements)}"
-    return words
+    @cached_property
+    def _users_packages(self) -> tuple[InstalledPackage, ...]:
+        """What neither our lock holds nor torch's build brings, without what others require."""
+        own = set(_WITH_EVERY_ENVIRONMENT)
+        lock = read_own_lock(self.venv)
+        if lock:
+            own |= lock.names
+        return tuple(
+            package
+            for package in top_packages(self.contents.packages)
+            if package.name not in own and not self.catalog.is_tied(package.name)
+        )
 
 
 def toml_table(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:

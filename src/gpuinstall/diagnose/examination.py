@@ -20,12 +20,12 @@ from gpuinstall.diagnose.checks import CHECKS
 from gpuinstall.diagnose.evidence import (
     DoctorEvidence,
     DoctorFindings,
-    environment_words,
     read_contents,
     read_project,
 )
 from gpuinstall.diagnose.repair import read_repair, repair_steps
 from gpuinstall.environments.environment import (
+    advice_words,
     read_marker,
     read_origin,
     renewing_arguments,
@@ -150,6 +150,7 @@ def examine(
     proof = preflight(machine, reporter)
     is_there = interpreter(venv).exists() or (venv / "pyvenv.cfg").exists()
     evidence = read_evidence(folder, venv, machine, sources, is_there=is_there)
+    # What files show comes first: starting a damaged environment may fail for the same reason.
     findings = list(run_checks(evidence))
     examined = None
     words: tuple[str, ...] = ("--venv", str(venv)) if named else ()
@@ -225,7 +226,7 @@ def read_evidence(
         venv=venv,
         contents=contents,
         repair=read_repair(venv, contents.version("torch"), sources, catalog.family),
-        words=environment_words(venv, contents.packages, catalog) if is_there else {},
+        words=advice_words(interpreter(venv)) if is_there else {},
         renewing=renewing_arguments(venv),
     )
 

@@ -115,6 +115,7 @@ def repair_steps(findings: Iterable[Finding], venv: Path) -> tuple[Advice, ...]:
         steps.update(dict.fromkeys(possible[:1]))
     renewals = [step for step in steps if step.program == OURS]
     smaller = [step for step in steps if step.program != OURS]
+    # The examination that follows these shows whether more is needed.
     if smaller or has_conflict:
         return tuple(smaller)
     return tuple(renewals[:1])

@@ -98,16 +98,8 @@ def parse_number(text: str | None) -> int | None:
 
 
 def normal_address(text: str) -> str:
-    """Return a bus address as sysfs writes it (``0000:01:00.0``); others write eight digits of domain."""
-    match = re.fullmatch(
-        r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})(?:\.([0-7]))?",
-        text.strip(),
-    )
-    if match is None:
-        return text.strip().lower()
-    numbers = [int(part or "0", 16) for part in match.groups()]
-    domain, bus, slot, function = numbers
-    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function}"
+    """Return a bus address as sysfs writes it (``0000:01:00.0``); NVML writes eight digits of domain."""
+    return re.sub(r"^0000(?=[0-9a-f]{4}:)", "", text.strip().lower())
 
 
 def read_adapters(source: Source) -> tuple[PciDevice, ...]:
@@ -119,6 +111,7 @@ def read_adapters(source: Source) -> tuple[PciDevice, ...]:
 
 def _ask_windows(source: Source) -> str:
     system = os.environ.get("SYSTEMROOT", "C:\\Windows")
+    # By its whole path: a program of that name may lie in the working folder, where Windows looks first.
     program = Path(
         system,
         "System32",

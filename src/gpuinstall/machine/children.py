@@ -62,6 +62,7 @@ def run_children(
             shortages.append(error)
 
     threads = [
+        # A thread of a pool would be waited for when we exit, and one of these may never end.
         Thread(target=follow, args=(number, *command), daemon=True)
         for number, command in enumerate(commands)
     ]

@@ -20,6 +20,7 @@ JOBS = (
 
 HOST_FILES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
 
+# Kubernetes runs its containers by one of the others, and Podman leaves traces that look like Docker's.
 _ENGINES = (
     ("kubernetes", re.compile(r"kubepods|/kubelet/pods/|kubernetes\.io")),
     (

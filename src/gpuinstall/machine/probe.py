@@ -6,15 +6,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.machine import Environment, JetsonRelease, Machine
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.machine.amd.prober import AmdProber
+from gpuinstall.machine.apple.prober import AppleProber
 from gpuinstall.machine.bus import read_adapters, read_pci
 from gpuinstall.machine.container import read_container, read_wsl
 from gpuinstall.machine.host import read_host
-from gpuinstall.machine.prober import MachineFacts, Preflight, VendorFindings
-from gpuinstall.machine.probers import MAKERS, PROBERS
+from gpuinstall.machine.intel.prober import IntelProber
+from gpuinstall.machine.nvidia.prober import NvidiaProber
+from gpuinstall.machine.prober import MachineFacts, Preflight, Prober, VendorFindings
 from gpuinstall.machine.pythons import read_pythons
 from gpuinstall.machine.source import Source
 from gpuinstall.machine.symptoms import KnownFacts, findings_of
@@ -22,12 +25,21 @@ from gpuinstall.machine.vendors import PCI_IDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
 
     from gpuinstall.base.finding import Finding
     from gpuinstall.machine.prober import ProofOutcome
 
     MakerFindings = Mapping[str, VendorFindings]
+
+PROBERS: tuple[Prober[Any], ...] = (
+    NvidiaProber(),
+    AmdProber(),
+    IntelProber(),
+    AppleProber(),
+)
+
+# The makers of GPUs for computing, as people write them.
+MAKERS = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel", "apple": "Apple"}
 
 
 def read_machine(
@@ -58,7 +70,10 @@ def read_machine(
     return machine_of(facts, evidence)
 
 
-def machine_of(facts: MachineFacts, evidence: Mapping[str, Any]) -> Machine:
+def machine_of(
+    facts: MachineFacts,
+    evidence: Mapping[str, Any],
+) -> Machine:
     """Conclude from the facts, and each maker's own, what the machine is and what is wrong with it. Pure."""
     concluded = {}
     for prober in PROBERS:
@@ -90,7 +105,7 @@ def machine_of(facts: MachineFacts, evidence: Mapping[str, Any]) -> Machine:
                 chain.from_iterable(maker.problems for maker in makers),
                 key=lambda problem: not problem.blocking,
             ),
-            *findings_of("any", _circumstances(facts, findings), facts.fix_context),
+            *findings_of("any", _circumstances(facts, findings), facts.place()),
         ),
         distribution=facts.host.distribution,
         signs=facts.container.signs,
@@ -102,6 +117,7 @@ def numbered(
     findings: Iterable[tuple[str, VendorFindings]],
 ) -> Iterator[tuple[str, VendorFindings]]:
     """Count the GPUs of every maker on from those of the makers before it, who each begin with 0."""
+    # One list of GPUs for all makers: --gpus and problems name them by their place in it.
     first = 0
     for maker, finding in findings:
         moved = replace(
@@ -130,7 +146,10 @@ def preflight(machine: Machine, reporter: Reporter) -> Preflight:
     return Preflight(outcomes, tuple(problems), monotonic() - start)
 
 
-def _circumstances(facts: MachineFacts, findings: MakerFindings) -> KnownFacts:
+def _circumstances(
+    facts: MachineFacts,
+    findings: MakerFindings,
+) -> KnownFacts:
     """Return what should be known of the machine, whoever made its GPUs."""
     return {
         "foreign": ", ".join(_foreign_gpus(facts, findings)),
@@ -138,7 +157,10 @@ def _circumstances(facts: MachineFacts, findings: MakerFindings) -> KnownFacts:
     }
 
 
-def _foreign_gpus(facts: MachineFacts, findings: MakerFindings) -> Iterator[str]:
+def _foreign_gpus(
+    facts: MachineFacts,
+    findings: MakerFindings,
+) -> Iterator[str]:
     """Yield the GPUs that no prober lists or speaks of, if no other is there."""
     if any(finding.shows_gpu for finding in findings.values()):
         return

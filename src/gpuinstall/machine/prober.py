@@ -50,14 +50,14 @@ class MachineFacts:
 
     pythons: tuple[str, ...] = ()
 
-    @property
-    def fix_context(self) -> FixContext:
-        """Where a fix would be applied."""
+    def place(self, *, jetson: bool = False) -> FixContext:
+        """Return where a fix would be applied."""
         return FixContext.of_place(
             self.host.os,
             self.host.distribution,
             engine=self.container.engine,
             wsl=self.wsl is not None,
+            jetson=jetson,
         )
 
 
@@ -128,7 +128,11 @@ class Prober(ABC, Generic[Evidence]):
     def conclude(self, evidence: Evidence) -> VendorFindings:
         """Return the GPUs, and what is wrong with them. Pure."""
 
-    def preflight(self, machine: Machine, reporter: Reporter) -> Preflight:
+    def preflight(
+        self,
+        machine: Machine,
+        reporter: Reporter,
+    ) -> Preflight:
         """Prove the driver on every usable GPU of this maker, before anything is downloaded.
 
         Without a kernel to run they stay unproven: kernels come with the build.
@@ -161,7 +165,12 @@ class Prober(ABC, Generic[Evidence]):
         return None
 
 
-def is_visible(devices: str, ordinal: int, gpu: Gpu, name: str) -> bool:
+def is_visible(
+    devices: str,
+    ordinal: int,
+    gpu: Gpu,
+    name: str,
+) -> bool:
     """Whether a list such as CUDA_VISIBLE_DEVICES has a card, or the slice ``name`` of it.
 
     Args:

@@ -159,11 +159,19 @@ class Rules:
         """Return a key that sorts builds of one torch that fit, by their toolkits and codes: the better, the lower."""
         return ()
 
-    def merit(self, better: tuple[object, ...], other: tuple[object, ...]) -> str:
+    def merit(
+        self,
+        better: tuple[object, ...],
+        other: tuple[object, ...],
+    ) -> str:
         """Return what the build of the better preference has over the other's."""
         return "it is as good"
 
-    def warnings(self, build: Build, gpus: Sequence[Gpu]) -> tuple[Reason, ...]:
+    def warnings(
+        self,
+        build: Build,
+        gpus: Sequence[Gpu],
+    ) -> tuple[Reason, ...]:
         """Return why a build runs on the GPUs, but not without reserve."""
         return (Reason("not-proven", self.not_proven),) if self.not_proven else ()
 

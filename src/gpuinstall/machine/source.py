@@ -88,7 +88,12 @@ class Source:
         """
         return ask()
 
-    def run_child(self, name: str, who: str, command: Command) -> Finished | None:
+    def run_child(
+        self,
+        name: str,
+        who: str,
+        command: Command,
+    ) -> Finished | None:
         """Return how a child ended that asks a library of the driver.
 
         Args:

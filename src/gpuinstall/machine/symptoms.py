@@ -61,7 +61,10 @@ def _load() -> Mapping[str, tuple[Symptom, ...]]:
     return table
 
 
-def symptoms(subject: str, circumstances: KnownFacts) -> Iterator[Symptom]:
+def symptoms(
+    subject: str,
+    circumstances: KnownFacts,
+) -> Iterator[Symptom]:
     """Yield the rows of a subject that hold."""
     for symptom in _load()[subject]:
         if symptom.holds(circumstances):
@@ -80,6 +83,7 @@ def finding_of(
     if symptom.gpus:
         gpus = cast("tuple[int, ...]", circumstances[symptom.gpus])
     kind = load_problems()[symptom.code]
+    # A command for a whole machine still names a GPU: which one is left to the reader.
     numbers = ",".join(map(str, gpus)) or "<gpu>"
     words = {**circumstances, "gpu": numbers, "where": format_gpus(gpus)}
     message = symptom.message or kind.message

@@ -1,6 +1,6 @@
 """What differs between the makers of GPUs, each behind one small protocol; what is common never names one.
 
-An entry of ``VENDORS`` is all that a maker needs to be planned for; ``probers.py`` has what reads its GPUs.
+An entry of ``VENDORS`` is all that a maker needs to be planned for; ``PROBERS`` in ``probe.py`` read its GPUs.
 """
 
 from __future__ import annotations
@@ -116,13 +116,20 @@ def vendor_of(gpu: Gpu, machine: Machine) -> str | None:
     return None
 
 
-def rules_for(machine: Machine, catalog: Catalog, kinds: Collection[str] = ()) -> Rules:
+def rules_for(
+    machine: Machine,
+    catalog: Catalog,
+    kinds: Collection[str] = (),
+) -> Rules:
     """Return the rules that decide for a machine: of the maker of the requested ``kinds``, else of its GPUs."""
     vendor = vendor_for(machine, kinds)
     return vendor.rules(machine, catalog.serving(vendor.kind))
 
 
-def vendor_for(machine: Machine, kinds: Collection[str] = ()) -> Vendor:
+def vendor_for(
+    machine: Machine,
+    kinds: Collection[str] = (),
+) -> Vendor:
     """Return the maker that is served: of the requested ``kinds``, else of the machine's GPUs, else the first.
 
     A request for the CPU's build is for no maker.

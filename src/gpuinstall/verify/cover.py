@@ -94,6 +94,7 @@ def _with_requirements(
 def _requirements(package: InstalledPackage) -> Iterator[str]:
     """Yield the names of the packages that one requires, extras left aside."""
     for requirement in package.requires:
+        # Whether an extra was asked for is recorded nowhere.
         if "extra" not in str(requirement.marker):
             yield canonicalize_name(requirement.name)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import dataclass
-from gpuinstall.machine.probers import PROBERS
+from gpuinstall.machine.probe import PROBERS
 from gpuinstall.machine.vendors import VENDORS, vendor_of
 from gpuinstall.verify.verdict import NO_GPU, THE_CPU
 
@@ -81,7 +81,13 @@ def device_targets(
     """
     targets = []
     for prober in PROBERS:
-        for ordinal, gpu in enumerate(_gpus_of(prober.vendor, machine, kind)):
+        ours = [
+            gpu
+            for gpu in sorted(machine.gpus, key=lambda gpu: gpu.index)
+            # What tells no maker is the first one's, as a Jetson's GPU.
+            if (vendor_of(gpu, machine) or next(iter(VENDORS))) == prober.vendor
+        ]
+        for ordinal, gpu in enumerate(ours):
             if gpus is not None and gpu.index not in gpus:
                 continue
             fault = None
@@ -108,18 +114,6 @@ def device_targets(
         name = NO_GPU
         reason = "this machine has no GPU that torch can use"
     return (DeviceTarget(0, name, "none", unproven=reason),)
-
-
-def _gpus_of(vendor: str, machine: Machine, kind: str | None) -> list[Gpu]:
-    """Return the GPUs of one maker; those that do not tell their maker's belong to whoever torch is for."""
-    makers = [
-        name
-        for name, other in VENDORS.items()
-        if other.kind == kind and not other.by_architecture
-    ]
-    guess = makers[0] if makers else next(iter(VENDORS))
-    gpus = [gpu for gpu in machine.gpus if (vendor_of(gpu, machine) or guess) == vendor]
-    return sorted(gpus, key=lambda gpu: gpu.index)
 
 
 def _parts(gpu: Gpu, vendor: str, ordinal: int) -> Iterator[DeviceTarget]:

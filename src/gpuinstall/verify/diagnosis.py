@@ -131,6 +131,7 @@ def _failed_check(
 ) -> CheckResult:
     message = _message(record, report, proof)
     cause = None
+    # The words of an import that fails for want of a file name what misses the file, not what took it away.
     if not proof.altered and ABSENT not in record.evidence:
         cause = _cause(
             record.name,
@@ -188,6 +189,7 @@ def _cause(
 ) -> str | None:
     """Return the entry of the failure catalogue for a failed check: by its text, else by what failed and on what."""
     known = cause_of(text, proof.machine)
+    # torch itself has passed: what is known of its own failures says nothing of a package beside it.
     if report.program:
         usual = program_check(report.program, target.device).cause
         if NO_KERNEL in text or NO_LIBRARY in text:

@@ -101,6 +101,7 @@ class Interpreter:
 
 def inspect_interpreter(python: Path) -> Interpreter:
     """Return what an interpreter would import; raise UsageError if there is none that runs."""
+    # Starting Python twice takes most of the time, so both start at once.
     with ThreadPoolExecutor(2) as pool:
         isolated = pool.submit(_look, [python, "-I", "-B", LOOK])
         # As ``python -c`` starts it, with the working folder on its path.
@@ -124,6 +125,7 @@ def _look(argv: Sequence[str | Path]) -> FoundTorch:
         done = process.ask(argv)
     except OSError as error:
         raise _unusable(python, error.strerror or str(error)) from None
+    # A start-up file of the environment may have printed before it, or at its end.
     for line in reversed(done.out.splitlines()):
         answer = json_object(line)
         if answer:

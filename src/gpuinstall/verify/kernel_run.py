@@ -92,6 +92,7 @@ class KernelRun:
         )
         if not misleading:
             return reports
+        # One that hung would cost its whole time once more.
         suspects = [
             number
             for number, report in enumerate(reports)
@@ -113,6 +114,7 @@ class KernelRun:
     ) -> list[KernelReport]:
         commands = []
         for target in targets:
+            # The device's own variables come last: a user's CUDA_VISIBLE_DEVICES would hide what is to be tried.
             variables = {**environ, **target.environment}
             for name in target.misleading - target.environment.keys():
                 variables.pop(name, None)
@@ -186,6 +188,7 @@ def how_it_ended(finished: Finished, seconds: float) -> str:
         return f"not finished after {seconds:.0f} s"
     if status < 0:
         return _killed_by(-status)
+    # Windows returns the exception that ended a process as its status.
     if status > 0x80000000:
         return f"ended by Windows exception 0x{status:08X}"
     lines = finished.err.strip().splitlines() or ["no output"]

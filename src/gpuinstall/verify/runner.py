@@ -117,6 +117,7 @@ def verify_environment(
         names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
         message = f"the environment was made for the CPU, as requested, and does not use {names}"
         reporter.warn(message)
+    # The proof is isolated; a user's programs are not.
     disturbing = interference(interpreter)
     if disturbing:
         devices = _with_surroundings(
@@ -197,6 +198,7 @@ def prove_programs(
     """
     tried: dict[int, DeviceTarget] = {}
     for number, device in enumerate(devices):
+        # Beside a torch that does not work, every program would fail by it.
         if device.status == "failed":
             continue
         tried[number] = targets[number]

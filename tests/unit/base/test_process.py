@@ -57,7 +57,7 @@ def test_a_program_whose_child_keeps_its_output_open_is_not_waited_for(
     done = process.run(
         [sys.executable, "-c", HOLDER + then],
         seconds=2,
-        each_line=(lambda _line: None) if heard else None,
+        each_error_line=(lambda _line: None) if heard else None,
     )
     assert time.monotonic() - begun < 20
     assert (done.status, done.out) == (status, out)

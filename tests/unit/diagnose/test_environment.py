@@ -40,19 +40,3 @@ def installed(*changes, without=""):
 @pytest.mark.parametrize("machine", [PASCAL, ADA])
 def test_a_sound_environment_has_no_findings(machine):
     assert found_in(machine, contents=installed()) == []
-
-
-@pytest.mark.parametrize(
-    ("found", "code", "identity"),
-    [
-        (
-            installed(("torch", "2.11.0+cu126"), ("torch", "2.9.1")),
-            "torch-twice",
-            "F34",
-        ),
-    ],
-)
-def test_each_fault_is_found_with_its_entry_and_a_command(found, code, identity):
-    (finding,) = found_in(ADA, contents=found)
-    assert (finding.code, finding.id, finding.blocking) == (code, identity, True)
-    assert finding.fix

@@ -102,7 +102,10 @@ class FixContext:
         return replace(self, placeholders=(*self.placeholders, *further))
 
 
-def own_keys(os: str, distribution: str | None) -> tuple[str, ...]:
+def own_keys(
+    os: str,
+    distribution: str | None,
+) -> tuple[str, ...]:
     """Return the keys of a system itself; on a Linux that is not known, apt's commands are better than none."""
     keys = (*distribution_keys(distribution or ""), os)
     return (LINUX, "apt") if keys == (LINUX,) else keys
@@ -225,7 +228,10 @@ def _remove_variables(unset: re.Match[str]) -> str:
     return f"Remove-Item {', '.join(names)}"
 
 
-def _commands(what: str, context: FixContext) -> tuple[str, ...]:
+def _commands(
+    what: str,
+    context: FixContext,
+) -> tuple[str, ...]:
     """Return the first of these that there is, then the commands that hold anywhere.
 
     1. Those of what it is about, and nothing else.

@@ -62,7 +62,11 @@ class FixTable:
     """The entries and codes whose commands hold if there are none here."""
 
     @classmethod
-    def from_document(cls, body: Mapping[str, list[str]], _place: str) -> FixTable:
+    def from_document(
+        cls,
+        body: Mapping[str, list[str]],
+        _place: str,
+    ) -> FixTable:
         """Return it as a file has it: its keys are those of the commands, and ``like``."""
         commands = {key: tuple(lines) for key, lines in body.items()}
         return cls(commands, like=commands.pop("like", ()))
@@ -220,6 +224,10 @@ def read_table(name: str) -> dict[str, Any]:
     return tomli.loads(text)
 
 
-def _rows(kind: type[_Row], file: str, key: str) -> tuple[_Row, ...]:
+def _rows(
+    kind: type[_Row],
+    file: str,
+    key: str,
+) -> tuple[_Row, ...]:
     rows: tuple[_Row, ...] = read(tuple[kind, ...], read_table(file)[key], key)  # type: ignore[valid-type]
     return rows

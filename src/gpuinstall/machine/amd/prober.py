@@ -106,6 +106,7 @@ def _read_nodes(source: Source) -> tuple[KfdNode, ...]:
 def _read_node(source: Source, folder: str) -> KfdNode | None:
     properties = _read_properties(source, folder)
     version = properties.get("gfx_target_version", 0)
+    # The topology lists the processors too, without such a version.
     if properties.get("vendor_id") != AMD_ON_PCI or version < 10000:
         return None
     major, rest = divmod(version, 10000)
@@ -151,7 +152,11 @@ class AmdProber(Prober[AmdEvidence]):
     vendor = "amd"
     job_variables = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
-    def read(self, source: Source, facts: MachineFacts) -> AmdEvidence:
+    def read(
+        self,
+        source: Source,
+        facts: MachineFacts,
+    ) -> AmdEvidence:
         """Read the kernel's own list of the GPUs."""
         if facts.host.os != "linux":
             return AmdEvidence(facts)
@@ -182,7 +187,7 @@ class AmdProber(Prober[AmdEvidence]):
             problems=findings_of(
                 "amd",
                 _circumstances(evidence, given),
-                evidence.facts.fix_context,
+                evidence.facts.place(),
                 _evidence_line(evidence),
             ),
             shows_gpu=bool(gpus),
@@ -254,7 +259,10 @@ def _windows_gpus(facts: MachineFacts) -> Iterator[Gpu]:
             )
 
 
-def _circumstances(evidence: AmdEvidence, given: Sequence[KfdNode]) -> KnownFacts:
+def _circumstances(
+    evidence: AmdEvidence,
+    given: Sequence[KfdNode],
+) -> KnownFacts:
     facts = evidence.facts
     closed = {}
     integrated = {}

@@ -127,7 +127,11 @@ class AmdRules(Rules):
             (-major, -minor),
         )
 
-    def merit(self, better: tuple[object, ...], other: tuple[object, ...]) -> str:
+    def merit(
+        self,
+        better: tuple[object, ...],
+        other: tuple[object, ...],
+    ) -> str:
         """Return what the better build has, in the order of ``preference``."""
         if other[0] and not better[0]:
             return "it has no known problem on this chip"
@@ -135,7 +139,11 @@ class AmdRules(Rules):
             return "its ROCm is closer to the kernel's driver"
         return "its ROCm is newer"
 
-    def warnings(self, build: Build, gpus: Sequence[Gpu]) -> tuple[Reason, ...]:
+    def warnings(
+        self,
+        build: Build,
+        gpus: Sequence[Gpu],
+    ) -> tuple[Reason, ...]:
         """Return what is untried, what users reported, and that the kernel is far from the build's ROCm."""
         reasons = list(super().warnings(build, gpus))
         for report in self._reports(build.toolkit, gpus):
@@ -146,7 +154,11 @@ class AmdRules(Rules):
             reasons.append(Reason("kernel-far-from-rocm", distance))
         return tuple(reasons)
 
-    def _reports(self, toolkit: Toolkit, gpus: Sequence[Gpu]) -> Iterator[str]:
+    def _reports(
+        self,
+        toolkit: Toolkit,
+        gpus: Sequence[Gpu],
+    ) -> Iterator[str]:
         """Yield what users met with such a ROCm, or such a kernel, on these chips."""
         chips = {gpu.architecture for gpu in gpus}
         rocm = toolkit or ()
@@ -191,7 +203,11 @@ def _days_between(
     return abs(int((rocm_day - kernel_day).days))
 
 
-def _is_within(version: tuple[int, ...], row: _Table, name: str) -> bool:
+def _is_within(
+    version: tuple[int, ...],
+    row: _Table,
+    name: str,
+) -> bool:
     """Whether a version is in a row's span; one that is not known is in none but the span of everything."""
     first = row.get(f"{name}_from")
     before = row.get(f"{name}_before")

@@ -54,7 +54,11 @@ class AppleProber(Prober[AppleEvidence]):
 
     vendor = "apple"
 
-    def read(self, source: Source, facts: MachineFacts) -> AppleEvidence:
+    def read(
+        self,
+        source: Source,
+        facts: MachineFacts,
+    ) -> AppleEvidence:
         """Ask macOS' own programs."""
         if facts.host.os != "macos":
             return AppleEvidence(facts)
@@ -90,7 +94,7 @@ class AppleProber(Prober[AppleEvidence]):
                     and evidence.is_apple_silicon,
                     "virtual": evidence.is_virtual and evidence.is_apple_silicon,
                 },
-                evidence.facts.fix_context,
+                evidence.facts.place(),
                 evidence="sysctl.proc_translated: 1",
             ),
             shows_gpu=is_usable,

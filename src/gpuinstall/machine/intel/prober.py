@@ -91,7 +91,10 @@ def _chips() -> dict[str, Any]:
     return authored.read_data("gpus_intel.toml")
 
 
-def _read_nodes(source: Source, cards: Sequence[XeCard]) -> dict[str, Access | None]:
+def _read_nodes(
+    source: Source,
+    cards: Sequence[XeCard],
+) -> dict[str, Access | None]:
     access: dict[str, Access | None] = {}
     for card in cards:
         address = card.device.address
@@ -101,6 +104,7 @@ def _read_nodes(source: Source, cards: Sequence[XeCard]) -> dict[str, Access | N
 
 
 def _has_loader(source: Source) -> bool:
+    # Looked for by name: to load it would start the driver, in our own process.
     paths = (source.variable("LD_LIBRARY_PATH") or "").split(":")
     folders = [*filter(None, paths), *FOLDERS]
     return any(source.names(folder, LEVEL_ZERO) for folder in folders)
@@ -112,7 +116,11 @@ class IntelProber(Prober[IntelEvidence]):
     vendor = "intel"
     job_variables = ("ZE_AFFINITY_MASK",)
 
-    def read(self, source: Source, facts: MachineFacts) -> IntelEvidence:
+    def read(
+        self,
+        source: Source,
+        facts: MachineFacts,
+    ) -> IntelEvidence:
         """Read the render nodes, and where Level Zero is; Windows' graphics driver has it."""
         cards = _cards_of(facts)
         if facts.host.os != "linux" or not cards:
@@ -127,7 +135,7 @@ class IntelProber(Prober[IntelEvidence]):
             problems=findings_of(
                 "intel",
                 _circumstances(evidence),
-                evidence.facts.fix_context,
+                evidence.facts.place(),
                 _evidence_line(evidence),
             ),
             shows_gpu=bool(gpus),

@@ -27,7 +27,10 @@ class XeChip(NamedTuple):
     """Whether it is part of a processor."""
 
 
-def intel_chip(table: _Table, architecture: str | None) -> XeChip | None:
+def intel_chip(
+    table: _Table,
+    architecture: str | None,
+) -> XeChip | None:
     """Return a chip by the beginning of its version; None for one that torch's documentation does not name."""
     version = numbers(architecture or "")
     for row in table["chips"]:

@@ -83,7 +83,10 @@ def _unsupported_gpu(
     return None
 
 
-def _start_fault(system: LibcudaFacts, above: LibcudaFacts) -> Reason | None:
+def _start_fault(
+    system: LibcudaFacts,
+    above: LibcudaFacts,
+) -> Reason | None:
     """Return that it does not start, or shows fewer devices than the system's own."""
     if above.init:
         meaning = _REFUSALS.get(above.init, "no reason is known")

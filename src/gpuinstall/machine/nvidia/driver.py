@@ -100,6 +100,7 @@ def _runs(
         return True
     if code.capability.major != chip.major or code.capability > chip:
         return False
+    # Compiled for the features of one chip alone.
     if code.suffix == "a":
         return False
     if code.suffix == "f":
@@ -144,6 +145,7 @@ def _cudnn_lacks(
             f"its cuDNN has no code for {chip.sm}, only for {floor.sm} and later",
         )
     ceiling = drivers.cudnn_ceiling(cudnn, toolkit and toolkit[0])
+    # A chip that is newer than cuDNN is not served by it, whatever PTX torch itself has.
     if ceiling and chip > ceiling:
         return Reason(
             "no-cudnn-code",
@@ -205,7 +207,11 @@ class MachineDriver:
         newest, _ = self.tables.branches[-1]
         return min(serving, default=newest)
 
-    def compat_fault(self, label: str, chip: ComputeCapability) -> Finding | None:
+    def compat_fault(
+        self,
+        label: str,
+        chip: ComputeCapability,
+    ) -> Finding | None:
         """Return why the forward-compatibility package does not work for a GPU.
 
         It is for data-centre GPUs on Linux, and its libraries serve only the generations that their own driver drives.

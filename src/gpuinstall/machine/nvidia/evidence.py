@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cached_property
 
 from gpuinstall.base.values import dataclass
@@ -197,11 +197,8 @@ class NvidiaEvidence:
     @property
     def fix_context(self) -> FixContext:
         """Where a fix would be applied."""
-        context = self.facts.fix_context
-        if self.jetson:
-            context = replace(context, keys=("jetson", *context.keys))
         branch = self.driver.branch if self.driver else drivers().recommended
-        return context.knowing(
+        return self.facts.place(jetson=self.jetson is not None).knowing(
             release=self.facts.host.release or "$(uname -r)",
             version=self.driver or "of the kernel module",
             running=branch,

@@ -77,7 +77,12 @@ class Cuda:
         if status:
             raise CudaError(call, status)
 
-    def number(self, call: str, *arguments: int, kind: Any = c_int) -> int | None:
+    def number(
+        self,
+        call: str,
+        *arguments: int,
+        kind: Any = c_int,
+    ) -> int | None:
         """Return the number that a call writes; None if libcuda refuses."""
         number = kind()
         refused = self.status(call, byref(number), *arguments)

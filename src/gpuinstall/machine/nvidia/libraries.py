@@ -41,6 +41,7 @@ _MISLEADING = {
     "CUDA_FORCE_PTX_JIT",
     "CUDA_VISIBLE_DEVICES",
 }
+# CUDA counts the fastest card first unless told otherwise; and nothing is to be written into the user's ~/.nv.
 _STEADY = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
 
 Address = Annotated[str, normal_address]
@@ -177,6 +178,7 @@ def child_environment(
 
 def job_devices(environ: Mapping[str, str]) -> str | None:
     """Return the CUDA_VISIBLE_DEVICES of a scheduler's job; None outside a job, or if it narrows nothing."""
+    # Outside a job the variable is the user's for some program, and says nothing about what the machine has.
     if not any(environ.get(name) for name in JOBS):
         return None
     return environ.get("CUDA_VISIBLE_DEVICES")
@@ -196,7 +198,10 @@ def is_requested_compat(library: str | None) -> bool:
     return PurePosixPath(library or "").parent.name == COMPAT_FOLDER
 
 
-def with_compat(environ: Mapping[str, str], folder: Path | None) -> dict[str, str]:
+def with_compat(
+    environ: Mapping[str, str],
+    folder: Path | None,
+) -> dict[str, str]:
     """Return an environment in which the libraries of a folder are loaded first; None: the system's own."""
     folders = environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     others = [

@@ -134,7 +134,10 @@ def refused_nodes(source: Source) -> tuple[str, ...]:
     return tuple(refused)
 
 
-def read_lent_by_windows(source: Source, wsl: Wsl | None) -> LentByWindows | None:
+def read_lent_by_windows(
+    source: Source,
+    wsl: Wsl | None,
+) -> LentByWindows | None:
     """Return what Windows lent; None elsewhere."""
     if wsl is None:
         return None

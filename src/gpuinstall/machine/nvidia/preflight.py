@@ -75,7 +75,10 @@ def run_preflight(machine: Machine, reporter: Reporter) -> Preflight:
     )
 
 
-def trials(machine: Machine, environ: Mapping[str, str]) -> Iterator[tuple[Gpu, str]]:
+def trials(
+    machine: Machine,
+    environ: Mapping[str, str],
+) -> Iterator[tuple[Gpu, str]]:
     """Yield what is tried: every MIG slice or card that this process was given and that the probe found usable.
 
     Each is a card and what its child finds in CUDA_VISIBLE_DEVICES.
@@ -84,6 +87,7 @@ def trials(machine: Machine, environ: Mapping[str, str]) -> Iterator[tuple[Gpu, 
         return
     given = job_devices(environ)
     ours = [gpu for gpu in machine.gpus if vendor_of(gpu, machine) in {"nvidia", None}]
+    # CUDA counts the cards that it was given from 0, whatever NVML calls them.
     for ordinal, gpu in enumerate(ours):
         if gpu.index in machine.faulty:
             continue
@@ -93,7 +97,11 @@ def trials(machine: Machine, environ: Mapping[str, str]) -> Iterator[tuple[Gpu, 
                 yield gpu, name
 
 
-def judge_trial(gpu: Gpu, machine: Machine, finished: Finished) -> GpuTrial:
+def judge_trial(
+    gpu: Gpu,
+    machine: Machine,
+    finished: Finished,
+) -> GpuTrial:
     """Return what one child's answer shows, or its death."""
     answer = last_answer(finished)
     if answer is None:
@@ -132,7 +140,13 @@ def judge_trial(gpu: Gpu, machine: Machine, finished: Finished) -> GpuTrial:
     )
 
 
-def _failed(gpu: Gpu, code: str, evidence: str, *, at_start: bool = False) -> GpuTrial:
+def _failed(
+    gpu: Gpu,
+    code: str,
+    evidence: str,
+    *,
+    at_start: bool = False,
+) -> GpuTrial:
     return GpuTrial(
         gpu.index, "failed", Symptom(code), evidence=evidence, at_start=at_start
     )

@@ -33,8 +33,13 @@ class NvidiaProber(Prober[NvidiaEvidence]):
     vendor = "nvidia"
     job_variables = ("CUDA_VISIBLE_DEVICES",)
 
-    def read(self, source: Source, facts: MachineFacts) -> NvidiaEvidence:
+    def read(
+        self,
+        source: Source,
+        facts: MachineFacts,
+    ) -> NvidiaEvidence:
         """Ask NVML and libcuda, and read what files show of the driver."""
+        # Each starts the driver on every card where persistence mode is off: together they wait for it once.
         with ThreadPoolExecutor(2) as pool:
             answers = (pool.submit(ask_nvml, source), pool.submit(ask_libcuda, source))
         nvml = answers[0].result()
@@ -71,7 +76,11 @@ class NvidiaProber(Prober[NvidiaEvidence]):
             l4t=evidence.jetson.l4t if evidence.jetson else None,
         )
 
-    def preflight(self, machine: Machine, reporter: Reporter) -> Preflight:
+    def preflight(
+        self,
+        machine: Machine,
+        reporter: Reporter,
+    ) -> Preflight:
         """Run a kernel on each usable GPU."""
         from gpuinstall.machine.nvidia.preflight import run_preflight
 

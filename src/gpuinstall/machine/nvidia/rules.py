@@ -78,7 +78,7 @@ class NvidiaRules(Rules):
         """Return that the chip is not known, or that the driver ignores it."""
         chip = _chip(gpu)
         if chip is None:
-            return self._unknown(gpu)
+            return super().gpu_fault(gpu)
         return self._driver_fault_of(chip, gpu.label)
 
     @cached_property
@@ -86,24 +86,13 @@ class NvidiaRules(Rules):
         """Judge a kind of GPU; a machine has many of one, which are judged once."""
         return cache(self._judge_gpu)
 
-    def _judge_gpu(self, chip: ComputeCapability, label: str) -> Finding | None:
+    def _judge_gpu(
+        self,
+        chip: ComputeCapability,
+        label: str,
+    ) -> Finding | None:
         fault = self._driver.compat_fault(label, chip)
         return fault or self._driver.ignores(chip, label, self._majors(chip))
-
-    def _unknown(self, gpu: Gpu) -> Finding:
-        if self.machine.driver is None:
-            return Finding(
-                "unknown-gpu",
-                f"the compute capability of {gpu.label} is unknown until its driver is installed",
-                fixes=("Install a driver that supports it, then try again",),
-            )
-        return Finding(
-            "unknown-gpu",
-            f"neither the driver nor its name tells the compute capability of {gpu.label}",
-            fixes=(
-                "nvidia-smi --query-gpu=name,compute_cap --format=csv   # asks a driver from R495 on",
-            ),
-        )
 
     def architecture(self, gpu: Gpu) -> str | None:
         """Return the name of its SASS, ``sm_89``."""
@@ -184,7 +173,11 @@ class NvidiaRules(Rules):
             update = f"{update}, up to {last}"
         return "\n".join((update, *self._update_commands(str(floor), last)))
 
-    def _update_commands(self, floor: str, last: int | None) -> tuple[str, ...]:
+    def _update_commands(
+        self,
+        floor: str,
+        last: int | None,
+    ) -> tuple[str, ...]:
         """Return the commands of this machine's own system, and what to ask for without root.
 
         A machine in words has no system of its own: nothing is known of it.
@@ -239,7 +232,11 @@ class NvidiaRules(Rules):
             (major, minor) if is_above else (-major, -minor),
         )
 
-    def merit(self, better: tuple[object, ...], other: tuple[object, ...]) -> str:
+    def merit(
+        self,
+        better: tuple[object, ...],
+        other: tuple[object, ...],
+    ) -> str:
         """Return what the better build has, in the order of ``preference``."""
         merits = (
             "torch counts its code for this Jetson",
@@ -254,7 +251,11 @@ class NvidiaRules(Rules):
         is_above = other[3]
         return f"its toolkit is {'closer to the driver' if is_above else 'newer'}"
 
-    def warnings(self, build: Build, gpus: Sequence[Gpu]) -> tuple[Reason, ...]:
+    def warnings(
+        self,
+        build: Build,
+        gpus: Sequence[Gpu],
+    ) -> tuple[Reason, ...]:
         """Return what a driver runs in part, and compilers that do not know a chip."""
         reasons = (
             self._partially_supported(build),
@@ -277,7 +278,11 @@ class NvidiaRules(Rules):
             f" {partial.last + 1} is safe",
         )
 
-    def _not_unified(self, toolkit: Toolkit, gpus: Sequence[Gpu]) -> Reason | None:
+    def _not_unified(
+        self,
+        toolkit: Toolkit,
+        gpus: Sequence[Gpu],
+    ) -> Reason | None:
         """Return that a Jetson was seen to run some code that torch does not count for it."""
         for gpu in gpus:
             chip = _chip(gpu)
@@ -290,7 +295,11 @@ class NvidiaRules(Rules):
                 )
         return None
 
-    def _old_compiler(self, toolkit: Toolkit, gpus: Sequence[Gpu]) -> Reason | None:
+    def _old_compiler(
+        self,
+        toolkit: Toolkit,
+        gpus: Sequence[Gpu],
+    ) -> Reason | None:
         for gpu in gpus:
             chip = _chip(gpu)
             compilers = (

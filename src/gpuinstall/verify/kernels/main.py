@@ -129,6 +129,7 @@ def main() -> None:
     options = Options(**json.loads(sys.argv[1]))
     channel = Channel()
     faulthandler.enable()
+    # A process that hangs in a driver call cannot be interrupted by Python: this thread ends it, and says where.
     faulthandler.dump_traceback_later(options.seconds, exit=True)
     if options.program:
         check = program_check(options.program, options.device)
@@ -136,6 +137,7 @@ def main() -> None:
         # What the program's threads do at an orderly exit is no part of the check.
         os._exit(0)
     if channel.attempt("import", _import_torch) == "passed":
+        # Code is listed before anything runs: a crash in the first kernel shall not lose what the build is for.
         context = _context(options)
         _send_architectures(channel, context)
         _run_checks(channel, context, options.work)

@@ -33,6 +33,7 @@ def device(context: CheckContext) -> str | None:
             raise Unproven(
                 f"no free memory: {free} MiB, where the checks need {LEAST_FREE_MIB}"
             )
+    # To see a device opens no context on it: the first tensor does, and a card that others hold refuses that.
     context.torch.zeros(1, device=context.device)
     return str(context.gpu.get_device_name()) if context.on_gpu else None
 

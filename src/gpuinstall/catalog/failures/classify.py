@@ -116,10 +116,7 @@ def classify(
     if requested:
         ranked = [_Match(requested, weight=1.0, evidence="", line=1)]
     else:
-        matches = [
-            _match(failure, circumstances) for failure in table.load_failures().values()
-        ]
-        ranked = _ranked([match for match in matches if match])
+        ranked = _ranked(_matches(table.load_failures(), circumstances))
     return _causes(
         ranked,
         circumstances,
@@ -146,8 +143,7 @@ def _causes(
     context = circumstances.fix_context(machine)
     if placeholders:
         context = context.knowing(**placeholders)
-    is_legacy = circumstances.hold("legacy-gpu")
-    context = replace(context, is_legacy=is_legacy)
+    context = replace(context, is_legacy=circumstances.hold("legacy-gpu"))
     causes = []
     for failure, weight, evidence, _line in matches:
         cause = RecognisedCause(
@@ -169,10 +165,7 @@ def lookalikes(
 ) -> tuple[RecognisedCause, ...]:
     """Return what only looks like a fault of the GPU's stack; the arguments are those of :func:`classify`."""
     circumstances = Circumstances(_read(text), None)
-    matches = [
-        _match(failure, circumstances) for failure in table.load_lookalikes().values()
-    ]
-    shown = [match for match in matches if match]
+    shown = _matches(table.load_lookalikes(), circumstances)
     return _causes(shown, circumstances, here, placeholders)
 
 
@@ -276,16 +269,35 @@ class Circumstances:
 @cache
 def load_subjects() -> tuple[str, ...]:
     """Return the circumstances and the observations that are keys of a fix, those of a place left aside."""
-    failures = (*table.load_failures().values(), *table.load_lookalikes().values())
-    tables = [failure.fix for failure in failures]
-    tables += [kind.fix for kind in table.load_problems().values() if kind.fix]
-    keys = {key for fix_table in tables for key in fix_table.commands}
-    names = {*table.load_circumstances(), *(kind.name for kind in load_kinds())}
+    keys = set[str]()
+    for rows in (
+        table.load_failures(),
+        table.load_lookalikes(),
+        table.load_problems(),
+    ):
+        for row in rows.values():
+            if row.fix:
+                keys.update(row.fix.commands)
+    names = {kind.name for kind in load_kinds()}
+    names.update(table.load_circumstances())
     return tuple(sorted(keys & names - {*ORIGINS}))
 
 
 def _read(text: _Text) -> Transcript:
     return text if isinstance(text, Transcript) else Transcript(text)
+
+
+def _matches(
+    failures: Mapping[str, table.Failure],
+    circumstances: Circumstances,
+) -> list[_Match]:
+    """Return those of the failures that a text shows."""
+    matches = []
+    for failure in failures.values():
+        match = _match(failure, circumstances)
+        if match:
+            matches.append(match)
+    return matches
 
 
 def _match(
@@ -412,7 +424,8 @@ def _of_gpus(machine: Machine) -> Iterator[str]:
         "any": [*capabilities],
     }
     for row in table.read_table("circumstances")["machine"]:
-        low, high = numbers(row.get("from", "0")), numbers(row.get("below", "1000"))
+        low = numbers(row.get("from", "0"))
+        high = numbers(row.get("below", "1000"))
         if any(low <= number < high for number in known[row["of"]]):
             yield from row["holds"]
     if is_mixed:

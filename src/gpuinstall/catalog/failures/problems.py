@@ -98,8 +98,9 @@ class FixContext:
 
     def knowing(self, **placeholders: object) -> FixContext:
         """Return it with the values of further placeholders."""
-        further = [(name, str(value)) for name, value in placeholders.items()]
-        return replace(self, placeholders=(*self.placeholders, *further))
+        further = {name: str(value) for name, value in placeholders.items()}
+        # Of one placeholder the later value counts.
+        return replace(self, placeholders=(*self.placeholders, *further.items()))
 
 
 def own_keys(

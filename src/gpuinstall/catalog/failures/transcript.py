@@ -153,7 +153,9 @@ class Transcript:
             return
         for match in pattern.regex.finditer(self._text):
             first = bisect_right(self._starts, match.start()) - 1
-            last = bisect_right(self._starts, max(match.start(), match.end() - 1)) - 1
+            # Of an empty match, and of one that ends with a line's break, this line is the last.
+            end = max(match.start(), match.end() - 1)
+            last = bisect_right(self._starts, end) - 1
             quotation = "\n".join(self.lines[first : last + 1]).strip()
             yield Passage(self._numbers[first], quotation, match)
 
@@ -162,8 +164,12 @@ def _parts(line: str) -> Iterator[str]:
     """Yield a line in plain characters, parted at what a progress bar or a string has broken it."""
     for piece in line.split("\r"):
         for start in range(0, len(piece), LONG_LINE):
-            text = html.unescape(_ESCAPES.sub("", piece[start : start + LONG_LINE]))
-            text = text.translate(_TYPOGRAPHY).replace("%20", " ").replace("%2B", "+")
+            text = piece[start : start + LONG_LINE]
+            text = _ESCAPES.sub("", text)
+            text = html.unescape(text)
+            text = text.translate(_TYPOGRAPHY)
+            # A version in an address: torch-2.9.1%2Bcu130.
+            text = text.replace("%20", " ").replace("%2B", "+")
             text = _CODE_POINT.sub(lambda code: chr(int(code[1], 16)), text)
             for part in _unquoted(text):
                 if part.strip():
@@ -183,4 +189,5 @@ def _unquoted(line: str) -> list[str]:
 
 def _clean(line: str) -> str:
     """Return a line in lower case, without what a logger, a launcher or a box has put around it."""
-    return " ".join(_AROUND.sub("", line).lower().split())
+    words = _AROUND.sub("", line).lower().split()
+    return " ".join(words)

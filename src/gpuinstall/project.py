@@ -153,10 +153,7 @@ class Project:
     reporter: Reporter
     resources: ExitStack
 
-    @cached_property
-    def config(self) -> Request:
-        """What the project in the folder is configured for."""
-        return read_config(self.folder)
+    # What the folder says.
 
     @cached_property
     def paths(self) -> EnvironmentPaths:
@@ -164,6 +161,92 @@ class Project:
         from gpuinstall.base.environment_paths import EnvironmentPaths
 
         return EnvironmentPaths.at(self.settings.venv or self.folder / ".venv")
+
+    @cached_property
+    def config(self) -> Request:
+        """What the project in the folder is configured for."""
+        return read_config(self.folder)
+
+    @cached_property
+    def declaration(self) -> Declaration:
+        """What a file of the folder asks for: its settings, its project, a list of requirements; or nothing."""
+        return read_declaration(self.folder, self.config.requirements)
+
+    @cached_property
+    def conda(self) -> CondaRequest:
+        """What conda's packages ask for in the files that are named, or in the file of the folder."""
+        packages: list[str] = []
+        if not self.settings.only:
+            packages += self.declaration.listed.conda
+        for listed in self.settings.files.values():
+            packages += listed.conda
+        return parse_conda(tuple(packages))
+
+    @property
+    def own_lock(self) -> Lock | None:
+        """The copy of its lock that the environment holds."""
+        return read_own_lock(self.paths.venv)
+
+    @property
+    def _recorded(self) -> Request:
+        """What the locks of the folder, or of its environment, were made for."""
+        return recorded_request(self.paths.folder, self.own_lock)
+
+    @property
+    def _team_lock(self) -> Path | None:
+        """The lock of the project's own tool, if it counts."""
+        if self.settings.only:
+            return None
+        return team_lock_in(self.folder)
+
+    @cached_property
+    def preferred(self) -> tuple[str, ...]:
+        """The versions that the lock of the project's own tool holds, for the machine and the Python that are meant."""
+        if self._team_lock is None:
+            return ()
+        pythons = [self.settings.request.python, self.config.python, RUNNING_PYTHON]
+        # One of them may be a specifier.
+        python = next(one for one in pythons if one and re.fullmatch(r"3\.\d+", one))
+        markers = marker_environment(self.machine.os, self.machine.arch, python)
+        return read_team_lock(self._team_lock, markers)
+
+    @cached_property
+    def _earlier_files(self) -> dict[str, RequirementsFile]:
+        """The files that earlier commands read, by their paths from the folder, as they are today.
+
+        One that cannot be read asks for what it did when the lock was made. Raise UsageError for it if sources were
+        named then: its packages would come from the default index.
+        """
+        if self.settings.only:
+            return {}
+        recorded = self._recorded
+        files: dict[str, RequirementsFile] = {}
+        gone = []
+        for name, lines in recorded.files.items():
+            if name in {*PROJECT_FILES, *self.declaration.files}:
+                continue
+            try:
+                files[name] = read_again(name, lines, self.paths.folder)
+            except UsageError:
+                # Its text may be a stranger's choice, and is not repeated.
+                files[name] = parse_lines(lines)
+                gone.append(name)
+        if gone and recorded.sources:
+            raise UsageError(
+                "inputs-gone",
+                f"{', '.join(gone)} cannot be read, "
+                f"and the lock was made with {', '.join(recorded.sources)}",
+                why="without these settings, packages could come from other sources",
+                hint="gpuinstall install --only torch   # or put the file back",
+            )
+        if gone:
+            self.reporter.warn(
+                f"{', '.join(gone)} cannot be read: what was requested there stays "
+                "(gpuinstall lock --only REQ... drops it)"
+            )
+        return files
+
+    # Where packages come from.
 
     @cached_property
     def sources(self) -> Sources:
@@ -204,13 +287,6 @@ class Project:
         )
         return replace(chosen, only_binary=only_binary)
 
-    @staticmethod
-    def pip_constraints(venv: Path) -> tuple[str, ...]:
-        """Return the constraints files of the user's own pip, which the configuration of an environment would hide."""
-        from gpuinstall.sources.configuration import PIP_NAME, pip_words
-
-        return pip_words(os.environ, venv / PIP_NAME, "", "constraint")
-
     @cached_property
     def source_settings(self) -> tuple[SourceSetting, ...]:
         """What the files of the request say of sources: those of the caller, the folder's, those of earlier commands."""
@@ -233,42 +309,6 @@ class Project:
             settings += read_team_settings(self._team_lock)
         return tuple(settings)
 
-    @cached_property
-    def _earlier_files(self) -> dict[str, RequirementsFile]:
-        """The files that earlier commands read, by their paths from the folder, as they are today.
-
-        One that cannot be read asks for what it did when the lock was made. Raise UsageError for it if sources were
-        named then: its packages would come from the default index.
-        """
-        if self.settings.only:
-            return {}
-        recorded = self._recorded
-        files: dict[str, RequirementsFile] = {}
-        gone = []
-        for name, lines in recorded.files.items():
-            if name in {*PROJECT_FILES, *self.declaration.files}:
-                continue
-            try:
-                files[name] = read_again(name, lines, self.paths.folder)
-            except UsageError:
-                # Its text may be a stranger's choice, and is not repeated.
-                files[name] = parse_lines(lines)
-                gone.append(name)
-        if gone and recorded.sources:
-            raise UsageError(
-                "inputs-gone",
-                f"{', '.join(gone)} cannot be read, "
-                f"and the lock was made with {', '.join(recorded.sources)}",
-                why="without these settings, packages could come from other sources",
-                hint="gpuinstall install --only torch   # or put the file back",
-            )
-        if gone:
-            self.reporter.warn(
-                f"{', '.join(gone)} cannot be read: what was requested there stays "
-                "(gpuinstall lock --only REQ... drops it)"
-            )
-        return files
-
     def _locked_indexes(self) -> Iterator[SourceSetting]:
         """Yield the indexes of packages that only the configuration of whoever made the locks here named."""
         if self.settings.only:
@@ -290,14 +330,22 @@ class Project:
                         package=name,
                     )
 
-    @cached_property
-    def catalog(self) -> Catalog:
-        """The catalogue, with what was learned from the torch index that is meant."""
-        from gpuinstall.wheels.learned.store import known_catalog
+    def _sources_to_record(self) -> tuple[str, ...]:
+        """Return what a lock records of sources; of the project's own lock, the files of the versions that count."""
+        settings = list(self.sources.configured)
+        settings += [
+            setting
+            for setting in self.source_settings
+            if setting.row.tool != TEAM_LOCK or setting.package in self.preferred
+        ]
+        return recorded_sources(settings)
 
-        configured = self.config.sourcing.torch_index
-        base = torch_index_of(self._requested_torch_index or configured)
-        return replace(known_catalog(base), torch_index=base)
+    @staticmethod
+    def pip_constraints(venv: Path) -> tuple[str, ...]:
+        """Return the constraints files of the user's own pip, which the configuration of an environment would hide."""
+        from gpuinstall.sources.configuration import PIP_NAME, pip_words
+
+        return pip_words(os.environ, venv / PIP_NAME, "", "constraint")
 
     @cached_property
     def session(self) -> Session:
@@ -313,9 +361,26 @@ class Project:
         return self.resources.enter_context(opened)
 
     @cached_property
+    def catalog(self) -> Catalog:
+        """The catalogue, with what was learned from the torch index that is meant."""
+        from gpuinstall.wheels.learned.store import known_catalog
+
+        configured = self.config.sourcing.torch_index
+        base = torch_index_of(self._requested_torch_index or configured)
+        return replace(known_catalog(base), torch_index=base)
+
+    # The machine.
+
+    @cached_property
     def machine(self) -> Machine:
         """The machine to choose for: this one, unless the caller gives another."""
         return self.settings.machine or self._machine_here.machine
+
+    def here(self, request: Request) -> Machine | None:
+        """Return this machine, where kernels run; None if GPUs are requested that it lacks."""
+        if request.is_for_gpus and not self.machine.gpus:
+            return None
+        return self.machine
 
     @property
     def compat_libraries(self) -> CompatLibraries | None:
@@ -371,76 +436,7 @@ class Project:
 
         keep_libraries(self.compat_libraries, self.paths.folder)
 
-    def here(self, request: Request) -> Machine | None:
-        """Return this machine, where kernels run; None if GPUs are requested that it lacks."""
-        if request.is_for_gpus and not self.machine.gpus:
-            return None
-        return self.machine
-
-    @property
-    def own_lock(self) -> Lock | None:
-        """The copy of its lock that the environment holds."""
-        return read_own_lock(self.paths.venv)
-
-    @cached_property
-    def preferred(self) -> tuple[str, ...]:
-        """The versions that the lock of the project's own tool holds, for the machine and the Python that are meant."""
-        path = self._team_lock
-        if path is None:
-            return ()
-        for python in (self.settings.request.python, self.config.python):
-            if python and re.fullmatch(r"3\.\d+", python):
-                break
-        else:
-            python = RUNNING_PYTHON
-        machine = self.machine
-        return read_team_lock(
-            path, marker_environment(machine.os, machine.arch, python)
-        )
-
-    @property
-    def _team_lock(self) -> Path | None:
-        """The lock of the project's own tool, if it counts."""
-        if self.settings.only:
-            return None
-        return team_lock_in(self.folder)
-
-    @cached_property
-    def declaration(self) -> Declaration:
-        """What a file of the folder asks for: its settings, its project, a list of requirements; or nothing."""
-        return read_declaration(self.folder, self.config.requirements)
-
-    @cached_property
-    def conda(self) -> CondaRequest:
-        """What conda's packages ask for in the files that are named, or in the file of the folder."""
-        packages: list[str] = []
-        if not self.settings.only:
-            packages += self.declaration.listed.conda
-        for listed in self.settings.files.values():
-            packages += listed.conda
-        return parse_conda(tuple(packages))
-
-    @cached_property
-    def _added_by_hand(self) -> RequirementsFile:
-        """What the caller adds in words, or by a pipe, which no later command can read again."""
-        files = [self._requested_in_words]
-        for name, listed in self.settings.files.items():
-            if not has_place(name, self.paths.folder):
-                files.append(listed)
-        return joined_files(files)
-
-    @cached_property
-    def _added_files(self) -> dict[str, tuple[str, ...]]:
-        """The lines of the requirements files that the caller adds, by their paths from the folder."""
-        folder = self.paths.folder
-        files = self.settings.files
-        placed = {name: files[name] for name in files if has_place(name, folder)}
-        return lines_of(placed, folder)
-
-    @property
-    def _requested_in_words(self) -> RequirementsFile:
-        request = self.settings.request
-        return RequirementsFile(request.requirements, request.constraints)
+    # What is requested.
 
     def read_request(self, *, quiet: bool = False) -> Request:
         """Return the whole request: what the folder is to hold, and how; say what counts of it, and where from.
@@ -459,28 +455,46 @@ class Project:
         """
         settings = self.settings
         recorded = self._recorded
+        by_hand, files = self._added
         request = FOLDERS_OWN if settings.only else self.folder_request
-        request = adding(request, self._added_by_hand, self._added_files)
+        request = adding(request, by_hand, files)
         if settings.only:
             return self._completed(following(request, recorded))
         if settings.without:
             request = without(request, settings.without)
         reporter = Reporter() if quiet else self.reporter
         self._announce(reporter)
-        own = set(self._added_by_hand.lines).union(*self._added_files.values())
+        # The caller knows where that comes from.
+        own = set(by_hand.lines).union(*files.values())
         self.admit_addresses(request, own, reporter)
         return self._completed(following(request, recorded))
-
-    @property
-    def _recorded(self) -> Request:
-        """What the locks of the folder, or of its environment, were made for."""
-        return recorded_request(self.paths.folder, self.own_lock)
 
     @property
     def folder_request(self) -> Request:
         """What the folder asks for today: by its files, by those of earlier commands, and what was added by hand."""
         files = {name: file.lines for name, file in self._earlier_files.items()}
         return declaring(self._recorded, {**self.declaration.files, **files})
+
+    @cached_property
+    def _added(self) -> tuple[RequirementsFile, dict[str, tuple[str, ...]]]:
+        """What the caller adds: in words, and the lines of requirements files by their paths from the folder.
+
+        A pipe, which no later command can read again, counts as words.
+        """
+        folder = self.paths.folder
+        words = [self._requested_in_words]
+        files = {}
+        for name, listed in self.settings.files.items():
+            if has_place(name, folder):
+                files[name] = listed
+            else:
+                words.append(listed)
+        return joined_files(words), lines_of(files, folder)
+
+    @property
+    def _requested_in_words(self) -> RequirementsFile:
+        request = self.settings.request
+        return RequirementsFile(request.requirements, request.constraints)
 
     def _announce(self, reporter: Reporter) -> None:
         """Report which files of the folder count, and which are not read."""
@@ -571,16 +585,6 @@ class Project:
             sourcing=self.sourcing,
         )
 
-    def _sources_to_record(self) -> tuple[str, ...]:
-        """Return what a lock records of sources; of the project's own lock, the files of the versions that count."""
-        settings = list(self.sources.configured)
-        settings += [
-            setting
-            for setting in self.source_settings
-            if setting.row.tool != TEAM_LOCK or setting.package in self.preferred
-        ]
-        return recorded_sources(settings)
-
     def _build_files_digest(self, requirements: Iterable[str]) -> str:
         """Return the digest of the build files of requested folders; raise UsageError for a path that does not exist."""
         parsed = map(parse_requirement, requirements)
@@ -630,18 +634,21 @@ class Project:
         """Return a request for one of the targets of the folder: a member's machine adds and moves none."""
         from gpuinstall.plan import Plan, choose
 
-        own = self.own_lock.record.asked if self.own_lock else None
+        own = self.own_lock
         targets = self.named_targets
-        platform = (self.machine.os, self.machine.arch)
-        tags = [one.backend for one in targets if (one.os, one.arch) == platform]
-        if own and (own in tags or not targets):
-            return replace(request, backend=own)
+        machine = self.machine
+        tags = [
+            target.backend
+            for target in targets
+            if (target.os, target.arch) == (machine.os, machine.arch)
+        ]
+        if own and own.record.asked and (own.record.asked in tags or not targets):
+            return replace(request, backend=own.record.asked)
         if not targets:
             return request
         within = replace(request, allowed_backends=tuple(tags))
-        plan = choose(
-            self.machine, replace(within, requirements=("torch",)), self.catalog
-        )
+        torch_alone = replace(within, requirements=("torch",))
+        plan = choose(machine, torch_alone, self.catalog)
         if isinstance(plan, Plan):
             return replace(within, backend=plan.choice.build.backend.tag)
         return within
@@ -672,16 +679,17 @@ def lock_requests(
     from gpuinstall.lock.target import Target
 
     catalog = with_locked_builds(project.catalog, project.folder, project.session)
-    if not machines:
-        targets = targets or project.config.targets
-        if not targets:
-            here = LockRequest(
-                project.machine,
-                project.with_compat(request),
-                catalog,
-                builds_here=project.settings.machine is None,
-            )
-            return _locked_requests(project, here) or (here,)
+    if not targets and not machines:
+        targets = project.config.targets
+    if not targets and not machines:
+        here = LockRequest(
+            project.machine,
+            project.with_compat(request),
+            catalog,
+            builds_here=project.settings.machine is None,
+        )
+        return _locked_requests(project, here) or (here,)
+    # Of machines each would have its own newest torch otherwise.
     together = replace(request, newest_per_target=False)
     alone = [
         LockRequest(machine, together, catalog, builds_here=False)
@@ -720,23 +728,22 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
     if here.request.backend:
         return ()
     own = project.own_lock
-    platform = (here.machine.os, here.machine.arch)
+    # The libraries above the driver of this machine are not those of every machine of a target.
+    anywhere = replace(here.request, cuda_compat=())
     requests = []
     for target in targets_of(project.folder):
-        # The libraries above the driver of this machine are not those of every machine of a target.
-        anywhere = replace(here.request, cuda_compat=())
         request = LockRequest.for_target(target, anywhere, here.catalog)
-        if own and own.name == target.filename and (target.os, target.arch) == platform:
+        if own and own.name == target.filename:
+            # That of the environment here is for this very machine, with its own glibc.
+            asked = own.record.asked and target.backend
+            allowed = here.request.allowed_backends if asked else (target.backend,)
             exact = replace(
                 request,
                 machine=here.machine,
-                request=replace(here.request, allowed_backends=(target.backend,)),
+                request=replace(here.request, backend=asked, allowed_backends=allowed),
             )
-            if own.record.asked:
-                exact = replace(
-                    exact, request=replace(here.request, backend=target.backend)
-                )
-            if isinstance(exact.outcome, Plan):
+            is_here = (target.os, target.arch) == (here.machine.os, here.machine.arch)
+            if is_here and isinstance(exact.outcome, Plan):
                 request = exact
         requests.append(request)
     return tuple(requests)

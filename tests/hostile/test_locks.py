@@ -10,7 +10,7 @@ import tomli_w
 
 from gpuinstall.base.errors import LockError
 from gpuinstall.base.request import Request
-from gpuinstall.lock.check import DeclaredUse, check_locks
+from gpuinstall.lock.check import check_locks
 from gpuinstall.lock.lock import sealed
 from tests.frozen import frozen_catalog
 from tests.lab.cases import mostly_heavy
@@ -208,8 +208,6 @@ def reasons(folder, document):
             folder,
             Request(("torch==2.14.1", "numpy")),
             frozen_catalog(),
-            DeclaredUse(),
-            None,
         )
     except LockError as error:
         return [error.code]

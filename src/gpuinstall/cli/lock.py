@@ -160,28 +160,24 @@ def _write(
 @framed(
     "check",
     "Check that the locks are up to date; exit 6 if not.",
-    *_SCOPE,
+    *REQUEST,
+    "only",
+    "targets",
+    "script",
     group=command,
 )
 def check_command(options: CommandOptions) -> Outcome:
     """Compare the locks with the request, with the sources and with each other."""
-    from gpuinstall.lock.check import DeclaredUse, check_locks
+    from gpuinstall.lock.check import check_locks
     from gpuinstall.lock.strangers import with_locked_builds
 
     with _open(options) as project:
-        machines = _read_machines(options)
-        declared_targets = () if options.targets or machines else project.config.targets
-        use = DeclaredUse(
-            targets=options.targets or declared_targets,
-            machines=tuple(machines),
-            is_complete=bool(declared_targets),
-        )
         session = project.session
         checked = check_locks(
             project.folder,
             project.read_request(),
             with_locked_builds(project.catalog, project.folder, session),
-            use,
+            options.targets or project.config.targets,
             None if options.offline else session,
         )
     rows: list[Row] = []

@@ -13,7 +13,6 @@ from gpuinstall.base.errors import (
 )
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.base.shell import quoted
 from gpuinstall.lock.fit import OTHER_REQUEST, fit, read_locks
 from gpuinstall.lock.lock import Lock, Record, unknown_hash, version_conflicts
 from gpuinstall.lock.making import resolve_locks
@@ -22,10 +21,9 @@ from gpuinstall.lock.target import Target
 from gpuinstall.lock.write import lock_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from gpuinstall.base.machine import Machine
     from gpuinstall.base.request import Request
     from gpuinstall.catalog import Catalog
     from gpuinstall.sources.session import Session
@@ -46,8 +44,6 @@ class CheckedLock(NamedTuple):
     def command(self) -> str:
         """What makes it fresh."""
         codes = {reason.code for reason in self.reasons}
-        if codes == {"no-target"}:
-            return f"rm {quoted(self.lock.name)}"
         return (
             "gpuinstall lock" if codes <= _MADE_AGAIN else "gpuinstall lock --upgrade"
         )
@@ -59,41 +55,31 @@ class CheckedLock(NamedTuple):
         return {**self.lock.entry(self.path, status), "reasons": reasons}
 
 
-class DeclaredUse(NamedTuple):
-    """What locks are said to serve."""
-
-    targets: tuple[str, ...] = ()
-    """Targets that each have one."""
-    machines: tuple[Machine, ...] = ()
-    """Machines that run theirs."""
-    is_complete: bool = False
-    """Whether there are no other targets."""
-
-    @property
-    def filenames(self) -> set[str]:
-        """The locks of the targets."""
-        return {Target.parse(text).filename for text in self.targets}
-
-
 def check_locks(
     folder: Path,
     request: Request,
     catalog: Catalog,
-    declared: DeclaredUse,
-    session: Session | None,
+    targets: Sequence[str] = (),
+    session: Session | None = None,
 ) -> list[CheckedLock]:
-    """Check every lock of ours in the folder, without ``session`` only as far as no network is needed.
+    """Check every lock of ours in a folder.
+
+    Args:
+        folder: The folder.
+        request: What they are to hold.
+        catalog: The builds of torch.
+        targets: Those that each have to have a lock; none: any lock will do.
+        session: The clients of the run; None: only as far as no network is needed.
 
     Raises:
-        LockError: if there is none, none for a target that is declared, or one that cannot be read.
+        LockError: if there is none, none for a target, or one that cannot be read.
     """
     locks = [lock for lock in read_locks(folder) if lock.is_ours]
-    _check_complete(locks, declared)
+    _check_complete(locks, targets)
     conflicts = version_conflicts(locks)
 
     def reasons_of(lock: Lock) -> list[Reason]:
-        reasons = list(_unnamed(lock, declared))
-        reasons = reasons or stale_offline(lock, request, catalog, declared.machines)
+        reasons = _stale_offline(lock, request, catalog)
         if reasons:
             return reasons
         for name, versions in conflicts.items():
@@ -115,51 +101,34 @@ def check_locks(
     return checked
 
 
-def _check_complete(locks: Iterable[Lock], declared: DeclaredUse) -> None:
-    """Raise LockError if there is no lock, or none for a target that is declared."""
+def _check_complete(locks: Sequence[Lock], targets: Sequence[str]) -> None:
+    """Raise LockError if there is no lock, or none for one of the targets."""
     names = {lock.name for lock in locks}
-    missing = declared.filenames - names
-    if not declared.targets and not names:
+    missing = {Target.parse(text).filename for text in targets} - names
+    if not targets and not names:
         missing = {"pylock.*.toml"}
     if missing:
         message = f"there is no {' and no '.join(sorted(missing))} here"
         raise LockError("lock-missing", message, hint="gpuinstall lock")
 
 
-def _unnamed(lock: Lock, declared: DeclaredUse) -> Iterator[Reason]:
-    """Yield that a lock's file is not named after a target, or after one that is not declared any more."""
+def _stale_offline(lock: Lock, request: Request, catalog: Catalog) -> list[Reason]:
+    """Return without a network why a lock is stale: its name, other inputs, or a build that its target does not run."""
     try:
-        Target.parse(lock.target)
+        target = Target.parse(lock.target)
     except UsageError as error:
         message = f"its file name does not match its target: {error.message}"
-        yield Reason("misnamed", message)
-    if declared.is_complete and lock.name not in declared.filenames:
-        message = "it is for none of the targets any more"
-        yield Reason("no-target", message)
-
-
-def stale_offline(
-    lock: Lock,
-    request: Request,
-    catalog: Catalog,
-    machines: Iterable[Machine] = (),
-) -> list[Reason]:
-    """Return without a network why a lock is stale: other inputs, or a build that its machines do not run."""
+        return [Reason("misnamed", message)]
     reasons = []
     changes = lock.record.changes(Record.of(request))
     if changes:
         message = f"the request has changed since: {', '.join(changes)}"
         reasons.append(Reason("inputs-changed", message))
-    target = Target.parse(lock.target)
     of_target = replace(request, backend=target.backend)
-    verdicts = [fit(lock, machine_for_target(target), of_target, catalog)]
-    platform = (target.os, target.arch)
-    alike = [machine for machine in machines if (machine.os, machine.arch) == platform]
-    verdicts += [fit(lock, machine, request, catalog) for machine in alike]
-    reasons += [
-        verdict.reason for verdict in verdicts if isinstance(verdict, Rejection)
-    ]
-    return list(dict.fromkeys(reasons))
+    verdict = fit(lock, machine_for_target(target), of_target, catalog)
+    if isinstance(verdict, Rejection):
+        reasons.append(verdict.reason)
+    return reasons
 
 
 def _stale_online(

@@ -205,18 +205,13 @@ def cover(requests: Sequence[LockRequest]) -> Served:
 
     Raise MachineError or NoBuildError if a machine can have none, or no torch serves them all.
     """
+    candidates = serving_builds([request.outcome for request in requests])
     for torch in common_torches(requests):
-        pinned = [request.with_torch(str(torch)) for request in requests]
-        plans = [request.outcome for request in pinned]
-        candidates = serving_builds(plans)
+        of_torch = [serving for serving in candidates if serving.build.torch == torch]
         served: Served = {}
-        for serving in best_cover(candidates, range(len(requests))):
+        for serving in best_cover(of_torch, range(len(requests))):
             build = serving.build
-            target = Target(
-                build.backend.tag,
-                build.os,
-                build.arch,
-            )
+            target = Target(build.backend.tag, build.os, build.arch)
             served[target] = frozenset(serving.ranks)
         if served:
             return served

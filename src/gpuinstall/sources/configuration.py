@@ -361,11 +361,8 @@ def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]
         if not isinstance(addresses, list):
             raise TypeError(f"{key} is malformed")
         for address in addresses:
-            if key == "extra-index-url" and _is_relative(address):
-                yield source_setting("uv", "index (by relative path)", address, file)
-            else:
-                located = _located(key, address, file.parent)
-                yield source_setting("uv", key, located, file)
+            located = _located(key, address, file.parent)
+            yield source_setting("uv", key, located, file)
         return
     text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
     if value is True:
@@ -378,19 +375,12 @@ def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]
 
 def index_key(index: Mapping[str, Any]) -> str:
     """Return the key of the rule for an entry of uv's ``index``."""
-    if _is_relative(index["url"]):
-        return "index (by relative path)"
     kinds = []
     if index.get("format") == "flat":
         kinds.append("flat")
     if index.get("default"):
         kinds.append("default")
     return f"index ({', '.join(kinds)})" if kinds else "index"
-
-
-def _is_relative(address: str) -> bool:
-    """Whether an address is a path whose beginning uv would not find from its own folder."""
-    return "://" not in address and not address.startswith("/")
 
 
 def _located(option: str, address: str, folder: Path) -> str:

@@ -105,7 +105,6 @@ _TABLE: dict[str, dict[str, Effect | str]] = {
         "index (default)": Effect.INDEX,
         "index (flat)": Effect.FIND_LINKS,
         "index (flat, default)": _WITHOUT,
-        "index (by relative path)": "find-links, or a URL: file:///…",
         "index-url": Effect.INDEX,
         "extra-index-url": Effect.EXTRA_INDEX,
         "find-links": Effect.FIND_LINKS,

@@ -37,8 +37,8 @@ _ROLES = {
 """What the address of a setting is the source of, in words with its package."""
 
 _URL = (
-    r"(https?://[^/{]|file:///|/)[^{]*",
-    "a URL without variables, https://index.example/simple, and its login in UV_INDEX or a netrc file",
+    r"(?i)(https?://[^/{]|file:///|/|[a-z]:[/\\])(?!.*\{\w*\}).*",
+    "a URL or an absolute path without variables, and a login in UV_INDEX or a netrc file",
 )
 _FORMS = {
     Effect.INDEX: _URL,
@@ -297,14 +297,9 @@ class Sources:
         return sources
 
     def _check(self, setting: SourceSetting) -> None:
-        """Raise UsageError for a setting that is refused, or whose value has another form than it must have."""
+        """Raise UsageError for a setting that a file may not have, whatever the user says."""
         effect = setting.effect
-        if effect is Effect.REFUSED:
-            raise _not_obeyed(setting)
-        if effect in _FORMS:
-            form, instead = _FORMS[effect]
-            if not re.fullmatch(form, setting.value):
-                raise _not_obeyed(setting, instead)
+        _check_form(setting)
         if effect is Effect.FIND_LINKS:
             location = Location.parse(setting.value)
             if location.server == "file://":
@@ -415,6 +410,7 @@ def read_sources(
         # Of several default indexes the strongest configuration's counts.
         if setting.effect is Effect.INDEX and sources.default_index:
             continue
+        _check_form(setting)
         sources = sources.obeying(
             setting,
             is_chosen=key not in by_user,
@@ -438,6 +434,15 @@ def torch_index_of(requested: str | None) -> str:
             "torch-index", f"the torch index {requested!r} is not a URL", hint=hint
         )
     return _without_login(requested.rstrip("/"))
+
+
+def _check_form(setting: SourceSetting) -> None:
+    """Raise UsageError for a setting that is refused, or whose value has another form than it must have."""
+    if setting.effect is Effect.REFUSED:
+        raise _not_obeyed(setting)
+    form, instead = _FORMS.get(setting.effect, ("(?s:.*)", ""))
+    if not re.fullmatch(form, setting.value):
+        raise _not_obeyed(setting, instead)
 
 
 def _addresses(

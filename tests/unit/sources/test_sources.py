@@ -86,6 +86,13 @@ def test_uv_files_count_before_pips_and_variables_before_files(environ, tmp_path
     )
 
 
+def test_an_index_by_a_relative_path_is_refused_with_its_file(environ, tmp_path):
+    for text in ('[[index]]\nurl = "simple"', 'extra-index-url = ["./simple"]'):
+        path = _write(tmp_path / "uv.toml", text)
+        with pytest.raises(UsageError, match=f"{path}: .* cannot be obeyed"):
+            read_sources(None, environ, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

@@ -174,13 +174,14 @@ class Project:
 
     @cached_property
     def conda(self) -> CondaRequest:
-        """What conda's packages ask for in the files that are named, or in the file of the folder."""
-        packages: list[str] = []
+        """What conda's packages ask for in the file of the folder, and in those of earlier commands and of the caller."""
+        declared = RequirementsFile()
         if not self.settings.only:
-            packages += self.declaration.listed.conda
-        for listed in self.settings.files.values():
-            packages += listed.conda
-        return parse_conda(tuple(packages))
+            declared = self.declaration.listed
+        earlier = self._earlier_files.values()
+        # Of several that name a Python, the last counts.
+        files = (declared, *earlier, *self.settings.files.values())
+        return parse_conda(joined_files(files).conda)
 
     @property
     def own_lock(self) -> Lock | None:
@@ -204,9 +205,11 @@ class Project:
         """The versions that the lock of the project's own tool holds, for the machine and the Python that are meant."""
         if self._team_lock is None:
             return ()
-        pythons = [self.settings.request.python, self.config.python, RUNNING_PYTHON]
-        # One of them may be a specifier.
-        python = next(one for one in pythons if one and re.fullmatch(r"3\.\d+", one))
+        python = RUNNING_PYTHON
+        for requested in (self.config.python, self.settings.request.python):
+            # It may be a specifier, which no marker can be judged for.
+            if requested and re.fullmatch(r"3\.\d+", requested):
+                python = requested
         markers = marker_environment(self.machine.os, self.machine.arch, python)
         return read_team_lock(self._team_lock, markers)
 
@@ -214,8 +217,8 @@ class Project:
     def _earlier_files(self) -> dict[str, RequirementsFile]:
         """The files that earlier commands read, by their paths from the folder, as they are today.
 
-        One that cannot be read asks for what it did when the lock was made. Raise UsageError for it if sources were
-        named then: its packages would come from the default index.
+        One that cannot be read asks for what it did when the lock was made: an image may hold the lock without it.
+        Raise UsageError for it if sources were named then: its packages would come from the default index.
         """
         if self.settings.only:
             return {}

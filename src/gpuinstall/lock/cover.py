@@ -167,6 +167,7 @@ def cover_range(
     """
     plans = [choose(machine, request, catalog) for machine in machines]
     served = [position for position, plan in enumerate(plans) if isinstance(plan, Plan)]
+    # First for the newest torch of each machine: a folder cannot hold two locks for one target.
     newest = map(_of_newest_torch, plans)
     cover = best_cover(serving_builds(newest), served)
     targets = {(serving.build.backend, serving.build.platform) for serving in cover}

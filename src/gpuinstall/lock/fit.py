@@ -112,6 +112,7 @@ def _python_for(lock: Lock, machine: Machine, request: Request) -> str:
     # A lock of another tool may serve several Pythons.
     allowed = lock.pylock.requires_python or SpecifierSet()
     for python in pythons:
+        # As its newest patch release: ">=3.12.4" leaves 3.12 possible.
         if python and f"{python}.99" in allowed:
             return python
     return ""

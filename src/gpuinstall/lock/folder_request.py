@@ -71,6 +71,7 @@ def _name(line: str) -> str:
 
 def _without(lines: Iterable[str], others: Iterable[str]) -> list[str]:
     """Return the lines of other packages."""
+    # By name: "torch==2.13" and "torch" are two requests for one package.
     names = set(map(_name, others))
     return [line for line in lines if _name(line) not in names]
 
@@ -152,6 +153,7 @@ def recorded_request(folder: Path, own: Lock | None = None) -> Request:
         for record in _records(path)
         if record.inputs
     ]
+    # The environment may be all that is left, as in an image that was built from the folder.
     if own and not records:
         records = [own.record]
     revision = max((record.request_revision for record in records), default=0)

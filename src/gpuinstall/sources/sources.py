@@ -352,6 +352,7 @@ class Sources:
                 role = _ROLES[setting.effect].format(setting.package)
                 choice = FolderSetting(setting.row.key, setting.file, address, role)
                 changes["chosen"] = (*self.chosen, choice)
+        # The settings are shown and compared; only ``logins`` has what is secret.
         plain = setting._replace(value=_without_login(setting.value))
         return replace(self, settings=(*self.settings, plain), **changes)
 

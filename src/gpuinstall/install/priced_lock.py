@@ -248,9 +248,14 @@ def builds_of(
     project: Project,
 ) -> tuple[tuple[SourceBuild, ...], BuildSite]:
     """Return what an installation of a lock builds, and where."""
-    from gpuinstall.lock.source_builds import source_builds, this_site
+    from gpuinstall.lock.source_builds import BuildSite, source_builds
 
-    site = this_site(fit.choice, fit.lock.versions, machine, project.session)
+    site = BuildSite(
+        backend=fit.choice.build.backend,
+        versions=fit.lock.versions,
+        machine=machine,
+        environ=project.session.environment,
+    )
     return source_builds(tomli.loads(fit.lock.text)), site
 
 

@@ -131,14 +131,22 @@ class Binding:
                 pages[name] = listed
         return {**pages, **extensions}
 
-    def _wheels(self, package: str, builds: Iterable[Build]) -> tuple[Wheel, ...]:
+    def _wheels(
+        self,
+        package: str,
+        builds: Iterable[Build],
+    ) -> tuple[Wheel, ...]:
         """Return the wheels of these builds of torch; of another package one of each version, the best build's first."""
         session, client = self._session, self._session.client
         sources = replace(session.sources, default_index=session.default_index)
         tags = self._request.target.tags(self._request.choice.python)
 
         @cache
-        def listed(backend: str, *, is_of_default_index: bool) -> tuple[Wheel, ...]:
+        def listed(
+            backend: str,
+            *,
+            is_of_default_index: bool,
+        ) -> tuple[Wheel, ...]:
             if is_of_default_index:
                 wheels = default_wheels(sources, client, package)
             else:

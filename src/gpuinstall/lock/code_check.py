@@ -107,7 +107,11 @@ class Fault(NamedTuple):
 class CodeCheck:
     """The code of a resolution, against the GPUs that it is for."""
 
-    def __init__(self, resolution: Resolution, session: Session) -> None:
+    def __init__(
+        self,
+        resolution: Resolution,
+        session: Session,
+    ) -> None:
         self.resolution = resolution
         self.session = session
         self.build = resolution.choice.build
@@ -123,7 +127,11 @@ class CodeCheck:
             session.rows,
         )
 
-    def pairing(self, row: LearnedRow, build: Build | None = None) -> Pairing:
+    def pairing(
+        self,
+        row: LearnedRow,
+        build: Build | None = None,
+    ) -> Pairing:
         """Return a package beside a build of torch: that of the resolution, if no other is given."""
         return Pairing(row, build or self.build, self._gpus, self._versions)
 

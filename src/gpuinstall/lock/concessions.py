@@ -129,7 +129,8 @@ def relaxed_again(
 
 
 def _with_requirements_of_folders(
-    request: LockRequest, session: Session
+    request: LockRequest,
+    session: Session,
 ) -> LockRequest:
     """Request what the projects in folders require in their place: so it can give way."""
     requirements = dict.fromkeys(request.request.requirements)
@@ -155,7 +156,11 @@ class _Terms(NamedTuple):
     date: str | None = None
     """The date for whatever is not pinned; None: no date."""
 
-    def dated(self, session: Session, concessions: Concessions) -> Session:
+    def dated(
+        self,
+        session: Session,
+        concessions: Concessions,
+    ) -> Session:
         """Return the session whose sources show what there was at the date."""
         if self.date is None:
             return session
@@ -167,7 +172,10 @@ class _Terms(NamedTuple):
         return replace(session, sources=sources)
 
 
-def _without_versions(request: LockRequest, packages: Collection[str]) -> LockRequest:
+def _without_versions(
+    request: LockRequest,
+    packages: Collection[str],
+) -> LockRequest:
     """Return a request that leaves the versions of some packages open."""
     requirements = []
     for requirement in request.request.parsed:
@@ -198,7 +206,8 @@ def _nearest_request(requests: Sequence[LockRequest]) -> RelaxedRequest | None:
 
 
 def _goes_with_torch(
-    requests: Sequence[LockRequest], session: Session
+    requests: Sequence[LockRequest],
+    session: Session,
 ) -> frozenset[str]:
     """Return the packages whose versions torch decides, which no date can be held to: extensions are made for one."""
     catalog = requests[0].catalog
@@ -215,7 +224,8 @@ def _goes_with_torch(
 
 
 def _attempt(
-    requests: Sequence[LockRequest], session: Session
+    requests: Sequence[LockRequest],
+    session: Session,
 ) -> list[Resolution] | Conflict:
     """Resolve; a package that cannot be built is a conflict too, for it may have wheels in another version."""
     within = [request.within(*request.request.constraints) for request in requests]
@@ -281,7 +291,11 @@ class Concessions:
     causes: Mapping[str, str] = field(default_factory=dict, compare=False)
     """What stood against the version of each package that gave way, in uv's words."""
 
-    def after(self, conflict: Conflict, pinned: frozenset[str]) -> Concessions:
+    def after(
+        self,
+        conflict: Conflict,
+        pinned: frozenset[str],
+    ) -> Concessions:
         """Return what to give up next; the same if nothing is left.
 
         Args:
@@ -340,7 +354,10 @@ def fewest_concessions(
     return concessions
 
 
-def date_of_pins(limits: Sequence[ParsedRequirement], session: Session) -> str | None:
+def date_of_pins(
+    limits: Sequence[ParsedRequirement],
+    session: Session,
+) -> str | None:
     """Return the day after the newest of the pinned versions came out, as uv reads a date.
 
     Args:

@@ -205,7 +205,11 @@ class ExtensionChooser:
                 for file in sorted(same_version, key=file_key):
                     yield file, build
 
-    def _faults_of_name(self, file: ExtensionFile, build: Build) -> Iterator[Reason]:
+    def _faults_of_name(
+        self,
+        file: ExtensionFile,
+        build: Build,
+    ) -> Iterator[Reason]:
         """Yield why a file is not for a build, by what its name says."""
         wheel, torch = file.wheel, build.torch
         if wheel.tags.isdisjoint(self._tags):
@@ -234,7 +238,11 @@ class ExtensionChooser:
             hashes = f"sha256 {locked} is locked, {wheel.sha256} listed"
             yield Reason("replaced", f"was replaced under its name: {hashes}")
 
-    def _paired_with(self, package: str, torch: Version) -> ParsedRequirement | None:
+    def _paired_with(
+        self,
+        package: str,
+        torch: Version,
+    ) -> ParsedRequirement | None:
         """Return the versions of a package that go with a release of torch; None if nothing is known of it."""
         for text in self._request.catalog.constraints(torch):
             constraint = parse_requirement(text)
@@ -242,7 +250,11 @@ class ExtensionChooser:
                 return constraint
         return None
 
-    def _read_fit(self, file: ExtensionFile, build: Build) -> ExtensionFit | Reason:
+    def _read_fit(
+        self,
+        file: ExtensionFile,
+        build: Build,
+    ) -> ExtensionFit | Reason:
         """Return a file, whose name speaks for it, with what it says of itself; or what speaks against it."""
         try:
             row = self._read(file, build)
@@ -314,7 +326,10 @@ class Opening(NamedTuple):
     """What to say of the choice."""
 
 
-def openings(requests: Sequence[LockRequest], session: Session) -> Iterator[Opening]:
+def openings(
+    requests: Sequence[LockRequest],
+    session: Session,
+) -> Iterator[Opening]:
     """Yield requests that name extensions with a file of each; then for older versions of torch.
 
     Raises:
@@ -492,7 +507,11 @@ def _allowed_files(
             yield file._replace(wheel=replace(wheel, sha256=sha256))
 
 
-def file_beside(package: str, resolution: Resolution, session: Session) -> Wheel | None:
+def file_beside(
+    package: str,
+    resolution: Resolution,
+    session: Session,
+) -> Wheel | None:
     """Return the prebuilt file of an extension that loads beside the torch of a resolution; None if there is none."""
     name = resolution.choice.build.name
     alone = _only(resolution.request, lambda build: build.name == name)
@@ -546,11 +565,13 @@ def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
     return "\n".join(lines)
 
 
-def _only(request: LockRequest, is_kept: Callable[[Build], bool]) -> LockRequest:
+def _only(
+    request: LockRequest,
+    is_kept: Callable[[Build], bool],
+) -> LockRequest:
     """Return the same request with some of its builds alone."""
-    names = {build.name for build in request.builds if is_kept(build)}
     catalog = request.catalog.without(
-        lambda build: not (build.absent or build.name in names),
+        lambda build: not (build.absent or is_kept(build)),
         "without-extension",
     )
     return replace(request, catalog=catalog)

@@ -7,7 +7,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from threading import Event
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -66,79 +66,65 @@ class Hashes(NamedTuple):
     """The files that must be fetched to be hashed, with what their servers say of them."""
 
 
-def known_hashes(files: Iterable[LockedFile], session: Session) -> Hashes:
-    """Return every hash that costs no transfer; for the other files, what their servers say of them.
-
-    The sources are tried in the order of their cost; some files have the hash that their index gives.
-    """
+def known_hashes(
+    files: Iterable[LockedFile],
+    session: Session,
+) -> Hashes:
+    """Return every hash that costs no transfer; for the other files, what their servers say of them."""
     known = {}
-    remaining = []
-    for file in files:
-        if file.sha256:
-            known[file.url] = file.sha256
-        else:
-            remaining.append(file)
-    known |= _hash_local_files(remaining, session)
-    known |= _catalogued_hashes(remaining)
-    remaining = [file for file in remaining if file.url not in known]
     missing = {}
-    answers = side_by_side(partial(_query_server, session), remaining)
-    for file, answer in zip(remaining, answers, strict=True):
-        if isinstance(answer, FileHash):
-            known[file.url] = answer.sha256
-        else:
+    asked = tuple(files)
+    answers = side_by_side(partial(_known_hash, session), asked)
+    for file, answer in zip(asked, answers, strict=True):
+        if isinstance(answer, Head):
             missing[file] = answer
+        else:
+            known[file.url] = answer
     return Hashes(known, missing)
 
 
-def _hash_local_files(files: Iterable[LockedFile], session: Session) -> dict[str, str]:
-    """Hash the files that are on this machine, each once as long as its size, time and inode stay."""
-    paths = {file: path for file in files if (path := local_path(file.url))}
-    hashes = dict[str, str]()
-    with session.reporter.progress(
-        "Hash", {file.name: None for file in paths}
-    ) as progress:
-        for file, path in paths.items():
-            known = session.cache.known(file.url)
-            stamp = ""
-            with suppress(OSError):
-                status = path.stat()
-                stamp = f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
-            # A search resolves several times, and a wheel of torch has a gigabyte.
-            if known is None or known.etag != stamp:
-                known = FileHash(
-                    _hash(_chunks_of(path), partial(progress, file.name)), stamp
-                )
-                session.cache.keep(file.url, known)
-            hashes[file.url] = known.sha256
-    return hashes
-
-
-def _catalogued_hashes(files: Iterable[LockedFile]) -> dict[str, str]:
-    """Return the hashes of files of the official index, as far as they are catalogued."""
-    official = [file for file in files if is_of_pytorch(file.url)]
-    if not official:
-        return {}
-    rows = authored.read_data("hashes.toml")["wheels"]
-    published = {row["file"]: row["sha256"] for row in rows}
-    return {
-        file.url: published[file.name] for file in official if file.name in published
-    }
-
-
-def _query_server(session: Session, file: LockedFile) -> FileHash | Head:
-    """Return the hash of an earlier run if the file is the same, or its server cannot be reached."""
+def _known_hash(session: Session, file: LockedFile) -> str | Head:
+    """Return the hash of a file, or what its server says of it; the sources are tried in the order of their cost."""
+    if file.sha256:
+        return file.sha256
+    if is_of_pytorch(file.url) and file.name in _published_hashes():
+        return _published_hashes()[file.name]
+    # Of an earlier run.
     known = session.cache.known(file.url)
+    path = local_path(file.url)
     try:
-        head = session.client.head(file.url)
+        head = Head(etag=_stamp(path)) if path else session.client.head(file.url)
     except UnreachableError:
-        return known or Head()
+        return known.sha256 if known else Head()
     if known and known.etag and known.etag == head.etag:
-        return known
-    return head
+        return known.sha256
+    if path is None:
+        return head
+    # A search resolves several times, and a wheel of torch has a gigabyte: its hash is kept too.
+    known = FileHash(_hash(_chunks_of(path), lambda _count: None), head.etag)
+    session.cache.keep(file.url, known)
+    return known.sha256
 
 
-def fetch_missing(heads: Mapping[LockedFile, Head], session: Session) -> dict[str, str]:
+def _stamp(path: Path) -> str:
+    """Return what tells a file from a changed one, in the place of a server's mark; empty if there is none."""
+    with suppress(OSError):
+        status = path.stat()
+        return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}"
+    return ""
+
+
+@cache
+def _published_hashes() -> Mapping[str, str]:
+    """Return the hashes of files of the official index that are catalogued, by name."""
+    rows = authored.read_data("hashes.toml")["wheels"]
+    return {row["file"]: row["sha256"] for row in rows}
+
+
+def fetch_missing(
+    heads: Mapping[LockedFile, Head],
+    session: Session,
+) -> dict[str, str]:
     """Stream every file, once, and return its hash by its address; nothing else of it is kept.
 
     Args:
@@ -212,7 +198,8 @@ def download(
 
 @contextmanager
 def transfers(
-    sizes: Mapping[str, int | None], session: Session
+    sizes: Mapping[str, int | None],
+    session: Session,
 ) -> Iterator[tuple[ThreadPoolExecutor, Progress]]:
     """Run transfers side by side, and report their size at the end.
 

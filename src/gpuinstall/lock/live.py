@@ -72,7 +72,8 @@ def live_requests(
 
 
 def _ask_ahead(
-    requests: Sequence[LockRequest], session: Session
+    requests: Sequence[LockRequest],
+    session: Session,
 ) -> UnreachableError | None:
     """Ask at once for the pages that a search will need; return why the default index does not answer, if it does not.
 

@@ -12,7 +12,7 @@ from gpuinstall.base.errors import (
     UsageError,
 )
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.requirement import parse_requirement, requirement_names
+from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.text import some
 from gpuinstall.lock.live import live_requests
 from gpuinstall.lock.lock import Record
@@ -101,11 +101,9 @@ def _attempts(
         yield requests
         return
     if moving or not _has_new_programs(request, held):
-        torch = None
-        members = []
-        if "torch" in versions:
-            torch = "" if is_weighed else preferred.get("torch", "")
-            members = sorted(name for name in versions if name in family)
+        torch = _public(versions.get("torch", ""))
+        # Without a torch, nothing tells which build they were of.
+        members = sorted(family & versions.keys()) if torch else []
         pins = VersionPins(
             constraints=tuple(f"{name}=={_public(versions[name])}" for name in members),
             preferred={name: versions[name] for name in versions if name not in family},
@@ -122,29 +120,22 @@ def _has_new_programs(request: Request, held: Sequence[Lock]) -> bool:
     locked = set(_by_name(request.preferred))
     for lock in held:
         locked |= requirement_names(lock.record.inputs)
-    requirements = map(parse_requirement, request.requirements)
-    new = [
-        requirement for requirement in requirements if requirement.name not in locked
-    ]
     # What is requested by its address, such as the project itself, has one version.
-    return names_programs(
-        requirement.text for requirement in new if requirement.url is None
-    )
+    by_name = {one.name for one in request.parsed if one.url is None}
+    return names_programs(by_name - locked)
 
 
 def _with_locked_torch(
     request: LockRequest,
     held: Sequence[Lock],
-    torch: str | None,
+    torch: str,
 ) -> LockRequest:
-    """Ask for the Python of the lock of the same target, or of any, and for its torch or another, if that runs."""
+    """Ask for the Python of the lock of the same target, or of any, and for a torch, if there is one and it runs."""
     if held:
         lock = next((lock for lock in held if lock.target == request.label), held[0])
         if lock.python:
             pythons = (lock.python, *request.request.preferred_pythons)
             request = request.asking(preferred_pythons=pythons)
-        if torch is not None:
-            torch = _public(torch or lock.versions.get("torch", ""))
     if not torch:
         return request
     for requirement in request.request.parsed:
@@ -168,7 +159,7 @@ def _resolve_live(
 ) -> list[Resolution] | Conflict:
     """Search among what the sources list today, and check that what has to be built can be built."""
     from gpuinstall.lock.search import search_locks
-    from gpuinstall.lock.source_builds import check_builds, source_builds, this_site
+    from gpuinstall.lock.source_builds import BuildSite, check_builds, source_builds
     from gpuinstall.lock.strangers import name_torch_source
 
     live, unreachable = live_requests(requests, session)
@@ -190,8 +181,14 @@ def _resolve_live(
     _name_own_indexes(answer, session)
     try:
         for one in answer:
-            site = this_site(one.choice, one.versions, one.request.machine, session)
-            name_torch_source(one.files, one.choice.build.listed_at, session)
+            build = one.choice.build
+            site = BuildSite(
+                backend=build.backend,
+                versions=one.versions,
+                machine=one.request.machine,
+                environ=session.environment,
+            )
+            name_torch_source(one.files, build.listed_at, session)
             builds = source_builds(one.document)
             check_builds(builds, site, session.reporter, here=one.request.builds_here)
     except NoBuildError as error:
@@ -214,7 +211,10 @@ def _refused_anyway(
     raise silence
 
 
-def _name_own_indexes(resolutions: Iterable[Resolution], session: Session) -> None:
+def _name_own_indexes(
+    resolutions: Iterable[Resolution],
+    session: Session,
+) -> None:
     """Report which packages come from an index that only the user's own configuration names."""
     packages = dict[str, dict[str, None]]()
     for resolution in resolutions:

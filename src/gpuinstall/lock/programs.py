@@ -67,7 +67,8 @@ def names_programs(requirements: Iterable[str]) -> bool:
 
 
 def programs_first(
-    requirements: Iterable[str], family: Collection[str]
+    requirements: Iterable[str],
+    family: Collection[str],
 ) -> tuple[str, ...]:
     """Put torch's family last: uv decides first what stands first."""
 
@@ -124,7 +125,10 @@ def list_programs(
     return side_by_side(listed, open_programs(request.request.requirements, names))
 
 
-def _allows_python(release: Wheel | SourceRelease, python: str) -> bool:
+def _allows_python(
+    release: Wheel | SourceRelease,
+    python: str,
+) -> bool:
     with suppress(ValueError):
         specifiers = SpecifierSet(release.requires_python or "")
         return specifiers.contains(f"{python.removesuffix('t')}.99")
@@ -132,7 +136,8 @@ def _allows_python(release: Wheel | SourceRelease, python: str) -> bool:
 
 
 def open_programs(
-    requirements: Iterable[str], family: Collection[str]
+    requirements: Iterable[str],
+    family: Collection[str],
 ) -> list[ParsedRequirement]:
     """Return what is neither of the family, nor by address, nor pinned to one version."""
     return [

@@ -82,7 +82,10 @@ def resolve_programs(
         remaining -= {proposal.torch}
 
 
-def torch_of_programs(requests: Requests, session: Session) -> Version | Conflict:
+def torch_of_programs(
+    requests: Requests,
+    session: Session,
+) -> Version | Conflict:
     """Return the torch that the programs want of those that all targets run, as the first proposes it."""
     choice = _ProgramChoice(requests, session)
     proposal = choice.propose(choice.torches)
@@ -178,7 +181,11 @@ class _ProgramChoice:
             unserved[build.backend.tag] = shortened(answer.why)
         return conflicts[0]
 
-    def _explained(self, resolution: Resolution, proposal: Proposal) -> Resolution:
+    def _explained(
+        self,
+        resolution: Resolution,
+        proposal: Proposal,
+    ) -> Resolution:
         """Return a resolution whose plan tells who requires this torch, and what could not be the newest."""
         request = resolution.request
         constraints = request.program_constraints

@@ -150,7 +150,10 @@ def _resolve_complete(
     return resolve_project(project, session)
 
 
-def _unloadable(document: Mapping[str, Any], request: LockRequest) -> Conflict | None:
+def _unloadable(
+    document: Mapping[str, Any],
+    request: LockRequest,
+) -> Conflict | None:
     """Return the conflict of a companion that does not load beside the build, if there is one."""
     build = request.choice.build
     for package in document["packages"]:
@@ -193,7 +196,10 @@ def packages_of_indexes(document: Mapping[str, Any]) -> dict[str, list[str]]:
     }
 
 
-def check_addresses(served: Mapping[str, Collection[str]], sources: Sources) -> None:
+def check_addresses(
+    served: Mapping[str, Collection[str]],
+    sources: Sources,
+) -> None:
     """Raise UsageError if an index would serve a package that a file of the project takes from an address.
 
     Args:
@@ -216,7 +222,8 @@ def check_addresses(served: Mapping[str, Collection[str]], sources: Sources) -> 
 
 
 def check_provenance(
-    files: Iterable[LockedFile], pages: Mapping[str, tuple[Wheel, ...]]
+    files: Iterable[LockedFile],
+    pages: Mapping[str, tuple[Wheel, ...]],
 ) -> None:
     """Raise InstallationError for a file that its page does not have.
 
@@ -244,7 +251,10 @@ def check_provenance(
         raise InstallationError("wrong-source", message, why=why)
 
 
-def check_unbuilt(document: Mapping[str, Any], family: Collection[str]) -> None:
+def check_unbuilt(
+    document: Mapping[str, Any],
+    family: Collection[str],
+) -> None:
     """Raise InstallationError for a member of the family that would come from an address, or be built."""
     for package in document["packages"]:
         name = package["name"]

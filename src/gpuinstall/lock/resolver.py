@@ -95,7 +95,11 @@ class ResolverProject:
         """Return the same within one constraint more."""
         return replace(self, pins=self.pins.within(bound))
 
-    def write(self, folder: Path, default_index: str | None = None) -> None:
+    def write(
+        self,
+        folder: Path,
+        default_index: str | None = None,
+    ) -> None:
         """Write the project and its pages into a folder of its own.
 
         Args:
@@ -123,7 +127,12 @@ class ResolverProject:
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
 
-    def write_index(self, folder: Path, *, has_stand_ins: bool = True) -> None:
+    def write_index(
+        self,
+        folder: Path,
+        *,
+        has_stand_ins: bool = True,
+    ) -> None:
         """Write the pages; without stand-ins for hashes that are not known, uv can fetch the files."""
         for package, wheels in self.pages.items():
             page = folder / "family" / package / "index.html"
@@ -230,7 +239,8 @@ _MISSING_EXTRA = re.compile(
 
 
 def resolve_project(
-    project: ResolverProject, session: Session
+    project: ResolverProject,
+    session: Session,
 ) -> dict[str, Any] | Conflict:
     """Return uv's lock as a document; raise InstallationError if there is none for want of something else."""
     with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
@@ -254,7 +264,11 @@ def versions_in(document: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def simple_page(wheels: Iterable[Wheel], *, has_stand_ins: bool = True) -> str:
+def simple_page(
+    wheels: Iterable[Wheel],
+    *,
+    has_stand_ins: bool = True,
+) -> str:
     """Return a simple-index page with absolute addresses, and with a stand-in for each hash that is not known."""
     links = "".join(_link(wheel, has_stand_ins) for wheel in wheels)
     return f"<!DOCTYPE html><html><body>\n{links}</body></html>\n"
@@ -358,7 +372,12 @@ class _Resolver:
             patience=self.session.patience,
         )
 
-    def alone(self, requirement: str, *words: str, code: bool = True) -> Finished:
+    def alone(
+        self,
+        requirement: str,
+        *words: str,
+        code: bool = True,
+    ) -> Finished:
         """Resolve one requirement; what its build demands is really fetched."""
         (self.folder / "alone.in").write_text(requirement, encoding="utf-8")
         self.project.write_index(self.folder, has_stand_ins=False)
@@ -389,17 +408,11 @@ def _located(text: str, folder: Path) -> str:
     address = requirement.url or ""
     path = folder / Path(address).expanduser()
     path = path.absolute()
-    if requirement.editable or not _has_name(text):
+    has_name = not requirement.text.startswith(address)
+    if requirement.editable or not has_name:
         place = f"{path}{requirement.extras}"
     else:
         place = f"{requirement.name}{requirement.extras} @ {path.as_uri()}"
     option = "-e " if requirement.editable else ""
     marker = f" ; {requirement.marker}" if requirement.marker else ""
     return f"{option}{place}{marker}"
-
-
-def _has_name(address: str) -> bool:
-    """Whether a requirement by address begins with the name of its package."""
-    requirement = parse_requirement(address)
-    text = requirement.text.removeprefix("-e ")
-    return not text.startswith(requirement.url or "")

@@ -215,15 +215,7 @@ class _Search:
             if chosen.constraint:
                 requests = [request.within(chosen.constraint) for request in requests]
             request = requests[decision.target]
-            files = dict(request.files)
-            if chosen.file:
-                files[decision.fault.package] = (chosen.file,)
-            requests[decision.target] = replace(
-                request,
-                catalog=request.catalog.without(chosen.excludes, "without-code"),
-                libraries=tuple(dict.fromkeys((*request.libraries, *chosen.libraries))),
-                files=files,
-            )
+            requests[decision.target] = chosen.of(request, decision.fault.package)
         return requests
 
     def _warned(self, check: CodeCheck) -> Resolution:
@@ -287,18 +279,18 @@ def _aligned(
     }
     near = partial(_resolved_near, versions=oldest, session=session)
     aligned = side_by_side(near, resolutions, TARGETS_AT_ONCE)
-    apart = {
-        name
-        for name, versions in _versions_by_name(aligned, family).items()
-        if len(versions) > 1
-    }
+    # If each target has its own newest torch, the family differs too.
+    has_one_torch = not resolutions[0].request.request.newest_per_target
+    by_name = _versions_by_name(aligned, family if has_one_torch else ())
+    apart = {name for name, versions in by_name.items() if len(versions) > 1}
     return [
         replace(one, apart=frozenset(apart & one.versions.keys())) for one in aligned
     ]
 
 
 def _versions_by_name(
-    resolutions: Resolutions, family: Collection[str]
+    resolutions: Resolutions,
+    family: Collection[str],
 ) -> dict[str, set[str]]:
     """Return the versions of each package outside the family."""
     versions: dict[str, set[str]] = {}
@@ -351,9 +343,22 @@ class Narrowing:
     file: Wheel | None = None
     """The one file that the target takes the package from."""
 
-    def excludes(self, build: Build) -> bool:
-        """Whether it leaves a build of torch out."""
-        return build.name in self.without_builds
+    def of(self, request: LockRequest, package: str) -> LockRequest:
+        """Return what it leaves of the request of the target."""
+        catalog = request.catalog.without(
+            lambda build: build.name in self.without_builds,
+            "without-code",
+        )
+        libraries = dict.fromkeys((*request.libraries, *self.libraries))
+        files = dict(request.files)
+        if self.file:
+            files[package] = (self.file,)
+        return replace(
+            request,
+            catalog=catalog,
+            libraries=tuple(libraries),
+            files=files,
+        )
 
 
 class Decision:
@@ -399,7 +404,12 @@ class Decision:
         """Whether the version of its package gives way."""
         return self.chosen.code == _OLDER
 
-    def reason(self, build: Build, versions: Mapping[str, str], fault: str) -> Reason:
+    def reason(
+        self,
+        build: Build,
+        versions: Mapping[str, str],
+        fault: str,
+    ) -> Reason:
         """Return what is told of it once a build of torch is chosen, and the version of every package."""
         package = self.fault.package
         version = versions.get(package)
@@ -529,9 +539,7 @@ class OlderVersions:
         wheels = self._wheels()
         for start in range(0, len(wheels), AT_ONCE):
             group = wheels[start : start + AT_ONCE]
-            is_possible = [True] * len(group)
-            if not check.is_spent:
-                is_possible = side_by_side(self._is_possible, group, AT_ONCE)
+            is_possible = side_by_side(self._is_possible, group, AT_ONCE)
             for wheel in compress(group, is_possible):
                 if check.is_spent:
                     self._unread[wheel.version] = (
@@ -558,6 +566,8 @@ class OlderVersions:
 
     def _is_possible(self, wheel: Wheel) -> bool:
         """Whether a version may run here, by its METADATA and by the tables of one library."""
+        if self._check.is_spent:
+            return True
         # Why a wheel cannot be read is remembered, and said once it is read for its code.
         with suppress(InstallationError):
             row = self._check.row(wheel, depth=Depth.TABLES)
@@ -604,28 +614,21 @@ class OlderVersions:
         )
 
     def _runs_beside(self, row: LearnedRow, build: Build) -> bool:
+        resolution = self._check.resolution
+        machine, python = resolution.request.machine, resolution.choice.python
+        for requirement in torch_requirements(row.requires):
+            marker = requirement.marker
+            is_needed = marker is None or marker_holds(marker, machine, python)
+            if is_needed and not requirement.allows(build.torch):
+                return False
         pairing = self._check.pairing(row, build)
         # Where this torch lacks a symbol, only one counts that is known to have it.
         is_sure_of_symbols = self._check.pairing(row).has_symbols is not False
         return (
-            self._allows_torch(row, build)
-            and (is_sure_of_symbols or pairing.has_symbols is True)
+            (is_sure_of_symbols or pairing.has_symbols is True)
             and not pairing.certain_reason
             and (pairing.is_for_single_chips or not pairing.misfit)
         )
-
-    def _allows_torch(self, row: LearnedRow, build: Build) -> bool:
-        """Whether the METADATA of a package allows the torch of a build."""
-        resolution = self._check.resolution
-        for requirement in torch_requirements(row.requires):
-            marker = requirement.marker
-            machine = resolution.request.machine
-            is_needed = marker is None or marker_holds(
-                marker, machine, resolution.choice.python
-            )
-            if is_needed and not requirement.allows(build.torch):
-                return False
-        return True
 
     @property
     def why_none(self) -> str:

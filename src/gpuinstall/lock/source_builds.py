@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.base.versions import Backend
-    from gpuinstall.plan.values import Choice
-    from gpuinstall.sources.session import Session
 
 SDIST = "its sdist"
 NO_WHEEL = "has no wheel for this machine, and --only-binary allows nothing else"
@@ -99,21 +97,6 @@ class BuildSite(NamedTuple):
             return tuple(given.split(";"))
         capabilities = {gpu.compute_capability for gpu in self.machine.gpus}
         return tuple(map(str, sorted(filter(None, capabilities))))
-
-
-def this_site(
-    choice: Choice,
-    versions: Mapping[str, str],
-    machine: Machine,
-    session: Session,
-) -> BuildSite:
-    """Return this machine, beside the torch of a choice."""
-    return BuildSite(
-        backend=choice.build.backend,
-        versions=versions,
-        machine=machine,
-        environ=session.environment,
-    )
 
 
 def source_builds(document: Mapping[str, Any]) -> tuple[SourceBuild, ...]:
@@ -274,7 +257,10 @@ def sync_settings(
     return tomli_w.dumps(settings)
 
 
-def sync_variables(builds: Iterable[SourceBuild], site: BuildSite) -> dict[str, str]:
+def sync_variables(
+    builds: Iterable[SourceBuild],
+    site: BuildSite,
+) -> dict[str, str]:
     """Return the variables to build with, so that what has code for GPUs has it even if none is seen."""
     if not site.is_for_cuda:
         return {}

@@ -171,7 +171,9 @@ def _strange_hosts(
 
 
 def _listed_addresses(
-    package: str, beside: Beside, session: Session
+    package: str,
+    beside: Beside,
+    session: Session,
 ) -> Iterator[str | None]:
     """Yield the addresses to which the pages of a package lead; a source that does not answer has none."""
     from gpuinstall.lock.extensions import extension_row  # which takes long to load

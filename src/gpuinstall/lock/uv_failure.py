@@ -147,12 +147,12 @@ class Conflict(NamedTuple):
         return self.error.why or self.error.message
 
 
-Answer = TypeVar("Answer")
+_Answer = TypeVar("_Answer")
 
 
-def all_or_conflict(answers: Iterable[Answer | Conflict]) -> list[Answer] | Conflict:
+def all_or_conflict(answers: Iterable[_Answer | Conflict]) -> list[_Answer] | Conflict:
     """Return the answers, or the first conflict among them."""
-    found = list[Answer]()
+    found = list[_Answer]()
     for answer in answers:
         if isinstance(answer, Conflict):
             return answer
@@ -217,7 +217,11 @@ def _sentences(message: str) -> str:
     return cause.replace("the-request depends on", "you require")
 
 
-def _error_of(message: str, cause: str, *rows: _Row) -> GpuInstallError | None:
+def _error_of(
+    message: str,
+    cause: str,
+    *rows: _Row,
+) -> GpuInstallError | None:
     """Return the error of the first row that is about a message."""
     for row in rows:
         found = re.search(row.pattern, message)
@@ -279,7 +283,9 @@ def build_conflict(failed: InstallationError) -> Conflict:
 
 
 def _unlisted_package(
-    message: str, cause: str, unlisted: Collection[str]
+    message: str,
+    cause: str,
+    unlisted: Collection[str],
 ) -> Conflict | None:
     absent = re.findall(r"no versions? of ([\w.-]+)", message)
     package = min(set(absent).intersection(unlisted), default=None)

@@ -90,12 +90,6 @@ def write_locks(
         return [_write(lock, folder) for lock in serving]
     held = [] if upgrade else _held_locks(folder, session)
     resolutions = resolve_locks(requests, session, held=held, moving=moving)
-    if requests[0].request.newest_per_target:
-        family = requests[0].catalog.family
-        resolutions = [
-            replace(one, apart=one.apart | (family & one.versions.keys()))
-            for one in resolutions
-        ]
     changes = []
     for resolution in resolutions:
         before = readable_lock(folder / resolution.target.filename)
@@ -113,7 +107,10 @@ def write_locks(
     ]
 
 
-def _serving(folder: Path, requests: Sequence[LockRequest]) -> list[Lock]:
+def _serving(
+    folder: Path,
+    requests: Sequence[LockRequest],
+) -> list[Lock]:
     """Return the locks that serve as they are, each named after its target or the best for its machine, together."""
     try:
         locks = read_locks(folder)
@@ -131,17 +128,16 @@ def _serving(folder: Path, requests: Sequence[LockRequest]) -> list[Lock]:
         candidates = [lock for lock in locks if lock.target in targets]
         verdicts = judge(candidates, one.machine, one.request, one.catalog, exact=True)
         fit = best(verdicts, one.machine, one.request, one.catalog)
-        if fit is None or _is_of_other_files(fit.lock, one.request):
+        if fit is None:
             return []
-        serving.append(fit.lock)
+        lock = fit.lock
+        # Its requirements may come from other files than they did.
+        if lock.is_ours and lock.record.requirements_files != one.request.files:
+            return []
+        serving.append(lock)
     if len({lock.python for lock in serving}) > 1 or version_conflicts(serving):
         return []
     return serving
-
-
-def _is_of_other_files(lock: Lock, request: Request) -> bool:
-    """Whether a lock of ours says that its requirements come from other files than they do now."""
-    return lock.is_ours and lock.record.requirements_files != request.files
 
 
 def _held_locks(folder: Path, session: Session) -> list[Lock]:
@@ -228,7 +224,11 @@ def build_locks(
     ]
 
 
-def _complete(lock: Lock, resolution: Resolution, session: Session) -> Lock:
+def _complete(
+    lock: Lock,
+    resolution: Resolution,
+    session: Session,
+) -> Lock:
     """Fetch what the lock of a machine like this one lacks into uv's cache, where an installation finds it."""
     choice = resolution.choice
     heads = _later(resolution)
@@ -280,8 +280,17 @@ def lock_of(
     folder: Path,
 ) -> Lock:
     """Return the lock of a resolution; ``hashes`` are by address."""
+    resolved = dict(resolution.document)
+    packages = []
+    for package in resolved["packages"]:
+        files = resolution.request.files.get(package["name"], ())
+        packages.append(package)
+        # pip takes such a file by its address alone.
+        if any(wheel.by_address for wheel in files):
+            archive = package["wheels"][0]
+            packages[-1] = {**package, "archive": archive, "wheels": []}
     made = document(
-        _with_archives(resolution),
+        {**resolved, "packages": packages},
         hashes,
         resolution.target,
         resolution.choice.python,
@@ -289,16 +298,6 @@ def lock_of(
         folder=folder,
     )
     return parse(resolution.target.filename, render(made))
-
-
-def _with_archives(resolution: Resolution) -> dict[str, Any]:
-    """Return what was resolved, with files as archives that pip takes by their address alone."""
-    files = resolution.request.files
-    packages = [dict(package) for package in resolution.document["packages"]]
-    for package in packages:
-        if any(wheel.by_address for wheel in files.get(package["name"], ())):
-            package["archive"] = package.pop("wheels")[0]
-    return {**resolution.document, "packages": packages}
 
 
 def document(
@@ -367,7 +366,11 @@ def _package(
     return entry
 
 
-def _file(entry: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any]:
+def _file(
+    entry: _Table,
+    hashes: _Hashes,
+    folder: Path,
+) -> dict[str, Any]:
     address = entry.get("url") or Path(entry["path"]).as_uri()
     if address not in hashes:
         raise InternalError("hash-missing", f"{address} has no hash")
